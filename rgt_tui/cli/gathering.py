@@ -13,6 +13,7 @@ from pathlib import Path
 from rgt_tui.cli.printing import waiting
 from rgt_tui.fleet import Alerting, Fleet, Memory, Observer, Tap
 from rgt_tui.fleet.connector import endpoint_from
+from rgt_tui.fleet.meters import is_priced
 from rgt_tui.gate import audit
 from rgt_tui.health import mutes
 from rgt_tui.model.alert import AlertSettings
@@ -239,8 +240,7 @@ def _is_elsewhere(box: BoxState) -> bool:
 
 def _is_uncounted(box: BoxState) -> bool:
     """Tell whether the fleet file has a price for a box that answers, and nobody has counted by it yet."""
-    priced = box.spec.provider is None and box.spec.per_hour is not None
-    return priced and box.meter.kind is MeterKind.UNKNOWN
+    return is_priced(box.spec) and box.meter.kind is MeterKind.UNKNOWN
 
 
 def _behind(run: RunState, box: BoxState, now: float) -> bool:

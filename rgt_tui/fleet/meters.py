@@ -14,6 +14,7 @@ from rgt_tui.fleet.box_session import BoxSession
 from rgt_tui.fleet.event_loop import Faults, Say, guarded
 from rgt_tui.model.box import BoxSpec, BoxState, Link
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
+from rgt_tui.profiles import load_profile
 from rgt_tui.profiles.readings import stale_after
 from rgt_tui.providers import Provider, Providers, keep_last_good
 
@@ -23,12 +24,17 @@ LONGEST_SECONDS = 300.0
 
 
 def is_priced(spec: BoxSpec) -> bool:
-    """Say whether a box's meter is that of the fleet file."""
-    return spec.provider is None and spec.per_hour is not None
+    """Say whether a box's meter is that of the fleet file, or of a platform that charges nothing."""
+    return spec.provider is None and (spec.per_hour is not None or is_free(spec))
+
+
+def is_free(spec: BoxSpec) -> bool:
+    """Say whether nobody charges for a box: its platform takes no money, and no person wrote down a price."""
+    return spec.per_hour is None and not load_profile(spec.profile).billed
 
 
 def metered(box: BoxState, now: float) -> Meter:
-    """Return the meter of a box whose price the fleet file tells.
+    """Return the meter of a box whose price the fleet file tells, or that nobody charges for.
 
     What was spent counts from when some rgt first saw the box, and only while it was seen: it is a lower bound.
 
@@ -41,6 +47,17 @@ def metered(box: BoxState, now: float) -> Meter:
         old = Meter(source=SOURCE)
     seen = box.sample_at
     reports = box.link is Link.LIVE and seen is not None and now - seen <= stale_after(box)
+    if is_free(spec):
+        return Meter(
+            kind=MeterKind.NONE,
+            lifecycle=Lifecycle.RUNNING if reports else Lifecycle.UNKNOWN,
+            per_hour=0.0,
+            compute_per_hour=0.0,
+            storage_per_hour=0.0,
+            currency=spec.currency,
+            at=now,
+            source=f"{load_profile(spec.profile).name}: nothing bills",
+        )
     # The box was there when its newest sample was taken, also where the line is dead by now.
     until = now if reports else seen
     spent, since = old.spent, old.spent_since

@@ -239,7 +239,7 @@ _ROWS: tuple[Condition, ...] = (
         "clock", "Something will happen to the data or the money", "clock", money.read_clock, money.say_clock,
         money.CLOCK, unit="h left", below=True, live=False,
         escalates=True,
-        advice="Start the box, or move the data off it, before time runs out.",
+        advice="Save, and move off the box what must not be lost, in time; what a stop began, a start ends.",
         see="platform",
     ),
     Condition(

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from rgt_tui.health.condition import NOTHING, Reading, Rung, Verdict, failed, passed, waiting, warn
-from rgt_tui.health.danger_clocks import Bound, ClockReading, balance_left, clock_readings, countdowns
+from rgt_tui.health.danger_clocks import ClockReading, balance_left, clock_readings, soonest, urgency
 from rgt_tui.health.facts import (
     BALANCE_ERROR_S,
     BALANCE_WARN_S,
@@ -167,12 +167,11 @@ def read_clock(view: Facts) -> Sequence[Reading] | None:
         profile = view.profile
     except ProfileError:
         return None  # of a platform that nobody describes, no clock is known
-    found = next(iter(countdowns(clock_readings(profile, view.box, view.now))), None)
+    found = soonest(clock_readings(profile, view.box, view.now))
     if found is None:
         return None if view.meter_unread else NOTHING
-    if found.seconds_left is None or (found.bound is Bound.AT_MOST and found.level != "info"):
-        return (Reading("", 0.0, found, level=found.level),)
-    return (Reading("", found.seconds_left / 3600.0, found),)
+    left = urgency(found)
+    return (Reading("", left / 3600.0, found, level=None if left else found.level),)
 
 
 def say_clock(view: Facts, reading: Reading, since: float) -> str:

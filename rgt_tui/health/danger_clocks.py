@@ -23,6 +23,7 @@ from rgt_tui.health.facts import (
     DANGER_WARN_S,
     LOST_S,
     METER_LOST_S,
+    SESSION_PART,
     provider_word,
 )
 from rgt_tui.model.box import BoxState
@@ -224,8 +225,12 @@ def _from_stop(clock: DangerClock, box: BoxState, stop: Span | None, now: float)
 def _from_start(clock: DangerClock, box: BoxState, stop: Span | None, now: float) -> ClockReading | None:
     if provider_word(box) is Lifecycle.STOPPED or (stop is not None and stop.sure):
         return None
-    started = _last(now, box.life.started_at)
-    return None if started is None else _spanned(clock, Span(None, started, "first seen"), now)
+    started, seen = _last(now, box.life.started_at), _last(now, box.sample_at)
+    if started is None:
+        return None
+    if seen is not None and seen > started + (clock.after_s or 0.0) + LOST_S:
+        return None  # it runs on: the limit is not one of this machine
+    return _spanned(clock, Span(None, started, "first seen"), now)
 
 
 def _spanned(clock: DangerClock, span: Span, now: float) -> ClockReading:
@@ -281,11 +286,12 @@ def _from_balance(clock: DangerClock, box: BoxState, stop: Span | None, now: flo
 
 def _from_walltime(clock: DangerClock, box: BoxState, stop: Span | None, now: float) -> ClockReading | None:
     sample, at = box.sample, _last(now, box.sample_at)
-    if sample is None or at is None or (stop is not None and stop.sure):
+    if stop is not None and stop.sure:
         return None
-    limits = [job.left_s for job in sample.session.slurm if job.left_s is not None and job.state == "RUNNING"]
-    if not limits:
-        return None
+    jobs = sample.session.slurm if sample is not None else ()
+    limits = [job.left_s for job in jobs if job.left_s is not None and job.state == "RUNNING"]
+    if not limits or at is None:
+        return _from_end_date(clock, box, stop, now)
     left = max(0.0, min(limits) + (clock.after_s or 0.0) - (now - at))
     return _counted(clock, left, left, Bound.EXACT, f"{age(left)} left", "Slurm")
 
@@ -305,6 +311,27 @@ _COUNTS: dict[ClockStart, Count] = {
 }
 
 
+SESSIONS = (ClockStart.START, ClockStart.WALLTIME)
+"""What ends a machine that runs."""
+
+
+def is_over(reading: ClockReading) -> bool:
+    """Tell whether a countdown has surely run down."""
+    return reading.sure and reading.most_left is not None and reading.most_left <= 0.0
+
+
+def soonest(readings: Iterable[ClockReading]) -> ClockReading | None:
+    """Return the countdown that the `clock` alert tells: the most urgent of those to come, else one that is over."""
+    return min(countdowns(readings), key=lambda one: (is_over(one), urgency(one)), default=None)
+
+
+def urgency(reading: ClockReading) -> float:
+    """Return the seconds that are left, those of a session made comparable with days; 0 = nobody knows how many."""
+    if reading.seconds_left is None or (reading.bound is Bound.AT_MOST and reading.level != "info"):
+        return 0.0
+    return reading.seconds_left / (SESSION_PART if reading.counts_from in SESSIONS else 1.0)
+
+
 def _counted(
     clock: DangerClock,
     left: float | None,
@@ -315,8 +342,12 @@ def _counted(
     *,
     sure: bool = True,
 ) -> ClockReading:
-    balance = clock.counts_from is ClockStart.BALANCE
-    warn, error = (BALANCE_WARN_S, BALANCE_ERROR_S) if balance else (DANGER_WARN_S, DANGER_ERROR_S)
+    part = SESSION_PART if clock.counts_from in SESSIONS else 1.0
+    warn, error = (
+        (BALANCE_WARN_S, BALANCE_ERROR_S)
+        if clock.counts_from is ClockStart.BALANCE
+        else (DANGER_WARN_S * part, DANGER_ERROR_S * part)
+    )
     level = "warn" if left is None else "error" if left <= error else "warn" if left <= warn else "info"
     if level == "info" and bound is Bound.AT_MOST and clock.counts_from is ClockStart.STOP:
         level = "warn"  # it may be over at any time
@@ -339,23 +370,24 @@ def _counted(
 
 
 def _charge(clock: DangerClock, box: BoxState, stop: Span | None) -> ClockReading | None:
-    """Read a charge that goes on. Of a machine that may have stopped, nobody knows whether it runs."""
+    """Read a charge that goes on. Of a machine that may have stopped, nobody knows whether it runs.
+
+    What runs in every state is storage: of a machine that runs, the rest of its price is no part of it.
+    """
     meter = box.meter
-    if clock.runs == "stopped":
-        if stop is None or not stop.sure:
-            return None
-        rate = meter.per_hour if meter.kind is MeterKind.STORAGE_ONLY else meter.storage_per_hour
-    else:
-        if clock.runs == "running" and (stop is not None or not _runs(box)):
-            return None
-        rate = meter.per_hour
+    if clock.runs == "stopped" and (stop is None or not stop.sure):
+        return None
+    if clock.runs == "running" and (stop is not None or not _runs(box)):
+        return None
+    off = meter.kind is MeterKind.STORAGE_ONLY or meter.lifecycle is Lifecycle.STOPPED
+    rate = meter.per_hour if off or clock.runs == "running" else meter.storage_per_hour
     said = "rate unknown" if rate is None else f"{money(rate, meter.currency, meter.at_least)}/h"
     return ClockReading(
         what=clock.what,
         mode=clock.mode,
         seconds_left=None,
         consequence=clock.consequence,
-        level="warn",
+        level="warn" if clock.runs != "always" or off else "info",
         text=_joined(f"{said} without an end", clock),
         source=meter.source,
         approx=clock.approx,
@@ -378,6 +410,7 @@ def _joined(said: str, clock: DangerClock) -> str:
 
 
 def _place(reading: ClockReading) -> tuple[int, float]:
+    """Order readings: the soonest first; what is surely over must not hide what is to come."""
     if reading.seconds_left is not None:
-        return 0, reading.seconds_left
-    return (1 if reading.mode is ClockMode.COUNTDOWN else 2), 0.0
+        return (1 if is_over(reading) else 0), reading.seconds_left
+    return (2 if reading.mode is ClockMode.COUNTDOWN else 3), 0.0

@@ -68,6 +68,9 @@ METER_LOST_S = 600.0
 """A provider that could not be read for this long is an alert."""
 DANGER_WARN_S, DANGER_ERROR_S = 5 * 86400.0, 2 * 86400.0
 """Time left on a danger clock."""
+SESSION_PART = 1.0 / 120.0
+"""So much of that for what ends a machine that runs (a session, a walltime), which is known and often within a day: 1 h
+and 24 min."""
 BALANCE_WARN_S, BALANCE_ERROR_S = 24 * 3600.0, 6 * 3600.0
 """For so long the account's balance lasts."""
 

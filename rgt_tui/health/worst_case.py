@@ -38,8 +38,11 @@ def worst_case(box: BoxState, readings: Sequence[ClockReading], now: float) -> W
     A machine whose state nobody has read for long may run: what it cost when it was last known is then too little.
     """
     meter = box.meter
-    if meter.kind is MeterKind.NONE and meter.at is not None and provider_word(box) in _OFF:
-        return _made(Amount(0.0, meter.currency), None, "nothing bills it any more")
+    if meter.kind is MeterKind.NONE and meter.at is not None:
+        if provider_word(box) in _OFF:
+            return _made(Amount(0.0, meter.currency), None, "nothing bills it any more")
+        if not box.spec.provider:
+            return _made(Amount(0.0, meter.currency), None, "nothing bills it")
     known = rate(meter)
     if known is None or (known.at_least and known.value <= 0.0):
         return _made(None, None, "unknown: nobody says what it costs", meter.currency)

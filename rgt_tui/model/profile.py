@@ -400,6 +400,8 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     confidence_note: str | None = None
     stops_gpu: str | None = None
     """What it takes to stop paying for the GPU, in the platform's own words."""
+    billed: bool = True
+    """False = nobody charges money for a machine there: your own, a free tier, a quota."""
     stops_all: str | None = None
     """What it takes to spend nothing at all."""
     conveniences: tuple[str, ...] = ()

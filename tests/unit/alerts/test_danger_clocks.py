@@ -221,8 +221,10 @@ def test_a_charge_counts_in_its_state_alone(runs: str, running: bool, off: bool)
         claims=(Claim(cited_as="test"),),
     )  # fmt: skip
     profile = replace(load_profile("generic-ssh"), clocks=(clock,))
-    live = of("generic-ssh", link=Link.LIVE, sample=sample(), sample_at=NOW, meter=RUNNING)
-    assert [one.per_hour for one in clock_readings(profile, live, NOW)] == ([0.5] if running else [])
+    meter = replace(RUNNING, storage_per_hour=0.02)
+    live = of("generic-ssh", link=Link.LIVE, sample=sample(), sample_at=NOW, meter=meter)
+    rate = 0.02 if runs == "always" else 0.5  # what goes on in every state is the storage
+    assert [one.per_hour for one in clock_readings(profile, live, NOW)] == ([rate] if running else [])
     assert bool(clock_readings(profile, of("generic-ssh", meter=STOPPED), NOW)) is off
     assert bool(clock_readings(profile, of("generic-ssh"), NOW)) is off, "nobody has ever seen it run"
 
@@ -238,6 +240,76 @@ def test_a_countdown_from_the_start_is_at_most_what_is_left_since_it_was_first_s
     assert clock_readings(profile, replace(state, life=Life()), NOW) == ()
     off = replace(state, link=Link.UNREACHABLE, meter=replace(STOPPED, at=NOW))
     assert clock_readings(profile, off, NOW) == ()
+
+
+def test_a_limit_that_the_machine_has_outlived_is_none() -> None:
+    """A paid notebook runs on where a free one ends; only the machine itself shows which it is."""
+    seen = of("paperspace-gradient", sample_at=NOW - 10, life=Life(started_at=NOW - 7 * HOUR))
+    assert [
+        (one.what, one.seconds_left)
+        for one in clock_readings(load_profile("paperspace-gradient"), seen, NOW)
+        if one.mode is ClockMode.COUNTDOWN
+    ] == [("timer of a paid notebook", 5 * HOUR)]
+    silent = replace(seen, sample_at=NOW - 1.1 * HOUR)
+    assert "timer of a free notebook" in [
+        one.what for one in clock_readings(load_profile("paperspace-gradient"), silent, NOW)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("left", "level"), [(11 * HOUR, "info"), (0.9 * HOUR, "warn"), (0.2 * HOUR, "error")]
+)
+def test_a_session_that_ends_the_same_day_is_no_trouble_from_its_first_minute(
+    left: float, level: str
+) -> None:
+    started = NOW - 12 * HOUR + left
+    colab = of("colab", link=Link.LIVE, sample=sample(), sample_at=NOW, life=Life(started_at=started))
+    job = SlurmJob(id="1", name="a", state="RUNNING", left_s=left)
+    slurm = of("slurm", link=Link.LIVE, sample=sample(session=Session(slurm=(job,))), sample_at=NOW)
+    for state in (colab, slurm):
+        (found,) = clock_readings(load_profile(state.spec.profile), state, NOW)
+        assert found.seconds_left == pytest.approx(left)
+        assert found.level == level
+        told = step_alerts(AlertState(memory=Memory(past=state.life)), state, NOW)
+        assert [one.level for one in told.raised if one.kind == "clock"] == (
+            [] if level == "info" else [level]
+        )
+
+
+def test_the_control_plane_tells_the_walltime_where_the_box_does_not() -> None:
+    meter = replace(RUNNING, source="Slurm", ends_at=NOW + 3 * HOUR)
+    (found,) = clock_readings(load_profile("slurm"), of("slurm", meter=meter, sample_at=NOW), NOW)
+    assert (found.what, found.seconds_left) == ("walltime", 3 * HOUR)
+
+
+def test_a_clock_that_is_over_does_not_hide_the_next_one() -> None:
+    life = Life(existed=True, ran=True, rested=True, seen_at=NOW - 2 * DAY, stopped_at=NOW - 2 * DAY)
+    state = of("gpushare", meter=STOPPED, life=life)
+    release, emptied, charge = clock_readings(load_profile("gpushare"), state, NOW)
+    assert (release.what, release.seconds_left) == ("release of the stopped instance", 8 * DAY)
+    assert (emptied.what, emptied.seconds_left) == ("/hy-tmp is emptied", 0.0)
+    assert charge.mode is ClockMode.CHARGE
+    told = step_alerts(AlertState(memory=Memory(past=life)), state, NOW)
+    assert "clock" not in [one.id for one in told.raised], "eight days are no alert, and what is over is none"
+    late = replace(state, life=replace(life, seen_at=NOW - 9 * DAY, stopped_at=NOW - 9 * DAY))
+    raised = step_alerts(AlertState(memory=Memory(past=late.life)), late, NOW).raised
+    assert [
+        "1d 0h left: release of the stopped instance" in one.text for one in raised if one.id == "clock"
+    ] == [True]
+
+
+def test_a_machine_that_is_off_and_bills_in_full_says_the_full_rate() -> None:
+    off = Meter(MeterKind.COMPUTE_AND_STORAGE, Lifecycle.STOPPED, 3.39, at=NOW, source="DigitalOcean")
+    life = Life(existed=True, ran=True, rested=True, seen_at=NOW, stopped_at=NOW)
+    (found,) = clock_readings(load_profile("digitalocean"), of("digitalocean", meter=off, life=life), NOW)
+    assert (found.per_hour, found.level) == (3.39, "warn")
+    assert found.text.startswith("$3.39/h without an end: off, and billed in full")
+
+
+def test_what_bills_in_every_state_is_no_warning_of_a_machine_that_runs() -> None:
+    live = of("lanrui", link=Link.LIVE, sample=sample(), sample_at=NOW, meter=RUNNING)
+    (found,) = clock_readings(load_profile("lanrui"), live, NOW)
+    assert (found.what, found.level, found.per_hour) == ("netdisk above the free quota", "info", None)
 
 
 def test_a_quota_of_which_nobody_tells_does_not_count() -> None:

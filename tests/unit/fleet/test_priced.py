@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rgt_tui.fleet.meters import LONGEST_SECONDS, SOURCE, is_priced, metered
+from rgt_tui.health import worst_case
 from rgt_tui.model.box import BoxSpec, BoxState, Link, ProviderRef
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
 from rgt_tui.model.protocol import Sample
@@ -25,6 +26,30 @@ def test_only_a_box_that_nobody_can_be_asked_about_is_priced_by_the_file() -> No
     assert is_priced(SPEC)
     assert not is_priced(replace(SPEC, per_hour=None))
     assert not is_priced(replace(SPEC, provider=ProviderRef("runpod", "x")))
+
+
+@pytest.mark.parametrize("platform", ["local", "slurm", "colab", "kaggle"])
+def test_where_nobody_charges_money_nothing_bills_unless_a_person_says_a_price(platform: str) -> None:
+    mine = replace(SPEC, profile=platform, per_hour=None)
+    assert is_priced(mine)
+    state = replace(box(100.0), spec=mine)
+    meter = metered(state, 100.0)
+    assert (meter.kind, meter.per_hour, meter.at, meter.error) == (MeterKind.NONE, 0.0, 100.0, None)
+    assert "nothing bills" in meter.source
+    worst = worst_case(replace(state, meter=meter), (), 100.0)
+    assert (worst.amount, worst.at_least, worst.text) == (0.0, False, "nothing bills it")
+    away = metered(replace(state, link=Link.UNREACHABLE, meter=meter), 9000.0)
+    assert (away.kind, away.per_hour, away.lifecycle) == (MeterKind.NONE, 0.0, Lifecycle.UNKNOWN)
+    power = metered(replace(state, spec=replace(mine, per_hour=0.2)), 100.0)
+    assert (power.kind, power.per_hour) == (MeterKind.COMPUTE_AND_STORAGE, 0.2)
+    assert not is_priced(replace(mine, provider=ProviderRef("slurm", "1")))
+
+
+@pytest.mark.parametrize(
+    "platform", ["generic-ssh", "lambda", "kubernetes", "paperspace-gradient", "featurize"]
+)
+def test_elsewhere_no_price_is_never_none(platform: str) -> None:
+    assert not is_priced(replace(SPEC, profile=platform, per_hour=None))
 
 
 def test_a_box_that_reports_costs_what_the_file_says() -> None:
