@@ -70,6 +70,20 @@ _LAMBDA: dict[int | str, Proof] = {
 }
 """Errors as ``{error: {code, message, suggestion}}``: https://docs.lambda.ai/api/cloud (verified 2026-08)."""
 
+_PAPERSPACE: dict[int | str, Proof] = {
+    "BAD_REQUEST": Proof.NOTHING,
+    "UNAUTHORIZED": Proof.NOTHING,
+    "FORBIDDEN": Proof.NOTHING,
+    "TOO_MANY_REQUESTS": Proof.NOTHING,
+    "NOT_FOUND": Proof.ASK,
+    "CONFLICT": Proof.ASK,
+    "PRECONDITION_FAILED": Proof.ASK,
+    401: Proof.NOTHING,
+    403: Proof.NOTHING,
+    429: Proof.NOTHING,
+}
+"""Codes of its errors: https://api.paperspace.com/v1/openapi.json (verified 2026-02)."""
+
 ANSWERS: dict[tuple[str, Verb], dict[int | str, Proof]] = {
     ("digitalocean", Verb.PARK): _DIGITALOCEAN,
     ("digitalocean", Verb.DESTROY): _DIGITALOCEAN,
@@ -79,6 +93,8 @@ ANSWERS: dict[tuple[str, Verb], dict[int | str, Proof]] = {
     ("slurm", Verb.DESTROY): {"denied": Proof.NOTHING},
     ("lambda", Verb.PARK): _LAMBDA,
     ("lambda", Verb.DESTROY): _LAMBDA,
+    ("paperspace-core", Verb.PARK): _PAPERSPACE,
+    ("paperspace-core", Verb.DESTROY): _PAPERSPACE,
     ("runpod", Verb.PARK): _RUNPOD,
     ("runpod", Verb.DESTROY): _RUNPOD,
     ("vastai", Verb.PARK): _VAST,
@@ -117,6 +133,8 @@ CREATIONS: dict[str, dict[int | str, Proof]] = {
         ),
         Proof.NOTHING,
     ),
+    # What a lack of capacity is answered with is not documented: it can be a 200 and a machine that stays off.
+    "paperspace-core": {code: proves for code, proves in _PAPERSPACE.items() if proves is Proof.NOTHING},
     "runpod": _RUNPOD_CREATION,
     # https://docs.vast.ai/api-reference/instances/create-instance (verified 2026-08); an error that names a new
     # contract has made one, and is no error (`rgt_tui.providers.rented_market`).

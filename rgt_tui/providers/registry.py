@@ -32,6 +32,7 @@ KINDS: dict[str, Open] = {
     "digitalocean": adapter("rgt_tui.providers.digitalocean"),
     "kubernetes": adapter("rgt_tui.providers.kubernetes"),
     "lambda": adapter("rgt_tui.providers.lambda_cloud"),
+    "paperspace-core": adapter("rgt_tui.providers.paperspace"),
     "runpod": adapter("rgt_tui.providers.runpod"),
     "slurm": adapter("rgt_tui.providers.slurm"),
     "vastai": adapter("rgt_tui.providers.vast"),

@@ -11,6 +11,9 @@ from rgt_tui.providers.control_plane import ProviderError, printable
 VARIANTS = frozenset(("ti", "super", "d", "laptop", "mobile", "max", "pro", "mig", "sff", "ada", "blackwell"))
 """Words that make another GPU of it: an RTX 3080 is not an RTX 3080 Ti, which costs more and has other memory."""
 
+MAKES = frozenset(("nvidia", "geforce", "quadro", "tesla", "rtx", "gtx", "amd", "instinct"))
+"""Who made it and in which line: people say it or leave it out, and so do platforms."""
+
 _WORDS = re.compile(r"[a-z]+[0-9]+[a-z]*|[0-9]+[a-z]*|[a-z]+")
 _JOINED = re.compile(r"\b(rtx|gtx)(?=[a-z]?[0-9])")
 _MEMORY = re.compile(r"([0-9]+)gi?b?")
@@ -28,7 +31,8 @@ def same_gpu(wished: str, native: str, memory_gb: float | None = None) -> bool:
     """
     asked, has = _words(wished), _words(native)
     sizes = {word for word in asked if _MEMORY.fullmatch(word)}
-    if not asked - sizes or not asked - sizes <= has or (has - asked) & VARIANTS:
+    model = asked - sizes - MAKES
+    if not model or not model <= has or (has - asked) & VARIANTS:
         return False
     return all(_has_size(size, has, memory_gb) for size in sizes)
 

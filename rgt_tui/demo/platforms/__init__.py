@@ -2,6 +2,7 @@
 
 from rgt_tui.demo.platforms.local_digitalocean import LocalDigitalOcean, LocalSize
 from rgt_tui.demo.platforms.local_lambda import LocalLambda, LocalMachine
+from rgt_tui.demo.platforms.local_paperspace import LocalPaperspace, LocalTemplate
 from rgt_tui.demo.platforms.local_runpod import LocalGpu, LocalPod, LocalRunPod
 from rgt_tui.demo.platforms.local_server import Change, Fault, LocalServer, Request, Response, problem
 from rgt_tui.demo.platforms.local_vast import Ask, LocalInstance, LocalVast
@@ -15,10 +16,12 @@ __all__ = [
     "LocalInstance",
     "LocalLambda",
     "LocalMachine",
+    "LocalPaperspace",
     "LocalPod",
     "LocalRunPod",
     "LocalServer",
     "LocalSize",
+    "LocalTemplate",
     "LocalVast",
     "Request",
     "Response",

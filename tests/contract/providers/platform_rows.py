@@ -12,7 +12,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rgt_tui.demo.platforms import Ask, LocalGpu, LocalLambda, LocalRunPod, LocalVast
+from rgt_tui.demo.platforms import (
+    Ask,
+    LocalDigitalOcean,
+    LocalGpu,
+    LocalLambda,
+    LocalPaperspace,
+    LocalRunPod,
+    LocalSize,
+    LocalTemplate,
+    LocalVast,
+)
 from rgt_tui.model.renting import Wish
 from tests.contract.providers.conftest import START
 
@@ -155,6 +165,63 @@ def _lambda_machines(data: Any) -> Sequence[dict[str, Any]]:
     return found if isinstance(found, list) else [found]
 
 
+PUBLIC_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHRlc3R0ZXN0dGVzdHRlc3R0ZXN0dGVzdHRlc3R0ZXN0 me@here"
+DROPLET, DARK = "510000001", "510000002"
+
+
+def digitalocean(**given: Any) -> LocalDigitalOcean:
+    server = LocalDigitalOcean(**given)
+    size = LocalSize("gpu-h100x1-80gb", 3.39)
+    server.add_droplet("train-a", size, created=START - HOUR)
+    server.add_droplet("old", size, created=START - HOUR, status="off")
+    server.sizes, server.owed = [size], "-41.20"
+    server.lists["volumes"] = [{"id": "v1", "name": "data", "size_gigabytes": 100, "droplet_ids": []}]
+    return server
+
+
+def _more_droplets(server: LocalDigitalOcean) -> None:
+    server.add_droplet("other", server.sizes[0])
+    server.per_page = 2
+
+
+def _droplet_state(server: LocalDigitalOcean, instance: str) -> str:
+    found = server.droplets.get(int(instance))
+    return "gone" if found is None else "resting" if found.status == "off" else "on"
+
+
+def _droplets(data: Any) -> Sequence[dict[str, Any]]:
+    found: Sequence[dict[str, Any]] = data.get("droplets") or ([data["droplet"]] if "droplet" in data else [])
+    return found
+
+
+MACHINE, SHUT = "psfake01abc", "psfake02off"
+
+
+def paperspace(**given: Any) -> LocalPaperspace:
+    server = LocalPaperspace(**given)
+    server.add_machine(MACHINE, "train-a", created=START - HOUR)
+    server.add_machine(SHUT, "old", created=START - HOUR, state="off")
+    server.templates = [LocalTemplate("tfake1", "ML-in-a-Box", ("A4000", "A4000x2"))]
+    server.capacity = {("A4000", "East Coast (NY2)")}
+    server.lists["public-ips"] = [{"ip": "203.0.113.5", "region": "East Coast (NY2)"}]
+    return server
+
+
+def _more_machines(server: LocalPaperspace) -> None:
+    server.add_machine("psfake03more", "other")
+    server.limit = 2
+
+
+def _machine_state(server: LocalPaperspace, instance: str) -> str:
+    found = server.machines.get(instance)
+    return "gone" if found is None else "resting" if found.state == "off" else "on"
+
+
+def _machines(data: Any) -> Sequence[dict[str, Any]]:
+    found: Sequence[dict[str, Any]] = data.get("items") or ([data] if "state" in data else [])
+    return found
+
+
 ROWS = (
     Row(
         kind="lambda",
@@ -179,6 +246,64 @@ ROWS = (
         offer_price=("price_cents_per_hour",),
         yes=b'{"data": {"terminated_instances": [{"id": "x", "status": "terminating"}]}}',
         error=b'{"error": {"code": "provider/busy", "message": "busy", "suggestion": ""}}',
+    ),
+    Row(
+        kind="digitalocean",
+        make=digitalocean,
+        machine=DROPLET,
+        resting=DARK,
+        on={
+            "list": "GET /v2/droplets",
+            "read": f"GET /v2/droplets/{DROPLET}",
+            "leftovers": "GET /v2/volumes",
+            "balance": "GET /v2/customers/my/balance",
+            "offers": "GET /v2/sizes",
+            "find": "GET /v2/droplets",
+            "start": f"POST /v2/droplets/{DARK}/actions",
+            "destroy": f"DELETE /v2/droplets/{DROPLET}",
+            "create": "POST /v2/droplets",
+        },
+        truth=_droplet_state,
+        machines_in=_droplets,
+        state="status",
+        price=("size.price_hourly",),
+        subobjects=("networks", "gpu_info", "region", "size", "features", "volume_ids"),
+        wish=Wish(gpu="H100", public_key=PUBLIC_KEY),
+        offers_in=lambda data: data["sizes"],
+        offer_price=("price_hourly",),
+        error=b'{"id": "busy", "message": "try again"}',
+        two_pages=_more_droplets,
+    ),
+    Row(
+        kind="paperspace-core",
+        make=paperspace,
+        machine=MACHINE,
+        resting=SHUT,
+        on={
+            "list": "GET /machines",
+            "read": f"GET /machines/{MACHINE}",
+            "leftovers": "GET /public-ips",
+            "offers": "GET /os-templates",
+            "find": "GET /machines",
+            "start": f"PATCH /machines/{SHUT}/start",
+            "park": f"PATCH /machines/{MACHINE}/stop",
+            "destroy": f"DELETE /machines/{MACHINE}",
+            "create": "POST /machines",
+        },
+        truth=_machine_state,
+        machines_in=_machines,
+        state="state",
+        price=("usageRate",),
+        subobjects=("accelerators", "publicIp", "publicIpType", "storageRate"),
+        wish=Wish(gpu="A4000", disk_gb=40, public_key=PUBLIC_KEY),
+        yes=b'{"event": {"state": "new"}, "data": {}}',
+        error=b'{"code": "INTERNAL_SERVER_ERROR", "message": "busy"}',
+        two_pages=_more_machines,
+        differs={
+            # The price is told only once the machine is there.
+            ("offers", ""): "not free",
+            ("offers", "nothing to be had"): "not free",
+        },
     ),
     Row(
         kind="runpod",

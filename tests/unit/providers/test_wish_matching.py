@@ -25,6 +25,8 @@ SAME = [
     ("4090D", "RTX 4090D", None),
     ("MI300X", "amd_mi300x", 192),
     ("RTX A4000", "Quadro RTX A4000", None),
+    ("RTX A4000", "A4000", None),
+    ("NVIDIA H100", "H100", None),
 ]
 OTHERS = [
     ("RTX 3080", "NVIDIA GeForce RTX 3080 Ti", None),
@@ -41,6 +43,8 @@ OTHERS = [
     ("A100 80GB", "A100", None),
     ("80GB", "A100 80GB", 80),
     ("", "A100", None),
+    ("RTX", "RTX 4090", None),
+    ("RTX 6000", "RTX A6000", None),
     ("A100", "", None),
 ]
 

@@ -1,0 +1,214 @@
+"""Where Paperspace's machines are found and rented. What one costs it tells only when it is there.
+
+https://docs.digitalocean.com/reference/paperspace/api-reference/machine-types/ (availability, verified 2026-08);
+templates, startup scripts and the creation: https://api.paperspace.com/v1/openapi.json (Paperspace/cli, 2026-02). There
+is no field for a key: a startup script, registered before, lets it in. Without capacity a machine may come to be, off.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Awaitable, Mapping
+from typing import Protocol
+from urllib.parse import urlencode
+
+import msgspec
+
+from rgt_tui.model.renting import Offer, Wish
+from rgt_tui.providers.answer_fields import array, said, table, text, whole
+from rgt_tui.providers.control_plane import BadAnswer, ProviderError, printable
+from rgt_tui.providers.rented import Call, RentedAccount
+from rgt_tui.providers.rented_market import RentedMarket
+from rgt_tui.providers.wish_matching import check_wish, in_order, same_gpu, unknown_gpu
+
+REGIONS = ("East Coast (NY2)", "West Coast (CA1)", "Europe (AMS1)")
+"""https://docs.digitalocean.com/reference/paperspace/core/commands/machines (verified 2026-01)."""
+TEMPLATE = "ML-in-a-Box"
+"""What Paperspace calls its own template with drivers and frameworks."""
+LEAST_DISK_GB = 50
+"""https://docs.digitalocean.com/products/paperspace/machines/ (verified 2026-06)."""
+NOTES = (
+    "Paperspace tells what a machine costs only when it is there: look at its price then",
+    "without capacity it may come to be and stay off: its disk is charged then",
+    "stopped, its disk and snapshots are charged on",
+)
+_TYPE = re.compile(r"(.+?)(?:x([0-9]{1,2}))?")
+_OFFER = re.compile(r"([A-Za-z0-9+_-]{1,40})@([A-Za-z0-9]{1,40})@([A-Za-z0-9 ()_-]{1,60})")
+
+
+class Pages(Protocol):
+    """Asks for all pages of a list."""
+
+    def __call__(self, path: str, **query: str) -> Awaitable[tuple[object, ...]]:
+        """Return all of it, or raise a `ProviderError`."""
+        ...
+
+
+class Template(msgspec.Struct, frozen=True):
+    """What we use of an operating system's template."""
+
+    id: str
+    name: str
+    size_gb: int
+    types: tuple[str, ...]
+    """Machine types that it runs on."""
+
+
+class PaperspaceMarket(RentedMarket):
+    """Rents machines; see `Market`."""
+
+    def __init__(self, account: RentedAccount, pages: Pages) -> None:
+        """Wrap an account.
+
+        Args:
+            account: That pays.
+            pages: Asks for all pages of a list.
+        """
+        super().__init__(account)
+        self._pages = pages
+
+    async def offers(self, wish: Wish) -> tuple[Offer, ...]:
+        """Return the types of machine that have capacity now, without a price; see `Market.offers`."""
+        check_wish("Paperspace", wish, currency="USD", spot="Paperspace rents nothing as spot")
+        if wish.region is not None and wish.region not in REGIONS:
+            raise ProviderError(
+                f"Paperspace has no region {printable(wish.region, 60)!r}; it has: {', '.join(REGIONS)}",
+                sent=False,
+            )
+        templates = [
+            found for raw in await self._pages("/os-templates") if (found := _template(raw)) is not None
+        ]
+        types = dict.fromkeys(label for template in templates for label in template.types)
+        if not any(_is_wished(wish.gpu, label) for label in types):
+            raise unknown_gpu("Paperspace", wish, types, self.account.http.console)
+        offers: list[Offer] = []
+        for label in types:
+            template = _best(templates, label, wish)
+            if not _is_wished(wish.gpu, label) or _count(label) != wish.gpu_count or template is None:
+                continue
+            for region in REGIONS if wish.region is None else (wish.region,):
+                if await self._has(label, region):
+                    offers.append(self._offer(wish, label, template, region))
+        return in_order(offers, wish)
+
+    async def _has(self, label: str, region: str) -> bool:
+        query = urlencode({"machineType": label, "region": region})
+        available = said(
+            table((await self.account.http.get(f"/machine-availability?{query}")).data).get("available")
+        )
+        if available is None:
+            raise BadAnswer(
+                f"Paperspace does not say whether there is a {printable(label, 40)} in {region}",
+                console=self.account.http.console,
+            )
+        return available
+
+    def _offer(self, wish: Wish, label: str, template: Template, region: str) -> Offer:
+        return Offer(
+            kind=self.account.ref.kind,
+            id=f"{label}@{template.id}@{region}",
+            gpu=label,
+            gpu_count=wish.gpu_count,
+            compute_per_hour=None,
+            storage_per_hour=None,
+            disk_gb=max(wish.disk_gb, template.size_gb),
+            region=region,
+            stock="has capacity",
+            notes=(*NOTES, f"template {template.name}"),
+        )
+
+    def creation(self, offer: Offer, wish: Wish, token: str) -> Call:
+        """Return the one creation call; the script that lets the key in is registered before, and named in it."""
+        found = _OFFER.fullmatch(offer.id)
+        if found is None:
+            raise BadAnswer(f"{printable(offer.id, 80)!r} is no offer of Paperspace's", sent=False)
+        label, template, region = found.groups()
+        body = {
+            "name": token,
+            "machineType": label,
+            "templateId": template,
+            "region": region,
+            "diskSize": offer.disk_gb or max(LEAST_DISK_GB, wish.disk_gb),
+            "publicIpType": "dynamic",
+            "startOnCreate": True,
+            "autoShutdownEnabled": False,
+            "autoSnapshotEnabled": False,
+            "restorePointEnabled": False,
+            "takeInitialSnapshot": False,
+            "enableNvlink": False,
+            "emailPassword": True,
+        }
+        return Call("POST", "/machines", body)
+
+    def made(self, data: object) -> str | None:
+        """Return the id of the machine."""
+        return text(table(table(data).get("data")).get("id"), 80)
+
+    def describe_creation(self, offer: Offer, wish: Wish, token: str) -> str:
+        """Return the exact call, and the one before it."""
+        call = self.told(self.creation(offer, wish, token))
+        return f"{call} (before it, POST /startup-scripts with the key; its id goes in as startupScriptId)"
+
+    async def prepare(self, wish: Wish, token: str) -> Mapping[str, object]:
+        """Register the script that lets the key in at the first boot; return its id."""
+        if not wish.public_key:
+            raise ProviderError(
+                "a machine needs a public key: without one only a password lets in", sent=False
+            )
+        body = {"name": token, "script": script(wish.public_key), "isRunOnce": True}
+        made = text(
+            table((await self.account.http.send("POST", "/startup-scripts", body)).data).get("id"), 80
+        )
+        if made is None:
+            raise BadAnswer(
+                "Paperspace did not say what the startup script is called", console=self.account.http.console
+            )
+        return {"startupScriptId": made}
+
+
+def script(public_key: str) -> str:
+    """Return what lets a key in for Paperspace's own user."""
+    home = "/home/paperspace/.ssh"
+    return (
+        f"#!/bin/sh\nmkdir -p {home} && printf '%s\\n' {shlex.quote(public_key)} >> {home}/authorized_keys"
+        f" && chown -R paperspace:paperspace {home} && chmod 700 {home} && chmod 600 {home}/authorized_keys\n"
+    )
+
+
+def _template(raw: object) -> Template | None:
+    """Read a template for machines without a desktop; None for any other."""
+    item = table(raw)
+    found = text(item.get("id"), 40)
+    if found is None or "linux" not in f"{item.get('agentType')}".lower():
+        return None
+    labels = (
+        text(one.get("machineTypeLabel"), 40)
+        for one in map(table, array(item.get("availableMachineTypes")))
+        if one.get("isAvailable") is True
+    )
+    return Template(
+        id=found,
+        name=text(item.get("name"), 80) or found,
+        size_gb=whole(item.get("defaultSizeGb")) or LEAST_DISK_GB,
+        types=tuple(label for label in labels if label is not None),
+    )
+
+
+def _best(templates: list[Template], label: str, wish: Wish) -> Template | None:
+    """Return the template that was asked for by id, else Paperspace's own for learning, else any that fits."""
+    fitting = [one for one in templates if label in one.types and wish.image in (None, one.id)]
+    return next(
+        (one for one in fitting if TEMPLATE.lower() in one.name.lower()), fitting[0] if fitting else None
+    )
+
+
+def _count(label: str) -> int:
+    """Return how many GPUs a type has: ``A100-80Gx8`` has eight."""
+    found = _TYPE.fullmatch(label)
+    return int(found[2]) if found is not None and found[2] else 1
+
+
+def _is_wished(gpu: str, label: str) -> bool:
+    found = _TYPE.fullmatch(label)
+    return same_gpu(gpu, found[1] if found is not None else label)
