@@ -9,7 +9,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable
-from typing import ClassVar, cast
+from typing import ClassVar, Protocol, cast
 from weakref import WeakSet
 
 from textual import events, work
@@ -22,7 +22,9 @@ from textual.widget import Widget
 from textual.widgets import Input
 
 from rgt_tui.fleet import FleetSource
+from rgt_tui.model.box import Link
 from rgt_tui.model.fleet import FleetState
+from rgt_tui.model.profile import Profile
 from rgt_tui.ui.box_pulls import BoxPulls
 from rgt_tui.ui.commands import APP, bindings, screen_class
 from rgt_tui.ui.enduring import NO_TERMINAL, Enduring, report, report_path, short, words
@@ -43,6 +45,18 @@ MOST_FAULTS = 100
 """Different ones that are written down."""
 
 
+class MetPlatforms(Protocol):
+    """Remembers which platforms a person has been told of. What it does may block: it waits aside."""
+
+    async def knows(self, profile: Profile) -> bool:
+        """Tell whether the person was shown the page as it is now."""
+        ...
+
+    async def remember(self, profile: Profile) -> str | None:
+        """Remember that it was shown; return why that failed."""
+        ...
+
+
 def _palette() -> type:
     from rgt_tui.ui.screens.help import ScreenCommands
 
@@ -59,6 +73,7 @@ class RgtApp(Enduring, App[None]):
         farewell: One line printed after leaving; None says which boxes go on.
         notice: A line below the first one of every screen: what holds for the whole session, and what to do.
         readonly: Offer nothing that stops a meter.
+        met: Knows which platforms the person has been told of; None = nobody is told unasked.
     """
 
     CSS_PATH = "app.tcss"
@@ -81,6 +96,7 @@ class RgtApp(Enduring, App[None]):
         farewell: str | None = None,
         notice: tuple[str, str] | None = None,
         readonly: bool = False,
+        met: MetPlatforms | None = None,
     ) -> None:
         super().__init__()
         # A terminal that does not know its size (0 x 0) is 80 x 24 to Textual's driver and 80 x 25 to Rich: the two
@@ -104,6 +120,9 @@ class RgtApp(Enduring, App[None]):
         """Client clock at which somebody has seen the event that stood."""
         self._keys = KeyTurns(self)
         self.pulls = BoxPulls(self)
+        self._met = met
+        self._asked_of: dict[str, bool | None] = {}
+        """Platform → whether its page has to be shown; None = not known yet, or no longer."""
         self.faults: dict[str, float] = {}
         """What failed, in words, and when that was said last (monotonic)."""
         self._reports: dict[str, str] = {}
@@ -184,7 +203,46 @@ class RgtApp(Enduring, App[None]):
             except Exception as error:
                 if not (isinstance(top, MessagePump) and self.endure(top, error)):
                     raise
-        self.ask_next()
+        if not self.ask_next():
+            self.introduce()
+
+    def introduce(self) -> None:
+        """Show the page of a platform that the person has not been told of, once a box of it has answered."""
+        state, fleet = self._newest, self.fleet
+        if self._met is None or state is None or fleet is None or not self.is_running:
+            return
+        if getattr(self.screen, "PLACE", "") not in {"fleet", "box"} or isinstance(self.focused, Input):
+            return
+        for box in state.boxes:
+            if box.link is not Link.LIVE or (box.hello is None and box.sample is None):
+                continue
+            profile = fleet.profile(box.spec.name)
+            if profile.id not in self._asked_of:
+                self._asked_of[profile.id] = None
+                self.ask_whether_met(profile)
+            elif self._asked_of[profile.id]:
+                self._asked_of[profile.id] = None
+                self.open_screen("first contact", box.spec.name)
+                return
+
+    @work(group="met", exit_on_error=False, description="ask whether a platform was met")
+    async def ask_whether_met(self, profile: Profile) -> None:
+        """Learn whether the page of a platform has to be shown."""
+        assert self._met is not None
+        self._asked_of[profile.id] = not await self._met.knows(profile)
+
+    def platform_seen(self, profile: Profile) -> None:
+        """Take in that a person is shown the page of a platform."""
+        self._asked_of[profile.id] = None
+        if self._met is not None:
+            self.remember_met(profile)
+
+    @work(group="met", exit_on_error=False, description="remember that a platform was met")
+    async def remember_met(self, profile: Profile) -> None:
+        """Remember it; where that fails, say so: the page will come up again."""
+        assert self._met is not None
+        if (trouble := await self._met.remember(profile)) is not None:
+            cast("FleetAwareScreen", self.screen).hint(f"not remembered as read: {clean(trouble)}")
 
     def ask_next(self, *, again: bool = False) -> bool:
         """Show the oldest question that was not put off; with `again`, those that were, too.

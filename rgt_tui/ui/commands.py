@@ -131,6 +131,9 @@ BOX_TARGET: tuple[Command, ...] = (
     Command("box.teardown", ("D",), "tear down",
             "Review what it takes to stop the meter; nothing is sent until you type the name.",
             "open_for_box('teardown')", footer=5, dangerous=True),
+    Command("box.platform", ("i",), "platform",
+            "What rgt knows of the box's platform: what survives, what bills, every clock.",
+            "open_for_box('platform')"),
 )  # fmt: skip
 """Work on a box: the selected one on the fleet screen, the shown one elsewhere."""
 
@@ -144,6 +147,19 @@ FLEET: tuple[Command, ...] = (
     Command("fleet.answer", ("A",), "answer", "Answer a question from a box: a new host key, a password.", "answer"),
 )  # fmt: skip
 
+PLATFORM: tuple[Command, ...] = (
+    Command("platform.next-pane", ("tab",), "next column", "Give the keys to the other column.", "next_pane(1)"),
+    Command("platform.previous-pane", ("shift+tab",), "previous column",
+            "Give the keys to the other column.", "next_pane(-1)"),
+)  # fmt: skip
+"""Work on the page of a platform."""
+
+FIRST: tuple[Command, ...] = (
+    Command("first.read", ("enter",), "read", "You have read it: it does not come up again.", "read", footer=1),
+    Command("first.whole", ("i",), "whole page", "Show all that is known of the platform.", "whole", footer=2),
+)  # fmt: skip
+"""Work on what is said when a platform is first met."""
+
 BOX_CARE: tuple[Command, ...] = (
     Command("box.alerts", ("a",), "alerts",
             "Active alerts, since when they hold, and what to do; mute them there.",
@@ -151,7 +167,7 @@ BOX_CARE: tuple[Command, ...] = (
     Command("box.connect", ("r",), "connect now",
             "Connect to the box now; restart the fleet if it failed to start.", "connect"),
     Command("box.pause", ("P",), "pause", "Disconnect from the box, or reconnect.", "pause"),
-    Command("box.interval", ("i",), "interval", "Sample the box every 1, 2, 5, 15 or 60 seconds.", "interval"),
+    Command("box.interval", ("I",), "interval", "Sample the box every 1, 2, 5, 15 or 60 seconds.", "interval"),
 )  # fmt: skip
 """How rgt treats a box; nothing of it touches what runs there."""
 
@@ -205,6 +221,8 @@ SCREENS: dict[str, tuple[str, str, str]] = {
     "phases": ("Phases", "rgt_tui.ui.screens.lifecycle", "LifecycleScreen"),
     "alerts": ("Alerts", "rgt_tui.ui.screens.alerts", "AlertsScreen"),
     "teardown": ("Tear down", "rgt_tui.ui.screens.teardown", "TeardownScreen"),
+    "platform": ("Platform", "rgt_tui.ui.screens.platform", "PlatformScreen"),
+    "first contact": ("First contact", "rgt_tui.ui.screens.platform", "FirstContactScreen"),
 }
 """Title, module and class of each screen; all but the fleet's take ``(fleet, box_name)``."""
 

@@ -11,6 +11,7 @@ from textual.pilot import Pilot
 
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.ui import RgtApp
+from rgt_tui.ui.app import MetPlatforms
 from tests.ui.fakes import FakeFleet
 
 HERE = Path(__file__).parent / "snapshots"
@@ -57,11 +58,12 @@ async def running(
     *,
     size: tuple[int, int] = (120, 34),
     keys: tuple[str, ...] = (),
+    met: MetPlatforms | None = None,
 ) -> AsyncIterator[tuple[RgtApp, Pilot[None], FakeFleet]]:
     """Run the app on a fleet in memory, press some keys, and wait until it is quiet."""
     fleet = FakeFleet(source) if isinstance(source, FleetState) or source is None else source
     made = fleet if isinstance(fleet, FakeFleet) else FakeFleet()
-    app = RgtApp(fleet if callable(fleet) else lambda: made)
+    app = RgtApp(fleet if callable(fleet) else lambda: made, met=met)
     async with app.run_test(size=size) as pilot:
         await settle(pilot)
         for key in keys:

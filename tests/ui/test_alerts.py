@@ -63,7 +63,7 @@ def test_the_details_name_what_to_do() -> None:
 async def test_pause_connect_and_interval_ask_the_fleet() -> None:
     async with running(keys=("enter",)) as (app, pilot, fleet):
         await pilot.press("P")
-        await pilot.press("i")
+        await pilot.press("I")
         fleet.change("vast-demo", link=Link.PAUSED)
         await settle(pilot)
         await pilot.press("P")

@@ -1,0 +1,197 @@
+"""The platform page: all that rgt knows of where a box is rented; and its first form, after the first connect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, ClassVar, cast
+
+from textual.binding import BindingType
+from textual.containers import Horizontal
+from textual.widget import Widget
+
+from rgt_tui.fleet import FleetSource
+from rgt_tui.health import BY_ID
+from rgt_tui.model.fleet import FleetState
+from rgt_tui.model.profile import Profile
+from rgt_tui.profiles.platform_page import FIRST_CONTACT, PageRow, PageSection, Weight, platform_page
+from rgt_tui.ui.commands import BOX_TARGET, FIRST, MOVE, PLATFORM, Command, bindings
+from rgt_tui.ui.notation import clean
+from rgt_tui.ui.screens.base import Dashboard, FleetAwareScreen, Moves
+from rgt_tui.ui.widgets.fixed_lines import Parts
+from rgt_tui.ui.widgets.panes import Pane, Section
+from rgt_tui.ui.widgets.platform_lines import platform_section
+from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, line, wrapped
+
+if TYPE_CHECKING:
+    from textual import events
+
+WIDE = 150
+"""From this width on the page stands in two columns."""
+LABEL = 15
+TIGHT_LABEL = 11
+TONES = {
+    Weight.PLAIN: Tone.TEXT,
+    Weight.ASIDE: Tone.DIM,
+    Weight.STRONG: Tone.STRONG,
+    Weight.GOOD: Tone.PROVED,
+    Weight.WARN: Tone.WARN,
+    Weight.BAD: Tone.TROUBLE,
+}
+
+
+def row_lines(row: PageRow, width: int) -> list[Line]:
+    """Return a row of the page: its label, and its text wrapped beside it."""
+    pad = LABEL if width >= 70 else TIGHT_LABEL
+    label = clean(row.label)
+    rows = wrapped(clean(row.text), max(8, width - pad), TONES[row.weight])
+    if len(label) < pad:
+        return [line(dim((label if i == 0 else "").ljust(pad)), *made) for i, made in enumerate(rows)]
+    # A long label (a button's words, what sources disagree about) has a line of its own.
+    head = wrapped(label, width, Tone.STRONG)
+    return [*head, *(line(" " * pad, *made) for made in rows)]
+
+
+def page_sections(page: Sequence[PageSection], width: int) -> list[Section]:
+    """Return the page's sections for a pane of that inner width."""
+    return [
+        Section(line(section.title), [made for row in section.rows for made in row_lines(row, width)])
+        for section in page
+    ]
+
+
+def halves(page: Sequence[PageSection], width: int) -> tuple[list[PageSection], list[PageSection]]:
+    """Cut the page into two columns of about the same height; its order goes on from left to right."""
+    heights = [1 + len(section.body) for section in page_sections(page, width)]
+    total = sum(heights)
+    cut = min(range(len(heights) + 1), key=lambda at: abs(2 * sum(heights[:at]) - total))
+    return list(page[:cut]), list(page[cut:])
+
+
+class PlatformScreen(Moves, FleetAwareScreen):
+    """What survives, what bills, every clock and trap of the platform of one box."""
+
+    PLACE: ClassVar[str] = "platform"
+    KEYS: ClassVar[tuple[Command, ...]] = (
+        *PLATFORM,
+        *(command for command in BOX_TARGET if command.id != "box.platform"),
+        *MOVE,
+    )
+    BINDINGS: ClassVar[list[BindingType]] = bindings(KEYS)
+    AUTO_FOCUS = "#page"
+    SECTIONS: ClassVar[tuple[str, ...] | None] = None
+    """Titles of the sections that are shown; None = all of them."""
+
+    def __init__(self, fleet: FleetSource, box_name: str) -> None:
+        super().__init__(fleet, box_name)
+        self._page: tuple[PageSection, ...] = ()
+        self._of: Profile | None = None
+        self._drawn: dict[tuple[str, int], list[Section]] = {}
+
+    def body(self) -> Iterable[Widget]:
+        """Return the page, and the second column of a wide screen."""
+        with Horizontal(id="split"):
+            yield Pane(id="page", focusable=True)
+            yield Pane(id="more", focusable=True)
+
+    def _learn(self) -> None:
+        profile = self.fleet.profile(self.box_name or "")
+        if profile != self._of:
+            page = platform_page(profile, lambda alert: BY_ID[alert].title if alert in BY_ID else None)
+            wanted = self.SECTIONS
+            self._page = page if wanted is None else tuple(one for one in page if one.title in wanted)
+            self._of = profile
+            self._drawn.clear()
+
+    def _column(self, side: str, page: Sequence[PageSection], width: int) -> list[Section]:
+        """Return a column; it is wrapped once for each width."""
+        made = self._drawn.get((side, width))
+        if made is None:
+            made = self._drawn[side, width] = page_sections(page, width)
+        return made
+
+    def show_state(self, state: FleetState, now: float) -> None:
+        """Draw the page; above it what of it counts for this box now."""
+        self._learn()
+        assert self._of is not None
+        profile, box = self._of, self.box
+        wide = self.size.width >= WIDE
+        left, right = halves(self._page, self.size.width // 2 - 4) if wide else (list(self._page), [])
+        self.query_one("#more").display = bool(right)
+
+        def first(width: int) -> list[Section]:
+            here = [] if box is None else [platform_section(profile, box, width, now)]
+            return [*here, *self._column("left", left, width)]
+
+        self.query_one("#page", Pane).show(first, self.foot())
+        self.query_one("#more", Pane).show(lambda width: self._column("right", right, width))
+
+    def foot(self) -> Line:
+        """Return what stands at the right end of the lower border."""
+        return EMPTY
+
+    def on_mount(self) -> None:
+        """Remember that the page was shown."""
+        super().on_mount()
+        self.seen()
+
+    def seen(self) -> None:
+        """Let it be remembered that a person has seen this platform's page."""
+        see = getattr(self.app, "platform_seen", None)
+        if see is not None:
+            see(self.fleet.profile(self.box_name or ""))
+
+    def summary(self, state: FleetState, now: float) -> Parts:
+        """Return which platform it is, and how well it is known."""
+        profile = self.fleet.profile(self.box_name or "")
+        return [(0, line(Span(clean(profile.name), Tone.STRONG))), (1, line(dim(profile.confidence)))]
+
+    @property
+    def _pane(self) -> Pane:
+        return self.focused if isinstance(self.focused, Pane) else self.query_one("#page", Pane)
+
+    def action_move(self, count: int) -> None:
+        """Scroll the column that has the keys."""
+        self._pane.scroll_lines(count)
+
+    @property
+    def page_rows(self) -> int:
+        """Rows of that column."""
+        return self._pane.page_rows
+
+    def action_next_pane(self, direction: int) -> None:
+        """Give the keys to the other column, where there is one."""
+        panes = [pane for pane in self.query(Pane) if pane.display]
+        here = panes.index(self._pane)
+        self.set_focus(panes[(here + direction) % len(panes)])
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Lay out for the new size."""
+        self._drawn.clear()
+        self.call_after_refresh(self.redraw_now)
+
+
+class FirstContactScreen(PlatformScreen):
+    """Comes up once for each platform, when a box of it has answered for the first time."""
+
+    PLACE: ClassVar[str] = "first contact"
+    KEYS: ClassVar[tuple[Command, ...]] = (*FIRST, *PLATFORM, *MOVE)
+    BINDINGS: ClassVar[list[BindingType]] = bindings(KEYS)
+    SECTIONS: ClassVar[tuple[str, ...] | None] = FIRST_CONTACT
+
+    def seen(self) -> None:
+        """Not yet: only who says so has read it."""
+
+    def foot(self) -> Line:
+        """Say how to go on."""
+        return line(Span("enter", Tone.ACCENT), dim(" read"))
+
+    def action_read(self) -> None:
+        """Remember that it was read, and go on."""
+        super().seen()
+        self.dismiss()
+
+    def action_whole(self) -> None:
+        """Show the whole page instead; that counts as read."""
+        name = self.box_name
+        self.dismiss()
+        cast("Dashboard", self.app).open_screen("platform", name)
