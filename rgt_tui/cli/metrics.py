@@ -203,6 +203,10 @@ FAMILIES: tuple[Family, ...] = (
         "rgt_meter_spent_at_least", "gauge", "1 where rgt_meter_spent is a lower bound.",
         _meter(lambda seen: None if seen.box.meter.spent is None else int(seen.box.meter.spent_at_least)),
     ),
+    Family(
+        "rgt_meter_books_differ", "gauge", "The provider's books less rgt's own count, where the two disagree.",
+        _meter(lambda seen: seen.box.meter.books_differ),
+    ),
     Family("rgt_run_cost_per_1000_steps", "gauge", "What the box costs while a run makes so many steps.", _run_costs),
     Family("rgt_meter_age_seconds", "gauge", "Age of the provider's reading.", _one(_meter_age)),
     Family("rgt_memory_used_bytes", "gauge", "Charged to the container, with cache.", _sampled(lambda s: s.mem.used)),

@@ -158,6 +158,12 @@ def within(state: BoxState, budget: Budget) -> BoxState:
 _SAID = (
     ("log_lines", "line of the logs", "lines of the logs", "the oldest; `rgt logs` has all"),
     ("points", "point of the curves", "points of the curves", "the oldest; the box has them"),
+    (
+        "surplus",
+        "point of a further curve",
+        "points of further curves",
+        "more than a run may have; the box has them",
+    ),
     ("runs", "run", "runs", "silent for longest; the box has them"),
     ("queues", "queue", "queues", "silent for longest; how its cells stand is unknown"),
     (

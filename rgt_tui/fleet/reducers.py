@@ -77,7 +77,7 @@ TOTAL = "total_steps"
 """Not a curve: how many steps the run will have, said when it changes; 0 = it is not known any more."""
 MANY_STEPS = 1e15
 MOST_SERIES = 10_000
-"""Curves of one run; more names are no metrics."""
+"""Curves of one run; of more the points are counted, and not kept: so many names are no metrics."""
 MOST_SOURCES = 10_000
 
 
@@ -148,14 +148,17 @@ def fold(run: RunState, frame: Scalars, now: float, skew: float) -> RunState:
                 new.setdefault(name, []).append((point.step, value))
                 latest[name] = value
     series = dict(run.series)
+    surplus = run.surplus
     for name, points in new.items():
         if len(series) >= MOST_SERIES and name not in series:
+            surplus += len(points)
             continue
         series[name] = series.get(name, Series()).extended(points)
     changes: dict[str, float] = {field: latest[name] for field, name in _LATEST if name in latest}
     return msgspec.structs.replace(
         run,
         series=series,
+        surplus=surplus,
         resumes=run.resumes + _resumes(run, frame),
         best=_best(run.best, new.get(BEST_OF, ())),
         total_steps=total,
@@ -296,6 +299,8 @@ def _scalars(state: BoxState, frame: Scalars, now: float) -> BoxState:
     run = known if known is not None else _standing((RunState(name=frame.run),), state.found)[0]
     run = rewound(run, frame, run.cursors.get(frame.source))
     folded = fold(run, frame, now, state.clock_skew or 0.0)
+    if folded.surplus > run.surplus:
+        state = replace(state, left_out=state.left_out.plus(surplus=folded.surplus - run.surplus))
     if known is not None:
         return replace(state, runs=tuple(folded if run is known else run for run in state.runs))
     runs = _newest(state.runs, (folded,))

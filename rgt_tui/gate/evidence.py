@@ -205,7 +205,7 @@ def queue(state: BoxState, verb: Verb, *, listed_whole: bool = False) -> Iterato
     known_at = [at for at in told_at if at is not None]
     oldest = min(known_at) if known_at and len(known_at) == len(told_at) else None
     if state.left_out.queues:
-        lost = f"not kept of this box: {how_many(state.left_out.queues, 'queue')}; how its cells stand is unknown"
+        lost = f"not kept of this box: {how_many(state.left_out.queues, 'queue')}; how their cells stand is unknown"
         yield item("left out", park, lost)
     if not state.queues:
         text = "no queue is known on this box"

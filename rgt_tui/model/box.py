@@ -218,6 +218,8 @@ class LeftOut(msgspec.Struct, frozen=True):
     log_lines: int = 0
     points: int = 0
     """Of curves."""
+    surplus: int = 0
+    """Points of more curves than are kept of a run."""
     runs: int = 0
     queues: int = 0
     checkpoints: int = 0

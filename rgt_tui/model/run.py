@@ -116,6 +116,8 @@ class RunState(msgspec.Struct, frozen=True):
     """Whether the processes of a found run (`BoxState.found`) live; None for a run of a queue, whose cell says it."""
     ended: float | None = None
     """Box clock when a found run was seen to be gone. Its exit status is unknown: this is not "done"."""
+    surplus: int = 0
+    """Points that came of more curves than are kept of a run."""
 
 
 def training_of(run: str, trainings: Container[str]) -> str | None:

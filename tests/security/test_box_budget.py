@@ -199,13 +199,13 @@ def test_the_gate_knows_that_something_is_missing() -> None:
 
     ok, text = item(state, "queue")
     assert not ok
-    assert "were not kept: how their cells stand is unknown" in text
+    assert "not kept of this box: " in text and "how their cells stand is unknown" in text
     assert item(replace(state, left_out=LeftOut()), "queue")[0]
     saved = Cell(name="c", cfg="x", task="t", state="done", durable="verified", durable_path="/workspace/c")
     other = replace(other, checkpoints=(), queues=(QueueState(path="/q", at=NOW, cells=(saved,)),))
     ok, text = item(other, "durable")
     assert not ok
-    assert "were not kept" in text
+    assert "not kept of this box: " in text
 
 
 def test_it_is_said_on_the_screen_and_in_the_status() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from rgt_box import jsonline
+from rgt_box.metrics import merging
 from rgt_box.metrics.merging import MAX_STARTS, Store
 from rgt_box.metrics.reader_base import Batch, Point
 from rgt_box.queue import queue_state
@@ -290,6 +291,22 @@ def test_points_are_kept_up_to_a_bound_and_that_is_said(
     assert frames
     del scalars, frames
     assert found_curves.FoundSource.total == before
+
+
+def test_curves_of_one_file_are_kept_up_to_a_bound_and_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(merging, "MAX_SERIES", 50)
+    many = {f"metric_{n}": 1.0 for n in range(99)}
+    rows = [json.dumps({"step": n, "loss": 1.0} | many) for n in range(3)]
+    (tmp_path / "a.jsonl").write_text("\n".join(rows) + "\n")
+    scalars = found_curves.FoundScalars("run", str(tmp_path), None, {})
+    frames = scalars.poll()
+    (event,) = [frame for frame in frames if frame["t"] == "event"]
+    assert (event["kind"], event["level"]) == ("curves-cut", "warn")
+    assert "a.jsonl names more than 5000 curves" in event["text"]
+    assert [frame["source"].rpartition("#")[2] for frame in frames if frame["t"] == "scalar"] == ["loss"]
+    assert scalars.poll() == []
 
 
 def test_restarts_without_an_end_cost_no_square() -> None:

@@ -10,11 +10,11 @@ import os
 import time
 import zlib
 from array import array
-from itertools import islice
+from itertools import chain, islice
 
 from rgt_box.metrics.discover import Finder, Source
 from rgt_box.metrics.formats import candidates, identify, open_source, preference
-from rgt_box.metrics.merging import Curve, News, Offer, Store, merge
+from rgt_box.metrics.merging import MAX_SERIES, Curve, News, Offer, Store, merge
 from rgt_box.metrics.metric_names import may_be_one
 from rgt_box.metrics.rows import spelled
 from rgt_box.metrics.scalars_command import directory
@@ -86,6 +86,11 @@ class FoundSource:
 
     def __del__(self) -> None:
         self._count(0)
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether it names more series than are kept of one file."""
+        return self._store.dropped > 0
 
     def offer(self, since: float | None = None) -> Offer:
         """Return what it has, for merging.
@@ -181,7 +186,7 @@ class FoundScalars:
         self._scanned = float("-inf")
         self._due = 0.0
         self._changed, self._cost = False, 0.0
-        self._told = self._read_all = False
+        self._told = self._told_names = self._read_all = False
         self.is_caught_up = False
         """Whether all that stood there at the last look has been read and sent."""
         self._waiting: Iterator[dict[str, Any]] = iter(())
@@ -219,21 +224,30 @@ class FoundScalars:
             self._scanned = now
             self._scan()
         left = BATCHES
+        notes: list[dict[str, Any]] = []
         for source in self._sources.values():
             more = True
             while more and left > 0:
                 changed, more = source.read()
                 self._changed = self._changed or changed
                 left -= more
+            if source.is_cut and not self._told_names:
+                self._told_names = True
+                text = "%s: %s names more than %d curves: the others are not read" % (
+                    self.name,
+                    source.source.path,
+                    MAX_SERIES,
+                )
+                notes.append({"t": "event", "kind": "curves-cut", "level": "warn", "text": text})
         self._read_all = left > 0 and (not self._changed or now >= self._due)
         if not self._changed or now < self._due:
-            return iter(())
+            return iter(notes)
         self._changed = False
         began = time.monotonic()
         runs = self._merged()
         cost, self._cost = self._cost, time.monotonic() - began
         self._due = now + PATIENCE * min(cost, self._cost)  # not of the first time, which loads what it needs
-        return self._frames(runs)
+        return chain(notes, self._frames(runs))
 
     def _scan(self) -> None:
         found = self._finder.scan()

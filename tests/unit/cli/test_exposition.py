@@ -120,3 +120,13 @@ def test_names_are_unique_and_valid() -> None:
     names = [family.name for family in FAMILIES]
     assert len(set(names)) == len(names)
     assert all(name.startswith(("DCGM_FI_DEV_", "rgt_")) and name.isidentifier() for name in names)
+
+
+def test_books_that_differ_are_a_gauge_that_is_absent_where_they_agree() -> None:
+    state = box()
+    assert "rgt_meter_books_differ" not in parsed(state)
+    meter = msgspec.structs.replace(
+        state.meter, currency="EUR", books_differ=-0.75, books_differ_since=NOW - 9
+    )
+    ((labels, value),) = parsed(msgspec.structs.replace(state, meter=meter))["rgt_meter_books_differ"].items()
+    assert (value, dict(labels)["box"], dict(labels)["currency"]) == (-0.75, "lab", "EUR")

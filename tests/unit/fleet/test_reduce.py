@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from rgt_tui.fleet import reducers
 from rgt_tui.fleet import reducers as module
+from rgt_tui.fleet.attention import words
 from rgt_tui.fleet.reducers import LOG_LINES, RING, apply, count
 from rgt_tui.model.box import BoxSpec, BoxState, Counters, Link
 from rgt_tui.model.protocol import (
@@ -249,3 +250,9 @@ def test_a_run_has_no_curves_without_end(monkeypatch: pytest.MonkeyPatch) -> Non
     point = ScalarPoint(step=1, at=1010.0, epoch=None, values={"a": 1.0, "b": 2.0, "c": 3.0})
     state = feed(HELLO, replace(scalars([]), points=(point, point)))
     assert {name: len(series) for name, series in state.runs[0].series.items()} == {"a": 2, "b": 2}
+    assert state.left_out.surplus == 2
+    state = feed(replace(scalars([]), points=(point,)), state=state)
+    assert (state.left_out.surplus, state.left_out.points) == (3, 0)
+    assert words(state.left_out) == (
+        "not kept here: 3 points of further curves, more than a run may have; the box has them",
+    )
