@@ -65,6 +65,16 @@ def state_directory(env: Mapping[str, str]) -> Path:
     return (state if state.is_absolute() else home / ".local" / "state") / "rgt"
 
 
+def config_directory(env: Mapping[str, str]) -> Path:
+    """Return ``$XDG_CONFIG_HOME/rgt``, by default below ``~/.config``; a relative value is ignored.
+
+    A relative one would be another in every working directory.
+    """
+    config = Path(env.get("XDG_CONFIG_HOME", ""))
+    home = Path(env["HOME"]) if env.get("HOME") else Path.home()
+    return (config if config.is_absolute() else home / ".config") / "rgt"
+
+
 def fault(path: Path, status: os.stat_result, handle: int | None = None) -> Fault | None:
     """Say who else may write a file; None where only this user and root may.
 

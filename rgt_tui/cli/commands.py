@@ -236,7 +236,11 @@ COMMANDS: dict[str, Command] = {
     ),
     "profiles": Command(
         "teardown.platforms", "Money", "list the platforms, and what happens there by itself",
-        ((OK, "printed"), (USAGE, "wrong command line, or no such platform")),
+        (
+            (OK, "printed; check: every fact about money or data has a source"),
+            (FAILED, "check: one has none, or one that is too old"),
+            (USAGE, "wrong command line, no such platform, or a profile that cannot be used"),
+        ),
     ),
     "push": Command(
         "box_files", "Trainer", "put the resumable trainer on a box",

@@ -31,7 +31,7 @@ from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.evidence import CheckResult, Review, StopProgress, Verb
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.profile import Profile
-from rgt_tui.profiles import load_profile
+from rgt_tui.profiles import load_profile, seen_at
 from rgt_tui.ssh import Answers, Policy, build_agent
 
 if TYPE_CHECKING:
@@ -97,7 +97,9 @@ class BaseFleet:
 
     def checks(self, box: str) -> tuple[CheckResult, ...]:
         """The lifecycle checks of a box, evaluated now."""
-        return evaluate(self._publisher.sessions[box].state, self._profiles[box], self._clock())
+        profile = self._profiles[box]
+        read = seen_at(profile) is not None
+        return evaluate(self._publisher.sessions[box].state, profile, self._clock(), page_seen=read)
 
     def answer(self, question: int, text: str | None) -> None:
         """Answer a question."""

@@ -194,7 +194,9 @@ def calls_once(alert: Alert) -> bool:
     return alert.level != "error" and kind is not None and kind.escalates and kind.once
 
 
-def evaluate(box: BoxState, profile: Profile, now: float) -> tuple[CheckResult, ...]:
+def evaluate(
+    box: BoxState, profile: Profile, now: float, *, page_seen: bool = False
+) -> tuple[CheckResult, ...]:
     """Return the result of every check, in order of their ids. Pure.
 
     Passed means proved *now*: where the evidence of a live check is of a box that no longer reports, the check waits
@@ -204,8 +206,9 @@ def evaluate(box: BoxState, profile: Profile, now: float) -> tuple[CheckResult, 
         box: The state.
         profile: Platform of the box.
         now: Client clock.
+        page_seen: A person was shown the platform's page as it is now, see `rgt_tui.profiles.seen_at`.
     """
-    seen = facts_of(box, now, profile=profile)
+    seen = facts_of(box, now, profile=profile, page_seen=page_seen)
     return tuple(_result(check, seen) for check in CHECKS)
 
 

@@ -293,7 +293,7 @@ _ROWS: tuple[Condition, ...] = (
     ),
     # Only in the checklist.
     Condition("profile", "The platform is not known",
-        checks=(Check("0.1", "profile known, its worst danger shown", money.check_profile_known, live=False),),
+        checks=(Check("0.1", "platform known, its page read", money.check_profile_known, live=False),),
     ),
     Condition("memory-limit", "The memory that counts is not known",
         checks=(Check("0.3", "the memory limit is the container's", space.check_memory_limit),),

@@ -201,12 +201,15 @@ def say_balance(view: Facts, reading: Reading, since: float) -> str:
 
 
 def check_profile_known(view: Facts) -> Verdict:
-    """The platform is known, and its worst danger is on the screen."""
+    """The platform is known, and a person has been shown its page as it is now."""
     if view.profile.id != view.box.spec.profile:
         return warn(
             f"no profile '{view.box.spec.profile}'; {view.profile.name} is used: {view.profile.top_danger}"
         )
-    return passed(f"{view.profile.name}: {view.profile.top_danger}")
+    said = f"{view.profile.name}: {view.profile.top_danger}"
+    if not view.page_seen:
+        return waiting(f"{said} Nobody has read the page yet: rgt profiles show {view.profile.id}")
+    return passed(said)
 
 
 def check_durable_survives(view: Facts) -> Verdict:

@@ -104,6 +104,8 @@ class Facts(msgspec.Struct, frozen=True):
     news: News
     """What the box's events tell."""
     given_profile: Profile | None = None
+    page_seen: bool = False
+    """A person was shown the platform's page as it is now."""
 
     @property
     def blind(self) -> bool:
@@ -175,6 +177,8 @@ def facts_of(
     memory: Memory | None = None,
     news: News | None = None,
     profile: Profile | None = None,
+    *,
+    page_seen: bool = False,
 ) -> Facts:
     """Return what is known of `box` at `now` (client clock).
 
@@ -184,6 +188,7 @@ def facts_of(
         memory: What the alert state remembers; None = nobody has watched.
         news: What `news_of` made of the same events, where that is known already.
         profile: Platform of the box; None = the one that its spec names.
+        page_seen: A person was shown the platform's page as it is now.
     """
     sample_age = None if box.sample_at is None else max(0.0, now - box.sample_at)
     stale = sample_age is None or sample_age > stale_after(box)
@@ -213,6 +218,7 @@ def facts_of(
         memory=memory if memory is not None else Memory(),
         news=news if news is not None else news_of(box.events),
         given_profile=profile,
+        page_seen=page_seen,
     )
 
 

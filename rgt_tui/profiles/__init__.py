@@ -1,14 +1,37 @@
 """Platform profiles: the data of ``profiles/*.toml``, checked and typed, and what follows from it."""
 
-from rgt_tui.profiles.loader import ProfileError, all_profiles, load_profile
+from rgt_tui.profiles.loader import ProfileError, all_profiles, load_profile, own_profile
+from rgt_tui.profiles.platform_page import (
+    FIRST_CONTACT,
+    PageRow,
+    PageSection,
+    Weight,
+    clock_rows,
+    platform_page,
+)
+from rgt_tui.profiles.seen import before_renting, mark_seen, seen_at
+from rgt_tui.profiles.source_check import Outcome, Shortfall, check_sources
 from rgt_tui.profiles.survival import action_for, path_survives, survival, survives, tiers_of
 
 __all__ = [
+    "FIRST_CONTACT",
+    "Outcome",
+    "PageRow",
+    "PageSection",
     "ProfileError",
+    "Shortfall",
+    "Weight",
     "action_for",
     "all_profiles",
+    "before_renting",
+    "check_sources",
+    "clock_rows",
     "load_profile",
+    "mark_seen",
+    "own_profile",
     "path_survives",
+    "platform_page",
+    "seen_at",
     "survival",
     "survives",
     "tiers_of",

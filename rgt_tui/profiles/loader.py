@@ -1,18 +1,27 @@
-"""Reads ``profiles/*.toml`` into `Profile`: strict, cached, the same from a source tree and from a wheel."""
+"""Reads ``profiles/*.toml`` into `Profile`: strict, cached, the same from a source tree and from a wheel.
+
+A person's own file in ``$XDG_CONFIG_HOME/rgt/profiles`` takes the place of the shipped one of its name. Nothing else
+brings profiles: a fleet file, which may be a stranger's, only names them.
+"""
 
 from __future__ import annotations
 
 import functools
+import os
 import re
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
+from rgt_tui.files import config_directory, fault, open_regular
 from rgt_tui.model.profile import Profile
 from rgt_tui.profiles.profile_faults import faults, nearest, none_of
 
-__all__ = ["ProfileError", "all_profiles", "load_profile", "read_profile"]
+__all__ = ["ProfileError", "all_profiles", "load_profile", "own_profile", "read_profile"]
+
+MOST_BYTES = 4 << 20
 
 
 class ProfileError(Exception):
@@ -37,24 +46,30 @@ def data_dir() -> Path:
 
 
 def read_profile(path: Path) -> Profile:
-    """Read and check one profile file.
+    """Read and check one shipped profile.
 
     Raises:
         ProfileError: when it cannot be read, is not TOML, or breaks the schema; names file and key.
     """
     try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
+        data = path.read_bytes()
+    except OSError as error:
         raise ProfileError(f"{path.name}: cannot be read: {error}") from error
-    except tomllib.TOMLDecodeError as error:
-        raise ProfileError(f"{path.name}: not TOML: {error}") from error
+    return _checked(data, path.stem, path.name)
+
+
+def _checked(data: bytes, stem: str, shown: str) -> Profile:
     try:
-        profile = msgspec.convert(raw, Profile)
+        profile = msgspec.convert(tomllib.loads(data.decode("utf-8")), Profile)
+    except UnicodeDecodeError as error:
+        raise ProfileError(f"{shown}: cannot be read: {error}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ProfileError(f"{shown}: not TOML: {error}") from error
     except msgspec.ValidationError as error:
-        raise ProfileError(f"{path.name}: {_explain(str(error))}") from error
-    wrong = list(faults(profile, path.stem))
+        raise ProfileError(f"{shown}: {_explain(str(error))}") from error
+    wrong = list(faults(profile, stem))
     if wrong:
-        raise ProfileError(f"{path.name}: {'; '.join(wrong)}")
+        raise ProfileError(f"{shown}: {'; '.join(wrong)}")
     return profile
 
 
@@ -79,7 +94,7 @@ def _known(key: str) -> tuple[str, ...]:
     kind: msgspec.inspect.Type = msgspec.inspect.type_info(Profile)
     for name in re.findall(r"\w+", re.sub(r"\[.*?\]", "", key)):
         fields = kind.fields if isinstance(kind, msgspec.inspect.StructType) else ()
-        kind = next(_inner(field.type) for field in fields if field.name == name)
+        kind = next((_inner(field.type) for field in fields if field.name == name), kind)
     if isinstance(kind, msgspec.inspect.StructType):
         return tuple(field.encode_name for field in kind.fields)
     return tuple(kind.cls) if isinstance(kind, msgspec.inspect.EnumType) else ()
@@ -94,9 +109,52 @@ def _inner(kind: msgspec.inspect.Type) -> msgspec.inspect.Type:
     return kind
 
 
+def own_directory(env: Mapping[str, str] = os.environ) -> Path:
+    """Return where a person's own profiles stand: one takes the place of the shipped one of its name."""
+    return config_directory(env) / "profiles"
+
+
+def own_profile(id: str, env: Mapping[str, str] = os.environ) -> Path | None:  # noqa: A002
+    """Return the person's own file for a platform; None = the shipped one counts.
+
+    Raises:
+        ProfileError: the directory is there and cannot be read.
+    """
+    return _own_files(own_directory(env)).get(id)
+
+
+def _own_files(directory: Path) -> dict[str, Path]:
+    try:
+        paths = sorted(directory.iterdir())
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise ProfileError(f"{directory}: cannot be read: {error.strerror}") from error
+    return {path.stem: path for path in paths if path.suffix == ".toml"}
+
+
+def _read_own(path: Path) -> Profile:
+    """Read a profile of the person's own; one that others may write is refused: it decides about data and money."""
+    try:
+        with open_regular(path) as file:
+            wrong = fault(path, os.fstat(file.fileno()), file.fileno()) or fault(
+                path.parent, path.parent.stat()
+            )
+            if wrong is not None:
+                raise ProfileError(f"{wrong.words}, so that it is not used: {wrong.cure}")
+            data = file.read(MOST_BYTES)
+    except OSError as error:
+        raise ProfileError(f"{path}: cannot be read: {error.strerror or error}") from error
+    return _checked(data, path.stem, str(path))
+
+
 @functools.cache
-def _profiles(directory: Path) -> tuple[Profile, ...]:
-    return tuple(read_profile(path) for path in sorted(directory.glob("*.toml")))
+def _load(id: str, shipped: Path, own: Path) -> Profile:  # noqa: A002
+    mine = _own_files(own)
+    known = sorted({*mine, *(file.stem for file in shipped.glob("*.toml"))})
+    if id not in known:
+        raise ProfileError(f"no profile is called '{id}'{nearest(id, known)} (known: {', '.join(known)})")
+    return _read_own(mine[id]) if id in mine else read_profile(shipped / f"{id}.toml")
 
 
 def all_profiles() -> dict[str, Profile]:
@@ -105,18 +163,14 @@ def all_profiles() -> dict[str, Profile]:
     Raises:
         ProfileError: when one of the files is broken.
     """
-    return {profile.id: profile for profile in _profiles(data_dir())}
+    names = {file.stem for file in data_dir().glob("*.toml")} | set(_own_files(own_directory()))
+    return {name: load_profile(name) for name in sorted(names)}
 
 
-@functools.cache
 def load_profile(id: str) -> Profile:  # noqa: A002
-    """Return the profile called `id`.
+    """Return the profile called `id`, the person's own where there is one; read once per process.
 
     Raises:
         ProfileError: when there is none of that name (the nearest is named) or its file is broken.
     """
-    path = data_dir() / f"{id}.toml"
-    known = sorted(file.stem for file in data_dir().glob("*.toml"))
-    if id not in known:
-        raise ProfileError(f"no profile is called '{id}'{nearest(id, known)} (known: {', '.join(known)})")
-    return read_profile(path)
+    return _load(id, data_dir(), own_directory())

@@ -17,11 +17,12 @@ from rgt_tui.model.profile import (
     ClockMode,
     ClockStart,
     DangerClock,
+    Price,
     Profile,
     Source,
     Tier,
 )
-from rgt_tui.profiles.prices import price_words
+from rgt_tui.profiles.prices import UNITS, figure, price_words
 from rgt_tui.profiles.readings import age
 
 
@@ -102,6 +103,7 @@ def _short(profile: Profile) -> Iterator[PageRow]:
     names = ", ".join((*((profile.name_zh,) if profile.name_zh else ()), *profile.aliases))
     yield PageRow("danger", profile.top_danger, Weight.BAD)
     yield PageRow("also called", names, Weight.ASIDE)
+    yield PageRow("kind", f"{profile.kind}, `{profile.id}` in the fleet file", Weight.ASIDE)
     yield PageRow("stop the GPU", profile.stops_gpu or "")
     yield PageRow("spend nothing", profile.stops_all or "")
     yield PageRow("known", _KINDS.get(profile.confidence, profile.confidence))
@@ -120,7 +122,7 @@ def _kept(answer: bool | None, lasting: str, lost: str) -> str:
 
 def _survival(profile: Profile) -> Iterator[PageRow]:
     for tier in profile.tiers:
-        where = " ".join(tier.mounts) or tier.where or "where it is differs"
+        where = ", ".join(filter(None, (" ".join(tier.mounts), tier.where))) or "where it is differs"
         stop, end = tier.survives_stop, tier.survives_destroy
         fate = f"stop: {_kept(stop, 'stays', 'ERASED')}, destroy: {_kept(end, 'stays', 'ERASED')}"
         weight = (
@@ -135,6 +137,7 @@ def _survival(profile: Profile) -> Iterator[PageRow]:
         yield PageRow(tier.name, f"{where}  {fate}", weight)
         yield PageRow("", _size_words(tier), Weight.ASIDE)
         yield PageRow("", f"{_charge(tier)}{cited(profile, tier.sources)}", Weight.ASIDE)
+        yield from (PageRow("", _price_words(price), Weight.ASIDE) for price in tier.prices)
         yield PageRow("", tier.note or "", Weight.ASIDE)
     storage = profile.storage
     yield PageRow("checkpoints", storage.checkpoints or "", Weight.STRONG)
@@ -151,8 +154,20 @@ def _size_words(tier: Tier) -> str:
         tier.role and f"for {tier.role}",
     ]
     parts += [f"at most {tier.inode_cap:,} files" if tier.inode_cap else None]
-    parts += ["cannot be used from another region" if tier.region_lock else None]
+    locked = {
+        True: "cannot be used from another region",
+        False: "can be used from another region",
+        None: None,
+    }
+    parts += [locked[tier.region_lock]]
     return ", ".join(part for part in parts if part)
+
+
+def _price_words(price: Price) -> str:
+    grade = f"{price.grade}, " if price.grade else ""
+    above = f" above {price.above_gb:,.0f} GB" if price.above_gb else ""
+    amount = f"{figure(price.amount, price.currency)} per {UNITS[price.per]}"
+    return f"{grade}{price.when}{above} {amount}: {price.url} ({price.verified})"
 
 
 def _charge(tier: Tier) -> str:
@@ -168,7 +183,7 @@ def _charge(tier: Tier) -> str:
 
 def _billing(profile: Profile) -> Iterator[PageRow]:
     for action in profile.billing:
-        yield PageRow(action.native_label, _stops(action), _action_weight(action))
+        yield PageRow(action.native_label, f"{action.verb}: {_stops(action)}", _action_weight(action))
         fate = [("keeps", action.keeps), ("loses", action.loses), ("unsure", action.uncertain)]
         fate += [(f"keeps for {age(seconds)}", (tier,)) for tier, seconds in action.keeps_for_s.items()]
         told = ", ".join(f"{word} {' '.join(tiers)}" for word, tiers in fate if tiers)
@@ -212,12 +227,17 @@ def _stops(action: BillingAction) -> str:
 def _clocks(profile: Profile, alert_title: Callable[[str], str | None]) -> Iterator[PageRow]:
     order = list(ClockMode)
     for clock in sorted(profile.clocks, key=lambda one: (order.index(one.mode), one.after_s or float("inf"))):
-        weight = Weight.WARN if clock.mode in (ClockMode.COUNTDOWN, ClockMode.CHARGE) else Weight.PLAIN
-        yield PageRow(clock.mode.value, f"{clock.what}: {clock_manner(clock, alert_title)}", weight)
-        yield PageRow("", f"when {clock.applies_when}: {clock.consequence}")
-        if clock.dispute is not None:
-            yield PageRow("", f"the sources disagree, the worse counts: {clock.dispute}", Weight.WARN)
-        yield PageRow("", "; ".join(claim_source(claim) for claim in clock.claims), Weight.ASIDE)
+        yield from clock_rows(clock, alert_title)
+
+
+def clock_rows(clock: DangerClock, alert_title: Callable[[str], str | None]) -> Iterator[PageRow]:
+    """Yield a clock in words: its mode, what happens, when, and who says so."""
+    weight = Weight.WARN if clock.mode in (ClockMode.COUNTDOWN, ClockMode.CHARGE) else Weight.PLAIN
+    yield PageRow(clock.mode.value, f"{clock.what}: {clock_manner(clock, alert_title)}", weight)
+    yield PageRow("", f"when {clock.applies_when}: {clock.consequence}")
+    if clock.dispute is not None:
+        yield PageRow("", f"the sources disagree, the worse counts: {clock.dispute}", Weight.WARN)
+    yield from (PageRow("", f"source: {claim_source(claim)}", Weight.ASIDE) for claim in clock.claims)
 
 
 _BEGINNINGS: dict[ClockStart, tuple[str, str]] = {
@@ -247,13 +267,14 @@ def clock_manner(clock: DangerClock, alert_title: Callable[[str], str | None]) -
         title = alert_title(clock.watched_by or "")
         told = f" ({title})" if title else ""
         return f"{'within ' + after + ', ' if after else ''}watched by the alert {clock.watched_by}{told}"
-    return "nothing can watch for it: said when the platform is first met, and before a billing action"
+    told = "nothing can watch for it: said when the platform is first met, and before a billing action"
+    return f"after {after}; {told}" if after else told
 
 
 def claim_source(claim: Claim) -> str:
-    """Name the source of a claim and its month."""
+    """Name the source of a claim and its month, and what it says where a figure alone does not tell it."""
     where = ", ".join(part for part in (claim.url, claim.cited_as) if part)
-    return f"{where} ({claim.verified or 'not dated'})"
+    return f"{where} ({claim.verified or 'not dated'}){f': {claim.says}' if claim.says else ''}"
 
 
 def cited(profile: Profile, ids: Iterable[str]) -> str:
@@ -389,6 +410,7 @@ def _gotchas(profile: Profile) -> Iterator[PageRow]:
         where = f" in {gotcha.signature_in}" if gotcha.signature_in else ""
         guess = ", as the tools are known to print it" if gotcha.inferred else ""
         yield PageRow("seen by", f"{gotcha.example}{where}{guess}" if gotcha.example else "", Weight.ASIDE)
+        yield PageRow("pattern", gotcha.log_signature or "", Weight.ASIDE)
         yield PageRow("look at", gotcha.probe or "", Weight.ASIDE)
         yield PageRow("", gotcha.note or "", Weight.ASIDE)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
+from datetime import date
+
 from rgt_tui.cli.arguments import (
     box_argument,
     box_names,
@@ -103,17 +106,48 @@ def add_profiles(subparsers: Subparsers) -> None:
     parser = command(
         subparsers,
         "profiles",
-        about="List the platforms that rgt knows; with names, all that is known of each: what survives what, the\n"
-        "billing verbs, the danger clocks, the sources. With clocks: what happens by itself, and how it is watched.",
+        about="The platforms that rgt knows.\n\n"
+        "  list [NAME...]    a line each, with the worst danger\n"
+        "  show NAME...      all that is known: what survives what, billing verbs, clocks, traps, sources\n"
+        "  check [NAME...]   whether each fact about money or data has a source, and how old it is\n"
+        "  clocks [NAME...]  what happens by itself, and how it is watched\n\n"
+        "A file NAME.toml of your own in ~/.config/rgt/profiles takes the place of the one of that name.",
         examples=(
-            "rgt profiles",
-            "rgt profiles autodl",
-            "rgt profiles clocks",
+            "rgt profiles list",
+            "rgt profiles show autodl",
+            "rgt profiles check --max-age 12",
             "rgt profiles clocks vastai --json",
         ),
     )
     words = parser.add_argument(
-        "words", nargs="*", metavar="clocks|NAME", help="clocks, or platforms, or both"
+        "words", nargs="*", metavar="list|show|check|clocks|NAME", help="what to do, and with which platforms"
     )
-    words.completer = lambda **_: ["clocks", *profiles()]  # type: ignore[attr-defined]
-    json_option(parser, "print one JSON object per platform, or per clock")
+    words.completer = lambda **_: ["list", "show", "check", "clocks", *profiles()]  # type: ignore[attr-defined]
+    parser.add_argument(
+        "--as-of",
+        type=day,
+        metavar="DATE",
+        help="check: count the age of a fact from this day, such as 2026-11-22",
+    )
+    parser.add_argument(
+        "--max-age",
+        type=months,
+        metavar="MONTHS",
+        help="check: fail for what was not looked at for longer, or was never dated (without it, 6 months warn)",
+    )
+    json_option(parser, "print one JSON object per platform or clock; with check: one in all")
+
+
+def day(text: str) -> date:
+    """Return the day that a person has typed."""
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a day such as 2026-11-22") from None
+
+
+def months(text: str) -> int:
+    """Return a number of months that a person has typed."""
+    if not text.isdecimal() or len(text) > 4:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of months")
+    return int(text)

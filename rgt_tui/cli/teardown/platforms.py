@@ -4,49 +4,70 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from rgt_tui.cli.commands import OK, USAGE
+from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.printing import complain
 from rgt_tui.health import BY_ID
-from rgt_tui.model.profile import Claim, ClockMode, ClockStart, DangerClock, Profile
-from rgt_tui.profiles import ProfileError, all_profiles, load_profile
-from rgt_tui.profiles.prices import price_words
-from rgt_tui.profiles.readings import age
-
-CLOCKS = "clocks"
+from rgt_tui.model.plain import clean
+from rgt_tui.model.profile import DangerClock, Profile
+from rgt_tui.profiles import (
+    PageRow,
+    ProfileError,
+    all_profiles,
+    check_sources,
+    clock_rows,
+    load_profile,
+    mark_seen,
+    own_profile,
+    platform_page,
+)
 
 
 def run_profiles(arguments: argparse.Namespace) -> int:
-    """Print platforms, one platform, or danger clocks; return the exit code."""
+    """List platforms, show one, check their sources, or list danger clocks; return the exit code."""
     words: list[str] = arguments.words
-    clocks = words[:1] == [CLOCKS]
-    names = words[1:] if clocks else words
+    # A bare name shows that platform, as ``rgt profiles NAME`` always has.
+    action = words[0] if words and words[0] in ACTIONS else ("show" if words else "list")
+    names = words[1:] if words[:1] == [action] else words
+    if action != "check" and (arguments.as_of is not None or arguments.max_age is not None):
+        complain("--as-of and --max-age are for rgt profiles check")
+        return USAGE
+    if action == "show" and not names:
+        complain(f"show which platform? known: {', '.join(all_profiles())}")
+        return USAGE
     try:
-        profiles = [load_profile(name) for name in names] or list(all_profiles().values())
+        profiles = [load_profile(name) for name in dict.fromkeys(names)] or list(all_profiles().values())
     except ProfileError as error:
         complain(error)
         return USAGE
-    if clocks:
-        rows: Iterable[Any] = (clock_row(p, clock) for p in profiles for clock in p.clocks)
-        text = _clock_lines(profiles)
-    elif names:
-        rows, text = (
-            (msgspec.to_builtins(p) for p in profiles),
-            (ln for p in profiles for ln in _profile_lines(p)),
-        )
-    else:
-        rows, text = (overview_row(p) for p in profiles), (_overview(p) for p in profiles)
-    for line in (msgspec.json.encode(row).decode() for row in rows) if arguments.json else text:
-        sys.stdout.write(f"{line}\n")
+    return ACTIONS[action](profiles, arguments)
+
+
+def _print(lines: Iterable[str]) -> int:
+    for line in lines:
+        sys.stdout.write(f"{clean(line)}\n")
     return OK
 
 
+def _rows(rows: Iterable[Any]) -> int:
+    return _print(msgspec.json.encode(row).decode() for row in rows)
+
+
+def _list(profiles: Sequence[Profile], arguments: argparse.Namespace) -> int:
+    if arguments.json:
+        return _rows(overview_row(profile) for profile in profiles)
+    return _print(_overview(profile) for profile in profiles)
+
+
 def overview_row(profile: Profile) -> dict[str, Any]:
-    """Return what ``rgt profiles --json`` prints of a platform."""
+    """Return what ``rgt profiles list --json`` prints of a platform."""
+    own = own_profile(profile.id)
     return {
         "id": profile.id,
         "name": profile.name,
@@ -55,7 +76,75 @@ def overview_row(profile: Profile) -> dict[str, Any]:
         "top_danger": profile.top_danger,
         "clocks": len(profile.clocks),
         "home_url": profile.home_url,
+        "own": None if own is None else str(own),
     }
+
+
+def _overview(profile: Profile) -> str:
+    own = " (your own file)" if own_profile(profile.id) is not None else ""
+    return f"{profile.id:<19} {profile.name:<26} {profile.top_danger}{own}"
+
+
+def _show(profiles: Sequence[Profile], arguments: argparse.Namespace) -> int:
+    """Print platforms in full, and remember that they were read."""
+    if arguments.json:
+        return _rows(msgspec.to_builtins(profile) for profile in profiles)
+    for profile in profiles:
+        _print(page_lines(profile))
+        try:
+            mark_seen(profile, time.time())
+        except OSError as error:
+            complain(f"that you have read it could not be recorded: {error.strerror or error}")
+    return OK
+
+
+def page_lines(profile: Profile) -> Iterator[str]:
+    """Yield the page of a platform as lines."""
+    own = own_profile(profile.id)
+    yield f"{profile.name} ({profile.id})" + (f", your own file {own}" if own is not None else "")
+    for section in platform_page(profile, alert_title):
+        yield ""
+        yield section.title
+        yield from _told(section.rows)
+
+
+def alert_title(alert: str) -> str | None:
+    """Return the title of an alert."""
+    row = BY_ID.get(alert)
+    return row.title if row is not None else None
+
+
+def _told(rows: Iterable[PageRow]) -> Iterator[str]:
+    for row in rows:
+        yield f"  {row.label}: {row.text}" if row.label else f"    {row.text}"
+
+
+def _check(profiles: Sequence[Profile], arguments: argparse.Namespace) -> int:
+    """Say which facts about money or data have no source, or an old one."""
+    as_of = arguments.as_of or datetime.now().astimezone().date()
+    found = check_sources(profiles, as_of, arguments.max_age)
+    if arguments.json:
+        shortfalls = [msgspec.to_builtins(one) for one in found.shortfalls]
+        told = {"as_of": as_of.isoformat(), "profiles": len(profiles), "facts": found.facts}
+        _rows([{**told, "ok": not found.fails, "shortfalls": shortfalls}])
+    else:
+        _print(
+            f"{'FAIL' if one.fails else 'warn'}  {one.profile}: {one.key}: {one.words}"
+            for one in found.shortfalls
+        )
+        failed = sum(one.fails for one in found.shortfalls)
+        warned = len(found.shortfalls) - failed
+        counted = f"{found.facts} facts about money or data in {len(profiles)} profiles"
+        _print([f"{counted}, as of {as_of.isoformat()}: {failed} fail, {warned} to look at"])
+    return FAILED if found.fails else OK
+
+
+def _clocks(profiles: Sequence[Profile], arguments: argparse.Namespace) -> int:
+    if arguments.json:
+        return _rows(clock_row(profile, clock) for profile in profiles for clock in profile.clocks)
+    for profile in profiles:
+        _print(_clock_lines(profile))
+    return OK
 
 
 def clock_row(profile: Profile, clock: DangerClock) -> dict[str, Any]:
@@ -76,86 +165,16 @@ def clock_row(profile: Profile, clock: DangerClock) -> dict[str, Any]:
     }
 
 
-def _overview(profile: Profile) -> str:
-    return f"{profile.id:<14} {profile.name:<18} {profile.top_danger}"
-
-
-def _clock_lines(profiles: Iterable[Profile]) -> Iterator[str]:
-    for profile in profiles:
-        yield f"{profile.name} ({profile.id})"
-        yield from (f"  {line}" for clock in profile.clocks for line in clock_lines(clock))
-        yield ""
-
-
-def clock_lines(clock: DangerClock) -> Iterator[str]:
-    """Yield a clock in words: its mode, what happens, when, and who says so."""
-    yield f"{clock.mode.value:<9}  {clock.what}: {_manner(clock)}"
-    yield f"           when {clock.applies_when}: {clock.consequence}"
-    if clock.dispute is not None:
-        yield f"           the sources disagree, the worse counts: {clock.dispute}"
-    for claim in clock.claims:
-        yield f"           source: {_source(claim)}"
-
-
-_BEGINNINGS: dict[ClockStart, tuple[str, str]] = {
-    ClockStart.STOP: ("the stop", "at the stop"),
-    ClockStart.START: ("the start", "at the start"),
-    ClockStart.WALLTIME: ("the end of the walltime", "when the walltime is over"),
-    ClockStart.END_DATE: ("the end date", "at the end date"),
-    ClockStart.BALANCE: (
-        "the moment at which the balance is used up",
-        "when the balance is used up, at the present burn",
-    ),
-    ClockStart.QUOTA: ("the moment at which the quota is used up", "when the quota is used up"),
-}
-"""What a countdown counts from, with a time after it and without one."""
-
-
-def _manner(clock: DangerClock) -> str:
-    about = "about " if clock.approx else ""
-    after = "" if not clock.after_s else f"{about}{age(clock.after_s)}"
-    if clock.counts_from is not None:
-        begins, at_once = _BEGINNINGS[clock.counts_from]
-        return f"{after} from {begins}" if after else at_once
-    if clock.mode is ClockMode.CHARGE:
-        return {"always": "in every state"}.get(clock.runs or "", f"while {clock.runs}")
-    if clock.mode is ClockMode.TRIPWIRE:
-        row = BY_ID.get(clock.watched_by or "")
-        title = f" ({row.title})" if row is not None else ""
-        return f"{'within ' + after + ', ' if after else ''}watched by the alert {clock.watched_by}{title}"
-    return "nothing can watch for it: said when the platform is first met, and before a billing action"
-
-
-def _source(claim: Claim) -> str:
-    where = ", ".join(part for part in (claim.url, claim.cited_as) if part)
-    return f"{where} ({claim.verified if claim.verified else 'not dated'})"
-
-
-_STATES = {True: "yes", False: "no", None: "unknown"}
-
-
-def _profile_lines(profile: Profile) -> Iterator[str]:
-    """Yield a platform in full."""
-    yield f"{profile.name} ({profile.id}), {profile.confidence}"
-    if profile.confidence_note:
-        yield f"  {profile.confidence_note}"
-    yield f"  danger: {profile.top_danger}"
-    yield "storage"
-    for tier in profile.tiers:
-        where = " ".join(tier.mounts)
-        kept = f"survives stop {_STATES[tier.survives_stop]}, destroy {_STATES[tier.survives_destroy]}"
-        yield f"  {tier.name:<16} {where:<24} {kept}, bills while stopped {_STATES[tier.bills_while_stopped]}"
-        charge = f"{price_words(tier, running=True)} running; {price_words(tier, running=False)} stopped"
-        yield from (f"  {'':<16} {text}" for text in (charge, tier.note) if text)
-    yield "billing"
-    for action in profile.billing:
-        yield f"  {action.native_label} ({action.kind}): {action.note or ''}"
-        yield from (f"    {how}" for how in action.how)
-    yield "clocks"
+def _clock_lines(profile: Profile) -> Iterator[str]:
+    yield f"{profile.name} ({profile.id})"
     for clock in profile.clocks:
-        yield from (f"  {line}" for line in clock_lines(clock))
-    yield "sources"
-    for source in profile.sources:
-        yield f"  {source.fact}"
-        where = ", ".join(part for part in (source.url, source.cited_as) if part)
-        yield f"    {where} ({source.verified or 'not dated'})"
+        yield from (f"  {row.label:<9}  {row.text}" for row in clock_rows(clock, alert_title))
+    yield ""
+
+
+ACTIONS: dict[str, Callable[[Sequence[Profile], argparse.Namespace], int]] = {
+    "list": _list,
+    "show": _show,
+    "check": _check,
+    "clocks": _clocks,
+}

@@ -176,11 +176,7 @@ VARIABLE = "RGT_FLEET"
 
 def xdg_path(env: Mapping[str, str]) -> Path:
     """Return where a person's own fleet file stands, whether it exists or not."""
-    home = Path(env["HOME"]) if env.get("HOME") else Path.home()
-    config = Path(
-        env.get("XDG_CONFIG_HOME", "")
-    )  # a relative one would be another in every working directory
-    return (config if config.is_absolute() else home / ".config") / "rgt" / "fleet.toml"
+    return files.config_directory(env) / "fleet.toml"
 
 
 def upwards(start: Path, home: Path) -> Iterator[Path]:

@@ -43,7 +43,7 @@ def box_of(**over: Any) -> BoxState:
 
 
 CASES: list[tuple[str, dict[str, Any], CheckStatus]] = [
-    ("0.1", {}, PASSED),
+    ("0.1", {}, WAITING),
     ("0.2", {}, PASSED),
     ("0.2", {"sample": None}, WAITING),
     ("0.2", {"sample": sample(ROOT, msgspec.structs.replace(DATA, inodes_used=3276))}, PASSED),
@@ -200,6 +200,15 @@ def test_a_simulated_gpu_is_called_so() -> None:
 
 def test_a_profile_that_was_not_found_is_not_proved() -> None:
     assert check("0.1", box(), "generic-ssh").status is WARN
+
+
+def test_a_platform_is_read_about_once_a_person_has_seen_its_page() -> None:
+    profile = load_profile("vastai")
+    before = next(one for one in evaluate(box(), profile, NOW) if one.id == "0.1")
+    assert "rgt profiles show vastai" in before.evidence
+    assert profile.top_danger in before.evidence
+    after = next(one for one in evaluate(box(), profile, NOW, page_seen=True) if one.id == "0.1")
+    assert after.status is PASSED
 
 
 def test_a_finding_fails_the_babysitting() -> None:

@@ -1,0 +1,116 @@
+"""What a person has to know of a platform before money runs there, and whether it has been shown to them.
+
+``$XDG_STATE_HOME/rgt/platforms.json`` holds, by platform, a digest of the page that was shown: facts that have changed
+since have not been seen.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from rgt_tui.files import alone, publish, state_directory
+from rgt_tui.model.evidence import Verb
+from rgt_tui.model.profile import Profile
+from rgt_tui.profiles.survival import action_for
+
+VERSION = 1
+MOST_BYTES = 1 << 20
+
+
+class Page(msgspec.Struct, frozen=True):
+    """A platform's page as it was shown."""
+
+    digest: str
+    at: float
+    """Client clock."""
+
+
+class Shown(msgspec.Struct, frozen=True):
+    """The whole file."""
+
+    version: int = VERSION
+    pages: dict[str, Page] = {}
+
+
+def shown_path(env: Mapping[str, str]) -> Path:
+    """Return the file that it is kept in."""
+    return state_directory(env) / "platforms.json"
+
+
+def page_digest(profile: Profile) -> str:
+    """Return what changes whenever a fact of the platform does."""
+    return hashlib.sha256(msgspec.json.encode(profile, order="sorted")).hexdigest()[:32]
+
+
+def mark_seen(profile: Profile, now: float, env: Mapping[str, str] = os.environ) -> None:
+    """Remember that a person was shown the platform's page. Blocks for a moment.
+
+    Raises:
+        OSError: it cannot be written; then it has not been seen.
+    """
+    path = shown_path(env)
+    with alone(path):
+        known = _read(path)
+        pages = {**known.pages, profile.id: Page(page_digest(profile), now)}
+        publish(path, msgspec.json.encode(Shown(pages=pages)))
+
+
+def seen_at(profile: Profile, env: Mapping[str, str] = os.environ) -> float | None:
+    """Return when a person was shown the platform's page as it is now (client clock); None = never, or nobody knows."""
+    path = shown_path(env)
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    page = _remembered(path, found.st_mtime_ns, found.st_size).pages.get(profile.id)
+    return page.at if page is not None and page.digest == page_digest(profile) else None
+
+
+@functools.lru_cache(maxsize=4)
+def _remembered(path: Path, changed: int, length: int) -> Shown:
+    return _read(path)
+
+
+def _read(path: Path) -> Shown:
+    """Read the file; one that is damaged or of a newer rgt counts as nothing shown."""
+    try:
+        with path.open("rb") as file:
+            known = msgspec.json.decode(file.read(MOST_BYTES), type=Shown)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return Shown()
+    return known if known.version == VERSION else Shown()
+
+
+def before_renting(profile: Profile) -> tuple[str, ...]:
+    """Return the sentences to say before anything is rented there or a volume is chosen, the worst danger first."""
+    said = [profile.top_danger]
+    for tier in profile.tiers:
+        if tier.region_lock:
+            scope = f" ({tier.scope})" if tier.scope else ""
+            said.append(f"{tier.name} is bound to where it is made{scope}: choose the place first")
+    park, destroy = action_for(profile, Verb.PARK), action_for(profile, Verb.DESTROY)
+    if park is None or not park.stops_gpu_meter:
+        how = f"only {destroy.native_label} can end it" if destroy is not None else "nothing here ends it"
+        said.append(f"no stop is known that ends the GPU's bill and keeps the box: {how}")
+    said += [f"{one.native_label} does not end the bill" for one in profile.billing if one.trap]
+    traffic = profile.network.traffic
+    if traffic is None:
+        said.append("whether traffic costs money is not known")
+    elif traffic.metered:
+        said.append(f"traffic costs money: {traffic.note}")
+    if profile.interruption.spot_available:
+        said.append(f"spot can be taken away: {grace_words(profile.interruption.spot_grace_s)}")
+    return tuple(said)
+
+
+def grace_words(seconds: float | None) -> str:
+    """Return how much warning there is before a machine is taken away."""
+    if seconds is None:
+        return "how much warning there is is not known"
+    return f"{seconds:g} s after a warning" if seconds else "without a warning"

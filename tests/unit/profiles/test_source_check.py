@@ -1,0 +1,134 @@
+"""A fact about money or data without a source fails; an old one is said, and fails where a person asks for it."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import Any
+
+import msgspec
+import pytest
+
+from rgt_tui.model.profile import (
+    BillingAction,
+    Claim,
+    ClockMode,
+    DangerClock,
+    Interruption,
+    Network,
+    Overrides,
+    Price,
+    Profile,
+    Source,
+    Tier,
+    Traffic,
+)
+from rgt_tui.profiles import all_profiles, check_sources
+
+NOW = date(2026, 11, 22)
+PAGE = Source(id="page", fact="all of it", url="https://x.example/page", verified="2026-10")
+CLAIM = Claim(url="https://x.example/clock", verified="2026-10")
+PRICE = Price(1.0, "USD", "GB-month", "2026-10", "https://x.example/price")
+
+
+def clock(*claims: Claim) -> DangerClock:
+    return DangerClock(
+        what="it goes", consequence="gone", applies_when="always", mode=ClockMode.NOTICE, claims=claims
+    )
+
+
+FULL = Profile(
+    id="x",
+    name="X",
+    kind="ssh",
+    confidence="from-docs",
+    top_danger="-",
+    overrides=Overrides(detach="tmux"),
+    tiers=(Tier("disk", prices=(PRICE,), sources=("page",)),),
+    billing=(BillingAction("stop", "Stop", "park", sources=("page",)),),
+    clocks=(clock(CLAIM),),
+    network=Network(traffic=Traffic(metered=True, note="-", url="https://x.example/t", verified="2026-10")),
+    interruption=Interruption(spot_available=True, spot_grace_s=5, sources=("page",)),
+    sources=(PAGE,),
+)
+
+
+def found(max_age: int | None = None, **over: Any) -> list[tuple[str, bool]]:
+    outcome = check_sources([msgspec.structs.replace(FULL, **over)], NOW, max_age)
+    assert outcome.fails is any(one.fails for one in outcome.shortfalls)
+    return [(one.key, one.fails) for one in outcome.shortfalls]
+
+
+def test_nothing_is_said_of_facts_with_a_fresh_source() -> None:
+    assert check_sources([FULL], NOW, 6).shortfalls == ()
+    assert check_sources([FULL], NOW).facts == 6
+
+
+@pytest.mark.parametrize(
+    ("over", "key"),
+    [
+        ({"tiers": (Tier("disk"),)}, "tiers.disk"),
+        ({"billing": (BillingAction("stop", "Stop", "park"),)}, "billing.stop"),
+        ({"clocks": (clock(Claim(verified="2026-10")),)}, "clocks.it goes.claims[0]"),
+        (
+            {"network": Network(traffic=Traffic(metered=False, note="free", verified="2026-10"))},
+            "network.traffic",
+        ),
+        ({"interruption": Interruption(spot_available=True)}, "interruption"),
+    ],
+)
+def test_a_fact_without_a_source_fails(over: dict[str, Any], key: str) -> None:
+    assert found(**over) == [(key, True)]
+
+
+def test_a_source_that_names_nothing_is_none() -> None:
+    empty = Source(id="page", fact="all of it", verified="2026-10")
+    assert found(sources=(empty,)) == [("tiers.disk", True), ("billing.stop", True), ("interruption", True)]
+
+
+@pytest.mark.parametrize(
+    ("month", "max_age", "expected"),
+    [
+        ("2026-05", None, []),
+        ("2026-04", None, [False]),
+        ("2026-04", 7, [False]),
+        ("2026-04", 6, [True]),
+        ("2026-08", 3, []),
+        ("2026-08", 2, [True]),
+        ("2025-11", 12, [False]),
+        ("2025-10", 12, [True]),
+        ("2026-11", 0, []),
+        ("2026-12", None, [True]),
+    ],
+)
+def test_age(month: str, max_age: int | None, expected: list[bool]) -> None:
+    """Six months are fresh, then it is said; more than a person allows fails, and so does what is yet to come."""
+    old = clock(msgspec.structs.replace(CLAIM, verified=month))
+    fresh = "2026-11"
+    rest = {
+        "tiers": (),
+        "billing": (),
+        "network": Network(),
+        "interruption": Interruption(),
+        "sources": (msgspec.structs.replace(PAGE, verified=fresh),),
+    }
+    assert [fails for _, fails in found(max_age, clocks=(old,), **rest)] == expected
+
+
+def test_what_was_never_dated_is_said_and_fails_where_an_age_is_asked_for() -> None:
+    undated = clock(msgspec.structs.replace(CLAIM, verified=None))
+    assert found(clocks=(undated,)) == [("clocks.it goes.claims[0]", False)]
+    assert found(99, clocks=(undated,)) == [("clocks.it goes.claims[0]", True)]
+
+
+def test_the_newest_source_of_a_fact_counts_and_each_claim_of_a_clock_for_itself() -> None:
+    old = Source(id="old", fact="as well", url="https://x.example/old", verified="2025-01")
+    both = (Tier("disk", sources=("page", "old")),)
+    assert found(tiers=both, sources=(PAGE, old)) == []
+    aged = msgspec.structs.replace(CLAIM, verified="2025-01")
+    assert found(clocks=(clock(CLAIM, aged),)) == [("clocks.it goes.claims[1]", False)]
+
+
+def test_every_shipped_fact_about_money_or_data_has_a_source() -> None:
+    outcome = check_sources(all_profiles().values(), NOW)
+    assert [(one.profile, one.key, one.words) for one in outcome.shortfalls if one.fails] == []
+    assert outcome.facts > 10 * len(all_profiles())
