@@ -83,8 +83,15 @@ _PAPERSPACE: dict[int | str, Proof] = {
     429: Proof.NOTHING,
 }
 """Codes of its errors: https://api.paperspace.com/v1/openapi.json (verified 2026-02)."""
+_AUTODL: dict[int | str, Proof] = {"AuthorizeFailed": Proof.NOTHING, "PermissionDenied": Proof.NOTHING}
+"""The two codes that say of themselves that nothing was done; AutoDL documents neither a list of them nor a status.
+
+https://www.autodl.com/docs/instance_pro_api/ (verified 2026-08)
+"""
 
 ANSWERS: dict[tuple[str, Verb], dict[int | str, Proof]] = {
+    ("autodl", Verb.PARK): _AUTODL,
+    ("autodl", Verb.DESTROY): _AUTODL,
     ("digitalocean", Verb.PARK): _DIGITALOCEAN,
     ("digitalocean", Verb.DESTROY): _DIGITALOCEAN,
     ("kubernetes", Verb.PARK): _KUBECTL,

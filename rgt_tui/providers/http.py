@@ -109,10 +109,14 @@ class AccountHttp:
         Raises:
             ProviderError: one of its kinds, by what went wrong.
         """
+        return await self.ask("GET", path)
+
+    async def ask(self, method: str, path: str, body: object = None) -> Answer:
+        """Read something by a method that is not always GET; see `get`."""
         left = self._quiet_until - self._clock()
         if left > 0:
             raise self._limited(left)
-        return await self.send("GET", path)
+        return await self.send(method, path, body)
 
     async def send(self, method: str, path: str, body: object = None) -> Answer:
         """Send one request, once.

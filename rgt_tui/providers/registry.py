@@ -29,6 +29,7 @@ def adapter(module: str) -> Open:
 
 
 KINDS: dict[str, Open] = {
+    "autodl": adapter("rgt_tui.providers.autodl"),
     "digitalocean": adapter("rgt_tui.providers.digitalocean"),
     "kubernetes": adapter("rgt_tui.providers.kubernetes"),
     "lambda": adapter("rgt_tui.providers.lambda_cloud"),

@@ -221,6 +221,10 @@ class RentedAccount(abc.ABC):
         """Return what rents machines; None = only a person does that, on the console."""
         return None
 
+    def bills_apart(self, verb: Verb) -> tuple[str, ...]:
+        """Say what of the account bills on after a verb and hangs on no machine, a line each."""
+        return ()
+
     def tiers(self, machine: Machine) -> dict[str, str]:
         """Return mount point → name of the profile's storage tier, as far as the platform says."""
         return {}
@@ -531,7 +535,7 @@ class RentedBox:
         parts = machine.at_rest if verb is Verb.PARK else machine.outlives
         if parts is None:
             return (f"unknown: {account.platform} does not say what it keeps",)
-        return account.priced(parts)
+        return (*account.priced(parts), *account.bills_apart(verb))
 
     def tiers(self, instance: str) -> dict[str, str]:
         """Return which kind of storage stands at which mount point."""

@@ -44,7 +44,7 @@ class VastMarket(RentedMarket):
         """Ask for the offers of verified hosts that can be rented now."""
         check_wish("vast.ai", wish, currency="USD")
         await self.account.pace.turn("offers")
-        data = (await self.account.http.send("POST", "/api/v0/bundles/", search(wish))).data
+        data = (await self.account.http.ask("POST", "/api/v0/bundles/", search(wish))).data
         items = table(data).get("offers")
         if not isinstance(items, list):
             raise BadAnswer("vast.ai's answer to a search has no 'offers'", console=self.account.http.console)

@@ -1,5 +1,6 @@
 """Local control planes: servers on the loopback that answer like a platform's own, for the demo and the tests."""
 
+from rgt_tui.demo.platforms.local_autodl import LocalAutodl, LocalContainer
 from rgt_tui.demo.platforms.local_digitalocean import LocalDigitalOcean, LocalSize
 from rgt_tui.demo.platforms.local_lambda import LocalLambda, LocalMachine
 from rgt_tui.demo.platforms.local_paperspace import LocalPaperspace, LocalTemplate
@@ -11,6 +12,8 @@ __all__ = [
     "Ask",
     "Change",
     "Fault",
+    "LocalAutodl",
+    "LocalContainer",
     "LocalDigitalOcean",
     "LocalGpu",
     "LocalInstance",

@@ -14,6 +14,7 @@ from typing import Any
 
 from rgt_tui.demo.platforms import (
     Ask,
+    LocalAutodl,
     LocalDigitalOcean,
     LocalGpu,
     LocalLambda,
@@ -69,6 +70,8 @@ class Row:
     """Adds machines until a list has two pages; None = the platform has no pages."""
     price_on: str | None = None
     """Start of ``METHOD /path`` of the call that tells the price; None = those of list and read."""
+    before: Mapping[str, Callable[[Any], None]] = field(default_factory=dict)
+    """Verb → what must be so with the machine before it can be asked for."""
     differs: Mapping[tuple[str, str], str] = field(default_factory=dict)
     """(verb, what goes wrong) → what comes of it here, where that is not what comes of it elsewhere."""
 
@@ -142,6 +145,37 @@ def _instance_state(server: LocalVast, instance: str) -> str:
 def _instances(data: Any) -> Sequence[dict[str, Any]]:
     found: Any = data["instances"]
     return found if isinstance(found, list) else [found]
+
+
+PRO, OFF = "pro-0fake123", "pro-1fake456"
+
+
+def autodl(**given: Any) -> LocalAutodl:
+    server = LocalAutodl(**given)
+    server.add_container(PRO, "train-a", created=START - HOUR)
+    server.add_container(OFF, "old", created=START - HOUR, status="shutdown")
+    return server
+
+
+def _more_containers(server: LocalAutodl) -> None:
+    for place in range(60):
+        server.add_container(f"pro-more{place}", f"other-{place}", status="shutdown")
+
+
+def _switched_off(server: LocalAutodl) -> None:
+    """Only what is switched off can be released."""
+    server.containers[PRO].status = "shutdown"
+
+
+def _container_state(server: LocalAutodl, instance: str) -> str:
+    found = server.containers.get(instance)
+    return "gone" if found is None else "resting" if found.status == "shutdown" else "on"
+
+
+def _containers(data: Any) -> Sequence[dict[str, Any]]:
+    found: Any = data["data"]
+    rows: Sequence[dict[str, Any]] = found.get("list", [found])
+    return rows
 
 
 LAMBDA = "0f1e2d3c4b5a69788796a5b4c3d2e1f0"
@@ -222,7 +256,38 @@ def _machines(data: Any) -> Sequence[dict[str, Any]]:
     return found
 
 
+PRO_API = "/api/v1/dev/instance/pro"
+
 ROWS = (
+    Row(
+        kind="autodl",
+        make=autodl,
+        machine=PRO,
+        resting=OFF,
+        on={
+            "list": f"POST {PRO_API}/list",
+            "read": f"POST {PRO_API}/list",
+            "balance": "POST /api/v1/dev/wallet/balance",
+            "start": f"POST {PRO_API}/power_on",
+            "park": f"POST {PRO_API}/power_off",
+            "destroy": f"POST {PRO_API}/release",
+        },
+        truth=_container_state,
+        machines_in=_containers,
+        state="status",
+        price=("payg_price",),
+        price_on=f"GET {PRO_API}/snapshot",
+        subobjects=("started_at", "expired_at", "charge_type", "region_name", "req_gpu_amount"),
+        yes=b'{"code": "Success", "msg": "", "data": null}',
+        error=b'{"code": "InternalError", "msg": "busy", "data": null}',
+        two_pages=_more_containers,
+        before={"destroy": _switched_off},
+        differs={
+            (verb, fault): "nobody knows"  # It documents neither a status nor a code for it.
+            for verb in ("park", "destroy")
+            for fault in ("429", "429 that says when")
+        },
+    ),
     Row(
         kind="lambda",
         make=lambda_cloud,
@@ -444,13 +509,18 @@ def table() -> list[str]:
         f"|---|---|---|{'---|' * len(kinds)}",
     ]
     faults = dict.fromkeys((*OUTCOMES, *(key for row in ROWS for key in row.differs)))
+    alike: dict[tuple[str, ...], list[str]] = {}
     for verb, fault in sorted(faults, key=lambda key: VERBS.index(key[0])):
         usual = OUTCOMES.get((verb, fault), "")
         cells = []
         for row in ROWS:
             here = expected(row, verb).get(fault) if verb in row.on else None
             cells.append("–" if here is None else "·" if here == usual else here)
-        lines.append(f"| {verb} | {fault or '(nothing)'} | {usual} | {' | '.join(cells)} |")
+        alike.setdefault((verb, usual, *cells), []).append(fault or "(nothing)")
+    lines += [
+        f"| {verb} | {'; '.join(what)} | {' | '.join((usual, *cells))} |"
+        for (verb, usual, *cells), what in alike.items()
+    ]
     return lines
 
 

@@ -256,6 +256,7 @@ async def test_a_provider_of_one_module_and_one_row_tells_and_stops_the_meter(
 
 
 INSTANCES = {
+    "autodl": "pro-m1",
     "digitalocean": "510000001",
     "kubernetes": "ml/job/m1",
     "slurm": "4711",

@@ -1,0 +1,242 @@
+"""AutoDL's Pro instances (容器实例Pro) through its developer API (https://www.autodl.com/docs/instance_pro_api/).
+
+Every answer has status 200 and says in ``code`` what it is. The list has no prices: they stand in the snapshot of an
+instance that runs, beside its address, which is another after every start, and its password, which is not kept. An
+ordinary instance has no API: see docs/profiles.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Mapping
+from typing import ClassVar
+
+import msgspec
+
+from rgt_tui.model.box import ProviderRef
+from rgt_tui.model.evidence import Verb
+from rgt_tui.model.money import Lifecycle, MeterKind
+from rgt_tui.profiles import load_profile
+from rgt_tui.profiles.prices import price_words
+from rgt_tui.providers.answer_fields import number, port, signed, table, text, when, whole
+from rgt_tui.providers.control_plane import BadAnswer, Context, NotFound, ProviderError, printable
+from rgt_tui.providers.http import AccountHttp, Wrong, open_http
+from rgt_tui.providers.rented import START, Call, Machine, Purse, RentedAccount
+
+VENDOR = "https://api.autodl.com"
+CONSOLE = "https://www.autodl.com/console/instance/list"
+KEY_ENV = "AUTODL_TOKEN"
+PRO = "/api/v1/dev/instance/pro"
+PAGE = 50
+PAGES = 40
+"""More of them than this are no list but a mistake."""
+SNAPSHOT_AGE = 600.0
+"""Seconds for which a snapshot is good, within one run of the instance."""
+MEANS = {"AuthorizeFailed": 401, "PermissionDenied": 403}
+"""``code`` → the status that others would have answered with; AutoDL publishes no list of its codes."""
+STATES = {
+    "creating": (Lifecycle.STARTING, MeterKind.UNKNOWN),
+    "starting": (Lifecycle.STARTING, MeterKind.UNKNOWN),
+    "running": (Lifecycle.RUNNING, MeterKind.COMPUTE_AND_STORAGE),
+    "shutting_down": (Lifecycle.RUNNING, MeterKind.UNKNOWN),
+    "shutdown": (Lifecycle.STOPPED, MeterKind.STORAGE_ONLY),
+    "releasing": (Lifecycle.STOPPED, MeterKind.UNKNOWN),
+    "released": (Lifecycle.GONE, MeterKind.NONE),
+    "failed": (Lifecycle.ERROR, MeterKind.UNKNOWN),
+}
+"""``status`` → what it is and what is charged: an instance is charged by its power (https://www.autodl.com/docs/price/)."""
+ACTIONS = {"running": ("power_off",), "shutdown": ("power_on", "release"), "failed": ("power_off", "release")}
+"""``status`` → what is taken then. While it boots, ``power_off`` is answered with Success, and does nothing."""
+RESTING_DISK = "data disk of a stopped instance"
+"""Charged at a small rate that is published nowhere; its sources disagree whether without an expansion, too."""
+
+
+def open_account(ref: ProviderRef, context: Context) -> AutodlAccount:
+    """Return the account that an instance belongs to; see `rgt_tui.providers.control_plane.Open`."""
+    http = open_http(ref, context, vendor=VENDOR, console=CONSOLE, key_env=KEY_ENV, scheme="", wrong=wrong)
+    return AutodlAccount(ref, http, context.clock)
+
+
+def wrong(data: object) -> Wrong | None:
+    """Tell what a body says that went wrong, whatever the status."""
+    code = table(data).get("code")
+    if code is None or code == "Success":
+        return None
+    word = printable(code, 80)
+    said = text(table(data).get("msg"), 200)
+    return Wrong(word, f"{word}: {said}" if said else word, MEANS.get(word))
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """What is used of the snapshot of an instance that runs; None = not said."""
+
+    at: float
+    started: float | None
+    """Of which run it is."""
+    per_hour: float | None
+    """¥."""
+    host: str | None
+    port: int | None
+    gpu: str | None
+    expanded: float | None
+    """Bytes that the system disk was enlarged by."""
+
+
+class AutodlAccount(RentedAccount):
+    """One account at AutoDL."""
+
+    platform: ClassVar[str] = "AutoDL"
+    api: ClassVar[str] = "Pro API"
+    labels: ClassVar[Mapping[Verb, str]] = {Verb.PARK: "关机", Verb.DESTROY: "释放"}
+    words: ClassVar[Mapping[Verb, str]] = {Verb.PARK: "power_off", Verb.DESTROY: "release"}
+    currency: ClassVar[str] = "CNY"
+    ids: ClassVar[re.Pattern[str]] = re.compile(r"pro-[A-Za-z0-9-]{1,60}")
+
+    def __init__(self, ref: ProviderRef, http: AccountHttp, clock: Callable[[], float]) -> None:
+        super().__init__(ref, http, clock)
+        self._snapshots: dict[str, Snapshot] = {}
+
+    async def fetch(self, instance: str) -> Machine:
+        """Look for one instance in the whole list: no call tells of one what the list does."""
+        rows = await self._rows()
+        found = next((row for row in rows if row.get("uuid") == instance), None)
+        if found is None:
+            raise NotFound(f"AutoDL does not list {instance}", console=self.http.console, status=200)
+        return await self._machine(found)
+
+    async def fetch_all(self) -> tuple[Machine, ...]:
+        """Ask for all instances, page by page, and for the snapshots of those that run."""
+        return tuple([await self._machine(row) for row in await self._rows()])
+
+    async def _rows(self) -> tuple[Mapping[str, object], ...]:
+        found: list[Mapping[str, object]] = []
+        for page in range(1, PAGES + 1):
+            body = {"page_index": page, "page_size": PAGE}
+            data = table(self._data((await self.http.ask("POST", f"{PRO}/list", body)).data))
+            rows, total = data.get("list"), number(data.get("result_total"))
+            if not isinstance(rows, list):
+                raise self._odd("a list without 'list'")
+            found += map(table, rows)
+            if page >= (number(data.get("max_page")) or 1):
+                if total is not None and total > len(found):
+                    raise self._odd(f"a list of {len(found)} instances where there are {total:.0f}")
+                return tuple(found)
+            if not rows:
+                raise self._odd(f"page {page} of a list without anything")
+        raise self._odd(f"a list of more than {PAGES} pages")
+
+    def _data(self, answer: object) -> object:
+        """Return what an answer holds; one without ``Success`` is none."""
+        if table(answer).get("code") != "Success":
+            raise self._odd("an answer without a code")
+        return table(answer).get("data")
+
+    def _odd(self, what: str) -> BadAnswer:
+        return BadAnswer(
+            f"AutoDL gave {what}; nothing follows from it", console=self.http.console, status=200
+        )
+
+    async def _machine(self, row: Mapping[str, object]) -> Machine:
+        """Read one row of the list, with the snapshot where it runs.
+
+        Raises:
+            BadAnswer: it has no id; anything else that is odd becomes None.
+        """
+        identifier = row.get("uuid")
+        if not isinstance(identifier, str) or not self.ids.fullmatch(identifier):
+            raise self._odd("an instance without an id")
+        status = row.get("status")
+        known = STATES.get(status) if isinstance(status, str) else None
+        lifecycle, bills = known or (Lifecycle.UNKNOWN, MeterKind.UNKNOWN)
+        started = _moment(row.get("started_at"))
+        snapshot = await self._snapshot(identifier, started) if lifecycle is Lifecycle.RUNNING else None
+        plan = text(row.get("charge_type"), 40)
+        by_hour = plan == "payg"
+        expanded = snapshot.expanded if snapshot is not None else None
+        resting = ((RESTING_DISK, None),)
+        running = () if expanded == 0 else (("expansion of the disk, if there is one", None),)
+        return Machine(
+            id=identifier,
+            name=text(row.get("name")) or "",
+            status=printable(status or "not said", 40),
+            lifecycle=lifecycle,
+            bills=bills,
+            compute=snapshot.per_hour if snapshot is not None and by_hour else None,
+            storage=resting if lifecycle is Lifecycle.STOPPED else running,
+            at_rest=resting,
+            outlives=(),
+            actions=ACTIONS.get(str(status), ()),
+            host=snapshot.host if snapshot is not None else None,
+            port=snapshot.port if snapshot is not None else None,
+            user="root",
+            gpu=(snapshot.gpu if snapshot is not None else None) or text(row.get("gpu_spec_uuid"), 60),
+            gpu_count=whole(row.get("req_gpu_amount")),
+            region=text(row.get("region_name"), 60) or text(row.get("region_sign"), 60),
+            created=when(row.get("created_at")),
+            started=started,
+            ends_at=_moment(row.get("expired_at")),
+            doubt=None
+            if by_hour
+            else f"charged as {plan or 'nobody says'}, not by the hour: AutoDL tells no price",
+        )
+
+    async def _snapshot(self, instance: str, started: float | None) -> Snapshot | None:
+        """Return the snapshot of an instance that runs; one that cannot be had leaves the last one of this run."""
+        known = self._snapshots.get(instance)
+        if known is not None and known.started != started:
+            known = None
+        now = self.clock()
+        if known is not None and now - known.at < SNAPSHOT_AGE:
+            return known
+        with contextlib.suppress(ProviderError):
+            data = table(self._data((await self.http.get(f"{PRO}/snapshot?instance_uuid={instance}")).data))
+            price = number(data.get("payg_price"))
+            known = self._snapshots[instance] = Snapshot(
+                at=now,
+                started=started,
+                # A thousandth of a yuan an hour.
+                per_hour=None if price is None else price / 1000.0,
+                host=text(data.get("proxy_host"), 200),
+                port=port(data.get("ssh_port")),
+                gpu=text(data.get("snapshot_gpu_alias_name"), 60),
+                expanded=number(data.get("expand_system_disk_size")),
+            )
+        return known
+
+    def tiers(self, machine: Machine) -> dict[str, str]:
+        """Return the two disks; whether the file storage is mounted the API does not say."""
+        return {"/": "system", "/root/autodl-tmp": "data"}
+
+    def bills_apart(self, verb: Verb) -> tuple[str, ...]:
+        """Say that the file storage is a quota of its own."""
+        tier = next((one for one in load_profile("autodl").tiers if one.name == "shared-fs"), None)
+        return (
+            ()
+            if tier is None
+            else (f"file storage of the account (/root/autodl-fs): {price_words(tier, running=False)}",)
+        )
+
+    def call(self, what: str, instance: str) -> Call | None:
+        """Return the call for a verb."""
+        if what == START:
+            return Call("POST", f"{PRO}/power_on", {"instance_uuid": instance, "payload": "gpu"})
+        return Call("POST", f"{PRO}/{self.words[Verb(what)]}", {"instance_uuid": instance})
+
+    def judge(self, what: str, data: object) -> str:
+        """Insist on ``Success``, which means that the call was taken, not that it is done."""
+        self._data(data)
+        return "Success"
+
+    async def read_purse(self) -> Purse | None:
+        """Ask for the balance, in thousandths of a yuan; vouchers, which pay only for some things, do not count."""
+        data = table(self._data((await self.http.ask("POST", "/api/v1/dev/wallet/balance", {})).data))
+        assets = signed(data.get("assets"))
+        return None if assets is None else Purse(assets / 1000.0)
+
+
+def _moment(value: object) -> float | None:
+    """Return a time that comes as text, or as an object that says whether it is one."""
+    if isinstance(value, dict):
+        return when(value.get("Time")) if value.get("Valid") is True else None
+    return when(value)
