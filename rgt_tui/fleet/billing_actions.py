@@ -324,13 +324,10 @@ class Teardown:
         except ValueError as error:
             raise GateClosed((str(error),)) from error
         if provider is None:
-            profile = self._profiles[box]
-            raise GateClosed(
-                (
-                    f"{box} has no control plane in the fleet file, so rgt cannot stop its meter: "
-                    f"do it by hand in {profile.name}'s own console",
-                )
-            )
+            what = "so rgt cannot stop its meter: do it by hand"
+            if not self._profiles[box].billed:
+                what = f"and nothing bills on {self._profiles[box].name}"
+            raise GateClosed((f"{box} has no control plane in the fleet file, {what}",))
         return provider
 
     def _target(self, box: str) -> Target:

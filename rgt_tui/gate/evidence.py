@@ -16,6 +16,7 @@ from rgt_tui.model.evidence import Evidence, EvidenceItem, Forfeit, Verb
 from rgt_tui.model.money import Meter
 from rgt_tui.model.profile import Profile, Tier
 from rgt_tui.model.results import Seal
+from rgt_tui.profiles.keeps_billing import lacking
 from rgt_tui.profiles.readings import how_many, listed, quoted
 from rgt_tui.profiles.survival import action_for, tiers_of, worse
 
@@ -246,8 +247,10 @@ def provider(given: Situation, verb: Verb, instance: str) -> EvidenceItem:
     """Say what the provider said just now, and whether it would take the action."""
     meter, profile = given.meter, given.profile
 
-    def item(ok: bool, text: str, fact: str = "") -> EvidenceItem:
-        return EvidenceItem(key=PROVIDER, ok=ok, text=text, at=given.meter_at, fact=fact)
+    def item(ok: bool, text: str, fact: str = "", *, forfeitable: bool = False) -> EvidenceItem:
+        return EvidenceItem(
+            key=PROVIDER, ok=ok, text=text, at=given.meter_at, fact=fact, forfeitable=forfeitable
+        )
 
     if not instance:
         return item(False, "no provider instance is named in the fleet file; use the platform's console")
@@ -256,14 +259,18 @@ def provider(given: Situation, verb: Verb, instance: str) -> EvidenceItem:
     status = quoted(meter.native_status or meter.lifecycle.value)
     native = action_for(profile, verb) if profile is not None else None
     if profile is not None and native is None:
-        return item(False, f"{profile.name} has no action that would {verb.value} a box")
-    if native is not None and native.stops_gpu_meter is not True:
+        return item(False, lacking(profile, verb))
+    if native is not None and native.stops_gpu_meter is None:
         return item(False, f"by the profile, {native.native_label} does not surely stop the GPU meter")
     if given.action not in meter.actions:
         accepts = listed(list(meter.actions)) or "nothing"
         return item(
             False, f"the provider says {status} and does not accept {given.action} now (accepts: {accepts})"
         )
+    if native is not None and native.stops_gpu_meter is False:
+        note = f": {native.note}" if native.note else ""
+        text = f"{native.native_label} does not stop the GPU meter{note}"
+        return item(False, text, "the meter goes on", forfeitable=True)
     return item(True, f"{status}, accepts {given.action}")
 
 

@@ -24,7 +24,11 @@ def keeps_billing(profile: Profile | None, verb: Verb) -> tuple[str, ...]:
             lines.append(f"{tier.name}: {price}")
         elif verb is Verb.PARK and tier.bills_while_stopped is None:
             lines.append(f"{tier.name}, perhaps: the profile does not say; {price}")
-        elif verb is Verb.DESTROY and tier.survives_destroy is not False:
+        elif (
+            verb is Verb.DESTROY
+            and tier.survives_destroy is not False
+            and tier.bills_while_stopped is not False
+        ):
             lines.append(f"{tier.name}, if there is one: it outlives the box; {price}")
     return tuple(lines)
 
@@ -51,5 +55,24 @@ def by_hand(profile: Profile | None, verb: Verb) -> tuple[str, ...]:
     action = action_for(profile, verb) if profile is not None else None
     if profile is None or action is None:
         return ()
-    ways = action.how or (f"{profile.name}'s own console: {action.native_label}",)
+    ways = action.how or (action.native_label,)
     return (*ways, *((action.note,) if action.note else ()))
+
+
+def lacking(profile: Profile, verb: Verb) -> str:
+    """Return that a platform has no such verb, and what there is instead; empty where it has one."""
+    if action_for(profile, verb) is not None:
+        return ""
+    other = action_for(profile, Verb.DESTROY if verb is Verb.PARK else Verb.PARK)
+    text = f"{profile.name} has no action that would {verb.value} a box"
+    if not profile.billed:
+        return f"{text}: nothing bills there" + (
+            f"; {other.native_label} ends it" if other is not None else ""
+        )
+    if verb is Verb.DESTROY:
+        return f"{text}: to spend nothing at all takes {profile.stops_all}" if profile.stops_all else text
+    if other is None or other.stops_gpu_meter is not True:
+        return text
+    traps = ", ".join(action.native_label for action in profile.billing if action.trap)
+    does = "do" if ", " in traps else "does"
+    return f"{text}: only {other.native_label} ends the bill" + (f" ({traps} {does} not)" if traps else "")

@@ -17,7 +17,7 @@ from rgt_tui.fleet import Fleet, GateClosed, Given
 from rgt_tui.model.box import BoxSpec, Link
 from rgt_tui.model.evidence import EvidenceItem, Review, StopPhase, StopProgress, Verb
 from rgt_tui.model.plain import clean
-from rgt_tui.profiles.keeps_billing import by_hand
+from rgt_tui.profiles.keeps_billing import by_hand, lacking
 from rgt_tui.profiles.prices import money
 from rgt_tui.profiles.readings import age, size
 
@@ -80,8 +80,10 @@ async def _decide(arguments: argparse.Namespace, fleet: Fleet, spec: BoxSpec, ve
     try:
         review = await fleet.review(spec.name, verb, **given)
     except GateClosed as closed:
-        ways = by_hand(fleet.profile(spec.name), verb) if spec.provider is None else ()
-        reasons = (*closed.reasons, *(f"by hand: {way}" for way in ways))
+        ways, none = by_hand(fleet.profile(spec.name), verb), lacking(fleet.profile(spec.name), verb)
+        reasons = closed.reasons
+        if spec.provider is None:
+            reasons = (*reasons, *(f"by hand: {way}" for way in ways), *((none,) if none else ()))
         return _refused(arguments, spec, verb, reasons, None, FAILED)
     unknown = sorted((given["forfeits"] | given["ignored"]) - {item.key for item in review.items})
     if unknown:

@@ -21,7 +21,8 @@ from rgt_tui.model.evidence import Level, Verb
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.money import Meter
 from rgt_tui.model.profile import BillingAction
-from rgt_tui.profiles.keeps_billing import keeps_billing
+from rgt_tui.profiles import action_for
+from rgt_tui.profiles.keeps_billing import keeps_billing, lacking
 from rgt_tui.ui.box_pulls import BoxPulls
 from rgt_tui.ui.commands import APP, Command, bindings
 from rgt_tui.ui.enduring import Enduring
@@ -230,7 +231,7 @@ class TeardownScreen(Enduring, ModalScreen[None]):
 
     def _described(self, verb: Verb) -> BillingAction | None:
         """Return the platform's description of a verb."""
-        return next((action for action in self._profile.billing if action.kind == verb.value), None)
+        return action_for(self._profile, verb)
 
     def _called(self, verb: Verb) -> str:
         """Return our word for a verb with the platform's own."""
@@ -244,7 +245,8 @@ class TeardownScreen(Enduring, ModalScreen[None]):
         console = self._profile.home_url or ""
         verb = self.state.verb
         keeps = keeps_billing(self._profile, verb)
-        return Setting(meter, self._described(verb), self._profile.name, self.now, console, keeps)
+        lacks = lacking(self._profile, verb)
+        return Setting(meter, self._described(verb), self._profile.name, self.now, console, keeps, lacks)
 
     def _set(self, state: Confirm) -> None:
         """Take a state and show it; harmless after the dialog was closed."""

@@ -52,6 +52,8 @@ class Setting:
     """Where a person can look for themselves."""
     keeps: tuple[str, ...] = ()
     """What the verb leaves on the bill by the platform's profile, for where nobody else can say it."""
+    lacks: str = ""
+    """That the platform has no such verb, and what there is instead."""
 
 
 def facts(state: Confirm, setting: Setting, width: int) -> list[Line]:
@@ -134,13 +136,11 @@ def _by_profile(setting: Setting, width: int) -> list[Line]:
     """Return what the platform's profile alone says of the verb: how a person does it, and what goes on billing."""
     action = setting.action
     if action is None:
-        return []
+        return _list("by hand", (setting.lacks,) if setting.lacks else (), width, Tone.STRONG)
     rate = prices.rate(setting.meter)
     price = Span("price unknown", Tone.WARN) if rate is None else Span(f"{known(rate)}/h", Tone.STRONG)
     lines = [_named("now", price, dim(f"   {clean(setting.meter.source)}"))]
-    lines += _list(
-        "by hand", action.how or (f"{setting.platform}: {action.native_label}",), width, Tone.STRONG
-    )
+    lines += _list("by hand", action.how or (action.native_label,), width, Tone.STRONG)
     lines += _list("note", (action.note,) if action.note else (), width)
     return lines + _list("keeps billing", setting.keeps or ("nothing, according to the profile",), width)
 

@@ -172,9 +172,29 @@ def test_the_provider_must_have_said_just_now_that_it_would(meter: Meter, why: s
 def test_a_platform_without_the_verb_refuses_it() -> None:
     only_destroy = replace(PROFILE, billing=PROFILE.billing[1:])
     assert "has no action that would park" in text(evidence(verb=Verb.PARK, profile=only_destroy), "provider")
-    off = replace(PROFILE.billing[0], stops_gpu_meter=False)
-    still_bills = replace(PROFILE, billing=(off,))
-    assert "does not surely stop" in text(evidence(verb=Verb.PARK, profile=still_bills), "provider")
+    unsure = replace(PROFILE, billing=(replace(PROFILE.billing[0], stops_gpu_meter=None),))
+    found = evidence(verb=Verb.PARK, profile=unsure)
+    assert "does not surely stop" in text(found, "provider")
+    assert not items(found, "provider")[0].forfeitable
+
+
+def test_a_verb_that_leaves_the_meter_running_has_to_be_wanted_by_name() -> None:
+    """A Kubernetes Job is deleted to free its GPU: the node bills on, and a person has to say that they know."""
+    on = replace(
+        PROFILE.billing[1], stops_gpu_meter=False, native_label="delete job", note="The node bills on."
+    )
+    profile = replace(PROFILE, billing=(on,))
+    found = evidence(profile=profile)
+    (item,) = items(found, "provider")
+    assert "delete job does not stop the GPU meter: The node bills on." in item.text
+    assert item.stands_against
+    assert item.forfeitable
+    given = evidence(profile=profile, forfeits=frozenset({"provider"}))
+    assert [one.key for one in given.forfeits] == ["provider"]
+    assert not items(given, "provider")[0].stands_against
+    for meter in (replace(METER, error="timed out"), replace(METER, actions=("start",))):
+        blind = evidence(profile=profile, meter=meter, forfeits=frozenset({"provider"}))
+        assert items(blind, "provider")[0].stands_against, "that the provider refuses is nobody's to give up"
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import pytest
 from rgt_tui.model.evidence import Verb
 from rgt_tui.model.profile import ClockMode, ClockStart, Profile
 from rgt_tui.profiles import action_for, all_profiles, load_profile, path_survives, survives
+from rgt_tui.profiles.keeps_billing import by_hand, keeps_billing, lacking
 from rgt_tui.profiles.readings import age
 
 PARK, DESTROY = Verb.PARK, Verb.DESTROY
@@ -71,7 +72,7 @@ VERBS = [
     ("featurize", NONE, ("实例归还", True)),
     ("lanrui", ("停止", True), NONE),
     ("slurm", NONE, ("scancel", True)),
-    ("kubernetes", NONE, ("kubectl delete job", False)),  # the node costs on
+    ("kubernetes", ("suspend the Job", False), ("kubectl delete job", False)),  # the node costs on
     ("colab", NONE, NONE),
     ("kaggle", NONE, NONE),
     ("local", NONE, NONE),
@@ -89,12 +90,12 @@ def test_which_verbs_there_are(
         assert (None if action is None else (action.native_label, action.stops_gpu_meter)) == wanted
 
 
-def test_a_park_always_stops_the_meter_and_can_be_undone() -> None:
-    """Power off at DigitalOcean, suspend at Kubernetes: what bills on is not offered as a park."""
+def test_a_park_stops_the_meter_and_can_be_undone() -> None:
+    """Power off at DigitalOcean is not offered as a park. At Kubernetes the meter is the node's: the gate says so."""
     for profile in all_profiles().values():
         for action in profile.billing:
             if action.kind == "park":
-                assert action.stops_gpu_meter is True, (profile.id, action.verb)
+                assert action.stops_gpu_meter is (profile.id != "kubernetes"), (profile.id, action.verb)
                 assert action.reversible is not False, (profile.id, action.verb)
 
 
@@ -188,6 +189,51 @@ PAGE = Path(__file__).parents[3] / "docs" / "profiles.md"
 AFTER = {ClockStart.STOP: " after the stop", ClockStart.START: " after the start"}
 
 
+LACKING = [
+    (
+        "lambda",
+        PARK,
+        "Lambda Cloud has no action that would park a box: only Terminate ends the bill "
+        "(shutdown inside the machine does not)",
+    ),
+    (
+        "digitalocean",
+        PARK,
+        "DigitalOcean has no action that would park a box: only Destroy ends the bill (Power off does not)",
+    ),
+    ("matpool", PARK, "Matpool has no action that would park a box: only 停止并释放 ends the bill"),
+    ("slurm", PARK, "Slurm has no action that would park a box: nothing bills there; scancel ends it"),
+    ("local", DESTROY, "Local workstation has no action that would destroy a box: nothing bills there"),
+    ("colab", PARK, "Google Colab has no action that would park a box: nothing bills there"),
+    (
+        "lanrui",
+        DESTROY,
+        "LanRui has no action that would destroy a box: to spend nothing at all takes "
+        "停止, then 销毁数据盘, and less than 10 GB on the netdisk",
+    ),
+]
+
+
+@pytest.mark.parametrize(("id_", "verb", "words"), LACKING)
+def test_a_verb_that_a_platform_lacks_says_what_there_is_instead(id_: str, verb: Verb, words: str) -> None:
+    assert lacking(load_profile(id_), verb) == words
+    assert by_hand(load_profile(id_), verb) == ()
+
+
+def test_storage_that_costs_nothing_is_not_on_the_bill_after_the_end() -> None:
+    assert keeps_billing(load_profile("slurm"), DESTROY) == ()
+    (left,) = keeps_billing(load_profile("lambda"), DESTROY)
+    assert left == "nfs-filesystem, if there is one: it outlives the box; $0.20 per GiB and month (2026-06)"
+    assert [line.partition(",")[0] for line in keeps_billing(load_profile("digitalocean"), DESTROY)] == [
+        "volume",
+        "snapshot",
+    ]
+    assert [line.partition(",")[0] for line in keeps_billing(load_profile("paperspace-core"), DESTROY)] == [
+        "snapshot",
+        "custom-template",
+    ]
+
+
 def soonest(profile: Profile) -> str:
     """Return the clock that ends first of itself; where there is none, what goes on costing money."""
     ends = [clock for clock in profile.clocks if clock.mode is ClockMode.COUNTDOWN]
@@ -206,8 +252,10 @@ def row(profile: Profile) -> str:
     """Return the first cells of a platform's row in docs/profiles.md."""
     actions = [action_for(profile, verb) for verb in (PARK, DESTROY)]
     labels = ["–" if one is None else one.native_label for one in actions]
-    if actions[1] is not None and actions[1].stops_gpu_meter is False:
-        labels[1] += ", the meter goes on"
+    on = [
+        ", the meter goes on" if one is not None and one.stops_gpu_meter is False else "" for one in actions
+    ]
+    labels = [label + more for label, more in zip(labels, on, strict=True)]
     cells = (f"`{profile.id}`", profile.name, *labels, outliving(profile), soonest(profile))
     return f"| {' | '.join(cells)} |"
 
