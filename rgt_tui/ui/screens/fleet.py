@@ -26,6 +26,7 @@ from rgt_tui.ui.widgets.panes import Pane, Section
 from rgt_tui.ui.widgets.platform_lines import worst_parts
 from rgt_tui.ui.widgets.queue_lines import queue_lines
 from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, line, wrapped
+from rgt_tui.ui.widgets.unseen_lines import unseen_parts, unseen_section
 from rgt_tui.ui.widgets.vitals import disk_lines, gpu_sections, memory_lines
 from rgt_tui.ui.widgets.why import title_of, why_lines
 
@@ -163,7 +164,7 @@ class FleetScreen(Moves, FleetAwareScreen):
             except Exception as error:
                 if not endured(self, error):
                     raise
-        return [*super().summary(state, now), *worst_parts(worst_of(cases))]
+        return [*super().summary(state, now), *unseen_parts(state), *worst_parts(worst_of(cases))]
 
     def show_state(self, state: FleetState, now: float) -> None:
         """Draw the rows that changed, and the pane of the selected box."""
@@ -212,7 +213,9 @@ class FleetScreen(Moves, FleetAwareScreen):
         hint = line(dim("enter opens"))
 
         def why(width: int) -> list[Section]:
-            return [Section(title_of(chosen.box, chosen.platform), why_lines(chosen, width, now), hint)]
+            unseen = unseen_section(state, width, now)
+            told = Section(title_of(chosen.box, chosen.platform), why_lines(chosen, width, now), hint)
+            return [told] if unseen is None else [told, unseen]
 
         pane.show(why)
         if self.has_class("-detail"):
