@@ -16,6 +16,8 @@ from rgt_tui.cli.printing import complain
 from rgt_tui.fleet import FleetSource
 from rgt_tui.fleet.config import FleetFileError
 from rgt_tui.model.fleet import FleetState
+from rgt_tui.model.profile import Profile
+from rgt_tui.profiles import mark_seen, seen_at
 
 ENV = "RGT_TRACE_FILE"
 HEAVY = ("torch", "numpy", "asyncssh", "httpx", "cryptography")
@@ -38,6 +40,26 @@ DUMB = ("dumb", "unknown")
 """Values of TERM of terminals that cannot place text, such as Emacs's shell and a serial console."""
 
 
+class Met:
+    """Which platforms a person has been told of, in the file that the checklist reads; it is read aside."""
+
+    async def knows(self, profile: Profile) -> bool:
+        """Tell whether the person was shown the page as it is now."""
+        import asyncio
+
+        return await asyncio.to_thread(seen_at, profile) is not None
+
+    async def remember(self, profile: Profile) -> str | None:
+        """Remember that it was shown; return why that failed."""
+        import asyncio
+
+        try:
+            await asyncio.to_thread(mark_seen, profile, time.time())
+        except OSError as error:
+            return str(error)
+        return None
+
+
 def show(
     make_fleet: Callable[[], FleetSource],
     *,
@@ -48,6 +70,7 @@ def show(
     boxes: int = 0,
     notice: tuple[str, str] | None = None,
     readonly: bool = False,
+    met: Met | None = None,
 ) -> int:
     """Run the dashboard until the person leaves; return the exit code.
 
@@ -60,6 +83,7 @@ def show(
         boxes: How many the fleet has.
         notice: What holds for the whole session, and what to do about it.
         readonly: Offer nothing that stops a meter.
+        met: Knows which platforms the person has been told of; None = nobody is told unasked.
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         sys.stderr.write(f"rgt: the dashboard needs a terminal; without one use {without}\n")
@@ -76,7 +100,7 @@ def show(
     from rgt_tui.fleet import new_loop
 
     with asyncio.Runner(loop_factory=lambda: new_loop(boxes)) as runner:
-        return runner.run(_run(make_fleet, title, hint, farewell, notice, readonly))
+        return runner.run(_run(make_fleet, title, hint, farewell, notice, readonly, met))
 
 
 async def _run(
@@ -86,6 +110,7 @@ async def _run(
     farewell: str | None,
     notice: tuple[str, str] | None,
     readonly: bool,
+    met: Met | None,
 ) -> int:
     import asyncio
 
@@ -107,7 +132,7 @@ async def _run(
         unsubscribe = fleet.subscribe(first_sample)
         return fleet
 
-    app = RgtApp(make, title=title, hint=hint, farewell=farewell, notice=notice, readonly=readonly)
+    app = RgtApp(make, title=title, hint=hint, farewell=farewell, notice=notice, readonly=readonly, met=met)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         loop.add_signal_handler(number, app.exit)
@@ -156,4 +181,5 @@ def run(arguments: argparse.Namespace) -> int:
         boxes=len(config.boxes),
         notice=None if config.doubt is None else (NOTICE, "rgt trust"),
         readonly=readonly,
+        met=Met(),
     )
