@@ -140,6 +140,46 @@ def words_list(text: str) -> tuple[str, ...]:
     return words
 
 
+def gpu_wish(text: str) -> tuple[str, int]:
+    """Parse ``MODEL`` or ``MODEL:N``.
+
+    Raises:
+        argparse.ArgumentTypeError: it is neither.
+    """
+    model, colon, number = text.rpartition(":")
+    if not colon:
+        model, number = text, "1"
+    if not model.strip() or not number.isdecimal() or not 1 <= int(number[:4]) <= 64:
+        raise argparse.ArgumentTypeError(f"{text!r} is no GPU such as A100 or 'RTX 4090:2'")
+    return model.strip(), int(number)
+
+
+def price(text: str) -> float:
+    """Parse an amount of money.
+
+    Raises:
+        argparse.ArgumentTypeError: it is none.
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not (math.isfinite(value) and value > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is no price, such as 1.50")
+    return value
+
+
+def currency(text: str) -> str:
+    """Parse the three letters of a currency.
+
+    Raises:
+        argparse.ArgumentTypeError: they are none.
+    """
+    if not (len(text) == 3 and text.isascii() and text.isalpha()):
+        raise argparse.ArgumentTypeError(f"{text!r} is no currency, such as USD or CNY")
+    return text.upper()
+
+
 def provider_kinds() -> list[str]:
     """Return the kinds of providers that a shell may complete."""
     from rgt_tui.providers import KINDS

@@ -226,6 +226,17 @@ COMMANDS: dict[str, Command] = {
         ),
         untold=UNCONFIRMED,
     ),
+    "up": Command(
+        "renting.up", "Money", "rent a machine and bring it into the fleet file",
+        (
+            (OK, "rented as agreed, and it answers; with --dry-run: would be rented; with --written-off: noted"),
+            (FAILED, "refused, and why: nothing was rented; or it was ended again"),
+            _TRUSTED,
+            (UNREACHABLE, "no market could be asked, nothing was sent; or it is rented, BILLS, and does not answer"),
+            (UNCONFIRMED, "sent, and nobody knows what came of it, or it is not as agreed: look at the console"),
+        ),
+        untold=UNCONFIRMED,
+    ),
     "audit": Command(
         "teardown.auditing", "Money", "print who stopped what and when, and verify the record",
         (

@@ -39,6 +39,7 @@ def make_fleet(
     alerts: AlertSettings | None = None,
     readonly: bool = False,
     whole: bool = False,
+    asks: bool = False,
 ) -> Fleet:
     """Return a fleet for a command that looks: nobody answers questions, nothing is kept, no sink is told.
 
@@ -53,6 +54,7 @@ def make_fleet(
         alerts: What the fleet file says of alerts; its sinks do not count here.
         readonly: Refuse every billing action.
         whole: These are all boxes of the fleet file: what else their accounts are billed for is looked for, too.
+        asks: Somebody answers questions after all.
 
     Raises:
         ProfileError: a box names a profile that does not exist.
@@ -68,6 +70,7 @@ def make_fleet(
         policy=_policy(accept_new_host_keys),
         readonly=readonly,
         whole=whole,
+        asks=asks,
         alerting=Alerting(kinds, path=_alerts_file(specs), clock=clock),
     )
 

@@ -226,6 +226,7 @@ REFUSED = {
     "remove": ("remove", "exec", "--yes", "--forget", "--timeout", "5"),
     "mute": ("mute", "exec"),
     "pull": ("pull", "exec", "--timeout", "5"),
+    "up": ("up", "mine", "--gpu", "A100", "--dry-run"),
     "down": ("down", "exec", "--destroy", "--dry-run", "--timeout", "5"),
 }
 """Commands whose work is to tell somebody, or to change a box: they end at once, and name what to do."""

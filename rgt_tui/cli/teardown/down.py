@@ -21,6 +21,9 @@ from rgt_tui.profiles.keeps_billing import by_hand, lacking
 from rgt_tui.profiles.prices import money
 from rgt_tui.profiles.readings import age, size
 
+FRESH_SECONDS = 20.0
+"""A new machine that does not answer is not waited for any longer before it is ended."""
+
 
 def run_down(arguments: argparse.Namespace) -> int:
     """Review, ask, send, follow; return the exit status."""
@@ -104,6 +107,33 @@ async def _decide(arguments: argparse.Namespace, fleet: Fleet, spec: BoxSpec, ve
             complain("nothing was sent")
             return FAILED
     return await _send(arguments, fleet, review, typed, given)
+
+
+async def end_fresh_box(spec: BoxSpec, accept_new_host_keys: bool, readonly: bool) -> int:
+    """Destroy a box that was rented a moment ago: what stands against it is given up by name, and typed by the person.
+
+    Args:
+        spec: The box.
+        accept_new_host_keys: Write the key of an unknown host to known_hosts.
+        readonly: Refuse.
+    """
+    fleet = make_fleet([spec], accept_new_host_keys=accept_new_host_keys, readonly=readonly)
+    await fleet.start()
+    try:
+        with waiting(f"asking {spec.name} and its provider …"):
+            await settle(fleet, FRESH_SECONDS)
+        review = await fleet.review(spec.name, Verb.DESTROY)
+        given = [item.key for item in review.items if item.stands_against and item.forfeitable]
+        arguments = argparse.Namespace(
+            forfeit=given, ignore=[], unprotect="", dry_run=False, confirm=None, evidence=None, json=False
+        )
+        return await _decide(arguments, fleet, spec, Verb.DESTROY)
+    except GateClosed as closed:
+        for reason in closed.reasons:
+            complain(reason)
+        return FAILED
+    finally:
+        await stop(fleet)
 
 
 def _away(fleet: Fleet, spec: BoxSpec) -> bool:

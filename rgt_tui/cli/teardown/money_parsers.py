@@ -9,11 +9,18 @@ from rgt_tui.cli.arguments import (
     box_argument,
     box_names,
     command,
+    count,
+    currency,
     fleet_option,
+    gpu_wish,
     host_key_option,
     json_option,
+    positive_seconds,
+    price,
+    provider_kinds,
     readonly_option,
     timeout_option,
+    words_list,
 )
 from rgt_tui.cli.commands import Subparsers
 from rgt_tui.cli.set_up_parsers import profiles
@@ -76,6 +83,75 @@ def add_down(subparsers: Subparsers) -> None:
     fleet_option(parser)
     host_key_option(parser)
     timeout_option(parser, 60.0)
+    json_option(parser, "print one JSON object")
+
+
+def add_up(subparsers: Subparsers) -> None:
+    """Declare ``rgt up``."""
+    parser = command(
+        subparsers,
+        "up",
+        about="Ask the markets of your accounts for a machine, show what fits with its full price, and rent the one\n"
+        "that you confirm by typing the box's name. One call goes out and is never repeated: an answer that is lost\n"
+        "is looked for by a random token in the machine's name. Then wait for SSH, read back what was agreed, and\n"
+        "add the box to the fleet file. Called again for a name whose renting was interrupted, it goes on with that.",
+        examples=(
+            "rgt up train-a --gpu A100 --max-price 2",
+            "rgt up mill --gpu 'RTX 4090:2' --spot --disk 200 --on vastai",
+            "rgt up train-a --gpu H100 --dry-run --json",
+            "rgt up train-a --gpu H100 --confirm train-a --evidence 3f9a…",
+        ),
+    )
+    parser.add_argument("name", metavar="NAME", help="what the fleet file will call the box")
+    parser.add_argument(
+        "--gpu", type=gpu_wish, metavar="MODEL[:N]", help="which GPU, and how many (default 1)"
+    )
+    parser.add_argument(
+        "--max-price", type=price, metavar="P", help="the most per hour, compute and disk together"
+    )
+    parser.add_argument(
+        "--currency", type=currency, default="USD", metavar="C", help="of --max-price (default USD)"
+    )
+    parser.add_argument(
+        "--spot",
+        action="store_true",
+        help="may be taken away at any time, for a lower price; on-demand otherwise",
+    )
+    parser.add_argument(
+        "--disk", type=count, default=100, metavar="GB", help="disk for data and checkpoints (default 100)"
+    )
+    on = parser.add_argument(
+        "--on",
+        type=words_list,
+        metavar="PROVIDER[,…]",
+        help="only these (default: those of the fleet file, else all)",
+    )
+    on.completer = lambda **_: provider_kinds()  # type: ignore[attr-defined]
+    parser.add_argument("--region", metavar="R", help="the platform's own word for it (default: anywhere)")
+    parser.add_argument("--image", metavar="I", help="container image, or the platform's own name of one")
+    parser.add_argument(
+        "--key", metavar="FILE", help="public key that the machine lets in (default: yours in ~/.ssh)"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="show the offers and the price; rent nothing")
+    parser.add_argument("--confirm", metavar="PHRASE", help="what a person would type, for a script")
+    parser.add_argument("--evidence", metavar="DIGEST", help="the digest of the dry run that is confirmed")
+    parser.add_argument(
+        "--written-off",
+        metavar="TOKEN",
+        help="you have looked at the console: nothing came of the creation with this token",
+    )
+    parser.add_argument(
+        "--find", type=positive_seconds, metavar="S",
+        help="when it goes on with an earlier one: look for its machine so long (default: until 10 minutes after it "
+        "was sent, at least 30 s)",
+    )  # fmt: skip
+    readonly_option(parser)
+    fleet_option(parser)
+    host_key_option(parser)
+    parser.add_argument(
+        "--timeout", type=positive_seconds, default=600.0, metavar="S",
+        help="wait at most S seconds for the machine's SSH (default 600)",
+    )  # fmt: skip
     json_option(parser, "print one JSON object")
 
 

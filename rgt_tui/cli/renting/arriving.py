@@ -1,0 +1,239 @@
+"""A machine that was just rented comes in: waited for, read back, written into the fleet file, logged into."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import getpass
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from rgt_tui.cli.adding import keep_trust
+from rgt_tui.cli.commands import FAILED, OK, UNCONFIRMED, UNREACHABLE
+from rgt_tui.cli.gathering import make_fleet, stop
+from rgt_tui.cli.printing import columns, complain
+from rgt_tui.cli.renting.account_import import box_values
+from rgt_tui.cli.teardown.down import end_fresh_box
+from rgt_tui.fleet import Fleet
+from rgt_tui.fleet.config import FleetFileError, Place, open_place, read_fleet
+from rgt_tui.fleet.config.editing import add_boxes, with_boxes
+from rgt_tui.fleet.config.loading import read_source
+from rgt_tui.fleet.renting import Arrival, Rental, agreement, wait_for_ssh
+from rgt_tui.fleet.renting.rental import Creation
+from rgt_tui.model.box import BoxSpec, Link, ProviderRef
+from rgt_tui.model.fleet import FleetState, Question, QuestionKind
+from rgt_tui.model.plain import clean
+from rgt_tui.model.renting import MACHINE, AccountBill, Offer, Unlisted, Wish
+from rgt_tui.profiles import ProfileError, load_profile
+from rgt_tui.profiles.platform_page import FIRST_CONTACT, platform_page
+from rgt_tui.providers import Instance, Market
+
+MEET_SECONDS = 120.0
+"""For the first login: sshd may answer before the machine has the key."""
+AGAIN_SECONDS = 5.0
+
+
+class Newcomer(msgspec.Struct, frozen=True, kw_only=True):
+    """A machine that was rented, and what was agreed."""
+
+    name: str
+    ref: ProviderRef
+    machine: Instance
+    offer: Offer
+    wish: Wish
+    token: str
+    identity: str | None = None
+    """The public key file that was named."""
+
+
+class Arrived(msgspec.Struct, frozen=True, kw_only=True):
+    """How it came out."""
+
+    code: int
+    reasons: tuple[str, ...] = ()
+    machine: Instance | None = None
+
+
+def why_not_taken(place: Place, name: str, kind: str) -> str:
+    """Say why the fleet file could not take such a box; empty = it can. Asked before anything is rented."""
+    try:
+        load_profile(kind)
+        text = read_source(place.path).data.decode("utf-8") if place.path.exists() else ""
+        with_boxes(place.path, text, {name: {"host": "new.invalid", "profile": kind}})
+    except (FleetFileError, ProfileError) as error:
+        return str(error)
+    except UnicodeDecodeError:
+        return f"{place.path} is not UTF-8 text"
+    return ""
+
+
+async def bring_in(
+    arguments: argparse.Namespace,
+    place: Place,
+    rental: Rental,
+    creation: Creation,
+    market: Market,
+    newcomer: Newcomer,
+    say: Callable[[str], None],
+) -> Arrived:
+    """Wait for a machine, write its box, and log in; offer to end what is not as agreed, or does not answer."""
+    name, token = newcomer.name, newcomer.token
+
+    async def seen(machine: Instance) -> None:
+        await rental.confirm(creation, name, token, machine)
+
+    say(f"{newcomer.machine.id} is rented and bills; waiting for its SSH")
+    arrival = await wait_for_ssh(
+        market,
+        newcomer.machine,
+        newcomer.offer,
+        newcomer.wish,
+        token,
+        seconds=arguments.timeout,
+        say=say,
+        seen=seen,
+    )
+    machine = arrival.machine
+    doubts: list[str | None] = []
+    try:
+        await asyncio.to_thread(
+            add_boxes,
+            place.path,
+            {name: values_of(newcomer, machine)},
+            lambda before, after: doubts.append(keep_trust(before, after)),
+        )
+    except FleetFileError as error:
+        complain(f"{machine.id} is rented and BILLS, and could not be written into the fleet file: {error}")
+        complain(f"mend that; then rgt up {name} goes on, and rents nothing again")
+        return Arrived(code=UNCONFIRMED, reasons=(str(error),), machine=machine)
+    await rental.listed(creation, name, token, machine.id, str(place.path))
+    say(f"{place.path}: {name} is a box now")
+    for doubt in doubts:
+        if doubt and place.lies_there:
+            complain(doubt)
+    spec = next(spec for spec in read_fleet(place.path).boxes if spec.name == name)
+    spec = next((one for one in open_place(place, os.environ).boxes if one.name == name), spec)
+    code, reasons = await _meet(arguments, spec, arrival, say)
+    if not arguments.json:
+        for line in first_contact_lines(spec.profile):
+            sys.stdout.write(line)
+    if reasons and not _is_script(arguments):
+        code = await _offer_end(arguments, spec, reasons, code)
+    elif reasons:
+        complain(f"it bills: rgt down {name} --destroy ends it")
+    return Arrived(code=code, reasons=reasons, machine=machine)
+
+
+def _is_script(arguments: argparse.Namespace) -> bool:
+    return arguments.confirm is not None or arguments.json or not sys.stdin.isatty()
+
+
+def values_of(newcomer: Newcomer, machine: Instance) -> dict[str, Any]:
+    """Return the keys of the box."""
+    ref = newcomer.ref
+    bill = AccountBill(kind=ref.kind, account=ref.account, base_url=ref.base_url, key_env=ref.key_env)
+    thing = Unlisted(
+        kind=ref.kind, what=MACHINE, id=machine.id, host=machine.host, port=machine.port, user=machine.user
+    )
+    agreed = msgspec.structs.asdict(agreement(newcomer.offer, newcomer.wish))
+    values = box_values(bill, thing)
+    private = Path(newcomer.identity).expanduser().absolute().with_suffix("") if newcomer.identity else None
+    if private is not None and private.is_file():
+        values["identity"] = str(private)
+    values["asked"] = {key: value for key, value in agreed.items() if value is not None}
+    return values
+
+
+async def _meet(
+    arguments: argparse.Namespace, spec: BoxSpec, arrival: Arrival, say: Callable[[str], None]
+) -> tuple[int, tuple[str, ...]]:
+    """Log in for the first time; return the exit status, and what is wrong with the machine."""
+    if not arrival.reached:
+        return UNREACHABLE, (arrival.why, *arrival.differs)
+    asks = not _is_script(arguments)
+    fleet = make_fleet([spec], accept_new_host_keys=arguments.accept_new_host_key, asks=asks)
+    answering: set[asyncio.Task[None]] = set()
+    asked: set[int] = set()
+
+    def look(state: FleetState) -> None:
+        for question in state.questions:
+            if question.id not in asked:
+                asked.add(question.id)
+                answering.add(asyncio.create_task(_answer(fleet, question)))
+
+    unsubscribe = fleet.subscribe(look)
+    await fleet.start()
+    try:
+        link, why = await _logged_in(fleet, spec.name)
+    finally:
+        unsubscribe()
+        for task in answering:
+            task.cancel()
+        await stop(fleet)
+    if link is not Link.LIVE:
+        return UNREACHABLE, (f"its SSH answers, and nobody could log in: {why}", *arrival.differs)
+    say(f"{spec.name} answers")
+    return (UNCONFIRMED if arrival.differs else OK), arrival.differs
+
+
+async def _logged_in(fleet: Fleet, name: str) -> tuple[Link, str]:
+    """Wait until a box is live, trying again while the machine is still being set up."""
+    link, why = Link.CONNECTING, "no answer"
+    loop = asyncio.get_running_loop()
+    until, again = loop.time() + MEET_SECONDS, loop.time() + AGAIN_SECONDS
+    while loop.time() < until or link is Link.ASKING:
+        box = fleet.state.box(name)
+        if box is not None:
+            link, why = box.link, box.reason
+        if link in (Link.LIVE, Link.REFUSED_KEY):
+            break
+        if link in (Link.UNREACHABLE, Link.REFUSED_LOGIN) and loop.time() >= again:
+            again = loop.time() + AGAIN_SECONDS
+            fleet.retry(name)
+        await asyncio.sleep(0.1)
+    return link, why
+
+
+async def _answer(fleet: Fleet, question: Question) -> None:
+    """Put a question to the person at the terminal."""
+    for line in (question.title, *question.lines):
+        sys.stderr.write(clean(line) + "\n")
+    if question.kind is QuestionKind.SECRET:
+        answer = await asyncio.to_thread(getpass.getpass, "")
+    else:
+        hint = "yes accepts it, anything else refuses: " if question.kind is QuestionKind.HOST_KEY else ""
+        sys.stderr.write(hint)
+        sys.stderr.flush()
+        answer = (await asyncio.to_thread(sys.stdin.readline)).rstrip("\n")
+    fleet.answer(question.id, answer or None)
+
+
+async def _offer_end(
+    arguments: argparse.Namespace, spec: BoxSpec, reasons: tuple[str, ...], code: int
+) -> int:
+    """Let the person end a machine that is not what was agreed, or does not answer; return the exit status."""
+    for reason in reasons:
+        complain(f"{spec.name}: {reason}")
+    sys.stderr.write('it is new and holds no result: type "end" to destroy it, anything else to keep it: ')
+    sys.stderr.flush()
+    if (await asyncio.to_thread(sys.stdin.readline)).strip() != "end":
+        complain(f"kept, and it bills: rgt down {spec.name} --destroy ends it")
+        return code
+    ended = await end_fresh_box(spec, arguments.accept_new_host_key, getattr(arguments, "readonly", False))
+    return FAILED if ended == OK else UNCONFIRMED
+
+
+def first_contact_lines(platform: str) -> list[str]:
+    """Return what a tenant reads before money runs, from the platform's page."""
+    profile = load_profile(platform)
+    lines = []
+    for section in platform_page(profile):
+        if section.title in FIRST_CONTACT:
+            lines.append(f"\n{clean(f'{profile.name}: {section.title}')}\n")
+            lines += [columns([(clean(row.label), 14, "dim")], clean(row.text)) for row in section.rows]
+    return lines

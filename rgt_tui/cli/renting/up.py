@@ -1,0 +1,399 @@
+"""``rgt up``: ask markets for a machine, show the full price, have it confirmed, rent it by one call, bring it in."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from rgt_tui.cli import running
+from rgt_tui.cli.adding import target
+from rgt_tui.cli.commands import FAILED, OK, UNCONFIRMED, UNREACHABLE, USAGE
+from rgt_tui.cli.printing import complain, waiting
+from rgt_tui.cli.renting.account_import import accounts_of, check_kinds, known_boxes
+from rgt_tui.cli.renting.arriving import Newcomer, bring_in, why_not_taken
+from rgt_tui.cli.renting.rent_words import (
+    answer_json,
+    candidate_lines,
+    progress,
+    review_lines,
+    write_lines,
+)
+from rgt_tui.fleet.config import FleetFileError, Place, loading, open_place
+from rgt_tui.fleet.renting import (
+    FIND_SECONDS,
+    Candidate,
+    Outcome,
+    Rental,
+    Search,
+    Taken,
+    new_token,
+    open_creations,
+    search,
+)
+from rgt_tui.fleet.renting.candidates import market_of
+from rgt_tui.fleet.renting.rental import Creation, ref_of
+from rgt_tui.gate import JOURNAL, ActionState, AuditLog, Held, Journal, JournalFailed, OpenAction, boot, words
+from rgt_tui.gate.audit import default_path
+from rgt_tui.model.box import ProviderRef
+from rgt_tui.model.evidence import steady
+from rgt_tui.model.renting import RentReview, Wish
+from rgt_tui.providers import KINDS, ProviderError, Providers
+
+NEXT = "next"
+PUBLIC_KEYS = ("id_ed25519.pub", "id_ecdsa.pub", "id_rsa.pub")
+"""In ``~/.ssh``, the first that is there."""
+KEY_BYTES = 16_384
+LEAST_FIND_SECONDS = 30.0
+
+
+def run_up(arguments: argparse.Namespace) -> int:
+    """Rent a machine, or go on with one whose renting was interrupted; return the exit status."""
+    try:
+        problem = _contradiction(arguments)
+        if problem:
+            raise FleetFileError(problem)
+        check_kinds(arguments.on or ())
+        place = target(arguments.fleet)
+        if place.path.exists() and (doubt := _doubt(place)):
+            raise FleetFileError(doubt)
+        every, _ = known_boxes(place)
+    except FleetFileError as error:
+        complain(error)
+        return USAGE
+    except OSError as error:
+        complain(f"cannot read the fleet file: {error}")
+        return USAGE
+    refs = [spec.provider for spec in every if spec.provider is not None]
+    return running.run(_up(arguments, place, refs))
+
+
+def _doubt(place: Place) -> str | None:
+    """Say why a fleet file does not count: a box that it names could not be stopped by what it says."""
+    try:
+        return open_place(place, os.environ).doubt
+    except FleetFileError as error:
+        # One that names no box yet is as good as none.
+        if "names no box" in str(error):
+            return None
+        raise
+
+
+def _contradiction(arguments: argparse.Namespace) -> str:
+    """Return why the options make no sense together; empty where they do."""
+    if not loading.NAME.fullmatch(arguments.name):
+        return f"{arguments.name!r} is no name for a box; use letters, digits, '.', '_' and '-'"
+    if (arguments.confirm is None) != (arguments.evidence is None):
+        return "--confirm and --evidence belong together: run it with --dry-run --json first, which prints the digest"
+    if arguments.dry_run and arguments.confirm is not None:
+        return "--dry-run rents nothing, so there is nothing to confirm"
+    if arguments.written_off is not None:
+        return ""
+    if arguments.confirm is None and not arguments.dry_run and not interactive():
+        return (
+            "cannot prompt here: in a script, run it with --dry-run --json, read what it says, and confirm that "
+            "with --confirm NAME --evidence DIGEST"
+        )
+    return ""
+
+
+def interactive() -> bool:
+    """Tell whether a person can be asked."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def wish_of(arguments: argparse.Namespace, home: Path) -> Wish:
+    """Return what is asked for.
+
+    Raises:
+        FleetFileError: no GPU is named, or there is no public key.
+    """
+    if arguments.gpu is None:
+        raise FleetFileError("say which GPU: --gpu A100, or --gpu A100:2 for two of them")
+    model, count = arguments.gpu
+    return Wish(
+        gpu=model,
+        gpu_count=count,
+        max_per_hour=arguments.max_price,
+        currency=arguments.currency,
+        spot=arguments.spot,
+        disk_gb=arguments.disk,
+        region=arguments.region,
+        image=arguments.image,
+        public_key=public_key(arguments.key, home),
+    )
+
+
+def public_key(named: str | None, home: Path) -> str:
+    """Return the line that lets this person in.
+
+    Raises:
+        FleetFileError: there is none, or the file holds something else, such as the private key.
+    """
+    if named is not None:
+        path = Path(named).expanduser()
+    else:
+        found = [home / ".ssh" / name for name in PUBLIC_KEYS]
+        path = next((one for one in found if one.is_file()), found[0])
+    try:
+        with path.open("rb") as file:
+            text = file.read(KEY_BYTES).decode("utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        raise FleetFileError(
+            f"{path} cannot be read: the machine needs a public key to let you in; ssh-keygen -t ed25519 makes one, "
+            "--key FILE names another"
+        ) from None
+    if "PRIVATE" in text or len(text.splitlines()) != 1 or len(text.split()) < 2:
+        raise FleetFileError(f"{path} is no public key (one line such as `ssh-ed25519 AAAA… you@here`)")
+    return text
+
+
+async def _up(arguments: argparse.Namespace, place: Place, refs: Sequence[ProviderRef]) -> int:
+    log = AuditLog(default_path(os.environ))
+    journal = Journal(log.path.parent / JOURNAL)
+    providers = Providers()
+    rental = Rental(providers, journal, log, clock=time.time, readonly=getattr(arguments, "readonly", False))
+    run = _Run(arguments, place, providers, rental)
+    try:
+        left = [one for one in open_creations(journal) if one.first.box == arguments.name]
+        begun = [one for one in left if one.last.state is not ActionState.INTENT]
+        if arguments.written_off is not None:
+            return await run.write_off(begun)
+        if begun:
+            return await run.resume(begun[0])
+        return await run.rent(refs)
+    except (FleetFileError, JournalFailed) as error:
+        complain(error)
+        return USAGE
+    except Held as held:
+        complain(f"{held}. Nothing was sent")
+        return FAILED
+    except asyncio.CancelledError:
+        complain(
+            f"interrupted: if a call went out, rgt up {arguments.name} goes on with it, and sends nothing again"
+        )
+        raise
+    finally:
+        await providers.close()
+
+
+class _Run:
+    """One run of the command."""
+
+    def __init__(
+        self, arguments: argparse.Namespace, place: Place, providers: Providers, rental: Rental
+    ) -> None:
+        self._arguments = arguments
+        self._name: str = arguments.name
+        self._place = place
+        self._providers = providers
+        self._rental = rental
+        self._say = progress(as_json=arguments.json)
+
+    async def rent(self, refs: Sequence[ProviderRef]) -> int:
+        """Look for candidates, and take one."""
+        wish = wish_of(self._arguments, Path.home())
+        accounts = accounts_of(self._arguments.on or sorted({ref.kind for ref in refs}) or list(KINDS), refs)
+        with waiting(f"asking {', '.join(dict.fromkeys(ref.kind for ref in accounts))} …"):
+            found = await search(self._providers, accounts, wish)
+        for trouble in found.troubles:
+            if not trouble.no_key or self._arguments.on or not found.candidates:
+                complain(f"{trouble.kind}: {trouble.text}")
+        if not found.candidates:
+            away = bool(found.troubles) and not any(trouble.refused for trouble in found.troubles)
+            code = UNREACHABLE if away else FAILED
+            return self._refused(("nothing that fits is offered now",), None, found, code)
+        taken = why_not_taken(self._place, self._name, found.candidates[0].ref.kind)
+        if self._arguments.dry_run or self._arguments.confirm is not None:
+            return await self._script(found, wish, taken)
+        return await self._ask(found, wish)
+
+    async def _script(self, found: Search, wish: Wish, taken: str) -> int:
+        """Show or take exactly the first candidate: nobody can confirm another one."""
+        candidate = found.candidates[0]
+        token = new_token(self._name)
+        review = await self._rental.review(candidate, wish, self._name, token, taken=taken)
+        if review.refusals:
+            return self._refused(review.refusals, review, found, FAILED)
+        if self._arguments.dry_run:
+            self._show(review, found)
+            return OK
+        code = await self._take(candidate, wish, token, self._arguments.confirm, review, found)
+        return FAILED if code is None else code
+
+    async def _ask(self, found: Search, wish: Wish) -> int:
+        """Go through the candidates with a person, until one is taken."""
+        write_lines(candidate_lines(found, wish))
+        for number, candidate in enumerate(found.candidates, 1):
+            token = new_token(self._name)
+            taken = why_not_taken(self._place, self._name, candidate.ref.kind)
+            review = await self._rental.review(candidate, wish, self._name, token, taken=taken)
+            write_lines(review_lines(review))
+            if review.refusals:
+                for reason in review.refusals:
+                    complain(reason)
+                continue
+            more = number < len(found.candidates)
+            typed = await prompt(
+                f'type "{review.phrase}" to rent it{f", {NEXT} for the next one" if more else ""}, anything else to '
+                "leave it: "
+            )
+            if typed == NEXT and more and review.phrase != NEXT:
+                continue
+            if typed != review.phrase:
+                complain("nothing was rented")
+                return FAILED
+            code = await self._take(candidate, wish, token, typed, review, found, more=more)
+            if code is not None:
+                return code
+        complain("nothing was rented")
+        return FAILED
+
+    async def _take(
+        self,
+        candidate: Candidate,
+        wish: Wish,
+        token: str,
+        typed: str,
+        review: RentReview,
+        found: Search,
+        *,
+        more: bool = False,
+    ) -> int | None:
+        """Take one candidate; None = nothing was created there, for certain, and there is another one."""
+        with self._rental.held(candidate.ref, self._name) as creation:
+            taken = await self._rental.take(
+                creation,
+                candidate,
+                wish,
+                self._name,
+                token,
+                typed=typed,
+                digest=self._arguments.evidence,
+                taken=why_not_taken(self._place, self._name, candidate.ref.kind),
+                say=self._say,
+            )
+            if taken.outcome is Outcome.RENTED:
+                return await self._bring(creation, candidate.ref, taken, wish, candidate, token, review)
+            if taken.outcome is Outcome.UNKNOWN:
+                return self._unknown(taken, review, found, token)
+        if taken.outcome is Outcome.NOTHING and more:
+            complain(f"nothing was created there: {'; '.join(taken.reasons)}")
+            return None
+        return self._refused(taken.reasons, review, found, FAILED)
+
+    def _unknown(self, taken: Taken, review: RentReview | None, found: Search | None, token: str) -> int:
+        settle = f"if the console shows none: rgt up {self._name} --written-off {token}"
+        reasons = (*taken.reasons, settle)
+        if self._arguments.json:
+            answer_json(self._name, review, found, reasons, UNCONFIRMED, token=token)
+        for reason in reasons:
+            complain(reason)
+        return UNCONFIRMED
+
+    async def _bring(
+        self,
+        creation: Creation,
+        ref: ProviderRef,
+        taken: Taken,
+        wish: Wish,
+        candidate: Candidate,
+        token: str,
+        review: RentReview | None,
+    ) -> int:
+        assert taken.machine is not None
+        newcomer = Newcomer(
+            name=self._name,
+            ref=ref,
+            machine=taken.machine,
+            offer=candidate.offer,
+            wish=wish,
+            token=token,
+            identity=self._arguments.key,
+        )
+        market = market_of(self._providers, ref)
+        arrived = await bring_in(
+            self._arguments, self._place, self._rental, creation, market, newcomer, self._say
+        )
+        if self._arguments.json:
+            answer_json(
+                self._name, review, None, arrived.reasons, arrived.code, token=token, machine=arrived.machine
+            )
+        return arrived.code
+
+    async def resume(self, action: OpenAction) -> int:
+        """Go on with a creation that an earlier rgt has sent: look for its machine, and bring it in."""
+        rent = action.first.rent
+        assert rent is not None
+        ref = ref_of(action)
+        complain(f"{words(action)}; it is looked for, and nothing is sent again")
+        late = FIND_SECONDS - action.age(time.time(), steady(), boot())
+        seconds: float = self._arguments.find or max(LEAST_FIND_SECONDS, late)
+        with self._rental.held(ref, self._name) as creation:
+            market = market_of(self._providers, ref)
+            with waiting(f"looking for {rent.token} …"):
+                taken = await self._rental.find(
+                    creation, market, self._name, rent.token, seconds=seconds, say=self._say
+                )
+            if taken.outcome is not Outcome.RENTED:
+                return self._unknown(taken, None, None, rent.token)
+            candidate = Candidate(ref=ref, offer=rent.offer)
+            return await self._bring(creation, ref, taken, rent.wish, candidate, rent.token, None)
+
+    async def write_off(self, begun: Sequence[OpenAction]) -> int:
+        """Note that a person says that nothing came of a creation; only where the list does not say otherwise."""
+        token: str = self._arguments.written_off
+        action = next(
+            (one for one in begun if one.first.rent is not None and one.first.rent.token == token), None
+        )
+        if action is None:
+            complain(f"no creation of {self._name} with the token {token} is open; rgt audit lists what is")
+            return FAILED
+        ref = ref_of(action)
+        with self._rental.held(ref, self._name) as creation:
+            try:
+                found = await market_of(self._providers, ref).find(token)
+            except ProviderError as error:
+                complain(f"the list cannot be had, so it stays open: {error}")
+                return UNREACHABLE
+            if found:
+                ids = ", ".join(one.id for one in found)
+                complain(f"{ids} holds the token and bills: rgt up {self._name} takes it in")
+                return FAILED
+            await self._rental.write_off(creation, self._name, token, "a person says that nothing was rented")
+        self._say(f"{self._name}: written off; rgt audit keeps it")
+        return OK
+
+    def _refused(
+        self, reasons: tuple[str, ...], review: RentReview | None, found: Search | None, code: int
+    ) -> int:
+        if self._arguments.json:
+            answer_json(self._name, review, found, reasons, code)
+            return code
+        if review is not None and self._arguments.dry_run:
+            write_lines(review_lines(review))
+        for reason in reasons:
+            complain(reason)
+        complain("nothing was rented")
+        return code
+
+    def _show(self, review: RentReview, found: Search) -> None:
+        if self._arguments.json:
+            answer_json(self._name, review, found, (), OK)
+            return
+        write_lines([*candidate_lines(found, None), *review_lines(review)])
+
+
+async def prompt(text: str) -> str:
+    """Ask a person for a line; empty where nobody answers."""
+    sys.stderr.write(text)
+    sys.stderr.flush()
+    try:
+        line: str = await asyncio.to_thread(sys.stdin.readline)
+    except OSError:
+        return ""
+    return line.rstrip("\n")
