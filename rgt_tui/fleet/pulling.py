@@ -11,27 +11,19 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-import asyncssh
 import msgspec
 
 from rgt_tui.fleet.box_questions import RESULTS_SECONDS, Wanted, ask_results
-from rgt_tui.fleet.errands import connected, reached
+from rgt_tui.fleet.pull_streams import OnProgress, fetch
+from rgt_tui.fleet.pull_way import SILENCE_S, PullFailed, PullRequest, Way, silent
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.profile import Profile
 from rgt_tui.model.results import ResultGroup, Results
 from rgt_tui.profiles import load_profile
 from rgt_tui.profiles.readings import how_many, size
 from rgt_tui.ssh import (
-    AuthFailed,
     BoxError,
     BulkChannel,
-    ConfigError,
-    Deployed,
-    HostKeyRefused,
-    NoCommands,
-    NoPython,
-    Unreachable,
-    open_bulk,
     record,
 )
 from rgt_tui.transfer import (
@@ -47,7 +39,6 @@ from rgt_tui.transfer import (
 )
 from rgt_tui.transfer.copying import (
     LONGEST_LINE,
-    RANGE_BYTES,
     Fetcher,
     LandingFailed,
     Listing,
@@ -56,8 +47,6 @@ from rgt_tui.transfer.copying import (
     Plan,
     PullProgress,
     Refused,
-    Stream,
-    StreamError,
     empty_but_listed,
     folds_case,
     parts_folder,
@@ -65,43 +54,8 @@ from rgt_tui.transfer.copying import (
     sync_folder,
 )
 
-HELD_HIGH, HELD_LOW = 16 << 20, 4 << 20
-"""Bytes of one stream that wait to be written, before it is told to wait and when it goes on."""
-SILENCE_S = 120.0
-"""A box that sends nothing for so long, while something is asked of it, is given up."""
-PATIENCE_S = 120.0
-"""A connection that was lost is tried again for so long."""
-FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 15.0
 COMPARE_SECONDS = 60.0
 """All is here by then, and a person waits."""
-LOOK_S, LONGEST_LOOK_S = 0.2, 5.0
-MOST_STREAMS = 16
-MOST_NONSENSE = 3
-"""A box that so often sends what no agent does is not asked again."""
-CONNECTIONS = 2
-"""TCP connections that the streams share, where the box lets us in twice."""
-HOPELESS = (AuthFailed, HostKeyRefused, ConfigError, NoPython)
-"""More tries change nothing."""
-
-
-class PullFailed(Exception):
-    """Nothing can be pulled, or no more; the message says why. What has come is kept, and the next pull goes on."""
-
-
-class PullRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be pulled, and how."""
-
-    paths: tuple[str, ...] = ()
-    """On the box; empty = what its results are."""
-    destination: Path
-    """Absolute."""
-    streams: int = 4
-    limit: float | None = None
-    """Bytes per second; None = as fast as it goes."""
-    dry_run: bool = False
-    patience: float = PATIENCE_S
-    """Seconds for which a lost connection is tried again."""
-    accept_new_host_keys: bool = False
 
 
 class PullReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,15 +86,14 @@ class PullReport(msgspec.Struct, frozen=True, kw_only=True):
     """Directories below no root that could be lost and are nobody's result."""
     traffic: str = ""
     """What the traffic costs, in words."""
+    carrier: str = ""
+    """Why the bytes did not go through the system's ``ssh``, which is faster, in words; empty = they did."""
     seconds: float = 0.0
 
     @property
     def whole(self) -> bool:
         """Everything that was asked for stands here, verified."""
         return not self.refused and not self.uncounted
-
-
-OnProgress = Callable[[PullProgress], None]
 
 
 async def pull(
@@ -209,6 +162,8 @@ async def _pull(
     destination = request.destination
     instance = spec.provider.instance if spec.provider is not None else ""
     on_progress(PullProgress(phase="listing"))
+    if not request.dry_run:
+        way.get_ready("send")
     paths = request.paths or await _default_paths(spec, way)
     folds = False if request.dry_run else await asyncio.to_thread(_prepare, destination)
     listing = await list_files(way, paths, folds=folds)
@@ -236,7 +191,7 @@ async def _pull(
         return report
     await asyncio.to_thread(ledger.add, touched)
     _foresee(destination, todo)
-    fetched = await _fetch(way, request, todo, ledger, instance, on_progress)
+    fetched = await fetch(way, request, todo, ledger, instance, on_progress)
     on_progress(fetched.progress("closing"))
     await asyncio.to_thread(_close, fetched, ledger, listing)
     refused = (*todo.refused, *fetched.problems)
@@ -249,6 +204,7 @@ async def _pull(
         landed_bytes=sum(row.there.size for row in fetched.landed),
         refused=refused,
         beside=tuple(fetched.notes),
+        carrier=way.carrier if fetched.landed else "",
     )
 
 
@@ -438,232 +394,10 @@ async def _until_silent(channel: BulkChannel, count: Callable[[], int]) -> None:
             if done:
                 return ended.result()
             if count() == before:
-                raise Unreachable(
-                    f"the box has sent nothing for {SILENCE_S:g} s, though the connection is up: a disk or network "
-                    "file system there may hang"
-                )
+                raise silent()
     finally:
         ended.cancel()
         await asyncio.gather(ended, return_exceptions=True)
-
-
-class Way:
-    """The connections to a box, made when they are needed and made again when they are lost.
-
-    Args:
-        spec: The box.
-        request: How long a lost one is tried again.
-    """
-
-    def __init__(self, spec: BoxSpec, request: PullRequest) -> None:
-        self._spec, self._request = spec, request
-        self._stack: dict[int, contextlib.AsyncExitStack] = {}
-        self._open: dict[int, tuple[asyncssh.SSHClientConnection, Deployed]] = {}
-        self._turns = [asyncio.Lock() for _ in range(CONNECTIONS)]
-        self._single = False
-
-    async def open(
-        self, verb: str, on_data: Callable[[bytes], None], *words: str, number: int = 0
-    ) -> BulkChannel:
-        """Start a verb of the agent on one of the connections.
-
-        Raises:
-            BoxError: it cannot be had.
-        """
-        connection, deployed = await self._connection(number)
-        return await open_bulk(connection, deployed.command(verb, *words), on_data)
-
-    async def reach(self) -> tuple[asyncssh.SSHClientConnection, Deployed]:
-        """Return the first connection, and where the agent stands.
-
-        Raises:
-            BoxError: it cannot be had.
-        """
-        return await self._connection(0)
-
-    async def _connection(self, number: int) -> tuple[asyncssh.SSHClientConnection, Deployed]:
-        number = 0 if self._single else number % CONNECTIONS
-        async with self._turns[number]:
-            found = self._open.get(number)
-            if found is not None and not found[0].is_closed():
-                return found
-            await self._drop(number)
-            stack = contextlib.AsyncExitStack()
-            accept = self._request.accept_new_host_keys
-            first = self._open.get(0)
-            try:
-                if first is None or number == 0:
-                    found = await stack.enter_async_context(reached(self._spec, accept_new_host_keys=accept))
-                else:
-                    way = connected(self._spec, accept_new_host_keys=accept)
-                    found = (await stack.enter_async_context(way), first[1])
-            except BoxError:
-                if number == 0:
-                    raise
-                self._single = True  # one is enough, and a box that lets nobody in twice is not asked again
-            else:
-                self._stack[number], self._open[number] = stack, found
-                return found
-        return await self._connection(0)
-
-    async def _drop(self, number: int) -> None:
-        self._open.pop(number, None)
-        stack = self._stack.pop(number, None)
-        if stack is not None:
-            with contextlib.suppress(BoxError):
-                await stack.aclose()
-
-    async def close(self) -> None:
-        """Hang up."""
-        for number in tuple(self._stack):
-            await self._drop(number)
-
-
-class Throttle:
-    """Keeps all streams together below a rate.
-
-    Args:
-        rate: Bytes per second; None = no bound.
-    """
-
-    def __init__(self, rate: float | None) -> None:
-        self._rate = rate
-        self._due = 0.0
-
-    def wait(self, count: int) -> float:
-        """Count bytes that came; return for how many seconds none should be taken."""
-        if self._rate is None:
-            return 0.0
-        now = time.monotonic()
-        self._due = max(self._due, now) + count / self._rate
-        return self._due - now
-
-
-async def _fetch(
-    way: Way, request: PullRequest, todo: Plan, ledger: Ledger, instance: str, on_progress: OnProgress
-) -> Fetcher:
-    loop = asyncio.get_running_loop()
-    bells: list[asyncio.Event] = []
-
-    def ring() -> None:
-        for bell in bells:
-            bell.set()
-
-    def news() -> None:
-        with contextlib.suppress(RuntimeError):  # the loop has gone
-            loop.call_soon_threadsafe(ring)
-
-    fetcher = Fetcher(todo, ledger, request.destination, instance, news)
-    throttle = Throttle(request.limit)
-    streams = max(1, min(request.streams, MOST_STREAMS, len(todo.steps) or 1))
-    if len(todo.steps) == 1 and todo.bytes > RANGE_BYTES:
-        streams = max(1, min(request.streams, MOST_STREAMS))
-    bells += [asyncio.Event() for _ in range(streams)]
-    tasks = [
-        asyncio.ensure_future(_stream(way, request, fetcher, throttle, bells[number], number))
-        for number in range(streams)
-    ]
-    try:
-        while not fetcher.finished:
-            await asyncio.wait(tasks, timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED)
-            on_progress(fetcher.progress())
-            if all(task.done() for task in tasks):
-                break
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        if fetcher.failure is not None or not fetcher.finished:
-            await asyncio.to_thread(fetcher.close)
-    if fetcher.failure is not None:
-        raise fetcher.failure
-    return fetcher
-
-
-async def _stream(
-    way: Way, request: PullRequest, fetcher: Fetcher, throttle: Throttle, bell: asyncio.Event, number: int
-) -> None:
-    """Keep one stream going, through lost connections, until nothing is left."""
-    wait, lost_at, nonsense = FIRST_WAIT_S, 0.0, 0
-    while not fetcher.finished:
-        before = fetcher.came_bytes
-        try:
-            await _one_stream(way, fetcher, throttle, bell, number)
-        except NoCommands as error:
-            if number == 0:
-                fetcher.fail(error)
-            return  # else the box grants fewer sessions than were asked for
-        except HOPELESS as error:
-            fetcher.fail(error)
-        except StreamError as error:
-            nonsense += 1
-            if nonsense == MOST_NONSENSE:
-                fetcher.fail(PullFailed(f"the box sent what its agent does not send: {error}"))
-        except BoxError as error:
-            now = time.monotonic()
-            if fetcher.came_bytes > before or not lost_at:
-                wait, lost_at = FIRST_WAIT_S, now
-            if now - lost_at > request.patience:
-                fetcher.fail(error)
-        if not fetcher.finished:
-            await asyncio.sleep(wait)
-            wait = min(LONGEST_WAIT_S, 2 * wait)
-
-
-async def _one_stream(
-    way: Way, fetcher: Fetcher, throttle: Throttle, bell: asyncio.Event, number: int
-) -> None:
-    loop = asyncio.get_running_loop()
-    channel: BulkChannel | None = None
-
-    def drained() -> None:
-        with contextlib.suppress(RuntimeError):  # the loop has gone
-            loop.call_soon_threadsafe(bell.set)
-
-    stream = Stream(fetcher, HELD_LOW, drained)
-    until = 0.0
-
-    def taken(data: bytes) -> None:
-        nonlocal until
-        stream.feed(data)
-        seconds = throttle.wait(len(data))
-        if seconds > 0:
-            until = max(until, loop.time() + seconds)
-        if channel is not None and (until or stream.held > HELD_HIGH or stream.hungry):
-            if until or stream.held > HELD_HIGH:
-                channel.pause()
-            bell.set()
-
-    try:
-        channel = await way.open("send", taken, number=number)
-        ended = asyncio.ensure_future(channel.wait())
-        ended.add_done_callback(lambda _: bell.set())
-        quiet_since = loop.time()
-        while not fetcher.finished and not ended.done():
-            before = stream.came
-            channel.write(stream.requests())
-            if until and loop.time() >= until:
-                until = 0.0
-            if not until and stream.held < HELD_LOW:
-                channel.resume()
-            bell.clear()
-            pause = min(LONGEST_LOOK_S, max(0.0, until - loop.time())) if until else LONGEST_LOOK_S
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(bell.wait(), pause)
-            now = loop.time()
-            if stream.came != before or stream.idle or until or stream.held:
-                quiet_since = now
-            if now - quiet_since > SILENCE_S:
-                raise Unreachable(
-                    f"the box has sent nothing for {SILENCE_S:g} s, though the connection is up"
-                )
-        if ended.done() and not fetcher.finished:
-            ended.result()
-            raise Unreachable(f"the agent ended: {channel.words}" if channel.words else "the agent ended")
-    finally:
-        if channel is not None:
-            channel.close()
-        await asyncio.to_thread(stream.lost)
 
 
 def gone(ledger: Ledger, listing: Listing) -> tuple[str, ...]:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from rgt_tui.ssh.connection import Elsewhere, connect, hops, where
     from rgt_tui.ssh.deployment import Deployed, Pushed, deploy, push
     from rgt_tui.ssh.host_keys import Policy
+    from rgt_tui.ssh.openssh_client import BulkClient, NotCarried, bulk_client, refuses_host
     from rgt_tui.ssh.person import Answers, Person
     from rgt_tui.ssh.remote_cat import CatFailed, FileBegins, FileListed, Place, cat, listed
     from rgt_tui.ssh.remote_command import NO_SFTP, has_sftp, record, run
@@ -45,6 +46,7 @@ __all__ = [
     "AuthFailed",
     "BoxError",
     "BulkChannel",
+    "BulkClient",
     "CatFailed",
     "Channel",
     "CommandFailed",
@@ -58,6 +60,7 @@ __all__ = [
     "HostKeyRefused",
     "NoCommands",
     "NoPython",
+    "NotCarried",
     "Person",
     "Place",
     "Policy",
@@ -69,6 +72,7 @@ __all__ = [
     "Watching",
     "build_agent",
     "build_trainer",
+    "bulk_client",
     "cat",
     "check_host",
     "check_user",
@@ -83,6 +87,7 @@ __all__ = [
     "percent",
     "push",
     "record",
+    "refuses_host",
     "remote_root",
     "resolve",
     "run",
@@ -102,6 +107,7 @@ __getattr__ = imported_later(
         "connection": "Elsewhere connect hops where",
         "deployment": "Deployed Pushed deploy push",
         "host_keys": "Policy",
+        "openssh_client": "BulkClient NotCarried bulk_client refuses_host",
         "person": "Answers Person",
         "remote_cat": "CatFailed FileBegins FileListed Place cat listed",
         "remote_command": "NO_SFTP has_sftp record run",

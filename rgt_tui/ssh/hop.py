@@ -305,6 +305,7 @@ class Opener:
             carrier = proxy if proxy is not None else tunnel
             if carrier is not None:
                 connection.set_tunnel(carrier)
+            connection.set_extra_info(rgt_host=host, rgt_login=login)
             forget_offers(connection)
             proxy = None
             return connection

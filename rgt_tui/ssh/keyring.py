@@ -170,12 +170,14 @@ class Keyring:
         locked: Encrypted files whose passphrase nobody gave.
         notes: What a person should know when the login fails: files that could not be used, locked keys.
         tried: The keys that were offered.
+        offered: The file of the one that was offered last; None = the agent has it.
     """
 
     def __init__(self, host: Host, person: Person, patience: Patience) -> None:
         self.locked: list[str] = []
         self.notes: list[str] = []
         self.tried: list[str] = []
+        self.offered: str | None = None
         self._host = host
         self._person = person
         self._patience = patience
@@ -198,6 +200,7 @@ class Keyring:
         for pair in wanted:
             offered.add(_bare(pair))
             for found in _with(pair, certificates):
+                self.offered = None
                 yield self._offer(
                     found, f"agent: {pair.get_comment(errors='replace') or pair.get_algorithm()}"
                 )
@@ -205,6 +208,7 @@ class Keyring:
             if loaded.public is not None and loaded.public.public_data in offered:
                 continue
             for found in _with(await self._own(path, loaded), certificates):
+                self.offered = path
                 yield self._offer(found, path)
 
     def close(self) -> None:

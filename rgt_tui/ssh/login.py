@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Sequence
+from typing import NamedTuple
 
 import asyncssh
 
@@ -19,6 +20,25 @@ MOST_CHALLENGES = 10
 """A server that goes on asking without end is left."""
 
 
+class UsedKey(NamedTuple):
+    """What is kept of a key pair, without its private half."""
+
+    type: str
+    """As its public half says: ``ssh-rsa`` whatever it signs with."""
+    public: bytes
+    """Its public half in wire format."""
+    certified: bool
+    path: str | None
+    """Its file; None = the agent has it."""
+
+    @classmethod
+    def of(cls, pair: asyncssh.SSHKeyPair, path: str | None) -> UsedKey:
+        """Return what is kept of a pair."""
+        public = pair.public_data
+        kind = public[4 : 4 + int.from_bytes(public[:4], "big")].decode("ascii", "replace")
+        return cls(kind, public, pair.has_cert or "-cert-v" in kind, path)
+
+
 class Login(asyncssh.SSHClient):
     """The client side of one login.
 
@@ -29,6 +49,7 @@ class Login(asyncssh.SSHClient):
         patience: The waiting for a person.
         keyring: What was tried.
         unanswered: What nobody answered, passphrases left out.
+        used: The key that was offered last, if nothing but keys was: after a login, the one that the server took.
     """
 
     def __init__(self, host: Host, person: Person, deadline: Deadline, login_seconds: float) -> None:
@@ -37,6 +58,7 @@ class Login(asyncssh.SSHClient):
         self.patience = Patience(deadline, login_seconds)
         self.keyring = Keyring(host, person, self.patience)
         self.unanswered: list[str] = []
+        self.used: UsedKey | None = None
         self.methods: tuple[str, ...] = ()
         self._host = host
         self._person = person
@@ -81,16 +103,20 @@ class Login(asyncssh.SSHClient):
         self._methods()
         if self._keys is None:
             self._keys = self.keyring.keys()
-        return await anext(self._keys, None)
+        pair = await anext(self._keys, None)
+        self.used = None if pair is None else UsedKey.of(pair, self.keyring.offered)
+        return pair
 
     async def password_auth_requested(self) -> str | None:
         """Return the password, remembered or asked for."""
         self._methods()
+        self.used = None
         return await self._password(f"password of {self._host.where}", ())
 
     def kbdint_auth_requested(self) -> str | None:
         """Answer challenges, as long as there is something to answer with."""
         self._methods()
+        self.used = None
         return "" if self._challenges < MOST_CHALLENGES else None
 
     async def kbdint_challenge_received(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import sys
+import threading
 import time
 
 from rgt_box import files, jsonline
@@ -21,13 +24,16 @@ usage: send
 Read requests on standard input, one JSON object a line, and answer them in their order until it ends:
   {"id": N, "path": P, "start": A, "end": B}                 send bytes A to B of a file; without "end": to its end
   {"id": N, "path": P, "start": A, "end": B, "hash": true}   only the SHA-256 of those bytes
+  {"id": N, "path": P, "start": A, "end": B, "run": true}    send them, and hash all of the file from its beginning on,
+                                                             if the request before this one ended where it begins
 A name that is no UTF-8 is asked for as "path_b64". Links are not followed; what is no regular file is not opened.
 
 Answers:
   {"id": N, "n": COUNT, "stamp": S}     COUNT bytes come right behind this line, then:
   {"id": N, "stamp": S, "sha256": H}    that was all; H is of the bytes of this answer, null where a piece of a larger
-                                        file was sent. S is [size, mtime_ns, ctime_ns, inode]: another one than before
-                                        means that the file changed meanwhile
+                                        file was sent; with "run" it is of all bytes before B, null where the
+                                        requests did not follow each other. S is [size, mtime_ns, ctime_ns, inode]:
+                                        another one than before means that the file changed meanwhile
   {"id": N, "busy": COUNT}              so much has been hashed by now; more follows
   {"id": N, "error": TEXT}              it cannot be read
 
@@ -36,6 +42,11 @@ Exit status: 0 the input has ended, or the reader has gone, 2 wrong command line
 Example: echo '{"id": 1, "path": "/workspace/a.pt"}' | python3 rgt-box.pyz send
 """
 BLOCK = 1 << 20
+HASHED = 1 << 18
+"""Read at once to be hashed: it stays in the processor's cache between the two."""
+F_SETPIPE_SZ = 1031
+"""Linux's number; Python names it from 3.10 on."""
+NO_SENDFILE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EOVERFLOW)
 BUSY_SECONDS = 2.0
 
 
@@ -44,6 +55,7 @@ def main(argv: list[str]) -> int:
     paths, _ = file_tree.parse_words(argv, {}, HELP)
     if paths:
         return file_tree.refuse("send: requests come on standard input")
+    widen(1)
     server = Server(1)
     try:
         for line in sys.stdin.buffer:
@@ -53,6 +65,38 @@ def main(argv: list[str]) -> int:
     finally:
         server.close()
     return 0
+
+
+def widen(fd: int) -> None:
+    """Let a pipe hold so much that its writer and its reader seldom wait for each other; else leave it as it is."""
+    try:
+        fcntl.fcntl(fd, F_SETPIPE_SZ, BLOCK)
+    except (OSError, OverflowError):
+        pass  # no pipe, or this user has as many bytes in pipes as the kernel allows
+
+
+class Running:
+    """The hash of a file from its beginning on, as its pieces are sent one after the other.
+
+    Args:
+        stamp: Of the file when its first piece was sent.
+    """
+
+    def __init__(self, stamp: list[int]) -> None:
+        self.stamp = stamp
+        self.at = 0
+        self.hash = hashing.hasher()
+        self._buffer = bytearray(HASHED)
+
+    def follow(self, fd: int, end: int) -> None:
+        """Hash on; what is shorter than it should be makes the hash that of another file."""
+        view = memoryview(self._buffer)
+        while self.at < end:
+            count = os.preadv(fd, [view[: min(HASHED, end - self.at)]], self.at)
+            if not count:
+                return
+            self.hash.update(view[:count])
+            self.at += count
 
 
 class Server:
@@ -66,6 +110,8 @@ class Server:
         self._out = out
         self._buffer = bytearray(BLOCK)
         self._cache: hashing.HashCache | None = None
+        self._running: Running | None = None
+        self._copied = not hasattr(os, "sendfile")
 
     def answer(self, line: bytes) -> None:
         """Answer one line.
@@ -98,6 +144,8 @@ class Server:
         end = min(max(start, _whole(request.get("end"), found.st_size)), found.st_size)
         if request.get("hash") is True:
             self._hash(fd, number, found, start, end)
+        elif request.get("run") is True:
+            self._run(fd, number, found, start, end)
         else:
             self._send(fd, number, found, start, end)
 
@@ -119,6 +167,47 @@ class Server:
                 last = jsonline.line({"id": number, "stamp": stamp(os.fstat(fd)), "sha256": told})
             self._write([head, part, last])
             head = b""
+
+    def _run(self, fd: int, number: int, found: os.stat_result, start: int, end: int) -> None:
+        """Send a piece while another thread hashes it: the kernel copies the bytes, and neither waits for the other."""
+        seen = stamp(found)
+        if start == 0:
+            self._running = Running(seen)
+        running = self._running
+        if running is None or running.stamp != seen or running.at != start:
+            running = self._running = None
+        thread = None
+        if running is not None:
+            thread = threading.Thread(target=running.follow, args=(fd, end))
+            thread.start()
+        try:
+            self._say({"id": number, "n": end - start, "stamp": seen})
+            self._bytes(fd, start, end)
+        finally:
+            if thread is not None:
+                thread.join()
+        told = running.hash.hexdigest() if running is not None and running.at == end else None
+        self._say({"id": number, "stamp": stamp(os.fstat(fd)), "sha256": told})
+
+    def _bytes(self, fd: int, at: int, end: int) -> None:
+        view = memoryview(self._buffer)
+        while at < end:
+            if not self._copied:
+                try:
+                    count = os.sendfile(self._out, fd, at, min(BLOCK, end - at))
+                except OSError as error:
+                    if error.errno not in NO_SENDFILE:
+                        raise
+                    self._copied = True  # this file system, or what standard output is, cannot do it
+                    continue
+                at += count
+                if count:
+                    continue
+            part = view[: os.preadv(fd, [view[: min(BLOCK, end - at)]], at)]
+            if not part:  # it was cut: the count was promised, and the stamp tells
+                part = memoryview(bytes(min(BLOCK, end - at)))
+            at += len(part)
+            self._write([part])
 
     def _hash(self, fd: int, number: int, found: os.stat_result, start: int, end: int) -> None:
         whole = start == 0 and end == found.st_size

@@ -17,7 +17,8 @@ from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import open_boxes
 from rgt_tui.cli.printing import complain, json_line
-from rgt_tui.fleet.pulling import PullFailed, PullReport, PullRequest, pull
+from rgt_tui.fleet.pull_way import PullFailed, PullRequest
+from rgt_tui.fleet.pulling import PullReport, pull
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.plain import clean
 from rgt_tui.profiles.readings import age, how_many, size
@@ -180,6 +181,8 @@ def tell(report: PullReport, *, as_json: bool) -> None:
         f"{name}: {how_many(report.landed, 'file')} {verb} ({size(report.landed_bytes)}), {report.same:,} stood here "
         f"already{here}\n"
     )
+    if report.carrier:
+        complain(f"{name}: through rgt's own SSH client, which is slower: {clean(report.carrier)}")
     _list(name, "not pulled", ((row.path, row.reason) for row in report.refused), len(report.refused))
     _list(name, "beside", ((row.path, row.reason) for row in report.beside), len(report.beside))
     links = ((path, f"is a link to {target}: not followed") for path, target in report.links)

@@ -81,7 +81,7 @@ class Task:
         path = said(self.copy.step.file.path)
         name = {"path_b64": path[len(CODED) :]} if path.startswith(CODED) else {"path": path}
         end = MOST_WHOLE if self.kind is Kind.WHOLE else self.end
-        only = {"hash": True} if self.kind in HASHES else {}
+        only = {"hash": True} if self.kind in HASHES else {"run": True} if self.kind is Kind.RANGE else {}
         return (
             msgspec.json.encode({"id": self.number, **name, "start": self.start, "end": end, **only}) + b"\n"
         )
@@ -96,7 +96,9 @@ class Task:
 class Copy:
     """The state of one file under way."""
 
-    __slots__ = ("counted", "moved", "open", "part", "sha256", "stamp", "step", "tries", "why")
+    __slots__ = (
+        "asked", "counted", "moved", "open", "part", "sha256", "stamp", "step", "stream", "tries", "why",
+    )  # fmt: skip
 
     def __init__(self, step: Step) -> None:
         self.step = step
@@ -111,6 +113,10 @@ class Copy:
         """Another stamp was seen meanwhile."""
         self.why = ""
         """Why this try cannot succeed."""
+        self.stream: object = None
+        """Who asks for its ranges one after the other, so that the box hashes the whole as it sends it."""
+        self.asked = False
+        """The hash of the whole is asked for by itself."""
         self.counted = 0
 
 
@@ -170,7 +176,7 @@ class Fetcher:
         self._plan, self._ledger, self.destination, self._instance = plan, ledger, destination, instance
         self._news = news
         self._steps = iter(plan.steps)
-        self._ready: deque[Task] = deque()
+        self._ready: dict[Copy, deque[Task]] = {}
         self._lock = threading.RLock()
         self._writing = threading.Lock()
         self._rows: list[FileRow] = []
@@ -196,34 +202,70 @@ class Fetcher:
         """How many bytes have come by now."""
         return self._came
 
-    def take(self) -> Task | None:
-        """Return the next request; None = none is due now."""
+    def take(self, stream: object = None) -> Task | None:
+        """Return the next request; None = none is due now.
+
+        Args:
+            stream: Who asks. It gets a file of its own as long as there is one, and helps with another's after that.
+        """
         with self._lock:
-            while not self._ready and self.failure is None:
-                step = next(self._steps, None)
-                if step is None:
-                    return None
-                copy = Copy(step)
-                if step.course is Course.COMPARE:
-                    self._ask(copy, [Task(copy, Kind.HASH, 0, copy.stamp.size)])
-                else:
-                    self._begin(copy)
-            if self.failure is not None:
+            copy = self._next(stream)
+            if copy is None:
                 return None
-            task = self._ready.popleft()
+            tasks = self._ready[copy]
+            if tasks[0].kind is Kind.RANGE:
+                if copy.stream is None:
+                    copy.stream = stream
+                if copy.stream is not stream and not copy.asked:
+                    self._ask_hash(copy)
+            task = tasks.popleft()
+            if not tasks:
+                del self._ready[copy]
             self._numbers += 1
             task.number = self._numbers
-            self._path = task.copy.step.file.path
+            self._path = copy.step.file.path
             return task
+
+    def _next(self, stream: object) -> Copy | None:
+        """Return the file whose request is the next."""
+        while self.failure is None:
+            for copy in self._ready:
+                if copy.stream is None or copy.stream is stream:
+                    return copy
+            step = next(self._steps, None)
+            if step is None:
+                return next(iter(self._ready), None)
+            copy = Copy(step)
+            if step.course is Course.COMPARE:
+                self._ask(copy, [Task(copy, Kind.HASH, 0, copy.stamp.size)])
+            else:
+                self._begin(copy)
+        return None
+
+    def _ask_hash(self, copy: Copy) -> None:
+        """Ask for the hash of the whole: no stream sends all of it in its order."""
+        copy.asked = True
+        self._ask(copy, [Task(copy, Kind.HASH, 0, copy.stamp.size)], first=True)
 
     def give_back(self, tasks: Sequence[Task]) -> None:
         """Take requests back whose stream was lost."""
+        broken: set[Copy] = set()
         with self._lock:
             for task in reversed(tasks):
-                self._count(task.copy, -task.got)
+                copy = task.copy
+                self._count(copy, -task.got)
+                if task.got and copy.part is not None and task.kind is Kind.RANGE:
+                    self._hasher.put(partial(copy.part.unhash, task.start))
                 task.again()
-                if not task.copy.why:
-                    self._ready.appendleft(task)
+                if not copy.why:
+                    self._ready.setdefault(copy, deque()).appendleft(task)
+                    if task.kind is Kind.RANGE and task.start == 0:
+                        copy.stream = None  # from the beginning on, by whoever takes it
+                    elif task.kind is Kind.RANGE:
+                        broken.add(copy)
+            for copy in broken:
+                if copy.stream is not None and not copy.asked:
+                    self._ask_hash(copy)
         for task in tasks:
             if task.copy.why:
                 self._answered(task.copy)
@@ -267,7 +309,8 @@ class Fetcher:
 
     def came(self, task: Task, count: int) -> None:
         """Count bytes that have come."""
-        self._came += count
+        with self._lock:
+            self._came += count
         task.got += count
         self._count(task.copy, count)
 
@@ -287,12 +330,27 @@ class Fetcher:
         if head.n < task.end - task.start and task.kind is not Kind.WHOLE:
             self._spoil(copy, "it became shorter while it was read")
 
-    def write(self, task: Task, chunks: Sequence[bytes]) -> None:
+    def write(self, task: Task, chunks: Sequence[bytes | memoryview]) -> None:
         """Write bytes of a range."""
         part = task.copy.part
         if part is None or task.copy.why:
             return
         task.offset = part.write(task.offset, chunks)
+
+    def land(self, task: Task, piece: memoryview) -> None:
+        """Write bytes of a range now, and have them hashed from memory; `hashed` tells when that is done."""
+        part, offset = task.copy.part, task.offset
+        try:
+            self.write(task, (piece,))
+        except OSError as error:
+            self.fail(failed(task.copy.step.file.path, task.copy.stamp.size, self.destination, error))
+            return
+        if part is not None and task.offset > offset:
+            self._hasher.put(partial(part.hash_piece, task.start, offset, piece))
+
+    def hashed(self, then: Callable[[], None]) -> None:
+        """Have something done when all that has landed by now is hashed."""
+        self._hasher.put(then)
 
     def end(self, tail: Tail, task: Task, chunks: Sequence[bytes]) -> None:
         """Take the end of an answer."""
@@ -314,6 +372,8 @@ class Fetcher:
             self._seen(copy, tail.stamp)
             if not copy.why and copy.part is not None:
                 copy.part.has(task.start, task.end)
+                if task.end == copy.stamp.size:
+                    self._ran(copy, tail)
         elif task.kind is Kind.CHECK:
             self._seen(copy, tail.stamp)
             if not copy.why and copy.part is not None:
@@ -324,6 +384,15 @@ class Fetcher:
                     self._ask(copy, [Task(copy, Kind.RANGE, task.start, task.end)], first=True)
         else:
             self._hashed(copy, tail)
+
+    def _ran(self, copy: Copy, tail: Tail) -> None:
+        """Take the hash that the box has made of the whole while it sent it; ask for it where it could not."""
+        with self._lock:
+            if copy.sha256 is None and not copy.asked:
+                if tail.sha256 is not None:
+                    copy.sha256 = tail.sha256
+                else:
+                    self._ask_hash(copy)
 
     def refused(self, error: str, task: Task, _: Sequence[bytes]) -> None:
         """Take the box's word that it cannot read a file."""
@@ -347,7 +416,10 @@ class Fetcher:
             Task(copy, Kind.CHECK if end <= present else Kind.RANGE, start, end)
             for start, end in ranges(size)
         ]
-        tasks.insert(1, Task(copy, Kind.HASH, 0, size))
+        copy.stream = None
+        copy.asked = tasks[0].kind is Kind.CHECK
+        if copy.asked:
+            tasks.insert(1, Task(copy, Kind.HASH, 0, size))
         return self._ask(copy, tasks)
 
     def _let_go(self, copy: Copy) -> None:
@@ -359,10 +431,11 @@ class Fetcher:
     def _ask(self, copy: Copy, tasks: list[Task], *, first: bool = False) -> None:
         with self._lock:
             copy.open += len(tasks)
+            ready = self._ready.setdefault(copy, deque())
             if first:
-                self._ready.extendleft(reversed(tasks))
+                ready.extendleft(reversed(tasks))
             else:
-                self._ready.extend(tasks)
+                ready.extend(tasks)
         self._news()
 
     def _seen(self, copy: Copy, stamp: Stamp) -> None:
@@ -379,10 +452,7 @@ class Fetcher:
             copy.why = copy.why or why
             if last:
                 copy.tries = TRIES
-            mine = [task for task in self._ready if task.copy is copy]
-            if mine:
-                self._ready = deque(task for task in self._ready if task.copy is not copy)
-                copy.open -= len(mine)
+            copy.open -= len(self._ready.pop(copy, ()))
 
     def _answered(self, copy: Copy) -> None:
         with self._lock:
@@ -569,7 +639,7 @@ class Stream:
         """Return the requests that are due now; empty = none."""
         lines = []
         while len(self._pending) < AHEAD_TASKS and (self._ahead < AHEAD_BYTES or not self._pending):
-            task = self._fetcher.take()
+            task = self._fetcher.take(self)
             if task is None:
                 break
             self._decoder.expected.append((task.number, task.most))
@@ -578,17 +648,32 @@ class Stream:
             lines.append(task.line())
         return b"".join(lines)
 
-    def feed(self, data: bytes) -> None:
+    @property
+    def left(self) -> int:
+        """How many bytes of a file are still to come before the next answer."""
+        return self._decoder.left
+
+    def feed(self, data: bytes | bytearray, count: int | None = None) -> None:
         """Take what has come.
+
+        Args:
+            data: It. Of a `bytearray` nothing is kept but views of it, until what was put to `Fetcher.hashed` after
+                this is done.
+            count: How many bytes of it have come; None = all.
 
         Raises:
             StreamError: it is not what the agent sends; the stream cannot be used any more.
         """
-        self.came += len(data)
-        for piece in self._decoder.feed(data):
+        self.came += len(data) if count is None else count
+        for piece in self._decoder.feed(data, count):
             task = self._pending[0]
-            if isinstance(piece, bytes):
+            if isinstance(piece, (bytes, memoryview)):
                 self._fetcher.came(task, len(piece))
+                if isinstance(piece, memoryview):
+                    if task.kind is Kind.RANGE:
+                        self._fetcher.land(task, piece)
+                        continue
+                    piece = bytes(piece)
                 task.chunks.append(piece)
                 task.waiting += len(piece)
                 if task.kind is Kind.RANGE and task.waiting >= BATCH:

@@ -75,10 +75,12 @@ class PartFile:
         self._size = size
         self._done: dict[int, int] = {}
         self._hash = hashlib.sha256()
-        self._hashed = 0
+        self._hashed = self._next = 0
+        self._mark = 0, self._hash
+        """The hash at the beginning of the range that is hashed from memory."""
         self._buffer = bytearray(READ_BYTES)
 
-    def write(self, offset: int, chunks: Sequence[bytes]) -> int:
+    def write(self, offset: int, chunks: Sequence[bytes | memoryview]) -> int:
         """Write bytes; return the offset behind them."""
         for at in range(0, len(chunks), 512):  # IOV_MAX
             some = chunks[at : at + 512]
@@ -101,15 +103,37 @@ class PartFile:
         """Take note that a range is good."""
         self._done[start] = end
 
+    def hash_piece(self, start: int, offset: int, piece: memoryview) -> None:
+        """Hash bytes that were written, while they are in memory still, if it is their turn; as `hash_on`.
+
+        Args:
+            start: Where their range begins.
+            offset: Where they begin themselves.
+            piece: The bytes.
+        """
+        if offset != self._hashed:
+            return
+        if offset == start:
+            self._mark = start, self._hash.copy()
+        self._hash.update(piece)
+        self._hashed += len(piece)
+
+    def unhash(self, start: int) -> None:
+        """Forget what was hashed of a range that broke off: it comes anew, and may be other bytes; as `hash_on`."""
+        if self._hashed > start:
+            at, self._hash = self._mark
+            assert at == start
+            self._hashed = start
+
     def hash_on(self) -> None:
         """Hash what is good behind what was hashed; only one thread at a time."""
-        while (end := self._done.pop(self._hashed, None)) is not None:
+        while (end := self._done.pop(self._next, None)) is not None:
             self._read(self._hash, self._hashed, end, self._buffer)
-            if hasattr(
-                os, "posix_fadvise"
-            ):  # it begins to be written now, or the last fsync would wait for all of it
-                os.posix_fadvise(self._fd, self._hashed, end - self._hashed, os.POSIX_FADV_DONTNEED)
-            self._hashed = end
+            if hasattr(os, "posix_fadvise"):
+                # It begins to be written now, or the last fsync would wait for all of it.
+                os.posix_fadvise(self._fd, self._next, end - self._next, os.POSIX_FADV_DONTNEED)
+            self._next = end
+            self._hashed = max(self._hashed, end)
 
     def digest(self) -> str | None:
         """Return the hash of the whole; None while it is not whole."""

@@ -63,7 +63,7 @@ class _Answer(msgspec.Struct, frozen=True):
 
 
 _decode = msgspec.json.Decoder(_Answer).decode
-Piece = Head | Tail | Busy | Failed | bytes
+Piece = Head | Tail | Busy | Failed | bytes | memoryview
 
 
 class PieceDecoder:
@@ -80,21 +80,32 @@ class PieceDecoder:
         self._headed = self._spoken = False
         self._greeting_left = MOST_GREETING
 
-    def feed(self, data: bytes) -> Iterator[Piece]:
+    @property
+    def left(self) -> int:
+        """How many bytes of a file are still to come in the answer under way."""
+        return self._left
+
+    def feed(self, data: bytes | bytearray, count: int | None = None) -> Iterator[Piece]:
         """Yield what `data` completes; bytes of a file as they are.
+
+        Args:
+            data: What has come. Of a `bytearray` no byte is copied: pieces are views of it.
+            count: How many bytes of it have come; None = all.
 
         Raises:
             StreamError: it is no answer to what was asked.
         """
-        at, end = 0, len(data)
+        at, end = 0, len(data) if count is None else count
+        source = memoryview(data) if isinstance(data, bytearray) else data
         while at < end:
             if self._left:
-                piece = data if not at and self._left >= end else data[at : at + self._left]
+                whole = source is data and not at and self._left >= end
+                piece = source if whole else source[at : min(end, at + self._left)]
                 at += len(piece)
                 self._left -= len(piece)
                 yield piece
                 continue
-            stop = data.find(b"\n", at)
+            stop = data.find(b"\n", at, end)
             self._line += data[at : end if stop < 0 else stop]
             if len(self._line) > LONGEST_LINE:
                 raise StreamError("a line without an end")

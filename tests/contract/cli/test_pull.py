@@ -20,7 +20,8 @@ import pytest
 from rgt_tui.fleet import pulling
 from rgt_tui.fleet.box_questions import Wanted, ask_results
 from rgt_tui.fleet.errands import reached
-from rgt_tui.fleet.pulling import PullFailed, PullReport, PullRequest
+from rgt_tui.fleet.pull_way import PullFailed, PullRequest, Way
+from rgt_tui.fleet.pulling import PullReport
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.results import Results
 from rgt_tui.profiles import load_profile
@@ -264,11 +265,9 @@ def came_in(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_a_connection_that_is_cut_is_made_again_and_no_file_is_lost(
     lab: BoxSpec, source: Source, tmp_path: Path, env: dict[str, str], at: At, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ways: list[pulling.Way] = []
+    ways: list[Way] = []
 
-    def keep(
-        self: pulling.Way, spec: BoxSpec, request: PullRequest, begin: Any = pulling.Way.__init__
-    ) -> None:
+    def keep(self: Way, spec: BoxSpec, request: PullRequest, begin: Any = Way.__init__) -> None:
         begin(self, spec, request)
         ways.append(self)
 
@@ -276,7 +275,7 @@ def test_a_connection_that_is_cut_is_made_again_and_no_file_is_lost(
         for connection, _deployed in ways[0]._open.values():
             connection.abort()
 
-    monkeypatch.setattr(pulling.Way, "__init__", keep)
+    monkeypatch.setattr(Way, "__init__", keep)
     at(RANGE_BYTES + 5, cut)
     report = pulled(lab, source.folder, to=tmp_path / "out")
     assert report.whole

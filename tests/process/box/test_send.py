@@ -139,3 +139,24 @@ def test_it_ends_with_its_input_and_with_its_reader(agent: Agent, tmp_path: Path
         assert process.stderr is not None
         assert process.wait(30) == 0
         assert process.stderr.read() == b""
+
+
+def test_pieces_that_follow_each_other_end_with_the_hash_of_all(sending: Sending, tmp_path: Path) -> None:
+    data = os.urandom(3_000_001)
+    path = rested(tmp_path / "a.pt", data)
+    for start, stop in ((0, 2_000_000), (2_000_000, 2_500_000), (2_500_000, 3_000_001)):
+        sent, end = sending.whole(path=str(path), start=start, end=stop, run=True)
+        assert (sent, end["sha256"]) == (data[start:stop], hashlib.sha256(data[:stop]).hexdigest())
+    # Only what was sent from the beginning on, without a gap and of one file, is said to be hashed.
+    sent, end = sending.whole(path=str(path), start=2_000_000, end=2_000_005, run=True)
+    assert (sent, end["sha256"]) == (data[2_000_000:2_000_005], None)
+    sending.whole(path=str(path), start=0, end=5, run=True)
+    other = rested(tmp_path / "b.pt", data)
+    assert sending.whole(path=str(other), start=5, end=9, run=True)[1]["sha256"] is None
+
+
+def test_a_file_that_changes_between_two_pieces_has_no_hash(sending: Sending, tmp_path: Path) -> None:
+    path = rested(tmp_path / "a.pt", b"x" * 100)
+    sending.whole(path=str(path), start=0, end=50, run=True)
+    rested(path, b"y" * 100)
+    assert sending.whole(path=str(path), start=50, end=100, run=True)[1]["sha256"] is None

@@ -1,0 +1,250 @@
+"""The streams of a pull: each asks the box for what is next, through whichever of the two ways carries it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+
+from rgt_tui.fleet.piped_stream import PipedStream
+from rgt_tui.fleet.pull_way import SILENCE_S, PullFailed, PullRequest, Way
+from rgt_tui.ssh import (
+    AuthFailed,
+    BoxError,
+    BulkChannel,
+    ConfigError,
+    HostKeyRefused,
+    NoCommands,
+    NoPython,
+    NotCarried,
+    Unreachable,
+)
+from rgt_tui.transfer import Ledger
+from rgt_tui.transfer.copying import RANGE_BYTES, Fetcher, Plan, PullProgress, Stream, StreamError
+
+HELD_HIGH, HELD_LOW = 16 << 20, 4 << 20
+"""Bytes of one stream that wait to be written, before it is told to wait and when it goes on."""
+FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 15.0
+LOOK_S, LONGEST_LOOK_S = 0.2, 5.0
+MOST_STREAMS = 16
+MOST_NONSENSE = 3
+"""A box that so often sends what no agent does is not asked again."""
+HOPELESS = (AuthFailed, HostKeyRefused, ConfigError, NoPython)
+"""More tries change nothing."""
+ENOUGH = 60e6
+"""Bytes per second that one `ssh` brings at the least where the line is not what bounds it: its window is 2 MB, so a
+slower one may be a long line, which more of them fill better."""
+ALONE_S = 2.0
+"""For so long the first one shows what it can."""
+
+OnProgress = Callable[[PullProgress], None]
+
+
+class Throttle:
+    """Keeps all streams together below a rate.
+
+    Args:
+        rate: Bytes per second; None = no bound.
+    """
+
+    def __init__(self, rate: float | None) -> None:
+        self._rate = rate
+        self._due = 0.0
+        self._lock = threading.Lock()
+
+    def wait(self, count: int) -> float:
+        """Count bytes that came; return for how many seconds none should be taken."""
+        if self._rate is None:
+            return 0.0
+        with self._lock:
+            now = time.monotonic()
+            self._due = max(self._due, now) + count / self._rate
+            return self._due - now
+
+
+async def fetch(
+    way: Way, request: PullRequest, todo: Plan, ledger: Ledger, instance: str, on_progress: OnProgress
+) -> Fetcher:
+    """Bring what is to be brought; what ends it, what has come is kept.
+
+    Raises:
+        BoxError: the box cannot be reached any more.
+        PullFailed: it sends what cannot be used.
+        LandingFailed: this machine cannot take it.
+    """
+    loop = asyncio.get_running_loop()
+    bells: list[asyncio.Event] = []
+
+    def ring() -> None:
+        for bell in bells:
+            bell.set()
+
+    def news() -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has gone
+            loop.call_soon_threadsafe(ring)
+
+    fetcher = Fetcher(todo, ledger, request.destination, instance, news)
+    throttle = Throttle(request.limit)
+    streams = max(1, min(request.streams, MOST_STREAMS, len(todo.steps) or 1))
+    if len(todo.steps) == 1 and todo.bytes > RANGE_BYTES:
+        streams = max(1, min(request.streams, MOST_STREAMS))
+    bells += [asyncio.Event() for _ in range(streams)]
+    tasks = [
+        asyncio.ensure_future(_stream(way, request, fetcher, throttle, bells[number], number))
+        for number in range(streams)
+    ]
+    try:
+        while not fetcher.finished:
+            await asyncio.wait(tasks, timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED)
+            on_progress(fetcher.progress())
+            if all(task.done() for task in tasks):
+                break
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if fetcher.failure is not None or not fetcher.finished:
+            await asyncio.to_thread(fetcher.close)
+    if fetcher.failure is not None:
+        raise fetcher.failure
+    return fetcher
+
+
+async def _stream(
+    way: Way, request: PullRequest, fetcher: Fetcher, throttle: Throttle, bell: asyncio.Event, number: int
+) -> None:
+    """Keep one stream going, through lost connections, until nothing is left."""
+    wait, lost_at, nonsense = FIRST_WAIT_S, 0.0, 0
+    if number and await way.client() is not None and not await _is_needed(fetcher, number):
+        return
+    while not fetcher.finished:
+        before = fetcher.came_bytes
+        try:
+            if await way.client() is not None:
+                await _piped_stream(way, fetcher, throttle, bell, number)
+            else:
+                await _one_stream(way, fetcher, throttle, bell, number)
+        except NotCarried as error:
+            way.give_up_client(str(error))
+            continue
+        except NoCommands as error:
+            if number == 0:
+                fetcher.fail(error)
+            return  # else the box grants fewer sessions than were asked for
+        except HOPELESS as error:
+            fetcher.fail(error)
+        except StreamError as error:
+            nonsense += 1
+            if nonsense == MOST_NONSENSE:
+                fetcher.fail(PullFailed(f"the box sent what its agent does not send: {error}"))
+        except BoxError as error:
+            now = time.monotonic()
+            if fetcher.came_bytes > before or not lost_at:
+                wait, lost_at = FIRST_WAIT_S, now
+            if now - lost_at > request.patience:
+                fetcher.fail(error)
+        if not fetcher.finished:
+            await asyncio.sleep(wait)
+            wait = min(LONGEST_WAIT_S, 2 * wait)
+
+
+async def _is_needed(fetcher: Fetcher, number: int) -> bool:
+    """Wait until one more `ssh` is worth its login: those before it are slow. False = all is over."""
+    came, since = 0, 0.0
+    while not fetcher.finished:
+        await asyncio.sleep(ALONE_S / 4)
+        now = asyncio.get_running_loop().time()
+        if not came:
+            came, since = fetcher.came_bytes, now  # its login is over
+        elif now - since >= ALONE_S:
+            rate, came, since = (fetcher.came_bytes - came) / (now - since), fetcher.came_bytes, now
+            if rate < number * ENOUGH:
+                return True
+    return False
+
+
+async def _piped_stream(
+    way: Way, fetcher: Fetcher, throttle: Throttle, bell: asyncio.Event, number: int
+) -> None:
+    """Carry one stream through the system's `ssh`, in a thread.
+
+    Raises:
+        NotCarried: it does not get there: asyncssh has to.
+    """
+    process = await way.piped("send", number=number)
+    piped = PipedStream(process, fetcher, throttle.wait, HELD_HIGH, HELD_LOW, SILENCE_S)
+    working = asyncio.ensure_future(asyncio.to_thread(piped.run))
+    ringing = asyncio.ensure_future(_pass_on(bell, piped.bell))
+    try:
+        await asyncio.shield(working)
+    finally:
+        ringing.cancel()
+        piped.stop()
+        await asyncio.gather(working, ringing, return_exceptions=True)
+        way.leave(process)
+        await asyncio.to_thread(piped.stream.lost)
+
+
+async def _pass_on(bell: asyncio.Event, to: threading.Event) -> None:
+    while True:
+        await bell.wait()
+        bell.clear()
+        to.set()
+
+
+async def _one_stream(
+    way: Way, fetcher: Fetcher, throttle: Throttle, bell: asyncio.Event, number: int
+) -> None:
+    loop = asyncio.get_running_loop()
+    channel: BulkChannel | None = None
+
+    def drained() -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has gone
+            loop.call_soon_threadsafe(bell.set)
+
+    stream = Stream(fetcher, HELD_LOW, drained)
+    until = 0.0
+
+    def taken(data: bytes) -> None:
+        nonlocal until
+        stream.feed(data)
+        seconds = throttle.wait(len(data))
+        if seconds > 0:
+            until = max(until, loop.time() + seconds)
+        if channel is not None and (until or stream.held > HELD_HIGH or stream.hungry):
+            if until or stream.held > HELD_HIGH:
+                channel.pause()
+            bell.set()
+
+    try:
+        channel = await way.open("send", taken, number=number)
+        ended = asyncio.ensure_future(channel.wait())
+        ended.add_done_callback(lambda _: bell.set())
+        quiet_since = loop.time()
+        while not fetcher.finished and not ended.done():
+            before = stream.came
+            channel.write(stream.requests())
+            if until and loop.time() >= until:
+                until = 0.0
+            if not until and stream.held < HELD_LOW:
+                channel.resume()
+            bell.clear()
+            pause = min(LONGEST_LOOK_S, max(0.0, until - loop.time())) if until else LONGEST_LOOK_S
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(bell.wait(), pause)
+            now = loop.time()
+            if stream.came != before or stream.idle or until or stream.held:
+                quiet_since = now
+            if now - quiet_since > SILENCE_S:
+                raise Unreachable(
+                    f"the box has sent nothing for {SILENCE_S:g} s, though the connection is up"
+                )
+        if ended.done() and not fetcher.finished:
+            ended.result()
+            raise Unreachable(f"the agent ended: {channel.words}" if channel.words else "the agent ended")
+    finally:
+        if channel is not None:
+            channel.close()
+        await asyncio.to_thread(stream.lost)

@@ -1,0 +1,217 @@
+"""What is asked of a pull, and the connections over which it goes: asyncssh's, and the system's `ssh` for the bulk."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import asyncssh
+import msgspec
+
+from rgt_tui.fleet.errands import connected, reached
+from rgt_tui.model.box import BoxSpec
+from rgt_tui.ssh import (
+    BoxError,
+    BulkChannel,
+    BulkClient,
+    Deployed,
+    NotCarried,
+    Unreachable,
+    bulk_client,
+    open_bulk,
+)
+
+PATIENCE_S = 120.0
+"""A connection that was lost is tried again for so long."""
+SILENCE_S = 120.0
+"""A box that sends nothing for so long, while something is asked of it, is given up."""
+ENDING_S = 2.0
+"""An `ssh` whose command has ended, or must, has so long to go."""
+CONNECTIONS = 2
+"""TCP connections that the streams share, where the box lets us in twice."""
+
+
+class PullFailed(Exception):
+    """Nothing can be pulled, or no more; the message says why. What has come is kept, and the next pull goes on."""
+
+
+def silent() -> Unreachable:
+    """Return what is said of a box that has sent nothing for too long."""
+    return Unreachable(
+        f"the box has sent nothing for {SILENCE_S:g} s, though the connection is up: a disk or network file system "
+        "there may hang"
+    )
+
+
+class PullRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be pulled, and how."""
+
+    paths: tuple[str, ...] = ()
+    """On the box; empty = what its results are."""
+    destination: Path
+    """Absolute."""
+    streams: int = 4
+    limit: float | None = None
+    """Bytes per second; None = as fast as it goes."""
+    dry_run: bool = False
+    patience: float = PATIENCE_S
+    """Seconds for which a lost connection is tried again."""
+    accept_new_host_keys: bool = False
+
+
+class Way:
+    """The connections to a box, made when they are needed and made again when they are lost.
+
+    Args:
+        spec: The box.
+        request: How long a lost one is tried again.
+    """
+
+    def __init__(self, spec: BoxSpec, request: PullRequest) -> None:
+        self._spec, self._request = spec, request
+        self._stack: dict[int, contextlib.AsyncExitStack] = {}
+        self._open: dict[int, tuple[asyncssh.SSHClientConnection, Deployed]] = {}
+        self._turns = [asyncio.Lock() for _ in range(CONNECTIONS)]
+        self._single = False
+        self._client: BulkClient | None = None
+        self._looked = asyncio.Lock()
+        self._leaving: list[subprocess.Popen[bytes]] = []
+        self._ready: asyncio.Future[subprocess.Popen[bytes] | None] | None = None
+        self.carrier = ""
+        """Why bytes do not go through the system's `ssh`, in words; empty = they do, or nobody has asked yet."""
+
+    async def open(
+        self, verb: str, on_data: Callable[[bytes], None], *words: str, number: int = 0
+    ) -> BulkChannel:
+        """Start a verb of the agent on one of the connections.
+
+        Raises:
+            BoxError: it cannot be had.
+        """
+        connection, deployed = await self._connection(number)
+        return await open_bulk(connection, deployed.command(verb, *words), on_data)
+
+    async def reach(self) -> tuple[asyncssh.SSHClientConnection, Deployed]:
+        """Return the first connection, and where the agent stands.
+
+        Raises:
+            BoxError: it cannot be had.
+        """
+        return await self._connection(0)
+
+    async def client(self) -> BulkClient | None:
+        """Return the system's `ssh`, held to what the first connection has proven; None = it cannot be used.
+
+        Raises:
+            BoxError: there is no connection.
+        """
+        async with self._looked:
+            if self._client is None and not self.carrier:
+                connection, _ = await self._connection(0)
+                try:
+                    self._client = await asyncio.to_thread(bulk_client, connection)
+                except NotCarried as error:
+                    self.carrier = str(error)
+                except OSError as error:
+                    self.carrier = f"no file can be made for it ({error.strerror or error})"
+            return None if self.carrier else self._client
+
+    async def piped(self, verb: str, number: int = 0) -> subprocess.Popen[bytes]:
+        """Start a verb of the agent through the system's `ssh`.
+
+        Raises:
+            BoxError: there is no connection.
+            NotCarried: it cannot be started, or cannot be used.
+        """
+        ready, self._ready = (self._ready, None) if number == 0 else (None, self._ready)
+        if ready is not None:
+            process = await ready
+            if process is not None and process.poll() is None:
+                return process
+        client = await self.client()
+        if client is None:
+            raise NotCarried(self.carrier)
+        _, deployed = await self._connection(0)
+        return await asyncio.to_thread(client.start, deployed.command(verb))
+
+    def get_ready(self, verb: str) -> None:
+        """Start a verb now that is needed soon: its login takes as long as the list of the files does."""
+
+        async def start() -> subprocess.Popen[bytes] | None:
+            try:
+                return await self.piped(verb, number=1)
+            except (BoxError, NotCarried):
+                return None  # it is tried again, and told, when it is needed
+
+        self._ready = asyncio.ensure_future(start())
+
+    def leave(self, process: subprocess.Popen[bytes]) -> None:
+        """Let a process end: its input ends now, and it is waited for with `close`."""
+        self._leaving.append(process)
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            with contextlib.suppress(OSError):
+                if pipe is not None:
+                    pipe.close()
+
+    def give_up_client(self, why: str) -> None:
+        """Do without the system's `ssh` from now on."""
+        self.carrier = self.carrier or why
+
+    async def _connection(self, number: int) -> tuple[asyncssh.SSHClientConnection, Deployed]:
+        number = 0 if self._single else number % CONNECTIONS
+        async with self._turns[number]:
+            found = self._open.get(number)
+            if found is not None and not found[0].is_closed():
+                return found
+            await self._drop(number)
+            stack = contextlib.AsyncExitStack()
+            accept = self._request.accept_new_host_keys
+            first = self._open.get(0)
+            try:
+                if first is None or number == 0:
+                    found = await stack.enter_async_context(reached(self._spec, accept_new_host_keys=accept))
+                else:
+                    way = connected(self._spec, accept_new_host_keys=accept)
+                    found = (await stack.enter_async_context(way), first[1])
+            except BoxError:
+                if number == 0:
+                    raise
+                self._single = True  # one is enough, and a box that lets nobody in twice is not asked again
+            else:
+                self._stack[number], self._open[number] = stack, found
+                return found
+        return await self._connection(0)
+
+    def _reap(self) -> None:
+        until = time.monotonic() + ENDING_S
+        for process in self._leaving:
+            try:
+                process.wait(max(0.0, until - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    async def _drop(self, number: int) -> None:
+        self._open.pop(number, None)
+        stack = self._stack.pop(number, None)
+        if stack is not None:
+            with contextlib.suppress(BoxError):
+                await stack.aclose()
+
+    async def close(self) -> None:
+        """Hang up."""
+        if self._ready is not None:
+            process = await self._ready
+            if process is not None:
+                process.kill()
+                self.leave(process)
+        if self._leaving:
+            await asyncio.to_thread(self._reap)
+        for number in tuple(self._stack):
+            await self._drop(number)
+        if self._client is not None:
+            self._client.close()

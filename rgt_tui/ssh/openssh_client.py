@@ -1,0 +1,180 @@
+"""The system's own ``ssh`` as a pipe for bytes in bulk, held to the host key and the login that asyncssh has proven.
+
+asyncssh decrypts in Python, in the very process that hashes and writes; ``ssh`` does it in C, beside it. Nothing is
+left to ``ssh`` to decide: it reads no configuration, asks nobody, and knows one host key, the one that was verified on
+the connection that stands, and one key to log in with, the one that the server took there. Where it cannot be held to
+that (jump hosts, a ProxyCommand, certificates, passwords, keys with a passphrase or that want a touch) it is not used.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import asyncssh
+
+from rgt_tui.ssh.hop import CIPHERS_FIRST, KEX_FIRST, keepalive
+from rgt_tui.ssh.keyring import load
+from rgt_tui.ssh.login import Login
+from rgt_tui.ssh.ssh_route import Host
+
+PIPE_BYTES = 1 << 20
+"""What its output may hold: it goes on while what came is written."""
+ALIAS = "rgt-verified"
+"""The name of the one line of its known_hosts file."""
+LOGIN_SECONDS = 10
+PINNED = (
+    "BatchMode=yes", "StrictHostKeyChecking=yes", "GlobalKnownHostsFile=/dev/null", f"HostKeyAlias={ALIAS}",
+    "UpdateHostKeys=no", "CheckHostIP=no", "VerifyHostKeyDNS=no", "IdentitiesOnly=yes",
+    "PreferredAuthentications=publickey", "PubkeyAuthentication=yes", "ControlMaster=no", "ControlPath=none",
+    "ClearAllForwardings=yes", "ForwardAgent=no", "ForwardX11=no", "PermitLocalCommand=no", "LogLevel=ERROR",
+    f"ConnectTimeout={LOGIN_SECONDS}",
+)  # fmt: skip
+_PLAIN = re.compile(r"[\w/.,:+@=-]+(?: [\w/.,:+@=-]+)*")
+"""Paths in which ``ssh`` expands nothing; blanks within are quoted."""
+_HOST_KEY = re.compile("host key verification failed|host identification has changed", re.IGNORECASE)
+
+
+class NotCarried(Exception):
+    """Bytes cannot go this way; the message says why, in words."""
+
+
+class BulkClient:
+    """Starts commands on one box.
+
+    Args:
+        words: The command line up to the command.
+        folder: Of the files that it names; it goes with `close`.
+    """
+
+    def __init__(self, words: tuple[str, ...], folder: tempfile.TemporaryDirectory[str]) -> None:
+        self._words, self._folder = words, folder
+
+    def start(self, command: str) -> subprocess.Popen[bytes]:
+        """Start a command for the login shell of the box; it blocks for a moment.
+
+        Raises:
+            NotCarried: the program cannot be started.
+        """
+        env = {name: value for name, value in os.environ.items() if name not in ("DISPLAY", "SSH_ASKPASS")}
+        try:
+            # In a session of its own: without a terminal that it could ask on, and out of reach of its Ctrl-C.
+            process = subprocess.Popen(
+                [*self._words, command],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env={**env, "SSH_ASKPASS_REQUIRE": "never"},
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise NotCarried(f"ssh cannot be started ({error.strerror or error})") from error
+        if process.stdout is not None and hasattr(fcntl, "F_SETPIPE_SZ"):
+            with contextlib.suppress(OSError):  # this user has as many bytes in pipes as the kernel allows
+                fcntl.fcntl(process.stdout.fileno(), fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+        return process
+
+    def close(self) -> None:
+        """Remove what was written for it: no secret is in it."""
+        self._folder.cleanup()
+
+
+def refuses_host(words: str) -> bool:
+    """Tell whether ``ssh`` ended because the host key was not the one that had been verified."""
+    return _HOST_KEY.search(words) is not None
+
+
+def bulk_client(connection: asyncssh.SSHClientConnection, env: Mapping[str, str] = os.environ) -> BulkClient:
+    """Return the way to a box through ``ssh``, to where a connection has led, with what it has proven.
+
+    Args:
+        connection: It stands, its host key is verified and its login done.
+        env: With the PATH.
+
+    Raises:
+        NotCarried: ``ssh`` is not there, or cannot be held to that very host key and login.
+    """
+    program = shutil.which("ssh", path=env.get("PATH"))
+    if program is None:
+        raise NotCarried("there is no ssh program on this machine")
+    host, login = connection.get_extra_info("rgt_host"), connection.get_extra_info("rgt_login")
+    peer = connection.get_extra_info("peername")
+    if not isinstance(host, Host) or not isinstance(login, Login) or not isinstance(peer, tuple):
+        raise NotCarried("how the login was done is not known")
+    if connection.get_extra_info("rgt_below") is not None or host.proxy_command is not None:
+        raise NotCarried("the way there leads over another host or program")
+    key = connection.get_server_host_key()
+    if key is None:
+        raise NotCarried("the host key is not known")
+    folder = tempfile.TemporaryDirectory(prefix="rgt-ssh-")
+    try:
+        identity = _identity(login, Path(folder.name))
+        line = f"{ALIAS} {key.export_public_key('openssh').decode().strip()}\n"
+        known = Path(folder.name) / "known_hosts"
+        known.write_text(line, encoding="ascii")
+        words = _words(program, host, peer, key, identity, known)
+    except BaseException:
+        folder.cleanup()
+        raise
+    return BulkClient(words, folder)
+
+
+def _words(
+    program: str, host: Host, peer: tuple[str, int], key: asyncssh.SSHKey, identity: str, known: Path
+) -> tuple[str, ...]:
+    algorithms = [name.decode() for name in key.sig_algorithms if name != b"ssh-rsa"]
+    alive = keepalive(host)
+    options = [
+        *PINNED,
+        f"HostKeyAlgorithms={','.join(algorithms)}",
+        f"UserKnownHostsFile={_quoted(known)}",
+        f"IdentityAgent={_quoted(Path(host.agent)) if host.agent else 'none'}",
+        f"Ciphers={host.ciphers or CIPHERS_FIRST}",
+        f"KexAlgorithms={host.kex or KEX_FIRST}",
+        *([f"MACs={host.macs}"] if host.macs else []),
+        f"Compression={'yes' if host.compression else 'no'}",
+        f"ServerAliveInterval={max(1, round(alive['keepalive_interval']))}",
+        f"ServerAliveCountMax={alive['keepalive_count_max']}",
+    ]
+    said = [word for option in options for word in ("-o", option)]
+    bind = ["-b", host.bind_address] if host.bind_address else []
+    address, port = peer[:2]
+    return (
+        program, "-F", "none", "-T", "-a", "-x", "-e", "none", *said, *bind,
+        "-i", identity, "-l", host.user, "-p", str(port), "--", address,
+    )  # fmt: skip
+
+
+def _identity(login: Login, folder: Path) -> str:
+    """Return the file that names the key that the server took."""
+    key = login.used
+    if key is None:
+        raise NotCarried("the login was not by a key alone")
+    if key.certified:
+        raise NotCarried("the login is by a certificate")
+    if key.type.startswith(("sk-", "webauthn-")):
+        raise NotCarried("the key wants a touch for every login")
+    if key.path is None:  # the agent has it: its public half tells which
+        public = folder / "identity.pub"
+        public.write_text(f"{key.type} {base64.b64encode(key.public).decode()}\n", encoding="ascii")
+        return str(public)
+    if load(key.path).key is None:
+        raise NotCarried("the key has a passphrase, and no agent holds it")
+    if not _PLAIN.fullmatch(key.path):
+        raise NotCarried("the name of the key's file has characters that ssh expands")
+    return key.path
+
+
+def _quoted(path: Path) -> str:
+    text = str(path)
+    if not _PLAIN.fullmatch(text):
+        raise NotCarried(f"{text} has characters that ssh expands")
+    return f'"{text}"' if " " in text else text

@@ -1,0 +1,254 @@
+"""Bytes of a pull through the system's ``ssh``: held to what asyncssh has proven, and done without elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import shutil
+import stat
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from rgt_tui.fleet import pulling
+from rgt_tui.fleet.errands import connected
+from rgt_tui.fleet.pull_way import PullFailed, PullRequest
+from rgt_tui.fleet.pulling import PullReport
+from rgt_tui.model.box import BoxSpec
+from rgt_tui.ssh import HostKeyRefused, NotCarried, bulk_client, openssh_client
+from rgt_tui.ssh.openssh_client import BulkClient
+from rgt_tui.transfer.copying import Fetcher
+from rgt_tui.transfer.copying.pull_plan import RANGE_BYTES
+from tests.contract.cli.conftest import Rgt
+from tests.contract.ssh.conftest import RealSshd, running_sshd
+
+BIG = 2 * RANGE_BYTES + 12345
+SMALL = 20
+
+
+@pytest.fixture
+def source(real_sshd: RealSshd) -> Iterator[Path]:
+    folder = real_sshd.folder / "box" / "carried"
+    folder.mkdir(parents=True)
+    draw = random.Random(2)
+    (folder / "a.pt").write_bytes(draw.randbytes(BIG))
+    for number in range(SMALL):
+        (folder / f"{number}.txt").write_bytes(draw.randbytes(100 * number + 1))
+    for path in folder.iterdir():
+        os.utime(path, ns=(10**18, 10**18))
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
+    """Every `ssh` that carries bytes from now on."""
+    found: list[subprocess.Popen[bytes]] = []
+    start = BulkClient.start
+
+    def keep(self: BulkClient, command: str) -> subprocess.Popen[bytes]:
+        found.append(start(self, command))
+        return found[-1]
+
+    monkeypatch.setattr(BulkClient, "start", keep)
+    return found
+
+
+def pulled(spec: BoxSpec, source: Path, to: Path, **options: Any) -> PullReport:
+    request = PullRequest(paths=(str(source),), destination=to, **options)
+    return asyncio.run(pulling.pull(spec, request))
+
+
+def is_whole(source: Path, to: Path) -> bool:
+    copies = to / str(source).lstrip("/")
+    return all((copies / path.name).read_bytes() == path.read_bytes() for path in source.iterdir())
+
+
+@pytest.mark.usefixtures("env")
+def test_bytes_go_through_the_systems_ssh(
+    lab: BoxSpec,
+    source: Path,
+    tmp_path: Path,
+    started: list[subprocess.Popen[bytes]],
+) -> None:
+    report = pulled(lab, source, tmp_path / "out")
+    assert (report.whole, report.carrier) == (True, "")
+    assert is_whole(source, tmp_path / "out")
+    assert started
+    assert [process.returncode for process in started] == [0] * len(started)
+    words = started[0].args
+    assert isinstance(words, list)
+    for said in (
+        "BatchMode=yes",
+        "StrictHostKeyChecking=yes",
+        "GlobalKnownHostsFile=/dev/null",
+        "IdentityAgent=none",
+    ):
+        assert said in words
+    assert not Path(next(word for word in words if "UserKnownHostsFile=" in word).split("=")[1]).exists()
+
+
+def test_without_an_ssh_program_it_goes_as_before_and_is_said(
+    rgt: Rgt, lab: BoxSpec, source: Path, tmp_path: Path
+) -> None:
+    rgt.env["PATH"] = str(tmp_path)
+    done = rgt.on("pull", "lab", str(source))
+    assert done.returncode == 0, done.stderr
+    assert (
+        "through rgt's own SSH client, which is slower: there is no ssh program on this machine"
+        in done.stderr
+    )
+    assert is_whole(source, rgt.folder / "pulled/lab")
+
+
+def program(folder: Path, text: str) -> None:
+    """Put another ``ssh`` in front."""
+    path = folder / "bin" / "ssh"
+    path.parent.mkdir()
+    path.write_text("#!/bin/sh\n" + text)
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+
+@pytest.mark.usefixtures("env")
+def test_an_ssh_that_does_not_get_there_is_done_without(
+    lab: BoxSpec, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program(tmp_path, "echo 'command-line line 0: Bad SSH2 cipher spec' >&2; exit 255\n")
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    report = pulled(lab, source, tmp_path / "out")
+    assert report.whole
+    assert report.carrier == "ssh does not get there (command-line line 0: Bad SSH2 cipher spec)"
+    assert is_whole(source, tmp_path / "out")
+
+
+@pytest.mark.usefixtures("env")
+def test_one_that_is_killed_is_started_again_and_no_file_is_lost(
+    lab: BoxSpec,
+    source: Path,
+    tmp_path: Path,
+    started: list[subprocess.Popen[bytes]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    came, killed = Fetcher.came, []
+
+    def kill(self: Fetcher, task: Any, count: int) -> None:
+        came(self, task, count)
+        for at in (RANGE_BYTES // 2, RANGE_BYTES + 5):
+            if self.came_bytes >= at and at not in killed:
+                killed.append(at)
+                started[-1].kill()
+
+    monkeypatch.setattr(Fetcher, "came", kill)
+    report = pulled(lab, source, tmp_path / "out")
+    assert (report.whole, report.carrier, len(killed)) == (True, "", 2)
+    assert len(started) >= 2
+    assert is_whole(source, tmp_path / "out")
+
+
+@pytest.mark.usefixtures("env")
+def test_another_host_key_than_the_one_that_was_verified_ends_it(
+    lab: BoxSpec, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second server stands where `ssh` arrives: it would let us in, and has files of the same names."""
+    (tmp_path / "other").mkdir()
+    with running_sshd(tmp_path / "other") as other:
+        authorized = Path(str(lab.identity) + ".pub").read_text()
+        (other.folder / "authorized_keys").write_text(authorized)
+        words = openssh_client._words
+
+        def led_astray(*args: Any) -> tuple[str, ...]:
+            return tuple(str(other.port) if word == str(lab.port) else word for word in words(*args))
+
+        monkeypatch.setattr(openssh_client, "_words", led_astray)
+        with pytest.raises(HostKeyRefused, match="another one to ssh just now"):
+            pulled(lab, source, tmp_path / "out")
+    assert not [path for path in (tmp_path / "out").rglob("*") if path.is_file() and path.stat().st_size]
+
+
+@pytest.mark.usefixtures("env")
+@pytest.mark.parametrize(
+    "sends",
+    [
+        """printf '{"id":77,"n":5,"stamp":[5,1,2,3]}\\nhello'; cat >/dev/null""",
+        """printf '{"id":1,"n":5000000000,"stamp":[5,1,2,3]}\\n'; cat /dev/zero""",
+        "cat /dev/zero",
+    ],
+    ids=["another file", "more than was asked for", "no word of an agent"],
+)
+def test_what_no_agent_sends_is_not_taken(
+    lab: BoxSpec, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sends: str
+) -> None:
+    program(tmp_path, f"read line\n{sends}\n")
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    with pytest.raises(PullFailed, match="the box sent what its agent does not send"):
+        pulled(lab, source, tmp_path / "out", streams=1)
+    assert not list((tmp_path / "out").rglob("*.txt"))
+
+
+def client(spec: BoxSpec, **known: Any) -> BulkClient:
+    async def ask() -> BulkClient:
+        async with connected(spec) as connection:
+            connection.set_extra_info(**{name: value or connection for name, value in known.items()})
+            return bulk_client(connection)
+
+    return asyncio.run(ask())
+
+
+@pytest.mark.usefixtures("env")
+def test_it_knows_one_host_key_and_one_key(lab: BoxSpec, real_sshd: RealSshd) -> None:
+    found = client(lab)
+    try:
+        (known,) = Path(found._folder.name).glob("*")
+        kind, key, *_ = (real_sshd.folder / "host_key.pub").read_text().split()
+        assert known.read_text().split()[:3] == [openssh_client.ALIAS, kind, key]
+        words = found._words
+        assert words[words.index("-i") + 1] == lab.identity
+        assert "HostKeyAlgorithms=ssh-ed25519" in words
+    finally:
+        found.close()
+
+
+@pytest.mark.usefixtures("env")
+def test_a_key_of_the_agent_is_named_by_its_public_half(
+    lab: BoxSpec, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    socket = str(tmp_path / "agent")
+    agent = subprocess.Popen(["ssh-agent", "-D", "-a", socket], stdout=subprocess.DEVNULL)
+    try:
+        while (
+            subprocess.run(["ssh-add", "-l"], env={"SSH_AUTH_SOCK": socket}, capture_output=True).returncode
+            == 2
+        ):
+            assert agent.poll() is None
+        subprocess.run(
+            ["ssh-add", "-q", str(lab.identity)],
+            env={"SSH_AUTH_SOCK": socket},
+            check=True,
+            capture_output=True,
+        )
+        shutil.copy(f"{lab.identity}.pub", tmp_path / "id.pub")
+        monkeypatch.setenv("SSH_AUTH_SOCK", socket)
+        report = pulled(msgspec.structs.replace(lab, identity=str(tmp_path / "id")), source, tmp_path / "out")
+    finally:
+        agent.kill()
+        agent.wait()
+    assert (report.whole, report.carrier) == (True, "")
+
+
+@pytest.mark.usefixtures("env")
+def test_a_way_over_another_host_is_not_taken(lab: BoxSpec) -> None:
+    with pytest.raises(NotCarried, match="leads over another host"):
+        client(lab, rgt_below=None)
+    with pytest.raises(NotCarried, match="how the login was done is not known"):
+        client(lab, rgt_login=lab)
