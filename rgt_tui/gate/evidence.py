@@ -18,7 +18,7 @@ from rgt_tui.model.profile import Profile, Tier
 from rgt_tui.model.results import Seal
 from rgt_tui.profiles.keeps_billing import lacking
 from rgt_tui.profiles.readings import how_many, listed, quoted
-from rgt_tui.profiles.survival import action_for, tiers_of, worse
+from rgt_tui.profiles.survival import action_for, tiers_of, unmounted, worse
 
 NAME, SEAL, QUEUE, PROVIDER, PROTECTED, READONLY = (
     "name",
@@ -178,6 +178,13 @@ def tiers(given: Situation, verb: Verb) -> tuple[dict[str, str], tuple[EvidenceI
             f"the worse counts: {quoted(counts)}"
         )
         notes.append(EvidenceItem(key=f"tiers:{mount}", ok=True, text=text, at=given.meter_at))
+    sample = given.state.sample
+    for disk in sample.disks if sample is not None else ():
+        for mount, name in unmounted(profile, (disk,), found).items():
+            found[mount] = name
+            text = f"{quoted(mount)} is no mount of its own on this box: it lies on {quoted(disk.on or '')}"
+            text += f" ({quoted(name)})" if name else ", of which nothing is known"
+            notes.append(EvidenceItem(key=f"tiers:{mount}", ok=True, text=text, at=given.state.seen.sample))
     return found, tuple(notes)
 
 

@@ -218,7 +218,7 @@ def check_durable_survives(view: Facts) -> Verdict:
     used = next((cell.durable_path for cell in view.cells if cell.durable_path), path)
     if used is None:
         return warn(f"no durable directory is named; on {view.profile.name} pull before you destroy")
-    tier = survival(view.profile, used, known=view.box.spec.tiers)
+    tier = survival(view.profile, used, known=view.tiers)
     if tier is None:
         return warn(f"{used}: the profile does not know that disk")
     if tier.survives_destroy is True:

@@ -32,7 +32,7 @@ from rgt_tui.health.facts import (
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.evidence import Finding
 from rgt_tui.model.protocol import Disk
-from rgt_tui.profiles.readings import age, byte_pct, disk_of, inode_pct, memory_pct, pct, size
+from rgt_tui.profiles.readings import age, byte_pct, disk_of, inode_pct, is_absent, memory_pct, pct, size
 from rgt_tui.profiles.survival import survival
 
 DISK = (
@@ -116,7 +116,11 @@ def _free_inodes(disk: Disk) -> int | None:
 
 def read_mount(view: Facts) -> Sequence[Reading] | None:
     """Mounts that cannot be read."""
-    return [Reading(disk.mount, 1.0, disk) for disk in _disks(view) if disk.error is not None]
+    return [
+        Reading(disk.mount, 1.0, disk)
+        for disk in _disks(view)
+        if disk.error is not None and not is_absent(disk, view.box)
+    ]
 
 
 def say_mount(view: Facts, reading: Reading, since: float) -> str:
@@ -216,7 +220,7 @@ def check_checkpoints_stay(view: Facts) -> Verdict:
         return absent(view, "no checkpoint yet")
     run, point = view.newest
     at = view.client(point.at)
-    tier = survival(view.profile, point.path, known=view.box.spec.tiers)
+    tier = survival(view.profile, point.path, known=view.tiers)
     if tier is None:
         return warn(f"{run}: {point.path}; the profile does not know that disk", at)
     text = f"{run}: step {point.step:,} on {tier.name}"

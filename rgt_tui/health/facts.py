@@ -5,6 +5,8 @@ The alerts, the findings, the checklist and the gate all ask here, so that two o
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from rgt_tui.health.remembered import Memory, News, news_of
@@ -15,6 +17,7 @@ from rgt_tui.model.protocol import Cell, Checkpoint, Disk, Gpu, Proc, QueueState
 from rgt_tui.model.run import RunState, training_of
 from rgt_tui.profiles import load_profile
 from rgt_tui.profiles.readings import byte_pct, inode_pct, stale_after
+from rgt_tui.profiles.survival import unmounted
 
 # Space and memory, in percent.
 DISK_WARN_PCT, DISK_ERROR_PCT = 80.0, 95.0
@@ -132,6 +135,13 @@ class Facts(msgspec.Struct, frozen=True):
     def profile(self) -> Profile:
         """The platform."""
         return self.given_profile if self.given_profile is not None else load_profile(self.box.spec.profile)
+
+    @property
+    def tiers(self) -> Mapping[str, str]:
+        """Mount point → tier, as the fleet file says it and as the box shows it."""
+        box = self.box
+        disks = box.sample.disks if box.sample is not None else ()
+        return {**unmounted(self.profile, disks, box.spec.tiers), **box.spec.tiers}
 
     @property
     def box_now(self) -> float:

@@ -142,6 +142,8 @@ class Disk(msgspec.Struct, frozen=True, kw_only=True):
     """Why this mount could not be read (missing, stale NFS handle, timed out)."""
     kind: str | None = None
     """Type of the file system, as the mount table says."""
+    on: str | None = None
+    """The mount point that holds it, where it is none itself: an ordinary directory, or a link."""
 
 
 class Proc(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import math
+import os
 
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.protocol import Cell, Disk, FoundRun, Memory
@@ -46,6 +48,14 @@ def disk_of(disks: tuple[Disk, ...], path: str) -> Disk | None:
     target = path.rstrip("/") + "/"
     above = [disk for disk in disks if target.startswith(disk.mount.rstrip("/") + "/")]
     return max(above, key=lambda disk: len(disk.mount), default=None)
+
+
+MISSING = os.strerror(errno.ENOENT)
+
+
+def is_absent(disk: Disk, box: BoxState) -> bool:
+    """Tell whether a mount is not there that no person named, but the platform's profile."""
+    return disk.error == MISSING and disk.mount not in box.spec.mounts
 
 
 def interval(box: BoxState) -> float:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
 
 from rgt_tui.model.evidence import Verb
 from rgt_tui.model.profile import BillingAction, Profile, Tier
+from rgt_tui.model.protocol import Disk
 
 _WORTH = {False: 0, None: 1, True: 2}
 
@@ -55,6 +56,32 @@ def tiers_of(path: str, profile: Profile, known: Mapping[str, str]) -> tuple[Tie
             found[PurePosixPath(mount)] = [by_name[name]] if name in by_name else []
     holding = [mount for mount in found if mount == wanted or mount in wanted.parents]
     return tuple(found[max(holding, key=lambda mount: len(mount.parts))]) if holding else ()
+
+
+def unmounted(profile: Profile, disks: Iterable[Disk], known: Mapping[str, str]) -> dict[str, str]:
+    """Return the profile's mount points on which nothing is mounted on this box, each with the tier it lies on instead.
+
+    Not every machine of a platform has all of its storage: without it, the path is a directory of the root disk.
+
+    Args:
+        profile: The platform.
+        disks: What the box says of its mounts.
+        known: Mount point → tier name, where somebody says it; those are left out.
+
+    Returns:
+        As `known`; an empty name where nobody knows the disk around it.
+    """
+    found: dict[str, str] = {}
+    for disk in disks:
+        own = {tier.name for tier in profile.tiers if disk.mount in tier.mounts}
+        if not own or disk.mount in known or disk.on is None or disk.error is not None:
+            continue
+        if disk.on != "/" and not any(disk.on in tier.mounts for tier in profile.tiers):
+            continue  # a link to a mount of its own
+        around = survival(profile, disk.on, known)
+        if around is None or around.name not in own:
+            found[disk.mount] = "" if around is None else around.name
+    return found
 
 
 def worse(profile: Profile, verb: Verb, one: str, other: str) -> str:

@@ -257,9 +257,11 @@ class DiskSampler:
         wanted = ["/"] + [path for path in configured if path.startswith("/")]
         wanted += [mount_of(resolve(path, table), table)[0] for path in written]
         unique = list(dict.fromkeys(os.path.normpath(path) for path in wanted))
-        known = {(mount.path, mount.kind): mount for mount in self._mounts}
-        kinds = [(path, mount_of(resolve(path, table), table)[1]) for path in unique]
-        self._mounts = [known.get(pair) or Mount(*pair, self._statvfs) for pair in kinds]
+        known = {(mount.path, mount.kind, mount.on): mount for mount in self._mounts}
+        self._mounts = []
+        for path in unique:
+            on, kind = mount_of(resolve(path, table), table)
+            self._mounts.append(known.get((path, kind, on)) or Mount(path, kind, self._statvfs, on))
 
     def read(self, wait: float = 0.0) -> list[dict[str, Any]]:
         """Return the ``disks`` list of a sample; a mount that does not answer has an error."""
@@ -275,10 +277,13 @@ class Mount:
         path: Where statvfs is asked.
         kind: Type of its file system; one that cannot hang needs no thread.
         statvfs: The system call.
+        on: The mount point that holds it: another one where it is an ordinary directory, or a link.
     """
 
-    def __init__(self, path: str, kind: str, statvfs: Callable[[str], os.statvfs_result]) -> None:
-        self.path, self.kind = path, kind
+    def __init__(
+        self, path: str, kind: str, statvfs: Callable[[str], os.statvfs_result], on: str = ""
+    ) -> None:
+        self.path, self.kind, self.on = path, kind, on
         self._stat = statvfs
         self._remote: background.Background | None = None
         if kind not in LOCAL:
@@ -301,7 +306,14 @@ class Mount:
         if by_bytes:
             found = sorted(found, key=lambda hog: -hog["bytes"])
         return jsonline.compact(
-            dict(fields, mount=self.path, kind=self.kind or None, hogs=found, error=error)
+            dict(
+                fields,
+                mount=self.path,
+                on=self.on if self.on != self.path and error is None else None,
+                kind=self.kind or None,
+                hogs=found,
+                error=error,
+            )
         )
 
     def _hogs(self, fields: dict[str, Any], wait: float) -> tuple[list[dict[str, Any]], bool]:

@@ -10,8 +10,8 @@ from rgt_tui.health.facts import DISK_ERROR_PCT, DISK_WARN_PCT, MEMORY_ERROR_PCT
 from rgt_tui.model.box import BoxState, Past
 from rgt_tui.model.profile import Profile
 from rgt_tui.model.protocol import Disk, Gpu, Proc
-from rgt_tui.profiles.readings import byte_pct, how_many, inode_pct, memory_pct
-from rgt_tui.profiles.survival import survival
+from rgt_tui.profiles.readings import byte_pct, how_many, inode_pct, is_absent, memory_pct
+from rgt_tui.profiles.survival import survival, unmounted
 from rgt_tui.ui.notation import NONE, clean, clock, compact_time, gib, glyphs, percent, ratio, size, thousands
 from rgt_tui.ui.widgets.bars import bar, spark
 from rgt_tui.ui.widgets.fleet_cells import level
@@ -173,7 +173,11 @@ def disk_lines(box: BoxState, profile: Profile | None, width: int) -> list[Line]
     disks = box.sample.disks if box.sample else ()
     if not disks:
         return [line(dim("no sample yet" if box.sample is None else "no mounts"))]
-    return [made for disk in disks for made in _disk(disk, profile, box.spec.tiers, width)]
+    known = {**unmounted(profile, disks, box.spec.tiers), **box.spec.tiers} if profile is not None else {}
+    there = [disk for disk in disks if not is_absent(disk, box)]
+    missing = ", ".join(clean(disk.mount) for disk in disks if is_absent(disk, box))
+    lines = [made for disk in there for made in _disk(disk, profile, known, width)]
+    return [*lines, line(dim(fit(f"not on this box: {missing}", width)))] if missing else lines
 
 
 def _disk(disk: Disk, profile: Profile | None, known: Mapping[str, str], width: int) -> list[Line]:

@@ -102,6 +102,16 @@ def test_the_mount_that_a_run_writes_to_is_added_once() -> None:
     assert [disk["mount"] for disk in sampler.read()] == ["/", "/tmp"]
 
 
+def test_a_directory_says_on_which_mount_it_lies(tmp_path: Path) -> None:
+    """A platform's durable path is an ordinary directory of the root disk where nothing is mounted there."""
+    holder = disks.mount_of(str(tmp_path.resolve()), disks.mount_table())[0]
+    sampler = DiskSampler()
+    sampler.configure([str(tmp_path)], [])
+    root, found = sampler.read()
+    assert (found["mount"], found["on"]) == (str(tmp_path), holder)
+    assert "on" not in root, "a mount of its own lies on nothing else"
+
+
 def test_a_file_system_without_a_fixed_number_of_inodes() -> None:
     real = os.statvfs("/")
     fields = list(real)

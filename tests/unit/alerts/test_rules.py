@@ -328,6 +328,14 @@ def test_a_row_is_whole(kind: Condition) -> None:
     assert kind.hold_s >= 0 <= kind.quiet_s
 
 
+def test_a_mount_that_only_the_platform_knows_may_be_missing() -> None:
+    """Not every machine of a platform has every storage of it; what a person named has to be there."""
+    missing = sample(replace(DATA, mount="/hy-netdisk", error="No such file or directory"))
+    assert judge(BY_ID["mount"], {"sample": missing}) == []
+    named = replace(box().spec, mounts=("/hy-netdisk",))
+    assert len(judge(BY_ID["mount"], {"sample": missing, "spec": named})) == 1
+
+
 def test_no_kind_says_dead() -> None:
     assert not any("dead" in text for _, text, _ in CASES.values())
 

@@ -9,7 +9,7 @@ from rgt_tui.gate import Told
 from rgt_tui.model.box import LeftOut
 from rgt_tui.model.evidence import Verb
 from rgt_tui.model.money import Meter
-from rgt_tui.model.protocol import Checkpoint, Checkpoints, QueueState
+from rgt_tui.model.protocol import Checkpoint, Checkpoints, Disk, QueueState
 from rgt_tui.model.results import Results
 from tests.unit.gate.builders import (
     METER,
@@ -23,6 +23,7 @@ from tests.unit.gate.builders import (
     held,
     items,
     proof,
+    sample,
     spec,
     text,
     told,
@@ -227,6 +228,18 @@ def test_a_box_without_an_instance_is_stopped_in_the_console() -> None:
     assert "use the platform's console" in text(found, "provider")
     assert not held(found, "identity")
     assert not any(item.forfeitable for item in found.items if item.kind in ("provider", "identity"))
+
+
+def test_a_durable_path_on_which_nothing_is_mounted_keeps_nothing() -> None:
+    """The copy under /net was verified, and lies on the disk that goes with the machine."""
+    there = box(cell(), sample=sample(disks=(Disk(mount="/"), Disk(mount="/net"))))
+    assert held(evidence(there), "results")
+    bare = box(cell(), sample=sample(disks=(Disk(mount="/"), Disk(mount="/net", on="/"))))
+    found = evidence(bare)
+    assert not held(found, "results")
+    assert "/net is no mount of its own on this box: it lies on / (container-disk)" in [
+        item.text for item in found.items if item.kind == "tiers"
+    ]
 
 
 def test_a_protected_box_needs_an_act_of_its_own() -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rgt_tui.profiles import all_profiles, load_profile, survival, tiers_of
+from rgt_tui.model.evidence import Verb
+from rgt_tui.model.protocol import Disk
+from rgt_tui.profiles import all_profiles, load_profile, path_survives, survival, tiers_of
+from rgt_tui.profiles.survival import unmounted
 
 
 @pytest.mark.parametrize(
@@ -63,3 +67,43 @@ def test_a_shorter_word_of_the_fleet_file_does_not_hide_a_longer_mount_of_the_pr
 
 def test_a_tier_that_the_profile_lacks_is_not_known() -> None:
     assert survival(load_profile("vastai"), "/mnt/v", known={"/mnt/v": "no-such-tier"}) is None
+
+
+def disk(mount: str, on: str | None = None, **over: object) -> Disk:
+    return msgspec.structs.replace(Disk(mount=mount, on=on), **over)
+
+
+@pytest.mark.parametrize(
+    ("id_", "disks", "known", "told"),
+    [
+        # Lambda without a file system, Gpushare on an unmarked machine: the path is there, the disk is not.
+        ("lambda", (disk("/"), disk("/lambda/nfs", "/")), {}, {"/lambda/nfs": "local-nvme"}),
+        ("gpushare", (disk("/hy-netdisk", "/"),), {}, {"/hy-netdisk": "system"}),
+        ("runpod", (disk("/workspace", "/"),), {}, {"/workspace": "container-disk"}),
+        ("gpushare", (disk("/hy-netdisk"),), {}, {}),
+        ("autodl", (disk("/root/autodl-fs", "/autodl-fs/data"),), {}, {}),  # a link to a mount of its own
+        (
+            "lambda",
+            (disk("/lambda/nfs", "/"),),
+            {"/lambda/nfs": "nfs-filesystem"},
+            {},
+        ),  # somebody knows better
+        ("lambda", (disk("/mnt/mine", "/"),), {}, {}),  # no path of the profile
+        ("vastai", (disk("/workspace", "/"),), {}, {}),  # the same disk either way
+        ("slurm", (disk("/scratch", "/"),), {}, {"/scratch": ""}),  # nothing is known of its root disk
+    ],
+)
+def test_a_path_where_nothing_is_mounted_is_part_of_the_disk_around_it(
+    id_: str, disks: tuple[Disk, ...], known: dict[str, str], told: dict[str, str]
+) -> None:
+    assert unmounted(load_profile(id_), disks, known) == told
+
+
+def test_nothing_is_safe_in_a_directory_that_only_looks_like_durable_storage() -> None:
+    profile = load_profile("gpushare")
+    told = unmounted(profile, (disk("/hy-netdisk", "/"),), {})
+    assert path_survives("/hy-netdisk/run", profile, told, Verb.DESTROY) is False
+    assert path_survives("/hy-netdisk/run", profile, {}, Verb.DESTROY) is True
+    slurm = load_profile("slurm")
+    told = unmounted(slurm, (disk("/scratch", "/"),), {})
+    assert path_survives("/scratch/run", slurm, told, Verb.DESTROY) is None
