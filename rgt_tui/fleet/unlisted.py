@@ -12,7 +12,7 @@ from rgt_tui.fleet.box_session import BoxSession
 from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.money import Lifecycle, MeterKind
 from rgt_tui.model.renting import MACHINE, AccountBill, Leftover, Unlisted
-from rgt_tui.providers import Instance, Listed, ProviderError, Providers, UnknownProvider
+from rgt_tui.providers import OVER, Instance, Listed, ProviderError, Providers, UnknownProvider
 
 LEFTOVERS_SECONDS = 600.0
 """Between two looks at what an account has beside machines: it changes seldom, and every call counts."""
@@ -31,9 +31,13 @@ class Rest(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
 
 
+QUOTA = frozenset({"kubernetes", "slurm"})
+"""Where nobody is billed by the machine: one's other jobs are no bill that nobody sees."""
+
+
 def place_of(ref: ProviderRef) -> tuple[str, str]:
     """Return whose ids these are: two keys of one vendor may lead to one account, or to two with ids of their own."""
-    return ref.kind, ref.base_url.rstrip("/") if ref.base_url else "vendor"
+    return ref.kind, ref.base_url.rstrip("/") if ref.base_url else ref.via or "vendor"
 
 
 def bills(
@@ -46,7 +50,16 @@ def bills(
         rest: Kind and account → what it has beside machines.
         named: The machines of the fleet file.
     """
+    listed, named = tuple(listed), tuple(named)
     known = {(*place_of(ref), ref.instance) for ref in named}
+    # One machine that two platforms show is one machine: the box that names it here names it there.
+    rented = {ref.instance for ref in named if ref.kind not in OVER}
+    below = {
+        one.below
+        for account in listed
+        for one in account.machines
+        if one.below and (*place_of(account.ref), one.id) in known
+    }
     told: set[tuple[str, str, str, str]] = set()
     found = []
     for account in listed:
@@ -56,7 +69,11 @@ def bills(
             *(
                 _machine(ref.kind, one)
                 for one in account.machines
-                if (*place, one.id) not in known and one.meter.lifecycle is not Lifecycle.GONE
+                if ref.kind not in QUOTA
+                and (*place, one.id) not in known
+                and one.below not in rented
+                and one.id not in below
+                and one.meter.lifecycle is not Lifecycle.GONE
             ),
             *(
                 _leftover(ref.kind, one)

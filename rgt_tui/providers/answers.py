@@ -89,13 +89,32 @@ _AUTODL: dict[int | str, Proof] = {"AuthorizeFailed": Proof.NOTHING, "Permission
 https://www.autodl.com/docs/instance_pro_api/ (verified 2026-08)
 """
 
+_DSTACK: dict[int | str, Proof] = {
+    400: Proof.NOTHING,
+    401: Proof.NOTHING,
+    403: Proof.NOTHING,
+    "resource_not_exists": Proof.ASK,
+    429: Proof.NOTHING,
+}
+"""Errors as ``{detail: [{msg, code}]}``: https://dstack.ai/docs/reference/api/http/ (verified 2026-08).
+
+400 is also what a run that holds the instance is answered with.
+"""
+
+_SKYPILOT: dict[int | str, Proof] = {401: Proof.NOTHING, 403: Proof.NOTHING, 429: Proof.NOTHING}
+"""A request that was refused was not queued: https://docs.skypilot.co (API version 62, verified 2026-08)."""
+
 ANSWERS: dict[tuple[str, Verb], dict[int | str, Proof]] = {
     ("autodl", Verb.PARK): _AUTODL,
     ("autodl", Verb.DESTROY): _AUTODL,
     ("digitalocean", Verb.PARK): _DIGITALOCEAN,
     ("digitalocean", Verb.DESTROY): _DIGITALOCEAN,
+    ("dstack", Verb.PARK): {},
+    ("dstack", Verb.DESTROY): _DSTACK,
     ("kubernetes", Verb.PARK): _KUBECTL,
     ("kubernetes", Verb.DESTROY): _KUBECTL,
+    ("skypilot", Verb.PARK): _SKYPILOT,
+    ("skypilot", Verb.DESTROY): _SKYPILOT,
     ("slurm", Verb.PARK): {},
     ("slurm", Verb.DESTROY): {"denied": Proof.NOTHING},
     ("lambda", Verb.PARK): _LAMBDA,
@@ -144,7 +163,7 @@ CREATIONS: dict[str, dict[int | str, Proof]] = {
     "paperspace-core": {code: proves for code, proves in _PAPERSPACE.items() if proves is Proof.NOTHING},
     "runpod": _RUNPOD_CREATION,
     # https://docs.vast.ai/api-reference/instances/create-instance (verified 2026-08); an error that names a new
-    # contract has made one, and is no error (`rgt_tui.providers.rented_market`).
+    # contract has made one, and is no error (`rgt_tui.providers.markets.rented_market`).
     "vastai": {
         "invalid_args": Proof.NOTHING,
         "invalid_price": Proof.NOTHING,

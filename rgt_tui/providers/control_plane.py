@@ -104,6 +104,8 @@ class Instance(msgspec.Struct, frozen=True):
     """The platform's own word."""
     gpu_count: int | None = None
     region: str | None = None
+    below: str | None = None
+    """The id by which another platform knows the very machine, where this one rents it there."""
 
 
 class Provider(Protocol):

@@ -24,8 +24,8 @@ from rgt_tui.model.renting import Leftover
 from rgt_tui.profiles.prices import HOURS
 from rgt_tui.providers.answer_fields import Parts, array, number, said, table, text, when, whole
 from rgt_tui.providers.control_plane import BadAnswer, Context, ProviderError, printable
-from rgt_tui.providers.digitalocean_market import DigitalOceanMarket
 from rgt_tui.providers.http import AccountHttp, Wrong, open_http
+from rgt_tui.providers.markets.digitalocean_market import DigitalOceanMarket
 from rgt_tui.providers.rented import START, Call, Machine, Purse, RentedAccount
 
 VENDOR = "https://api.digitalocean.com"

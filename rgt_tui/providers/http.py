@@ -54,6 +54,8 @@ class Answer(msgspec.Struct, frozen=True):
     """Decoded JSON; None where the body is empty."""
     more: bool
     """True when a header says that this is not all of it."""
+    headers: Mapping[str, str] = {}
+    """Names in small letters."""
 
 
 class AccountHttp:
@@ -130,7 +132,9 @@ class AccountHttp:
         except AuthError as error:
             error.sent = False
             raise
-        headers = {"Authorization": f"{self._scheme}{key}", "Accept": "application/json"}
+        headers = {"Accept": "application/json"}
+        if key:
+            headers["Authorization"] = f"{self._scheme}{key}"
         content = None
         if body is not None:
             content = msgspec.json.encode(body)
@@ -175,7 +179,7 @@ class AccountHttp:
         wrong = self._wrong(data)
         if good and wrong is None:
             more = 'rel="next"' in response.headers.get("link", "")
-            return Answer(status=status, data=data, more=more)
+            return Answer(status, data, more, {name.lower(): text for name, text in response.headers.items()})
         error = self._error(response, data, what, wrong or Wrong(""))
         if wrong is not None:
             error.code, error.made = wrong.code, wrong.made
@@ -372,6 +376,7 @@ def open_http(
     vendor_files: Sequence[tuple[str, Callable[[Path], str]]] = (),
     scheme: str = "Bearer ",
     wrong: Callable[[object], Wrong | None] = lambda _: None,
+    keyless: bool = False,
 ) -> AccountHttp:
     """Return the HTTP of the account that a box belongs to: at the vendor, or where the fleet file says.
 
@@ -385,6 +390,7 @@ def open_http(
             begins with ``.config/`` is below ``$XDG_CONFIG_HOME`` where that is set.
         scheme: As for `AccountHttp`.
         wrong: As for `AccountHttp`.
+        keyless: A server on the loopback for which the fleet file names no key is asked without one.
     """
     base_url = ref.base_url or vendor
     console = console if base_url == vendor else base_url
@@ -394,6 +400,8 @@ def open_http(
     )
 
     def key() -> Secret:
+        if keyless and ref.key_env is None and is_loopback(base_url) and not context.env.get(key_env):
+            return Secret("")
         check_base_url(base_url, vendor, ref.key_env, key_env)
         return find_key(
             context.env, key_env=ref.key_env, default_env=key_env, console=console, vendor_files=files

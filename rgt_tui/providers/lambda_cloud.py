@@ -20,9 +20,9 @@ from rgt_tui.profiles.prices import storage_per_hour
 from rgt_tui.providers.answer_fields import Parts, array, number, table, text, whole
 from rgt_tui.providers.control_plane import BadAnswer, Context, Market, ProviderError, printable
 from rgt_tui.providers.http import AccountHttp, Wrong, open_http
-from rgt_tui.providers.lambda_market import LambdaMarket
+from rgt_tui.providers.markets.lambda_market import LambdaMarket
+from rgt_tui.providers.markets.rented_market import CREATE
 from rgt_tui.providers.rented import EVERY, START, Call, Machine, RentedAccount
-from rgt_tui.providers.rented_market import CREATE
 
 VENDOR = "https://cloud.lambda.ai"
 CONSOLE = "https://cloud.lambda.ai/instances"

@@ -22,7 +22,7 @@ from rgt_tui.model.renting import Leftover
 from rgt_tui.providers.answer_fields import Parts, array, number, table, text, when, whole
 from rgt_tui.providers.control_plane import BadAnswer, Context, ProviderError, printable
 from rgt_tui.providers.http import AccountHttp, Wrong, open_http
-from rgt_tui.providers.paperspace_market import PaperspaceMarket
+from rgt_tui.providers.markets.paperspace_market import PaperspaceMarket
 from rgt_tui.providers.rented import START, Call, Machine, RentedAccount
 
 VENDOR = "https://api.paperspace.com/v1"

@@ -31,14 +31,18 @@ def adapter(module: str) -> Open:
 KINDS: dict[str, Open] = {
     "autodl": adapter("rgt_tui.providers.autodl"),
     "digitalocean": adapter("rgt_tui.providers.digitalocean"),
+    "dstack": adapter("rgt_tui.providers.dstack"),
     "kubernetes": adapter("rgt_tui.providers.kubernetes"),
     "lambda": adapter("rgt_tui.providers.lambda_cloud"),
     "paperspace-core": adapter("rgt_tui.providers.paperspace"),
     "runpod": adapter("rgt_tui.providers.runpod"),
+    "skypilot": adapter("rgt_tui.providers.skypilot"),
     "slurm": adapter("rgt_tui.providers.slurm"),
     "vastai": adapter("rgt_tui.providers.vast"),
 }
 """``kind`` in the fleet file → what opens an account there; CONTRIBUTING.md says how to add one."""
+OVER = frozenset({"dstack", "skypilot"})
+"""Control planes over other platforms: a box of theirs has the profile of the platform below."""
 GONE_AGE_S = 300.0
 """Seconds before a box that is gone is asked for again by itself; every list still looks for it."""
 

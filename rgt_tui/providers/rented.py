@@ -415,7 +415,12 @@ class RentedAccount(abc.ABC):
             gpu=machine.gpu,
             gpu_count=machine.gpu_count,
             region=machine.region,
+            below=self.below(machine),
         )
+
+    def below(self, machine: Machine) -> str | None:
+        """Return the id by which the platform below knows the machine; None = there is none, or it is not told."""
+        return None
 
 
 class RentedBox:

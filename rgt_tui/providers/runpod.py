@@ -33,7 +33,7 @@ from rgt_tui.providers.control_plane import (
     use_permit,
 )
 from rgt_tui.providers.http import AccountHttp, open_http
-from rgt_tui.providers.runpod_market import RunPodMarket
+from rgt_tui.providers.markets.runpod_market import RunPodMarket
 from rgt_tui.providers.runpod_pod import Pod, network_per_hour, parse_pod, price_of
 
 VENDOR = "https://api.runpod.io"

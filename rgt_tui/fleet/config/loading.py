@@ -18,6 +18,7 @@ from rgt_tui import files
 from rgt_tui.model.alert import AlertSettings
 from rgt_tui.model.box import Agreed, BoxSpec, ProviderRef
 from rgt_tui.profiles import ProfileError, load_profile
+from rgt_tui.providers import OVER
 from rgt_tui.ssh import check_host, check_user, percent
 
 
@@ -646,7 +647,7 @@ class _Reader:
             ref = spec.provider
             if ref is None:
                 continue
-            if ref.kind != spec.profile:
+            if ref.kind != spec.profile and ref.kind not in OVER:
                 self._fail(
                     ("boxes", spec.name, "provider", "kind"),
                     f"is {ref.kind!r}, and the box's profile is {spec.profile!r}: what the platform keeps and charges "

@@ -26,6 +26,7 @@ from rgt_tui.demo.platforms import (
 )
 from rgt_tui.model.renting import Wish
 from tests.contract.providers.conftest import START
+from tests.contract.providers.local_dstack import LocalDstack, LocalInstance
 
 HOUR = 3600.0
 VERBS = (
@@ -256,6 +257,21 @@ def _machines(data: Any) -> Sequence[dict[str, Any]]:
     return found
 
 
+IDLE = "main/lab/0"
+
+
+def dstack(**given: Any) -> LocalDstack:
+    server = LocalDstack(**given)
+    server.add(LocalInstance("main", "lab", 0, below="k3v9q0x1fake01"))
+    server.add(LocalInstance("main", "lab", 1, host="203.0.113.8"))
+    server.volumes = [{"name": "data", "project_name": "main", "configuration": {"backend": "runpod"}}]
+    return server
+
+
+def _dstack_state(server: LocalDstack, instance: str) -> str:
+    return "gone" if server.instances[instance].status == "terminated" else "on"
+
+
 PRO_API = "/api/v1/dev/instance/pro"
 
 ROWS = (
@@ -338,6 +354,29 @@ ROWS = (
         offer_price=("price_hourly",),
         error=b'{"id": "busy", "message": "try again"}',
         two_pages=_more_droplets,
+    ),
+    Row(
+        kind="dstack",
+        make=dstack,
+        machine=IDLE,
+        on={
+            "list": "POST /api/instances/list",
+            "read": "POST /api/instances/list",
+            "leftovers": "POST /api/volumes/list",
+            "destroy": "POST /api/project/main/fleets/delete_instances",
+        },
+        truth=_dstack_state,
+        machines_in=lambda data: data,
+        state="status",
+        price=("price",),
+        subobjects=("instance_type", "hostname", "region", "backend"),
+        yes=b"null",
+        error=b'{"detail": [{"msg": "busy", "code": "error"}]}',
+        differs={
+            # Its price is a number of the instance itself.
+            ("list", "null sub-objects"): "told",
+            ("read", "null sub-objects"): "told",
+        },
     ),
     Row(
         kind="paperspace-core",

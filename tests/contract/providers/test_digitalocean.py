@@ -21,7 +21,7 @@ from rgt_tui.model.renting import Offer, Wish
 from rgt_tui.providers import Market, PermitRefused, ProviderError, Providers, carry_out
 from rgt_tui.providers.answers import Proof, creation_proof
 from rgt_tui.providers.digitalocean import key_of_doctl
-from rgt_tui.providers.digitalocean_market import fingerprint
+from rgt_tui.providers.markets.digitalocean_market import fingerprint
 from tests.contract.providers.conftest import START, Clock
 
 H100 = LocalSize("gpu-h100x1-80gb", 3.39)

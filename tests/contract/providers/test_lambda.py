@@ -21,8 +21,8 @@ from rgt_tui.profiles.survival import action_for
 from rgt_tui.providers import Context, ProviderError, came_of
 from rgt_tui.providers.answers import Proof, creation_proof
 from rgt_tui.providers.lambda_cloud import LambdaAccount, open_account
+from rgt_tui.providers.markets.rented_market import CREATE
 from rgt_tui.providers.rented import EVERY
-from rgt_tui.providers.rented_market import CREATE
 from tests.contract.providers.conftest import START, Clock
 
 ONE = "0f1e2d3c4b5a69788796a5b4c3d2e1f0"

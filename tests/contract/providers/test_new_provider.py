@@ -258,12 +258,13 @@ async def test_a_provider_of_one_module_and_one_row_tells_and_stops_the_meter(
 INSTANCES = {
     "autodl": "pro-m1",
     "digitalocean": "510000001",
+    "dstack": "main/lab/0",
     "kubernetes": "ml/job/m1",
     "slurm": "4711",
     "vastai": "31415926",
 }
 """How a machine is called where it is not any word."""
-REFUSES = {("digitalocean", Verb.PARK), ("lambda", Verb.PARK), ("slurm", Verb.PARK)}
+REFUSES = {("digitalocean", Verb.PARK), ("dstack", Verb.PARK), ("lambda", Verb.PARK), ("slurm", Verb.PARK)}
 """Verbs that a platform has not: the permit is used up, and nothing is sent."""
 
 

@@ -16,7 +16,7 @@ from rgt_tui.model.money import Lifecycle
 from rgt_tui.model.renting import Offer, Wish
 from rgt_tui.providers import BadAnswer, Market, PermitRefused, ProviderError, RateLimited, Unreachable
 from rgt_tui.providers.answers import Proof, creation_proof
-from rgt_tui.providers.runpod_market import IMAGE
+from rgt_tui.providers.markets.runpod_market import IMAGE
 from tests.contract.providers.conftest import World
 
 KEY = "ssh-ed25519 AAAAC3Nz me@here"

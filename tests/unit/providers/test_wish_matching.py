@@ -7,7 +7,7 @@ import pytest
 
 from rgt_tui.model.renting import Offer, Wish
 from rgt_tui.providers import ProviderError
-from rgt_tui.providers.wish_matching import check_wish, in_order, same_gpu
+from rgt_tui.providers.markets.wish_matching import check_wish, in_order, same_gpu
 
 SAME = [
     ("A100", "NVIDIA A100 80GB PCIe", None),

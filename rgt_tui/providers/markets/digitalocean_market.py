@@ -16,9 +16,9 @@ from urllib.parse import quote
 from rgt_tui.model.renting import Offer, Wish
 from rgt_tui.providers.answer_fields import array, number, table, text, whole
 from rgt_tui.providers.control_plane import BadAnswer, Instance, NotFound, ProviderError
+from rgt_tui.providers.markets.rented_market import RentedMarket
+from rgt_tui.providers.markets.wish_matching import check_wish, in_order, same_gpu, unknown_gpu
 from rgt_tui.providers.rented import Call, Machine, RentedAccount
-from rgt_tui.providers.rented_market import RentedMarket
-from rgt_tui.providers.wish_matching import check_wish, in_order, same_gpu, unknown_gpu
 
 Pages = Callable[[str, str], Awaitable[tuple[object, ...]]]
 IMAGES = {"nvidia": ("gpu-h100x1-base", "gpu-h100x8-base"), "amd": ("gpu-amd-base", "gpu-amd-base")}

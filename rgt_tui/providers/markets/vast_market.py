@@ -12,9 +12,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from rgt_tui.model.renting import Offer, Wish
 from rgt_tui.providers.answer_fields import number, table, text, whole
 from rgt_tui.providers.control_plane import BadAnswer, Instance
+from rgt_tui.providers.markets.rented_market import RentedMarket
+from rgt_tui.providers.markets.wish_matching import check_wish, in_order, same_gpu
 from rgt_tui.providers.rented import Call, Machine, RentedAccount
-from rgt_tui.providers.rented_market import RentedMarket
-from rgt_tui.providers.wish_matching import check_wish, in_order, same_gpu
 
 Pages = Callable[[Mapping[str, object]], Awaitable[tuple[Machine, ...]]]
 IMAGE = "pytorch/pytorch:2.4.0-cuda12.4-cudnn9-runtime"

@@ -18,9 +18,9 @@ import msgspec
 from rgt_tui.model.renting import Offer, Wish
 from rgt_tui.providers.answer_fields import array, said, table, text, whole
 from rgt_tui.providers.control_plane import BadAnswer, ProviderError, printable
+from rgt_tui.providers.markets.rented_market import RentedMarket
+from rgt_tui.providers.markets.wish_matching import check_wish, in_order, same_gpu, unknown_gpu
 from rgt_tui.providers.rented import Call, RentedAccount
-from rgt_tui.providers.rented_market import RentedMarket
-from rgt_tui.providers.wish_matching import check_wish, in_order, same_gpu, unknown_gpu
 
 REGIONS = ("East Coast (NY2)", "West Coast (CA1)", "Europe (AMS1)")
 """https://docs.digitalocean.com/reference/paperspace/core/commands/machines (verified 2026-01)."""

@@ -26,8 +26,8 @@ from rgt_tui.providers.control_plane import (
     use_rent_permit,
 )
 from rgt_tui.providers.http import AccountHttp
+from rgt_tui.providers.markets.wish_matching import check_wish, in_order, same_gpu, unknown_gpu
 from rgt_tui.providers.runpod_pod import price_of
-from rgt_tui.providers.wish_matching import check_wish, in_order, same_gpu, unknown_gpu
 
 IMAGE = "runpod/pytorch:1.0.2-cu1281-torch280-ubuntu2404"
 """RunPod's own, which starts sshd: https://docs.runpod.io/api-reference-v2/pods/create-a-pod (verified 2026-08)."""

@@ -1,0 +1,211 @@
+"""dstack through its server's API (https://dstack.ai/docs/reference/api/http/, 0.22.5, verified 2026-08).
+
+The machine is an *instance* of a fleet, not a run: when a run is stopped its instance turns idle and bills on until its
+idle duration is over, three days unless the fleet says otherwise. So there is no park, and what ends the bill is the
+deletion of the instance, which the server refuses while a run holds it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Mapping
+from typing import ClassVar
+
+from rgt_tui.model.box import ProviderRef
+from rgt_tui.model.evidence import Verb
+from rgt_tui.model.money import Lifecycle, MeterKind
+from rgt_tui.model.renting import Leftover
+from rgt_tui.providers.answer_fields import array, number, said, table, text, when, whole
+from rgt_tui.providers.control_plane import BadAnswer, Context, NotFound, ProviderError, printable
+from rgt_tui.providers.http import AccountHttp, Wrong, open_http
+from rgt_tui.providers.rented import START, Call, Machine, RentedAccount
+
+VENDOR = "https://sky.dstack.ai"
+KEY_ENV = "DSTACK_TOKEN"
+PAGE = 1000
+"""Instances in one answer: https://github.com/dstackai/dstack (schemas/instances.py, 2026-08)."""
+RUNS_AGE = 300.0
+"""Seconds for which it is good which machine of a provider an instance is."""
+STATES = {
+    "pending": (Lifecycle.STARTING, MeterKind.UNKNOWN),
+    "provisioning": (Lifecycle.STARTING, MeterKind.COMPUTE_AND_STORAGE),
+    "idle": (Lifecycle.RUNNING, MeterKind.COMPUTE_AND_STORAGE),
+    "busy": (Lifecycle.RUNNING, MeterKind.COMPUTE_AND_STORAGE),
+    "terminating": (Lifecycle.RUNNING, MeterKind.UNKNOWN),
+    "terminated": (Lifecycle.GONE, MeterKind.NONE),
+}
+"""``status`` → what it is and what is charged: an idle instance is charged as one that works."""
+MEANS = {"invalid_credentials": 401, "not_authenticated": 401, "forbidden": 403, "resource_not_exists": 404}
+NO_PARK = "dstack has no park: stopping the run leaves the instance idle, and it bills on until its idle time is over"
+
+
+def open_account(ref: ProviderRef, context: Context) -> DstackAccount:
+    """Return the server that an instance belongs to; see `rgt_tui.providers.control_plane.Open`."""
+    http = open_http(ref, context, vendor=VENDOR, console=VENDOR, key_env=KEY_ENV, wrong=wrong)
+    return DstackAccount(ref, http, context.clock)
+
+
+def wrong(data: object) -> Wrong | None:
+    """Tell what a body says that went wrong: ``{"detail": [{"msg": …, "code": …}]}``."""
+    if not isinstance(data, dict) or "detail" not in data:
+        return None
+    first = table(next(iter(array(data["detail"])), None))
+    code = text(first.get("code"), 80) or ""
+    return Wrong(
+        code, text(first.get("msg"), 200) or text(data["detail"], 200) or "an error", MEANS.get(code)
+    )
+
+
+class DstackAccount(RentedAccount):
+    """What one token shows of one server."""
+
+    platform: ClassVar[str] = "dstack"
+    labels: ClassVar[Mapping[Verb, str]] = {Verb.DESTROY: "dstack fleet delete"}
+    words: ClassVar[Mapping[Verb, str]] = {Verb.DESTROY: "delete"}
+    lacks: ClassVar[Mapping[str, str]] = {
+        Verb.PARK: NO_PARK,
+        START: "dstack starts no instance again; apply the run once more",
+    }
+    ids: ClassVar[re.Pattern[str]] = re.compile(r"[\w-]{1,60}/[\w.-]{1,80}/[0-9]{1,6}")
+    """``project/fleet/number``."""
+
+    def __init__(self, ref: ProviderRef, http: AccountHttp, clock: Callable[[], float]) -> None:
+        super().__init__(ref, http, clock)
+        self._below: dict[str, str] = {}
+        """Host → the id by which the provider below knows the machine."""
+        self._below_due = 0.0
+
+    async def fetch(self, instance: str) -> Machine:
+        """Ask for one instance: the server has a list alone."""
+        project = instance.partition("/")[0]
+        found = next((one for one in await self._listed(project) if one.id == instance), None)
+        if found is None:
+            raise NotFound(f"dstack's list lacks {printable(instance, 120)}", console=self.http.console)
+        return found
+
+    async def fetch_all(self) -> tuple[Machine, ...]:
+        """Ask for all instances of all projects that the token may see."""
+        return await self._listed(None)
+
+    async def _listed(self, project: str | None) -> tuple[Machine, ...]:
+        found: list[Machine] = []
+        after: dict[str, object] = {}
+        while True:
+            body = {
+                "only_active": True,
+                "limit": PAGE,
+                **({"project_names": [project]} if project else {}),
+                **after,
+            }
+            data = (await self.http.ask("POST", "/api/instances/list", body)).data
+            if not isinstance(data, list):
+                raise self._odd("a list of instances that is none")
+            found += map(self.parse, data)
+            if len(data) < PAGE:
+                return tuple(found)
+            last = table(data[-1])
+            following = {"prev_created_at": last.get("created"), "prev_id": last.get("id")}
+            if following == after or None in following.values():
+                raise self._odd("a page of instances behind which there is no next one")
+            after = following
+
+    def _odd(self, what: str) -> BadAnswer:
+        return BadAnswer(f"dstack gave {what}; nothing follows from it", console=self.http.console)
+
+    def parse(self, raw: object) -> Machine:
+        """Read one instance.
+
+        Raises:
+            BadAnswer: it has no project, fleet or number; anything else that is odd becomes None.
+        """
+        box = table(raw)
+        place = box.get("instance_num")
+        identifier = f"{box.get('project_name')}/{box.get('fleet_name')}/{place}"
+        if not (isinstance(place, int) and self.ids.fullmatch(identifier)):
+            raise self._odd("an instance without project, fleet and number")
+        status = box.get("status")
+        lifecycle, bills = STATES.get(
+            status if isinstance(status, str) else "", (Lifecycle.UNKNOWN, MeterKind.UNKNOWN)
+        )
+        resources = table(table(box.get("instance_type")).get("resources"))
+        gpus = array(resources.get("gpus"))
+        backend = text(box.get("backend"), 40)
+        return Machine(
+            id=identifier,
+            name=text(box.get("name")) or "",
+            status=printable(status or "not said", 40)
+            + (", unreachable" if box.get("unreachable") is True else ""),
+            lifecycle=lifecycle,
+            bills=bills,
+            compute=number(box.get("price")),
+            actions=() if lifecycle is Lifecycle.GONE else ("delete",),
+            host=text(box.get("hostname"), 200),
+            gpu=text(table(next(iter(gpus), None)).get("name"), 60),
+            gpu_count=whole(len(gpus)),
+            region=" ".join(filter(None, (backend, text(box.get("region"), 60)))) or None,
+            created=when(box.get("created")),
+            billed_since=when(box.get("created")),
+            spot=said(resources.get("spot")),
+        )
+
+    def call(self, what: str, instance: str) -> Call | None:
+        """Return the call that deletes one instance of a fleet: never the whole fleet, and never by force."""
+        if what != Verb.DESTROY:
+            return None
+        project, fleet, place = instance.split("/")
+        body = {"name": fleet, "instance_nums": [int(place)]}
+        return Call("POST", f"/api/project/{project}/fleets/delete_instances", body)
+
+    async def learn(self, machines: tuple[Machine, ...]) -> None:
+        """Learn which machine of a provider each instance is, seldom: one box must not be counted twice."""
+        await super().learn(machines)
+        if machines and self.clock() >= self._below_due:
+            self._below_due = self.clock() + RUNS_AGE
+            with contextlib.suppress(ProviderError):
+                body = {"only_active": True, "include_jobs": True, "job_submissions_limit": 1, "limit": 100}
+                runs = array((await self.http.ask("POST", "/api/runs/list", body)).data)
+                jobs = (table(table(run).get("latest_job_submission")) for run in runs)
+                told = (table(job.get("job_provisioning_data")) for job in jobs)
+                pairs = ((text(one.get("hostname"), 200), text(one.get("instance_id"), 120)) for one in told)
+                self._below.update((host, below) for host, below in pairs if host and below)
+
+    def below(self, machine: Machine) -> str | None:
+        """Return the id by which the provider below knows the machine, as far as its run tells."""
+        return self._below.get(machine.host or "")
+
+    async def leftovers(self) -> tuple[Leftover, ...]:
+        """List the volumes: they outlive runs and instances. dstack tells what one has cost, not its price."""
+        data = (await self.http.ask("POST", "/api/volumes/list", {"only_active": True, "limit": 100})).data
+        if not isinstance(data, list) or len(data) >= 100:
+            raise self._odd("a list of volumes that is not whole")
+        return tuple(map(self._leftover, data))
+
+    def _leftover(self, raw: object) -> Leftover:
+        item = table(raw)
+        name, project = text(item.get("name"), 80), text(item.get("project_name"), 80)
+        if name is None or project is None:
+            raise self._odd("a volume without name and project")
+        settings = table(item.get("configuration"))
+        users = (table(table(one).get("instance")) for one in array(item.get("attachments")))
+        return Leftover(
+            what="volume",
+            id=f"{project}/{name}",
+            name=name,
+            region=" ".join(filter(None, (text(settings.get(key), 60) for key in ("backend", "region"))))
+            or None,
+            used_by=tuple(
+                f"{project}/{one.get('fleet_name')}/{one.get('instance_num')}"
+                for one in users
+                if one.get("fleet_name")
+            ),
+            how=f"dstack volume delete {printable(name, 80)} --project {printable(project, 80)}",
+        )
+
+    def judge(self, what: str, data: object) -> str:
+        """Insist on the empty answer that is documented."""
+        if data is not None:
+            raise BadAnswer(
+                "dstack did not answer as documented; read the state", console=self.http.console, status=200
+            )
+        return "nothing said against it"

@@ -1,0 +1,1 @@
+"""Where machines are rented: a module for each platform, and what they share."""

@@ -1,0 +1,179 @@
+"""SkyPilot clusters: what a queued request is worth, and what is never sent."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from rgt_tui.demo.platforms import Fault
+from rgt_tui.model.box import ProviderRef
+from rgt_tui.model.evidence import Permit, StopPhase, StopProgress, Verb, steady
+from rgt_tui.model.money import Lifecycle, MeterKind
+from rgt_tui.providers import Provider, Providers, carry_out
+from tests.contract.providers.conftest import Clock
+from tests.contract.providers.local_skypilot import LocalCluster, LocalSkyPilot
+
+KEY_ENV = "SOME_TOKEN"
+
+
+@dataclass
+class World:
+    """A server with a cluster that is up and one that is stopped, and who asks it."""
+
+    clock: Clock
+    server: LocalSkyPilot
+    providers: Providers
+
+    def box(self, name: str = "train-a", key_env: str | None = KEY_ENV) -> Provider:
+        return self.providers.open(ProviderRef("skypilot", name, self.server.base_url, key_env))
+
+    async def ended(self, verb: Verb, name: str = "train-a") -> list[StopProgress]:
+        provider = self.box(name)
+        ref = provider.ref
+        permit = Permit(
+            "box",
+            verb,
+            name,
+            "d",
+            steady() + 60,
+            kind=ref.kind,
+            account=ref.account,
+            nonce=secrets.token_hex(8),
+        )
+        steps = carry_out(
+            provider, permit, clock=self.clock, sleep=self.clock.advance, timeout_s=4.0, poll_s=1.0
+        )
+        return [step async for step in steps]
+
+    def sent(self) -> list[tuple[str, dict[str, object]]]:
+        """What changes something, with its body."""
+        pairs = zip(self.server.requests, self.server.bodies, strict=True)
+        return [
+            (what, json.loads(body))
+            for what, body in pairs
+            if what in ("POST /stop", "POST /down", "POST /start")
+        ]
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    clock = Clock()
+    server = LocalSkyPilot(clock=clock, settle_s=0.0)
+    server.add(LocalCluster("train-a"), LocalCluster("old", "STOPPED"))
+    (tmp_path / ".sky").mkdir()
+    (tmp_path / ".sky" / "user_hash").write_text("0a1b2c3d\n")
+    await server.start()
+    providers = Providers(
+        clock=clock, env={KEY_ENV: server.key, "USER": "alice"}, home=tmp_path, timeout_s=5.0
+    )
+    yield World(clock, server, providers)
+    await providers.close()
+    await server.stop()
+
+
+async def test_a_cluster_costs_what_the_report_says_and_that_is_said_to_be_a_guess(world: World) -> None:
+    listed = {item.id: item for item in await world.box().list()}
+    up, stopped = listed["train-a"], listed["old"]
+    assert (up.meter.kind, up.meter.per_hour) == (MeterKind.COMPUTE_AND_STORAGE, 0.75)
+    assert "catalogue" in (up.meter.doubt or "")
+    assert (up.gpu, up.gpu_count, up.region) == ("A10", 1, "Lambda us-west-1")
+    assert stopped.meter.kind is MeterKind.STORAGE_ONLY
+    assert stopped.meter.unpriced == ("the disks of the stopped cluster",), "a stop is not free"
+
+
+async def test_what_shows_more_than_ones_own_or_a_pickle_is_never_asked_for(world: World) -> None:
+    await world.box().list()
+    await world.box().read("train-a")
+    bodies = [
+        json.loads(b)
+        for w, b in zip(world.server.requests, world.server.bodies, strict=True)
+        if w == "POST /status"
+    ]
+    assert [body["refresh"] for body in bodies] == ["AUTO", "FORCE"]
+    for body in bodies:
+        assert (body["all_users"], body["include_credentials"], body["include_handle"]) == (
+            False,
+            False,
+            False,
+        )
+        assert body["env_vars"] == {"SKYPILOT_USER_ID": "0a1b2c3d", "SKYPILOT_USER": "alice"}
+
+
+async def test_a_stop_leaves_disks_and_a_down_nothing(world: World) -> None:
+    steps = await world.ended(Verb.PARK)
+    assert [step.phase for step in steps] == [StopPhase.REQUESTED, StopPhase.CONFIRMED, StopPhase.METER_OFF]
+    assert "disks of the stopped cluster" in steps[-1].text
+    steps = await world.ended(Verb.DESTROY)
+    assert steps[-1].phase is StopPhase.METER_OFF
+    assert [(what, body["purge"]) for what, body in world.sent()] == [
+        ("POST /stop", False),
+        ("POST /down", False),
+    ]
+    meter = await world.box().read("train-a")
+    assert (meter.lifecycle, meter.kind) == (Lifecycle.GONE, MeterKind.NONE)
+
+
+async def test_a_stop_that_the_cloud_below_cannot_do_is_not_believed(world: World) -> None:
+    world.server.stops = False
+    steps = await world.ended(Verb.PARK)
+    assert steps[-1].phase is StopPhase.UNCONFIRMED
+    assert len(world.sent()) == 1, "and it is not sent again"
+
+
+@pytest.mark.parametrize(
+    ("fault", "ends"),
+    [
+        (Fault(on="POST /down", act=True, drop=True), StopPhase.METER_OFF),
+        (Fault(on="POST /down", drop=True), StopPhase.UNCONFIRMED),
+        (Fault(on="POST /down", status=500), StopPhase.UNCONFIRMED),
+        (Fault(on="POST /down", status=401), StopPhase.FAILED),
+        (Fault(on="POST /down", status=200, raw=b'["?"]'), StopPhase.UNCONFIRMED),
+    ],
+)
+async def test_what_an_answer_proves(world: World, fault: Fault, ends: StopPhase) -> None:
+    await world.box().read("train-a")
+    world.server.inject(fault)
+    assert (await world.ended(Verb.DESTROY))[-1].phase is ends
+    assert len([what for what in world.server.requests if what == "POST /down"]) == 1
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault(on="POST /status", status=500),
+        Fault(on="POST /status", headers={"X-Skypilot-Request-ID": "../etc"}),
+        Fault(on="GET /api/get", change=lambda data: {**data, "status": "FAILED"}),  # type: ignore[dict-item]
+        Fault(on="GET /api/get", change=lambda data: {**data, "return_value": "[{"}),  # type: ignore[dict-item]
+        Fault(on="GET /api/get", change=lambda data: {**data, "return_value": '[{"status": "UP"}]'}),  # type: ignore[dict-item]
+        Fault(on="GET /api/get", cut=9),
+    ],
+)
+async def test_what_cannot_be_read_is_unknown(world: World, fault: Fault) -> None:
+    await world.box().list()
+    world.server.inject(fault)
+    meter = await world.box().read("train-a")
+    assert (meter.kind, meter.lifecycle) == (MeterKind.UNKNOWN, Lifecycle.UNKNOWN)
+    assert meter.error
+
+
+async def test_a_server_of_ones_own_without_logins_is_asked_without_a_key(world: World) -> None:
+    world.server.key, world.server.scheme = "", ""
+    meter = await world.box(key_env=None).read("train-a")
+    assert meter.lifecycle is Lifecycle.RUNNING, meter.error
+
+
+async def test_a_cluster_that_was_never_there_is_not_called_free(world: World) -> None:
+    meter = await world.box("never").read("never")
+    assert (meter.kind, meter.lifecycle) == (MeterKind.UNKNOWN, Lifecycle.GONE)
+    assert "never seen" in meter.source
+
+
+async def test_a_stopped_cluster_starts_again(world: World) -> None:
+    await world.box("old").start()
+    await world.server.settle()
+    assert (await world.box("old").read("old")).lifecycle is Lifecycle.RUNNING
