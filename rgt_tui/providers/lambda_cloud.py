@@ -165,8 +165,8 @@ class LambdaAccount(RentedAccount):
         """Return the attached file systems; None = not said."""
         if not isinstance(names, list):
             return None
-        said = [printable(one, 80) for one in names]
-        return tuple((f"file system {one}", self._filesystems.get(one)) for one in said)
+        said = [f"file system {printable(one, 80)}" for one in names]
+        return tuple((one, self._filesystems.get(one)) for one in said)
 
     def tiers(self, machine: Machine) -> dict[str, str]:
         """Return where the local disk and the attached file systems are mounted."""
@@ -196,7 +196,10 @@ class LambdaAccount(RentedAccount):
         if self.clock() >= self._filesystems_due and any(one.outlives for one in machines):
             self._filesystems_due = self.clock() + FILESYSTEMS_AGE
             with contextlib.suppress(ProviderError):
-                self._filesystems = {one.name: one.per_hour for one in await self.leftovers()}
+                self._filesystems = {
+                    f"file system {one.name}": one.per_hour for one in await self.leftovers()
+                }
+                self.reprice(self._filesystems)
 
     async def leftovers(self) -> tuple[Leftover, ...]:
         """List the file systems: each is charged by what is in it until it is deleted."""

@@ -288,6 +288,20 @@ class RentedAccount(abc.ABC):
                 self._books_due = now + SPEND_AGE
                 self._books.update({instance: Booked(amount, now) for instance, amount in found.items()})
 
+    def reprice(self, prices: Mapping[str, float | None]) -> None:
+        """Tell what parts cost by their names, also those of machines that were seen before."""
+
+        def told(parts: Parts) -> Parts:
+            return tuple((name, prices.get(name, rate)) for name, rate in parts)
+
+        for one in self._seen.values():
+            self._seen[one.id] = msgspec.structs.replace(
+                one,
+                storage=told(one.storage),
+                at_rest=None if one.at_rest is None else told(one.at_rest),
+                outlives=None if one.outlives is None else told(one.outlives),
+            )
+
     def _burn(self, machines: tuple[Machine, ...]) -> float | None:
         """Return what an hour of all machines costs; None where it is not known of one."""
         rates = [meter.per_hour for meter in map(self.meter, machines) if not meter.at_least]
@@ -479,8 +493,9 @@ class RentedBox:
     async def list(self) -> tuple[Instance, ...]:
         """List the account's machines with their meters."""
         machines = await self._account.machines()
-        await self._account.learn(machines)
-        return tuple(map(self._account.listed, machines))
+        account = self._account
+        await account.learn(machines)
+        return tuple(account.listed(account.seen(one.id) or one) for one in machines)
 
     async def start(self) -> str:
         """Start the machine; see `Provider.start`."""

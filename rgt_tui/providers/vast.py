@@ -6,6 +6,7 @@ charged in every state but ``offline``, compute from ``running`` on, ``frozen`` 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -30,7 +31,7 @@ from rgt_tui.providers.answer_fields import (
     text,
     whole,
 )
-from rgt_tui.providers.control_plane import BadAnswer, Context, Market, NotFound, printable
+from rgt_tui.providers.control_plane import BadAnswer, Context, Market, NotFound, ProviderError, printable
 from rgt_tui.providers.http import AccountHttp, Wrong, open_http
 from rgt_tui.providers.markets.vast_market import VastMarket
 from rgt_tui.providers.rented import START, Call, Machine, Purse, RentedAccount
@@ -42,6 +43,8 @@ KEY_FILES = (".config/vastai/vast_api_key", ".vast_api_key")
 """What the vendor's own tool writes, the newer place first: https://docs.vast.ai/api-reference/introduction."""
 PAGE = 25
 """Instances of a page at most."""
+VOLUMES_AGE = 600.0
+"""Seconds for which the prices of the volumes are good."""
 PAGES = 80
 """More of them than this are no list but a mistake."""
 MEANS = {"no_such_instance": 404, "no_such_ask": 404}
@@ -118,6 +121,8 @@ class VastAccount(RentedAccount):
     def __init__(self, ref: ProviderRef, http: AccountHttp, clock: Callable[[], float]) -> None:
         super().__init__(ref, http, clock)
         self._market = VastMarket(self, self.pages)
+        self._volumes: dict[str, float | None] = {}
+        self._volumes_due = 0.0
 
     async def fetch(self, instance: str) -> Machine:
         """Ask for one instance."""
@@ -177,7 +182,7 @@ class VastAccount(RentedAccount):
         lifecycle, bills = _state(box)
         disk = _disk_per_hour(box)
         rest: Parts = (("container disk", disk),)
-        volumes = _volumes(box.get("volume_info"))
+        volumes = self._attached(box.get("volume_info"))
         kept: Parts = volumes or ()
         unsure: Parts = (("a volume, if one is attached", None),) if volumes is None else ()
         total, base = number(box.get("dph_total")), number(box.get("dph_base"))
@@ -207,6 +212,26 @@ class VastAccount(RentedAccount):
             ends_at=moment_of(box.get("end_date")),
             doubt=DEARER if stopped else None,
         )
+
+    def _attached(self, raw: object) -> Parts | None:
+        """Return the attached volumes, whose prices stand in their own list; None = not said."""
+        if not isinstance(raw, list):
+            return None
+        names = [_named(whole(table(one).get("id"))) for one in raw]
+        return tuple((name, self._volumes.get(name)) for name in names)
+
+    async def learn(self, machines: tuple[Machine, ...]) -> None:
+        """Learn what the volumes cost, seldom; the prices show from the next reading on."""
+        await super().learn(machines)
+        if self.clock() >= self._volumes_due and any(one.outlives for one in machines):
+            self._volumes_due = self.clock() + VOLUMES_AGE
+            with contextlib.suppress(ProviderError):
+                self._volumes = {_named(one.id): one.per_hour for one in await self.leftovers()}
+                self.reprice(self._volumes)
+
+    def tiers(self, machine: Machine) -> dict[str, str]:
+        """Return where the container's disk is; where a volume is mounted the API does not say."""
+        return {"/": "container-disk"}
 
     def call(self, what: str, instance: str) -> Call | None:
         """Return the call for a verb."""
@@ -325,12 +350,9 @@ def _disk_per_hour(box: Mapping[str, object]) -> float | None:
     return None if size is None or price is None else size * price / HOURS["GB-month"]
 
 
-def _volumes(raw: object) -> Parts | None:
-    """Return the attached volumes, whose prices stand in their own list; None = not said."""
-    if not isinstance(raw, list):
-        return None
-    ids = [whole(table(one).get("id")) for one in raw]
-    return tuple((f"volume {one}" if one is not None else "a volume", None) for one in ids)
+def _named(volume: object) -> str:
+    """Return how a volume is called among what is charged."""
+    return f"volume {'?' if volume is None else volume}"
 
 
 def _ssh(box: Mapping[str, object]) -> tuple[str | None, int | None]:

@@ -177,9 +177,17 @@ async def test_a_volume_outlives_the_instance_and_bills(place: Place) -> None:
     del place.server.instances[ONE]
     meter = await box.read(str(ONE))
     assert (meter.lifecycle, meter.kind, meter.per_hour) == (Lifecycle.GONE, MeterKind.STORAGE_ONLY, None)
+    place.server.add_instance(5, "other", volumes=(77,))
+    (item,) = await box.list()
+    price = pytest.approx(50 * 0.15 / 730, abs=1e-6)
+    assert item.meter.unpriced == ()
+    assert (await box.read(str(ONE))).per_hour == price, (
+        "what it costs is known of a machine that is gone, too"
+    )
+    del place.server.instances[5]
     (left,) = await place.account.leftovers()
     assert (left.id, left.size_gb) == ("77", 50.0)
-    assert left.per_hour == pytest.approx(50 * 0.15 / 730, abs=1e-6)
+    assert left.per_hour == price
 
 
 @pytest.mark.parametrize(
