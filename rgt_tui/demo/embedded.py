@@ -1,4 +1,4 @@
-"""The embedded fleet: sandboxes, SSH servers and the local provider, started and taken down together."""
+"""The embedded fleet: sandboxes, SSH servers and control planes, started and taken down together."""
 
 from __future__ import annotations
 
@@ -7,26 +7,20 @@ import contextlib
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import asyncssh
 
 from rgt_tui.demo import sandboxes
+from rgt_tui.demo.local_planes import KEY_ENV, Planes
 from rgt_tui.demo.plan import BOXES, DemoBox
-from rgt_tui.demo.platforms import Change, LocalRunPod
+from rgt_tui.demo.platforms import LocalServer
 from rgt_tui.demo.sandboxes import TRACES, Machine, Room
 from rgt_tui.demo.sshd import HOST, BoxSshd
-from rgt_tui.demo.workspace import DemoError, Workspace
+from rgt_tui.demo.workspace import Workspace
 from rgt_tui.model.box import BoxSpec, ProviderRef
 from rgt_tui.ssh import trainer_root
-
-KEY_ENV = "RGT_DEMO_KEY"
-"""Environment variable in which the fleet looks for the local provider's key."""
-POD_DISK_GB = 20.0
-"""Disk sizes of its pods that the local provider bills for."""
-NETWORK_GB = 10.0
-"""Of a network volume; it outlives its pod, and bills on."""
 
 
 class Embedded:
@@ -37,7 +31,8 @@ class Embedded:
 
         Args:
             boxes: What to start.
-            port_base: First of a row of SSH ports; None = any free ones. The provider takes the next after them.
+            port_base: First of a row of SSH ports; None = any free ones. The control planes take the next after
+                them.
         """
         self.boxes = tuple(boxes)
         self.specs: tuple[BoxSpec, ...] = ()
@@ -45,11 +40,11 @@ class Embedded:
         self.env: dict[str, str] = {}
         self.workspace: Workspace | None = None
         self.stopped: set[str] = set()
-        """Boxes that the provider has stopped or terminated."""
+        """Boxes that their control plane has stopped or ended."""
         self._port_base = port_base
         self._room: Room | None = None
         self._sshds: dict[str, BoxSshd] = {}
-        self._provider: LocalRunPod | None = None
+        self._planes = Planes(self.boxes, self._changed)
 
     async def __aenter__(self) -> Embedded:
         try:
@@ -78,10 +73,14 @@ class Embedded:
         self.machines = {box.name: Machine(box, self._room, self.workspace, remote) for box in self.boxes}
         await asyncio.gather(*(machine.boot() for machine in self.machines.values()))
         await self._start_sshds(self.workspace.path)
-        await self._start_provider()
-        assert self._provider is not None
-        url, folder = self._provider.base_url, self.workspace.path
-        self.specs = tuple(described(box, folder, self._sshds[box.name].port, url) for box in self.boxes)
+        base = None if self._port_base is None else self._port_base + len(self.boxes)
+        await self._planes.start({name: sshd.port for name, sshd in self._sshds.items()}, base)
+        self.env = self._planes.env
+        folder = self.workspace.path
+        self.specs = tuple(
+            described(box, folder, self._sshds[box.name].port, self.plane(box.name).base_url)
+            for box in self.boxes
+        )
         self._write_ssh_config(self.workspace.path)
 
     async def _make_workspace(self) -> None:
@@ -94,8 +93,7 @@ class Embedded:
 
     async def stop(self) -> None:
         """Take everything down: no process, mount, cgroup or file stays."""
-        if self._provider is not None:
-            await self._provider.stop()
+        await self._planes.stop()
         await asyncio.gather(*(sshd.drop() for sshd in self._sshds.values()), return_exceptions=True)
         await asyncio.gather(*(m.scrap() for m in self.machines.values()), return_exceptions=True)
         if self._room is not None:
@@ -104,11 +102,9 @@ class Embedded:
             workspace, self.workspace = self.workspace, None
             await asyncio.to_thread(workspace.close)
 
-    @property
-    def provider(self) -> LocalRunPod:
-        """The control plane, once it was started."""
-        assert self._provider is not None
-        return self._provider
+    def plane(self, name: str) -> LocalServer:
+        """Return the control plane of a box, once it was started."""
+        return self._planes.of(name)
 
     async def cut(self, name: str) -> None:
         """Pull the plug of a box: every process dies, every connection drops."""
@@ -145,26 +141,14 @@ class Embedded:
             known.append(f"[{HOST}]:{sshd.port} {host_key.export_public_key().decode()}")
         (folder / "known_hosts").write_text("".join(known))
 
-    async def _start_provider(self) -> None:
-        provider = self._provider = LocalRunPod(on_change=self._pod_changed)
-        port = 0 if self._port_base is None else self._port_base + len(self.boxes)
-        try:
-            await provider.start(HOST, port)
-        except OSError as error:
-            raise DemoError(
-                f"the local provider: {error}; leave out --port-base to use any free port"
-            ) from error
-        rent(provider, self.boxes, {name: sshd.port for name, sshd in self._sshds.items()})
-        self.env = {KEY_ENV: provider.key}
-
-    async def _pod_changed(self, change: Change) -> None:
-        """Do to the sandbox what the provider does to the pod."""
-        if change.action in ("stop", "terminate") and change.machine not in self.stopped:
-            self.stopped.add(change.machine)
-            await self.cut(change.machine)
-        elif change.action == "start" and change.machine in self.stopped:
-            self.stopped.discard(change.machine)
-            await self.restore(change.machine)
+    async def _changed(self, name: str, action: str) -> None:
+        """Do to the sandbox what its control plane does to the machine."""
+        if action in ("stop", "terminate") and name not in self.stopped:
+            self.stopped.add(name)
+            await self.cut(name)
+        elif action == "start" and name in self.stopped:
+            self.stopped.discard(name)
+            await self.restore(name)
 
     def _write_ssh_config(self, folder: Path) -> None:
         if shutil.which("ssh") is None:
@@ -185,35 +169,6 @@ class Embedded:
             (folder / "ssh_config").write_text("\n".join(lines))
 
 
-def rent(provider: LocalRunPod, boxes: Sequence[DemoBox], ports: Mapping[str, int]) -> None:
-    """Let the local provider have a pod for each box that it answers for.
-
-    It speaks as RunPod does: to a box of another platform it would tell another's rules and prices.
-
-    Args:
-        provider: The control plane.
-        boxes: Those of the demo.
-        ports: Where the SSH server of each listens: by that a box is known to be its pod.
-    """
-    for box in boxes:
-        if box.control_plane:
-            mounts = [disk.path for disk in box.disks if disk.tier == "network-volume"]
-            networks = tuple((f"{box.name}-{place}", path) for place, path in enumerate(mounts))
-            for volume, _ in networks:
-                provider.add_volume(volume, NETWORK_GB)
-            provider.add_pod(
-                box.name,
-                box.name,
-                cost=box.per_hour,
-                mount=box.data,
-                persistent=POD_DISK_GB,
-                disk=POD_DISK_GB,
-                networks=networks,
-                host=HOST,
-                port=ports.get(box.name),
-            )
-
-
 def described(box: DemoBox, folder: Path, port: int, provider_url: str) -> BoxSpec:
     """Return a box as a fleet file describes it.
 
@@ -221,9 +176,9 @@ def described(box: DemoBox, folder: Path, port: int, provider_url: str) -> BoxSp
         box: Its plan.
         folder: Where its key and known_hosts are.
         port: Of its SSH server.
-        provider_url: Of the local provider.
+        provider_url: Of its control plane.
     """
-    ref = ProviderRef(kind=box.profile, instance=box.name, base_url=provider_url, key_env=KEY_ENV)
+    ref = ProviderRef(kind=box.profile, instance=box.instance, base_url=provider_url, key_env=KEY_ENV)
     return BoxSpec(
         name=box.name,
         host=HOST,
@@ -239,7 +194,6 @@ def described(box: DemoBox, folder: Path, port: int, provider_url: str) -> BoxSp
         tiers={disk.path: disk.tier for disk in box.disks},
         python=sys.executable,
         gpu_trace=f"{TRACES}/{box.gpu}.json",
-        provider=ref if box.control_plane else None,
-        per_hour=None if box.control_plane else box.per_hour,
+        provider=ref,
         currency=box.currency,
     )

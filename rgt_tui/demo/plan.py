@@ -35,10 +35,10 @@ class DemoBox(msgspec.Struct, frozen=True):
     gpu: str
     """Key of the GPU trace to replay."""
     per_hour: float
-    """What an hour of it would cost on its platform, in `currency`; nobody bills it."""
+    """What an hour of it would cost on its platform, disks apart, in `currency`; nobody bills it."""
     currency: str
-    control_plane: bool
-    """Whether the local provider answers for it. Else its price stands in the fleet file, and a person stops it."""
+    instance: str
+    """How its platform would call it."""
     memory_limit: int
     disks: tuple[Disk, ...]
     data: str
@@ -68,7 +68,7 @@ BOXES: tuple[DemoBox, ...] = (
         gpu="rtx4090",
         per_hour=1.98,
         currency="CNY",
-        control_plane=False,
+        instance="pro-autodl-demo",
         memory_limit=1200 * MIB,
         disks=(
             Disk("/", "system", 256 * MIB, 20_000),
@@ -92,7 +92,7 @@ BOXES: tuple[DemoBox, ...] = (
         gpu="a100",
         per_hour=0.69,
         currency="USD",
-        control_plane=True,
+        instance="runpod-demo",
         memory_limit=1200 * MIB,
         disks=(
             Disk("/", "container-disk", 256 * MIB, 20_000, survives_reboot=False),
@@ -112,7 +112,7 @@ BOXES: tuple[DemoBox, ...] = (
         gpu="rtx3090",
         per_hour=0.42,
         currency="USD",
-        control_plane=False,
+        instance="31415926",
         memory_limit=1200 * MIB,
         disks=(
             Disk("/", "container-disk", 256 * MIB, 20_000),
@@ -124,5 +124,6 @@ BOXES: tuple[DemoBox, ...] = (
         job="/root/jobs/lstm",
         cells=(_cell("lstm-a", 20, seed=6, lr=0.002), _cell("lstm-b", 2, seed=7, lr=0.001)),
         story="inodes",
+        environment={"CONTAINER_ID": "31415926"},
     ),
 )

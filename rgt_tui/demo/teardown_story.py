@@ -36,8 +36,8 @@ KILLED = -signal.SIGKILL
 
 
 def story_box() -> DemoBox:
-    """Return the box of the story: the one with a control plane, less to train, and no disk that outlives it."""
-    (box,) = (box for box in BOXES if box.control_plane)
+    """Return the box of the story: RunPod's, with less to train, and no disk that outlives it."""
+    (box,) = (box for box in BOXES if box.profile == "runpod")
     cells = tuple(msgspec.structs.replace(cell, epochs=EPOCHS) for cell in box.cells)
     return msgspec.structs.replace(box, cells=cells, durable=f"{box.data}/final", story="teardown")
 
@@ -107,9 +107,9 @@ class TeardownStory:
             raise StoryFailed(
                 "the record does not say that a call went out of which nobody knows how it ended"
             )
-        await (
-            self._embedded.provider.settle()
-        )  # a pod ends some seconds after the request; the next start finds it gone
+        await self._embedded.plane(
+            self._box.name
+        ).settle()  # a pod ends some seconds after the request; the next start finds it gone
         await self._expect("a second start asks the provider", self._rgt("status", "--json"), 0, 1, 3)
         await self._settled()
 
@@ -170,7 +170,7 @@ class TeardownStory:
 
     async def _killed_in_the_midst(self, seen: dict[str, Any]) -> None:
         """Confirm, and kill rgt with -9 once the provider has the request and before it has answered."""
-        provider = self._embedded.provider
+        provider = self._embedded.plane(self._box.name)
         provider.inject(Fault(on="DELETE ", act=True, hang=True))
         words = self._words("--confirm", seen["phrase"], "--evidence", seen["digest"])
         process = await self._start(*words)
@@ -207,7 +207,7 @@ class TeardownStory:
     @property
     def deletes(self) -> int:
         """How many calls that end a machine have reached the provider."""
-        return sum(request.startswith("DELETE ") for request in self._embedded.provider.requests)
+        return sum(request.startswith("DELETE ") for request in self._embedded.plane(self._box.name).requests)
 
     def _words(self, *words: str) -> tuple[str, ...]:
         return ("down", "--fleet", str(self._fleet_file), self._box.name, "--destroy", "--json", *words)

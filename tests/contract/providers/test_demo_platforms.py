@@ -1,40 +1,136 @@
-"""Each box of the demo is billed by its own platform's rules, in its own currency, or by its fleet file."""
+"""Each box of the demo is billed by its own platform's rules, in its own currency and words, and really stops."""
 
 from __future__ import annotations
 
-import time
+import secrets
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from rgt_tui.demo import LocalRunPod
-from rgt_tui.demo.embedded import KEY_ENV, NETWORK_GB, POD_DISK_GB, described, rent
+from rgt_tui.demo.embedded import described
+from rgt_tui.demo.local_planes import DISK_GB, MAKERS, NETWORK_GB, VAST_STORAGE, Planes
 from rgt_tui.demo.plan import BOXES
 from rgt_tui.fleet.config.editing import dump_fleet
 from rgt_tui.fleet.config.loading import read_fleet
-from rgt_tui.fleet.meters import is_priced, metered
-from rgt_tui.model.box import BoxState, Link
-from rgt_tui.model.evidence import Verb
-from rgt_tui.model.money import MeterKind
-from rgt_tui.model.protocol import Sample
+from rgt_tui.model.evidence import Permit, StopPhase, Verb, steady
+from rgt_tui.model.money import Meter, MeterKind
 from rgt_tui.profiles import load_profile
 from rgt_tui.profiles.keeps_billing import by_hand, keeps_billing
 from rgt_tui.profiles.prices import fleet_rate
-from rgt_tui.providers import Providers
+from rgt_tui.providers import Provider, Providers, carry_out
+from tests.contract.providers.conftest import Clock
 
 SPECS = tuple(described(box, Path("/demo"), 2200, "http://127.0.0.1:1") for box in BOXES)
+RUNPOD, VAST, AUTODL = "runpod-demo", "vast-demo", "autodl-demo"
 
 
-def test_a_control_plane_is_of_the_box_s_own_platform_or_there_is_none() -> None:
+class World:
+    """The demo's control planes without their boxes, and what was done to those."""
+
+    def __init__(self) -> None:
+        self.changes: list[tuple[str, str]] = []
+        self.planes = Planes(BOXES, self._changed)
+        self.clock = Clock()
+
+    async def _changed(self, box: str, action: str) -> None:
+        self.changes.append((box, action))
+
+    async def start(self) -> None:
+        await self.planes.start({box.name: 2200 + place for place, box in enumerate(BOXES)})
+        for box in BOXES:
+            self.planes.of(box.name).settle_s = 0.0
+        self.providers = Providers(env=self.planes.env)
+
+    def box(self, name: str) -> Provider:
+        (spec,) = (spec for spec in SPECS if spec.name == name)
+        assert spec.provider is not None
+        url = self.planes.of(name).base_url
+        return self.providers.open(msgspec.structs.replace(spec.provider, base_url=url))
+
+    async def meters(self) -> dict[str, Meter]:
+        return {box.name: (await self.box(box.name).list())[0].meter for box in BOXES}
+
+    async def carry_out(self, name: str, verb: Verb) -> StopPhase:
+        provider = self.box(name)
+        ref = provider.ref
+        permit = Permit(
+            name,
+            verb,
+            ref.instance,
+            "d",
+            steady() + 60,
+            kind=ref.kind,
+            account=ref.account,
+            nonce=secrets.token_hex(8),
+        )
+        steps = carry_out(provider, permit, clock=self.clock, sleep=self.clock.advance, poll_s=1.0)
+        return [step.phase async for step in steps][-1]
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    found = World()
+    await found.start()
+    yield found
+    await found.providers.close()
+    await found.planes.stop()
+
+
+def test_each_box_has_a_control_plane_of_its_own_platform() -> None:
     kinds = {spec.name: spec.provider.kind if spec.provider else None for spec in SPECS}
-    assert kinds == {"autodl-demo": None, "runpod-demo": "runpod", "vast-demo": None}
-    assert all(spec.provider is None or spec.provider.kind == spec.profile for spec in SPECS)
+    assert kinds == {AUTODL: "autodl", RUNPOD: "runpod", VAST: "vastai"}
+    assert all(spec.provider is not None and spec.provider.kind == spec.profile for spec in SPECS)
+    assert all(spec.per_hour is None for spec in SPECS), "the platform says what it costs"
+    assert {box.profile for box in BOXES} <= set(MAKERS)
 
 
-def test_the_others_have_a_price_in_their_own_currency() -> None:
-    prices = {spec.name: (spec.per_hour, spec.currency) for spec in SPECS if is_priced(spec)}
-    assert prices == {"autodl-demo": (1.98, "CNY"), "vast-demo": (0.42, "USD")}
+def test_a_box_calls_itself_what_its_platform_calls_it() -> None:
+    said = {box.name: (box.instance, set(box.environment.values())) for box in BOXES}
+    assert said[RUNPOD] == ("runpod-demo", {"runpod-demo"})
+    assert said[VAST] == ("31415926", {"31415926"})
+    assert said[AUTODL][1] == set(), "it says nothing: the address is compared"
+
+
+async def test_each_costs_what_its_platform_says_in_its_own_currency(world: World) -> None:
+    meters = await world.meters()
+    assert {meter.error for meter in meters.values()} == {None}
+    assert {meter.kind for meter in meters.values()} == {MeterKind.COMPUTE_AND_STORAGE}
+    assert {name: meter.currency for name, meter in meters.items()} == {
+        AUTODL: "CNY",
+        RUNPOD: "USD",
+        VAST: "USD",
+    }
+    assert meters[AUTODL].per_hour == 1.98
+    assert meters[RUNPOD].per_hour == pytest.approx(0.69 + (2 * DISK_GB * 0.10 + NETWORK_GB * 0.07) / 730)
+    vast = 0.42 + (DISK_GB + NETWORK_GB) * VAST_STORAGE / 730
+    assert meters[VAST].per_hour == pytest.approx(vast, abs=1e-5)
+    assert not [name for name, meter in meters.items() if meter.at_least]
+    rates = {each.currency: each.value for each in fleet_rate(meters.values())}
+    assert set(rates) == {"CNY", "USD"}
+    assert rates["CNY"] == 1.98
+
+
+async def test_each_speaks_its_own_words(world: World) -> None:
+    labels = {box.name: tuple(world.box(box.name).native_label(verb) for verb in Verb) for box in BOXES}
+    assert labels == {AUTODL: ("关机", "释放"), RUNPOD: ("Stop", "Terminate"), VAST: ("Stop", "Destroy")}
+    for name, where in ((AUTODL, 2200), (RUNPOD, 2201), (VAST, 2202)):
+        meter = (await world.meters())[name]
+        assert (meter.ssh_host, meter.ssh_port) == ("127.0.0.1", where)
+
+
+async def test_a_stop_and_an_end_really_reach_the_box(world: World) -> None:
+    for box in BOXES:
+        await world.box(box.name).read(box.instance)
+        assert await world.carry_out(box.name, Verb.PARK) is StopPhase.METER_OFF
+        assert world.changes[-1] == (box.name, "stop")
+        await world.box(box.name).start()
+        await world.planes.of(box.name).settle()
+        assert world.changes[-1] == (box.name, "start")
+        await world.carry_out(box.name, Verb.PARK)
+        assert await world.carry_out(box.name, Verb.DESTROY) is StopPhase.METER_OFF
+        assert world.changes[-1] == (box.name, "terminate")
 
 
 def test_a_fleet_file_of_the_demo_says_the_same(tmp_path: Path) -> None:
@@ -50,32 +146,6 @@ def test_a_fleet_file_of_the_demo_says_the_same(tmp_path: Path) -> None:
         )
 
 
-async def test_the_local_provider_knows_its_own_platform_s_box_alone() -> None:
-    server = LocalRunPod(settle_s=0.0)
-    await server.start()
-    providers = Providers(clock=time.time, env={KEY_ENV: server.key})
-    try:
-        rent(server, BOXES, {box.name: 2200 + place for place, box in enumerate(BOXES)})
-        assert list(server.pods) == ["runpod-demo"]
-        spec = next(spec for spec in SPECS if spec.provider is not None)
-        assert spec.provider is not None
-        ref = msgspec.structs.replace(spec.provider, base_url=server.base_url)
-        meter = await providers.open(ref).read(ref.instance)
-    finally:
-        await providers.close()
-        await server.stop()
-    assert (meter.currency, meter.kind, meter.error) == ("USD", MeterKind.COMPUTE_AND_STORAGE, None)
-    assert meter.per_hour == pytest.approx(0.69 + (2 * POD_DISK_GB * 0.10 + NETWORK_GB * 0.07) / 730)
-
-
-def test_the_demo_s_sum_has_two_currencies_that_are_not_added() -> None:
-    now = 1_790_000_000.0
-    sample = Sample(boot="b", seq=1, at=now)
-    states = [BoxState(spec=spec, link=Link.LIVE, sample=sample, sample_at=now) for spec in SPECS]
-    meters = [metered(state, now) for state in states if is_priced(state.spec)]
-    assert {each.currency: each.value for each in fleet_rate(meters)} == {"CNY": 1.98, "USD": 0.42}
-
-
 @pytest.mark.parametrize(
     ("platform", "verb", "words"),
     [
@@ -85,9 +155,7 @@ def test_the_demo_s_sum_has_two_currencies_that_are_not_added() -> None:
         ("vastai", Verb.DESTROY, ("console: Destroy", "vastai destroy instance")),
     ],
 )
-def test_who_has_no_control_plane_is_told_the_platform_s_own_way(
-    platform: str, verb: Verb, words: tuple[str, ...]
-) -> None:
+def test_the_platform_s_own_way_by_hand_is_told(platform: str, verb: Verb, words: tuple[str, ...]) -> None:
     told = "\n".join(by_hand(load_profile(platform), verb))
     assert all(word in told for word in words), told
     assert by_hand(None, verb) == ()
