@@ -138,7 +138,14 @@ class AutodlAccount(RentedAccount):
         )
 
     async def _machine(self, row: Mapping[str, object]) -> Machine:
-        """Read one row of the list, with the snapshot where it runs.
+        """Read one row of the list, with the snapshot where it runs."""
+        found = self.parse(row, None)
+        if found.lifecycle is not Lifecycle.RUNNING:
+            return found
+        return self.parse(row, await self._snapshot(found.id, found.started))
+
+    def parse(self, row: Mapping[str, object], snapshot: Snapshot | None) -> Machine:
+        """Read one row of the list.
 
         Raises:
             BadAnswer: it has no id; anything else that is odd becomes None.
@@ -150,7 +157,6 @@ class AutodlAccount(RentedAccount):
         known = STATES.get(status) if isinstance(status, str) else None
         lifecycle, bills = known or (Lifecycle.UNKNOWN, MeterKind.UNKNOWN)
         started = _moment(row.get("started_at"))
-        snapshot = await self._snapshot(identifier, started) if lifecycle is Lifecycle.RUNNING else None
         plan = text(row.get("charge_type"), 40)
         by_hour = plan == "payg"
         expanded = snapshot.expanded if snapshot is not None else None

@@ -363,6 +363,5 @@ def _ssh(box: Mapping[str, object]) -> tuple[str | None, int | None]:
     if direct is not None and address is not None:
         return address, direct
     host, proxy = text(box.get("ssh_host"), 200), port(box.get("ssh_port"))
-    if host is None or proxy is None:
-        return None, None
-    return host, proxy + 1 if "jupyter" in str(box.get("image_runtype")) else proxy
+    proxy = port((proxy or 0) + 1) if "jupyter" in str(box.get("image_runtype")) and proxy else proxy
+    return (None, None) if host is None or proxy is None else (host, proxy)

@@ -1,0 +1,86 @@
+"""What a platform says of a machine may be anything: it is read, or refused, and never becomes free by being odd."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rgt_tui.model.box import ProviderRef
+from rgt_tui.model.money import Lifecycle, MeterKind
+from rgt_tui.providers import BadAnswer, Context
+from rgt_tui.providers.autodl import open_account as open_autodl
+from rgt_tui.providers.lambda_cloud import open_account as open_lambda
+from rgt_tui.providers.rented import Machine, RentedAccount
+from rgt_tui.providers.vast import open_account as open_vast
+
+CONTEXT = Context(lambda: 1_790_000_000.0, {}, Path("/nonexistent"), 1.0)
+VAST = open_vast(ProviderRef("vastai", "1", "http://127.0.0.1:1", "K"), CONTEXT)
+LAMBDA = open_lambda(ProviderRef("lambda", "a", "http://127.0.0.1:1", "K"), CONTEXT)
+AUTODL = open_autodl(ProviderRef("autodl", "pro-1", "http://127.0.0.1:1", "K"), CONTEXT)
+PLATFORMS: dict[str, tuple[RentedAccount, Callable[[Any], Machine], dict[str, Any], tuple[str, ...]]] = {
+    "vastai": (
+        VAST,
+        VAST.parse,
+        {"id": 7},
+        (
+            *("actual_status", "intended_status", "cur_state", "dph_base", "dph_total", "storage_total_cost"),
+            *("storage_cost", "disk_space", "is_bid", "end_date", "start_date", "ports", "public_ipaddr"),
+            *("ssh_host", "ssh_port", "image_runtype", "volume_info", "label", "gpu_name", "num_gpus"),
+        ),
+    ),
+    "lambda": (
+        LAMBDA,
+        LAMBDA.parse,
+        {"id": "a"},
+        ("name", "status", "instance_type", "file_system_names", "actions", "ip", "region", "is_reserved"),
+    ),
+    "autodl": (
+        AUTODL,
+        lambda raw: AUTODL.parse(raw, None),
+        {"uuid": "pro-1"},
+        (
+            *("name", "status", "charge_type", "started_at", "expired_at", "created_at", "region_name"),
+            "req_gpu_amount",
+        ),
+    ),
+}
+STATES = ("running", "exited", "stopped", "active", "booting", "shutdown", "terminated", "\x1b[2J", "")
+odd = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.sampled_from(STATES),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@pytest.mark.parametrize("kind", PLATFORMS)
+@given(data=st.data())
+def test_anything_is_a_machine_that_is_not_free_or_a_bad_answer(kind: str, data: st.DataObject) -> None:
+    account, parse, true, fields = PLATFORMS[kind]
+    raw = {**true, **data.draw(st.dictionaries(st.sampled_from(fields), odd, max_size=8))}
+    machine = parse(raw)
+    meter = account.meter(machine)
+    assert meter.kind is not MeterKind.NONE or meter.lifecycle is Lifecycle.GONE
+    assert meter.per_hour is None or (math.isfinite(meter.per_hour) and meter.per_hour >= 0)
+    if meter.kind is MeterKind.COMPUTE_AND_STORAGE:
+        assert meter.per_hour is None or meter.per_hour > 0
+    assert all(char.isprintable() for char in machine.status + machine.name)
+    assert machine.port is None or 0 < machine.port < 65536
+    assert account.gone(machine).kind is not MeterKind.NONE or machine.outlives == ()
+
+
+@pytest.mark.parametrize("kind", PLATFORMS)
+@given(identifier=odd)
+def test_an_id_that_is_none_is_a_bad_answer(kind: str, identifier: object) -> None:
+    account, parse, true, _ = PLATFORMS[kind]
+    (key,) = true
+    try:
+        machine = parse({key: identifier})
+    except BadAnswer:
+        return
+    assert account.ids.fullmatch(machine.id)
