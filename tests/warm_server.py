@@ -21,12 +21,12 @@ from typing import Any
 PDEATHSIG = 1
 
 
-def listen(path: str) -> dict[str, Any]:
-    """Serve; returns in each process that was asked for, with what it has to do."""
+def listen(path: str, told: int) -> dict[str, Any]:
+    """Serve, and say so to `told`; returns in each process that was asked for, with what it has to do."""
     server = socket.socket(socket.AF_UNIX)
     server.bind(path)
     server.listen(64)
-    print("ready", flush=True)
+    os.write(told, b"ready\n")
     while True:
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the keepers need nobody to wait for them
         connection, _ = server.accept()
@@ -85,6 +85,8 @@ def become(words: list[str], cwd: str, env: dict[str, str]) -> None:
 
 
 if __name__ == "__main__":
+    told = os.dup(1)
+    os.dup2(2, 1)  # a library may greet
     exec(sys.argv[2], {})
     gc.freeze()  # a collection would touch, and so copy, every page that a process shares with the server
-    become(**listen(sys.argv[1]))
+    become(**listen(sys.argv[1], told))

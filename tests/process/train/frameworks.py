@@ -2,15 +2,37 @@
 
 from __future__ import annotations
 
+import atexit
 import subprocess
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from tests.process.train.harness import ENV, ROOT
+from tests.warm_python import WarmPython
 
 PYTHON = ROOT / ".venv-frameworks" / "bin" / "python"
 TIMEOUT = 150
+
+
+OFFLINE = {
+    "HF_HUB_OFFLINE": "1", "WANDB_MODE": "offline", "WANDB_SILENT": "true", "TOKENIZERS_PARALLELISM": "false",
+    "HF_HUB_DISABLE_TELEMETRY": "1", "CUDA_VISIBLE_DEVICES": "",
+}  # fmt: skip
+IMPORTS = """
+import torch, torch._dynamo, lightning.pytorch.callbacks, torchdata.stateful_dataloader
+from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
+import rgt_train.callbacks, rgt_train.cli, rgt_train.loop
+"""
+
+
+@cache
+def warm() -> WarmPython:
+    """Start the one server of this worker; it ends with it."""
+    server = WarmPython(require(), IMPORTS, {**ENV, **OFFLINE})
+    atexit.register(server.close)
+    return server
 
 
 def require() -> Path:
@@ -22,18 +44,7 @@ def require() -> Path:
 
 def run(script: str, cwd: Path, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
     """Run `script` there, in the directory `cwd`, without reaching for a network."""
-    offline = {
-        "HF_HUB_OFFLINE": "1", "WANDB_MODE": "offline", "WANDB_SILENT": "true", "TOKENIZERS_PARALLELISM": "false",
-        "HOME": str(cwd), "HF_HUB_DISABLE_TELEMETRY": "1", "CUDA_VISIBLE_DEVICES": "",
-    }  # fmt: skip
-    done = subprocess.run(
-        [str(require()), "-c", script, *arguments],
-        cwd=cwd,
-        env={**ENV, **offline},
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT,
-        check=False,
-    )
+    env = {**ENV, **OFFLINE, "HOME": str(cwd)}
+    done = warm().run(["-c", script, *arguments], cwd=cwd, env=env, timeout=TIMEOUT)
     assert not check or done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
     return done

@@ -62,14 +62,8 @@ def command(out: Path, **values: object) -> list[str]:
 
 
 def train(s3: dict[str, str], out: Path, **values: object) -> str:
-    done = subprocess.run(
-        command(out, **values),
-        env=s3,
-        capture_output=True,
-        text=True,
-        timeout=frameworks.TIMEOUT,
-        check=False,
-    )
+    words = command(out, **values)[1:]
+    done = frameworks.warm().run(words, cwd=out.parent, env=s3, timeout=frameworks.TIMEOUT)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return done.stdout
 
