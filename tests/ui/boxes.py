@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cache
 
 import msgspec
 
@@ -104,11 +105,18 @@ def sample(
 def curve(
     steps: int, *, start: float = 4.0, end: float = 1.6, every: int = 1, nan_at: int | None = None
 ) -> Series:
+    return Series().extended(_points(steps, start, end, every, nan_at))
+
+
+@cache
+def _points(
+    steps: int, start: float, end: float, every: int, nan_at: int | None
+) -> tuple[tuple[int, float], ...]:
     points = []
     for step in range(0, steps + 1, every):
         value = end + (start - end) * math.exp(-4 * step / max(1, steps)) + 0.03 * math.sin(step / 7)
         points.append((step, math.nan if step == nan_at else value))
-    return Series().extended(points)
+    return tuple(points)
 
 
 def run(
