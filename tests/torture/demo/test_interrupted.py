@@ -38,7 +38,9 @@ def test_ctrl_c_while_it_starts_leaves_nothing(tmp_path: Path, after: float) -> 
             running.process.wait(after)
         running.process.send_signal(signal.SIGINT)
         code, _ = running.finish(30)
-    assert code in ENDED_BY_US
+    # Python itself ends with 1 where it is interrupted before it has come to any program.
+    not_yet_ours = any("Failed to import the site module" in line for line in running.progress)
+    assert code in ENDED_BY_US or (code == 1 and not_yet_ours), running.progress
     assert leftovers(tmp_path) == []
 
 
