@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.process.train.harness import Zygote, zygote
+from tests.process.train.conftest import trainers as trainers
 
 FULL = os.environ.get("RGT_TORTURE") == "full"
 """The full forms run by `make torture`; else the short ones that CI has time for."""
@@ -17,12 +17,6 @@ FULL = os.environ.get("RGT_TORTURE") == "full"
 @pytest.fixture(scope="session")
 def full() -> bool:
     return FULL
-
-
-@pytest.fixture(scope="module")
-def trainers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
-    with zygote(tmp_path_factory.mktemp("trainers") / "fifos") as running:
-        yield running
 
 
 @pytest.fixture
