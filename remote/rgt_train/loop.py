@@ -83,15 +83,30 @@ class Precision:
             self.scaler.update()
 
 
+def _uncompiled(method: Any) -> Any:
+    """Return a method of torch's optimizers without its guard against `torch.compile`.
+
+    The guard imports the compiler at the first call, half of a trainer's start; the tasks here are not compiled.
+    """
+    return getattr(method, "__wrapped__", method)
+
+
 class AdamW(torch.optim.AdamW):
     """torch's AdamW, stepped with a learning rate."""
+
+    add_param_group = _uncompiled(torch.optim.AdamW.add_param_group)
+    load_state_dict = _uncompiled(torch.optim.AdamW.load_state_dict)
+    state_dict = _uncompiled(torch.optim.AdamW.state_dict)
+    zero_grad = _uncompiled(torch.optim.AdamW.zero_grad)
+    _step = _uncompiled(torch.optim.AdamW.step)
 
     def step(self, lr: Any = None, closure: Any = None) -> None:  # type: ignore[override]
         """Apply the gradients with learning rate `lr`; torch itself calls it with ``closure=None`` before a load."""
         if lr is not None:
             for group in self.param_groups:
                 group["lr"] = lr
-        super().step(closure)
+        with torch.no_grad():
+            self._step(closure)
 
     def migrated(self, saved: Dict[str, Any]) -> Dict[str, Any]:
         """Return a saved state in torch's form: the tasks had an AdamW of their own before."""

@@ -175,7 +175,11 @@ def test_a_signal_before_the_first_step(trainers: Zygote, reference: Path, tmp_p
 def test_the_real_command(tmp_path: Path) -> None:
     argv = [part for key, value in TINY.items() for part in ("--set", f"{key}={value}")]
     command = [sys.executable, "-m", "rgt_train", "--out", str(tmp_path / "run"), "--epochs", "1", *argv]
-    done = subprocess.run(command, env=ENV, capture_output=True, text=True, timeout=TIMEOUT)
+    env = {**ENV, "PYTHONPROFILEIMPORTTIME": "1"}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=TIMEOUT)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[0].startswith("char_lm on c")
     assert done.stdout.splitlines()[-1].startswith("done: step 40 ")
+    imported = {line.rsplit("|", 1)[-1].strip() for line in done.stderr.splitlines()}
+    assert "rgt_train.loop" in imported
+    assert "torch._dynamo" not in imported, "the compiler is half of the start, and nothing is compiled"
