@@ -120,14 +120,18 @@ class PartFile:
 
     def unhash(self, start: int) -> None:
         """Forget what was hashed of a range that broke off: it comes anew, and may be other bytes; as `hash_on`."""
-        if self._hashed > start:
-            at, self._hash = self._mark
-            assert at == start
-            self._hashed = start
+        if self._hashed <= start:
+            return
+        at, before = self._mark
+        if at == start:
+            self._hash, self._hashed = before, start
+        else:  # another stream has gone on behind it: all of it is read back
+            self._hash = hashlib.sha256()
+            self._hashed = self._next = 0
 
     def hash_on(self) -> None:
         """Hash what is good behind what was hashed; only one thread at a time."""
-        while (end := self._done.pop(self._next, None)) is not None:
+        while (end := self._done.get(self._next)) is not None:
             self._read(self._hash, self._hashed, end, self._buffer)
             if hasattr(os, "posix_fadvise"):
                 # It begins to be written now, or the last fsync would wait for all of it.

@@ -199,3 +199,48 @@ def test_a_small_file_is_on_the_disk_before_it_can_be_renamed(
     write_part(str(tmp_path / "part"), [b"all ", b"of it"], 5)
     assert synced == [b"all of it"]
     assert (tmp_path / "part").stat().st_mtime_ns == 5
+
+
+def test_pieces_are_hashed_from_memory_in_their_turn_and_the_rest_from_the_file(tmp_path: Path) -> None:
+    part = PartFile(str(tmp_path / "part"), 12)
+    part.write(0, [b"abcdefghijkl"])
+    part.hash_piece(0, 0, memoryview(b"ab"))
+    part.hash_piece(4, 4, memoryview(b"never looked at: it is not its turn"))
+    part.has(0, 4)
+    part.has(4, 8)
+    part.hash_on()
+    part.hash_piece(8, 8, memoryview(b"ijkl"))
+    assert part.digest() == hashlib.sha256(b"abcdefghijkl").hexdigest()
+    part.close()
+
+
+def test_what_was_hashed_of_a_range_that_broke_off_is_forgotten(tmp_path: Path) -> None:
+    """The hash is that of what stands in the file, though the range came as other bytes the second time."""
+    part = PartFile(str(tmp_path / "part"), 8)
+    part.write(0, [b"abcdXY"])
+    part.hash_piece(0, 0, memoryview(b"abcd"))
+    part.has(0, 4)
+    part.hash_piece(4, 4, memoryview(b"XY"))
+    part.unhash(4)
+    part.write(4, [b"efgh"])
+    part.hash_piece(4, 4, memoryview(b"efgh"))
+    part.has(4, 8)
+    part.hash_on()
+    assert part.digest() == hashlib.sha256(b"abcdefgh").hexdigest()
+    part.close()
+
+
+def test_it_is_hashed_anew_where_another_stream_had_gone_on_behind_it(tmp_path: Path) -> None:
+    part = PartFile(str(tmp_path / "part"), 12)
+    part.write(0, [b"abcdWXYZijkl"])
+    part.has(0, 4)
+    part.hash_on()
+    part.hash_piece(4, 4, memoryview(b"WXYZ"))
+    part.hash_piece(8, 8, memoryview(b"ijkl"))
+    part.has(8, 12)
+    part.unhash(4)
+    part.write(4, [b"efgh"])
+    part.has(4, 8)
+    part.hash_on()
+    assert part.digest() == hashlib.sha256(b"abcdefghijkl").hexdigest()
+    part.close()
