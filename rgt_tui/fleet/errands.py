@@ -94,8 +94,10 @@ async def provider_word(spec: BoxSpec) -> Meter | None:
     """Ask once what the provider says of a box; None where it has none that can be asked."""
     if spec.provider is None:
         return None
-    from rgt_tui.providers import Providers, UnknownProvider
+    from rgt_tui.providers import UNTOLD, Providers, UnknownProvider
 
+    if spec.provider.kind in UNTOLD:
+        return None
     providers = Providers()
     try:
         return await providers.open(spec.provider).read(spec.provider.instance)

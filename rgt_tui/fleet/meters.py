@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
+from msgspec.structs import replace
+
 from rgt_tui.fleet.book_check import BookCheck, checked
 from rgt_tui.fleet.box_session import BoxSession
 from rgt_tui.fleet.event_loop import Faults, Say, guarded
@@ -16,16 +18,22 @@ from rgt_tui.model.box import BoxSpec, BoxState, Link
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
 from rgt_tui.profiles import load_profile
 from rgt_tui.profiles.readings import stale_after
-from rgt_tui.providers import Provider, Providers, keep_last_good
+from rgt_tui.providers import UNTOLD, Provider, Providers, keep_last_good
+from rgt_tui.providers.console import SILENT_S, ConsoleBox, Sight, seen
 
 SOURCE = "fleet file"
 LONGEST_SECONDS = 300.0
 """Of a longer time between two readings nobody saw what the box did."""
 
 
+def is_untold(spec: BoxSpec) -> bool:
+    """Say whether a box's platform has no call that tells anything of it."""
+    return spec.provider is not None and spec.provider.kind in UNTOLD
+
+
 def is_priced(spec: BoxSpec) -> bool:
     """Say whether a box's meter is that of the fleet file, or of a platform that charges nothing."""
-    return spec.provider is None and (spec.per_hour is not None or is_free(spec))
+    return is_untold(spec) or (spec.provider is None and (spec.per_hour is not None or is_free(spec)))
 
 
 def is_free(spec: BoxSpec) -> bool:
@@ -81,7 +89,7 @@ def metered(box: BoxState, now: float) -> Meter:
         kind=MeterKind.COMPUTE_AND_STORAGE,
         lifecycle=Lifecycle.RUNNING,
         per_hour=spec.per_hour,
-        spent=spent if spent is not None else 0.0,
+        spent=spent if spent is not None or spec.per_hour is None else 0.0,
         spent_since=since if since is not None else now,
         currency=spec.currency,
         at=now,
@@ -116,7 +124,11 @@ class Meters:
         say: Say,
         env: Mapping[str, str] | None = None,
     ) -> None:
-        self._sessions = [session for session in sessions.values() if session.state.spec.provider is not None]
+        self._sessions = [
+            session
+            for session in sessions.values()
+            if session.state.spec.provider is not None and not is_untold(session.state.spec)
+        ]
         self._priced = [session for session in sessions.values() if is_priced(session.state.spec)]
         self._seconds = seconds
         self._clock = clock
@@ -132,11 +144,24 @@ class Meters:
     def provider(self, box: BoxSession) -> Provider | None:
         """Return the control plane of a box, or None where it has none."""
         ref = box.state.spec.provider
-        return None if ref is None else self.providers.open(ref)
+        found = None if ref is None else self.providers.open(ref)
+        if isinstance(found, ConsoleBox):
+            found.sight = lambda: self._sight(box)
+        return found
+
+    def _sight(self, box: BoxSession) -> Sight:
+        heard = box.state.sample_at
+        silent = heard is None or self._clock() - heard > max(SILENT_S, stale_after(box.state))
+        return Sight(answers=box.state.link is Link.LIVE and not silent, heard=heard)
 
     def put(self, box: BoxSession, fresh: Meter) -> Meter:
         """Store a reading in the box's state; return what is shown."""
         name = box.state.spec.name
+        if is_untold(box.state.spec):
+            # What it costs says the fleet file alone, and what it would take, its platform's words.
+            fresh = replace(
+                metered(box.state, self._clock()), actions=fresh.actions, native_status=fresh.native_status
+            )
         self._books[name], fresh = checked(self._books.get(name), fresh)
         self.told(box, fresh)
         shown = keep_last_good(box.state.meter, fresh)
@@ -183,7 +208,9 @@ class Meters:
         for session in self._priced:
             try:
                 meter = metered(session.state, now)
-                if meter is not session.state.meter:
+                if is_untold(session.state.spec):
+                    meter = replace(meter, native_status=seen(self._sight(session), now)[1])
+                if meter != session.state.meter:
                     session.set_meter(meter)
             except Exception as error:  # what one box says must not keep the others from being counted
                 self._fault(f"counting what {session.state.spec.name} costs", error)

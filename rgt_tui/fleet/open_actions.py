@@ -34,7 +34,7 @@ from rgt_tui.gate import (
 )
 from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.evidence import StopPhase, Verb, steady
-from rgt_tui.model.money import Meter, MeterKind
+from rgt_tui.model.money import Lifecycle, Meter, MeterKind
 from rgt_tui.providers import Provider, ProviderError, UnknownProvider, came_of, what_is_off
 
 EVERY_SECONDS = 5.0
@@ -75,7 +75,8 @@ def came(action: OpenAction, meter: Meter, age: float) -> tuple[ActionState, str
         return (ActionState.CONFIRMED, f"{meter.source}: {shown}") if new else None
     if phase is StopPhase.FAILED:
         return ActionState.FAILED, f"{meter.source}: gone, not parked: its disks went with it"
-    if meter.error is None and age >= SETTLE_SECONDS:
+    # A state that nobody knows proves neither that it was done nor that it was not.
+    if meter.error is None and meter.lifecycle is not Lifecycle.UNKNOWN and age >= SETTLE_SECONDS:
         return ActionState.FAILED, f"{meter.source}: {shown} {age:.0f} s later, so it was not done"
     return None
 

@@ -12,7 +12,7 @@ from rgt_tui.fleet.box_session import BoxSession
 from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.money import Lifecycle, MeterKind
 from rgt_tui.model.renting import MACHINE, AccountBill, Leftover, Unlisted
-from rgt_tui.providers import OVER, Instance, Listed, ProviderError, Providers, UnknownProvider
+from rgt_tui.providers import OVER, UNTOLD, Instance, Listed, ProviderError, Providers, UnknownProvider
 
 LEFTOVERS_SECONDS = 600.0
 """Between two looks at what an account has beside machines: it changes seldom, and every call counts."""
@@ -201,7 +201,7 @@ class AccountWatch:
         self._named: list[ProviderRef] = []
         for session in sessions.values():
             ref = session.state.spec.provider
-            if ref is not None:
+            if ref is not None and ref.kind not in UNTOLD:
                 self._named.append(ref)
                 self._boxes.setdefault((ref.kind, ref.account), []).append(session)
         self._rest: dict[tuple[str, str], Rest] = {}

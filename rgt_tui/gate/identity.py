@@ -18,6 +18,7 @@ SAID: dict[str, tuple[str, ...]] = {
         "CONTAINER_ID",
         "VAST_CONTAINERLABEL",
     ),  # docs.vast.ai/guides/instances/docker-environment, 2026-11
+    "featurize": ("FEATURIZE_INSTANCE_ID",),  # featurize 0.0.27 on PyPI, 2024-03
     "slurm": ("SLURM_JOB_ID",),  # sbatch(1), "OUTPUT ENVIRONMENT VARIABLES"
     "kubernetes": ("pod_uid",),
 }

@@ -10,6 +10,7 @@ import enum
 
 from rgt_tui.model.evidence import Verb
 from rgt_tui.providers.control_plane import PermitRefused, ProviderError
+from rgt_tui.providers.registry import CONSOLES
 
 
 class Proof(enum.StrEnum):
@@ -107,6 +108,11 @@ _SKYPILOT: dict[int | str, Proof] = {401: Proof.NOTHING, 403: Proof.NOTHING, 429
 ANSWERS: dict[tuple[str, Verb], dict[int | str, Proof]] = {
     ("autodl", Verb.PARK): _AUTODL,
     ("autodl", Verb.DESTROY): _AUTODL,
+    # On these a person acts: nothing is sent.
+    **{(kind, verb): {} for kind in CONSOLES for verb in Verb},
+    # Its codes stand nowhere: featurize 0.0.27 on PyPI (verified 2024-03).
+    ("featurize", Verb.PARK): {},
+    ("featurize", Verb.DESTROY): {},
     ("digitalocean", Verb.PARK): _DIGITALOCEAN,
     ("digitalocean", Verb.DESTROY): _DIGITALOCEAN,
     ("dstack", Verb.PARK): {},

@@ -69,6 +69,7 @@ class AccountHttp:
         console: str,
         clock: Callable[[], float],
         timeout_s: float = TIMEOUT_S,
+        header: str = "Authorization",
         scheme: str = "Bearer ",
         wrong: Callable[[object], Wrong | None] = lambda _: None,
     ) -> None:
@@ -80,13 +81,14 @@ class AccountHttp:
             console: Page on which a person can do the same.
             clock: Epoch seconds.
             timeout_s: Without a byte.
-            scheme: What stands before the key in the Authorization header.
+            header: In which the key goes.
+            scheme: What stands before the key there.
             wrong: Tells of a decoded body, of any status, whether it is an error.
         """
         self.base_url = base_url.rstrip("/")
         self.console = console
         self._key = key
-        self._scheme = scheme
+        self._header, self._scheme = header, scheme
         self._wrong = wrong
         self._clock = clock
         self._quiet_until = 0.0
@@ -134,7 +136,7 @@ class AccountHttp:
             raise
         headers = {"Accept": "application/json"}
         if key:
-            headers["Authorization"] = f"{self._scheme}{key}"
+            headers[self._header] = f"{self._scheme}{key}"
         content = None
         if body is not None:
             content = msgspec.json.encode(body)
@@ -286,7 +288,7 @@ OTHERS = (
     "AWS", "AZURE", "GOOGLE", "GCP", "GCLOUD",
     "GITHUB", "GH", "GITLAB", "HF", "HUGGINGFACE", "HUGGING_FACE", "OPENAI",
     "ANTHROPIC", "WANDB", "VAST", "LAMBDA", "DOCKER", "NPM", "PYPI", "TWINE", "SLACK", "SSH", "KUBE", "VAULT",
-    "CLOUDFLARE", "RUNPOD", "AUTODL", "DIGITALOCEAN", "PAPERSPACE", "DSTACK", "SKYPILOT",
+    "CLOUDFLARE", "RUNPOD", "AUTODL", "DIGITALOCEAN", "PAPERSPACE", "FEATURIZE", "DSTACK", "SKYPILOT",
 )  # fmt: skip
 """How the variables of other services begin, before an underscore: a key of theirs is never this provider's."""
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -374,6 +376,7 @@ def open_http(
     console: str,
     key_env: str,
     vendor_files: Sequence[tuple[str, Callable[[Path], str]]] = (),
+    header: str = "Authorization",
     scheme: str = "Bearer ",
     wrong: Callable[[object], Wrong | None] = lambda _: None,
     keyless: bool = False,
@@ -388,6 +391,7 @@ def open_http(
         key_env: The vendor's own variable for the key.
         vendor_files: The vendor's own files with the key, below the home directory, each with what reads it. What
             begins with ``.config/`` is below ``$XDG_CONFIG_HOME`` where that is set.
+        header: As for `AccountHttp`.
         scheme: As for `AccountHttp`.
         wrong: As for `AccountHttp`.
         keyless: A server on the loopback for which the fleet file names no key is asked without one.
@@ -413,6 +417,7 @@ def open_http(
         console=console,
         clock=context.clock,
         timeout_s=context.timeout_s,
+        header=header,
         scheme=scheme,
         wrong=wrong,
     )

@@ -28,12 +28,18 @@ def adapter(module: str) -> Open:
     return opened
 
 
+CONSOLES = ("gpushare", "lanrui", "matpool", "paperspace-gradient")
+"""Platforms on which a person acts on the console alone; rgt says what to click, and watches for the effect."""
+UNTOLD = frozenset((*CONSOLES, "featurize"))
+"""Of whose machines no call tells anything: they are not asked, and cost what the fleet file says."""
 KINDS: dict[str, Open] = {
     "autodl": adapter("rgt_tui.providers.autodl"),
+    **dict.fromkeys(CONSOLES, adapter("rgt_tui.providers.console")),
     "digitalocean": adapter("rgt_tui.providers.digitalocean"),
     "dstack": adapter("rgt_tui.providers.dstack"),
     "kubernetes": adapter("rgt_tui.providers.kubernetes"),
     "lambda": adapter("rgt_tui.providers.lambda_cloud"),
+    "featurize": adapter("rgt_tui.providers.featurize"),
     "paperspace-core": adapter("rgt_tui.providers.paperspace"),
     "runpod": adapter("rgt_tui.providers.runpod"),
     "skypilot": adapter("rgt_tui.providers.skypilot"),

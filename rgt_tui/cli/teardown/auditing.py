@@ -13,11 +13,14 @@ from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.printing import complain, json_line
 from rgt_tui.gate import (
     JOURNAL,
+    ActionState,
     AuditEntry,
+    AuditEvent,
     AuditFailed,
     AuditLine,
     AuditLog,
     Chain,
+    Held,
     Journal,
     JournalFailed,
     OpenAction,
@@ -33,6 +36,8 @@ def run_audit(arguments: argparse.Namespace) -> int:
     """Print or verify the record; return the exit code."""
     log = AuditLog(default_path(os.environ))
     journal = Journal(log.path.parent / JOURNAL)
+    if arguments.seen is not None:
+        return _settle(log, journal, arguments.box, arguments.seen)
     try:
         lines = list(log.lines())
         if arguments.verify:
@@ -50,6 +55,41 @@ def run_audit(arguments: argparse.Namespace) -> int:
     for problem in problems:
         complain(problem)
     return USAGE if problems else OK
+
+
+def _settle(log: AuditLog, journal: Journal, box: str | None, seen: str) -> int:
+    """Write a person's word for how a box's open action ended: no reading can tell everywhere. Nothing is sent."""
+    if box is None:
+        complain("--seen is about one box: say which, as in rgt audit --box lab --seen off")
+        return USAGE
+    found, _ = journal.open_actions()
+    mine = [one for one in found if one.first.box == box and one.first.verb is not None]
+    if not mine:
+        complain(f"nothing of {clean(box)} is open")
+        return FAILED
+    state = ActionState.OFF if seen == "off" else ActionState.FAILED
+    for one in mine:
+        first = one.first
+        text = f"{state}, seen on the console by a person: it is {seen}"
+        try:
+            with journal.hold(first.target, first.box, first.verb) as held:
+                if held.earlier is not None:
+                    held.settle(state, text)
+            log.record(
+                AuditEntry(
+                    at=time.time(),
+                    event=AuditEvent.ANSWER,
+                    box=first.box,
+                    verb=first.verb,
+                    instance=first.target.instance,
+                    text=text,
+                )
+            )
+        except (AuditFailed, JournalFailed, Held) as error:
+            complain(error)
+            return FAILED
+        sys.stdout.write(f"{clean(words(one))}: {text}\n")
+    return OK
 
 
 def _print(line: AuditLine, *, as_json: bool) -> None:

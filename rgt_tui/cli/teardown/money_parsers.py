@@ -162,7 +162,12 @@ def add_audit(subparsers: Subparsers) -> None:
         "audit",
         about="Print the audit log of billing actions, oldest first, and then what is still open: what was sent\n"
         "and of which nobody knows yet whether it was done. Nothing is asked or sent.",
-        examples=("rgt audit", "rgt audit --box lab --json | jq -r .text", "rgt audit --verify"),
+        examples=(
+            "rgt audit",
+            "rgt audit --box lab --json | jq -r .text",
+            "rgt audit --verify",
+            "rgt audit --box lab --seen off",
+        ),
     )
     box = parser.add_argument("--box", metavar="NAME", help="only what was done to this box")
     box.completer = box_names  # type: ignore[attr-defined]
@@ -170,6 +175,11 @@ def add_audit(subparsers: Subparsers) -> None:
         "--verify",
         action="store_true",
         help="only follow the hashes from line to line, and say whether it is whole",
+    )
+    parser.add_argument(
+        "--seen",
+        choices=("off", "on"),
+        help="write down what you have seen on the console of the --box whose end nobody could tell, and settle it",
     )
     json_option(
         parser, "print one JSON object per line; with --verify: one: ok, lines, begins, broken, reason, torn"

@@ -2,6 +2,7 @@
 
 from rgt_tui.demo.platforms.local_autodl import LocalAutodl, LocalContainer
 from rgt_tui.demo.platforms.local_digitalocean import LocalDigitalOcean, LocalSize
+from rgt_tui.demo.platforms.local_featurize import LocalFeaturize
 from rgt_tui.demo.platforms.local_lambda import LocalLambda, LocalMachine
 from rgt_tui.demo.platforms.local_paperspace import LocalPaperspace, LocalTemplate
 from rgt_tui.demo.platforms.local_runpod import LocalGpu, LocalPod, LocalRunPod
@@ -15,6 +16,7 @@ __all__ = [
     "LocalAutodl",
     "LocalContainer",
     "LocalDigitalOcean",
+    "LocalFeaturize",
     "LocalGpu",
     "LocalInstance",
     "LocalLambda",

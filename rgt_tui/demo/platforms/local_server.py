@@ -158,7 +158,8 @@ class LocalServer:
     """
 
     scheme = "Bearer "
-    """What stands before the key in the Authorization header."""
+    """What stands before the key in the header."""
+    key_header = "Authorization"
 
     def __init__(
         self,
@@ -370,11 +371,11 @@ class _Handler(BaseHTTPRequestHandler):
     def _request(self) -> Request | Response:
         """Return what is asked for, or what is wrong with it."""
         lengths = self.headers.get_all("Content-Length", ["0"])
-        keys = self.headers.get_all("Authorization", [""])
+        keys = self.headers.get_all(self.server.plane.key_header, [""])
         if self.headers.defects:
             return problem(400, "a header line without a name")
         if len(lengths) > 1 or len(keys) > 1:
-            return problem(400, "Content-Length or Authorization is there twice")
+            return problem(400, "Content-Length or the key is there twice")
         if "Transfer-Encoding" in self.headers:
             return problem(411, "send a Content-Length; chunked bodies are not taken")
         if not (lengths[0].isascii() and lengths[0].isdecimal()):

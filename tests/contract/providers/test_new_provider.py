@@ -32,6 +32,7 @@ from rgt_tui.providers import (
     use_permit,
 )
 from rgt_tui.providers.http import AccountHttp, open_http
+from rgt_tui.providers.registry import CONSOLES
 
 # What stands in a module of its own: rgt_tui/providers/acme.py
 
@@ -264,8 +265,11 @@ INSTANCES = {
     "vastai": "31415926",
 }
 """How a machine is called where it is not any word."""
-REFUSES = {("digitalocean", Verb.PARK), ("dstack", Verb.PARK), ("lambda", Verb.PARK), ("slurm", Verb.PARK)}
-"""Verbs that a platform has not: the permit is used up, and nothing is sent."""
+REFUSES = {
+    *((kind, verb) for kind in CONSOLES for verb in Verb),
+    *((kind, Verb.PARK) for kind in ("digitalocean", "dstack", "featurize", "lambda", "slurm")),
+}
+"""Verbs that a platform has not, or that a person carries out: the permit is used up, and nothing is sent."""
 
 
 def programs(folder: Path) -> Path:

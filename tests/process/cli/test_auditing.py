@@ -128,3 +128,28 @@ def test_what_cannot_be_read_ends_with_2(rgt: Run, state: Path, what: str) -> No
         done = rgt(*words)
         assert done.returncode == 2
         assert "cannot be read" in done.stderr
+
+
+@pytest.mark.parametrize(("seen", "state_then"), [("off", "off"), ("on", "failed")])
+def test_what_no_reading_can_tell_a_person_settles_by_what_the_console_shows(
+    rgt: Run, state: Path, seen: str, state_then: str
+) -> None:
+    recorded(state, ActionState.SENT, ActionState.UNKNOWN)
+    done = rgt("--box", "lab", "--seen", seen)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"{state_then}, seen on the console by a person: it is {seen}" in done.stdout
+    assert Journal(state / "journal").open_actions() == ((), ())
+    assert f"answer  {state_then}, seen on the console by a person" in rgt().stdout.splitlines()[-1]
+    assert rgt("--verify").returncode == 0
+    again = rgt("--box", "lab", "--seen", seen)
+    assert (again.returncode, "nothing of lab is open" in again.stderr) == (1, True)
+
+
+def test_a_person_s_word_is_about_one_box_that_nobody_acts_on(rgt: Run, state: Path) -> None:
+    recorded(state, ActionState.SENT)
+    assert rgt("--seen", "off").returncode == 2
+    assert rgt("--box", "other", "--seen", "off").returncode == 1
+    with Journal(state / "journal").hold(POD, "lab", Verb.DESTROY):
+        done = rgt("--box", "lab", "--seen", "off")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert len(Journal(state / "journal").open_actions()[0]) == 1

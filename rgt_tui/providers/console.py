@@ -1,0 +1,195 @@
+"""Platforms without an API: the gate judges as for any other, a person acts on the console, and rgt watches what comes.
+
+Nothing is sent from here, and nothing here can say that a meter is off: a box that no longer answers has *probably*
+been stopped. What to click stands in the platform's profile.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from rgt_tui.model.box import ProviderRef
+from rgt_tui.model.evidence import Permit, Verb, steady
+from rgt_tui.model.money import Lifecycle, Meter
+from rgt_tui.model.profile import Profile
+from rgt_tui.model.renting import Leftover
+from rgt_tui.profiles import load_profile
+from rgt_tui.profiles.keeps_billing import keeps_billing, lacking
+from rgt_tui.profiles.survival import action_for
+from rgt_tui.providers.control_plane import (
+    Context,
+    Instance,
+    Market,
+    ProviderError,
+    printable,
+    use_permit,
+)
+
+CLICK = "click"
+"""The one word among ``Meter.actions``: that a person can always do."""
+SILENT_S = 60.0
+"""Seconds without a word, and several tries, before a box is called silent; a line that breaks is back by then."""
+
+
+class Sight(msgspec.Struct, frozen=True):
+    """What is seen of a box from here, over SSH."""
+
+    answers: bool
+    heard: float | None = None
+    """When it was heard of last, client clock; None = never."""
+
+
+def seen(sight: Sight | None, now: float) -> tuple[Lifecycle, str]:
+    """Return what follows from the sight of a box, and the words for it; that it is off never does."""
+    if sight is None:
+        return Lifecycle.UNKNOWN, "nobody looks whether it answers"
+    if sight.answers:
+        return Lifecycle.RUNNING, "answers over SSH"
+    if sight.heard is None:
+        return Lifecycle.UNKNOWN, "not heard of so far"
+    since = f"does not answer over SSH since {time.strftime('%H:%M', time.localtime(sight.heard))}"
+    if now - sight.heard < SILENT_S:
+        return Lifecycle.UNKNOWN, since
+    return Lifecycle.UNKNOWN, f"{since}: probably stopped, not confirmed: check the console"
+
+
+def open_account(ref: ProviderRef, context: Context) -> ConsoleAccount:
+    """Return the account that a box belongs to; see `rgt_tui.providers.control_plane.Open`."""
+    return ConsoleAccount(ref, load_profile(ref.kind), context.clock)
+
+
+class ConsoleAccount:
+    """An account that only its console knows."""
+
+    def __init__(self, ref: ProviderRef, profile: Profile, clock: Callable[[], float]) -> None:
+        self.ref, self.profile, self.clock = ref, profile, clock
+
+    def box(self, instance: str) -> ConsoleBox:
+        """Return what stands for the control plane of one box."""
+        return ConsoleBox(msgspec.structs.replace(self.ref, instance=instance), self.profile, self.clock)
+
+    async def leftovers(self) -> tuple[Leftover, ...]:
+        """Say that nothing tells."""
+        raise self.untold("what is billed beside machines")
+
+    def untold(self, what: str) -> ProviderError:
+        """Return what to say of a question that only the console answers."""
+        return ProviderError(
+            f"{self.profile.name} has no call that tells {what}; look at its console",
+            console=self.profile.home_url or "",
+            sent=False,
+        )
+
+    def market(self) -> Market | None:
+        """Return None: machines are rented on the console."""
+        return None
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+class ConsoleBox:
+    """One box of a platform without an API; see `Provider`."""
+
+    def __init__(self, ref: ProviderRef, profile: Profile, clock: Callable[[], float]) -> None:
+        """Stand for a machine.
+
+        Args:
+            ref: The machine.
+            profile: Of its platform.
+            clock: Epoch seconds.
+        """
+        self._ref, self._profile, self._clock = ref, profile, clock
+        self.sight: Callable[[], Sight | None] = lambda: None
+        """What is seen of the box now; None = nobody looks."""
+
+    @property
+    def ref(self) -> ProviderRef:
+        """The machine, and its account."""
+        return self._ref
+
+    @property
+    def instance(self) -> str:
+        """How its console calls it."""
+        return self._ref.instance
+
+    @property
+    def console_url(self) -> str:
+        """Where a person acts."""
+        return self._profile.home_url or f"the console of {self._profile.name}"
+
+    async def read(self, instance: str) -> Meter:
+        """Say what is seen of the box; of the meter nothing is known."""
+        now = self._clock()
+        life, status = seen(self.sight(), now)
+        return Meter(
+            lifecycle=life,
+            at=now,
+            source=f"{self._profile.name} has no API; seen from here",
+            native_status=status,
+            actions=self._accepts(),
+        )
+
+    def _accepts(self) -> tuple[str, ...]:
+        return (CLICK,)
+
+    async def list(self) -> tuple[Instance, ...]:
+        """Say that nothing tells."""
+        raise ProviderError(
+            f"{self._profile.name} has no call that lists machines; look at its console",
+            console=self.console_url,
+            sent=False,
+        )
+
+    async def start(self) -> str:
+        """Say that a person does it."""
+        raise ProviderError(
+            f"{self._profile.name} starts machines on its console alone; nothing was sent",
+            console=self.console_url,
+            sent=False,
+        )
+
+    async def stop(self, permit: Permit) -> str:
+        """Say what to click; nothing is sent."""
+        return self._yours(permit, Verb.PARK)
+
+    async def destroy(self, permit: Permit) -> str:
+        """Say what to click; nothing is sent."""
+        return self._yours(permit, Verb.DESTROY)
+
+    def _yours(self, permit: Permit, verb: Verb) -> str:
+        use_permit(permit, verb, self._ref, steady())
+        if none := lacking(self._profile, verb):
+            raise ProviderError(none, console=self.console_url, sent=False)
+        return f"rgt sends nothing; yours to do now: {self._ways(verb)}"
+
+    def _ways(self, verb: Verb) -> str:
+        action = action_for(self._profile, verb)
+        if action is None:
+            return lacking(self._profile, verb)
+        ways = action.how or (f"console: {action.native_label}",)
+        return f"{' · '.join(ways)} ({printable(self.instance, 80)}, {self.console_url})"
+
+    def describe(self, verb: Verb, instance: str) -> str:
+        """Say that nothing is sent, and what is to be clicked."""
+        return f"nothing; you do it: {self._ways(verb)}"
+
+    def native_label(self, verb: Verb) -> str:
+        """Return the word on the console's button."""
+        action = action_for(self._profile, verb)
+        return "" if action is None else action.native_label
+
+    def action(self, verb: Verb) -> str:
+        """Return the word among ``Meter.actions``."""
+        return CLICK
+
+    def keeps_billing(self, verb: Verb, instance: str) -> tuple[str, ...]:
+        """Say what the profile says that bills on."""
+        return keeps_billing(self._profile, verb)
+
+    def tiers(self, instance: str) -> dict[str, str]:
+        """Leave it to the profile."""
+        return {}

@@ -1,0 +1,110 @@
+"""Featurize: one call releases an instance, and nothing tells what it is or costs.
+
+As of the vendor's client, featurize 0.0.27 on PyPI (verified 2024-03): no list, no state, no price, no balance; an
+error comes with status 200 and a ``status`` that is not 0. A release leaves nothing but the cloud storage, and whether
+it was done shows the console alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import msgspec
+
+from rgt_tui.model.box import ProviderRef
+from rgt_tui.model.evidence import Permit, Verb, steady
+from rgt_tui.model.profile import Profile
+from rgt_tui.profiles import load_profile
+from rgt_tui.providers.answer_fields import table, text
+from rgt_tui.providers.console import CLICK, ConsoleAccount, ConsoleBox
+from rgt_tui.providers.control_plane import BadAnswer, Context, PermitRefused, printable, use_permit
+from rgt_tui.providers.http import AccountHttp, Wrong, open_http
+
+VENDOR = "https://featurize.cn"
+KEY_ENV = "FEATURIZE_API_TOKEN"
+RELEASE = "release"
+_ID = re.compile(r"[A-Za-z0-9_-]{1,80}")
+
+
+def open_account(ref: ProviderRef, context: Context) -> FeaturizeAccount:
+    """Return the account that an instance belongs to; see `rgt_tui.providers.control_plane.Open`."""
+    http = open_http(
+        ref,
+        context,
+        vendor=VENDOR,
+        console=VENDOR,
+        key_env=KEY_ENV,
+        header="Token",
+        scheme="",
+        wrong=wrong,
+    )
+    return FeaturizeAccount(ref, http, load_profile(ref.kind), context.clock)
+
+
+def wrong(data: object) -> Wrong | None:
+    """Tell an error, ``{"status": 40001, "message": …}``, from a success, whose status is 0."""
+    if not isinstance(data, dict) or "status" not in data or data["status"] == 0:
+        return None
+    code = printable(data["status"], 40)
+    return Wrong(code, text(data.get("message"), 200) or f"status {code}")
+
+
+class FeaturizeAccount(ConsoleAccount):
+    """One account, which can release instances and tells nothing of them."""
+
+    def __init__(
+        self, ref: ProviderRef, http: AccountHttp, profile: Profile, clock: Callable[[], float]
+    ) -> None:
+        super().__init__(ref, profile, clock)
+        self.http = http
+
+    def box(self, instance: str) -> FeaturizeBox:
+        """Return the control plane of one instance."""
+        ref = msgspec.structs.replace(self.ref, instance=instance)
+        return FeaturizeBox(ref, self.http, self.profile, self.clock)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self.http.close()
+
+
+class FeaturizeBox(ConsoleBox):
+    """One instance."""
+
+    def __init__(
+        self, ref: ProviderRef, http: AccountHttp, profile: Profile, clock: Callable[[], float]
+    ) -> None:
+        super().__init__(ref, profile, clock)
+        self._http = http
+
+    def _accepts(self) -> tuple[str, ...]:
+        return (CLICK, RELEASE)
+
+    def action(self, verb: Verb) -> str:
+        """Return the word among ``Meter.actions``."""
+        return RELEASE if verb is Verb.DESTROY else CLICK
+
+    def describe(self, verb: Verb, instance: str) -> str:
+        """Return the exact call."""
+        if verb is not Verb.DESTROY:
+            return super().describe(verb, instance)
+        return f"POST {self._http.base_url}{printable(_path(instance))}"
+
+    async def destroy(self, permit: Permit) -> str:
+        """Release the instance; see `Provider.destroy`. Nothing confirms it but the console."""
+        use_permit(permit, Verb.DESTROY, self.ref, steady())
+        if not _ID.fullmatch(self.instance):
+            raise PermitRefused(
+                f"{printable(self.instance, 80)!r} is no id of Featurize's; correct the instance in the fleet file"
+            )
+        answer = await self._http.send("POST", _path(self.instance))
+        if table(answer.data).get("status") != 0:
+            raise BadAnswer(
+                "Featurize did not say that it was taken", console=self._http.console, status=answer.status
+            )
+        return f"{self._http.host} answered status 0, and no call tells whether the instance is gone"
+
+
+def _path(instance: str) -> str:
+    return f"/bus/api/v1/virtual_machine/{instance}/release"

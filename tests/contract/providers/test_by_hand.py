@@ -1,0 +1,264 @@
+"""Platforms whose machines no call tells of: a person clicks, or one call releases, and nothing ever says *off*."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from rgt_tui.demo import Fault
+from rgt_tui.demo.platforms import LocalFeaturize
+from rgt_tui.fleet.box_session import BoxSession
+from rgt_tui.fleet.connector import ConnectLimit
+from rgt_tui.fleet.meters import Meters
+from rgt_tui.fleet.open_actions import SETTLE_SECONDS, came
+from rgt_tui.gate import Journal, Target
+from rgt_tui.model.box import BoxSpec, Link, ProviderRef
+from rgt_tui.model.evidence import Permit, StopPhase, StopProgress, Verb, steady
+from rgt_tui.model.money import Lifecycle, Meter, MeterKind
+from rgt_tui.profiles import load_profile
+from rgt_tui.providers import UNTOLD, ProviderError, Providers, carry_out
+from rgt_tui.providers.answers import Proof, proof
+from rgt_tui.providers.console import SILENT_S, ConsoleBox, Sight, seen
+from rgt_tui.providers.registry import CONSOLES
+from rgt_tui.ssh.bundle import AgentBundle
+from tests.contract.providers.conftest import START, Clock
+
+KEY = "SOME_KEY"
+
+
+def permit(ref: ProviderRef, verb: Verb) -> Permit:
+    return Permit(
+        "b",
+        verb,
+        ref.instance,
+        "digest",
+        steady() + 60,
+        kind=ref.kind,
+        account=ref.account,
+        nonce=secrets.token_hex(8),
+    )
+
+
+async def steps_of(box: Any, verb: Verb, clock: Clock) -> list[StopProgress]:
+    steps = carry_out(box, permit(box.ref, verb), clock=clock, sleep=clock.advance, timeout_s=6.0, poll_s=1.0)
+    return [step async for step in steps]
+
+
+def console(kind: str, clock: Clock, sight: Sight | None) -> ConsoleBox:
+    made = Providers(clock=clock, env={}).open(ProviderRef(kind, "instance-7"))
+    assert isinstance(made, ConsoleBox)
+    made.sight = lambda: sight
+    return made
+
+
+WORDS = {
+    ("gpushare", Verb.PARK): "console: 关机 · on the box: shutdown (instance-7, https://gpushare.com)",
+    ("gpushare", Verb.DESTROY): "console: 释放",
+    ("matpool", Verb.DESTROY): "console: 停止并释放",
+    ("lanrui", Verb.PARK): "console: 停止",
+    ("paperspace-gradient", Verb.PARK): "console: Stop",
+    ("paperspace-gradient", Verb.DESTROY): "console: Delete",
+}
+
+
+@pytest.mark.parametrize(("kind", "verb"), WORDS)
+@pytest.mark.parametrize("answers", [True, False])
+async def test_it_says_what_to_click_sends_nothing_and_never_calls_it_off(
+    kind: str, verb: Verb, answers: bool
+) -> None:
+    clock = Clock()
+    box = console(kind, clock, Sight(answers=answers, heard=START - 300))
+    assert f"nothing; you do it: {WORDS[kind, verb]}" in box.describe(verb, "instance-7")
+    steps = await steps_of(box, verb, clock)
+    assert [step.phase for step in steps] == [StopPhase.REQUESTED, StopPhase.UNCONFIRMED]
+    assert f"rgt sends nothing; yours to do now: {WORDS[kind, verb]}" in steps[0].text
+    assert ("answers over SSH" if answers else "probably stopped, not confirmed") in steps[-1].text
+    assert "check the console" in steps[-1].text
+
+
+@pytest.mark.parametrize(("kind", "verb"), [("matpool", Verb.PARK), ("lanrui", Verb.DESTROY)])
+async def test_a_verb_that_the_platform_has_not_is_no_click(kind: str, verb: Verb) -> None:
+    clock = Clock()
+    steps = await steps_of(console(kind, clock, None), verb, clock)
+    assert [step.phase for step in steps] == [StopPhase.FAILED]
+    assert "nothing was done" in steps[0].text
+
+
+@pytest.mark.parametrize(
+    ("sight", "life", "words"),
+    [
+        (None, Lifecycle.UNKNOWN, "nobody looks whether it answers"),
+        (Sight(answers=True, heard=START), Lifecycle.RUNNING, "answers over SSH"),
+        (Sight(answers=False), Lifecycle.UNKNOWN, "not heard of so far"),
+        (
+            Sight(answers=False, heard=START - SILENT_S + 1),
+            Lifecycle.UNKNOWN,
+            "does not answer over SSH since",
+        ),
+        (
+            Sight(answers=False, heard=START - SILENT_S),
+            Lifecycle.UNKNOWN,
+            ": probably stopped, not confirmed: check the console",
+        ),
+    ],
+)
+def test_what_is_seen_of_a_box_never_says_that_it_is_off(
+    sight: Sight | None, life: Lifecycle, words: str
+) -> None:
+    found, said = seen(sight, START)
+    assert found is life
+    assert words in said
+    assert ("probably" in said) == ("probably" in words)
+
+
+@pytest.mark.parametrize("kind", CONSOLES)
+async def test_what_only_the_console_tells_is_said(kind: str) -> None:
+    providers = Providers(clock=Clock(), env={})
+    ref = ProviderRef(kind, "instance-7")
+    account, box = providers.account(ref), providers.open(ref)
+    assert account.market() is None
+    for asked in (account.leftovers(), box.list(), box.start()):
+        with pytest.raises(ProviderError) as caught:
+            await asked
+        assert not caught.value.sent
+        assert load_profile(kind).name in str(caught.value)
+    meter = await box.read("instance-7")
+    assert (meter.kind, meter.per_hour, meter.error) == (MeterKind.UNKNOWN, None, None)
+
+
+@dataclass
+class Featurize:
+    """Everything a test needs."""
+
+    clock: Clock
+    server: LocalFeaturize
+    providers: Providers
+    ref: ProviderRef
+
+    def sent(self) -> list[str]:
+        return self.server.requests
+
+
+@pytest.fixture
+async def featurize() -> AsyncIterator[Featurize]:
+    clock = Clock()
+    server = LocalFeaturize(clock=clock, settle_s=0.0)
+    server.instances.add("vm-7")
+    await server.start()
+    providers = Providers(clock=clock, env={KEY: server.key}, timeout_s=2.0)
+    yield Featurize(clock, server, providers, ProviderRef("featurize", "vm-7", server.base_url, KEY))
+    await providers.close()
+    await server.stop()
+
+
+CALL = "POST /bus/api/v1/virtual_machine/vm-7/release"
+
+
+async def test_an_instance_is_released_by_one_call_that_nothing_confirms(featurize: Featurize) -> None:
+    box = featurize.providers.open(featurize.ref)
+    assert (
+        box.describe(Verb.DESTROY, "vm-7") == f"POST {featurize.server.base_url}{CALL.removeprefix('POST ')}"
+    )
+    meter = await box.read("vm-7")
+    assert box.action(Verb.DESTROY) in meter.actions
+    steps = await steps_of(box, Verb.DESTROY, featurize.clock)
+    assert [step.phase for step in steps] == [StopPhase.REQUESTED, StopPhase.UNCONFIRMED]
+    assert "no call tells whether the instance is gone" in steps[0].text
+    assert featurize.sent() == [CALL]
+    await featurize.server.settle()
+    assert featurize.server.instances == set()
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"status": 200, "raw": b'{"status": 40001, "message": "instance not found"}'},
+        {"status": 200, "raw": b"{}"},
+        {"status": 200, "raw": b'{"status": "0"}'},
+        {"status": 500},
+        {"drop": True},
+        {"raw": b"<html>"},
+    ],
+)
+async def test_what_is_no_success_proves_nothing_and_is_not_sent_again(
+    featurize: Featurize, fault: dict[str, Any]
+) -> None:
+    featurize.server.inject(Fault(on=CALL, **fault))
+    steps = await steps_of(featurize.providers.open(featurize.ref), Verb.DESTROY, featurize.clock)
+    assert [step.phase for step in steps] == [StopPhase.REQUESTED, StopPhase.UNCONFIRMED]
+    assert "not acknowledged" in steps[0].text
+    assert featurize.sent() == [CALL]
+
+
+async def test_the_words_of_an_error_at_200_are_kept(featurize: Featurize) -> None:
+    ref = msgspec.structs.replace(featurize.ref, instance="vm-8")
+    box = featurize.providers.open(ref)
+    with pytest.raises(ProviderError, match="instance not found") as caught:
+        await box.destroy(permit(ref, Verb.DESTROY))
+    assert (caught.value.code, caught.value.status) == ("40001", 200)
+    assert proof("featurize", Verb.DESTROY, caught.value) is Proof.MAYBE
+
+
+async def test_the_key_goes_in_its_own_header(featurize: Featurize) -> None:
+    providers = Providers(clock=featurize.clock, env={KEY: "another"}, timeout_s=2.0)
+    with pytest.raises(ProviderError, match="refused the key"):
+        await providers.open(featurize.ref).destroy(permit(featurize.ref, Verb.DESTROY))
+    await providers.close()
+    assert featurize.server.instances == {"vm-7"}
+
+
+def session(ref: ProviderRef, per_hour: float | None) -> BoxSession:
+    spec = BoxSpec(
+        name="lab", host="127.0.0.1", profile=ref.kind, provider=ref, per_hour=per_hour, currency="CNY"
+    )
+    bundle = AgentBundle(data=b"", digest="", filename="")
+    return BoxSession(spec, load_profile(ref.kind), bundle, ConnectLimit(), lambda: START, lambda _: None)
+
+
+@pytest.mark.parametrize("kind", sorted(UNTOLD))
+@pytest.mark.parametrize("per_hour", [1.98, None])
+async def test_such_a_box_costs_what_the_fleet_file_says_and_is_not_asked(
+    kind: str, per_hour: float | None
+) -> None:
+    clock = Clock()
+    box = session(ProviderRef(kind, "vm-7"), per_hour)
+    meters = Meters({"lab": box}, seconds=60, clock=clock, say=print, env={})
+    await meters.read_all()
+    assert box.state.meter == Meter()
+    box.state = msgspec.structs.replace(box.state, link=Link.LIVE, sample_at=clock.now)
+    meters.count()
+    shown = box.state.meter
+    assert (shown.kind, shown.per_hour, shown.currency) == (MeterKind.COMPUTE_AND_STORAGE, per_hour, "CNY")
+    assert (shown.native_status, shown.error) == ("answers over SSH", None)
+    provider = meters.provider(box)
+    assert provider is not None
+    # What the gate reads keeps the price, and says what can be done.
+    put = meters.put(box, await provider.read("vm-7"))
+    assert (put.per_hour, put.lifecycle, put.error) == (per_hour, Lifecycle.RUNNING, None)
+    assert provider.action(Verb.DESTROY) in put.actions
+    clock.now += 600
+    box.state = msgspec.structs.replace(box.state, link=Link.UNREACHABLE)
+    meters.count()
+    silent = box.state.meter
+    assert (silent.kind, silent.lifecycle) == (MeterKind.UNKNOWN, Lifecycle.UNKNOWN)
+    assert silent.native_status is not None
+    assert "probably stopped, not confirmed: check the console" in silent.native_status
+    await meters.close()
+
+
+@pytest.mark.parametrize(("life", "settles"), [(Lifecycle.RUNNING, True), (Lifecycle.UNKNOWN, False)])
+def test_a_state_that_nobody_knows_does_not_prove_that_it_was_not_done(
+    tmp_path: Path, life: Lifecycle, settles: bool
+) -> None:
+    journal = Journal(tmp_path / "journal")
+    with journal.hold(Target(kind="featurize", account="a", instance="vm-7"), "lab", Verb.DESTROY) as action:
+        action.intend(CALL)
+        action.sent(CALL)
+    (still,), _ = journal.open_actions()
+    assert (came(still, Meter(lifecycle=life, at=START), SETTLE_SECONDS) is not None) == settles
