@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rgt_tui.model.evidence import Verb
 from rgt_tui.model.money import Amount
-from rgt_tui.model.profile import ClockStart, DangerClock, Profile
+from rgt_tui.model.profile import BillingAction, ClockStart, DangerClock, Profile
 from rgt_tui.profiles.prices import money, price_words, projected
 from rgt_tui.profiles.readings import age
 from rgt_tui.profiles.survival import action_for
@@ -50,13 +50,14 @@ def until_clock(profile: Profile, per_hour: Amount) -> str:
     return f"{money(sum_.value, sum_.currency, sum_.at_least)} until {clock.what} ({length})"
 
 
-def by_hand(profile: Profile | None, verb: Verb) -> tuple[str, ...]:
-    """Return how a person stops the meter without rgt, a line each: the ways, and what the platform adds to them."""
-    action = action_for(profile, verb) if profile is not None else None
-    if profile is None or action is None:
+def by_hand(action: BillingAction | None) -> tuple[tuple[str, str], ...]:
+    """Return how a person stops the meter without rgt, as (label, text): what comes first, the ways, what is told."""
+    if action is None:
         return ()
     ways = action.how or (action.native_label,)
-    return (*ways, *((action.note,) if action.note else ()))
+    lines = [("first", action.first), *(("by hand", way) for way in ways)]
+    lines += [("note", action.note), ("done when", action.confirm_with)]
+    return tuple((label, text) for label, text in lines if text)
 
 
 def lacking(profile: Profile, verb: Verb) -> str:

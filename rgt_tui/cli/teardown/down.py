@@ -17,6 +17,7 @@ from rgt_tui.fleet import Fleet, GateClosed, Given
 from rgt_tui.model.box import BoxSpec, Link
 from rgt_tui.model.evidence import EvidenceItem, Review, StopPhase, StopProgress, Verb
 from rgt_tui.model.plain import clean
+from rgt_tui.profiles import action_for
 from rgt_tui.profiles.keeps_billing import by_hand, lacking
 from rgt_tui.profiles.prices import money
 from rgt_tui.profiles.readings import age, size
@@ -83,10 +84,10 @@ async def _decide(arguments: argparse.Namespace, fleet: Fleet, spec: BoxSpec, ve
     try:
         review = await fleet.review(spec.name, verb, **given)
     except GateClosed as closed:
-        ways, none = by_hand(fleet.profile(spec.name), verb), lacking(fleet.profile(spec.name), verb)
-        reasons = closed.reasons
+        profile, reasons = fleet.profile(spec.name), closed.reasons
         if spec.provider is None:
-            reasons = (*reasons, *(f"by hand: {way}" for way in ways), *((none,) if none else ()))
+            told = tuple(f"{label}: {text}" for label, text in by_hand(action_for(profile, verb)))
+            reasons = (*reasons, *(told or (lacking(profile, verb),)))
         return _refused(arguments, spec, verb, reasons, None, FAILED)
     unknown = sorted((given["forfeits"] | given["ignored"]) - {item.key for item in review.items})
     if unknown:

@@ -11,6 +11,7 @@ from rgt_tui.model.evidence import Level, Review, StopPhase
 from rgt_tui.model.money import Meter
 from rgt_tui.model.profile import BillingAction
 from rgt_tui.profiles import prices
+from rgt_tui.profiles.keeps_billing import by_hand
 from rgt_tui.profiles.readings import how_many
 from rgt_tui.ui.notation import clean, clock, glyphs, known, money, size
 from rgt_tui.ui.widgets.confirm_state import Confirm, Stage, level_of, mismatch
@@ -140,8 +141,11 @@ def _by_profile(setting: Setting, width: int) -> list[Line]:
     rate = prices.rate(setting.meter)
     price = Span("price unknown", Tone.WARN) if rate is None else Span(f"{known(rate)}/h", Tone.STRONG)
     lines = [_named("now", price, dim(f"   {clean(setting.meter.source)}"))]
-    lines += _list("by hand", action.how or (action.native_label,), width, Tone.STRONG)
-    lines += _list("note", (action.note,) if action.note else (), width)
+    told: dict[str, list[str]] = {}
+    for label, text in by_hand(action):
+        told.setdefault(label, []).append(text)
+    for label, texts in told.items():
+        lines += _list(label, texts, width, Tone.STRONG if label == "by hand" else Tone.TEXT)
     return lines + _list("keeps billing", setting.keeps or ("nothing, according to the profile",), width)
 
 

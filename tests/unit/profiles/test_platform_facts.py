@@ -217,7 +217,16 @@ LACKING = [
 @pytest.mark.parametrize(("id_", "verb", "words"), LACKING)
 def test_a_verb_that_a_platform_lacks_says_what_there_is_instead(id_: str, verb: Verb, words: str) -> None:
     assert lacking(load_profile(id_), verb) == words
-    assert by_hand(load_profile(id_), verb) == ()
+    assert by_hand(action_for(load_profile(id_), verb)) == ()
+
+
+def test_by_hand_says_what_comes_first_and_when_it_is_done() -> None:
+    labels = [label for label, _ in by_hand(action_for(load_profile("slurm"), DESTROY))]
+    assert labels == ["by hand", "note", "done when"]
+    first, way, *_ = by_hand(action_for(load_profile("matpool"), DESTROY))
+    assert (first[0], way) == ("first", ("by hand", "console: 停止并释放"))
+    ((_, unsaid), *_) = by_hand(action_for(load_profile("generic-ssh"), DESTROY))
+    assert unsaid == "the provider's own stop or destroy"
 
 
 def test_storage_that_costs_nothing_is_not_on_the_bill_after_the_end() -> None:
