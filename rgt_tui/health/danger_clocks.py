@@ -121,9 +121,9 @@ def pending_readings(profile: Profile) -> tuple[ClockReading, ...]:
         ClockReading(
             what=clock.what,
             mode=clock.mode,
-            seconds_left=clock.after_s,
-            most_left=clock.after_s,
-            bound=Bound.EXACT if clock.after_s is not None else Bound.NONE,
+            seconds_left=clock.after_s or None,
+            most_left=clock.after_s or None,
+            bound=Bound.EXACT if clock.after_s else Bound.NONE,
             consequence=clock.consequence,
             level="info",
             text=_joined(

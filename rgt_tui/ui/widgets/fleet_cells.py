@@ -193,8 +193,8 @@ def spent_cell(row: Row, width: int) -> Line:
 
 
 def clock_cell(row: Row, width: int) -> Line:
-    """What is left on the danger clock that ends soonest."""
-    reading = next(iter(row.clocks), None)
+    """What is left on the danger clock that ends soonest, or what a stop goes on costing."""
+    reading = next((one for one in row.clocks if one.seconds_left is not None or one.level != "info"), None)
     if reading is None:
         return (dim(fit(NONE, width, right=True)),)
     left = reading.seconds_left

@@ -155,15 +155,8 @@ def test_a_fleet_file_of_the_demo_says_the_same(tmp_path: Path) -> None:
         ("vastai", Verb.DESTROY, ("console: Destroy", "vastai destroy instance")),
     ],
 )
-<<<<<<< HEAD
 def test_the_platform_s_own_way_by_hand_is_told(platform: str, verb: Verb, words: tuple[str, ...]) -> None:
-    told = "\n".join(by_hand(load_profile(platform), verb))
-=======
-def test_who_has_no_control_plane_is_told_the_platform_s_own_way(
-    platform: str, verb: Verb, words: tuple[str, ...]
-) -> None:
     told = "\n".join(text for _, text in by_hand(action_for(load_profile(platform), verb)))
->>>>>>> 366bed5 (By hand: what comes first, the ways, the note and when it is done, each under its name)
     assert all(word in told for word in words), told
     assert by_hand(None) == ()
 

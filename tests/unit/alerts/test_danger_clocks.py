@@ -372,6 +372,12 @@ def test_what_a_stop_would_start(id_: str, seconds: float | None) -> None:
     assert (found.seconds_left, found.counting) == (seconds, False)
 
 
+def test_a_charge_that_begins_with_a_stop_does_not_end() -> None:
+    (found,) = pending_readings(load_profile("paperspace-core"))
+    assert (found.mode, found.seconds_left, found.bound) == (ClockMode.CHARGE, None, Bound.NONE)
+    assert found.text.startswith("from a stop on: disk, address and snapshots bill while it is off")
+
+
 def test_no_stop_no_clock() -> None:
     assert pending_readings(load_profile("generic-ssh")) == ()
 
