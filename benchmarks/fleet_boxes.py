@@ -32,7 +32,7 @@ START_FREE, START_RATE, START_FULL = 10, 0.3, 100
 BACKLOG, TAIL = 120, 200
 """What the real agent sends of the past to a client that knows nothing of the box: samples, and lines of a log
 unless it is asked for another number of them."""
-WINDOW_BITS = 14
+WINDOW_BITS = 13
 """As in `rgt_box`."""
 NEWS_EVERY = 5
 """A line of the log and a point of the metrics come with one sample in so many."""

@@ -27,8 +27,9 @@ _SAVED = re.compile(
 )
 _STEP = re.compile(r"(?i)\bloss['\"]?\s*[=: |]\s*(?:tensor\()?[-+]?\d|\d+/\d+ \[\d[\d:]*<")
 _RESUME = re.compile(r"(?i)\bresum(?:ed|ing) (?:from|at)\b|^(?:\S+ )?resume: at step \d")
-_FAILED_STEP = re.compile(r"(?:checkpoint save failed|^holding|^giving up) at step ([\d,]+)", re.MULTILINE)
-_LAST_GOOD = re.compile(r"last good checkpoint is step ([\d,]+)")
+_FAILED_STEP = re.compile(r"(?:checkpoint save failed|^holding|^giving up) at step (\d[\d,]*)")
+_LAST_GOOD = re.compile(r"last good checkpoint is step (\d[\d,]*)")
+_MARKS = (_SAVED, _STEP, _RESUME, _FAILED_STEP, _LAST_GOOD)
 
 
 class Hit(msgspec.Struct, frozen=True):
@@ -88,8 +89,8 @@ def scan(lines: tuple[str, ...], owner: Hashable = None) -> Scan:
 
 
 Report = tuple[tuple[tuple[int, ...], tuple[str, ...]], ...]
-"""What a line says. Per row, because one that rewrites itself has several: its marks, as places in (saved, step,
-resume), and the entries that it may belong to."""
+"""What a line says. Per row, because one that rewrites itself has several: its marks, as places in
+`_MARKS`, and the entries that it may belong to."""
 
 
 class _Searched(msgspec.Struct, frozen=True):
@@ -120,20 +121,22 @@ def _report(line: str) -> Report:
 
 
 def _seen(row: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    marks = tuple(place for place, pattern in enumerate((_SAVED, _STEP, _RESUME)) if pattern.search(row))
+    marks = tuple(place for place, pattern in enumerate(_MARKS) if pattern.search(row))
     return marks, tuple(
         entry.id for entry in HANDBOOK.values() if any(needle in row for needle in entry.needles)
     )
 
 
 def _summed(lines: tuple[str, ...], reports: tuple[Report, ...]) -> Scan:
-    newest = [-1, -1, -1]
+    newest = [-1] * len(_MARKS)
     suspects: set[str] = set()
     for i, (marks, ids) in enumerate(row for report in reports for row in report):
         for mark in marks:
             newest[mark] = i
         suspects.update(ids)
-    saved, step, resume = newest
+    saved, step, resume, failed, good = newest
+    if not suspects and failed < 0 and good < 0:  # as nearly always
+        return Scan(saved=saved, step=step, resume=resume)
     rows = [row for line in lines for row in _texts(line)]
     text = "\n".join(rows)
     hits = tuple(hit for key in HANDBOOK if key in suspects and (hit := _find(key, rows, text)) is not None)
@@ -142,8 +145,8 @@ def _summed(lines: tuple[str, ...], reports: tuple[Report, ...]) -> Scan:
         saved=saved,
         step=step,
         resume=resume,
-        failed_step=_last_number(_FAILED_STEP, text),
-        last_good=_last_number(_LAST_GOOD, text),
+        failed_step=_last_number(_FAILED_STEP, rows, failed),
+        last_good=_last_number(_LAST_GOOD, rows, good),
     )
 
 
@@ -166,9 +169,8 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern, re.MULTILINE)
 
 
-def _last_number(pattern: re.Pattern[str], text: str) -> int | None:
-    found = pattern.findall(text) if " step " in text else []
-    return int(found[-1].replace(",", "")) if found else None
+def _last_number(pattern: re.Pattern[str], rows: list[str], at: int) -> int | None:
+    return int(pattern.findall(rows[at])[-1].replace(",", "")) if at >= 0 else None
 
 
 class Case(msgspec.Struct, frozen=True):

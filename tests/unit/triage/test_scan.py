@@ -58,3 +58,14 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(20):
         scan(("step 1 loss 2.0",), number)
     assert list(module._SEARCHED) == [15, 16, 17, 18, 19]
+
+
+def test_the_numbers_of_a_failed_save_are_those_of_the_newest_line_that_has_them() -> None:
+    lines = (
+        "checkpoint save failed at step 1,200: No space left; last good checkpoint is step 1,000",
+        "loss: 0.5\rholding at step 1,300: waiting",
+        "not holding at step 9; giving up at step ,",
+    )
+    found = scan(lines)
+    assert (found.failed_step, found.last_good, found.step) == (1300, 1000, 1)
+    assert (scan(lines[2:]).failed_step, scan(lines[2:]).last_good) == (None, None)
