@@ -21,7 +21,8 @@ from rgt_tui.fleet.config import FleetFileError, Place, find_place, load_fleet, 
 from rgt_tui.fleet.config.editing import add_boxes, box_table, write_atomically
 from rgt_tui.fleet.config.loading import FILE_NAME, VARIABLE, Source
 from rgt_tui.fleet.config.trusted import default_path, renew
-from rgt_tui.profiles import all_profiles
+from rgt_tui.model.profile import Profile
+from rgt_tui.profiles import all_profiles, load_profile
 from rgt_tui.ssh import ConfigError, Wanted, resolve, scan, surroundings
 
 VALUED = "BbcDEeFIiJLlmOopQRSWw"
@@ -202,8 +203,23 @@ def write(named: str | None, tables: Mapping[str, Mapping[str, Any]], *, as_json
         return OK
     for name, values in ordered.items():
         sys.stdout.write(f"{path}: added\n\n{box_table(name, values)}\n")
+    for id_ in sorted({spec.profile for spec in config.boxes if spec.name in ordered}):
+        if told := prefilled(load_profile(id_)):
+            sys.stdout.write(f"by the profile {id_}, where the file says nothing: {told}\n")
     sys.stdout.write(f"next: {rgt_with(named)} doctor {' '.join(ordered)}\n")
     return OK
+
+
+def prefilled(profile: Profile) -> str:
+    """Return what a platform's profile stands in for; empty where it is nothing."""
+    overrides = profile.overrides
+    told = {
+        "user": profile.launch.user,
+        "python": overrides.python[0] if overrides.python else None,
+        "durable": overrides.durable_dir,
+        "jobs get": ", ".join(overrides.env),
+    }
+    return "; ".join(f"{key} {value}" for key, value in told.items() if value)
 
 
 TEMPLATE = """\
@@ -213,7 +229,7 @@ TEMPLATE = """\
 
 # [defaults]                 # for every box that does not say it itself
 # identity = "~/.ssh/id_ed25519"
-# profile = "autodl"         # the platform; `rgt profiles` lists them. generic-ssh: whatever SSH reaches
+# profile = "autodl"         # the platform (`rgt profiles`); stands in for user, python, durable, env of jobs
 
 # [boxes.lab]
 # host = "lab-a100"          # an alias of ssh_config or a host name; user, port and identity are optional

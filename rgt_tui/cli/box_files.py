@@ -6,6 +6,7 @@ import argparse
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -19,6 +20,7 @@ from rgt_tui.fleet.config.editing import remove_box
 from rgt_tui.fleet.errands import Removal, push_trainer, remove_agent
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.plain import clean
+from rgt_tui.profiles import load_profile
 from rgt_tui.profiles.readings import size
 from rgt_tui.ssh import (
     Pushed,
@@ -35,15 +37,32 @@ def run_push(arguments: argparse.Namespace) -> int:
 
     async def work() -> int:
         accept: bool = arguments.accept_new_host_key
-        return tell(await push_trainer(spec, arguments.timeout, accept_new_host_keys=accept), arguments.json)
+        pushed = await push_trainer(spec, arguments.timeout, accept_new_host_keys=accept)
+        return tell(pushed, job_settings(pushed, spec), arguments.json)
 
     return running.run_on_box(spec.name, work())
 
 
-def tell(pushed: Pushed, as_json: bool) -> int:
+COMMAND = ("--config", "{cfg}", "--task", "{task}", "--epochs", "{epochs}", "--out", "{out}")
+
+
+def job_settings(pushed: Pushed, spec: BoxSpec) -> dict[str, Any]:
+    """Return a ``job.json`` for the box: the paths and the environment are those that its platform's profile names."""
+    overrides = load_profile(spec.profile).overrides
+    durable = spec.durable or overrides.durable_dir
+    return {
+        "py": pushed.python,
+        "command": ["{py}", pushed.path, *COMMAND],
+        "out": f"{overrides.data_dir or '~'}/runs/{{name}}",
+        "durable": None if durable is None else f"{durable}/runs/{{name}}",
+        "env": overrides.env,
+    }
+
+
+def tell(pushed: Pushed, job: dict[str, Any], as_json: bool) -> int:
     """Print what is there now; return the exit code."""
     if as_json:
-        body = {**msgspec.structs.asdict(pushed), "problem": pushed.problem}
+        body = {**msgspec.structs.asdict(pushed), "job": job, "problem": pushed.problem}
         sys.stdout.write(json_line(body).decode())
     else:
         torch = f"torch {pushed.torch}" if pushed.torch else "no torch"
@@ -54,6 +73,7 @@ def tell(pushed: Pushed, as_json: bool) -> int:
             f"launch    {pushed.launch}",
             f"try it    {python} {path} --smoke 2",
             f"your loop {pushed.library} {python} train.py",
+            f"job.json  {json_line(job).decode().strip()}",
         ):
             sys.stdout.write(clean(line) + "\n")
     if pushed.problem:

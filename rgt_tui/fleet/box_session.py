@@ -85,6 +85,7 @@ class Intake:
         self._mounts = tuple(
             dict.fromkeys(spec.mounts or (mount for tier in profile.tiers for mount in tier.mounts))
         )
+        self._job_env = dict(profile.overrides.env)
         self._size: Size = size(boxes)
         self._budget = budget or Budget()
         self._came = 0
@@ -181,6 +182,7 @@ class Intake:
             scalar_cursors={**sources, **self._beyond},
             zlib=True,
             history=wanted(state.sample_at if counters.boot else None, now, self._size.stretches),
+            job_env=self._job_env,
         )
 
 

@@ -499,6 +499,8 @@ class WatchConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """What follows the `Hello` may come as one zlib stream."""
     history: HistoryRequest | None = None
     """Sum up what was recorded; of the samples behind the cursor only the newest then come one by one."""
+    job_env: dict[str, str] | None = None
+    """What cells get from now on where neither their job nor their runner sets it; None = leave it as it was told."""
 
 
 class Control(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

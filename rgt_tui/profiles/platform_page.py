@@ -22,7 +22,7 @@ from rgt_tui.model.profile import (
     Source,
     Tier,
 )
-from rgt_tui.profiles.prices import UNITS, figure, price_words
+from rgt_tui.profiles.prices import UNITS, price_words, tariff
 from rgt_tui.profiles.readings import age
 
 
@@ -167,7 +167,7 @@ def _size_words(tier: Tier) -> str:
 def _price_words(price: Price) -> str:
     grade = f"{price.grade}, " if price.grade else ""
     above = f" above {price.above_gb:,.0f} GB" if price.above_gb else ""
-    amount = f"{figure(price.amount, price.currency)} per {UNITS[price.per]}"
+    amount = f"{tariff(price)} per {UNITS[price.per]}"
     return f"{grade}{price.when}{above} {amount}: {price.url} ({price.verified})"
 
 

@@ -156,14 +156,14 @@ def price_words(tier: Tier, *, running: bool) -> str:
 def _bands_in_words(bands: Sequence[Price]) -> str:
     first, *more = bands
     unit = f"per {UNITS[first.per]}"
-    head = f"{_tariff(first)} {unit}"
+    head = f"{tariff(first)} {unit}"
     if first.above_gb:
         head = f"up to {first.above_gb:,.0f} GB free, above it {head}"
-    rest = [f"above {band.above_gb:,.0f} GB {_tariff(band)}" for band in more]
+    rest = [f"above {band.above_gb:,.0f} GB {tariff(band)}" for band in more]
     return ", ".join((head, *rest))
 
 
-def _tariff(price: Price) -> str:
+def tariff(price: Price) -> str:
     """Return the figure of a price; one of less than a hundredth keeps its digits, for it is not free."""
     if 0 < price.amount < 0.01:
         return _with(f"{price.amount:.3g}", price.currency)

@@ -16,7 +16,7 @@ import os
 import re
 import sys
 
-from rgt_box import background, files, jsonline, options, procstat
+from rgt_box import background, files, jsonline, options, place, procstat
 from rgt_box.queue import queue_check, queue_file, queue_state
 
 TYPE_CHECKING = False
@@ -262,6 +262,10 @@ def run(job: queue_file.Job, found: dict[str, Any]) -> int:
     if checked.problems:
         print(printable(checked.problems), file=sys.stderr)
         return USAGE
+    told = queue_file.platform_environment(place.state_dir())
+    names = sorted(name for name in told if name not in os.environ and name not in job.settings["env"])
+    if names:
+        checked.notes.append("set by the platform's profile: %s" % ", ".join(names))
     for note in checked.notes:
         print("note: %s" % note, flush=True)
     held = files.Lock(job.path("runner.lock"))

@@ -369,3 +369,35 @@ def written_dirs(folder: str) -> list[str]:
     job = Job(folder)
     found = [job.out("x"), job.durable("x")]
     return [os.path.dirname(path) for path in found if path]
+
+
+ENVIRONMENT = "job-env.json"
+"""What the client tells of the platform, in the state directory: variables that cells get where nobody sets them."""
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def environment(told: dict[str, Any]) -> dict[str, str]:
+    """Return what of an object can be an environment."""
+    return {
+        name: value
+        for name, value in told.items()
+        if _VARIABLE.fullmatch(name) and isinstance(value, str) and "\0" not in value
+    }
+
+
+def remember_environment(folder: str, told: dict[str, str]) -> None:
+    """Keep the platform's environment for the cells that are started from now on, by whomever."""
+    path = os.path.join(folder, ENVIRONMENT)
+    if platform_environment(folder) == told:
+        return
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        files.write_json(path, {"env": told})
+    except OSError:
+        pass  # where nothing can be written there is no recorder either, and that is said
+
+
+def platform_environment(folder: str) -> dict[str, str]:
+    """Return the platform's environment, by the client's word; {} where none was told."""
+    told = (files.read_json(os.path.join(folder, ENVIRONMENT), 1 << 20) or {}).get("env")
+    return environment(told) if isinstance(told, dict) else {}

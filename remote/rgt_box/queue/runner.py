@@ -9,9 +9,9 @@ import os
 import time
 import zlib
 
-from rgt_box import files, procstat
+from rgt_box import files, place, procstat
 from rgt_box.background import describe
-from rgt_box.queue import cell_process, disk_budget, durable_copy, queue_state
+from rgt_box.queue import cell_process, disk_budget, durable_copy, queue_file, queue_state
 from rgt_box.queue.queue_file import Job, Line
 from rgt_box.queue.queue_state import Journal, now
 
@@ -164,8 +164,9 @@ def keep_result(job: Job, line: Line) -> dict[str, Any]:
 
 
 def cell_environment(job: Job, line: Line) -> dict[str, str]:
-    """Return the environment of a cell; the job's own wins."""
-    env = dict(os.environ, PYTHONUNBUFFERED="1", RGT_CELL=line.name)
+    """Return the environment of a cell: the platform's, over it the runner's, over it the job's own."""
+    env = queue_file.platform_environment(place.state_dir())
+    env.update(os.environ, PYTHONUNBUFFERED="1", RGT_CELL=line.name)
     env.update({str(key): str(value) for key, value in job.settings["env"].items()})
     return env
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from rgt_box import PROTO, jsonline
+from rgt_box.queue.queue_file import environment
 from rgt_box.recorder.control import clamp_interval
 
 TYPE_CHECKING = False
@@ -50,6 +51,7 @@ def parse(line: bytes) -> dict[str, Any]:
         "scalar_cursors": _cursors(raw, "scalar_cursors"),
         "zlib": raw.get("zlib") is True,
         "history": _history(raw.get("history")),
+        "job_env": _environment(raw.get("job_env")),
     }
 
 
@@ -117,6 +119,14 @@ def _history(value: Any) -> dict[str, Any] | None:
         raise BadConfig('history must be {"seconds": …, "points": …}')
     points = _integer(value, "points", 240)
     return {"seconds": _interval(value.get("seconds"), MAX_PAST), "points": min(MAX_POINTS, max(1, points))}
+
+
+def _environment(value: Any) -> dict[str, str] | None:
+    if value is None:
+        return None
+    if not isinstance(value, dict) or environment(value) != value:
+        raise BadConfig("job_env must be an object of variables and their values")
+    return value
 
 
 def _cursors(raw: dict[str, Any], key: str) -> dict[str, tuple[int, int]]:

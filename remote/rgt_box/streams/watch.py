@@ -11,7 +11,7 @@ from functools import partial
 
 from rgt_box import PROTO, jsonline, options, ownership, place
 from rgt_box.box_identity import box_identity
-from rgt_box.queue import queue_state
+from rgt_box.queue import queue_file, queue_state
 from rgt_box.recorder import control
 from rgt_box.recorder.ring_history import Summing
 from rgt_box.recorder.state_files import ClockWatch
@@ -48,6 +48,8 @@ class Watch:
     def __init__(self, config: dict[str, Any], inbox: Inbox, outbox: Outbox) -> None:
         self._config, self._inbox, self._outbox = config, inbox, outbox
         self._folder = place.state_dir()
+        if config["job_env"] is not None:
+            queue_file.remember_environment(self._folder, config["job_env"])
         after = config["samples_after"]
         self._boot = place.boot_id()
         self._register(after)

@@ -607,11 +607,11 @@ class _Reader:
             )
         spec = self._checked(where, table, {**defaults, **table, "name": name}, BoxSpec, BOX)
         try:
-            load_profile(spec.profile)
+            prefilled = load_profile(spec.profile).overrides
         except ProfileError as error:
             owner: KeyPath = where if "profile" in table else ("defaults",)
             self._fail((*owner, "profile"), str(error))
-        return spec
+        return msgspec.structs.replace(spec, durable=spec.durable or prefilled.durable_dir)
 
     def _checked(
         self, where: KeyPath, said: dict[str, Any], whole: dict[str, Any], kind: type[T],

@@ -39,6 +39,42 @@ def queue_frame(agent: Agent, job: Path) -> protocol.QueueState:
     return frame
 
 
+def test_cells_have_the_platforms_environment_where_neither_job_nor_runner_sets_it(
+    agent: Agent, tmp_path: Path
+) -> None:
+    """A client tells it on connecting; another one that says nothing of it leaves it, an empty one takes it away."""
+    script = sh('echo "$PLATFORM/$FROM_JOB/$FROM_RUNNER"')
+    agent.env.update(FROM_RUNNER="mine")
+    told = {"PLATFORM": "p", "FROM_JOB": "p", "FROM_RUNNER": "p"}
+    steps: list[tuple[dict[str, Any], str]] = [
+        ({}, "/job/mine"),
+        ({"job_env": told}, "p/job/mine"),
+        ({}, "p/job/mine"),
+        ({"job_env": {**told, "PLATFORM": "q"}}, "q/job/mine"),
+        ({"job_env": {}}, "/job/mine"),
+    ]
+    for number, (config, expected) in enumerate(steps):
+        agent.watch(interval=10, **config).sync()
+        job = make_job(tmp_path / f"job{number}", script, ["a"], env={"FROM_JOB": "job"})
+        done = agent.run("queue", "run", "--job", str(job))
+        assert done.returncode == 0
+        assert (job / "logs" / "a.log").read_text() == f"{expected}\n"
+        assert (b"set by the platform's profile: PLATFORM\n" in done.stdout) is (expected[0] != "/")
+
+
+@pytest.mark.parametrize(
+    "damaged", [b"", b"[]", b'{"env": 1}', b'{"env": {"A=B": "x", "C": 1, "D": "\\u0000"}}']
+)
+def test_a_damaged_memory_of_the_platforms_environment_starts_no_cell_otherwise(
+    agent: Agent, tmp_path: Path, damaged: bytes
+) -> None:
+    agent.watch(interval=10, job_env={"A": "x"}).sync()
+    (agent.state / "job-env.json").write_bytes(damaged)
+    job = make_job(tmp_path / "job", sh('echo "$A$C$D"'), ["a"])
+    assert agent.run("queue", "run", "--job", str(job)).returncode == 0
+    assert (job / "logs" / "a.log").read_text() == "\n"
+
+
 def test_cells_run_in_order_and_a_relaunch_has_nothing_to_do(agent: Agent, tmp_path: Path) -> None:
     job = make_job(
         tmp_path / "job", sh('echo "cell $0 epochs {epochs} $RGT_CELL $X"'), ["a", "b"], env={"X": "y"}

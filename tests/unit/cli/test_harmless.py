@@ -6,8 +6,9 @@ import json
 
 import pytest
 
-from rgt_tui.cli.box_files import tell
+from rgt_tui.cli.box_files import job_settings, tell
 from rgt_tui.cli.printing import json_line
+from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.plain import clean
 from rgt_tui.ssh import Pushed
 
@@ -28,7 +29,7 @@ def test_what_a_box_names_is_harmless_when_push_prints_it(
     pushed = Pushed(
         box="lab", path=HOSTILE, sha256="0" * 64, python=HOSTILE, torch=None, launch=HOSTILE, library=HOSTILE
     )
-    tell(pushed, as_json)
+    tell(pushed, job_settings(pushed, BoxSpec("lab", "h")), as_json)
     said = capsys.readouterr()
     for line in (*said.out.splitlines(), *said.err.splitlines()):
         assert clean(line) == line

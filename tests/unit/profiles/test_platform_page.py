@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from rgt_tui.model.profile import Claim, ClockMode, ClockStart, DangerClock, Profile, Source
+from rgt_tui.model.profile import Claim, ClockMode, ClockStart, DangerClock, Price, Profile, Source
 from rgt_tui.profiles import all_profiles, platform_page
 
 replace = msgspec.structs.replace
@@ -159,3 +159,10 @@ def test_the_worst_danger_comes_first_and_every_shipped_page_has_the_sections_th
         assert set(sections) >= {"what survives", "what stops the bill", "clocks", "interruption", "network"}
         modes = [row for row in sections["clocks"] if row.label in set(ClockMode)]
         assert len(modes) == len(profile.clocks)
+
+
+def test_a_price_of_less_than_a_cent_is_not_shown_as_nothing() -> None:
+    tier = replace(full().tiers[0], prices=(Price(0.0007, "CNY", "GB-hour", "2026-06", "https://x.example"),))
+    text = str(page(replace(full(), tiers=(tier,))))
+    assert "¥0.0007 per GB and hour" in text
+    assert "¥0.00 " not in text
