@@ -27,7 +27,10 @@ Meaning = tuple[int, str]
 
 
 class Command(NamedTuple):
-    """One command. Its module has ``run_NAME(arguments)``, the parsers of its group ``add_NAME(subparsers)``."""
+    """One command. Its module has ``run_NAME(arguments)``, the parsers of its group ``add_NAME(subparsers)``.
+
+    A hyphen in the name is an underscore there.
+    """
 
     module: str
     group: str
@@ -237,6 +240,15 @@ COMMANDS: dict[str, Command] = {
         ),
         untold=UNCONFIRMED,
     ),
+    "check-box": Command(
+        "renting.box_check", "Money", "try a box before money runs: GPUs, disk, network",
+        (
+            (OK, "nothing speaks against it; what is doubtful is named"),
+            (FAILED, "refuse it: what it was rented for does not work, or it is far slower than its peers"),
+            _WAY,
+            _NO_BOX,
+        ),
+    ),
     "audit": Command(
         "teardown.auditing", "Money", "print who stopped what and when, and verify the record",
         (
@@ -292,13 +304,15 @@ def overview() -> str:
 def adder(name: str) -> Callable[[Subparsers], None]:
     """Return what declares a command; that loads its parser, and nothing that it needs when it runs."""
     module = import_module(f"rgt_tui.cli.{GROUPS[COMMANDS[name].group]}")
-    adds: Callable[[Subparsers], None] = getattr(module, f"add_{name}")
+    adds: Callable[[Subparsers], None] = getattr(module, f"add_{name.replace('-', '_')}")
     return adds
 
 
 def runner(name: str) -> Callable[[argparse.Namespace], int]:
     """Return what runs a command and returns its exit status."""
-    runs: Callable[[argparse.Namespace], int] = getattr(import_module(module_name(name)), f"run_{name}")
+    runs: Callable[[argparse.Namespace], int] = getattr(
+        import_module(module_name(name)), f"run_{name.replace('-', '_')}"
+    )
     return runs
 
 

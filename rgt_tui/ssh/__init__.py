@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rgt_tui.ssh.bundle import AgentBundle, build_agent, build_trainer, remote_root, trainer_root
     from rgt_tui.ssh.channel import NO_FILES, Channel, Watching, open_channel, watch
     from rgt_tui.ssh.connection import Elsewhere, connect, hops, where
-    from rgt_tui.ssh.deployment import Deployed, Pushed, deploy, push
+    from rgt_tui.ssh.deployment import Deployed, Pushed, deploy, find_torch, push
     from rgt_tui.ssh.host_keys import Policy
     from rgt_tui.ssh.openssh_client import BulkClient, NotCarried, bulk_client, refuses_host
     from rgt_tui.ssh.person import Answers, Person
@@ -79,6 +79,7 @@ __all__ = [
     "connect",
     "deploy",
     "expand",
+    "find_torch",
     "has_sftp",
     "hops",
     "listed",
@@ -105,7 +106,7 @@ __getattr__ = imported_later(
         "bundle": "AgentBundle build_agent build_trainer remote_root trainer_root",
         "channel": "NO_FILES Channel Watching open_channel watch",
         "connection": "Elsewhere connect hops where",
-        "deployment": "Deployed Pushed deploy push",
+        "deployment": "Deployed Pushed deploy find_torch push",
         "host_keys": "Policy",
         "openssh_client": "BulkClient NotCarried bulk_client refuses_host",
         "person": "Answers Person",

@@ -168,11 +168,11 @@ OLDEST_TORCH = (2, 4)
 _TORCH_PROBE = """
 echo
 for p in {candidates}; do
-  "$p" -c {look} 2>/dev/null
+  "$p" -c {look} 2>/dev/null && exit 0
 done
 exit 0
 """
-_VERSION = """
+_VERSION = f"""
 import sys
 try:
     from importlib.metadata import version
@@ -180,7 +180,11 @@ try:
 except Exception:
     found = ""
 print("RGT\\t%s\\t%s" % (sys.executable, found))
+sys.stdout.flush()
+new = [int(part) for part in found.split("+")[0].split(".")[:2] if part.isdigit()] >= {list(OLDEST_TORCH)}
+sys.exit(0 if new else 1)
 """
+"""The first that is new enough ends the search: there may be dozens of interpreters."""
 
 
 class Pushed(msgspec.Struct, frozen=True):
@@ -224,13 +228,7 @@ async def push(
         BoxError: no Python, no room, or no shell; the box's own words are passed on.
     """
     deployed = await deploy(connection, bundle, pythons, spare=False)
-    probe = await run(
-        connection,
-        "sh -s",
-        data=_TORCH_PROBE.format(candidates=candidates(pythons), look=shlex.quote(_VERSION)).encode(),
-        name="looking for torch",
-    )
-    python, torch = best_python(probe.out.decode(errors="replace"), deployed.python)
+    python, torch = await find_torch(connection, pythons, deployed.python)
     return Pushed(
         box=box,
         path=deployed.path,
@@ -242,6 +240,28 @@ async def push(
         ),
         library=f"PYTHONPATH={shlex.quote(deployed.path)}",
     )
+
+
+async def find_torch(
+    connection: asyncssh.SSHClientConnection, pythons: tuple[str, ...], otherwise: str
+) -> tuple[str, str | None]:
+    """Return the Python of a box to train with, and the version of its torch; None where no Python there has one.
+
+    Args:
+        connection: To the box.
+        pythons: Where to look first.
+        otherwise: A Python that is known to be there.
+
+    Raises:
+        BoxError: the box did not answer.
+    """
+    probe = await run(
+        connection,
+        "sh -s",
+        data=_TORCH_PROBE.format(candidates=candidates(pythons), look=shlex.quote(_VERSION)).encode(),
+        name="looking for torch",
+    )
+    return best_python(probe.out.decode(errors="replace"), otherwise)
 
 
 def best_python(text: str, otherwise: str) -> tuple[str, str | None]:

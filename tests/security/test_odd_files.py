@@ -289,6 +289,7 @@ CALLS: dict[str, Callable[[Path, Callable[[Path], None]], list[list[str]]]] = {
     "scalars": _words("scalars", "{}"),
     "reap": _jobs("reap", "--job", "{}"),
     "gpu-health": lambda *_: [["gpu-health"]],
+    "measure": _words("measure", "--dir", "{}", "--bytes", "4194304", "--seconds", "5"),
     "watch": lambda *_: [],  # has tests of its own below
     "send": lambda *_: [],  # likewise
 }

@@ -226,6 +226,7 @@ REFUSED = {
     "remove": ("remove", "exec", "--yes", "--forget", "--timeout", "5"),
     "mute": ("mute", "exec"),
     "pull": ("pull", "exec", "--timeout", "5"),
+    "check-box": ("check-box", "exec", "--timeout", "5"),
     "up": ("up", "mine", "--gpu", "A100", "--dry-run"),
     "down": ("down", "exec", "--destroy", "--dry-run", "--timeout", "5"),
 }

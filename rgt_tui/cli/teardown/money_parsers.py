@@ -155,6 +155,35 @@ def add_up(subparsers: Subparsers) -> None:
     json_option(parser, "print one JSON object")
 
 
+def add_check_box(subparsers: Subparsers) -> None:
+    """Declare ``rgt check-box``."""
+    parser = command(
+        subparsers,
+        "check-box",
+        about="Try one box for a minute and a half: whether CUDA computes (in the torch that is found there), how\n"
+        "fast matrices are multiplied and bytes get to the GPU, the disk for data, the network to mirrors and\n"
+        "registries; against what it was rented as, and against the median of the boxes that were checked before.\n"
+        "Nothing of it stays on the box.",
+        examples=("rgt check-box train-a", "rgt check-box lab --expect A100:2 --json"),
+    )
+    box_argument(parser)
+    parser.add_argument(
+        "--expect",
+        type=gpu_wish,
+        metavar="MODEL[:N]",
+        help="the GPUs that it must have (default: what the fleet file says it was rented as)",
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="leave the network out and write little; it is no measure for others",
+    )
+    fleet_option(parser)
+    host_key_option(parser)
+    timeout_option(parser, 90.0)
+    json_option(parser, "print one JSON object: box, ok, exit, rows, measured")
+
+
 def add_audit(subparsers: Subparsers) -> None:
     """Declare ``rgt audit``."""
     parser = command(

@@ -1,0 +1,278 @@
+"""The ``measure`` verb: what this box is really good for, before money runs. Bounded in time; nothing stays behind."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import pkgutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+
+from rgt_box import jsonline, options, place
+from rgt_box.sampling.gpu import GpuSampler
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List
+
+    Found = Dict[str, Any]
+
+HELP = """
+usage: measure [--dir DIR] [--bytes N] [--python PATH] [--index PATH] [--url URL ...] [--seconds S]
+
+Try this box and print one JSON object: the GPUs that its driver names; with --python, whether that Python's torch can
+compute on them, how fast, and how fast bytes get there and back; how fast DIR can be written and read, and what is free
+there; how soon and how fast each URL answers. All of it ends within --seconds (default: 80); nothing stays behind.
+
+  --dir DIR      where data will lie (default: the home directory)
+  --bytes N      write at most so many bytes there (default: 256 MiB, and 5 % of what is free)
+  --python PATH  a Python that has torch; without it nothing is computed
+  --index PATH   a Python whose pip is asked for the package index that it would use, which is then a URL to try
+
+Example: rgt-box.pyz measure --dir /workspace --python /usr/bin/python3 --url https://huggingface.co/
+"""
+
+SECONDS = 80.0
+GPU_WAIT = 10.0
+DISK_SECONDS = 3.0
+"""Of writing, and of reading."""
+DISK_BYTES = 256 << 20
+DISK_SHARE = 0.05
+"""At most so much of what is free is written."""
+BLOCK = 4 << 20
+NET_SECONDS = 8.0
+NET_BYTES = 8 << 20
+MOST_OUTPUT = 1 << 20
+INDEX = """
+import sys
+try:
+    from pip._internal.configuration import Configuration
+    found = Configuration(isolated=False); found.load()
+    told = dict(found.items())
+    flat = {}
+    for value in told.values():
+        flat.update(value if isinstance(value, dict) else {})
+    flat.update({key: value for key, value in told.items() if isinstance(value, str)})
+    url = next((flat[key] for key in (":env:.index-url", "install.index-url", "global.index-url") if key in flat), "")
+    if not url:
+        from pip._internal.models.index import PyPI
+        url = PyPI.simple_url
+    print("RGT\\t" + url)
+except Exception:
+    pass
+"""
+"""pip has no public way to tell which index it would use; where these names have changed, nothing is asked."""
+
+
+def main(argv: list[str]) -> int:
+    """Run the verb; returns the exit status."""
+    spec = {
+        "--dir": "str",
+        "--bytes": "int",
+        "--python": "str",
+        "--index": "str",
+        "--url": "list",
+        "--seconds": "float",
+    }
+    found = options.parse_or_exit(argv, spec, HELP)
+    until = time.monotonic() + (found["seconds"] or SECONDS)
+    urls: List[str] = list(found["url"])
+    index = index_of(found["index"]) if found["index"] else None
+    report: Found = {"at": round(time.time(), 3), "index": index}
+    net: List[Found] = [{"url": url} for url in dict.fromkeys(urls + ([index] if index else []))]
+    asking = [threading.Thread(target=ask, args=(row,), daemon=True) for row in net]
+    for thread in asking:
+        thread.start()
+    report.update(gpus())
+    # The disk before torch: its import would be measured as well.
+    report["disk"] = disk(found["dir"] or os.path.expanduser("~"), found["bytes"] or DISK_BYTES)
+    report["torch"] = (
+        torch(found["python"], max(5.0, until - time.monotonic() - 5.0)) if found["python"] else None
+    )
+    for thread in asking:
+        thread.join(max(0.1, until - time.monotonic()))
+    report["net"] = [dict(row) for row in net]
+    sys.stdout.buffer.write(jsonline.line(report))
+    return 0
+
+
+def gpus() -> Found:
+    """Return what the driver names."""
+    try:
+        rows, error = GpuSampler(None, place.state_dir()).raw(GPU_WAIT)
+    except Exception as trouble:  # what a driver does must not keep the rest from being tried
+        return {"gpus": [], "gpu_error": "%s: %s" % (type(trouble).__name__, trouble)}
+    named = [
+        {"name": gpu.get("name"), "total": gpu.get("vram_total"), "error": gpu.get("error")} for gpu in rows
+    ]
+    return {"gpus": named, "gpu_error": error}
+
+
+def torch(python: str, seconds: float) -> Found:
+    """Let a Python try its torch, for so long; return what it found until then."""
+    source = pkgutil.get_data("rgt_box.commands", "torch_trial.py")
+    if source is None:
+        return {"error": "this agent was built without its trial", "devices": []}
+    words = [python, "-c", source.decode("utf-8"), str(seconds)]
+    begun = time.monotonic()
+    with tempfile.TemporaryFile() as out:
+        try:
+            child = subprocess.Popen(
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                cwd="/",
+                start_new_session=True,
+            )
+        except OSError as error:
+            return {"error": "%s cannot be run: %s" % (python, error.strerror), "devices": []}
+        late = False
+        try:
+            status = child.wait(seconds)
+        except subprocess.TimeoutExpired:
+            late, status = True, None
+            kill(child)
+        finally:
+            if child.poll() is None:
+                kill(child)
+        out.seek(0)
+        text = out.read(MOST_OUTPUT).decode("utf-8", "replace")
+    rows = [row for row in map(parsed, text.splitlines()) if row is not None]
+    told: Found = dict(next((row for row in rows if "torch" in row), {"torch": None, "error": None}))
+    told["count"] = told.pop("devices", None)
+    told["devices"] = [row for row in rows if "device" in row]
+    told["seconds"] = round(time.monotonic() - begun, 1)
+    if late:
+        told["error"] = told.get("error") or "not done within %.0f s" % seconds
+    elif status and not told.get("error"):
+        last = next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
+        told["error"] = "it ended with %s: %s" % (status, last[:200])
+    return told
+
+
+def kill(child: subprocess.Popen[bytes]) -> None:
+    """End a child and all that it has started."""
+    try:
+        os.killpg(child.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    child.wait()
+
+
+def parsed(line: str) -> Found | None:
+    """Return the object of a line of the trial; None for anything else that was printed meanwhile."""
+    if not line.startswith("{"):
+        return None
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def disk(folder: str, wanted: int) -> Found:
+    """Write and read a file that has no name, so that nothing stays whatever happens."""
+    told: Found = {"dir": folder, "error": None}
+    try:
+        room = os.statvfs(folder)
+        told.update(
+            free=room.f_bavail * room.f_frsize,
+            total=room.f_blocks * room.f_frsize,
+            # A file system without a limit reports none at all.
+            free_inodes=room.f_favail if room.f_files else None,
+            inodes=room.f_files or None,
+        )
+        most = min(wanted, int(told["free"] * DISK_SHARE))
+        if most < BLOCK:
+            told["error"] = "too little is free to try it"
+            return told
+        with tempfile.TemporaryFile(dir=folder, prefix=".rgt-measure-", buffering=0) as file:
+            fd = file.fileno()
+            written, passed = write(fd, most)
+            told["write_mbs"] = round(written / max(passed, 1e-6) / 1e6, 1)
+            drop(fd)
+            os.lseek(fd, 0, os.SEEK_SET)
+            read, passed = read_all(fd)
+            told["read_mbs"] = round(read / max(passed, 1e-6) / 1e6, 1)
+            told["bytes"] = written
+    except OSError as error:
+        told["error"] = "%s: %s" % (folder, error.strerror or type(error).__name__)
+    return told
+
+
+def write(fd: int, most: int) -> tuple[int, float]:
+    """Write for a while what cannot be compressed, and bring it to the disk; return bytes and seconds."""
+    block = os.urandom(BLOCK)
+    begun, written = time.monotonic(), 0
+    while written + len(block) <= most and time.monotonic() - begun < DISK_SECONDS:
+        written += os.write(fd, block)
+    os.fsync(fd)
+    return written, time.monotonic() - begun
+
+
+def read_all(fd: int) -> tuple[int, float]:
+    """Read for a while; return bytes and seconds."""
+    begun, read = time.monotonic(), 0
+    while time.monotonic() - begun < DISK_SECONDS:
+        part = os.read(fd, BLOCK)
+        if not part:
+            break
+        read += len(part)
+    return read, time.monotonic() - begun
+
+
+def drop(fd: int) -> None:
+    """Let the kernel forget what it holds of a file, as far as it does."""
+    try:
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    except (AttributeError, OSError) as error:
+        if isinstance(error, OSError) and error.errno not in (errno.EINVAL, errno.ENOSYS):
+            raise
+
+
+def index_of(python: str) -> str | None:
+    """Return the package index that a Python's pip would use; None where it cannot be told."""
+    try:
+        done = subprocess.run(
+            [python, "-c", INDEX], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            timeout=NET_SECONDS, check=False, cwd="/",
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return None
+    for line in done.stdout[:MOST_OUTPUT].decode("utf-8", "replace").splitlines():
+        if line.startswith("RGT\thttp"):
+            return line[4:].strip()
+    return None
+
+
+def ask(row: Found) -> None:
+    """Fetch the beginning of a page; note how soon and how fast it came. The box's own proxies count."""
+    begun = time.monotonic()
+    try:
+        request = urllib.request.Request(row["url"], headers={"User-Agent": "rgt"})
+        with urllib.request.urlopen(request, timeout=NET_SECONDS) as answer:
+            row["status"] = answer.status
+            read = len(answer.read(1))
+            row["first_byte_s"] = round(time.monotonic() - begun, 3)
+            second = time.monotonic()
+            while read < NET_BYTES and time.monotonic() - begun < NET_SECONDS:
+                part = answer.read(1 << 16)
+                if not part:
+                    break
+                read += len(part)
+            row["bytes"] = read
+            row["mbs"] = round(read / max(time.monotonic() - second, 1e-6) / 1e6, 2)
+    except urllib.error.HTTPError as error:
+        row["status"] = error.code
+        row["first_byte_s"] = round(time.monotonic() - begun, 3)
+    except Exception as error:  # name servers, TLS and proxies fail in many ways
+        reason = getattr(error, "reason", None) or error
+        row["error"] = "%s" % (" ".join(str(reason).split())[:200] or type(error).__name__)

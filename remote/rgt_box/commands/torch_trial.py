@@ -1,0 +1,114 @@
+"""Whether a Python's torch can really compute on the GPUs here: run by that Python as a script, never imported.
+
+One JSON object a line, flushed, so that what was found stands when the time is up: first torch itself, then each GPU.
+``nvidia-smi`` lists cards whose CUDA cannot be initialised; only a computation proves them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import signal
+import sys
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict
+
+SIZE = 4096
+"""Of the square matrices: large enough that the card, and not the launch of a kernel, sets the pace."""
+SECONDS = 0.5
+"""Of each measurement of a GPU."""
+COPY_BYTES = 256 << 20
+
+
+def main(limit: float) -> None:
+    """Try everything, within so many seconds."""
+    signal.alarm(max(1, int(limit)))  # whoever started this may be gone by then
+    try:
+        torch = importlib.import_module("torch")
+    except Exception as error:  # a broken installation raises anything
+        say({"torch": None, "error": words(error)})
+        return
+    found: Dict[str, object] = {
+        "torch": str(getattr(torch, "__version__", "?")),
+        "python": sys.executable,
+        "error": None,
+    }
+    version = getattr(getattr(torch, "version", None), "cuda", None) or getattr(
+        getattr(torch, "version", None), "hip", None
+    )
+    found["built_for"] = None if version is None else str(version)
+    try:
+        torch.cuda.init()
+        count = int(torch.cuda.device_count())
+    except Exception as error:
+        say(dict(found, devices=None, error=words(error)))
+        return
+    say(dict(found, devices=count))
+    for index in range(count):
+        try:
+            say(dict(device(torch, index), device=index))
+        except Exception as error:
+            say({"device": index, "error": words(error)})
+
+
+def device(torch: Any, index: int) -> Dict[str, object]:
+    """Compute and copy on one GPU; return its name and figures."""
+    place = torch.device("cuda", index)
+    told: Dict[str, object] = {"name": str(torch.cuda.get_device_name(index)), "error": None}
+    one = torch.randn(SIZE, SIZE, device=place, dtype=torch.float16)
+    other = torch.randn(SIZE, SIZE, device=place, dtype=torch.float16)
+
+    def wait() -> None:
+        torch.cuda.synchronize(index)
+
+    product = one @ other
+    wait()
+    rounds, passed = timed(lambda: one @ other, wait)
+    told["tflops"] = 2.0 * SIZE**3 * rounds / passed / 1e12
+    part = one[:8].float().cpu() @ other.float().cpu()
+    wrong = float((product[:8].float().cpu() - part).abs().max())
+    # Half precision is good for about three digits of sums of this size.
+    if not wrong <= 0.02 * float(part.abs().max()):
+        told["error"] = "the product of two matrices is wrong by %g" % wrong
+    host = torch.empty(COPY_BYTES, dtype=torch.uint8).pin_memory()
+    there = torch.empty(COPY_BYTES, dtype=torch.uint8, device=place)
+    for name, copy in (
+        ("to_gpu_gbs", lambda: there.copy_(host, non_blocking=True)),
+        ("from_gpu_gbs", lambda: host.copy_(there, non_blocking=True)),
+    ):
+        rounds, passed = timed(copy, wait)
+        told[name] = COPY_BYTES * rounds / passed / 1e9
+    return told
+
+
+def timed(work: Callable[[], object], wait: Callable[[], object]) -> tuple[int, float]:
+    """Repeat some work for a while; return how often, and in how many seconds."""
+    work()
+    wait()
+    begun, rounds = time.monotonic(), 0
+    while True:
+        for _ in range(4):
+            work()
+        rounds += 4
+        wait()
+        passed = time.monotonic() - begun
+        if passed >= SECONDS:
+            return rounds, passed
+
+
+def words(error: BaseException) -> str:
+    """Return an error in one line."""
+    return ("%s: %s" % (type(error).__name__, " ".join(str(error).split())))[:300]
+
+
+def say(found: dict[str, object]) -> None:
+    """Print one finding."""
+    sys.stdout.write(json.dumps(found) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(float(sys.argv[1]))

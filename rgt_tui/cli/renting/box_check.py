@@ -1,0 +1,74 @@
+"""``rgt check-box``: try a box before money runs, and say whether it is worth its price."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+
+from rgt_tui.cli import running
+from rgt_tui.cli.commands import FAILED, OK, USAGE
+from rgt_tui.cli.opening import open_boxes
+from rgt_tui.cli.printing import columns, complain, json_line, waiting
+from rgt_tui.fleet.renting.acceptance import (
+    Expected,
+    Row,
+    Verdict,
+    checks_path,
+    expected_of,
+    judge,
+    keep_check,
+    load_checks,
+    measure,
+    remembered,
+)
+from rgt_tui.model.box import BoxSpec
+from rgt_tui.model.plain import clean
+
+STYLES = {Verdict.OK: "dim", Verdict.DOUBTFUL: "bold yellow", Verdict.REFUSE: "bold red"}
+
+
+def run_check_box(arguments: argparse.Namespace) -> int:
+    """Try one box; return the exit status."""
+    opened = open_boxes(arguments, [arguments.box], trusted=True)
+    if opened is None:
+        return USAGE
+    (spec,) = opened[1]
+    expected = expected_of(spec) if arguments.expect is None else Expected(*arguments.expect)
+    return running.run_on_box(spec.name, _check(arguments, spec, expected))
+
+
+async def _check(arguments: argparse.Namespace, spec: BoxSpec, expected: Expected) -> int:
+    with waiting(f"trying {spec.name} …"):
+        found = await measure(
+            spec,
+            seconds=arguments.timeout,
+            quick=arguments.quick,
+            accept_new_host_keys=arguments.accept_new_host_key,
+        )
+    path = checks_path(os.environ)
+    # Not against itself: a box that was always slow would be its own measure.
+    earlier = tuple(one for one in load_checks(path) if one.box != spec.name)
+    rows = judge(found, expected, earlier, spec.profile)
+    code = exit_status(rows)
+    if code == OK and not arguments.quick:
+        # What was refused is no measure for others. A disk that fails costs the comparison alone.
+        with contextlib.suppress(OSError, TimeoutError):
+            keep_check(path, remembered(spec, found))
+    if arguments.json:
+        body = {"box": spec.name, "ok": code == OK, "exit": code, "rows": rows, "measured": found}
+        sys.stdout.write(json_line(body).decode())
+        return code
+    for row in rows:
+        advice = f"; {row.advice}" if row.advice else ""
+        cells = [(row.verdict.value, 8, STYLES[row.verdict]), (clean(row.id), 24, "")]
+        sys.stdout.write(columns(cells, f"{row.text}{advice}"))
+    if code != OK:
+        complain(f"{spec.name}: refuse it; while it bills: rgt down {spec.name} --destroy")
+    return code
+
+
+def exit_status(rows: tuple[Row, ...]) -> int:
+    """Return the exit status: what is only doubtful is for a person to weigh."""
+    return FAILED if any(row.verdict is Verdict.REFUSE for row in rows) else OK

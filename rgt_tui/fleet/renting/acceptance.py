@@ -1,0 +1,417 @@
+"""Is a machine worth its price? What it was measured to do, judged against what was asked for and against its peers."""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import math
+import re
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from rgt_tui import files
+from rgt_tui.fleet.errands import reached
+from rgt_tui.health.facts import DISK_ERROR_PCT, DISK_WARN_PCT
+from rgt_tui.model.box import BoxSpec
+from rgt_tui.model.plain import clean
+from rgt_tui.model.profile import Profile
+from rgt_tui.profiles import load_profile
+from rgt_tui.profiles.readings import pct, size
+from rgt_tui.providers import same_gpu
+from rgt_tui.ssh import CommandFailed, Unreachable, find_torch, record, run
+
+SECONDS = 90.0
+"""All of it, login included."""
+LOGIN_SECONDS = 15.0
+"""Of these for the login, for the agent, and for finding a Python with torch."""
+MOST_BYTES = 1 << 20
+DISK_BYTES = 256 << 20
+"""Written on the box, at most; it goes with the file that holds it."""
+QUICK_BYTES = 16 << 20
+DOUBTFUL, REFUSED = 0.7, 0.4
+"""Below so much of the median of its peers."""
+UNEVEN = 0.8
+"""A GPU slower than that beside its neighbours holds all of them up."""
+SLOW_DISK_MBS = 20.0
+SLOW_ANSWER_S, SLOW_NET_MBS = 3.0, 1.0
+KEPT = 400
+"""Earlier checks that are kept, the newest."""
+HUB = "https://huggingface.co/"
+
+
+class Verdict(enum.StrEnum):
+    """What follows from a row."""
+
+    OK = "ok"
+    DOUBTFUL = "doubtful"
+    REFUSE = "refuse"
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One thing that was tried."""
+
+    id: str
+    verdict: Verdict
+    text: str
+    """What was found, and against what it was held."""
+    advice: str = ""
+    """What to do; empty where nothing is to be done."""
+
+
+class NamedGpu(msgspec.Struct, frozen=True):
+    """A GPU as the driver names it."""
+
+    name: str | None = None
+    total: int | None = None
+    error: str | None = None
+
+
+class Device(msgspec.Struct, frozen=True):
+    """A GPU on which torch has computed, or could not."""
+
+    device: int = 0
+    name: str | None = None
+    tflops: float | None = None
+    """Of products of half-precision matrices."""
+    to_gpu_gbs: float | None = None
+    """GB/s from pinned memory."""
+    from_gpu_gbs: float | None = None
+    error: str | None = None
+
+
+class Torch(msgspec.Struct, frozen=True):
+    """What one Python's torch could do."""
+
+    torch: str | None = None
+    error: str | None = None
+    built_for: str | None = None
+    """Version of CUDA or ROCm; None = it was built for the CPU alone."""
+    count: int | None = None
+    devices: tuple[Device, ...] = ()
+    seconds: float | None = None
+
+
+class DiskTrial(msgspec.Struct, frozen=True):
+    """What a directory could do."""
+
+    dir: str = ""
+    error: str | None = None
+    free: int | None = None
+    total: int | None = None
+    free_inodes: int | None = None
+    inodes: int | None = None
+    write_mbs: float | None = None
+    read_mbs: float | None = None
+
+
+class NetTrial(msgspec.Struct, frozen=True):
+    """How an address answered."""
+
+    url: str = ""
+    error: str | None = None
+    status: int | None = None
+    first_byte_s: float | None = None
+    bytes: int | None = None
+    mbs: float | None = None
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """What the box told; the fields of ``rgt_box``'s ``measure``."""
+
+    at: float
+    gpus: tuple[NamedGpu, ...] = ()
+    gpu_error: str | None = None
+    torch: Torch | None = None
+    """None = no Python with torch was found."""
+    disk: DiskTrial = DiskTrial()
+    net: tuple[NetTrial, ...] = ()
+
+
+class Earlier(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What an earlier check measured, of this box or of another one."""
+
+    at: float
+    box: str
+    platform: str
+    gpu: str = ""
+    tflops: float | None = None
+    to_gpu_gbs: float | None = None
+    write_mbs: float | None = None
+    read_mbs: float | None = None
+
+
+class Expected(msgspec.Struct, frozen=True):
+    """What was asked for; None = nobody said."""
+
+    gpu: str | None = None
+    count: int | None = None
+
+
+def expected_of(spec: BoxSpec) -> Expected:
+    """Return what the fleet file says that the box was rented as."""
+    asked = spec.asked
+    return Expected() if asked is None else Expected(asked.gpu, asked.gpu_count if asked.gpu else None)
+
+
+def addresses(profile: Profile) -> tuple[str, ...]:
+    """Return what to try: the platform's mirrors and Hugging Face; the package index is told by the box itself."""
+    told = [*profile.network.mirrors, *profile.overrides.env.values()]
+    found = [match for text in told for match in re.findall(r"https?://[^\s,;'\")]+", text)]
+    hub = profile.overrides.env.get("HF_ENDPOINT", HUB)
+    return tuple(dict.fromkeys((*found, hub)))[:6]
+
+
+async def measure(
+    spec: BoxSpec, *, seconds: float = SECONDS, quick: bool = False, accept_new_host_keys: bool = False
+) -> Measured:
+    """Connect to a box and have it tried.
+
+    Args:
+        spec: The box.
+        seconds: How long it may take.
+        quick: Leave the network out, and write little.
+        accept_new_host_keys: Write the key of an unknown host to known_hosts.
+
+    Raises:
+        BoxError: it could not be reached, or gave no answer that can be used.
+    """
+    profile = load_profile(spec.profile)
+    pythons = (spec.python,) if spec.python else profile.overrides.python
+    left = max(10.0, seconds - LOGIN_SECONDS)
+    words = ["measure", "--seconds", f"{left:g}", "--bytes", str(QUICK_BYTES if quick else DISK_BYTES)]
+    folder = spec.durable or profile.overrides.data_dir
+    words += ["--dir", folder] if folder and folder.startswith("/") else []
+    words += [] if quick else [word for url in addresses(profile) for word in ("--url", url)]
+    try:
+        async with (
+            asyncio.timeout(seconds + LOGIN_SECONDS),
+            reached(spec, accept_new_host_keys=accept_new_host_keys) as (connection, deployed),
+        ):
+            python, torch = await find_torch(connection, pythons, deployed.python)
+            words += ["--python", python] if torch is not None else []
+            words += [] if quick else ["--index", python]
+            command = deployed.command(*words)
+            done = await run(
+                connection, command, seconds=left + LOGIN_SECONDS, most_bytes=MOST_BYTES, name="measuring"
+            )
+    except TimeoutError as error:
+        raise Unreachable(f"not done within {seconds + LOGIN_SECONDS:g} s") from error
+    for line in reversed(done.out.splitlines()):
+        if told := record(line):
+            try:
+                return msgspec.json.decode(told, type=Measured)
+            except (msgspec.DecodeError, RecursionError):
+                break
+    raise CommandFailed(f"the agent's answer cannot be used: {clean(done.words)[:200] or 'it said nothing'}")
+
+
+def judge(found: Measured, expected: Expected, earlier: Sequence[Earlier], platform: str) -> tuple[Row, ...]:
+    """Return a row for each thing that was tried. Pure.
+
+    Args:
+        found: What the box told.
+        expected: What was asked for.
+        earlier: Checks before this one, of all boxes.
+        platform: Profile of the box.
+    """
+    rows = [_gpus(found, expected), _cuda(found, expected), *_speeds(found, earlier)]
+    rows += [*_disk(found.disk, [one for one in earlier if one.platform == platform]), *map(_net, found.net)]
+    return tuple(msgspec.structs.replace(row, text=clean(row.text)) for row in rows)
+
+
+def _gpus(found: Measured, expected: Expected) -> Row:
+    names = [gpu.name or "unnamed" for gpu in found.gpus]
+    text = f"{len(names)} × {', '.join(dict.fromkeys(names))}" if names else "no GPU"
+    text += f" ({found.gpu_error})" if found.gpu_error else ""
+    wanted = "" if expected.gpu is None else f", asked for {expected.count or 1} × {expected.gpu}"
+    broken = [f"{gpu.name}: {gpu.error}" for gpu in found.gpus if gpu.error]
+    end = "this is not what was asked for: end it, and rent another"
+    if broken:
+        return Row("gpu", Verdict.REFUSE, f"{text}; {'; '.join(broken)}", "end it, and rent another")
+    if expected.gpu is not None:
+        other = [name for name in names if not same_gpu(expected.gpu, name, _memory(found, name))]
+        if other or len(names) < (expected.count or 1):
+            return Row("gpu", Verdict.REFUSE, f"{text}{wanted}", end)
+    if not names:
+        return Row("gpu", Verdict.OK, f"{text}; none was asked for", "")
+    return Row("gpu", Verdict.OK, f"{text}{wanted}")
+
+
+def _memory(found: Measured, name: str) -> float | None:
+    total = next((gpu.total for gpu in found.gpus if gpu.name == name and gpu.total), None)
+    return None if total is None else total / 2**30
+
+
+def _cuda(found: Measured, expected: Expected) -> Row:
+    torch, cards = found.torch, len(found.gpus)
+    wanted = bool(cards) or expected.gpu is not None
+    host = "the driver lists the card and CUDA does not work: end it, and rent another"
+    if torch is None:
+        if not wanted:
+            return Row("cuda", Verdict.OK, "no GPU, and no Python with torch", "")
+        text = "no Python with torch was found, so nothing proves that the GPUs compute"
+        return Row("cuda", Verdict.DOUBTFUL, text, "install torch, and check again before money runs")
+    if torch.torch is None:
+        verdict = Verdict.DOUBTFUL if wanted else Verdict.OK
+        return Row(
+            "cuda",
+            verdict,
+            f"torch cannot be imported: {torch.error}",
+            "mend its installation, and check again",
+        )
+    if not wanted:
+        return Row("cuda", Verdict.OK, f"torch {torch.torch}; there is no GPU to compute on", "")
+    if torch.built_for is None:
+        advice = "install a torch that was built for CUDA, and check again"
+        return Row("cuda", Verdict.DOUBTFUL, f"torch {torch.torch} was built for the CPU alone", advice)
+    broken = [f"GPU {one.device}: {one.error}" for one in torch.devices if one.error]
+    if torch.count is None and torch.error and not torch.error.startswith("not done"):
+        return Row("cuda", Verdict.REFUSE, f"torch {torch.torch}: {torch.error}", host)
+    if broken:
+        return Row("cuda", Verdict.REFUSE, f"torch {torch.torch}: {'; '.join(broken)}", host)
+    if torch.count is not None and torch.count < max(cards, expected.count or 0):
+        text = f"torch {torch.torch} sees {torch.count} of {max(cards, expected.count or 0)} GPUs"
+        return Row("cuda", Verdict.REFUSE, text, host)
+    if torch.error or torch.count is None or len(torch.devices) < torch.count:
+        text = f"torch {torch.torch}: {torch.error or 'not every GPU was tried'}"
+        return Row("cuda", Verdict.DOUBTFUL, text, "check again; if it hangs again, end it, and rent another")
+    return Row(
+        "cuda", Verdict.OK, f"torch {torch.torch} computes on {torch.count} GPU{'s' * (torch.count != 1)}"
+    )
+
+
+SPEEDS = (("gemm", "matrix products", "TFLOP/s", "tflops"), ("pcie", "to the GPU", "GB/s", "to_gpu_gbs"))
+DISK_SPEEDS = (("disk-write", "written", "write_mbs"), ("disk-read", "read", "read_mbs"))
+"""Row, words, unit, field of what was measured, and of what earlier checks have left."""
+
+
+def _speeds(found: Measured, earlier: Sequence[Earlier]) -> Iterator[Row]:
+    devices = [one for one in (found.torch.devices if found.torch else ()) if one.error is None]
+    for id_, what, unit, field in SPEEDS:
+        known = [(value, one) for one in devices if (value := _finite(getattr(one, field))) is not None]
+        if not known:
+            continue
+        slowest, card = min(known, key=lambda pair: pair[0])
+        fastest = max(value for value, _ in known)
+        verdict, against = _against(slowest, _peers(earlier, field, card.name or ""), unit)
+        text = f"{what} {slowest:.1f} {unit}{f' at the slowest of {len(known)}' if len(known) > 1 else ''}{against}"
+        if verdict is Verdict.OK and slowest < UNEVEN * fastest:
+            verdict, text = Verdict.DOUBTFUL, f"{text}; the fastest has {fastest:.1f}"
+        advice = "heat, a power cap, or a shared card: rgt reads them as it watches; else rent another"
+        yield Row(id_, verdict, text, "" if verdict is Verdict.OK else advice)
+
+
+def _peers(earlier: Sequence[Earlier], field: str, gpu: str | None = None) -> list[float]:
+    alike = [one for one in earlier if gpu is None or one.gpu == gpu]
+    return [value for one in alike if (value := _finite(getattr(one, field))) is not None]
+
+
+def _against(value: float, peers: Sequence[float], unit: str) -> tuple[Verdict, str]:
+    """Hold a speed against the median of earlier checks."""
+    if not peers:
+        return Verdict.OK, "; the first of its kind that was checked"
+    median = statistics.median(peers)
+    share = value / median if median > 0 else math.inf
+    verdict = Verdict.REFUSE if share < REFUSED else Verdict.DOUBTFUL if share < DOUBTFUL else Verdict.OK
+    return verdict, f"; the median of {len(peers)} earlier is {median:.1f} {unit}"
+
+
+def _disk(disk: DiskTrial, peers: Sequence[Earlier]) -> Iterator[Row]:
+    if disk.error is not None:
+        yield Row("disk", Verdict.REFUSE, disk.error, "choose another directory (`durable`), or rent another")
+        return
+    for id_, what, field in DISK_SPEEDS:
+        value = _finite(getattr(disk, field))
+        if value is None:
+            continue
+        verdict, against = _against(value, _peers(peers, field), "MB/s")
+        if verdict is Verdict.REFUSE:
+            verdict = Verdict.DOUBTFUL  # a disk that is slow now may be shared, and idle in an hour
+        if value < SLOW_DISK_MBS:
+            verdict = Verdict.DOUBTFUL
+        advice = (
+            ""
+            if verdict is Verdict.OK
+            else "checkpoints and data will be slow; another directory may do better"
+        )
+        yield Row(id_, verdict, f"{disk.dir}: {value:.0f} MB/s {what}{against}", advice)
+    for id_, free, total in (("space", disk.free, disk.total), ("inodes", disk.free_inodes, disk.inodes)):
+        if free is None or not total:
+            continue
+        used = 100.0 * (1.0 - free / total)
+        verdict = (
+            Verdict.REFUSE
+            if used >= DISK_ERROR_PCT
+            else Verdict.DOUBTFUL
+            if used >= DISK_WARN_PCT
+            else Verdict.OK
+        )
+        shown = size(free) if id_ == "space" else f"{free:,} inodes"
+        yield Row(
+            id_,
+            verdict,
+            f"{disk.dir}: {shown} free, {pct(used)} used",
+            "" if verdict is Verdict.OK else "make room, or take a larger disk",
+        )
+
+
+def _net(net: NetTrial) -> Row:
+    where = net.url.partition("://")[2].partition("/")[0] or net.url
+    advice = "rgt profiles names the platform's mirrors and proxy"
+    if net.error is not None or net.first_byte_s is None:
+        return Row(f"network {where}", Verdict.DOUBTFUL, net.error or "it has not answered in time", advice)
+    speed = f", {net.mbs:.1f} MB/s" if net.mbs is not None and (net.bytes or 0) >= 1 << 20 else ""
+    text = f"first byte after {net.first_byte_s:.2f} s{speed}{f', status {net.status}' if net.status != 200 else ''}"
+    slow = net.first_byte_s > SLOW_ANSWER_S or (bool(speed) and (net.mbs or 0.0) < SLOW_NET_MBS)
+    return Row(f"network {where}", Verdict.DOUBTFUL if slow else Verdict.OK, text, advice if slow else "")
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) and value > 0 else None
+
+
+def checks_path(env: Mapping[str, str]) -> Path:
+    """Return where earlier checks are kept."""
+    return files.state_directory(env) / "checks.json"
+
+
+def load_checks(path: Path) -> tuple[Earlier, ...]:
+    """Return the earlier checks; none where they cannot be read: then nothing is compared."""
+    try:
+        with files.open_regular(path) as file:
+            return msgspec.json.decode(file.read(), type=tuple[Earlier, ...])
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ()
+
+
+def remembered(spec: BoxSpec, found: Measured) -> Earlier:
+    """Return what later checks are held against."""
+    devices = [one for one in (found.torch.devices if found.torch else ()) if one.error is None]
+
+    def least(read: Callable[[Device], float | None]) -> float | None:
+        return min((value for one in devices if (value := _finite(read(one))) is not None), default=None)
+
+    return Earlier(
+        at=found.at,
+        box=spec.name,
+        platform=spec.profile,
+        gpu=clean((devices[0].name if devices else "") or ""),
+        tflops=least(lambda one: one.tflops),
+        to_gpu_gbs=least(lambda one: one.to_gpu_gbs),
+        write_mbs=_finite(found.disk.write_mbs),
+        read_mbs=_finite(found.disk.read_mbs),
+    )
+
+
+def keep_check(path: Path, one: Earlier) -> None:
+    """Remember a check, the newest of its box alone; the oldest go.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    with files.alone(path):
+        others = [known for known in load_checks(path) if known.box != one.box]
+        files.publish(path, msgspec.json.encode([*others, one][-KEPT:]))
