@@ -370,6 +370,13 @@ def test_without_a_control_plane_the_dialog_says_how_to_do_it_by_hand() -> None:
     assert "price unknown" in unpriced
 
 
+def test_a_verb_that_the_platform_lacks_says_what_there_is_instead() -> None:
+    lacks = "Lambda Cloud has no action that would park a box: only Terminate ends the bill"
+    setting = Setting(Meter(), None, "Lambda Cloud", LATER, lacks=lacks)
+    closed = replace(ready(), review=None, review_error="lab has no control plane")
+    assert f"instead {lacks}" in " ".join(flat(facts(closed, setting, 100)).split())
+
+
 def test_a_price_that_becomes_a_lower_bound_has_changed() -> None:
     assert [one.text for one in changes(review(), review(at_least=True))] == ["the price per hour changed"]
 

@@ -137,7 +137,7 @@ def _by_profile(setting: Setting, width: int) -> list[Line]:
     """Return what the platform's profile alone says of the verb: how a person does it, and what goes on billing."""
     action = setting.action
     if action is None:
-        return _list("by hand", (setting.lacks,) if setting.lacks else (), width, Tone.STRONG)
+        return _list("instead", (setting.lacks,) if setting.lacks else (), width, Tone.STRONG)
     rate = prices.rate(setting.meter)
     price = Span("price unknown", Tone.WARN) if rate is None else Span(f"{known(rate)}/h", Tone.STRONG)
     lines = [_named("now", price, dim(f"   {clean(setting.meter.source)}"))]
