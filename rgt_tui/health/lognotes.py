@@ -29,6 +29,7 @@ _STEP = re.compile(r"(?i)\bloss['\"]?\s*[=: |]\s*(?:tensor\()?[-+]?\d|\d+/\d+ \[
 _RESUME = re.compile(r"(?i)\bresum(?:ed|ing) (?:from|at)\b|^(?:\S+ )?resume: at step \d")
 _FAILED_STEP = re.compile(r"(?:checkpoint save failed|^holding|^giving up) at step (\d[\d,]*)")
 _LAST_GOOD = re.compile(r"last good checkpoint is step (\d[\d,]*)")
+_NEEDLES = tuple(dict.fromkeys(needle for entry in HANDBOOK.values() for needle in entry.needles))
 _MARKS = (_SAVED, _STEP, _RESUME, _FAILED_STEP, _LAST_GOOD)
 
 
@@ -122,9 +123,10 @@ def _report(line: str) -> Report:
 
 def _seen(row: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
     marks = tuple(place for place, pattern in enumerate(_MARKS) if pattern.search(row))
-    return marks, tuple(
-        entry.id for entry in HANDBOOK.values() if any(needle in row for needle in entry.needles)
-    )
+    needles = {needle for needle in _NEEDLES if needle in row}
+    if not needles:  # as nearly always
+        return marks, ()
+    return marks, tuple(entry.id for entry in HANDBOOK.values() if not needles.isdisjoint(entry.needles))
 
 
 def _summed(lines: tuple[str, ...], reports: tuple[Report, ...]) -> Scan:
