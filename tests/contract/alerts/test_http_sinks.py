@@ -75,6 +75,9 @@ async def test_a_webhook_gets_the_event(receiver: Receiver) -> None:
 
 
 async def test_apprise_sends_through_the_real_library(receiver: Receiver) -> None:
+    import apprise
+
+    assert apprise.Apprise(f"json://127.0.0.1:{receiver.port}")  # all its modules: seconds on a busy machine
     await made("apprise", receiver).send(EVENT)
     (request,) = receiver.requests
     assert request.json["title"] == EVENT.title
