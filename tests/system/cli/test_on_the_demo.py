@@ -47,9 +47,12 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 
 def test_status_tells_of_every_box(fleet: Fleet) -> None:
     done = fleet("status", "--json", "--timeout", "60")
-    lines = {line["box"]: line for line in map(json.loads, done.stdout.splitlines())}
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    lines = {line["box"]: line for line in told if "box" in line}
     assert done.returncode in (0, 1), done.stderr
     assert set(lines) == BOXES
+    accounts = [line for line in told if "box" not in line]
+    assert [(account["account"], account["unlisted"]) for account in accounts] == [("runpod", [])]
     for line in lines.values():
         assert line["link"] == "live", line
         assert line["sample"]["gpus"][0]["sim"] is True
