@@ -112,12 +112,12 @@ class Cadence:
     def choice(self) -> Choice:
         """Return the interval that holds now."""
         if self._fixed:
-            return Choice(self._fixed, f"every {self._fixed} steps, as asked")
+            return Choice(self._fixed, f"every {_words(self._fixed)}, as asked")
         known = self._steps or self._beside
         step = max(median(known), 1e-6) if known else 0.0
         if not self._costs or not known:
             steps = min(_FIRST_STEPS, max(1, int(CEILING_S / step))) if known else _FIRST_STEPS
-            return Choice(steps, f"first after {steps} steps, to measure what a save costs")
+            return Choice(steps, f"first after {_words(steps)}, to measure what a save costs")
         cost = max(median(self._costs), 1e-4)
         write, mtbf = median(self._writes), self._failures.mtbf_s
         optimum = daly(cost, mtbf)
@@ -131,9 +131,13 @@ class Cadence:
         steps = max(1, round(seconds / step))
         return Choice(
             steps,
-            f"every {steps} steps = {seconds:.0f} s{bound}: a save costs {1000 * cost:.0f} ms and is on disk after "
+            f"every {_words(steps)} = {seconds:.0f} s{bound}: a save costs {1000 * cost:.0f} ms and is on disk after "
             f"{1000 * write:.0f} ms, a failure is expected every {mtbf / 3600:.1f} h ({self._failures.source})",
         )
+
+
+def _words(steps: int) -> str:
+    return "1 step" if steps == 1 else f"{steps} steps"
 
 
 Number = Any

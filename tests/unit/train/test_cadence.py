@@ -26,6 +26,8 @@ def test_limits() -> None:
 def test_fixed_steps_are_multiples() -> None:
     cadence = Cadence(10, RARE)
     assert [step for step in range(1, 41) if cadence.due(step, 0)] == [10, 20, 30, 40]
+    assert cadence.choice().reason == "every 10 steps, as asked"
+    assert Cadence(1, RARE).choice().reason == "every 1 step, as asked"
 
 
 def test_chosen_from_what_the_training_feels() -> None:
