@@ -52,7 +52,7 @@ def test_status_tells_of_every_box(fleet: Fleet) -> None:
     assert done.returncode in (0, 1), done.stderr
     assert set(lines) == BOXES
     accounts = [line for line in told if "box" not in line]
-    assert [(account["account"], account["unlisted"]) for account in accounts] == [("runpod", [])]
+    assert accounts and not any(account["unlisted"] for account in accounts), accounts
     for line in lines.values():
         assert line["link"] == "live", line
         assert line["sample"]["gpus"][0]["sim"] is True
