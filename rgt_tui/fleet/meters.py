@@ -18,8 +18,10 @@ from rgt_tui.model.box import BoxSpec, BoxState, Link
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
 from rgt_tui.profiles import load_profile
 from rgt_tui.profiles.readings import stale_after
-from rgt_tui.providers import UNTOLD, Provider, Providers, keep_last_good
+from rgt_tui.providers import UNTOLD, Provider, ProviderError, Providers, keep_last_good
 from rgt_tui.providers.console import SILENT_S, ConsoleBox, Sight, seen
+from rgt_tui.providers.in_box import InBox
+from rgt_tui.ssh import BoxError
 
 SOURCE = "fleet file"
 LONGEST_SECONDS = 300.0
@@ -98,6 +100,27 @@ def metered(box: BoxState, now: float) -> Meter:
     )
 
 
+async def run_on(box: BoxSession, command: str) -> int | None:
+    """Run a command on a box over the connection that stands; return its exit status, None where the line was lost.
+
+    Raises:
+        ProviderError: there is no connection; nothing was sent.
+    """
+    import asyncssh
+
+    try:
+        connection, _ = box.agent
+    except BoxError as error:
+        raise ProviderError(f"{error}; nothing was sent", sent=False) from None
+    try:
+        done = await connection.run(command, stdin=asyncssh.DEVNULL, timeout=COMMAND_SECONDS)
+    except (asyncssh.Error, OSError, TimeoutError):
+        return None
+    return done.exit_status
+
+
+COMMAND_SECONDS = 30.0
+"""For a command that switches a box off: the line is lost on the way, or it never answers."""
 COUNT_SECONDS = 5.0
 """Between two looks at the boxes whose price the fleet file tells."""
 SOON_SECONDS = 0.5
@@ -147,6 +170,8 @@ class Meters:
         found = None if ref is None else self.providers.open(ref)
         if isinstance(found, ConsoleBox):
             found.sight = lambda: self._sight(box)
+        if isinstance(found, InBox):
+            found.run = lambda command: run_on(box, command)
         return found
 
     def _sight(self, box: BoxSession) -> Sight:

@@ -102,6 +102,10 @@ def gather(given: Situation, verb: Verb, consent: Consent = SILENT) -> Evidence:
     return msgspec.structs.replace(found, items=(*items, last))
 
 
+IN_BOX = "-inbox"
+"""How the kinds of `rgt_tui.providers` end whose boxes are parked by a command on them."""
+
+
 def _items(given: Situation, verb: Verb, consent: Consent) -> Iterator[EvidenceItem]:
     state, spec = given.state, given.state.spec
     ref = spec.provider
@@ -114,7 +118,8 @@ def _items(given: Situation, verb: Verb, consent: Consent) -> Iterator[EvidenceI
         )
         yield EvidenceItem(key=IDENTITY, ok=True, text=words, at=given.meter_at)
     else:
-        yield identity(state, given.meter, kind, instance, given.meter_at, given.addresses)
+        on_it = verb is Verb.PARK and kind.endswith(IN_BOX)
+        yield identity(state, given.meter, kind, instance, given.meter_at, given.addresses, on_it=on_it)
     yield from quiet(state, given.now, given.ticks, given.meter, given.meter_at, given.since)
     asked = told(given, verb)
     yield from queue(state, verb, listed_whole=asked.results is not None and not asked.results.problems)

@@ -34,6 +34,8 @@ def identity(
     instance: str,
     at: float | None,
     addresses: frozenset[str] = frozenset(),
+    *,
+    on_it: bool = False,
 ) -> EvidenceItem:
     """Compare what the box calls itself with the provider's id, else where we are with where the provider says it is.
 
@@ -44,6 +46,7 @@ def identity(
         instance: What the call will name.
         at: When the provider was asked, on the steady clock.
         addresses: Those of `Meter.ssh_host`, where that is a name.
+        on_it: The call is a command on the box itself, and cannot hit another machine.
     """
 
     def item(ok: bool, text: str, fact: str, forfeitable: bool = False) -> EvidenceItem:
@@ -64,6 +67,8 @@ def identity(
     if said:
         name = next(iter(said))
         return item(True, f"the box calls itself {quoted(instance, 80)} ({name})", f"{name}={instance}")
+    if live and on_it:
+        return item(True, "the command is run on the machine that we speak to", "in the box")
     there = same_endpoint(meter.ssh_host, meter.ssh_port, state.peer if live else None, addresses)
     if there is not None and state.peer is not None:
         told, ours = _endpoint(str(meter.ssh_host), meter.ssh_port), _endpoint(*state.peer)

@@ -24,10 +24,20 @@ from rgt_tui.providers.control_plane import (
     use_rent_permit,
 )
 from rgt_tui.providers.markets.wish_matching import same_gpu
-from rgt_tui.providers.registry import KINDS, OVER, UNTOLD, Listed, Providers, UnknownProvider, adapter
+from rgt_tui.providers.registry import (
+    IN_BOX,
+    KINDS,
+    OVER,
+    UNTOLD,
+    Listed,
+    Providers,
+    UnknownProvider,
+    adapter,
+)
 from rgt_tui.providers.stopping import came_of, carry_out, what_is_off
 
 __all__ = [
+    "IN_BOX",
     "KINDS",
     "OVER",
     "UNTOLD",

@@ -10,7 +10,7 @@ import enum
 
 from rgt_tui.model.evidence import Verb
 from rgt_tui.providers.control_plane import PermitRefused, ProviderError
-from rgt_tui.providers.registry import CONSOLES
+from rgt_tui.providers.registry import CONSOLES, IN_BOX
 
 
 class Proof(enum.StrEnum):
@@ -109,7 +109,7 @@ ANSWERS: dict[tuple[str, Verb], dict[int | str, Proof]] = {
     ("autodl", Verb.PARK): _AUTODL,
     ("autodl", Verb.DESTROY): _AUTODL,
     # On these a person acts: nothing is sent.
-    **{(kind, verb): {} for kind in CONSOLES for verb in Verb},
+    **{(kind, verb): {} for kind in (*CONSOLES, *IN_BOX) for verb in Verb},
     # Its codes stand nowhere: featurize 0.0.27 on PyPI (verified 2024-03).
     ("featurize", Verb.PARK): {},
     ("featurize", Verb.DESTROY): {},

@@ -30,11 +30,14 @@ def adapter(module: str) -> Open:
 
 CONSOLES = ("gpushare", "lanrui", "matpool", "paperspace-gradient")
 """Platforms on which a person acts on the console alone; rgt says what to click, and watches for the effect."""
-UNTOLD = frozenset((*CONSOLES, "featurize"))
+IN_BOX = {"autodl-inbox": "autodl"}
+"""Boxes that no API knows and that switch themselves off → the profile that they have."""
+UNTOLD = frozenset((*CONSOLES, *IN_BOX, "featurize"))
 """Of whose machines no call tells anything: they are not asked, and cost what the fleet file says."""
 KINDS: dict[str, Open] = {
     "autodl": adapter("rgt_tui.providers.autodl"),
     **dict.fromkeys(CONSOLES, adapter("rgt_tui.providers.console")),
+    **dict.fromkeys(IN_BOX, adapter("rgt_tui.providers.in_box")),
     "digitalocean": adapter("rgt_tui.providers.digitalocean"),
     "dstack": adapter("rgt_tui.providers.dstack"),
     "kubernetes": adapter("rgt_tui.providers.kubernetes"),

@@ -18,7 +18,7 @@ from rgt_tui import files
 from rgt_tui.model.alert import AlertSettings
 from rgt_tui.model.box import Agreed, BoxSpec, ProviderRef
 from rgt_tui.profiles import ProfileError, load_profile
-from rgt_tui.providers import OVER
+from rgt_tui.providers import IN_BOX, OVER
 from rgt_tui.ssh import check_host, check_user, percent
 
 
@@ -647,11 +647,12 @@ class _Reader:
             ref = spec.provider
             if ref is None:
                 continue
-            if ref.kind != spec.profile and ref.kind not in OVER:
+            platform = IN_BOX.get(ref.kind, ref.kind)
+            if platform != spec.profile and ref.kind not in OVER:
                 self._fail(
                     ("boxes", spec.name, "provider", "kind"),
                     f"is {ref.kind!r}, and the box's profile is {spec.profile!r}: what the platform keeps and charges "
-                    f'would be told wrongly; say profile = "{ref.kind}", or take the provider out',
+                    f'would be told wrongly; say profile = "{platform}", or take the provider out',
                 )
             first = seen.setdefault((ref.kind, ref.account, ref.instance), spec.name)
             if first != spec.name:

@@ -32,7 +32,7 @@ from rgt_tui.providers import (
     use_permit,
 )
 from rgt_tui.providers.http import AccountHttp, open_http
-from rgt_tui.providers.registry import CONSOLES
+from rgt_tui.providers.registry import CONSOLES, IN_BOX
 
 # What stands in a module of its own: rgt_tui/providers/acme.py
 
@@ -266,7 +266,7 @@ INSTANCES = {
 }
 """How a machine is called where it is not any word."""
 REFUSES = {
-    *((kind, verb) for kind in CONSOLES for verb in Verb),
+    *((kind, verb) for kind in (*CONSOLES, *IN_BOX) for verb in Verb),
     *((kind, Verb.PARK) for kind in ("digitalocean", "dstack", "featurize", "lambda", "slurm")),
 }
 """Verbs that a platform has not, or that a person carries out: the permit is used up, and nothing is sent."""
