@@ -16,8 +16,8 @@ from rgt_tui.health.facts import (
     Facts,
 )
 from rgt_tui.model.money import Lifecycle, MeterKind
-from rgt_tui.model.renting import MACHINE, Unlisted
-from rgt_tui.profiles import ProfileError
+from rgt_tui.model.renting import MACHINE, AccountBill, Unlisted
+from rgt_tui.profiles import ProfileError, load_profile
 from rgt_tui.profiles.prices import caveats, money, thing_price, thing_words
 from rgt_tui.profiles.readings import age
 from rgt_tui.profiles.survival import survival
@@ -33,6 +33,8 @@ BALANCE = (
 
 BETWEEN_S = 120.0
 """So long nothing may train on a box without a queue: a script starts its next training."""
+SHARED = ("slurm", "kubernetes")
+"""Kinds of platforms whose lists hold what other people run, or what nobody charges by the hour."""
 CENTS = 0.005
 """A price may differ by so much from what was agreed: platforms round what an hour costs."""
 SHORT_S = 60.0
@@ -104,14 +106,23 @@ def say_open_action(view: Facts, reading: Reading, since: float) -> str:
     return view.box.open_action
 
 
+def _unseen(bill: AccountBill, *, machines: bool) -> tuple[Unlisted, ...]:
+    """Return what of an account is charged, or may be; on a cluster others' jobs and volumes are nobody's rentals."""
+    try:
+        shared = load_profile(bill.kind).kind in SHARED
+    except ProfileError:
+        shared = False
+    return tuple(
+        thing for thing in bill.things if thing.bills and not shared and (thing.what == MACHINE) is machines
+    )
+
+
 def read_unlisted(view: Facts) -> Sequence[Reading] | None:
     """Machines of the account that no box names, and that are charged, or may be."""
     bill = view.box.account
     if bill is None or bill.machines_at is None:
         return None
-    return tuple(
-        Reading(thing.id, 1.0, thing) for thing in bill.things if thing.what == MACHINE and thing.bills
-    )
+    return tuple(Reading(thing.id, 1.0, thing) for thing in _unseen(bill, machines=True))
 
 
 def read_leftovers(view: Facts) -> Sequence[Reading] | None:
@@ -119,11 +130,8 @@ def read_leftovers(view: Facts) -> Sequence[Reading] | None:
     bill = view.box.account
     if bill is None or bill.leftovers_at is None:
         return None
-    return tuple(
-        Reading(f"{thing.what}:{thing.id}", 1.0, thing)
-        for thing in bill.things
-        if thing.what != MACHINE and thing.bills
-    )
+    unseen = _unseen(bill, machines=False)
+    return tuple(Reading(f"{thing.what}:{thing.id}", 1.0, thing) for thing in unseen)
 
 
 def say_unlisted(view: Facts, reading: Reading, since: float) -> str:

@@ -499,6 +499,14 @@ def test_a_price_above_the_agreed_one_is_an_alert_and_an_unknown_one_settles_not
     ]
 
 
+def test_what_runs_on_a_cluster_is_listed_and_no_alert() -> None:
+    for id_ in ("unlisted", "leftover"):
+        (kind,) = [one for one in ALERTS if one.id == id_]
+        assert kind.read(facts_of(box(account=BILL), NOW))
+        assert kind.read(facts_of(box(account=replace(BILL, kind="slurm")), NOW)) == ()
+        assert kind.read(facts_of(box(account=replace(BILL, kind="of-tomorrow")), NOW))
+
+
 def test_an_account_that_was_never_listed_says_nothing_about_what_bills_unseen() -> None:
     for id_, unread in (("unlisted", "machines_at"), ("leftover", "leftovers_at")):
         (kind,) = [one for one in ALERTS if one.id == id_]
