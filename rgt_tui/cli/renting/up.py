@@ -14,7 +14,7 @@ from rgt_tui.cli import running
 from rgt_tui.cli.adding import target
 from rgt_tui.cli.commands import FAILED, OK, UNCONFIRMED, UNREACHABLE, USAGE
 from rgt_tui.cli.printing import complain, waiting
-from rgt_tui.cli.renting.account_import import accounts_of, check_kinds, known_boxes
+from rgt_tui.cli.renting.account_import import check_kinds, known_boxes
 from rgt_tui.cli.renting.arriving import Newcomer, bring_in, why_not_taken
 from rgt_tui.cli.renting.rent_words import (
     answer_json,
@@ -35,14 +35,14 @@ from rgt_tui.fleet.renting import (
     open_creations,
     search,
 )
-from rgt_tui.fleet.renting.candidates import market_of
+from rgt_tui.fleet.renting.candidates import market_of, renting_accounts
 from rgt_tui.fleet.renting.rental import Creation, ref_of
 from rgt_tui.gate import JOURNAL, ActionState, AuditLog, Held, Journal, JournalFailed, OpenAction, boot, words
 from rgt_tui.gate.audit import default_path
 from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.evidence import steady
 from rgt_tui.model.renting import RentReview, Wish
-from rgt_tui.providers import KINDS, ProviderError, Providers
+from rgt_tui.providers import ProviderError, Providers
 
 NEXT = "next"
 PUBLIC_KEYS = ("id_ed25519.pub", "id_ecdsa.pub", "id_rsa.pub")
@@ -197,11 +197,13 @@ class _Run:
     async def rent(self, refs: Sequence[ProviderRef]) -> int:
         """Look for candidates, and take one."""
         wish = wish_of(self._arguments, Path.home())
-        accounts = accounts_of(self._arguments.on or sorted({ref.kind for ref in refs}) or list(KINDS), refs)
+        accounts = renting_accounts(self._providers, self._arguments.on or (), refs)
         with waiting(f"asking {', '.join(dict.fromkeys(ref.kind for ref in accounts))} …"):
             found = await search(self._providers, accounts, wish)
         for trouble in found.troubles:
-            if not trouble.no_key or self._arguments.on or not found.candidates:
+            # Who did not name a provider does not miss it.
+            missed = not trouble.no_market and (not trouble.no_key or not found.candidates)
+            if self._arguments.on or missed:
                 complain(f"{trouble.kind}: {trouble.text}")
         if not found.candidates:
             away = bool(found.troubles) and not any(trouble.refused for trouble in found.troubles)

@@ -11,7 +11,7 @@ import msgspec
 
 from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.renting import Offer, Wish
-from rgt_tui.providers import AuthError, Market, ProviderError, Providers
+from rgt_tui.providers import KINDS, AuthError, Market, ProviderError, Providers
 
 TOKEN_NAME = 18
 """Letters of a box's name in its token; with the rest, the token has no more than 40."""
@@ -34,6 +34,8 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
     """There is none: whoever did not name this provider does not miss it."""
     refused: bool = False
     """The platform was not asked, since it cannot fulfil such a wish."""
+    no_market: bool = False
+    """It rents nothing by its API."""
 
 
 class Search(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,7 +67,11 @@ async def search(providers: Providers, refs: Sequence[ProviderRef], wish: Wish) 
 
     async def one(ref: ProviderRef) -> tuple[list[Candidate], list[Trouble]]:
         try:
-            offers = await market_of(providers, ref).offers(wish)
+            market = market_of(providers, ref)
+        except ProviderError as error:
+            return [], [Trouble(kind=ref.kind, text=str(error), refused=True, no_market=True)]
+        try:
+            offers = await market.offers(wish)
         except ProviderError as error:
             no_key = isinstance(error, AuthError) and not error.sent
             refused = not error.sent and not no_key and error.status is None
@@ -83,6 +89,25 @@ async def search(providers: Providers, refs: Sequence[ProviderRef], wish: Wish) 
 def _rank(offer: Offer, wish: Wish) -> tuple[bool, bool, float]:
     price = offer.per_hour
     return price is None, offer.currency != wish.currency, price or 0.0
+
+
+def renting_accounts(
+    providers: Providers, kinds: Sequence[str], refs: Sequence[ProviderRef]
+) -> list[ProviderRef]:
+    """Return a machine of each account to be asked: of these kinds, else those of the fleet that rent, else all.
+
+    Args:
+        providers: Knows which of them rent.
+        kinds: What the person named; empty = nothing.
+        refs: The machines of the fleet file.
+    """
+    rent = [ref for ref in refs if providers.account(ref).market() is not None]
+    found: dict[tuple[str, str], ProviderRef] = {}
+    for kind in kinds or dict.fromkeys(ref.kind for ref in rent) or KINDS:
+        own = [ref for ref in refs if ref.kind == kind] or [ProviderRef(kind=kind, instance="")]
+        for ref in own:
+            found.setdefault((ref.kind, ref.account), ref)
+    return list(found.values())
 
 
 def new_token(box: str) -> str:
