@@ -242,6 +242,13 @@ def test_a_countdown_from_the_start_is_at_most_what_is_left_since_it_was_first_s
     assert clock_readings(profile, off, NOW) == ()
 
 
+def first_of(state: BoxState) -> tuple[str, float | None]:
+    found = [
+        one for one in clock_readings(load_profile(state.spec.profile), state, NOW) if one.seconds_left == 0
+    ]
+    return (found[0].what, found[0].seconds_left) if found else ("", None)
+
+
 def test_a_limit_that_the_machine_has_outlived_is_none() -> None:
     """A paid notebook runs on where a free one ends; only the machine itself shows which it is."""
     seen = of("paperspace-gradient", sample_at=NOW - 10, life=Life(started_at=NOW - 7 * HOUR))
@@ -250,6 +257,8 @@ def test_a_limit_that_the_machine_has_outlived_is_none() -> None:
         for one in clock_readings(load_profile("paperspace-gradient"), seen, NOW)
         if one.mode is ClockMode.COUNTDOWN
     ] == [("timer of a paid notebook", 5 * HOUR)]
+    about = replace(seen, life=Life(started_at=NOW - 6 * HOUR - 60), sample_at=NOW)
+    assert first_of(about) == ("timer of a free notebook", 0.0), "a minute over its end proves nothing yet"
     silent = replace(seen, sample_at=NOW - 1.1 * HOUR)
     assert "timer of a free notebook" in [
         one.what for one in clock_readings(load_profile("paperspace-gradient"), silent, NOW)
@@ -288,7 +297,7 @@ def test_a_clock_that_is_over_does_not_hide_the_next_one() -> None:
     release, emptied, charge = clock_readings(load_profile("gpushare"), state, NOW)
     assert (release.what, release.seconds_left) == ("release of the stopped instance", 8 * DAY)
     assert (emptied.what, emptied.seconds_left) == ("/hy-tmp is emptied", 0.0)
-    assert charge.mode is ClockMode.CHARGE
+    assert (charge.mode, charge.level) == (ClockMode.CHARGE, "warn")
     told = step_alerts(AlertState(memory=Memory(past=life)), state, NOW)
     assert "clock" not in [one.id for one in told.raised], "eight days are no alert, and what is over is none"
     late = replace(state, life=replace(life, seen_at=NOW - 9 * DAY, stopped_at=NOW - 9 * DAY))
@@ -304,6 +313,12 @@ def test_a_machine_that_is_off_and_bills_in_full_says_the_full_rate() -> None:
     (found,) = clock_readings(load_profile("digitalocean"), of("digitalocean", meter=off, life=life), NOW)
     assert (found.per_hour, found.level) == (3.39, "warn")
     assert found.text.startswith("$3.39/h without an end: off, and billed in full")
+
+
+def test_a_charge_after_a_park_is_a_warning_without_a_provider_as_well() -> None:
+    parked = of("lanrui", sample_at=NOW - 2 * DAY, life=Life(asked="park", parked_at=NOW - DAY))
+    levels = {one.what: one.level for one in clock_readings(load_profile("lanrui"), parked, NOW)}
+    assert levels["the data disk bills while stopped"] == "warn"
 
 
 def test_what_bills_in_every_state_is_no_warning_of_a_machine_that_runs() -> None:

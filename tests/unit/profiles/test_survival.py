@@ -90,6 +90,7 @@ def disk(mount: str, on: str | None = None, **over: object) -> Disk:
         ),  # somebody knows better
         ("lambda", (disk("/mnt/mine", "/"),), {}, {}),  # no path of the profile
         ("vastai", (disk("/workspace", "/"),), {}, {}),  # the same disk either way
+        ("gpushare", (disk("/hy-netdisk", "/", error="stale"),), {}, {}),  # nobody could look
         ("slurm", (disk("/scratch", "/"),), {}, {"/scratch": ""}),  # nothing is known of its root disk
     ],
 )
