@@ -92,9 +92,7 @@ def key_of_doctl(path: Path) -> str:
     values: dict[str, str] = {}
     section = ""
     for line in lines:
-        name, colon, value = line.strip().partition(":")
-        if not colon or name.startswith("#"):
-            continue
+        name, _, value = line.strip().partition(":")
         if not line[:1].isspace():
             section = name
         key = name if not line[:1].isspace() else f"{section}/{name}"

@@ -350,6 +350,27 @@ async def test_what_does_not_fit_is_not_offered(
     assert [offer.id for offer in await cloud.market.offers(wish)] == left
 
 
+async def test_memory_in_a_unit_that_nobody_knows_is_not_known(cloud: Cloud) -> None:
+    def change(data: Any) -> Any:
+        data["sizes"][0]["gpu_info"]["vram"] = {"amount": 80, "unit": "stones"}
+        return data
+
+    cloud.server.inject(Fault(on="GET /v2/sizes", change=change, times=-1))
+    assert [offer.gpu_memory_gb for offer in await cloud.market.offers(WISH)] == [None]
+    with pytest.raises(ProviderError, match="no GPU called"):
+        await cloud.market.offers(msgspec.structs.replace(WISH, gpu="H100 80GB"))
+
+
+@pytest.mark.parametrize("strange", ["", "gpu-h100x1-80gb", "/any", "gpu-h100x1-80gb/"])
+async def test_what_is_no_offer_is_not_taken(cloud: Cloud, strange: str) -> None:
+    (offer,) = await cloud.market.offers(WISH)
+    other = msgspec.structs.replace(offer, id=strange)
+    with pytest.raises(ProviderError, match="no offer of DigitalOcean's") as caught:
+        await cloud.market.create(other, WISH, "rgt-x", cloud.permit(other, "rgt-x"))
+    assert not caught.value.sent
+    assert not [what for what in cloud.server.requests if what.startswith("POST")]
+
+
 async def test_a_size_that_is_not_available_is_not_offered(cloud: Cloud) -> None:
     cloud.server.sizes = [LocalSize("gpu-h100x1-80gb", 3.39, available=False)]
     assert await cloud.market.offers(WISH) == ()
@@ -377,6 +398,12 @@ async def test_a_droplet_is_made_by_one_call_after_its_key_is_known(cloud: Cloud
     (found,) = await cloud.market.find(token)
     assert (found.name, found.meter.lifecycle) == (token, Lifecycle.STARTING)
     assert await cloud.market.find("rgt-another") == ()
+
+
+async def test_a_region_that_was_wished_for_is_asked_for(cloud: Cloud) -> None:
+    await cloud.rent(msgspec.structs.replace(WISH, region="tor1"))
+    (body,) = cloud.sent("POST /v2/droplets")
+    assert body["region"] == "tor1"
 
 
 async def test_a_key_that_is_known_is_not_registered_again(cloud: Cloud) -> None:
@@ -442,6 +469,7 @@ async def test_without_a_permit_that_fits_not_even_the_key_is_sent(cloud: Cloud)
         ("access-token: one\nauth-contexts:\n  lab: two\ncontext: other\n", ""),
         ("# access-token: no\n", ""),
         ("nested:\n  access-token: no\n", ""),
+        ("a line without a colon\naccess-token: one\n", "one"),
         ("", ""),
     ],
 )
