@@ -17,10 +17,12 @@ from rgt_tui.fleet.box_session import BoxSession
 from rgt_tui.fleet.connector import ConnectLimit
 from rgt_tui.fleet.meters import Meters
 from rgt_tui.fleet.open_actions import SETTLE_SECONDS, came
+from rgt_tui.fleet.renting.candidates import search
 from rgt_tui.gate import Journal, Target
 from rgt_tui.model.box import BoxSpec, Link, ProviderRef
 from rgt_tui.model.evidence import Permit, StopPhase, StopProgress, Verb, steady
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
+from rgt_tui.model.renting import Wish
 from rgt_tui.profiles import load_profile
 from rgt_tui.providers import UNTOLD, ProviderError, Providers, carry_out
 from rgt_tui.providers.answers import Proof, proof
@@ -130,6 +132,14 @@ async def test_what_only_the_console_tells_is_said(kind: str) -> None:
         assert load_profile(kind).name in str(caught.value)
     meter = await box.read("instance-7")
     assert (meter.kind, meter.per_hour, meter.error) == (MeterKind.UNKNOWN, None, None)
+
+
+async def test_whoever_rents_nothing_is_not_missed_by_a_search_that_did_not_name_it() -> None:
+    found = await search(Providers(env={}), [ProviderRef("gpushare", "")], Wish(gpu="A100"))
+    assert found.candidates == ()
+    (trouble,) = found.troubles
+    assert (trouble.no_key, trouble.refused) == (True, True)
+    assert "rents no machines by its API" in trouble.text
 
 
 @dataclass

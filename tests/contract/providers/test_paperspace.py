@@ -124,6 +124,33 @@ async def test_rates_whose_unit_nobody_says_are_told_with_that_doubt(team: Team)
     assert meter.balance is None
 
 
+async def test_it_was_started_by_its_last_start_that_was_done(team: Team) -> None:
+    http: Any = team.providers.account(team.ref)
+
+    async def act(verb: str) -> None:
+        await http.http.send("PATCH", f"/machines/{ID}/{verb}", {})
+        await team.clock.advance(2)
+        await team.server.settle()
+
+    await act("stop")
+    assert (await team.read()).started is None
+    team.clock.now += 3600
+    await act("start")
+    begun = team.clock.now
+    team.clock.now += 3600
+    await act("restart")
+    team.server.inject(Fault(on="GET /snapshots", status=500))
+    assert (await team.read()).started == begun
+    team.clock.now += 900
+    failed = {"name": "start", "state": "error", "dtFinished": "2030-01-01T00:00:00Z"}
+
+    def change(data: Any) -> Any:
+        return {**data, "items": [failed, *data["items"]]}
+
+    team.server.inject(Fault(on="GET /machine-events", change=change))
+    assert (await team.read()).started == begun
+
+
 async def test_a_stop_ends_compute_and_the_rest_bills_on(team: Team) -> None:
     machine = team.server.machines[ID]
     machine.ip_type = "static"
