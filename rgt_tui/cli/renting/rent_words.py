@@ -9,6 +9,7 @@ from rgt_tui.cli.printing import columns, complain, json_line
 from rgt_tui.fleet.renting import Search
 from rgt_tui.model.plain import clean
 from rgt_tui.model.renting import Offer, RentReview, Wish
+from rgt_tui.profiles import ProfileError, before_renting, load_profile
 from rgt_tui.profiles.prices import money
 from rgt_tui.providers import Instance
 
@@ -69,12 +70,26 @@ def review_lines(review: RentReview) -> Iterator[str]:
     """Yield what a person must see before a machine is rented."""
     offer = review.offer
     yield clean(f"rent {review.box} at {offer.kind} ({review.account}): offer {offer.id}") + "\n\n"
-    for title, texts in (("costs", review.costs), ("note", offer.notes), ("will send", (review.will_send,))):
+    parts = (
+        ("costs", review.costs),
+        ("platform", _platform(offer.kind)),
+        ("note", offer.notes),
+        ("will send", (review.will_send,)),
+    )
+    for title, texts in parts:
         shown = title
         for text in texts:
             yield columns([(shown, SUBJECT, "dim")], clean(text))
             shown = ""
     yield "\n"
+
+
+def _platform(kind: str) -> tuple[str, ...]:
+    """Return what the platform's profile says before money runs there, such as what binds a volume to its region."""
+    try:
+        return before_renting(load_profile(kind))
+    except ProfileError:
+        return ("unknown: it has no profile",)
 
 
 def answer_json(

@@ -45,6 +45,9 @@ verified = "2026-06"
 """
 
 
+PRICE = 'mounts = ["/"]\n[[tiers.prices]]\namount = 1\nverified = "2026-06"\nurl = "https://x.example"'
+
+
 def read(folder: Path, text: str) -> None:
     path = folder / "box.toml"
     path.write_text(text, encoding="utf-8")
@@ -116,6 +119,26 @@ def test_a_good_file_is_read(tmp_path: Path) -> None:
             'detach = "tmux"',
             'detach = "tmux"\ndata_dir = "$TMPDIR"',
             r"overrides\.data_dir: '\$TMPDIR' is not abs",
+        ),
+        (
+            'detach = "tmux"',
+            'detach = "tmux"\ndurable_dir = "/nfs/<name>"',
+            r"overrides\.durable_dir: '/nfs/<name>'",
+        ),
+        (
+            'detach = "tmux"',
+            'detach = "tmux"\npython = ["python3"]',
+            r"overrides\.python: 'python3' is not absolute",
+        ),
+        (
+            'mounts = ["/"]',
+            f"{PRICE}\ncurrency = 'usd'\nper = 'GB-day'",
+            r"prices\[0\]\.currency: 'usd' is not",
+        ),
+        (
+            'mounts = ["/"]',
+            f"{PRICE}\ncurrency = 'USD'\nper = 'GB-week'",
+            r"prices\[0\]\.per: 'GB-week' is none",
         ),
         ('detach = "tmux"', 'detach = "tmux"\nenv = {"A B" = "x"}', r"overrides\.env\.A B: not a name"),
         ('detach = "tmux"', 'detach = "tmux"\nenv = {A = "$B"}', r"overrides\.env\.A: '\$B' is not literal"),

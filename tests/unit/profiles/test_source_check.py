@@ -117,6 +117,8 @@ def test_age(month: str, max_age: int | None, expected: list[bool]) -> None:
 def test_what_was_never_dated_is_said_and_fails_where_an_age_is_asked_for() -> None:
     undated = clock(msgspec.structs.replace(CLAIM, verified=None))
     assert found(clocks=(undated,)) == [("clocks.it goes.claims[0]", False)]
+    said = check_sources([msgspec.structs.replace(FULL, clocks=(undated,))], NOW).shortfalls[0].words
+    assert said == "never dated (https://x.example/clock)"
     assert found(99, clocks=(undated,)) == [("clocks.it goes.claims[0]", True)]
 
 
