@@ -72,6 +72,19 @@ def why_not_taken(place: Place, name: str, kind: str) -> str:
     return ""
 
 
+def prompt(text: str) -> str:
+    """Ask a person for a line; empty where nobody answers.
+
+    It blocks: nothing else goes on meanwhile, and a Ctrl-C ends it, which no thread would notice.
+    """
+    sys.stderr.write(text)
+    sys.stderr.flush()
+    try:
+        return sys.stdin.readline().rstrip("\n")
+    except OSError:
+        return ""
+
+
 async def bring_in(
     arguments: argparse.Namespace,
     place: Place,
@@ -204,12 +217,10 @@ async def _answer(fleet: Fleet, question: Question) -> None:
     for line in (question.title, *question.lines):
         sys.stderr.write(clean(line) + "\n")
     if question.kind is QuestionKind.SECRET:
-        answer = await asyncio.to_thread(getpass.getpass, "")
+        answer = getpass.getpass("")
     else:
         hint = "yes accepts it, anything else refuses: " if question.kind is QuestionKind.HOST_KEY else ""
-        sys.stderr.write(hint)
-        sys.stderr.flush()
-        answer = (await asyncio.to_thread(sys.stdin.readline)).rstrip("\n")
+        answer = prompt(hint)
     fleet.answer(question.id, answer or None)
 
 
@@ -219,9 +230,7 @@ async def _offer_end(
     """Let the person end a machine that is not what was agreed, or does not answer; return the exit status."""
     for reason in reasons:
         complain(f"{spec.name}: {reason}")
-    sys.stderr.write('it is new and holds no result: type "end" to destroy it, anything else to keep it: ')
-    sys.stderr.flush()
-    if (await asyncio.to_thread(sys.stdin.readline)).strip() != "end":
+    if prompt('it is new and holds no result: type "end" to destroy it, anything else to keep it: ') != "end":
         complain(f"kept, and it bills: rgt down {spec.name} --destroy ends it")
         return code
     ended = await end_fresh_box(spec, arguments.accept_new_host_key, getattr(arguments, "readonly", False))

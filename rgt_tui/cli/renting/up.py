@@ -15,7 +15,7 @@ from rgt_tui.cli.adding import target
 from rgt_tui.cli.commands import FAILED, OK, UNCONFIRMED, UNREACHABLE, USAGE
 from rgt_tui.cli.printing import complain, waiting
 from rgt_tui.cli.renting.account_import import check_kinds, known_boxes
-from rgt_tui.cli.renting.arriving import Newcomer, bring_in, why_not_taken
+from rgt_tui.cli.renting.arriving import Newcomer, bring_in, prompt, why_not_taken
 from rgt_tui.cli.renting.rent_words import (
     answer_json,
     candidate_lines,
@@ -240,7 +240,7 @@ class _Run:
                     complain(reason)
                 continue
             more = number < len(found.candidates)
-            typed = await prompt(
+            typed = prompt(
                 f'type "{review.phrase}" to rent it{f", {NEXT} for the next one" if more else ""}, anything else to '
                 "leave it: "
             )
@@ -388,14 +388,3 @@ class _Run:
             answer_json(self._name, review, found, (), OK)
             return
         write_lines([*candidate_lines(found, None), *review_lines(review)])
-
-
-async def prompt(text: str) -> str:
-    """Ask a person for a line; empty where nobody answers."""
-    sys.stderr.write(text)
-    sys.stderr.flush()
-    try:
-        line: str = await asyncio.to_thread(sys.stdin.readline)
-    except OSError:
-        return ""
-    return line.rstrip("\n")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import os
 import pty
 import re
 import subprocess
+import termios
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from rgt_tui.cli.commands import FAILED, OK, UNCONFIRMED, UNREACHABLE, USAGE
+from rgt_tui.cli.commands import FAILED, INTERRUPTED, OK, UNCONFIRMED, UNREACHABLE, USAGE
 from rgt_tui.demo import Fault, LocalRunPod
 from rgt_tui.demo.platforms import Change, LocalGpu
 from rgt_tui.fleet.config import load_fleet
@@ -196,6 +198,7 @@ def at_a_terminal(rgt: Rgt, answers: Sequence[tuple[str, str]], *words: str) -> 
     process = subprocess.Popen(
         rgt.command("up", "--fleet", str(rgt.fleet), *words),
         cwd=rgt.folder, env=rgt.environment() | {"TERM": "xterm"}, stdin=theirs, stdout=theirs, stderr=theirs,
+        start_new_session=True, preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
     )  # fmt: skip
     os.close(theirs)
     shown, left, seen = b"", list(answers), 0
@@ -228,6 +231,11 @@ async def test_a_person_sees_the_price_types_the_name_and_accepts_the_host_key(u
     assert "together: $1." in shown and "will send" in shown and "SHA256:" in shown
     assert "train-a answers" in shown and "what survives" in shown
     assert up.box() is not None
+
+
+async def test_ctrl_c_at_the_prompt_ends_it_at_once_and_rents_nothing(up: Up) -> None:
+    code, shown = await asyncio.to_thread(at_a_terminal, up.rgt, [("to rent it", "\x03")], *up.words())
+    assert (code, up.created()) == (INTERRUPTED, 0), shown
 
 
 async def test_what_is_not_as_agreed_is_said_loudly_and_can_be_ended_at_once(up: Up) -> None:

@@ -18,7 +18,8 @@ from rgt_tui.fleet.connector import ConnectLimit
 from rgt_tui.fleet.meters import Meters
 from rgt_tui.fleet.open_actions import OpenActions
 from rgt_tui.fleet.renting import Candidate, Outcome, Rental, Taken, new_token, open_creations, search
-from rgt_tui.fleet.renting.rental import account_target
+from rgt_tui.fleet.renting.candidates import market_of
+from rgt_tui.fleet.renting.rental import account_target, ref_of
 from rgt_tui.gate import ActionState, AuditLog, Journal, Renting
 from rgt_tui.health import assess
 from rgt_tui.model.box import BoxSpec, ProviderRef
@@ -284,6 +285,27 @@ async def test_a_crash_at_every_state_is_looked_after_by_the_next_rgt(
     assert await after.open.look() == ()
     assert (open_creations(world.journal), world.states()[-1], world.created()) == ((), "listed", 0)
     await after.meters.close()
+
+
+@pytest.mark.parametrize(
+    "states", [(SENT,), (SENT, UNKNOWN), (SENT, ANSWERED), (SENT, ANSWERED, CONFIRMED)], ids=str
+)
+async def test_the_next_start_of_the_same_command_goes_on_and_sends_nothing(
+    world: World, states: tuple[ActionState, ...]
+) -> None:
+    pod = await crashed(world, *states, made=True)
+    (open_,) = open_creations(world.journal)
+    assert open_.first.rent is not None
+    token = open_.first.rent.token
+    market = market_of(world.providers, ref_of(open_))
+    with world.rental.held(ref_of(open_), BOX) as creation:
+        taken = await world.rental.find(creation, market, BOX, token, seconds=0.0)
+        assert taken.machine is not None and (taken.outcome, taken.machine.id) == (Outcome.RENTED, pod)
+        await world.rental.confirm(creation, BOX, token, taken.machine)
+        await world.rental.listed(creation, BOX, token, pod, "the fleet file")
+    assert (open_creations(world.journal), world.created()) == ((), 0)
+    assert world.states()[-2:] == ["confirmed", "listed"]
+    assert [text.partition(":")[0] for text in world.audited()][-1] == "listed"
 
 
 async def test_a_crash_before_the_call_has_sent_nothing(world: World) -> None:
