@@ -216,7 +216,9 @@ def check_profile_known(view: Facts) -> Verdict:
         )
     said = f"{view.profile.name}: {view.profile.top_danger}"
     if not view.page_seen:
-        return waiting(f"{said} Nobody has read the page yet: rgt profiles show {view.profile.id}")
+        return waiting(
+            f"{said} Nobody has read its page yet: press i, or rgt profiles show {view.profile.id}"
+        )
     return passed(said)
 
 
