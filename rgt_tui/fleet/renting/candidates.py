@@ -31,7 +31,7 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     text: str
     no_key: bool = False
-    """There is none, or nothing that rents: whoever did not name this provider does not miss it."""
+    """There is none: whoever did not name this provider does not miss it."""
     refused: bool = False
     """The platform was not asked, since it cannot fulfil such a wish."""
     no_market: bool = False
@@ -75,8 +75,7 @@ async def search(providers: Providers, refs: Sequence[ProviderRef], wish: Wish) 
         except ProviderError as error:
             no_key = isinstance(error, AuthError) and not error.sent
             refused = not error.sent and not no_key and error.status is None
-            rents_none = providers.account(ref).market() is None
-            return [], [Trouble(kind=ref.kind, text=str(error), no_key=no_key or rents_none, refused=refused)]
+            return [], [Trouble(kind=ref.kind, text=str(error), no_key=no_key, refused=refused)]
         return [Candidate(ref=ref, offer=offer) for offer in offers], []
 
     parts = await asyncio.gather(*(one(ref) for ref in refs))

@@ -24,10 +24,10 @@ from rgt_tui.model.evidence import Permit, StopPhase, StopProgress, Verb, steady
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
 from rgt_tui.model.renting import Wish
 from rgt_tui.profiles import load_profile
-from rgt_tui.providers import UNTOLD, ProviderError, Providers, carry_out
+from rgt_tui.providers import UNTOLD, PermitRefused, ProviderError, Providers, carry_out
 from rgt_tui.providers.answers import Proof, proof
 from rgt_tui.providers.console import SILENT_S, ConsoleBox, Sight, seen
-from rgt_tui.providers.registry import CONSOLES
+from rgt_tui.providers.registry import CONSOLES, IN_BOX
 from rgt_tui.ssh.bundle import AgentBundle
 from tests.contract.providers.conftest import START, Clock
 
@@ -138,7 +138,7 @@ async def test_whoever_rents_nothing_is_not_missed_by_a_search_that_did_not_name
     found = await search(Providers(env={}), [ProviderRef("gpushare", "")], Wish(gpu="A100"))
     assert found.candidates == ()
     (trouble,) = found.troubles
-    assert (trouble.no_key, trouble.refused) == (True, True)
+    assert (trouble.no_market, trouble.refused) == (True, True)
     assert "rents no machines by its API" in trouble.text
 
 
@@ -185,6 +185,23 @@ async def test_an_instance_is_released_by_one_call_that_nothing_confirms(featuri
     assert featurize.server.instances == set()
 
 
+async def test_an_instance_cannot_be_parked_and_nothing_is_sent_for_it(featurize: Featurize) -> None:
+    box = featurize.providers.open(featurize.ref)
+    assert "Featurize has no action that would park a box" in box.describe(Verb.PARK, "vm-7")
+    steps = await steps_of(box, Verb.PARK, featurize.clock)
+    assert [step.phase for step in steps] == [StopPhase.FAILED]
+    assert box.action(Verb.PARK) != box.action(Verb.DESTROY)
+    assert featurize.sent() == []
+
+
+@pytest.mark.parametrize("strange", ["../user", "vm 7", "vm-7/release?x="])
+async def test_what_cannot_be_an_id_is_not_sent(featurize: Featurize, strange: str) -> None:
+    ref = msgspec.structs.replace(featurize.ref, instance=strange)
+    with pytest.raises(PermitRefused, match="no id of Featurize's"):
+        await featurize.providers.open(ref).destroy(permit(ref, Verb.DESTROY))
+    assert featurize.sent() == []
+
+
 @pytest.mark.parametrize(
     "fault",
     [
@@ -224,11 +241,12 @@ async def test_the_key_goes_in_its_own_header(featurize: Featurize) -> None:
 
 
 def session(ref: ProviderRef, per_hour: float | None) -> BoxSession:
+    profile = IN_BOX.get(ref.kind, ref.kind)
     spec = BoxSpec(
-        name="lab", host="127.0.0.1", profile=ref.kind, provider=ref, per_hour=per_hour, currency="CNY"
+        name="lab", host="127.0.0.1", profile=profile, provider=ref, per_hour=per_hour, currency="CNY"
     )
     bundle = AgentBundle(data=b"", digest="", filename="")
-    return BoxSession(spec, load_profile(ref.kind), bundle, ConnectLimit(), lambda: START, lambda _: None)
+    return BoxSession(spec, load_profile(profile), bundle, ConnectLimit(), lambda: START, lambda _: None)
 
 
 @pytest.mark.parametrize("kind", sorted(UNTOLD))

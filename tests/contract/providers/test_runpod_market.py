@@ -112,6 +112,18 @@ async def test_what_does_not_fit_is_not_offered(
     assert [offer.id for offer in offers] == left
 
 
+async def test_a_cloud_that_has_not_the_type_is_not_offered(world: World) -> None:
+    stock(world)
+
+    def change(data: Any) -> Any:
+        data["gpus"][0]["community"] = False
+        return data
+
+    world.server.inject(Fault(on="GET /v2/catalog", change=change, times=-1))
+    single = msgspec.structs.replace(WISH, gpu_count=1)
+    assert [offer.id for offer in await market(world).offers(single)] == [f"SECURE/any/1x{A100}"]
+
+
 async def test_a_host_too_old_for_the_image_is_not_offered(world: World) -> None:
     stock(world)
     world.server.gpus[A100].cuda = "12.4"
