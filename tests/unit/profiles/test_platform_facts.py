@@ -220,6 +220,11 @@ def test_a_verb_that_a_platform_lacks_says_what_there_is_instead(id_: str, verb:
     assert by_hand(action_for(load_profile(id_), verb)) == ()
 
 
+def test_a_verb_that_a_platform_has_is_not_lacking() -> None:
+    assert lacking(load_profile("gpushare"), PARK) == lacking(load_profile("lambda"), DESTROY) == ""
+    assert lacking(load_profile("generic-ssh"), PARK) == "Generic SSH box has no action that would park a box"
+
+
 def test_by_hand_says_what_comes_first_and_when_it_is_done() -> None:
     labels = [label for label, _ in by_hand(action_for(load_profile("slurm"), DESTROY))]
     assert labels == ["by hand", "note", "done when"]
