@@ -190,9 +190,8 @@ class LambdaAccount(RentedAccount):
             )
         return f"status {printable(table(ended[0]).get('status') or 'not said', 40)}"
 
-    async def learn(self, machines: tuple[Machine, ...]) -> None:
-        """Learn what the file systems cost, seldom; the prices show from the next reading on."""
-        await super().learn(machines)
+    async def learn_parts(self, machines: tuple[Machine, ...]) -> None:
+        """Learn what the file systems cost, seldom."""
         if self.clock() >= self._filesystems_due and any(one.outlives for one in machines):
             self._filesystems_due = self.clock() + FILESYSTEMS_AGE
             with contextlib.suppress(ProviderError):

@@ -270,6 +270,9 @@ class RentedAccount(abc.ABC):
         self._seen.update({one.id: one for one in found})
         return found
 
+    async def learn_parts(self, machines: tuple[Machine, ...]) -> None:  # noqa: B027 (most have nothing such)
+        """Learn what hangs on machines and is priced elsewhere (see `reprice`), seldom; a failure harms nothing."""
+
     async def learn(self, machines: tuple[Machine, ...]) -> None:
         """Learn the balance and the books, seldom; a failure leaves them unknown and harms nothing else."""
         now = self.clock()
@@ -463,7 +466,9 @@ class RentedBox:
         """Read one machine; see `Provider.read`."""
         account = self._account
         try:
-            return account.meter(await account.machine(instance))
+            machine = await account.machine(instance)
+            await account.learn_parts((machine,))
+            return account.meter(account.seen(instance) or machine)
         except NotFound:
             return await self._absent(instance)
         except ProviderError as error:
@@ -494,6 +499,7 @@ class RentedBox:
         """List the account's machines with their meters."""
         machines = await self._account.machines()
         account = self._account
+        await account.learn_parts(machines)
         await account.learn(machines)
         return tuple(account.listed(account.seen(one.id) or one) for one in machines)
 

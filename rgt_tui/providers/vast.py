@@ -220,9 +220,8 @@ class VastAccount(RentedAccount):
         names = [_named(whole(table(one).get("id"))) for one in raw]
         return tuple((name, self._volumes.get(name)) for name in names)
 
-    async def learn(self, machines: tuple[Machine, ...]) -> None:
-        """Learn what the volumes cost, seldom; the prices show from the next reading on."""
-        await super().learn(machines)
+    async def learn_parts(self, machines: tuple[Machine, ...]) -> None:
+        """Learn what the volumes cost, seldom."""
         if self.clock() >= self._volumes_due and any(one.outlives for one in machines):
             self._volumes_due = self.clock() + VOLUMES_AGE
             with contextlib.suppress(ProviderError):

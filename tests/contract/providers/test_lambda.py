@@ -34,7 +34,7 @@ class Place:
     """A local Lambda, and the account there."""
 
     def __init__(self, server: LocalLambda, clock: Clock) -> None:
-        self.server = server
+        self.server, self.clock = server, clock
         self.token = f"rgt-{secrets.token_hex(6)}"
         context = Context(clock, {"K": server.key}, Path("/nonexistent"), 5.0)
         self.account = open_account(ProviderRef("lambda", ONE, server.base_url, "K"), context)
@@ -123,9 +123,10 @@ async def test_there_is_no_stop_and_nothing_suggests_one(place: Place) -> None:
 async def test_a_file_system_bills_on_after_the_instance(place: Place) -> None:
     place.server.filesystems["shared-fs"] = 100 << 30
     place.server.machines[ONE].filesystems = ("shared-fs",)
+    place.server.inject(Fault(on="GET /api/v1/file-systems", status=500))
     meter = await place.box.read(ONE)
     assert (meter.at_least, meter.unpriced) == (True, ("file system shared-fs",))
-    await place.box.list()
+    place.clock.now += 601
     meter = await place.box.read(ONE)
     price: Any = pytest.approx(100 * 0.20 / 730)
     assert (meter.at_least, meter.storage_per_hour) == (False, price)
