@@ -55,10 +55,12 @@ def account_text(bill: AccountBill) -> str:
     parts = [f"{thing_words(thing)}: {thing_price(thing)}" for thing in bill.things[:MOST]]
     more = len(bill.things) - MOST
     parts += [f"{more} more (--json has them)"] if more > 0 else []
-    for what, at, error in (
-        ("machines", bill.machines_at, bill.machines_error),
-        ("volumes, addresses and snapshots", bill.leftovers_at, bill.leftovers_error),
-    ):
+    rest = ("volumes, addresses and snapshots", bill.leftovers_at, bill.leftovers_error)
+    lists = [("machines", bill.machines_at, bill.machines_error), rest]
+    if bill.machines_at is None and bill.leftovers_at is None:
+        # One reason for both, such as a key that is missing or a platform without an API.
+        lists = [("machines, volumes and the like", None, bill.machines_error or bill.leftovers_error)]
+    for what, at, error in lists:
         if error is not None or at is None:
             stands = "not known" if at is None else "not known to be all"
             parts.append(f"{what}: {stands}{f' ({error})' if error else ''}")

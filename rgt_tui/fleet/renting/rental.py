@@ -202,11 +202,13 @@ class Rental:
     ) -> RentReview:
         """Return what a person must see before this candidate is taken; it was read just now."""
         ticks = self._ticks()
-        case = self._case(
-            candidate, wish, box, taken, candidate.offer, ticks, self._open_words(candidate.ref, box)
-        )
-        market = market_of(self._providers, candidate.ref)
-        return rent_review(case, ticks, will_send=market.describe_creation(candidate.offer, wish, token))
+        try:
+            call = market_of(self._providers, candidate.ref).describe_creation(candidate.offer, wish, token)
+        except ProviderError as error:  # it cannot be asked for so
+            call, taken = "", taken or str(error)
+        open_ = self._open_words(candidate.ref, box)
+        case = self._case(candidate, wish, box, taken, candidate.offer, ticks, open_)
+        return rent_review(case, ticks, will_send=call)
 
     def _open_words(self, ref: ProviderRef, box: str) -> str:
         """Say what is open of this account, or for this box anywhere; empty = nothing."""
@@ -268,7 +270,10 @@ class Rental:
             self._note(AuditEvent.REFUSED, box, "", "; ".join(verdict.reasons), typed=typed, required=False)
             return Taken(outcome=Outcome.REFUSED, reasons=verdict.reasons)
         offer = fresh or candidate.offer
-        call = market.describe_creation(offer, wish, token)
+        try:
+            call = market.describe_creation(offer, wish, token)
+        except ProviderError as error:
+            return Taken(outcome=Outcome.REFUSED, reasons=(f"{error}. Nothing was sent.",))
         ref = candidate.ref
         rent = Renting(token=token, offer=offer, wish=wish, base_url=ref.base_url, key_env=ref.key_env)
         try:

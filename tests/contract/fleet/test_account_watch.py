@@ -11,11 +11,13 @@ from rgt_tui.demo import Fault, LocalRunPod
 from rgt_tui.fleet.box_session import BoxSession
 from rgt_tui.fleet.connector import ConnectLimit
 from rgt_tui.fleet.meters import Meters
-from rgt_tui.fleet.unlisted import AccountWatch, ask_accounts
+from rgt_tui.fleet.unlisted import AccountWatch, ask_accounts, bills
 from rgt_tui.health import assess
 from rgt_tui.model.box import BoxSpec, ProviderRef
+from rgt_tui.model.money import Lifecycle, Meter
 from rgt_tui.model.renting import AccountBill
 from rgt_tui.profiles import load_profile
+from rgt_tui.providers import Instance, Listed
 from rgt_tui.ssh import AgentBundle
 
 KEY, OTHER_KEY, NOW = "RGT_TEST_KEY", "RGT_TEST_KEY_2", 1.8e9
@@ -140,6 +142,18 @@ async def test_what_was_never_listed_is_unknown_and_not_nothing(world: World) ->
     (bill,) = await world.look()
     assert (bill.leftovers_at, bill.machines_at) == (None, NOW)
     assert [one.at_least for one in bill.per_hour] == [True]
+
+
+def test_what_is_gone_is_not_listed_and_the_vendor_s_own_server_is_one_place() -> None:
+    ref = ProviderRef("runpod", "pod1")
+    machines = tuple(
+        Instance(id_, id_, Meter(lifecycle=life))
+        for id_, life in (("pod1", Lifecycle.RUNNING), ("pod2", Lifecycle.GONE), ("pod3", Lifecycle.UNKNOWN))
+    )
+    listed = Listed(ref=ref, machines=machines, at=NOW)
+    (bill,) = bills([listed], {}, [ProviderRef("runpod", "pod1", key_env="ANOTHER")])
+    assert [(thing.id, thing.bills, thing.per_hour) for thing in bill.things] == [("pod3", True, None)]
+    assert (bill.per_hour, bill.leftovers_at) == ((), None)
 
 
 async def test_accounts_are_asked_once_without_any_box(server: LocalRunPod) -> None:

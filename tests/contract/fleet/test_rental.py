@@ -25,7 +25,8 @@ from rgt_tui.health import assess
 from rgt_tui.model.box import BoxSpec, ProviderRef
 from rgt_tui.model.renting import Wish
 from rgt_tui.profiles import load_profile
-from rgt_tui.providers import Providers
+from rgt_tui.providers import Instance, Providers
+from rgt_tui.providers.markets.runpod_market import RunPodMarket
 from rgt_tui.ssh import AgentBundle
 
 KEY, NOW, BOX = "RGT_TEST_KEY", 1.8e9, "train-a"
@@ -218,6 +219,32 @@ async def test_the_wrong_name_a_full_disk_and_readonly_send_nothing(
     refused = await world.take()
     assert (refused.outcome, world.created()) == (Outcome.REFUSED, 0)
     assert "Nothing was sent" in refused.reasons[0]
+
+
+async def test_a_fault_of_the_adapter_after_the_call_is_looked_for_as_well(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create = RunPodMarket.create
+
+    async def faulty(self: RunPodMarket, *given: Any) -> Instance:
+        await create(self, *given)
+        raise ValueError("nobody thought of that")
+
+    monkeypatch.setattr(RunPodMarket, "create", faulty)
+    taken = await world.take()
+    assert (taken.outcome, world.created()) == (Outcome.RENTED, 1)
+    assert "ValueError: nobody thought of that" in world.said[0]
+
+
+async def test_what_cannot_be_asked_for_so_is_refused_before_anything_is_written(world: World) -> None:
+    candidate = await world.candidate()
+    odd = msgspec.structs.replace(
+        candidate, offer=msgspec.structs.replace(candidate.offer, id="of another market")
+    )
+    review = await world.rental.review(odd, WISH, BOX, new_token(BOX))
+    assert (review.will_send, "is no offer of RunPod's" in review.refusals[0]) == ("", True)
+    assert (await world.take(odd)).outcome is Outcome.REFUSED
+    assert list(world.journal.folder.glob("*.jsonl")) == []
 
 
 SENT, ANSWERED, UNKNOWN = ActionState.SENT, ActionState.ANSWERED, ActionState.UNKNOWN
