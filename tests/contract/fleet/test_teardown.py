@@ -402,7 +402,7 @@ async def test_where_person_and_provider_disagree_on_a_disk_the_worse_counts(wor
     cell = replace(world.session.state.queues[0].cells[0], durable_path="/workspace/safe")
     world.put(spec=spec, queues=(QueueState(path="/q", at=time.time(), cells=(cell,)),))
     world.groups = (ResultGroup(path="/workspace/a", owner="cell a", files=1, bytes=GB, fingerprint="x"),)
-    assert "/workspace/a (cell a, 1 files, 1.0 GB) is erased" in await world.refused()
+    assert "/workspace/a (cell a, 1 file, 1.0 GB) is erased" in await world.refused()
     (note,) = [item for item in (await world.review()).items if item.kind == "tiers"]
     assert "network-volume by the fleet file and volume-disk by the provider" in note.text
 
@@ -572,7 +572,7 @@ async def test_an_action_that_cannot_be_recorded_is_not_sent(world: World) -> No
     assert "Nothing was sent" in await world.refused(Verb.PARK)
 
 
-async def test_a_box_without_a_control_plane_is_sent_to_its_console(world: World) -> None:
+async def test_a_box_without_a_control_plane_is_ended_by_hand(world: World) -> None:
     world.put(spec=replace(world.session.state.spec, provider=None))
-    with pytest.raises(GateClosed, match="console"):
+    with pytest.raises(GateClosed, match="do it by hand"):
         await world.review(Verb.PARK)
