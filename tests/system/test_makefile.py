@@ -66,7 +66,7 @@ class Clone:
         self.environment = {
             name: value
             for name, value in os.environ.items()
-            if not name.startswith(("MAKE", "PYTHON", "PYTEST"))
+            if not name.startswith(("MAKE", "MFLAGS", "ARGS", "PYTHON", "PYTEST"))
         }
         self.environment |= {"PYTHON": str(self.python), "FAKE_LOG": str(self.log), "LC_ALL": "C"}
 

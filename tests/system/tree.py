@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import subprocess
+import tarfile
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -20,7 +21,16 @@ PACKAGES = {
 
 PRODUCT_FOLDERS = ("rgt_tui", "remote", "scripts", "benchmarks", "profiles")
 
-UNTRACKED_FOLDERS = {".git", ".venv", "build", "dist", "__pycache__", ".hypothesis"}
+UNTRACKED_FOLDERS = {
+    ".git",
+    ".venv",
+    ".venv-frameworks",
+    ".interpreters",
+    "build",
+    "dist",
+    "__pycache__",
+    ".hypothesis",
+}
 
 
 @cache
@@ -37,6 +47,13 @@ def tracked_files() -> tuple[Path, ...]:
         return tuple(_walk(ROOT))
     paths = (ROOT / os.fsdecode(name) for name in listed.split(b"\0") if name)
     return tuple(sorted(path for path in paths if path.is_file()))
+
+
+def unpack(archive: Path, folder: Path) -> None:
+    """Unpack a fixture; Python before 3.11.4, such as Debian 12's, knows no filters."""
+    with tarfile.open(archive) as packed:
+        packed.extraction_filter = getattr(tarfile, "data_filter", None)
+        packed.extractall(folder)
 
 
 def _walk(folder: Path) -> Iterator[Path]:

@@ -9,13 +9,12 @@ import signal
 import socket
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.system.tree import ROOT
+from tests.system.tree import ROOT, unpack
 from tests.unit.transfer.hostile_files import FILES, TODAY, harmful, torch_zip, with_pickle
 
 TRAINER = ROOT / "tests/fixtures/checkpoints/plain-python3.11.7.tar.gz"
@@ -26,8 +25,7 @@ def results(tmp_path: Path) -> Path:
     """A directory with a checkpoint of every kind."""
     folder = tmp_path / "results"
     shutil.copytree(FILES, folder)
-    with tarfile.open(TRAINER) as archive:
-        archive.extractall(folder / "ours", filter="data")
+    unpack(TRAINER, folder / "ours")
     return folder
 
 

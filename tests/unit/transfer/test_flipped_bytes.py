@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import random
 import shutil
-import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from rgt_tui.transfer import (
 )
 from rgt_tui.transfer.file_stretch import OpenStretch, Refused, Stretch, Trouble
 from rgt_tui.transfer.zip_records import records
-from tests.system.tree import ROOT
+from tests.system.tree import ROOT, unpack
 from tests.unit.transfer.hostile_files import FILES, TODAY
 
 TRAINER = ROOT / "tests/fixtures/checkpoints/plain-python3.11.7.tar.gz"
@@ -156,8 +155,7 @@ def _zip_content(tmp_path: Path, data: bytes) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("name", ["manifest.json", "model.safetensors", "state.json", "trainer.safetensors"])
 def test_every_damage_to_a_checkpoint_of_the_trainer_is_found(tmp_path: Path, name: str) -> None:
-    with tarfile.open(TRAINER) as archive:
-        archive.extractall(tmp_path, filter="data")
+    unpack(TRAINER, tmp_path)
     folder = next((tmp_path / "checkpoints").iterdir())
     assert set(trainer_manifests.examine(folder)) >= {"manifest.json", "model.safetensors", "state.json"}
     data = (folder / name).read_bytes()

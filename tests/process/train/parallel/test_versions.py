@@ -8,7 +8,6 @@ import pickle
 import shutil
 import subprocess
 import sys
-import tarfile
 from pathlib import Path, PurePosixPath
 from types import ModuleType
 from typing import Any
@@ -27,6 +26,7 @@ from torch.distributed.checkpoint.state_dict_saver import save as save_sharded
 from tests.process.train.harness import ENV, ROOT, Zygote, losses, metrics
 from tests.process.train.parallel import train_worker
 from tests.process.train.parallel.forked import forked, free_port, variables
+from tests.system.tree import unpack
 
 WRITTEN = ROOT / "tests" / "fixtures" / "checkpoints"
 WORDS = ("--width", "8", "--epochs", "1")
@@ -34,8 +34,7 @@ WORDS = ("--width", "8", "--epochs", "1")
 
 def unpacked(name: str, place: Path) -> Path:
     out = place / name
-    with tarfile.open(WRITTEN / f"{name}.tar.gz") as archive:
-        archive.extractall(out, filter="data")
+    unpack(WRITTEN / f"{name}.tar.gz", out)
     return out
 
 
