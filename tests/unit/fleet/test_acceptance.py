@@ -155,3 +155,42 @@ def test_checks_are_kept_the_newest_of_each_box(tmp_path: Path) -> None:
 def test_the_platform_s_mirror_is_tried_and_else_the_hub() -> None:
     assert "https://hf-mirror.com" in addresses(load_profile("autodl"))
     assert addresses(load_profile("generic-ssh"))
+
+
+@pytest.mark.parametrize(("total", "verdict"), [(80, "ok"), (79, "ok"), (40, "refuse"), (None, "refuse")])
+def test_a_size_that_was_asked_for_is_read_from_the_card(total: int | None, verdict: str) -> None:
+    card = NamedGpu(name="NVIDIA H100", total=None if total is None else total << 30)
+    assert rows(replace(GOOD, gpus=(card,)), Expected("H100 80GB", 1))["gpu"] == verdict
+
+
+def test_torch_must_see_all_cards_and_try_each() -> None:
+    two = replace(GOOD, gpus=GOOD.gpus * 2)
+    asked = Expected("A100", 2)
+    assert rows(two, asked)["cuda"] == "refuse"
+    tried = replace(TORCH, count=2)
+    assert rows(replace(two, torch=tried), asked)["cuda"] == "doubtful"
+    late = replace(tried, devices=(CARD, replace(CARD, device=1)), error="not done within 60 s")
+    assert rows(replace(two, torch=late), asked)["cuda"] == "doubtful"
+    # Where the driver names none, but one was asked for, torch's word is looked at all the same.
+    assert rows(replace(GOOD, gpus=(), torch=replace(TORCH, count=0, devices=())), ASKED)["cuda"] == "refuse"
+
+
+def test_what_the_box_did_not_tell_has_no_row() -> None:
+    bare = DiskTrial(dir="/x", free=900, total=1000)
+    assert [one for one in rows(replace(GOOD, disk=bare)) if one.startswith(("disk", "space", "inodes"))] == [
+        "space"
+    ]
+    assert (
+        rows(replace(GOOD, disk=replace(bare, free=None, total=None, free_inodes=500, inodes=1000)))["inodes"]
+        == "ok"
+    )
+
+
+def test_the_words_name_both_sides() -> None:
+    text = {row.id: row.text for row in judge(GOOD, Expected("H100", 2), peers(1, tflops=300.0), "runpod")}
+    assert text["gpu"] == f"1 × {A100}, asked for 2 × H100"
+    assert text["gemm"] == "matrix products 250.0 TFLOP/s; the median of 1 earlier is 300.0 TFLOP/s"
+    assert text["pcie"].startswith("to the GPU 24.0 GB/s")
+    assert text["network hub.example"] == "first byte after 0.20 s, 40.0 MB/s"
+    (first, *_) = judge(replace(GOOD, gpus=(), gpu_error="no driver"), NO_GPU, (), "runpod")
+    assert first.text == "no GPU (no driver); none was asked for"
