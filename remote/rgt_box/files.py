@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 _LOOK = getattr(os, "O_PATH", os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC
+KEPT_SECONDS = 1.0
+"""After that the way to a directory is walked again: another one may have taken its name."""
 _MOST_LINKS = 40
 """Of one path, as for the kernel."""
 _ROOT = re.compile(r"/proc/\d+/root(?=/)")
@@ -38,7 +40,7 @@ def open_regular(path: str, follow_links: bool = False) -> int:
         OSError: when it cannot be opened, is no regular file, or such a link stands in its path (``ELOOP``).
     """
     if not follow_links and not _DESCRIPTOR.fullmatch(path):
-        return _walk_to(path)
+        return _walk_to(path)[0]
     # Looked at before: to open a pipe, and leave again, ends who writes to it; to open a device may do anything.
     return _open_if_regular(path, path, None, os.stat(path), _FLAGS)
 
@@ -52,7 +54,8 @@ def _open_if_regular(name: str, path: str, folder: int | None, seen: os.stat_res
     raise OSError(errno.EINVAL, "not a regular file", path)
 
 
-def _walk_to(path: str) -> int:
+def _walk_to(path: str, keep: bool = False) -> tuple[int, int]:
+    """Return the file, and its directory if that is to be kept and no link led there; else -1."""
     inside = _ROOT.match(path)
     start = inside.group() + "/" if inside else "/" if path.startswith("/") else "."
     parts = path[inside.end() if inside else 0 :].split("/")[::-1]
@@ -83,12 +86,48 @@ def _walk_to(path: str) -> int:
                 elif any(parts):
                     raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
                 else:
-                    return _open_if_regular(name, path, at, seen, _FLAGS | os.O_NOFOLLOW)
+                    opened = _open_if_regular(name, path, at, seen, _FLAGS | os.O_NOFOLLOW)
+                    return opened, os.dup(at) if keep and not made_by else -1
             finally:
                 os.close(fd)
     finally:
         os.close(at)
     raise OSError(errno.EINVAL, "not a regular file", path)
+
+
+class Opener:
+    """Opens many files as `open_regular` does; to the directory of those that follow each other it walks once."""
+
+    def __init__(self) -> None:
+        self._folder, self._fd = "", -1
+        self._until = 0.0
+
+    def open(self, path: str) -> int:
+        """Open a regular file for reading.
+
+        Raises:
+            OSError: as `open_regular` does.
+        """
+        folder, _, name = path.rpartition("/")
+        if self._fd >= 0 and folder == self._folder and time.monotonic() < self._until:
+            try:
+                seen = os.stat(name, dir_fd=self._fd, follow_symlinks=False)
+                if stat.S_ISREG(seen.st_mode):
+                    return _open_if_regular(name, path, self._fd, seen, _FLAGS | os.O_NOFOLLOW)
+            except OSError:
+                pass  # the walk says what is wrong
+        self.close()
+        if _DESCRIPTOR.fullmatch(path) or _ROOT.match(path):
+            return open_regular(path)
+        fd, self._fd = _walk_to(path, keep=True)
+        self._folder, self._until = folder, time.monotonic() + KEPT_SECONDS
+        return fd
+
+    def close(self) -> None:
+        """Let go of the directory."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
 
 
 def _is_same(folder: int, path: str) -> bool:

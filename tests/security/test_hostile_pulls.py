@@ -14,6 +14,7 @@ import pytest
 
 from rgt_tui.transfer import Ledger, Stamp
 from rgt_tui.transfer.copying import Fetcher, Listing, RemoteFile, Stream, StreamError, plan
+from rgt_tui.transfer.copying.group_sync import GroupSync
 from rgt_tui.transfer.copying.pull_plan import RANGE_BYTES, WHOLE_BYTES, parts_folder
 
 Answer = Callable[[dict[str, Any]], bytes]
@@ -214,18 +215,24 @@ def test_a_copy_is_on_the_disk_before_it_takes_its_name(
     pull: Pull, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
     done: list[str] = []
-    sync, rename = os.fsync, os.rename
+    sync, group, rename = os.fsync, GroupSync.sync, os.rename
 
     def syncs(fd: int) -> None:
         done.append("fsync")
         sync(fd)
+
+    def syncs_all(self: GroupSync) -> None:
+        done.append("syncfs")
+        group(self)
 
     def renames(source: str, target: str) -> None:
         done.append("rename")
         rename(source, target)
 
     monkeypatch.setattr(os, "fsync", syncs)
+    monkeypatch.setattr(GroupSync, "sync", syncs_all)
     monkeypatch.setattr(os, "rename", renames)
     pull.run(lambda request: honest(request, b"x" * size), a=size)
-    assert done[:2] == ["fsync", "rename"]
+    assert done[0] in ("fsync", "syncfs")
+    assert done[1] == "rename"
     assert "fsync" in done[2:], "the ledger comes last, and is on the disk as well"

@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -215,3 +216,82 @@ def test_a_path_that_is_swapped_between_look_and_opening_leads_nowhere_else(
             files.open_regular(str(path), follow_links=False)
         assert os.listdir("/proc/self/fd") == before
         monkeypatch.setattr(os, "open", real)
+
+
+def opened(opener: files.Opener, path: Path) -> bytes:
+    with open(opener.open(str(path)), "rb") as file:
+        return file.read()
+
+
+def test_who_opens_many_files_walks_to_their_directory_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).write_text(name)
+    walks: list[str] = []
+    real = files._walk_to
+
+    def walk_to(path: str, keep: bool) -> tuple[int, int]:
+        walks.append(path)
+        return real(path, keep)
+
+    monkeypatch.setattr(files, "_walk_to", walk_to)
+    opener = files.Opener()
+    assert [opened(opener, tmp_path / name) for name in "aba"] == [b"a", b"b", b"a"]
+    assert walks == [str(tmp_path / "a")]
+    opener.close()
+
+
+@needs_root
+def test_a_kept_directory_lets_nothing_in_that_the_walk_refuses(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(b"secret")
+    there = tmp_path / "there"
+    there.mkdir()
+    (there / "good").write_bytes(b"good")
+    (there / "evil").symlink_to(tmp_path / "secret")
+    os.mkfifo(there / "fifo")
+    given_to_nobody(there / "evil")
+    opener = files.Opener()
+    assert opened(opener, there / "good") == b"good"
+    for name, why in (
+        ("evil", "another user's symbolic link"),
+        ("fifo", "not a regular file"),
+        ("none", "No such file"),
+        ("", "not a regular file"),
+        ("..", "not a regular file"),
+    ):
+        with pytest.raises(OSError, match=why):
+            opener.open(f"{there}/{name}")
+        assert opened(opener, there / "good") == b"good"
+    opener.close()
+
+
+@needs_root
+def test_a_directory_behind_a_link_is_not_kept(tmp_path: Path) -> None:
+    """Whether the link may be followed depends on whose the file is."""
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "theirs").write_bytes(b"theirs")
+    (home / "ours").write_bytes(b"ours")
+    (tmp_path / "link").symlink_to(home)
+    given_to_nobody(tmp_path / "link", home / "theirs")
+    opener = files.Opener()
+    assert opened(opener, tmp_path / "link" / "theirs") == b"theirs"
+    with pytest.raises(OSError, match="another user's symbolic link"):
+        opener.open(str(tmp_path / "link" / "ours"))
+    opener.close()
+
+
+def test_a_directory_that_was_exchanged_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    (tmp_path / "at").mkdir()
+    (tmp_path / "at" / "log").write_bytes(b"old")
+    opener = files.Opener()
+    assert opened(opener, tmp_path / "at" / "log") == b"old"
+    (tmp_path / "at").rename(tmp_path / "away")
+    (tmp_path / "at").mkdir()
+    (tmp_path / "at" / "log").write_bytes(b"new")
+    now += files.KEPT_SECONDS
+    assert opened(opener, tmp_path / "at" / "log") == b"new"
+    opener.close()

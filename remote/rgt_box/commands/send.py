@@ -109,6 +109,7 @@ class Server:
     def __init__(self, out: int) -> None:
         self._out = out
         self._buffer = bytearray(BLOCK)
+        self._opener = files.Opener()
         self._cache: hashing.HashCache | None = None
         self._running: Running | None = None
         self._copied = not hasattr(os, "sendfile")
@@ -125,7 +126,7 @@ class Server:
         if path is None or not isinstance(number, int):
             return self._say({"id": number, "error": "send: no request"})
         try:
-            fd = files.open_regular(os.fsdecode(path))
+            fd = self._opener.open(os.fsdecode(path))
         except OSError as error:
             return self._say({"id": number, "error": describe(error)})
         try:
@@ -150,7 +151,7 @@ class Server:
             self._send(fd, number, found, start, end)
 
     def _send(self, fd: int, number: int, found: os.stat_result, start: int, end: int) -> None:
-        head = jsonline.line({"id": number, "n": end - start, "stamp": stamp(found)})
+        head = b'{"id":%d,"n":%d,"stamp":%s}\n' % (number, end - start, _stamp_text(found))
         whole = start == 0 and end == found.st_size
         digest = hashing.hasher() if whole else None
         view, at = memoryview(self._buffer), start
@@ -163,8 +164,9 @@ class Server:
             at += len(part)
             last = b""
             if at >= end:
-                told = digest.hexdigest() if digest is not None else None
-                last = jsonline.line({"id": number, "stamp": stamp(os.fstat(fd)), "sha256": told})
+                told = b'"%s"' % digest.hexdigest().encode() if digest is not None else b"null"
+                after = _stamp_text(os.fstat(fd))
+                last = b'{"id":%d,"stamp":%s,"sha256":%s}\n' % (number, after, told)
             self._write([head, part, last])
             head = b""
 
@@ -248,9 +250,14 @@ class Server:
                 parts[0] = memoryview(parts[0])[count:]
 
     def close(self) -> None:
-        """Let go of the hashes."""
+        """Let go of the hashes and of a directory."""
+        self._opener.close()
         if self._cache is not None:
             self._cache.close()
+
+
+def _stamp_text(found: os.stat_result) -> bytes:
+    return b"[%d,%d,%d,%d]" % (found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
 
 
 def _whole(value: Any, default: int) -> int:

@@ -229,7 +229,7 @@ def _why_not_parts(name: str) -> str | None:
         return "a name with a zero byte"
     if parts[0] == PARTS:
         return "where rgt keeps what is not finished"
-    if any(len(os.fsencode(part)) > LONGEST_NAME for part in parts):
+    if len(name) * 4 > LONGEST_NAME and any(len(os.fsencode(part)) > LONGEST_NAME for part in parts):
         return f"a name of more than {LONGEST_NAME} bytes"
     return None
 

@@ -21,6 +21,7 @@ from pathlib import Path
 import msgspec
 
 from rgt_tui.transfer.copying.box_listing import TRAINERS_LIST, Refused, size_in_trainers_list
+from rgt_tui.transfer.copying.group_sync import Gatherer, group_sync
 from rgt_tui.transfer.copying.local_copy import OF_ONE, PartFile, dated, failed, settle, write_part
 from rgt_tui.transfer.copying.piece_stream import Busy, Failed, Head, PieceDecoder, StreamError, Tail
 from rgt_tui.transfer.copying.pull_plan import RANGE_BYTES, WHOLE_BYTES, Course, Plan, Step, part_path, ranges
@@ -34,7 +35,7 @@ MOST_WHOLE = 2 * WHOLE_BYTES
 TRIES = 2
 PART = ".rgt-part"
 LANDERS = 6
-"""Threads that write small files: each waits for the disk most of the time."""
+"""Threads that write small files where each waits for its own to be on the disk; else one does."""
 BATCH = 1 << 20
 """Bytes that are written at once."""
 ROWS, ROWS_S = 256, 0.5
@@ -188,7 +189,9 @@ class Fetcher:
         self._path = ""
         self._rate = Rate()
         self._hasher = Workers("hash", 1)
-        self.landers = Workers("land", LANDERS)
+        self._group = group_sync(destination)
+        self._publisher = Gatherer(self._publish)
+        self.landers = Workers("land", LANDERS if self._group is None else 1)
 
     # What the streams ask.
 
@@ -237,9 +240,9 @@ class Fetcher:
                 return next(iter(self._ready), None)
             copy = Copy(step)
             if step.course is Course.COMPARE:
-                self._ask(copy, [Task(copy, Kind.HASH, 0, copy.stamp.size)])
+                self._ask(copy, [Task(copy, Kind.HASH, 0, copy.stamp.size)], tell=False)
             else:
-                self._begin(copy)
+                self._begin(copy, tell=copy.stamp.size > WHOLE_BYTES)
         return None
 
     def _ask_hash(self, copy: Copy) -> None:
@@ -301,8 +304,12 @@ class Fetcher:
         """
         self.landers.close()
         self._hasher.close()
+        self._publisher.close()
         for copy in tuple(self._parts):
             self._let_go(copy)
+        if self._group is not None:
+            self._group.close()
+            self._group = None
         self._write_rows()
 
     # What the answers do; each may be called from a thread.
@@ -401,10 +408,10 @@ class Fetcher:
 
     # One file.
 
-    def _begin(self, copy: Copy) -> None:
+    def _begin(self, copy: Copy, *, tell: bool = True) -> None:
         size = copy.stamp.size
         if size <= WHOLE_BYTES:
-            return self._ask(copy, [Task(copy, Kind.WHOLE, 0, size)])
+            return self._ask(copy, [Task(copy, Kind.WHOLE, 0, size)], tell=tell)
         self._let_go(copy)
         path = part_path(self.destination, copy.step.file.path)
         try:
@@ -428,7 +435,8 @@ class Fetcher:
         if part is not None:
             part.close()
 
-    def _ask(self, copy: Copy, tasks: list[Task], *, first: bool = False) -> None:
+    def _ask(self, copy: Copy, tasks: list[Task], *, first: bool = False, tell: bool = True) -> None:
+        """Make requests due; who asks for them at once himself need not be told."""
         with self._lock:
             copy.open += len(tasks)
             ready = self._ready.setdefault(copy, deque())
@@ -436,7 +444,8 @@ class Fetcher:
                 ready.extendleft(reversed(tasks))
             else:
                 ready.extend(tasks)
-        self._news()
+        if tell:
+            self._news()
 
     def _seen(self, copy: Copy, stamp: Stamp) -> None:
         """Compare a stamp with the one that the file had; growth is borne with in the last try."""
@@ -509,8 +518,30 @@ class Fetcher:
         # Beside its place: threads that make files in one directory wait for each other.
         local = copy.step.local
         part = f"{self._folder(local)}/.{hashlib.sha256(os.fsencode(local)).hexdigest()[:16]}{PART}"
-        write_part(part, chunks, copy.stamp.mtime_ns)
-        self._settle(copy, part, digest)
+        if write_part(part, chunks, copy.stamp.mtime_ns, self._group):
+            self._settle(copy, part, digest)
+        else:
+            self._publisher.put((copy, part, digest))
+
+    def _publish(self, some: list[tuple[Copy, str, str]]) -> None:
+        """Bring small files to the disk together, and give them their names; also what came before a failure."""
+        copy = some[0][0]
+        try:
+            assert self._group is not None
+            self._group.sync()
+            for copy, part, digest in some:
+                try:
+                    self._settle(copy, part, digest)
+                except OSError as error:
+                    if error.errno not in OF_ONE:
+                        raise
+                    why = str(failed("it", copy.stamp.size, self.destination, error))
+                    self._spoil(copy, why, last=True)
+                    self._again_or_name(copy)
+        except OSError as error:
+            self.fail(failed(copy.step.file.path, copy.stamp.size, self.destination, error))
+        except Exception as error:
+            self.fail(error)
 
     def _hashed(self, copy: Copy, tail: Tail) -> None:
         self._seen(copy, tail.stamp)
@@ -730,8 +761,10 @@ def empty_but_listed(rows: Iterable[FileRow]) -> tuple[Refused, ...]:
     """Return the copies of 0 bytes to which the trainer's list beside them gives a size."""
     found = []
     for row in rows:
+        if row.there.size:
+            continue
         path = Path(row.local)
-        if row.there.size == 0 and path.name != TRAINERS_LIST:
+        if path.name != TRAINERS_LIST:
             with contextlib.suppress(OSError):
                 size = size_in_trainers_list(path.with_name(TRAINERS_LIST).read_bytes(), path.name)
                 if size:

@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 
 from rgt_tui.transfer.copying.box_listing import LONGEST_NAME
+from rgt_tui.transfer.copying.group_sync import GroupSync
 from rgt_tui.transfer.ledger import FileRow, Stamp, sha256_of
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -167,8 +168,8 @@ class Landed(msgspec.Struct, frozen=True):
     """What else stands there now, in words."""
 
 
-def write_part(path: str, chunks: Sequence[bytes], mtime_ns: int) -> None:
-    """Write a small file aside, and bring it to the disk.
+def write_part(path: str, chunks: Sequence[bytes], mtime_ns: int, group: GroupSync | None = None) -> bool:
+    """Write a small file aside, and bring it to the disk, unless the group does so later; tell whether it is there.
 
     Raises:
         OSError: it cannot be written.
@@ -179,9 +180,12 @@ def write_part(path: str, chunks: Sequence[bytes], mtime_ns: int) -> None:
         while data:
             data = data[os.write(handle, data) :]
         dated(handle, mtime_ns)
-        os.fsync(handle)
+        alone = group is None or not group.covers(handle)
+        if alone:
+            os.fsync(handle)
     finally:
         os.close(handle)
+    return alone
 
 
 def dated(target: int | str, mtime_ns: int) -> None:
