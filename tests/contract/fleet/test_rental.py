@@ -83,7 +83,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     async def sleep(seconds: float) -> None:
         slept.append(seconds)
 
-    providers = Providers(clock=lambda: NOW, env={KEY: server.key}, timeout_s=0.5)
+    providers = Providers(clock=lambda: NOW, env={KEY: server.key, "OTHER_KEY": server.key}, timeout_s=0.5)
     journal = Journal(tmp_path / "journal", clock=lambda: NOW)
     audit = AuditLog(tmp_path / "audit.jsonl")
     rental = Rental(providers, journal, audit, clock=lambda: NOW, sleep=sleep)
@@ -160,6 +160,8 @@ async def test_a_box_of_which_one_creation_is_unknown_is_rented_nowhere_else(wor
     elsewhere = msgspec.structs.replace(other, ref=msgspec.structs.replace(other.ref, key_env="OTHER_KEY"))
     again = await world.take(elsewhere)
     assert (again.outcome, world.created()) == (Outcome.REFUSED, 1)
+    another = await world.take(elsewhere, typed="another", box="another")
+    assert (another.outcome, world.created()) == (Outcome.RENTED, 2)
 
 
 @pytest.mark.parametrize("status", [400, 402, 422, 429])
