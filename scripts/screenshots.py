@@ -108,6 +108,10 @@ async def shoot(out: Path, *, png: bool) -> None:
         await camera.press("D")
         await camera.take("teardown-refused")
         await camera.press("escape")
+        await camera.press("i")
+        for size in SIZES:
+            await camera.take("platform" if size == NORMAL else f"platform-{size[0]}x{size[1]}", size)
+        await camera.press("escape")
         await camera.press("l")
         await camera.take("log")
         await camera.top()
