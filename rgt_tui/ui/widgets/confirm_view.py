@@ -177,7 +177,7 @@ def promise(state: Confirm) -> str:
     """Return what stands at the right end of the frame."""
     if state.stage is Stage.REVIEW:
         return f"nothing is sent until you {'press the button' if state.name_fits() else 'type what is asked for'}"
-    return {Stage.SENDING: "sent", Stage.OFF: "meter off", Stage.UNKNOWN: "state unknown"}[state.stage]
+    return {Stage.SENDING: "under way", Stage.OFF: "meter off", Stage.UNKNOWN: "state unknown"}[state.stage]
 
 
 def status(state: Confirm, setting: Setting) -> Line:
