@@ -184,7 +184,10 @@ def _charge(tier: Tier) -> str:
 
 def _billing(profile: Profile) -> Iterator[PageRow]:
     for action in profile.billing:
-        yield PageRow(action.native_label, f"{action.verb}: {_stops(action)}", _action_weight(action))
+        said = _stops(action)
+        if action.verb != action.kind:
+            said = f"{action.verb}: {said}"
+        yield PageRow(action.native_label, said, _action_weight(action))
         fate = [("keeps", action.keeps), ("loses", action.loses), ("unsure", action.uncertain)]
         fate += [(f"keeps for {age(seconds)}", (tier,)) for tier, seconds in action.keeps_for_s.items()]
         told = ", ".join(f"{word} {' '.join(tiers)}" for word, tiers in fate if tiers)

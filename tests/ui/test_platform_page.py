@@ -124,6 +124,10 @@ async def test_the_page_at_each_size(size: tuple[int, int]) -> None:
         more = app.screen.query_one("#more", Pane)
         assert more.display is (size[0] >= 150)
         if more.display:
+            page = app.screen.query_one("#page", Pane)
+            assert (page.size.width, more.size.width) == (size[0] // 2, size[0] // 2), (
+                "two columns of one width"
+            )
             await pilot.press("tab")
             assert app.screen.focused is more
         else:

@@ -78,6 +78,7 @@ class PlatformScreen(Moves, FleetAwareScreen):
     )
     BINDINGS: ClassVar[list[BindingType]] = bindings(KEYS)
     AUTO_FOCUS = "#page"
+    DEFAULT_CSS = "PlatformScreen #page, PlatformScreen #more { width: 1fr; }"
     SECTIONS: ClassVar[tuple[str, ...] | None] = None
     """Titles of the sections that are shown; None = all of them."""
 
