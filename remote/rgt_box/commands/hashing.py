@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from rgt_box import files, jsonline, ownership, place
+from rgt_box import files, jsonline
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -132,13 +132,16 @@ class HashCache:
     """
 
     def __init__(self, path: str | None) -> None:
-        if path is not None and os.path.lexists(path) and not ownership.is_ours(path):
-            path = None  # who may write to it says what every file holds
-        self._path = path
         self._known: dict[str, str] = {}
         self._fd = -1
         if path is None:
             return
+        from rgt_box import (
+            ownership,
+        )  # here: a zipapp compiles each module at every start, and few verbs come this far
+
+        if os.path.lexists(path) and not ownership.is_ours(path):
+            return  # who may write to it says what every file holds
         for row in (files.read(path, 4 * MOST) or b"").splitlines():
             found = jsonline.loads_dict(row) or {}
             key, digest = found.get("k"), found.get("h")
@@ -190,4 +193,6 @@ def _row(key: str, digest: str) -> bytes:
 
 def default_path() -> str:
     """Return where the cache is kept."""
+    from rgt_box import place  # here: see above
+
     return os.path.join(place.state_dir(), "hashes.jsonl")
