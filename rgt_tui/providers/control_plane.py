@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -187,6 +187,34 @@ class Provider(Protocol):
     def tiers(self, instance: str) -> dict[str, str]:
         """Return mount point → name of the profile's storage tier, as far as the last reading says."""
         ...
+
+
+class Owner(Protocol):
+    """What an account knows of itself."""
+
+    ref: ProviderRef
+    """Any machine of it."""
+
+
+OwnerT = TypeVar("OwnerT", bound=Owner)
+
+
+class OneMachine(Generic[OwnerT]):
+    """What every adapter's control plane of one machine begins with: the account, and which machine of it."""
+
+    def __init__(self, account: OwnerT, instance: str) -> None:
+        self._account = account
+        self._instance = instance
+
+    @property
+    def ref(self) -> ProviderRef:
+        """The machine that this object may stop or destroy, and its account."""
+        return msgspec.structs.replace(self._account.ref, instance=self._instance)
+
+    @property
+    def instance(self) -> str:
+        """The machine that this object may stop or destroy."""
+        return self._instance
 
 
 class Account(Protocol):

@@ -29,6 +29,7 @@ from rgt_tui.providers.control_plane import (
     Instance,
     Market,
     NotFound,
+    OneMachine,
     PermitRefused,
     ProviderError,
     Unreachable,
@@ -149,21 +150,8 @@ def open_account(ref: ProviderRef, context: Context) -> KubernetesAccount:
     )
 
 
-class Kubernetes:
+class Kubernetes(OneMachine["KubernetesAccount"]):
     """The control plane of one Job or pod."""
-
-    def __init__(self, account: KubernetesAccount, instance: str) -> None:
-        self._account, self._instance = account, instance
-
-    @property
-    def ref(self) -> ProviderRef:
-        """The object that this one may suspend or delete, and its cluster."""
-        return msgspec.structs.replace(self._account.ref, instance=self._instance)
-
-    @property
-    def instance(self) -> str:
-        """The object that this one may suspend or delete."""
-        return self._instance
 
     @property
     def console_url(self) -> str:

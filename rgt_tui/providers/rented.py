@@ -28,6 +28,7 @@ from rgt_tui.providers.control_plane import (
     Instance,
     Market,
     NotFound,
+    OneMachine,
     PermitRefused,
     ProviderError,
     printable,
@@ -440,22 +441,8 @@ class RentedAccount(abc.ABC):
         return None
 
 
-class RentedBox:
+class RentedBox(OneMachine["RentedAccount"]):
     """One machine's control plane; see `Provider`."""
-
-    def __init__(self, account: RentedAccount, instance: str) -> None:
-        self._account = account
-        self._instance = instance
-
-    @property
-    def ref(self) -> ProviderRef:
-        """The machine that this object may stop or destroy, and its account."""
-        return msgspec.structs.replace(self._account.ref, instance=self._instance)
-
-    @property
-    def instance(self) -> str:
-        """The machine that this object may stop or destroy."""
-        return self._instance
 
     @property
     def console_url(self) -> str:

@@ -27,6 +27,7 @@ from rgt_tui.providers.control_plane import (
     Context,
     Instance,
     NotFound,
+    OneMachine,
     PermitRefused,
     ProviderError,
     printable,
@@ -90,23 +91,12 @@ def key_of_tools(path: Path) -> str:
     return ""
 
 
-class RunPod:
+class RunPod(OneMachine["RunPodAccount"]):
     """One pod's control plane."""
 
     def __init__(self, account: RunPodAccount, instance: str, *, clock: Callable[[], float]) -> None:
-        self._account = account
-        self._instance = instance
+        super().__init__(account, instance)
         self._clock = clock
-
-    @property
-    def ref(self) -> ProviderRef:
-        """The pod that this object may stop or terminate, and its account."""
-        return msgspec.structs.replace(self._account.ref, instance=self._instance)
-
-    @property
-    def instance(self) -> str:
-        """The pod that this object may stop or terminate."""
-        return self._instance
 
     @property
     def console_url(self) -> str:

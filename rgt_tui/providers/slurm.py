@@ -24,6 +24,7 @@ from rgt_tui.providers.control_plane import (
     Instance,
     Market,
     NotFound,
+    OneMachine,
     PermitRefused,
     ProviderError,
     Unreachable,
@@ -82,21 +83,8 @@ def open_account(ref: ProviderRef, context: Context) -> SlurmAccount:
     )
 
 
-class Slurm:
+class Slurm(OneMachine["SlurmAccount"]):
     """One job's control plane."""
-
-    def __init__(self, account: SlurmAccount, instance: str) -> None:
-        self._account, self._instance = account, instance
-
-    @property
-    def ref(self) -> ProviderRef:
-        """The job that this object may end, and its cluster."""
-        return msgspec.structs.replace(self._account.ref, instance=self._instance)
-
-    @property
-    def instance(self) -> str:
-        """The job that this object may end."""
-        return self._instance
 
     @property
     def console_url(self) -> str:

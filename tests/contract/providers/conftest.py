@@ -43,6 +43,22 @@ class Clock:
         await asyncio.sleep(0)
 
 
+def permit_for(
+    ref: ProviderRef, verb: Verb, *, instance: str | None = None, expires: float | None = None
+) -> Permit:
+    """Return what the gate would give out for a machine, good for a minute."""
+    return Permit(
+        "box",
+        verb,
+        ref.instance if instance is None else instance,
+        "digest",
+        steady() + 60 if expires is None else expires,
+        kind=ref.kind,
+        account=ref.account,
+        nonce=secrets.token_hex(8),
+    )
+
+
 @dataclass
 class World:
     """Everything a test needs."""
@@ -58,16 +74,7 @@ class World:
 
     def permit(self, verb: Verb, instance: str = POD) -> Permit:
         ref = self.provider.ref
-        return Permit(
-            "train-a",
-            verb,
-            instance,
-            "digest",
-            steady() + 60,
-            kind=ref.kind,
-            account=ref.account,
-            nonce=secrets.token_hex(8),
-        )
+        return permit_for(ref, verb, instance=instance)
 
     async def carry_out(self, verb: Verb, timeout_s: float = 20.0) -> list[StopProgress]:
         """Carry an action out; each pause between two readings moves the clock."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,11 +10,11 @@ import pytest
 
 from rgt_tui.demo.platforms import Fault, LocalAutodl
 from rgt_tui.model.box import ProviderRef
-from rgt_tui.model.evidence import Permit, StopPhase, StopProgress, Verb, steady
+from rgt_tui.model.evidence import StopPhase, StopProgress, Verb
 from rgt_tui.model.money import Lifecycle, MeterKind
 from rgt_tui.providers import AuthError, BadAnswer, Context, ProviderError, carry_out
 from rgt_tui.providers.autodl import open_account
-from tests.contract.providers.conftest import START, Clock
+from tests.contract.providers.conftest import START, Clock, permit_for
 
 ONE = "pro-0fake123"
 SNAPSHOT = "GET /api/v1/dev/instance/pro/snapshot"
@@ -32,16 +31,7 @@ class Place:
 
     async def carry_out(self, verb: Verb) -> list[StopProgress]:
         ref = self.box.ref
-        permit = Permit(
-            "box",
-            verb,
-            ONE,
-            "d",
-            steady() + 60,
-            kind="autodl",
-            account=ref.account,
-            nonce=secrets.token_hex(8),
-        )
+        permit = permit_for(ref, verb)
         steps = carry_out(
             self.box, permit, clock=self.clock, sleep=self.clock.advance, timeout_s=6.0, poll_s=1.0
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,7 @@ from rgt_tui.fleet.open_actions import SETTLE_SECONDS, came
 from rgt_tui.fleet.renting.candidates import search
 from rgt_tui.gate import Journal, Target
 from rgt_tui.model.box import BoxSpec, Link, ProviderRef
-from rgt_tui.model.evidence import Permit, StopPhase, StopProgress, Verb, steady
+from rgt_tui.model.evidence import Permit, StopPhase, StopProgress, Verb
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
 from rgt_tui.model.renting import Wish
 from rgt_tui.profiles import load_profile
@@ -29,22 +28,13 @@ from rgt_tui.providers.answers import Proof, proof
 from rgt_tui.providers.console import SILENT_S, ConsoleBox, Sight, seen
 from rgt_tui.providers.registry import CONSOLES, IN_BOX
 from rgt_tui.ssh.bundle import AgentBundle
-from tests.contract.providers.conftest import START, Clock
+from tests.contract.providers.conftest import START, Clock, permit_for
 
 KEY = "SOME_KEY"
 
 
 def permit(ref: ProviderRef, verb: Verb) -> Permit:
-    return Permit(
-        "b",
-        verb,
-        ref.instance,
-        "digest",
-        steady() + 60,
-        kind=ref.kind,
-        account=ref.account,
-        nonce=secrets.token_hex(8),
-    )
+    return permit_for(ref, verb)
 
 
 async def steps_of(box: Any, verb: Verb, clock: Clock) -> list[StopProgress]:

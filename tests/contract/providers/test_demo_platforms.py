@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -14,13 +13,13 @@ from rgt_tui.demo.local_planes import DISK_GB, MAKERS, NETWORK_GB, VAST_STORAGE,
 from rgt_tui.demo.plan import BOXES
 from rgt_tui.fleet.config.editing import dump_fleet
 from rgt_tui.fleet.config.loading import read_fleet
-from rgt_tui.model.evidence import Permit, StopPhase, Verb, steady
+from rgt_tui.model.evidence import StopPhase, Verb
 from rgt_tui.model.money import Meter, MeterKind
 from rgt_tui.profiles import action_for, load_profile
 from rgt_tui.profiles.keeps_billing import by_hand, keeps_billing
 from rgt_tui.profiles.prices import fleet_rate
 from rgt_tui.providers import Provider, Providers, carry_out
-from tests.contract.providers.conftest import Clock
+from tests.contract.providers.conftest import Clock, permit_for
 
 SPECS = tuple(described(box, Path("/demo"), 2200, "http://127.0.0.1:1") for box in BOXES)
 RUNPOD, VAST, AUTODL = "runpod-demo", "vast-demo", "autodl-demo"
@@ -55,16 +54,7 @@ class World:
     async def carry_out(self, name: str, verb: Verb) -> StopPhase:
         provider = self.box(name)
         ref = provider.ref
-        permit = Permit(
-            name,
-            verb,
-            ref.instance,
-            "d",
-            steady() + 60,
-            kind=ref.kind,
-            account=ref.account,
-            nonce=secrets.token_hex(8),
-        )
+        permit = permit_for(ref, verb)
         steps = carry_out(provider, permit, clock=self.clock, sleep=self.clock.advance, poll_s=1.0)
         return [step.phase async for step in steps][-1]
 

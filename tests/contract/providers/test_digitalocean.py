@@ -15,14 +15,14 @@ import pytest
 from rgt_tui.demo import Fault
 from rgt_tui.demo.platforms import LocalDigitalOcean, LocalSize
 from rgt_tui.model.box import ProviderRef
-from rgt_tui.model.evidence import Permit, RentPermit, StopPhase, StopProgress, Verb, steady
+from rgt_tui.model.evidence import RentPermit, StopPhase, StopProgress, Verb, steady
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
 from rgt_tui.model.renting import Offer, Wish
 from rgt_tui.providers import Market, PermitRefused, ProviderError, Providers, carry_out
 from rgt_tui.providers.answers import Proof, creation_proof
 from rgt_tui.providers.digitalocean import key_of_doctl
 from rgt_tui.providers.markets.digitalocean_market import fingerprint
-from tests.contract.providers.conftest import START, Clock
+from tests.contract.providers.conftest import START, Clock, permit_for
 
 H100 = LocalSize("gpu-h100x1-80gb", 3.39)
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHRlc3R0ZXN0dGVzdHRlc3R0ZXN0dGVzdHRlc3R0ZXN0 me@here"
@@ -52,16 +52,7 @@ class Cloud:
 
     async def carry_out(self, verb: Verb) -> list[StopProgress]:
         provider = self.providers.open(self.ref)
-        permit = Permit(
-            "b",
-            verb,
-            self.ref.instance,
-            "digest",
-            steady() + 60,
-            kind=self.ref.kind,
-            account=self.ref.account,
-            nonce=secrets.token_hex(8),
-        )
+        permit = permit_for(self.ref, verb)
         steps = carry_out(
             provider, permit, clock=self.clock, sleep=self.clock.advance, timeout_s=8.0, poll_s=1.0
         )

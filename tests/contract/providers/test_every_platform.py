@@ -18,7 +18,7 @@ import pytest
 
 from rgt_tui.demo.platforms import Fault, LocalServer
 from rgt_tui.model.box import ProviderRef
-from rgt_tui.model.evidence import Permit, RentPermit, StopPhase, Verb, steady
+from rgt_tui.model.evidence import RentPermit, StopPhase, Verb, steady
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
 from rgt_tui.providers import (
     KINDS,
@@ -32,7 +32,7 @@ from rgt_tui.providers import (
     carry_out,
 )
 from rgt_tui.providers.answers import Proof, creation_proof
-from tests.contract.providers.conftest import START, Clock
+from tests.contract.providers.conftest import START, Clock, permit_for
 from tests.contract.providers.platform_rows import MISSING, ROWS, VERBS, Row, edited, expected, table
 
 KEY_ENV = "SOME_KEY"
@@ -291,16 +291,7 @@ async def acting(bench: Bench, verb: str, fault: str) -> str:
 async def ended(bench: Bench, verb: Verb) -> str:
     provider = bench.provider
     ref = provider.ref
-    permit = Permit(
-        "box",
-        verb,
-        ref.instance,
-        "digest",
-        steady() + 60,
-        kind=ref.kind,
-        account=ref.account,
-        nonce=secrets.token_hex(8),
-    )
+    permit = permit_for(ref, verb)
     steps = [
         step
         async for step in carry_out(

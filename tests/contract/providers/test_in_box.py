@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -18,14 +17,14 @@ from rgt_tui.fleet.connector import ConnectLimit
 from rgt_tui.fleet.meters import Meters
 from rgt_tui.gate.identity import identity
 from rgt_tui.model.box import BoxState, Link, ProviderRef
-from rgt_tui.model.evidence import Permit, StopPhase, StopProgress, Verb, steady
+from rgt_tui.model.evidence import StopPhase, StopProgress, Verb
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
 from rgt_tui.profiles import load_profile
 from rgt_tui.providers import in_box
 from rgt_tui.providers.in_box import InBox
 from rgt_tui.providers.stopping import carry_out
 from rgt_tui.ssh import AgentBundle, connect
-from tests.contract.providers.conftest import Clock
+from tests.contract.providers.conftest import Clock, permit_for
 from tests.contract.ssh.conftest import RealSshd
 from tests.contract.ssh.conftest import real_sshd as real_sshd
 
@@ -63,16 +62,7 @@ class World:
 
     async def carry_out(self, verb: Verb = Verb.PARK) -> list[StopProgress]:
         box, clock = self.box(), Clock()
-        permit = Permit(
-            "lab",
-            verb,
-            REF.instance,
-            "d",
-            steady() + 60,
-            kind=REF.kind,
-            account=REF.account,
-            nonce=secrets.token_hex(8),
-        )
+        permit = permit_for(REF, verb)
         steps = carry_out(box, permit, clock=clock, sleep=clock.advance, timeout_s=4.0, poll_s=1.0)
         return [step async for step in steps]
 

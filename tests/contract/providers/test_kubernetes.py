@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import secrets
 import shutil
 import time
 from collections.abc import AsyncIterator
@@ -14,9 +13,10 @@ import pytest
 
 from rgt_tui.demo.platforms import Fault
 from rgt_tui.model.box import ProviderRef
-from rgt_tui.model.evidence import Permit, StopPhase, StopProgress, Verb, steady
+from rgt_tui.model.evidence import Permit, StopPhase, StopProgress, Verb
 from rgt_tui.model.money import Lifecycle, MeterKind
 from rgt_tui.providers import PermitRefused, Provider, Providers, carry_out
+from tests.contract.providers.conftest import permit_for
 from tests.contract.providers.local_kubernetes import LocalKubernetes
 
 JOB = "ml/job/train-a"
@@ -48,16 +48,7 @@ def control(
 def permit(provider: Provider, verb: Verb) -> Permit:
     """Return what the gate would give out."""
     ref = provider.ref
-    return Permit(
-        box="box",
-        verb=verb,
-        instance=ref.instance,
-        digest="digest",
-        expires=steady() + 60,
-        kind=ref.kind,
-        account=ref.account,
-        nonce=secrets.token_hex(8),
-    )
+    return permit_for(ref, verb)
 
 
 async def carried_out(provider: Provider, verb: Verb, timeout_s: float = 60.0) -> list[StopProgress]:

@@ -13,7 +13,7 @@ import pytest
 
 from rgt_tui.demo.platforms import Fault, LocalLambda
 from rgt_tui.model.box import ProviderRef
-from rgt_tui.model.evidence import Permit, RentPermit, Verb, steady
+from rgt_tui.model.evidence import RentPermit, Verb, steady
 from rgt_tui.model.money import Lifecycle, MeterKind
 from rgt_tui.model.renting import Offer, Wish
 from rgt_tui.profiles import load_profile
@@ -23,7 +23,7 @@ from rgt_tui.providers.answers import Proof, creation_proof
 from rgt_tui.providers.lambda_cloud import LambdaAccount, open_account
 from rgt_tui.providers.markets.rented_market import CREATE
 from rgt_tui.providers.rented import EVERY
-from tests.contract.providers.conftest import START, Clock
+from tests.contract.providers.conftest import START, Clock, permit_for
 
 ONE = "0f1e2d3c4b5a69788796a5b4c3d2e1f0"
 KEY = "ssh-ed25519 AAAA me@laptop"
@@ -104,16 +104,7 @@ async def test_there_is_no_stop_and_nothing_suggests_one(place: Place) -> None:
     assert action_for(load_profile("lambda"), Verb.PARK) is None
     asked = len(place.server.requests)
     ref = place.box.ref
-    permit = Permit(
-        "box",
-        Verb.PARK,
-        ONE,
-        "d",
-        steady() + 60,
-        kind="lambda",
-        account=ref.account,
-        nonce=secrets.token_hex(8),
-    )
+    permit = permit_for(ref, Verb.PARK)
     with pytest.raises(ProviderError, match="Lambda has no stop") as caught:
         await place.box.stop(permit)
     assert not caught.value.sent

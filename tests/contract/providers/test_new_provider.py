@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -33,6 +32,7 @@ from rgt_tui.providers import (
 )
 from rgt_tui.providers.http import AccountHttp, open_http
 from rgt_tui.providers.registry import CONSOLES, IN_BOX
+from tests.contract.providers.conftest import permit_for
 
 # What stands in a module of its own: rgt_tui/providers/acme.py
 
@@ -216,19 +216,6 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     found.close()
 
 
-def permit_for(ref: ProviderRef, verb: Verb, expires: float) -> Permit:
-    return Permit(
-        "box",
-        verb,
-        ref.instance,
-        "digest",
-        expires,
-        kind=ref.kind,
-        account=ref.account,
-        nonce=secrets.token_hex(8),
-    )
-
-
 async def pause(_seconds: float) -> None:
     pass
 
@@ -245,7 +232,7 @@ async def test_a_provider_of_one_module_and_one_row_tells_and_stops_the_meter(
             "m2": (1.5, Lifecycle.RUNNING),
         }
         assert server.calls == ["GET /machines"]
-        permit = permit_for(server.ref("m1"), verb, steady() + 600)
+        permit = permit_for(server.ref("m1"), verb, expires=steady() + 600)
         steps = carry_out(providers.open(server.ref("m1")), permit, clock=time.time, sleep=pause)
         assert [step.phase async for step in steps][-1] is StopPhase.METER_OFF
     finally:
@@ -297,7 +284,7 @@ async def test_no_provider_acts_without_a_permit_that_fits(
     provider = providers.open(msgspec.structs.replace(server.ref(INSTANCES.get(kind, "m1")), kind=kind))
     other = next(one for one in Verb if one is not verb)
     now = steady()
-    fits = permit_for(provider.ref, verb, now + 60)
+    fits = permit_for(provider.ref, verb)
     act = provider.stop if verb is Verb.PARK else provider.destroy
     for change in (
         {"verb": other},

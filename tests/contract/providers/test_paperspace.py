@@ -15,13 +15,13 @@ import pytest
 from rgt_tui.demo import Fault
 from rgt_tui.demo.platforms import LocalPaperspace, LocalTemplate
 from rgt_tui.model.box import ProviderRef
-from rgt_tui.model.evidence import Permit, RentPermit, StopPhase, StopProgress, Verb, steady
+from rgt_tui.model.evidence import RentPermit, StopPhase, StopProgress, Verb, steady
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
 from rgt_tui.model.renting import Offer, Wish
 from rgt_tui.providers import Market, Provider, ProviderError, Providers, carry_out
 from rgt_tui.providers.answers import Proof, creation_proof
 from rgt_tui.providers.paperspace import key_of_pspace
-from tests.contract.providers.conftest import START, Clock
+from tests.contract.providers.conftest import START, Clock, permit_for
 from tests.contract.providers.platform_rows import PUBLIC_KEY
 
 ID = "psfake01abc"
@@ -52,16 +52,7 @@ class Team:
         return await self.provider.read(ID)
 
     async def carry_out(self, verb: Verb) -> list[StopProgress]:
-        permit = Permit(
-            "b",
-            verb,
-            ID,
-            "digest",
-            steady() + 60,
-            kind=self.ref.kind,
-            account=self.ref.account,
-            nonce=secrets.token_hex(8),
-        )
+        permit = permit_for(self.ref, verb)
         steps = carry_out(
             self.provider, permit, clock=self.clock, sleep=self.clock.advance, timeout_s=8.0, poll_s=1.0
         )

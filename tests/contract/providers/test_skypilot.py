@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import secrets
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +11,10 @@ import pytest
 
 from rgt_tui.demo.platforms import Fault
 from rgt_tui.model.box import ProviderRef
-from rgt_tui.model.evidence import Permit, StopPhase, StopProgress, Verb, steady
+from rgt_tui.model.evidence import StopPhase, StopProgress, Verb
 from rgt_tui.model.money import Lifecycle, MeterKind
 from rgt_tui.providers import Provider, Providers, carry_out
-from tests.contract.providers.conftest import Clock
+from tests.contract.providers.conftest import Clock, permit_for
 from tests.contract.providers.local_skypilot import LocalCluster, LocalSkyPilot
 
 KEY_ENV = "SOME_TOKEN"
@@ -35,16 +34,7 @@ class World:
     async def ended(self, verb: Verb, name: str = "train-a") -> list[StopProgress]:
         provider = self.box(name)
         ref = provider.ref
-        permit = Permit(
-            "box",
-            verb,
-            name,
-            "d",
-            steady() + 60,
-            kind=ref.kind,
-            account=ref.account,
-            nonce=secrets.token_hex(8),
-        )
+        permit = permit_for(ref, verb)
         steps = carry_out(
             provider, permit, clock=self.clock, sleep=self.clock.advance, timeout_s=4.0, poll_s=1.0
         )

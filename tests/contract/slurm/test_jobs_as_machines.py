@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from rgt_tui.model.box import ProviderRef
-from rgt_tui.model.evidence import Permit, StopPhase, Verb, steady
+from rgt_tui.model.evidence import Permit, StopPhase, Verb
 from rgt_tui.model.money import Lifecycle, MeterKind
 from rgt_tui.providers import PermitRefused, Provider, ProviderError, Providers, carry_out
+from tests.contract.providers.conftest import permit_for
 from tests.contract.slurm.cluster import Cluster, eventually, running
 
 SLEEP = "exec sleep 600\n"
@@ -40,16 +40,7 @@ def control(cluster: Cluster, job: str, via: str | None = None) -> Provider:
 def permit(provider: Provider, verb: Verb = Verb.DESTROY) -> Permit:
     """Return what the gate would give out."""
     ref = provider.ref
-    return Permit(
-        box="box",
-        verb=verb,
-        instance=ref.instance,
-        digest="digest",
-        expires=steady() + 60,
-        kind=ref.kind,
-        account=ref.account,
-        nonce=secrets.token_hex(8),
-    )
+    return permit_for(ref, verb)
 
 
 async def ended(provider: Provider, timeout_s: float = 60.0) -> list[StopPhase]:
