@@ -22,8 +22,8 @@ import msgspec
 
 from benchmarks.agent_box import real_sshd
 from benchmarks.report import BenchmarkError, Row, main, say
-from rgt_tui.fleet.pull_way import PullRequest
-from rgt_tui.fleet.pulling import pull
+from rgt_tui.fleet.pulls.pull_way import PullRequest
+from rgt_tui.fleet.pulls.pulling import pull
 from rgt_tui.model.box import BoxSpec
 
 NAME = "transfer"

@@ -320,7 +320,7 @@ class Fleet(BaseFleet):
         on_plan: Callable[[str], None],
     ) -> Pulled:
         """Copy directories of a box here, over connections of their own, and verify the copy."""
-        from rgt_tui.fleet.pull_and_verify import PULLED, pull_and_verify
+        from rgt_tui.fleet.pulls.pull_and_verify import PULLED, pull_and_verify
 
         destination = (self._copies or Path(PULLED)) / box
         spec = self._sessions[box].state.spec

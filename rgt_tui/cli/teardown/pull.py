@@ -17,8 +17,8 @@ from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import open_boxes
 from rgt_tui.cli.printing import complain, json_line
-from rgt_tui.fleet.pull_way import PullFailed, PullRequest
-from rgt_tui.fleet.pulling import PullReport, pull
+from rgt_tui.fleet.pulls.pull_way import PullFailed, PullRequest
+from rgt_tui.fleet.pulls.pulling import PullReport, pull
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.plain import clean
 from rgt_tui.profiles.readings import age, how_many, size

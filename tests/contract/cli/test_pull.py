@@ -17,11 +17,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.fleet import pulling
 from rgt_tui.fleet.box_questions import Wanted, ask_results
 from rgt_tui.fleet.errands import reached
-from rgt_tui.fleet.pull_way import PullFailed, PullRequest, Way
-from rgt_tui.fleet.pulling import PullReport
+from rgt_tui.fleet.pulls import pulling
+from rgt_tui.fleet.pulls.pull_way import PullFailed, PullRequest, Way
+from rgt_tui.fleet.pulls.pulling import PullReport
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.results import Results
 from rgt_tui.profiles import load_profile

@@ -15,10 +15,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.fleet import pulling
 from rgt_tui.fleet.errands import connected
-from rgt_tui.fleet.pull_way import PullFailed, PullRequest
-from rgt_tui.fleet.pulling import PullReport
+from rgt_tui.fleet.pulls import pulling
+from rgt_tui.fleet.pulls.pull_way import PullFailed, PullRequest
+from rgt_tui.fleet.pulls.pulling import PullReport
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.ssh import HostKeyRefused, NotCarried, bulk_client, openssh_client
 from rgt_tui.ssh.openssh_client import BulkClient

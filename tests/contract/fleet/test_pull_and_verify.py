@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from rgt_tui.fleet import Fleet, Pulled
-from rgt_tui.fleet.pull_and_verify import ended
-from rgt_tui.fleet.pulling import PullReport
+from rgt_tui.fleet.pulls.pull_and_verify import ended
+from rgt_tui.fleet.pulls.pulling import PullReport
 from rgt_tui.transfer import FolderRow, Problem, Verification
 from rgt_tui.transfer.copying import PullProgress, Refused
 from tests.contract.ssh.conftest import RealSshd

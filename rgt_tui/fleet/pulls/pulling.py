@@ -14,8 +14,8 @@ from pathlib import Path
 import msgspec
 
 from rgt_tui.fleet.box_questions import RESULTS_SECONDS, Wanted, ask_results
-from rgt_tui.fleet.pull_streams import OnProgress, fetch
-from rgt_tui.fleet.pull_way import SILENCE_S, PullFailed, PullRequest, Way, silent
+from rgt_tui.fleet.pulls.pull_streams import OnProgress, fetch
+from rgt_tui.fleet.pulls.pull_way import SILENCE_S, PullFailed, PullRequest, Way, silent
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.profile import Profile
 from rgt_tui.model.results import ResultGroup, Results

@@ -10,9 +10,9 @@ from functools import partial
 from pathlib import Path
 
 from rgt_tui.fleet.fleet_source import Pulled
-from rgt_tui.fleet.pull_streams import OnProgress
-from rgt_tui.fleet.pull_way import PullRequest
-from rgt_tui.fleet.pulling import PullReport, pull
+from rgt_tui.fleet.pulls.pull_streams import OnProgress
+from rgt_tui.fleet.pulls.pull_way import PullRequest
+from rgt_tui.fleet.pulls.pulling import PullReport, pull
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.profiles.readings import how_many, quoted, size
 from rgt_tui.transfer import FileRow, Ledger, Verification, ledger_path, verify
@@ -48,7 +48,7 @@ async def pull_and_verify(
 
     Raises:
         rgt_tui.ssh.BoxError: the box cannot be reached.
-        rgt_tui.fleet.pull_way.PullFailed: nothing can be pulled, or no more.
+        rgt_tui.fleet.pulls.pull_way.PullFailed: nothing can be pulled, or no more.
         rgt_tui.transfer.LedgerError: the list of what was pulled cannot be read.
         rgt_tui.transfer.NotVerifiable: the copy cannot be looked at.
     """

@@ -8,8 +8,8 @@ import threading
 import time
 from collections.abc import Callable
 
-from rgt_tui.fleet.piped_stream import PipedStream
-from rgt_tui.fleet.pull_way import SILENCE_S, PullFailed, PullRequest, Way
+from rgt_tui.fleet.pulls.piped_stream import PipedStream
+from rgt_tui.fleet.pulls.pull_way import SILENCE_S, PullFailed, PullRequest, Way
 from rgt_tui.ssh import (
     AuthFailed,
     BoxError,
