@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Generator
+import sys
+from collections.abc import Generator, Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -23,6 +25,30 @@ def pytest_configure() -> None:
     """Children inherit an ignored SIGINT (a shell's background job has it): then no test of Ctrl-C could pass."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def _run_logs_are_closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Close what a test of the trainer leaves open in this process: who holds a metrics.jsonl open is a training.
+
+    The tests of the finder, in a neighbour's process, would find the tests themselves.
+    """
+    diskio: Any = sys.modules.get("rgt_train.checkpoint.diskio")
+    if diskio is None:
+        yield
+        return
+    opened: list[Any] = []
+    begin = diskio.Appender.__init__
+
+    def noted(self: Any, *given: Any, **named: Any) -> None:
+        begin(self, *given, **named)
+        opened.append(self)
+
+    monkeypatch.setattr(diskio.Appender, "__init__", noted)
+    yield
+    for log in opened:
+        if log._fd is not None:
+            log.close()
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

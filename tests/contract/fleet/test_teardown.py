@@ -449,7 +449,7 @@ async def test_results_are_listed_anew_once_their_copies_have_changed(world: Wor
     assert not review.refusals
     (row,) = [item for item in review.items if item.path == "/workspace/x"]
     assert (row.ok, row.ignorable, row.forfeitable) == (True, False, False)
-    assert row.text == "/workspace/x (nobody owns it, 1 files, 1.0 GB) has a verified copy in /pulled"
+    assert row.text == "/workspace/x (nobody owns it, 1 file, 1.0 GB) has a verified copy in /pulled"
 
 
 # What a person gives up, lifts or looks at.

@@ -86,7 +86,7 @@ def test_the_documents_have_every_command_and_every_exit_status() -> None:
     text = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
     rows = {
         match[1] or "": match[0]
-        for match in re.finditer(r"^\| `rgt(?: ([a-z]+))?[ `][^\n]*$", text, re.MULTILINE)
+        for match in re.finditer(r"^\| `rgt(?: ([a-z-]+))?[ `][^\n]*$", text, re.MULTILINE)
     }
     for command in ("rgt", *COMMANDS):
         row = rows["" if command == "rgt" else command]
