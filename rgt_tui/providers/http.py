@@ -25,6 +25,7 @@ from rgt_tui.providers.control_plane import (
     Unreachable,
     printable,
 )
+from rgt_tui.providers.key_store import SERVICE, STORE, KeyStore
 
 TIMEOUT_S = 10.0
 """Seconds without a byte. Long enough for a slow control plane, short enough that a person at a dialog is told."""
@@ -340,8 +341,9 @@ def find_key(
     default_env: str,
     console: str,
     vendor_files: Sequence[tuple[Path, Callable[[Path], str]]] = (),
+    store: KeyStore = STORE,
 ) -> Secret:
-    """Find a vendor's key: the environment first, then the file that its own tools write.
+    """Find a vendor's key: the environment first, then the file that its own tools write, then the keyring.
 
     Args:
         env: The environment.
@@ -349,6 +351,7 @@ def find_key(
         default_env: The vendor's own variable.
         console: Where keys are made, for the message.
         vendor_files: Those files in their order, each with what reads a key from it, or an empty text.
+        store: The keyring, in which a key stands under the variable's name.
 
     Raises:
         AuthError: no key, or one that cannot be a header.
@@ -359,6 +362,9 @@ def find_key(
     for path, read in vendor_files if key_env is None and not key else ():
         where += f" or {path}"
         key = key or read(path)
+    if not key and store.there():
+        where += f" or the keyring (keyring set {SERVICE} {name})"
+        key = store.key(name)
     if not key:
         raise AuthError(
             f"no key in {where}; set it, then try again; keys are made in the console", console=console

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from rgt_tui.model.plain import Secret
 from rgt_tui.providers import AuthError, PermitRefused, Providers, UnknownProvider, use_permit
 from rgt_tui.providers.control_plane import printable
 from rgt_tui.providers.http import check_base_url, find_key
+from rgt_tui.providers.key_store import KeyStore
 from rgt_tui.providers.runpod import key_of_tools
 
 VENDOR = "https://api.runpod.io"
@@ -31,6 +34,68 @@ def written(home: Path, text: str) -> Path:
     (home / ".runpod").mkdir(exist_ok=True)
     (home / ".runpod" / "config.toml").write_text(text)
     return home
+
+
+class Ring:
+    """Stands for the library `keyring`, as far as it is used."""
+
+    def __init__(self, keys: dict[tuple[str, str], str | None], wait: threading.Event | None = None) -> None:
+        self.keys, self.wait, self.asked = keys, wait, 0
+
+    def get_password(self, service: str, username: str) -> str | None:
+        self.asked += 1
+        if self.wait is not None:
+            self.wait.wait()
+        return self.keys[service, username]
+
+
+@pytest.fixture
+def ring(monkeypatch: pytest.MonkeyPatch) -> Callable[[Ring | None], None]:
+    """Install a keyring, or take the library away."""
+
+    def install(made: Ring | None) -> None:
+        monkeypatch.setattr(KeyStore, "there", staticmethod(lambda: made is not None))
+        monkeypatch.setitem(sys.modules, "keyring", made)
+
+    return install
+
+
+def stored(store: KeyStore, env: dict[str, str] | None = None, key_env: str | None = None) -> str:
+    found = find_key(env or {}, key_env=key_env, default_env=ENV, console="https://c", store=store)
+    return found.reveal()
+
+
+def test_the_keyring_comes_last_and_is_asked_once(ring: Callable[[Ring | None], None]) -> None:
+    made = Ring({("rgt", ENV): "stored\n", ("rgt", "MINE"): "mine"})
+    ring(made)
+    store = KeyStore()
+    assert stored(store, {ENV: "env"}) == "env" and made.asked == 0
+    assert stored(store) == "stored"
+    assert stored(store) == "stored"
+    assert made.asked == 1
+    assert stored(store, key_env="MINE") == "mine"
+
+
+def test_a_keyring_that_asks_its_person_counts_when_it_answers(ring: Callable[[Ring | None], None]) -> None:
+    made = Ring({("rgt", ENV): "stored"}, threading.Event())
+    ring(made)
+    store = KeyStore(patience_s=0.01)
+    with pytest.raises(AuthError, match=r"RUNPOD_API_KEY or the keyring \(keyring set rgt RUNPOD_API_KEY\)"):
+        stored(store)
+    assert made.wait is not None
+    made.wait.set()
+    store._asked[ENV].join()
+    assert stored(store) == "stored"
+    assert made.asked == 1
+
+
+def test_a_broken_keyring_or_none_is_no_key(ring: Callable[[Ring | None], None]) -> None:
+    ring(Ring({}))
+    with pytest.raises(AuthError, match="no key"):
+        stored(KeyStore())
+    ring(None)
+    with pytest.raises(AuthError, match=r"no key in the environment variable RUNPOD_API_KEY; set it"):
+        stored(KeyStore())
 
 
 def test_the_environment_comes_first(tmp_path: Path) -> None:
