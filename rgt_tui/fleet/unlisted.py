@@ -54,12 +54,23 @@ def bills(
     known = {(*place_of(ref), ref.instance) for ref in named}
     # One machine that two platforms show is one machine: the box that names it here names it there.
     rented = {ref.instance for ref in named if ref.kind not in OVER}
-    below = {
-        one.below
+    mine = [
+        (account.ref.kind in OVER, one)
         for account in listed
         for one in account.machines
-        if one.below and (*place_of(account.ref), one.id) in known
+        if (*place_of(account.ref), one.id) in known
+    ]
+    below = {one.below for over, one in mine if over and one.below}
+    # Host and port: behind one address of a platform stand many machines.
+    places = {
+        over: {(one.host, one.port) for of, one in mine if of is over and one.host} for over in (True, False)
     }
+
+    def named_elsewhere(kind: str, one: Instance) -> bool:
+        if one.host and one.port and (one.host, one.port) in places[kind not in OVER]:
+            return True
+        return one.below in rented or one.id in below
+
     told: set[tuple[str, str, str, str]] = set()
     found = []
     for account in listed:
@@ -71,8 +82,7 @@ def bills(
                 for one in account.machines
                 if ref.kind not in QUOTA
                 and (*place, one.id) not in known
-                and one.below not in rented
-                and one.id not in below
+                and not named_elsewhere(ref.kind, one)
                 and one.meter.lifecycle is not Lifecycle.GONE
             ),
             *(

@@ -11,6 +11,7 @@ import contextlib
 import getpass
 import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import ClassVar
 
 import msgspec
@@ -18,7 +19,7 @@ import msgspec
 from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.evidence import Verb
 from rgt_tui.model.money import Lifecycle, MeterKind
-from rgt_tui.providers.answer_fields import array, moment_of, number, table, text, whole
+from rgt_tui.providers.answer_fields import array, moment_of, number, port, table, text, whole
 from rgt_tui.providers.control_plane import (
     BadAnswer,
     Context,
@@ -34,6 +35,7 @@ VENDOR = "http://127.0.0.1:46580"
 """Where the server runs that ``sky`` starts by itself."""
 KEY_ENV = "SKYPILOT_SERVICE_ACCOUNT_TOKEN"
 USER_HASH = ".sky/user_hash"
+SSH_DIR = ".sky/generated/ssh"
 USER_ID = re.compile(r"[0-9a-f]{8}")
 REPORT_AGE = 300.0
 """Seconds for which the cost report is good; it counts from usage and lags behind."""
@@ -56,7 +58,7 @@ def open_account(ref: ProviderRef, context: Context) -> SkyPilotAccount:
     http = open_http(
         ref, context, vendor=VENDOR, console=ref.base_url or VENDOR, key_env=KEY_ENV, keyless=True
     )
-    return SkyPilotAccount(ref, http, context.clock, identity(context))
+    return SkyPilotAccount(ref, http, context.clock, identity(context), context.home)
 
 
 def identity(context: Context) -> Mapping[str, str]:
@@ -87,9 +89,15 @@ class SkyPilotAccount(RentedAccount):
     ids: ClassVar[re.Pattern[str]] = re.compile(r"[A-Za-z](?:[\w.-]{0,118}[A-Za-z0-9])?")
 
     def __init__(
-        self, ref: ProviderRef, http: AccountHttp, clock: Callable[[], float], user: Mapping[str, str]
+        self,
+        ref: ProviderRef,
+        http: AccountHttp,
+        clock: Callable[[], float],
+        user: Mapping[str, str],
+        home: Path,
     ) -> None:
         super().__init__(ref, http, clock)
+        self._home = home
         self._user = dict(user)
         self._rates: dict[str, float] = {}
         self._rates_due = 0.0
@@ -177,6 +185,7 @@ class SkyPilotAccount(RentedAccount):
         gpu, count = accelerators(box.get("accelerators"))
         nodes = whole(box.get("nodes")) or 1
         rate = self._rates.get(name)
+        host, at, user = endpoint(self._home, name)
         return Machine(
             id=name,
             name=name,
@@ -189,6 +198,9 @@ class SkyPilotAccount(RentedAccount):
             actions={Lifecycle.RUNNING: ("stop", "down"), Lifecycle.STOPPED: ("start", "down")}.get(
                 lifecycle, ("down",)
             ),
+            host=host,
+            port=at,
+            user=user,
             gpu=gpu,
             gpu_count=None if count is None else count * nodes,
             region=" ".join(filter(None, (text(box.get("cloud"), 40), text(box.get("region"), 60)))) or None,
@@ -222,6 +234,27 @@ class SkyPilotAccount(RentedAccount):
                 "SkyPilot did not answer as documented; read the state", console=self.http.console, status=200
             )
         return "queued"
+
+
+def endpoint(home: Path, name: str) -> tuple[str | None, int | None, str | None]:
+    """Return host, port and user of a cluster's first node, as SkyPilot's own ssh configuration on this machine says.
+
+    The server tells none of them; each cluster has a file below ``~/.sky/generated/ssh`` (seen 2026-11).
+    """
+    try:
+        text_of_it = (home / SSH_DIR / name).read_text(encoding="utf-8")[:65536]
+    except (OSError, UnicodeDecodeError):
+        return None, None, None
+    found: dict[str, str] = {}
+    inside = False
+    for line in text_of_it.splitlines():
+        word, _, value = line.strip().partition(" ")
+        if word.lower() == "host":
+            inside = name in value.split()
+        elif inside:
+            found.setdefault(word.lower(), value.strip())
+    host = text(found.get("hostname"), 200)
+    return host, (port(found.get("port") or 22) if host else None), text(found.get("user"), 60)
 
 
 def accelerators(value: object) -> tuple[str | None, int | None]:

@@ -76,6 +76,25 @@ async def test_a_cluster_costs_what_the_report_says_and_that_is_said_to_be_a_gue
     assert stopped.meter.unpriced == ("the disks of the stopped cluster",), "a stop is not free"
 
 
+async def test_where_a_cluster_answers_is_read_from_its_own_ssh_configuration(
+    world: World, tmp_path: Path
+) -> None:
+    folder = tmp_path / ".sky" / "generated" / "ssh"
+    folder.mkdir(parents=True)
+    (folder / "train-a").write_text(
+        "Host train-a\n  HostName 198.51.100.9\n  User ubuntu\n  Port 2222\n"
+        "Host train-a-worker1\n  HostName 198.51.100.10\n"
+    )
+    (folder / "old").write_bytes(b"\xff\xfe")
+    listed = {item.id: item for item in await world.box().list()}
+    assert (listed["train-a"].host, listed["train-a"].port, listed["train-a"].user) == (
+        "198.51.100.9",
+        2222,
+        "ubuntu",
+    )
+    assert listed["old"].host is None
+
+
 async def test_what_shows_more_than_ones_own_or_a_pickle_is_never_asked_for(world: World) -> None:
     await world.box().list()
     await world.box().read("train-a")
