@@ -325,6 +325,13 @@ def test_a_meter_that_is_off_has_no_price_that_is_stopped_again() -> None:
     assert "stops   " not in shown
 
 
+def test_storage_that_costs_nothing_now_is_not_promised_to_be_free_after_the_stop() -> None:
+    meter = Meter(compute_per_hour=1.98, storage_per_hour=0.0)
+    shown = flat(facts(opened(), replace(SETTING, meter=meter), 100))
+    assert "compute $1.98/h   not storage" in shown
+    assert "$0.00/h" not in shown
+
+
 def test_lower_bounds_and_what_makes_them_so_are_said() -> None:
     meter = Meter(
         compute_per_hour=0.40,

@@ -285,7 +285,8 @@ def _stops(setting: Setting, off: bool) -> list[str]:
         ("storage", setting.action.stops_storage_meter, meter.storage_per_hour),
     ):
         least = meter.at_least and name == "storage"
-        known = price is not None and not (off and stops)
+        # A price of 0 is that of now: what is kept may cost something from the stop on, and stands below.
+        known = bool(price) and not (off and stops)
         cost = f" {money(price, meter.currency, least)}/h" if known else ""
         if stops is None:
             found.append(f"{name}{cost}: the platform does not say")
