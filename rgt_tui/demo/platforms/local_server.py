@@ -103,7 +103,7 @@ class Fault:
     """Extra headers, e.g. ``{"Retry-After": "7"}``."""
     raw: bytes | None = None
     """Answer with these bytes as the body."""
-    change: Callable[[object], object] | None = None
+    change: Callable[[Any], object] | None = None
     """Edit the JSON of the true answer."""
     act: bool = False
     """Carry the request out before misbehaving. Without it a hang or an error status leaves all as it is."""

@@ -138,19 +138,19 @@ async def reading(bench: Bench, verb: str, fault: str) -> str:
     assert usual.kind is MeterKind.COMPUTE_AND_STORAGE
     assert usual.per_hour or "price" in row.differs.get((verb, ""), ""), usual
     bench.clock.now += 1000  # What was learned by the way is old by now.
-    rows, times = row.machines_in, {"times": -1}
+    rows = row.machines_in
     if fault in ("no price", "the price as text"):
         value: object = MISSING if fault == "no price" else str
         edit = edited(rows, **{key.replace(".", "__"): value for key in row.price})
         for on in (row.price_on,) if row.price_on else (row.on["list"], row.on["read"]):
-            bench.server.inject(Fault(on=on, change=edit, **times))  # type: ignore[arg-type]
+            bench.server.inject(Fault(on=on, change=edit, times=-1))
     elif fault == "a state of no known name":
         edit = edited(rows, **{row.state: "quantum"})
-        bench.server.inject(Fault(on=row.on[verb], change=edit, **times))  # type: ignore[arg-type]
+        bench.server.inject(Fault(on=row.on[verb], change=edit, times=-1))
     elif fault == "null sub-objects":
         edit = edited(rows, **dict.fromkeys(row.subobjects))
         for on in (row.on["list"], row.on["read"]):
-            bench.server.inject(Fault(on=on, change=edit, **times))  # type: ignore[arg-type]
+            bench.server.inject(Fault(on=on, change=edit, times=-1))
     elif fault == "no second page":
         assert row.two_pages is not None
         row.two_pages(bench.server)

@@ -175,8 +175,8 @@ async def test_claims_of_volumes_outlive_the_machines(server: LocalKubernetes, t
     server.add_claim("ml", "data", "200Gi")
     account = Providers(env={}).account(ProviderRef(kind="kubernetes", instance=JOB))
     assert account.market() is None
-    provider = control(server, tmp_path)
-    leftovers = await provider._account.leftovers()  # type: ignore[attr-defined]
+    env = {**os.environ, "KUBECONFIG": str(server.kubeconfig(tmp_path))}
+    leftovers = await Providers(env=env).account(ProviderRef("kubernetes", JOB, via="local")).leftovers()
     assert [(one.what, one.id, one.per_hour) for one in leftovers] == [("volume", "ml/data", None)]
     assert leftovers[0].size_gb == pytest.approx(214.7, abs=0.1)
 

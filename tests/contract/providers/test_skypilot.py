@@ -156,9 +156,9 @@ async def test_what_an_answer_proves(world: World, fault: Fault, ends: StopPhase
     [
         Fault(on="POST /status", status=500),
         Fault(on="POST /status", headers={"X-Skypilot-Request-ID": "../etc"}),
-        Fault(on="GET /api/get", change=lambda data: {**data, "status": "FAILED"}),  # type: ignore[dict-item]
-        Fault(on="GET /api/get", change=lambda data: {**data, "return_value": "[{"}),  # type: ignore[dict-item]
-        Fault(on="GET /api/get", change=lambda data: {**data, "return_value": '[{"status": "UP"}]'}),  # type: ignore[dict-item]
+        Fault(on="GET /api/get", change=lambda data: {**data, "status": "FAILED"}),
+        Fault(on="GET /api/get", change=lambda data: {**data, "return_value": "[{"}),
+        Fault(on="GET /api/get", change=lambda data: {**data, "return_value": '[{"status": "UP"}]'}),
         Fault(on="GET /api/get", cut=9),
     ],
 )
