@@ -12,6 +12,7 @@ from rgt_tui.fleet.box_session import BoxSession
 from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.money import Lifecycle, MeterKind
 from rgt_tui.model.renting import MACHINE, AccountBill, Leftover, Unlisted
+from rgt_tui.profiles import is_cluster
 from rgt_tui.providers import OVER, UNTOLD, Instance, Listed, ProviderError, Providers, UnknownProvider
 
 LEFTOVERS_SECONDS = 600.0
@@ -29,10 +30,6 @@ class Rest(msgspec.Struct, frozen=True, kw_only=True):
     at: float | None = None
     """Client clock of the last whole list; None = there was none."""
     error: str | None = None
-
-
-QUOTA = frozenset({"kubernetes", "slurm"})
-"""Where nobody is billed by the machine: one's other jobs are no bill that nobody sees."""
 
 
 def place_of(ref: ProviderRef) -> tuple[str, str]:
@@ -80,7 +77,7 @@ def bills(
             *(
                 _machine(ref.kind, one)
                 for one in account.machines
-                if ref.kind not in QUOTA
+                if not is_cluster(ref.kind)
                 and (*place, one.id) not in known
                 and not named_elsewhere(ref.kind, one)
                 and one.meter.lifecycle is not Lifecycle.GONE

@@ -17,7 +17,7 @@ from rgt_tui.health.facts import (
 )
 from rgt_tui.model.money import Lifecycle, MeterKind
 from rgt_tui.model.renting import MACHINE, AccountBill, Unlisted
-from rgt_tui.profiles import ProfileError, load_profile
+from rgt_tui.profiles import ProfileError, is_cluster
 from rgt_tui.profiles.prices import caveats, money, thing_price, thing_words
 from rgt_tui.profiles.readings import age
 from rgt_tui.profiles.survival import survival
@@ -33,8 +33,6 @@ BALANCE = (
 
 BETWEEN_S = 120.0
 """So long nothing may train on a box without a queue: a script starts its next training."""
-SHARED = ("slurm", "kubernetes")
-"""Kinds of platforms whose lists hold what other people run, or what nobody charges by the hour."""
 CENTS = 0.005
 """A price may differ by so much from what was agreed: platforms round what an hour costs."""
 SHORT_S = 60.0
@@ -108,10 +106,7 @@ def say_open_action(view: Facts, reading: Reading, since: float) -> str:
 
 def _unseen(bill: AccountBill, *, machines: bool) -> tuple[Unlisted, ...]:
     """Return what of an account is charged, or may be; on a cluster others' jobs and volumes are nobody's rentals."""
-    try:
-        shared = load_profile(bill.kind).kind in SHARED
-    except ProfileError:
-        shared = False
+    shared = is_cluster(bill.kind)
     return tuple(
         thing for thing in bill.things if thing.bills and not shared and (thing.what == MACHINE) is machines
     )

@@ -1,6 +1,6 @@
 """Platform profiles: the data of ``profiles/*.toml``, checked and typed, and what follows from it."""
 
-from rgt_tui.profiles.loader import ProfileError, all_profiles, load_profile, own_profile
+from rgt_tui.profiles.loader import ProfileError, all_profiles, is_cluster, load_profile, own_profile
 from rgt_tui.profiles.platform_page import (
     FIRST_CONTACT,
     PageRow,
@@ -26,6 +26,7 @@ __all__ = [
     "before_renting",
     "check_sources",
     "clock_rows",
+    "is_cluster",
     "load_profile",
     "mark_seen",
     "own_profile",

@@ -19,7 +19,7 @@ from rgt_tui.files import config_directory, fault, open_regular
 from rgt_tui.model.profile import Profile
 from rgt_tui.profiles.profile_faults import faults, nearest, none_of
 
-__all__ = ["ProfileError", "all_profiles", "load_profile", "own_profile", "read_profile"]
+__all__ = ["ProfileError", "all_profiles", "is_cluster", "load_profile", "own_profile", "read_profile"]
 
 MOST_BYTES = 4 << 20
 
@@ -174,3 +174,15 @@ def load_profile(id: str) -> Profile:  # noqa: A002
         ProfileError: when there is none of that name (the nearest is named) or its file is broken.
     """
     return _load(id, data_dir(), own_directory())
+
+
+CLUSTERS = ("slurm", "kubernetes")
+"""Kinds of platforms whose lists hold what other people run, or what nobody charges by the hour."""
+
+
+def is_cluster(platform: str) -> bool:
+    """Tell whether a platform is one where nobody is billed by the machine; one that is not known is not."""
+    try:
+        return load_profile(platform).kind in CLUSTERS
+    except ProfileError:
+        return False
