@@ -1,17 +1,18 @@
 """Defaults, config files and command line become one set of values; the later of these wins.
 
-What this reader accepts, every YAML reader understands the same way. What it does not accept (anchors, block text,
-flow mappings, deeper nesting, duplicates, tabs) it refuses with file and line instead of guessing.
+PyYAML reads the files where it is installed. A box may lack it: there a reader of our own takes the usual part of YAML,
+and refuses the rest (anchors, block text, flow mappings) with file and line instead of guessing.
 """
 
 from __future__ import annotations
 
 import difflib
+import importlib
 import math
 import pkgutil
 import re
 from dataclasses import dataclass
-from typing import Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from rgt_train.checkpoint.diskio import StrPath
 from rgt_train.config.fields import TASKS, Field, Value, fields_of
@@ -62,7 +63,67 @@ def read(path: StrPath) -> Dict[str, Scalar]:
     except (OSError, UnicodeDecodeError) as error:
         hint = f" (shipped are {' and '.join(SHIPPED)})" if isinstance(error, FileNotFoundError) else ""
         raise UsageError(f"cannot read the config {path}: {error}{hint}") from error
-    return parse(text, str(path))
+    try:
+        yaml: Any = importlib.import_module("yaml")  # here: a box may lack it
+    except ImportError:
+        try:
+            return parse(text, str(path))
+        except UsageError as error:
+            raise UsageError(f"{error} (with PyYAML installed, all of YAML can be written)") from None
+    try:
+        return compose(yaml, text, str(path))
+    except yaml.YAMLError as error:
+        mark, why = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+        where = f"{path}:{mark.line + 1}" if mark is not None else str(path)
+        raise UsageError(f"{where}: not YAML: {why or error}") from None
+
+
+def compose(yaml: Any, text: str, name: str) -> Dict[str, Scalar]:
+    """Return the keys and values of `text`, read by PyYAML.
+
+    Args:
+        yaml: The module.
+        text: The file.
+        name: What it is called in messages.
+
+    Raises:
+        UsageError: It is YAML, but not keys with plain values, below headings at most; names file and line.
+    """
+    found: Dict[str, Scalar] = {}
+
+    def where(node: Any) -> str:
+        return f"{name}:{node.start_mark.line + 1}"
+
+    def pairs(node: Any) -> Iterable[Tuple[Any, Any]]:
+        if not isinstance(node, yaml.MappingNode):
+            raise UsageError(f"{where(node)}: expected 'key: value'")
+        for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise UsageError(f"{where(key)}: a key must be a word")
+            yield key, value
+
+    def add(key: Any, value: Any, section: str) -> None:
+        if isinstance(value, yaml.SequenceNode):
+            for item in value.value:
+                if not isinstance(item, yaml.ScalarNode) or "," in item.value or not item.value:
+                    raise UsageError(f"{where(item)}: this cannot be an item of a list here")
+            text = ",".join(item.value for item in value.value)
+            _add(found, key.value, Scalar(text, False, where(key), section, items=True))
+        elif isinstance(value, yaml.ScalarNode):
+            nothing = value.tag.endswith(":null")
+            text = "" if nothing else value.value
+            _add(found, key.value, Scalar(text, value.style in ("'", '"'), where(key), section))
+        else:
+            raise UsageError(f"{where(key)}: {key.value!r} takes a plain value or a list, nothing deeper")
+
+    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    for key, value in pairs(root) if root is not None else ():
+        if isinstance(value, yaml.MappingNode):
+            for inner, plain in pairs(value):
+                add(inner, plain, key.value)
+        else:
+            add(key, value, "")
+    return found
 
 
 @dataclass(frozen=True)

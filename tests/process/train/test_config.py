@@ -21,7 +21,18 @@ def write(tmp_path: Path, text: str) -> Path:
     return path
 
 
-def test_reads_scalars_quotes_and_comments(tmp_path: Path) -> None:
+@pytest.fixture
+def no_pyyaml(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hide PyYAML, as on a box that lacks it."""
+    monkeypatch.setitem(sys.modules, "yaml", None)
+
+
+@pytest.mark.parametrize("pyyaml", [True, False])
+def test_reads_scalars_quotes_and_comments(
+    tmp_path: Path, pyyaml: bool, request: pytest.FixtureRequest
+) -> None:
+    if not pyyaml:
+        request.getfixturevalue("no_pyyaml")
     path = write(
         tmp_path,
         "---\n# a comment\n\nlr: 1e-3   # why\nname: 'it''s # no comment'\nother: \"a\\tb\" # yes\nempty:\nurl: http://x#y\n"
@@ -61,7 +72,39 @@ def test_reads_scalars_quotes_and_comments(tmp_path: Path) -> None:
         ("lr:1\n", r":1: expected"),
     ],
 )
+@pytest.mark.usefixtures("no_pyyaml")
 def test_refuses_what_it_would_have_to_guess(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        read(write(tmp_path, text))
+
+
+def test_pyyaml_reads_all_of_yaml_where_it_is_installed(tmp_path: Path) -> None:
+    text = "rates: &rate 1e-3\nlr: *rate\nrun: {epochs: 4}\nnote: >\n  two\n  lines\n"
+    found = read(write(tmp_path, text))
+    assert {key: (one.text, one.section) for key, one in found.items()} == {
+        "rates": ("1e-3", ""),
+        "lr": ("1e-3", ""),
+        "epochs": ("4", "run"),
+        "note": ("two lines\n", ""),
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: 1\nb:\n  c:\n    d: 1\n", r":3: 'c' takes a plain value or a list, nothing deeper"),
+        ("a: 1\nb: [1\n", r":3: not YAML: "),
+        ("a:\n\tb: 1\n", r":2: not YAML: "),
+        ('a: "\\q"\n', r":1: not YAML: found unknown escape"),
+        ("a: 1\n---\nb: 2\n", r":2: not YAML: "),
+        ("lr: 1\nlr: 2\n", r":2: 'lr' is given twice, first at .*:1"),
+        ("- a\n", r":1: expected 'key: value'"),
+        ("? [a]\n: b\n", r":1: a key must be a word"),
+        ("a: [b, [c]]\n", r":1: this cannot be an item of a list here"),
+        ("a: *b\n", r":1: not YAML: found undefined alias"),
+    ],
+)
+def test_pyyaml_s_refusals_name_the_line(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         read(write(tmp_path, text))
 
