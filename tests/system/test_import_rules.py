@@ -14,10 +14,12 @@ from typing import Any
 
 import grimp
 import pytest
+from rgt_box.__main__ import VERBS
 
 from tests.process.box.harness import pythons
 from tests.system.tree import PACKAGES, ROOT, modules_of, parse, product_files, shown
 
+REMOTE = ROOT / "remote"
 UI_TOOLKITS = ("textual", "rich")
 HEAVY = ("torch", "numpy", "asyncssh", "httpx")
 
@@ -109,6 +111,54 @@ def test_the_dashboard_draws_its_first_frame_without_the_heavy_libraries() -> No
 
 def test_the_trainer_is_not_loaded_by_the_client() -> None:
     assert loaded_by(modules_of("rgt_tui"), ("torch", "rgt_box", "rgt_train")) == {}
+
+
+# The faces of the packages that go to a box.
+
+
+def uses_of_others(root: str) -> dict[str, set[str]]:
+    """Return package → its modules that other packages of `root` import, or that a verb of the agent names."""
+    packages = {
+        ".".join(path.parent.relative_to(REMOTE).parts): path.parent
+        for path in REMOTE.glob(f"{root}/*/__init__.py")
+    }
+    used: dict[str, set[str]] = {package: set() for package in packages}
+    named = [(module, "") for module, _ in VERBS.values()]
+    for path in REMOTE.glob(f"{root}/**/*.py"):
+        mine = ".".join(path.parent.relative_to(REMOTE).parts)
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                named += [
+                    (name, mine)
+                    for name in (node.module, *(f"{node.module}.{one.name}" for one in node.names))
+                ]
+            elif isinstance(node, ast.Import):
+                named += [(one.name, mine) for one in node.names]
+    for name, mine in named:
+        package, _, module = name.rpartition(".")
+        if package in packages and mine != package and (packages[package] / f"{module}.py").is_file():
+            used[package].add(module)
+    return used
+
+
+def face_of(package: str) -> set[str]:
+    """Return the modules that ``__all__`` of a package names; it is read, not imported, since that needs torch."""
+    folder = REMOTE / package.replace(".", "/")
+    for node in ast.parse((folder / "__init__.py").read_text()).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            return {name for name in ast.literal_eval(node.value) if (folder / f"{name}.py").is_file()}
+    return set()
+
+
+@pytest.mark.parametrize("root", ["rgt_box", "rgt_train"])
+def test_packages_of_the_box_use_each_other_through_their_faces(root: str) -> None:
+    """A module that no other package needs can be changed without a look at them."""
+    used = uses_of_others(root)
+    assert len(used) > 5
+    behind = {package: names - face_of(package) for package, names in used.items()}
+    assert {package: names for package, names in behind.items() if names} == {}, "name them in __all__"
+    idle = {package: face_of(package) - names for package, names in used.items()}
+    assert {package: names for package, names in idle.items() if names} == {}, "no other package uses these"
 
 
 # The agent on whatever Python a rented box has.

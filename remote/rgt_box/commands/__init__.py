@@ -2,3 +2,24 @@
 
 file_tree walks a directory without leaving it, hashing reads files that may be changing.
 """
+
+from __future__ import annotations
+
+__all__ = [
+    "cat",
+    "file_tree",
+    "gpu_health",
+    "grep",
+    "hashing",
+    "manifest",
+    "measure",
+    "mirror",
+    "reap",
+    "reconcile",
+    "remove",
+    "results",
+    "seal",
+    "send",
+    "unseal",
+]
+"""Modules that other packages may use."""

@@ -3,3 +3,8 @@
 control starts, finds and stops the recorder from other processes, daemon is what runs in it; ring_history writes and
 reads, ring is the form on the disk, state_files the small files beside it.
 """
+
+from __future__ import annotations
+
+__all__ = ["control", "record_command", "ring", "ring_history", "state_files"]
+"""Modules that other packages may use."""

@@ -2,3 +2,8 @@
 
 sampler puts one sample together: of gpu (gpu_nvml, gpu_smi, gpu_vendors), cgroup, disks, processes, tmux_slurm and xid.
 """
+
+from __future__ import annotations
+
+__all__ = ["cgroup", "disks", "gpu", "processes", "sampler", "xid"]
+"""Modules that other packages may use."""

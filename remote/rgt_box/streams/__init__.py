@@ -3,3 +3,8 @@
 watch is the loop, pipes its two ends, config what the client may ask; sample_source tells of the box, follows of files
 (log_follower, job_files, own_curves), trainings of what nobody named, with found_curves.
 """
+
+from __future__ import annotations
+
+__all__ = ["follows", "job_files", "log_follower", "watch"]
+"""Modules that other packages may use."""

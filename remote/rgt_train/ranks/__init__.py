@@ -1,3 +1,6 @@
 """The processes of a run: who they are, who leads, and how their state gets onto the disk."""
 
 from __future__ import annotations
+
+__all__ = ["choose", "coordinator", "dcp_reader", "launch", "replicated", "torch_ranks"]
+"""Modules that other packages may use."""

@@ -1,3 +1,6 @@
 """What a run writes about itself: lines, metrics, its own records, TensorBoard."""
 
 from __future__ import annotations
+
+__all__ = ["report", "run_log"]
+"""Modules that other packages may use."""
