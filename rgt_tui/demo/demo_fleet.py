@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Unpack
 
 from rgt_tui.demo.embedded import Embedded
@@ -17,6 +17,7 @@ from rgt_tui.model.profile import Profile
 from rgt_tui.store import History
 
 if TYPE_CHECKING:
+    from rgt_tui.profiles.traffic_price import Toll
     from rgt_tui.transfer.copying import PullProgress
 
 METER_SECONDS = 5.0
@@ -116,9 +117,10 @@ class DemoFleet:
         paths: tuple[str, ...],
         on_progress: Callable[[PullProgress], None],
         on_plan: Callable[[str], None],
+        agree: Callable[[Toll], Awaitable[bool]],
     ) -> Pulled:
         """Copy directories of a box into the demo's own directory, and verify the copy."""
-        return await self._running.pull(box, paths, on_progress, on_plan)
+        return await self._running.pull(box, paths, on_progress, on_plan, agree)
 
     async def start(self) -> None:
         """Start the boxes, then the engine, then the stories.

@@ -35,6 +35,7 @@ from rgt_tui.profiles import load_profile, seen_at
 from rgt_tui.ssh import Answers, Policy, build_agent
 
 if TYPE_CHECKING:
+    from rgt_tui.profiles.traffic_price import Toll
     from rgt_tui.transfer.copying import PullProgress
 
 METER_SECONDS = 20.0
@@ -318,14 +319,17 @@ class Fleet(BaseFleet):
         paths: tuple[str, ...],
         on_progress: Callable[[PullProgress], None],
         on_plan: Callable[[str], None],
+        agree: Callable[[Toll], Awaitable[bool]],
     ) -> Pulled:
         """Copy directories of a box here, over connections of their own, and verify the copy."""
         from rgt_tui.fleet.pulls.pull_and_verify import PULLED, pull_and_verify
 
         destination = (self._copies or Path(PULLED)) / box
-        spec = self._sessions[box].state.spec
+        state = self._sessions[box].state
         try:
-            return await pull_and_verify(spec, paths, destination, on_progress, on_plan, self._env)
+            return await pull_and_verify(
+                state.spec, paths, destination, on_progress, on_plan, agree, state.meter, self._env
+            )
         finally:
             self._teardown.look_again(box)
 

@@ -13,6 +13,7 @@ from rgt_tui.model.fleet import FleetEvent, FleetState, Spend
 from rgt_tui.model.profile import Profile
 
 if TYPE_CHECKING:
+    from rgt_tui.profiles.traffic_price import Toll
     from rgt_tui.transfer.copying import PullProgress
 
 
@@ -145,6 +146,7 @@ class FleetSource(Protocol):
         paths: tuple[str, ...],
         on_progress: Callable[[PullProgress], None],
         on_plan: Callable[[str], None],
+        agree: Callable[[Toll], Awaitable[bool]],
     ) -> Pulled:
         """Copy directories of a box here and verify the copy; cancelled, it keeps what has come.
 
@@ -153,6 +155,7 @@ class FleetSource(Protocol):
             paths: On the box; empty = what its results are.
             on_progress: Called some times a second.
             on_plan: Told what will be fetched, and what its traffic costs, before the first byte.
+            agree: Asked then, where the traffic is not known to be free; False = nothing is fetched.
 
         Raises:
             Exception: nothing can be pulled, or no more; the message says why and what to do.

@@ -87,5 +87,7 @@ class Meter(msgspec.Struct, frozen=True):
     """What else the machine may call itself, by the provider: a pod's UID, the number of an array's task."""
     spot: bool | None = None
     """Whether the machine may be taken away for its lower price; None = the platform does not say."""
+    out_per_gb: float | None = None
+    """What a GB costs that leaves the machine, where the provider says so."""
     ends_at: float | None = None
     """When the rental ends by its contract (client clock), where the provider says so."""

@@ -254,6 +254,9 @@ class Traffic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cited_as: str | None = None
     verified: str | None = None
     """Month of the last check, ``YYYY-MM``; None = never dated by the source."""
+    most_per_gib: float | None = None
+    """What each GiB costs at most; None = that depends on the machine, or nobody says."""
+    currency: str = "USD"
 
 
 class TensorBoard(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -22,7 +22,7 @@ from rgt_tui.model.profile import (
     Source,
     Tier,
 )
-from rgt_tui.profiles.prices import UNITS, price_words, tariff
+from rgt_tui.profiles.prices import UNITS, exact, price_words, tariff
 from rgt_tui.profiles.readings import age
 
 
@@ -371,6 +371,8 @@ def _network(profile: Profile) -> Iterator[PageRow]:
         told = f"{'METERED' if traffic.metered else 'not metered'}: {traffic.note}"
         said = ", ".join(text for text in (traffic.url, traffic.cited_as) if text)
         yield PageRow("traffic", told, Weight.WARN if traffic.metered else Weight.PLAIN)
+        if traffic.most_per_gib is not None:
+            yield PageRow("", f"at most {exact(traffic.most_per_gib, traffic.currency)} per GiB", Weight.WARN)
         yield PageRow("", f"{said} ({traffic.verified or 'not dated'})" if said else "", Weight.ASIDE)
     yield from (PageRow("note", note, Weight.ASIDE) for note in part.notes)
 

@@ -165,9 +165,12 @@ def _bands_in_words(bands: Sequence[Price]) -> str:
 
 def tariff(price: Price) -> str:
     """Return the figure of a price; one of less than a hundredth keeps its digits, for it is not free."""
-    if 0 < price.amount < 0.01:
-        return _with(f"{price.amount:.3g}", price.currency)
-    return figure(price.amount, price.currency)
+    return exact(price.amount, price.currency)
+
+
+def exact(amount: float, currency: str) -> str:
+    """Return the figure of what one of something costs; see `tariff`."""
+    return _with(f"{amount:.3g}", currency) if 0 < amount < 0.01 else figure(amount, currency)
 
 
 def caveats(meter: Meter) -> tuple[str, ...]:

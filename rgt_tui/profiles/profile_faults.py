@@ -71,6 +71,10 @@ def faults(profile: Profile, stem: str) -> Iterator[str]:
     if traffic is not None:
         yield from _month("network.traffic.verified", traffic.verified)
         yield from _url("network.traffic.url", traffic.url)
+        if traffic.most_per_gib is not None and not 0 <= traffic.most_per_gib < math.inf:
+            yield f"network.traffic.most_per_gib: {traffic.most_per_gib:g} is no amount"
+        if not CURRENCY.fullmatch(traffic.currency):
+            yield f"network.traffic.currency: '{traffic.currency}' is not three capital letters, such as USD or CNY"
     yield from _seconds("interruption.spot_grace_s", profile.interruption.spot_grace_s)
     for i, contradiction in enumerate(profile.contradictions):
         if len(contradiction.sides) < 2:

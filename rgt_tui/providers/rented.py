@@ -80,6 +80,8 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     """From when on it is charged for in every state, at one price; None = only while it is on."""
     spot: bool | None = None
     ends_at: float | None = None
+    out_per_gb: float | None = None
+    """The price of traffic that leaves it."""
     doubt: str | None = None
     """What the platform leaves open about its prices."""
 
@@ -380,6 +382,7 @@ class RentedAccount(abc.ABC):
             booked_at=booked.at if booked is not None else None,
             spot=machine.spot,
             ends_at=machine.ends_at,
+            out_per_gb=machine.out_per_gb,
         )
 
     def gone(self, machine: Machine) -> Meter:

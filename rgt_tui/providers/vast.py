@@ -210,6 +210,7 @@ class VastAccount(RentedAccount):
             created=moment_of(box.get("start_date")),
             spot=said(box.get("is_bid")),
             ends_at=moment_of(box.get("end_date")),
+            out_per_gb=_out_per_gb(box),
             doubt=DEARER if stopped else None,
         )
 
@@ -347,6 +348,16 @@ def _disk_per_hour(box: Mapping[str, object]) -> float | None:
         return told
     size, price = number(box.get("disk_space")), number(box.get("storage_cost"))
     return None if size is None or price is None else size * price / HOURS["GB-month"]
+
+
+def _out_per_gb(box: Mapping[str, object]) -> float | None:
+    """Return what a GB costs that leaves a machine: its host's price, by the TB, of which the smaller is assumed.
+
+    The vendor's own client asks by this field before it copies out of an instance:
+    https://github.com/vast-ai/vast-python (verified 2026-11).
+    """
+    told = number(box.get("internet_up_cost_per_tb"))
+    return None if told is None else told / 1000.0
 
 
 def _named(volume: object) -> str:

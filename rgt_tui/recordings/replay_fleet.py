@@ -24,6 +24,7 @@ from rgt_tui.recordings.recording_lines import Entry
 from rgt_tui.recordings.recording_reader import RecordedFrames, RecordingReader, Skipped
 
 if TYPE_CHECKING:
+    from rgt_tui.profiles.traffic_price import Toll
     from rgt_tui.transfer.copying import PullProgress
 
 FULL = math.inf
@@ -259,6 +260,7 @@ class ReplayFleet(BaseFleet):
         paths: tuple[str, ...],
         on_progress: Callable[[PullProgress], None],
         on_plan: Callable[[str], None],
+        agree: Callable[[Toll], Awaitable[bool]],
     ) -> Pulled:
         """Refuse.
 

@@ -14,6 +14,7 @@ from rgt_tui.ui.notation import clean
 if TYPE_CHECKING:
     from textual.app import App
 
+    from rgt_tui.profiles.traffic_price import Toll
     from rgt_tui.transfer.copying import PullProgress
 
 TOLD_SECONDS = 30.0
@@ -29,6 +30,8 @@ class Pull:
     progress: PullProgress | None = None
     plan: str = ""
     """What is fetched, where to, and what its traffic costs; empty = not known yet."""
+    asks: Toll | None = None
+    """What the person must agree to before the first byte; None = nothing, or it is agreed to."""
     end: Pulled | None = None
     stopped: bool = False
     """By the person."""
@@ -52,6 +55,9 @@ class BoxPulls:
         self._app = app
         self._pulls: dict[str, Pull] = {}
         self._workers: dict[str, Worker[None]] = {}
+        self._answers: dict[str, asyncio.Future[None]] = {}
+        self._agreed: dict[str, tuple[frozenset[str], Toll]] = {}
+        """Of each box, what the newest pull of it may cost; a pull that came to its end is paid for."""
 
     def of(self, box: str) -> Pull | None:
         """Return the newest pull of a box, under way or ended."""
@@ -71,6 +77,27 @@ class BoxPulls:
         )
         self._tell(box)
 
+    def agree(self, box: str) -> None:
+        """Agree to what the traffic of a pull costs: it goes on, and resumed it does not ask again."""
+        answer = self._answers.get(box)
+        if answer is not None and not answer.done():
+            answer.set_result(None)
+
+    async def _ask(self, box: str, paths: tuple[str, ...], toll: Toll) -> bool:
+        """Wait until the price is agreed to; who does not agree stops the pull."""
+        told, before = self._agreed.get(box, (frozenset(), None))
+        if before is not None and told >= set(paths) and before.covers(toll):
+            return True
+        self._answers[box] = asyncio.get_running_loop().create_future()
+        self._change(box, asks=toll)
+        try:
+            await self._answers[box]
+        finally:
+            del self._answers[box]
+            self._change(box, asks=None)
+        self._agreed[box] = frozenset(paths), toll
+        return True
+
     def stop(self, box: str) -> None:
         """End the pull of a box; what has come is kept."""
         pull = self._pulls.get(box)
@@ -85,8 +112,13 @@ class BoxPulls:
         def plan(text: str) -> None:
             self._change(box, plan=text)
 
+        async def agree(toll: Toll) -> bool:
+            return await self._ask(box, paths, toll)
+
         try:
-            end = await fleet.pull(box, paths, progress, plan)
+            end = await fleet.pull(box, paths, progress, plan, agree)
+            if end.whole:
+                self._agreed.pop(box, None)
         except asyncio.CancelledError:
             self._change(box, end=Pulled(whole=False, text=f"stopped; {KEPT}"), ended_at=fleet.now())
             raise
@@ -102,7 +134,7 @@ class BoxPulls:
             self._tell(box)
 
     def _tell(self, box: str) -> None:
-        """Let the page of the box draw it; say how it ended where no page shows it."""
+        """Let the page of the box draw it; say that it asks, or how it ended, where no page shows it."""
         if not self._app.is_running:
             return
         shown = False
@@ -112,6 +144,9 @@ class BoxPulls:
                 moved()
                 shown = True
         pull = self._pulls[box]
+        if not shown and pull.asks is not None:
+            text = f"{clean(box)}: the pull waits: {clean(pull.asks.short)}; the tear-down page (D) asks"
+            self._app.notify(text, severity="warning", timeout=60, markup=False)
         if shown or pull.end is None or pull.stopped:
             return
         text = f"{clean(box)}: {'pulled: ' if pull.end.whole else 'the pull ended: '}{clean(pull.end.text)}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import msgspec
 
@@ -20,6 +20,7 @@ from rgt_tui.model.evidence import (
 )
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.profile import Profile
+from rgt_tui.profiles.traffic_price import Toll
 from rgt_tui.transfer.copying import PullProgress
 from tests.ui.boxes import (
     GIB,
@@ -107,6 +108,7 @@ class FakeFleet:
         self.pull_end: Pulled | Exception = Pulled(
             whole=True, text="3 files, 3.0 GB verified in pulled/vast-demo"
         )
+        self.pull_toll: Toll | None = None
         self.pulls_stopped = 0
         self.progress_gate: asyncio.Event | None = None
         self.steps: tuple[StopPhase, ...] = (StopPhase.REQUESTED, StopPhase.CONFIRMED, StopPhase.METER_OFF)
@@ -254,12 +256,15 @@ class FakeFleet:
         paths: tuple[str, ...],
         on_progress: Callable[[PullProgress], None],
         on_plan: Callable[[str], None],
+        agree: Callable[[Toll], Awaitable[bool]],
     ) -> Pulled:
         self.pulls.append((box, paths))
         on_plan("3 of 3 files, 3.0 GB, to pulled/vast-demo")
-        for look in self.pull_looks:
-            on_progress(look)
         try:
+            if self.pull_toll is not None:
+                assert await agree(self.pull_toll)
+            for look in self.pull_looks:
+                on_progress(look)
             if self.pull_gate is not None:
                 await self.pull_gate.wait()
         except asyncio.CancelledError:

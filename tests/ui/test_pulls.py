@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import msgspec
 import pytest
 from textual.pilot import Pilot
 
 from rgt_tui.fleet import Pulled
+from rgt_tui.model.money import Amount
+from rgt_tui.profiles.traffic_price import Toll
 from rgt_tui.transfer.copying import PullProgress
 from rgt_tui.ui.box_pulls import Pull
 from rgt_tui.ui.screens.teardown import TeardownScreen
@@ -196,3 +199,132 @@ async def test_with_a_pull_under_way_all_that_must_be_seen_is_seen() -> None:
                 region = screen.query_one(name).region
                 assert region.area > 0, (name, size)
                 assert screen.region.contains_region(region), (name, size)
+
+
+TOLL = Toll(bytes=4 * GIB, free=False, price=Amount(0.34), words="it costs money: $0.08 per GB (vast.ai)")
+
+
+async def asked(pilot: Pilot[None], fleet: ParkFleet, key: str = "p") -> TeardownScreen:
+    """Begin a pull whose traffic costs money."""
+    stoppable(fleet)
+    fleet.pull_toll = TOLL
+    screen = await evidence_page(pilot, fleet)
+    fleet.advance(1.0)
+    await pilot.press(key)
+    await until(pilot, lambda: "the pull asks" in said(screen))
+    return screen
+
+
+async def test_what_the_traffic_costs_is_agreed_to_before_the_first_byte() -> None:
+    fleet = ParkFleet()
+    async with app_of(fleet).run_test(size=SIZES[1]) as pilot:
+        screen = await asked(pilot, fleet)
+        for part in ("4.3 GB, at most $0.34   y yes   p no", "$0.08 per GB (vast.ai)"):
+            assert part in said(screen)
+        assert "to go" not in said(screen)
+        await pilot.press("y")
+        await pilot.pause()
+        assert "the pull asks" in said(screen), (
+            "a key that was on its way when the question came does not count"
+        )
+        fleet.advance(1.0)
+        await pilot.press("y")
+        await until(pilot, lambda: "to go" in said(screen))
+        assert "the pull asks" not in said(screen)
+        fleet.advance(1.0)
+        await pilot.press("p")
+        await until(pilot, lambda: fleet.pulls_stopped == 1)
+        fleet.advance(1.0)
+        await pilot.press("p")
+        await until(pilot, lambda: len(fleet.pulls) == 2 and "to go" in said(screen))
+        assert "the pull asks" not in said(screen), "the price of the same files was agreed to"
+
+
+async def test_what_grew_or_is_another_pull_is_asked_for_again() -> None:
+    fleet = ParkFleet()
+    async with app_of(fleet).run_test(size=(120, 34)) as pilot:
+        screen = await asked(pilot, fleet)
+        for key, toll in (
+            ("p", msgspec.structs.replace(TOLL, bytes=TOLL.bytes + 1)),
+            ("p", msgspec.structs.replace(TOLL, price=Amount(0.35))),
+            ("p", msgspec.structs.replace(TOLL, price=None)),
+            ("P", TOLL),
+        ):
+            fleet.advance(1.0)
+            await pilot.press("y")
+            await until(pilot, lambda: "to go" in said(screen))
+            fleet.advance(1.0)
+            await pilot.press("P")
+            await until(pilot, lambda: not screen.state.pulling)
+            fleet.pull_toll = toll
+            fleet.advance(1.0)
+            await pilot.press(key)
+            await until(pilot, lambda: "the pull asks" in said(screen))
+
+
+async def test_a_pull_that_came_to_its_end_is_paid_for() -> None:
+    fleet = ParkFleet()
+    async with app_of(fleet).run_test(size=(120, 34)) as pilot:
+        screen = await asked(pilot, fleet)
+        assert fleet.pull_gate is not None
+        fleet.pull_gate.set()
+        fleet.advance(1.0)
+        await pilot.press("y")
+        await until(pilot, lambda: "✔ 3 files" in said(screen))
+        fleet.advance(1.0)
+        await pilot.press("p")
+        await until(pilot, lambda: "the pull asks" in said(screen))
+
+
+async def test_who_does_not_agree_pulls_nothing() -> None:
+    fleet = ParkFleet()
+    async with app_of(fleet).run_test(size=(120, 34)) as pilot:
+        screen = await asked(pilot, fleet)
+        fleet.advance(1.0)
+        await pilot.press("p")
+        await until(pilot, lambda: fleet.pulls_stopped == 1 and "stopped" in said(screen))
+        fleet.advance(1.0)
+        await pilot.press("p")
+        await until(pilot, lambda: "the pull asks" in said(screen))
+
+
+async def test_a_pull_that_asks_is_not_lost_from_sight() -> None:
+    fleet = ParkFleet()
+    app = app_of(fleet)
+    async with app.run_test(size=SIZES[1]) as pilot:
+        screen = await asked(pilot, fleet)
+        for size in SIZES:
+            await pilot.resize_terminal(*size)
+            await pilot.pause()
+            for name in ("#name", "#cancel", "#ok", "#status", "#asked", "#course", "#pull"):
+                region = screen.query_one(name).region
+                assert region.area > 0, (name, size)
+                assert screen.region.contains_region(region), (name, size)
+            assert "4.3 GB, at most $0.34   y yes   p no" in said(screen)
+
+
+async def test_a_pull_that_asks_without_its_page_says_where() -> None:
+    fleet = ParkFleet()
+    app = app_of(fleet)
+    async with app.run_test(size=(120, 34)) as pilot:
+        screen = await evidence_page(pilot, fleet)
+        gate = asyncio.Event()
+        plain = fleet.pull
+
+        async def late(*given: Any) -> Pulled:
+            await gate.wait()
+            fleet.pull_toll = TOLL
+            return await plain(*given)
+
+        fleet.pull = late  # type: ignore[assignment, method-assign]
+        fleet.advance(1.0)
+        await pilot.press("p")
+        await until(pilot, lambda: screen.state.pulling)
+        fleet.advance(1.0)
+        await pilot.press("escape")
+        await until(pilot, lambda: app.screen is not screen)
+        gate.set()
+        await until(pilot, lambda: len(app._notifications) == 1)
+        assert "the pull waits: 4.3 GB, at most $0.34" in next(iter(app._notifications)).message
+        again = await open_dialog(pilot, fleet)
+        assert "y yes" in said(again)

@@ -83,6 +83,7 @@ class LocalInstance:
             "dph_total": round(total, 6),
             "storage_cost": self.storage_cost,
             "storage_total_cost": round(self.disk_hour, 6),
+            "internet_up_cost_per_tb": 2.0,
             "is_bid": self.is_bid,
             "min_bid": 0.41,
             "start_date": self.created,

@@ -12,8 +12,9 @@ from pathlib import Path
 from rgt_tui.fleet.fleet_source import Pulled
 from rgt_tui.fleet.pulls.pull_streams import OnProgress
 from rgt_tui.fleet.pulls.pull_way import PullRequest
-from rgt_tui.fleet.pulls.pulling import PullReport, pull
+from rgt_tui.fleet.pulls.pulling import Agree, PullReport, pull
 from rgt_tui.model.box import BoxSpec
+from rgt_tui.model.money import Meter
 from rgt_tui.profiles.readings import how_many, quoted, size
 from rgt_tui.transfer import FileRow, Ledger, Verification, ledger_path, verify
 from rgt_tui.transfer.copying import Listing, Plan, PullProgress
@@ -34,6 +35,8 @@ async def pull_and_verify(
     destination: Path,
     on_progress: OnProgress,
     on_plan: Callable[[str], None],
+    agree: Agree,
+    meter: Meter,
     env: Mapping[str, str] = os.environ,
 ) -> Pulled:
     """Pull directories of a box and verify the copy. Cancelled, it keeps what has come.
@@ -44,6 +47,8 @@ async def pull_and_verify(
         destination: Directory of the copy.
         on_progress: Called some times a second.
         on_plan: Told what will be fetched, and what its traffic costs, before the first byte.
+        agree: Asked then, where that may cost money; see `pull`.
+        meter: What the provider says of the machine.
         env: Where the state of rgt lies, in which stands what was pulled.
 
     Raises:
@@ -60,7 +65,7 @@ async def pull_and_verify(
         )
 
     request = PullRequest(paths=paths, destination=destination.absolute())
-    report = await pull(spec, request, on_progress, planned, env)
+    report = await pull(spec, request, on_progress, planned, env, agree=agree, meter=meter)
     found = await _verified(spec.name, destination.absolute(), on_progress, env)
     return ended(report, found, destination)
 

@@ -8,7 +8,7 @@ import fcntl
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -17,10 +17,11 @@ from rgt_tui.fleet.box_questions import RESULTS_SECONDS, Wanted, ask_results
 from rgt_tui.fleet.pulls.pull_streams import OnProgress, fetch
 from rgt_tui.fleet.pulls.pull_way import SILENCE_S, PullFailed, PullRequest, Way, silent
 from rgt_tui.model.box import BoxSpec
-from rgt_tui.model.profile import Profile
+from rgt_tui.model.money import Meter
 from rgt_tui.model.results import ResultGroup, Results
 from rgt_tui.profiles import load_profile
-from rgt_tui.profiles.readings import how_many, size
+from rgt_tui.profiles.readings import how_many
+from rgt_tui.profiles.traffic_price import Toll, toll
 from rgt_tui.ssh import (
     BoxError,
     BulkChannel,
@@ -56,6 +57,14 @@ from rgt_tui.transfer.copying import (
 
 COMPARE_SECONDS = 60.0
 """All is here by then, and a person waits."""
+
+Agree = Callable[[Toll], Awaitable[bool]]
+"""Asked before the first byte of what may cost money; False = nothing is to be fetched."""
+
+
+async def at_any_price(_: Toll) -> bool:
+    """Agree: whoever began it is told the price, and can end it."""
+    return True
 
 
 class PullReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,6 +111,9 @@ async def pull(
     on_progress: OnProgress = lambda progress: None,
     on_plan: Callable[[Plan, Listing, str], None] = lambda plan, listing, traffic: None,
     env: Mapping[str, str] = os.environ,
+    *,
+    agree: Agree = at_any_price,
+    meter: Meter | None = None,
 ) -> PullReport:
     """Pull from a box; whatever ends it, the next one goes on where it was.
 
@@ -111,10 +123,13 @@ async def pull(
         on_progress: Called some times a second.
         on_plan: Called before the first byte: what will be done, what the box has, what the traffic costs.
         env: Where the state of rgt lies.
+        agree: Asked then, where the traffic is not known to be free and something is to be fetched.
+        meter: What the provider says of the machine, which may have a price of traffic of its own.
 
     Raises:
         BoxError: the box cannot be reached, or its agent cannot be used.
-        PullFailed: this machine cannot take it, what the box says cannot be used, or another pull is at work.
+        PullFailed: this machine cannot take it, what the box says cannot be used, another pull is at work, or the
+            price was not agreed to.
     """
     begun = time.monotonic()
     on_progress(PullProgress(phase="connecting"))
@@ -124,7 +139,7 @@ async def pull(
         with _alone(spec.name, path):
             ledger = await asyncio.to_thread(Ledger, path)
             try:
-                found = await _pull(spec, request, way, ledger, on_progress, on_plan)
+                found = await _pull(spec, request, way, ledger, on_progress, on_plan, agree, meter)
             finally:
                 ledger.close()
     except (LandingFailed, LedgerError, ListingError) as error:
@@ -158,6 +173,8 @@ async def _pull(
     ledger: Ledger,
     on_progress: OnProgress,
     on_plan: Callable[[Plan, Listing, str], None],
+    agree: Agree,
+    meter: Meter | None,
 ) -> PullReport:
     destination = request.destination
     instance = spec.provider.instance if spec.provider is not None else ""
@@ -170,8 +187,8 @@ async def _pull(
     on_progress(PullProgress(phase="comparing"))
     touched: list[FileRow] = []
     todo = await asyncio.to_thread(plan, listing, ledger, destination, instance, touched.append)
-    traffic = traffic_words(load_profile(spec.profile), todo.bytes)
-    on_plan(todo, listing, traffic)
+    traffic = toll(load_profile(spec.profile), todo.bytes, meter)
+    on_plan(todo, listing, traffic.words)
     report = PullReport(
         box=spec.name,
         destination=str(destination),
@@ -185,12 +202,14 @@ async def _pull(
         refused=todo.refused,
         links=listing.links,
         uncounted=listing.uncounted,
-        traffic=traffic,
+        traffic=traffic.words,
     )
     if request.dry_run:
         return report
     await asyncio.to_thread(ledger.add, touched)
     _foresee(destination, todo)
+    if todo.steps and not traffic.free and not await agree(traffic):
+        raise PullFailed(f"nothing was fetched: {traffic.short}, was not agreed to")
     fetched = await fetch(way, request, todo, ledger, instance, on_progress)
     on_progress(fetched.progress("closing"))
     await asyncio.to_thread(_close, fetched, ledger, listing)
@@ -287,18 +306,6 @@ def _folder_row(
         instance=instance,
         at=time.time(),
     )
-
-
-def traffic_words(profile: Profile, count: int) -> str:
-    """Say what it costs that so many bytes leave a box, as far as the platform's profile says it."""
-    traffic = profile.network.traffic
-    if traffic is None:
-        return f"whether {profile.name} charges for traffic is not known; {size(count)} will leave the box"
-    said = (traffic.url or traffic.cited_as or "no source", traffic.verified or "not dated")
-    source = f"({', '.join(said)})"
-    if not traffic.metered:
-        return f"{traffic.note} {source}"
-    return f"it costs money: {size(count)} will leave the box. {traffic.note} What this one takes is not known {source}"
 
 
 def _prepare(destination: Path) -> bool:

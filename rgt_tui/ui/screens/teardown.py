@@ -45,7 +45,7 @@ from rgt_tui.ui.widgets.confirm_view import (
 )
 from rgt_tui.ui.widgets.evidence_list import EVIDENCE, WALK, EvidenceList, Row, pullable, rows_of
 from rgt_tui.ui.widgets.panes import out_of_sight
-from rgt_tui.ui.widgets.pull_line import pull_line
+from rgt_tui.ui.widgets.pull_line import price_lines, pull_line
 from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, line
 
 DIALOG_WIDTH = 122
@@ -114,6 +114,8 @@ class TeardownScreen(Enduring, ModalScreen[None]):
         offered = tuple(verb for verb in Verb if self._described(verb) is not None) or (Verb.DESTROY,)
         self.state = Confirm(box_name, offered[0], fleet.now(), offered)
         self._reviewing: Worker[None] | None = None
+        self._asks = False
+        """A pull of the box asks whether its price is agreed to."""
 
     @classmethod
     def commands(cls) -> tuple[Command, ...]:
@@ -187,12 +189,16 @@ class TeardownScreen(Enduring, ModalScreen[None]):
 
     def _pull_lines(self, width: int) -> list[Line]:
         pull = self.pulls.of(self.box_name)
-        return [] if pull is None else [pull_line(pull, width)]
+        return [] if pull is None else [*price_lines(pull, width), pull_line(pull, width)]
 
     def pull_moved(self) -> None:
         """Draw how far a pull is; one that has ended changes what is proved."""
         ended = self.state.pulling and not self._pulled()
-        self._set(replace(self.state, pulling=bool(self._pulled())))
+        pull = self.pulls.of(self.box_name)
+        asks = pull is not None and pull.asks is not None
+        guard = self.now if asks and not self._asks else self.state.guard_from
+        self._asks = asks
+        self._set(replace(self.state, pulling=bool(self._pulled()), guard_from=guard))
         if ended and self.is_attached:
             self._ask_anew()
 
@@ -221,7 +227,7 @@ class TeardownScreen(Enduring, ModalScreen[None]):
         stacked = inner < NAMES + field + buttons
         self.set_class(stacked, "stacked")
         self.query_one(NameField).styles.width = "1fr" if stacked else field
-        pull = self.pulls.of(self.box_name) is not None
+        pull = len(self._pull_lines(inner))
         fixed = 7 + stacked + pull + 2 * (len(self.state.offered) > 1)
         self.query_one("#scroll").styles.max_height = max(3, height - fixed)
 
@@ -315,6 +321,9 @@ class TeardownScreen(Enduring, ModalScreen[None]):
         """Give something up by name, say that it is no result, or pull it."""
         event.stop()
         if not self.listens():
+            return
+        if event.what == "agree":
+            self.pulls.agree(self.box_name)
             return
         if event.what in {"pull", "pull-all"}:
             self._pull(event.key if event.what == "pull" else None)

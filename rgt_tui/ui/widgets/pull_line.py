@@ -6,11 +6,15 @@ from rgt_tui.profiles.readings import how_many
 from rgt_tui.ui.box_pulls import Pull
 from rgt_tui.ui.notation import clean, clock, compact_time, glyphs, percent, size
 from rgt_tui.ui.widgets.bars import bar
-from rgt_tui.ui.widgets.spans import Line, Span, Tone, clip, dim, line, pick, width_of
+from rgt_tui.ui.widgets.spans import Line, Span, Tone, clip, dim, line, pick, width_of, wrapped
 
 BAR = 12
 NAMES = 15
 """Width of the name at the left, that of the other lines of the teardown page."""
+
+
+PRICE_LINES = 2
+"""Of what is known of the price; the line below has the sum."""
 
 
 def pull_line(pull: Pull, width: int) -> Line:
@@ -21,7 +25,10 @@ def pull_line(pull: Pull, width: int) -> Line:
         if pull.stopped:
             mark = Span(f"{g.warn} ", Tone.WARN)
         return clip(_begun(f"pull {clock(pull.ended_at)}", mark, Span(clean(pull.end.text))), width)
-    look, stop = pull.progress, (Span("   p", Tone.ACCENT), dim(" stops it"))
+    if pull.asks is not None:
+        price = Span(clean(pull.asks.short), Tone.WARN)
+        return clip(_begun("the pull asks", price, _key("y", "yes"), _key("p", "no")), width)
+    look, stop = pull.progress, _key("p", "stops it")
     if look is None or look.phase not in {"pulling", "verifying"}:
         words = look.phase if look is not None else "connecting"
         return clip(_begun("pulling", dim(f"{clean(words)} {g.ellipsis}  {clean(pull.plan)}"), stop), width)
@@ -36,6 +43,17 @@ def pull_line(pull: Pull, width: int) -> Line:
     head = line(bar(100 * look.share, BAR), "  ")
     room = width - NAMES - width_of(head) - width_of(stop)
     return clip(_begun(look.phase, head, pick(max(0, room), parts), stop), width)
+
+
+def price_lines(pull: Pull | None, width: int) -> list[Line]:
+    """Return what is known of the price that a pull asks to agree to."""
+    if pull is None or pull.asks is None:
+        return []
+    return [clip(made, width) for made in wrapped(clean(pull.asks.words), width, Tone.DIM, most=PRICE_LINES)]
+
+
+def _key(key: str, words: str) -> Line:
+    return line(Span(f"   {key}", Tone.ACCENT), dim(f" {words}"))
 
 
 def _begun(name: str, *spans: Span | Line) -> Line:

@@ -24,7 +24,6 @@ from rgt_tui.fleet.pulls.pull_way import PullFailed, PullRequest, Way
 from rgt_tui.fleet.pulls.pulling import PullReport
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.results import Results
-from rgt_tui.profiles import load_profile
 from rgt_tui.transfer import Ledger, ledger_path
 from rgt_tui.transfer.copying import Fetcher
 from rgt_tui.transfer.copying.pull_plan import RANGE_BYTES, WHOLE_BYTES, part_path
@@ -169,18 +168,6 @@ def test_a_directory_of_which_a_file_was_refused_is_not_whole(
     assert [path for path, _ in missing] == [f"{source.folder}/logs/empty.pt"]
     found = proofs("lab", "", asked(lab).groups)
     assert [error for proof in found for error in proof.errors] == missing
-
-
-@pytest.mark.parametrize(
-    ("profile", "said"),
-    [
-        ("generic-ssh", "charges for traffic is not known; 67.5 MB will leave"),
-        ("runpod", "no fee for traffic"),
-        ("vastai", "it costs money: 67.5 MB will leave the box. The host sets a price"),
-    ],
-)
-def test_what_the_traffic_costs_is_said_first(profile: str, said: str) -> None:
-    assert said in pulling.traffic_words(load_profile(profile), 67_500_000)
 
 
 def test_what_cannot_be_pulled_is_named_and_the_rest_comes(rgt: Rgt, lab: BoxSpec, source: Source) -> None:

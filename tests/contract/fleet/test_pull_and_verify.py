@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import struct
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from rgt_tui.fleet import Fleet, Pulled
 from rgt_tui.fleet.pulls.pull_and_verify import ended
-from rgt_tui.fleet.pulls.pulling import PullReport
+from rgt_tui.fleet.pulls.pull_way import PullFailed
+from rgt_tui.fleet.pulls.pulling import PullReport, at_any_price
+from rgt_tui.profiles.traffic_price import Toll
 from rgt_tui.transfer import FolderRow, Problem, Verification
 from rgt_tui.transfer.copying import PullProgress, Refused
 from tests.contract.ssh.conftest import RealSshd
@@ -39,7 +43,7 @@ async def bring(
 ) -> Pulled:
     home = results.parent
     fleet = Fleet([box.spec], audit=home / "audit.jsonl", copies=copies or home / "copies")
-    return await fleet.pull(box.spec.name, (str(results),), seen.append, plans.append)
+    return await fleet.pull(box.spec.name, (str(results),), seen.append, plans.append, at_any_price)
 
 
 async def test_what_is_pulled_is_verified_and_says_so(real_sshd: RealSshd, results: Path) -> None:
@@ -105,12 +109,39 @@ async def test_a_copy_that_was_changed_here_is_fetched_again(real_sshd: RealSshd
     assert copy.read_text() == "lr 0.1"
 
 
+async def test_nothing_comes_before_its_price_is_agreed_to(real_sshd: RealSshd, results: Path) -> None:
+    home, asked = results.parent, list[Toll]()
+    fleet = Fleet([real_sshd.spec], audit=home / "audit.jsonl", copies=home / "copies")
+
+    async def refuse(price: Toll) -> bool:
+        asked.append(price)
+        return False
+
+    def pull() -> Coroutine[Any, Any, Pulled]:
+        return fleet.pull(real_sshd.spec.name, (str(results),), lambda look: None, lambda plan: None, refuse)
+
+    with pytest.raises(PullFailed, match=r"nothing was fetched: 1\d\d B, price not known, was not agreed to"):
+        await pull()
+    assert not [path for path in (home / "copies").rglob("*") if path.is_file()]
+    (price,) = asked
+    assert price.bytes == sum(path.stat().st_size for path in results.iterdir())
+    assert (await bring(real_sshd, results, [], [])).whole
+    assert (await pull()).whole, "nothing is asked where nothing is to be fetched"
+    assert len(asked) == 1
+    free = msgspec.structs.replace(real_sshd.spec, profile="runpod")
+    fleet = Fleet([free], audit=home / "audit.jsonl", copies=home / "more")
+    assert (await pull()).whole, "nothing is asked where the traffic is free"
+    assert len(asked) == 1
+
+
 async def test_stopped_it_keeps_what_came_and_the_next_goes_on(real_sshd: RealSshd, results: Path) -> None:
     begun = asyncio.Event()
     home = results.parent
     fleet = Fleet([real_sshd.spec], audit=home / "audit.jsonl", copies=home / "copies")
     pulling = asyncio.create_task(
-        fleet.pull(real_sshd.spec.name, (str(results),), lambda look: begun.set(), lambda plan: None)
+        fleet.pull(
+            real_sshd.spec.name, (str(results),), lambda look: begun.set(), lambda plan: None, at_any_price
+        )
     )
     await begun.wait()
     pulling.cancel()

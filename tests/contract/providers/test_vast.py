@@ -136,6 +136,9 @@ async def test_spot_and_the_end_of_the_rental_are_in_the_meter(place: Place) -> 
     (item,) = await place.account.box(str(ONE)).list()
     assert (item.meter.spot, item.meter.ends_at) == (False, START + 864_000)
     assert (item.gpu, item.gpu_count, item.region) == ("RTX 4090", 1, "Norway, NO")
+    assert item.meter.out_per_gb == 0.002
+    assert place.parsed(actual_status="running").out_per_gb is None
+    assert place.parsed(actual_status="running", internet_up_cost_per_tb="much").out_per_gb is None
     assert item.meter.balance == 23.45
     assert item.meter.booked == pytest.approx(0.68 + 60 * 0.1667 / 730, abs=1e-5)
 

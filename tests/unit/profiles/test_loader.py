@@ -173,6 +173,16 @@ def test_a_good_file_is_read(tmp_path: Path) -> None:
             "[network.traffic]\nmetred = true\n[[tiers]]",
             r"network\.traffic\.metred: .* 'metered'",
         ),
+        (
+            "[[tiers]]",
+            "[network.traffic]\nmetered = true\nnote = 'x'\nmost_per_gib = -1\n[[tiers]]",
+            r"network\.traffic\.most_per_gib: -1 is no amount",
+        ),
+        (
+            "[[tiers]]",
+            "[network.traffic]\nmetered = true\nnote = 'x'\ncurrency = 'usd'\n[[tiers]]",
+            r"network\.traffic\.currency: 'usd' is not three capital",
+        ),
         ("[[tiers]]", "[interruption]\nspot_grace_s = -5\n[[tiers]]", r"spot_grace_s: -5 is no number"),
         (
             "[[tiers]]",
