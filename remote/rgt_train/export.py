@@ -57,14 +57,14 @@ def export(out: str, to: str, *, best: bool = False, raw: bool = False) -> str:
 
     Raises:
         Damaged: No checkpoint is whole.
-        UsageError: `out` is no run directory, or its checkpoints cannot be understood.
+        UsageError: `out` is not a run directory, or its checkpoints cannot be understood.
         Unreadable: The newest checkpoint cannot be read; an older one must not be taken for it.
         OSError: The file could not be written; one that was there is untouched.
     """
     from rgt_train.checkpoint import safetensors
 
     if not os.path.isdir(out):
-        raise exits.UsageError(f"{out} is no run directory")
+        raise exits.UsageError(f"{out} is not a run directory")
     path, loaded = _newest(out, best)
     try:
         tensors, kind, others = _weights(loaded, raw)

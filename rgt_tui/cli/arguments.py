@@ -150,7 +150,7 @@ def gpu_wish(text: str) -> tuple[str, int]:
     if not colon:
         model, number = text, "1"
     if not model.strip() or not number.isdecimal() or not 1 <= int(number[:4]) <= 64:
-        raise argparse.ArgumentTypeError(f"{text!r} is no GPU such as A100 or 'RTX 4090:2'")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a GPU such as A100 or 'RTX 4090:2'")
     return model.strip(), int(number)
 
 
@@ -165,7 +165,7 @@ def price(text: str) -> float:
     except ValueError:
         value = -1.0
     if not (math.isfinite(value) and value > 0):
-        raise argparse.ArgumentTypeError(f"{text!r} is no price, such as 1.50")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a price such as 1.50")
     return value
 
 
@@ -176,7 +176,7 @@ def currency(text: str) -> str:
         argparse.ArgumentTypeError: they are none.
     """
     if not (len(text) == 3 and text.isascii() and text.isalpha()):
-        raise argparse.ArgumentTypeError(f"{text!r} is no currency, such as USD or CNY")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a currency such as USD or CNY")
     return text.upper()
 
 

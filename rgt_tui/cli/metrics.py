@@ -187,7 +187,7 @@ FAMILIES: tuple[Family, ...] = (
     Family("DCGM_FI_DEV_XID_ERRORS", "gauge", "Number of the last Xid.", _gpu(lambda gpu: gpu.xid)),
     Family("DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", "counter", "Corrected memory errors.", _gpu(lambda gpu: gpu.ecc_corrected)),
     Family(
-        "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "counter", "Uncorrected ones.", _gpu(lambda gpu: gpu.ecc_uncorrected)
+        "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "counter", "Uncorrected memory errors.", _gpu(lambda gpu: gpu.ecc_uncorrected)
     ),
     Family("rgt_box_up", "gauge", "1 while a box is reached and its figures are fresh.", _one(lambda s: int(s.up))),
     Family("rgt_box_state", "gauge", "1 for the state that a box is in.", _states),
@@ -210,9 +210,9 @@ FAMILIES: tuple[Family, ...] = (
     Family("rgt_run_cost_per_1000_steps", "gauge", "What the box costs while a run makes so many steps.", _run_costs),
     Family("rgt_meter_age_seconds", "gauge", "Age of the provider's reading.", _one(_meter_age)),
     Family("rgt_memory_used_bytes", "gauge", "Charged to the container, with cache.", _sampled(lambda s: s.mem.used)),
-    Family("rgt_memory_cache_bytes", "gauge", "Of it, inactive file cache.", _sampled(lambda s: s.mem.cache)),
+    Family("rgt_memory_cache_bytes", "gauge", "Of that, inactive file cache.", _sampled(lambda s: s.mem.cache)),
     Family("rgt_memory_limit_bytes", "gauge", "The container's limit.", _sampled(lambda s: s.mem.limit)),
-    Family("rgt_oom_kills", "gauge", "Kills by the kernel for memory.", _sampled(lambda s: s.mem.oom_kills)),
+    Family("rgt_oom_kills", "gauge", "Processes killed for lack of memory.", _sampled(lambda s: s.mem.oom_kills)),
     Family("rgt_cpu_usable_cores", "gauge", "Cores that can be used.", _sampled(lambda s: s.cpu.usable)),
     Family("rgt_cpu_throttled_percent", "gauge", "Periods cut short.", _sampled(lambda s: s.cpu.throttled_pct)),
     Family("rgt_disk_total_bytes", "gauge", "Size of a file system.", _disk("bytes_total")),

@@ -506,7 +506,7 @@ class BoxSession:
                     self._something_came,
                 )
         except TimeoutError as error:
-            raise TimeoutError(f"the agent did not stand within {DEPLOY_SECONDS:g} s") from error
+            raise TimeoutError(f"the agent was not ready within {DEPLOY_SECONDS:g} s") from error
 
     def _catch_up(self, interval: float, followed: tuple[str, ...]) -> None:
         """Send what was asked for while the agent was on its way."""
@@ -562,7 +562,7 @@ class BoxSession:
         except Exception as error:
             log.exception("%s: a frame could not be taken in", self.state.spec.name)
             kind = type(frame).__name__
-            self._fault = f"rgt could not take in a {kind} frame: {_named(error)}; it is left out and counted"
+            self._fault = f"rgt could not process a {kind} frame: {_named(error)}; it is left out and counted"
             with contextlib.suppress(Exception):
                 self._set(self.intake.give_up(self.state, frame))
             if self._connection is not None:

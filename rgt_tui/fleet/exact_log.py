@@ -41,7 +41,7 @@ NOTES = {
     "rotated": "{path} was rotated; going on with the file that stands there now",
     "truncated": "{path} was cut or written anew; going on from its first byte",
     "removed": "{path} was removed; going on with the file that was made anew",
-    "replaced": "{path} is another file now, and the old one cannot be found: what was written to it behind byte "
+    "replaced": "{path} is another file now, and the old one cannot be found: what was written to it after byte "
     "{offset:,} is missing here",
 }
 

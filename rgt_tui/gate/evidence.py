@@ -187,7 +187,9 @@ def tiers(given: Situation, verb: Verb) -> tuple[dict[str, str], tuple[EvidenceI
     for disk in sample.disks if sample is not None else ():
         for mount, name in unmounted(profile, (disk,), found).items():
             found[mount] = name
-            text = f"{quoted(mount)} is no mount of its own on this box: it lies on {quoted(disk.on or '')}"
+            text = (
+                f"{quoted(mount)} is not a mount of its own on this box: it lies on {quoted(disk.on or '')}"
+            )
             text += f" ({quoted(name)})" if name else ", of which nothing is known"
             notes.append(EvidenceItem(key=f"tiers:{mount}", ok=True, text=text, at=given.state.seen.sample))
     return found, tuple(notes)

@@ -82,7 +82,7 @@ def outdated(wanted: str, digest: str, ticks: float) -> str | None:
     """
     facts, _, made = wanted.rpartition("-")
     if not facts or not made.isdecimal():
-        return "the evidence digest is none: take the one that the dry run printed"
+        return "this is not an evidence digest: take the one that the dry run printed"
     if facts != digest:
         return "the evidence is another one than that of the dry run: look at it again"
     # A whole second for what `dated` cut off.

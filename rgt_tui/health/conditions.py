@@ -301,7 +301,7 @@ _ROWS: tuple[Condition, ...] = (
     Condition("agent", "The agent does not answer",
         checks=(Check("1.2", "the agent answers", link.check_agent),),
     ),
-    Condition("credentials", "A secret lies open",
+    Condition("credentials", "A secret is exposed",
         checks=(Check("1.5", "credentials in no argument, log or share", link.check_credentials, live=False),),
     ),
     Condition("smoke", "Nothing has shown yet that a run saves and goes on",

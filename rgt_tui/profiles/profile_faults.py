@@ -43,7 +43,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
 def none_of(word: str, known: Iterable[str]) -> str:
     """Say that `word` is none of the known ones, and which is nearest."""
     listed = tuple(known)
-    return f"'{word}' is none of {', '.join(listed)}{nearest(word, listed)}"
+    return f"'{word}' is not one of {', '.join(listed)}{nearest(word, listed)}"
 
 
 def faults(profile: Profile, stem: str) -> Iterator[str]:
@@ -72,7 +72,7 @@ def faults(profile: Profile, stem: str) -> Iterator[str]:
         yield from _month("network.traffic.verified", traffic.verified)
         yield from _url("network.traffic.url", traffic.url)
         if traffic.most_per_gib is not None and not 0 <= traffic.most_per_gib < math.inf:
-            yield f"network.traffic.most_per_gib: {traffic.most_per_gib:g} is no amount"
+            yield f"network.traffic.most_per_gib: {traffic.most_per_gib:g} is not an amount"
         if not CURRENCY.fullmatch(traffic.currency):
             yield f"network.traffic.currency: '{traffic.currency}' is not three capital letters, such as USD or CNY"
     yield from _seconds("interruption.spot_grace_s", profile.interruption.spot_grace_s)
@@ -96,7 +96,7 @@ def _tier_faults(tier: Tier) -> Iterator[str]:
 def _price_faults(price: Price) -> Iterator[str]:
     for key, amount in (("amount", price.amount), ("above_gb", price.above_gb)):
         if not (math.isfinite(amount) and amount >= 0):
-            yield f"{key}: {amount:g} is no amount"
+            yield f"{key}: {amount:g} is not an amount"
     if not CURRENCY.fullmatch(price.currency):
         yield f"currency: '{price.currency}' is not three capital letters, such as USD or CNY"
     if price.per not in HOURS:
@@ -228,4 +228,4 @@ def _url(key: str, url: str | None) -> Iterator[str]:
 
 def _seconds(key: str, seconds: float | None) -> Iterator[str]:
     if seconds is not None and not 0 <= seconds < math.inf:
-        yield f"{key}: {seconds:g} is no number of seconds, 0 or more"
+        yield f"{key}: {seconds:g} is not a number of seconds, 0 or more"

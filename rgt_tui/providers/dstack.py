@@ -100,14 +100,14 @@ class DstackAccount(RentedAccount):
             }
             data = (await self.http.ask("POST", "/api/instances/list", body)).data
             if not isinstance(data, list):
-                raise self._odd("a list of instances that is none")
+                raise self._odd("something that is not a list of instances")
             found += map(self.parse, data)
             if len(data) < PAGE:
                 return tuple(found)
             last = table(data[-1])
             following = {"prev_created_at": last.get("created"), "prev_id": last.get("id")}
             if following == after or None in following.values():
-                raise self._odd("a page of instances behind which there is no next one")
+                raise self._odd("a page of instances that promises a next one and has none")
             after = following
 
     def _odd(self, what: str) -> BadAnswer:

@@ -96,7 +96,7 @@ class FeaturizeBox(ConsoleBox):
         use_permit(permit, Verb.DESTROY, self.ref, steady())
         if not _ID.fullmatch(self.instance):
             raise PermitRefused(
-                f"{printable(self.instance, 80)!r} is no id of Featurize's; correct the instance in the fleet file"
+                f"{printable(self.instance, 80)!r} is not a Featurize id; correct the instance in the fleet file"
             )
         answer = await self._http.send("POST", _path(self.instance))
         if table(answer.data).get("status") != 0:

@@ -140,7 +140,7 @@ class SkyPilotAccount(RentedAccount):
         )
         found = await self._result("/status", body)
         if not isinstance(found, list):
-            raise self._odd("a list of clusters that is none")
+            raise self._odd("something that is not a list of clusters")
         return tuple(map(self.parse, found))
 
     async def fetch(self, instance: str) -> Machine:

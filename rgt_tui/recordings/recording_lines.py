@@ -166,7 +166,7 @@ def read_header(line: bytes, name: str) -> Header:
     except (ValueError, RecursionError):
         number = None
     if number is None:
-        raise RecordingError(f"{name} is no recording of rgt: its first line is no header")
+        raise RecordingError(f"{name} is not an rgt recording: its first line is not a header")
     if number > FORMAT:
         raise RecordingError(
             f"{name} was recorded by a newer rgt (format {number}, this one knows {FORMAT}); update rgt"
@@ -191,7 +191,7 @@ def read_entry(line: bytes) -> Entry:
     except (ValueError, RecursionError) as error:
         raise DamagedLine(clean(str(error))[:200]) from error
     if not math.isfinite(entry.at) or (entry.set is not None and not math.isfinite(entry.set.moved)):
-        raise DamagedLine("its time is no number")
+        raise DamagedLine("its time is not a number")
     return entry
 
 

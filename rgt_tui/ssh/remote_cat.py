@@ -291,7 +291,7 @@ async def listed(
 
     Raises:
         CatFailed: the agent's answer cannot be used.
-        CommandFailed: it took too long, or is longer than anyone wants.
+        CommandFailed: it took too long, or is too long.
         NoCommands: the box runs no commands.
         Unreachable: the connection was lost.
     """

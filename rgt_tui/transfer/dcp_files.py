@@ -51,7 +51,7 @@ def parts(metadata: Stretch) -> tuple[Part, ...]:
         found.append(_part(value))
     for name, entry in entries.items:
         if type(name) is not str or type(entry) is not Made:
-            raise Refused("an entry of it is none")
+            raise Refused("an entry of it is not valid")
         for wanted in _wanted(name, entry):
             if wanted not in there and (name, None) not in there:
                 raise Refused(f"it does not say where a part of {name[:80]!r} lies")
@@ -69,7 +69,7 @@ def _part(record: Any) -> Part:
         raise Refused("something else stands where the place of a part belongs")
     file, offset, length = (record.state.get(key) for key in ("relative_path", "offset", "length"))
     if type(file) is not str or not file or "/" in file or "\0" in file or file in (".", ".."):
-        raise Refused(f"a part of it lies in {str(file)[:80]!r}, which is no file beside it")
+        raise Refused(f"a part of it lies in {str(file)[:80]!r}, which is not a file beside it")
     if type(offset) is not int or type(length) is not int or offset < 0 or length < 0:
         raise Refused(f"a part in {file[:80]!r} has no place")
     if record.state.get("transform_descriptors"):

@@ -72,9 +72,9 @@ def of_manifest(path: Path, folder: str) -> dict[str, Expected]:
         try:
             row = json.loads(line)
         except (ValueError, RecursionError):
-            raise ValueError("a line of it is no JSON") from None
+            raise ValueError("a line of it is not JSON") from None
         if not isinstance(row, dict):
-            raise ValueError("a line of it is no object")
+            raise ValueError("a line of it is not an object")
         ended = ended or row.get("end") is True
         if "sha256" in row:
             name = _path(row)

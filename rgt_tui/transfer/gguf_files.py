@@ -78,7 +78,7 @@ def examine(whole: Stretch) -> tuple[str, ...]:
         raise Refused(f"it is cut off: its tensors end at byte {begin + end}, {whole.length} are there")
     last = begin + _padded(end, alignment)
     if whole.length > last and not unknown:
-        raise Refused(f"behind its end: {how_many(whole.length - last, 'byte')}")
+        raise Refused(f"after its end: {how_many(whole.length - last, 'byte')}")
     return tuple(f"type {kind}" for kind in sorted(unknown))
 
 
@@ -102,14 +102,14 @@ def _tensors(at: _Cursor, count: int, alignment: int) -> tuple[list[_Tensor], se
         shape = [at.number(8) for _ in range(dimensions)]
         kind, offset = at.number(4), at.number(8)
         if offset % alignment:
-            raise Refused(f"tensor {name!r} begins at {offset}, which is no multiple of {alignment}")
+            raise Refused(f"tensor {name!r} begins at {offset}, which is not a multiple of {alignment}")
         if kind not in _TYPES:
             unknown.add(kind)
             found.append(_Tensor(offset, 0, name))
             continue
         block, width = _TYPES[kind]
         if shape and shape[0] % block:
-            raise Refused(f"tensor {name!r} has rows of {shape[0]}, which are no whole blocks of {block}")
+            raise Refused(f"tensor {name!r} has rows of {shape[0]}, which are not whole blocks of {block}")
         elements = 1
         for size in shape:
             elements *= size

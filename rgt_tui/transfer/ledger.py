@@ -388,7 +388,7 @@ def _look(row: FileRow) -> FileRow | str:
     try:
         found = path.lstat()
         if not stat.S_ISREG(found.st_mode):
-            return f"its copy {path} is no regular file any more"
+            return f"its copy {path} is no longer a regular file"
         if Stamp.of(found) == row.here:
             return row
         if found.st_size != row.here.size:

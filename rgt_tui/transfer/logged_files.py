@@ -142,7 +142,7 @@ def _line(number: int, line: bytes) -> None:
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise Refused(f"line {number} is no object of JSON, or is cut off")
+        raise Refused(f"line {number} is not a JSON object, or is cut off")
 
 
 def examine_json(whole: Stretch) -> object:
@@ -157,5 +157,5 @@ def examine_json(whole: Stretch) -> object:
     try:
         found: object = json.loads(whole.read(0, whole.length))
     except (ValueError, RecursionError) as error:
-        raise Refused(f"it is no JSON: {str(error)[:120]}") from None
+        raise Refused(f"it is not JSON: {str(error)[:120]}") from None
     return found

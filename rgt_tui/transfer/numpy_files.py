@@ -82,7 +82,7 @@ def _fits(found: Array, length: int) -> None:
     if length < end:
         raise Refused(f"it is cut off: its array ends at byte {end}, {length} are there")
     if length > end:
-        raise Refused(f"behind the end of its array: {how_many(length - end, 'byte')}")
+        raise Refused(f"after the end of its array: {how_many(length - end, 'byte')}")
 
 
 def header(head: bytes) -> Array:
@@ -112,7 +112,7 @@ def header(head: bytes) -> Array:
         raise Refused("its header is damaged: it does not say what array it is")
     shape = said["shape"]
     if type(shape) is not tuple or not all(type(size) is int and 0 <= size < 1 << 63 for size in shape):
-        raise Refused("its header is damaged: its shape is none")
+        raise Refused("its header is damaged: its shape is not valid")
     count = _width(said["descr"])
     for size in shape:
         count = None if count is None else count * size
@@ -128,16 +128,16 @@ def _width(descr: Any, depth: int = 0) -> int | None:
             return None
         match = _SIMPLE.fullmatch(descr)
         if match is None or len(match[2]) > 18:
-            raise Refused(f"its header is damaged: the dtype {descr[:40]!r} is none")
+            raise Refused(f"its header is damaged: the dtype {descr[:40]!r} is not valid")
         return int(match[2]) * (4 if match[1] == "U" else 1)
     if type(descr) is tuple and len(descr) == 2:  # an array in a field
         return _times(_width(descr[0], depth + 1), descr[1])
     if type(descr) is not list:
-        raise Refused("its header is damaged: its dtype is none")
+        raise Refused("its header is damaged: its dtype is not valid")
     total: int | None = 0
     for field in descr:
         if type(field) is not tuple or len(field) not in (2, 3):
-            raise Refused("its header is damaged: a field of its dtype is none")
+            raise Refused("its header is damaged: a field of its dtype is not valid")
         width = _width(field[1], depth + 1)
         if len(field) == 3:
             width = _times(width, field[2])

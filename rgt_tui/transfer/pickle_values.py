@@ -168,7 +168,7 @@ class _Machine:
 
     def call(self, what: Any, arguments: Any) -> None:
         if type(what) is not Name or type(arguments) is not tuple:
-            raise Refused("its pickle calls what is no class or function of the allowed ones")
+            raise Refused("its pickle calls what is not a class or function of the allowed ones")
         if what == ATTRIBUTE and not (
             len(arguments) == 2
             and type(arguments[0]) is Name
@@ -177,7 +177,7 @@ class _Machine:
             and arguments[1].isidentifier()
             and not arguments[1].startswith("__")
         ):
-            raise Refused("its pickle asks for an attribute of something that is no enum")
+            raise Refused("its pickle asks for an attribute of something that is not an enum")
         made = Made(what, arguments)
         self.made.append(made)
         self.push(made)
@@ -192,7 +192,7 @@ class _Machine:
     def put(self, pairs: list[tuple[Any, Any]]) -> None:
         target = self.stack[-1]
         if type(target) is not Made and type(target) is not Pairs:
-            raise Refused("its pickle sets items of what is no dictionary")
+            raise Refused("its pickle sets items of what is not a dictionary")
         target.items.extend(pairs)
 
     def append(self, values: list[Any]) -> None:
@@ -202,7 +202,7 @@ class _Machine:
         elif type(target) is Made:
             target.items.extend((None, value) for value in values)
         else:
-            raise Refused("its pickle appends to what is no list")
+            raise Refused("its pickle appends to what is not a list")
 
     def refer(self) -> None:
         said = self.stack.pop()
@@ -237,7 +237,7 @@ def _call(machine: _Machine, _: Any) -> None:
 def _call_with_names(machine: _Machine, _: Any) -> None:
     named, arguments, what = machine.stack.pop(), machine.stack.pop(), machine.stack.pop()
     if type(named) is not Pairs:
-        raise Refused("its pickle is damaged: named arguments that are no dictionary")
+        raise Refused("its pickle is damaged: named arguments that are not a dictionary")
     machine.call(what, arguments)
 
 

@@ -68,7 +68,7 @@ def _header(raw: bytes) -> dict[str, Any]:
         raise Refused(f"its header is damaged: {str(error)[:120]}") from None
     about = header.get("__metadata__", {})
     if type(about) is not dict or not all(type(value) is str for value in about.values()):
-        raise Refused("its header is damaged: __metadata__ is no table of texts")
+        raise Refused("its header is damaged: __metadata__ is not a table of strings")
     found: dict[str, Any] = header
     return found
 
@@ -88,7 +88,7 @@ def _place(name: str, entry: Any) -> tuple[int, int, str]:
         or not all(type(size) is int and 0 <= size < 1 << 63 for size in shape)
         or len(shape) > 64
     ):
-        raise Refused(f"tensor {shown!r} has a shape that is none")
+        raise Refused(f"tensor {shown!r} has an invalid shape")
     if type(offsets) is not list or len(offsets) != 2 or not all(type(place) is int for place in offsets):
         raise Refused(f"tensor {shown!r} has no two offsets")
     begin, end = offsets

@@ -83,7 +83,7 @@ def _zip_file(whole: Stretch) -> TorchFile:
         raise Refused(f"its pickle has {pickle.length} bytes, more than a checkpoint's may ({MOST_BYTES})")
     said = contents(pickle.head(MOST_BYTES), safe_names.CHECKPOINT)
     if said.end != pickle.length:
-        raise Refused("something stands behind the end of its pickle")
+        raise Refused("something stands after the end of its pickle")
     _records_of_storages(said, inner)
     return TorchFile(True, False, _not_loadable(said))
 
@@ -143,7 +143,7 @@ def _tensors_fit(made: Iterable[Made]) -> None:
             raise Refused("a tensor of it has no storage")
         lengths, steps = _numbers(size), _numbers(stride)
         if lengths is None or steps is None or len(lengths) != len(steps) or not _is_count(offset):
-            raise Refused("a tensor of it has a shape that is none")
+            raise Refused("a tensor of it has an invalid shape")
         if 0 in lengths:
             continue
         last = offset + sum((length - 1) * step for length, step in zip(lengths, steps, strict=True))
@@ -200,14 +200,14 @@ def _legacy(whole: Stretch) -> TorchFile:
         if at > whole.length:
             raise Refused(f"it is cut off: storage {key} ends at byte {at}, the file at {whole.length}")
     if at != whole.length:
-        raise Refused(f"behind its end: {how_many(whole.length - at, 'byte')}")
+        raise Refused(f"after its end: {how_many(whole.length - at, 'byte')}")
     return TorchFile(False, True, _not_loadable(first, *pickles))
 
 
 def _plain(whole: Stretch, said: Contents) -> TorchFile:
     """A pickle without tensors of torch's, such as settings."""
     if said.end != whole.length:
-        raise Refused(f"behind the end of its pickle: {how_many(whole.length - said.end, 'byte')}")
+        raise Refused(f"after the end of its pickle: {how_many(whole.length - said.end, 'byte')}")
     if said.stored:
         raise Refused("its pickle refers to storages that it does not have")
     return TorchFile(False, True, ("a plain pickle",))
@@ -255,5 +255,5 @@ def pickled(whole: Stretch, allowed: Iterable[tuple[str, str]]) -> Contents:
     file: BytesIO = whole.head(MOST_BYTES)
     said = contents(file, frozenset(allowed))
     if said.end != whole.length:
-        raise Refused(f"behind the end of its pickle: {how_many(whole.length - said.end, 'byte')}")
+        raise Refused(f"after the end of its pickle: {how_many(whole.length - said.end, 'byte')}")
     return said

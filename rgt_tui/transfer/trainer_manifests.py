@@ -74,7 +74,7 @@ def examine(folder: Path) -> tuple[str, ...]:
     files = read(folder)["files"]
     for name, facts in sorted(files.items()):
         if not name or "/" in name or "\0" in name or name in (".", "..", MANIFEST):
-            raise Trouble(MANIFEST, f"it lists {name[:80]!r}, which is no file beside it")
+            raise Trouble(MANIFEST, f"it lists {name[:80]!r}, which is not a file beside it")
         try:
             with OpenStretch(folder / name) as whole:
                 _file(whole, facts)
@@ -122,4 +122,4 @@ def _json(whole: Stretch) -> None:
     try:
         json.loads(whole.read(0, whole.length))
     except (ValueError, RecursionError) as error:
-        raise Refused(f"it is no JSON: {str(error)[:120]}") from None
+        raise Refused(f"it is not JSON: {str(error)[:120]}") from None

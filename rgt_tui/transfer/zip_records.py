@@ -216,7 +216,7 @@ def _name(raw: bytes) -> str:
     try:
         name = raw.decode()
     except UnicodeDecodeError:
-        raise Refused("the name of a record is no text") from None
+        raise Refused("the name of a record is not text") from None
     if not name or name.startswith("/") or ".." in name.split("/") or "\0" in name:
         raise Refused(f"a record is called {name!r}")
     return name

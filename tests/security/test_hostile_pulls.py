@@ -187,7 +187,7 @@ def test_a_link_in_the_place_of_a_copy_is_not_written_through(pull: Pull, tmp_pa
     fetcher = pull.run(lambda request: honest(request, b"hello"), a=5)
     assert outside.read_bytes() == b"mine"
     assert (pull.folder / "w" / "a").is_symlink()
-    assert "no regular file" in fetcher.notes[0].reason
+    assert "not a regular file" in fetcher.notes[0].reason
     assert sorted(pull.written().values()) == [b"hello", b"mine"]
 
 

@@ -373,7 +373,7 @@ def test_every_verb(tmp_path: Path, agent: Agent, make: Callable[[Path], None]) 
 
 @odd
 def test_send_answers_for_each(tmp_path: Path, agent: Agent, make: Callable[[Path], None]) -> None:
-    """What is no regular file is refused in words, and what comes behind it is sent all the same."""
+    """What is not a regular file is refused in words, and what comes behind it is sent all the same."""
     inside = beside(tmp_path / "d", make)
     good = tmp_path / "good"
     good.write_text("here")

@@ -58,12 +58,12 @@ class Entry:
         """Open a file for reading; never anything else.
 
         Raises:
-            OSError: when it cannot be opened or is no regular file any more.
+            OSError: when it cannot be opened or is no longer a regular file.
         """
         fd = os.open(self._name, OPEN_FILE, dir_fd=self._folder)
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             os.close(fd)
-            raise OSError(0, "is no regular file any more")
+            raise OSError(0, "is no longer a regular file")
         return fd
 
     def open_folder(self) -> int:

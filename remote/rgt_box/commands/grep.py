@@ -177,7 +177,7 @@ def main(argv: list[str]) -> int:
     try:
         pattern = re.compile(paths[0], re.IGNORECASE if found["ignore-case"] else 0)
     except (re.error, RecursionError, OverflowError) as error:
-        return file_tree.refuse("grep: %r is no regular expression: %s" % (paths[0], error))
+        return file_tree.refuse("grep: %r is not a regular expression: %s" % (paths[0], error))
     most, context = _given(found["max"], 100), min(50, _given(found["context"], 0))
     limit, seconds = _given(found["limit-mib"], 256), found["timeout"] or 20.0
     if most < 1 or context < 0 or limit < 1 or not 0 < seconds < 1e6:

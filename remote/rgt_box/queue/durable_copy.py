@@ -74,7 +74,7 @@ def _files(source: str, copy: str) -> list[tuple[str, str]]:
     """
     if not os.path.isdir(source):
         if not os.path.isfile(source):
-            raise CopyFailed("%s is no regular file" % source)
+            raise CopyFailed("%s is not a regular file" % source)
         os.makedirs(os.path.dirname(copy), exist_ok=True)
         return [(source, copy)]
     pairs: list[tuple[str, str]] = []

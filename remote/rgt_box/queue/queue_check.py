@@ -106,7 +106,7 @@ def check_queue(job: Job, start: str | None = None) -> Checked:
     found = Checked(job)
     if not os.path.isdir(job.workdir):
         found.problems.append(
-            '%s: "workdir" %s is no directory; make it' % (job.source.where("workdir"), job.workdir)
+            '%s: "workdir" %s is not a directory; make it' % (job.source.where("workdir"), job.workdir)
         )
     for line in found.lines:
         path = job.config(line)

@@ -232,7 +232,7 @@ def scan(data: bytes, path: str) -> tuple[list[Line], list[str]]:
     found: list[Line] = []
     problems: list[str] = []
     if b"\0" in data:
-        return [], ["%s:1: is no plain text (UTF-16, by the look of it); save it as UTF-8" % path]
+        return [], ["%s:1: is not plain text (UTF-16, by the look of it); save it as UTF-8" % path]
     names: dict[str, Line] = {}
     for number, raw in enumerate(data[len(BOM) if data.startswith(BOM) else 0 :].split(b"\n"), 1):
         where = "%s:%d" % (path, number)

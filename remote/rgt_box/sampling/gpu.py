@@ -173,7 +173,7 @@ class Trace:
             if not isinstance(rows, list) or any(
                 not isinstance(row, list) or len(row) > len(TRACE_ROW) for row in rows
             ):
-                raise ValueError('GPU %d: "%s" is no list of rows' % (gpu["index"], phase))
+                raise ValueError('GPU %d: "%s" is not a list of rows' % (gpu["index"], phase))
         return gpu
 
     def rows(self, at: float, procs: list[dict[str, Any]]) -> list[dict[str, Any]]:

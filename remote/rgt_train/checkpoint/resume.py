@@ -62,7 +62,7 @@ def load_finished(store: Store, persister: Persister, state: RunState, step: int
         except Damaged as damage:
             told = f"{store.path_of(item)} is damaged: {damage}"
     raise UsageError(
-        f"{store.out} is finished, but what it ended with cannot be loaded: {told}. What stands behind the loop would "
+        f"{store.out} is finished, but what it ended with cannot be loaded: {told}. What comes after the loop would "
         f"work on untrained weights. Put the checkpoint back, or remove {result_path(store.out)} to go on from what is "
         "left"
     )

@@ -292,7 +292,7 @@ def tensors_in(reader: SafeReader) -> Dict[str, TensorStorageMetadata]:
     found: Dict[str, TensorStorageMetadata] = {}
     for name, entry in reader.read_metadata().state_dict_metadata.items():
         if not isinstance(entry, TensorStorageMetadata):
-            raise Damaged(f".metadata: {name} is no tensor")
+            raise Damaged(f".metadata: {name} is not a tensor")
         found[name] = entry
     return found
 

@@ -86,7 +86,7 @@ def _doubt(place: Place) -> str | None:
 def _contradiction(arguments: argparse.Namespace) -> str:
     """Return why the options make no sense together; empty where they do."""
     if not loading.NAME.fullmatch(arguments.name):
-        return f"{arguments.name!r} is no name for a box; use letters, digits, '.', '_' and '-'"
+        return f"{arguments.name!r} is not a valid box name; use letters, digits, '.', '_' and '-'"
     if (arguments.confirm is None) != (arguments.evidence is None):
         return "--confirm and --evidence belong together: run it with --dry-run --json first, which prints the digest"
     if arguments.dry_run and arguments.confirm is not None:
@@ -110,7 +110,7 @@ def wish_of(arguments: argparse.Namespace, home: Path) -> Wish:
     """Return what is asked for.
 
     Raises:
-        FleetFileError: no GPU is named, or there is no public key.
+        FleetFileError: no GPU is named, or there is not a public key.
     """
     if arguments.gpu is None:
         raise FleetFileError("say which GPU: --gpu A100, or --gpu A100:2 for two of them")
@@ -148,7 +148,7 @@ def public_key(named: str | None, home: Path) -> str:
             "--key FILE names another"
         ) from None
     if "PRIVATE" in text or len(text.splitlines()) != 1 or len(text.split()) < 2:
-        raise FleetFileError(f"{path} is no public key (one line such as `ssh-ed25519 AAAA… you@here`)")
+        raise FleetFileError(f"{path} is not a public key (one line such as `ssh-ed25519 AAAA… you@here`)")
     return text
 
 

@@ -176,7 +176,7 @@ def add_check_box(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="leave the network out and write little; it is no measure for others",
+        help="leave the network out and write little; it does not count as a measurement for others",
     )
     fleet_option(parser)
     host_key_option(parser)

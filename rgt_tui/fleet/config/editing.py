@@ -69,7 +69,7 @@ def with_boxes(path: Path, text: str, tables: Mapping[str, Mapping[str, Any]]) -
         raise FleetFileError(f"{path}:{line}: boxes must be tables; write each box as [boxes.NAME]")
     for name in tables:
         if not NAME.fullmatch(name):
-            raise FleetFileError(f"{name!r} is no name for a box; use letters, digits, '.', '_' and '-'")
+            raise FleetFileError(f"{name!r} is not a valid box name; use letters, digits, '.', '_' and '-'")
         if name in present:
             line = Positions(text).line(("boxes", name))
             raise FleetFileError(

@@ -235,7 +235,7 @@ def find_place(named: str | None, env: Mapping[str, str], start: Path | None) ->
 
 
 ADVICE = (
-    "a secret (also an address that lets anyone in) does not belong into the fleet file: put it into an environment "
+    "a secret (also an address that lets anyone in) does not belong in the fleet file: put it into an environment "
     "variable and name that (key_env, url_env, token_env), or into a file that only you can read (url_file)"
 )
 _NAMES = re.compile(
@@ -332,7 +332,7 @@ def _path_here(value: str | None) -> str | None:
 
 
 def _port(value: int | None) -> str | None:
-    return None if value is None or 1 <= value <= 65535 else "is no port between 1 and 65535"
+    return None if value is None or 1 <= value <= 65535 else "is not a port between 1 and 65535"
 
 
 def _interval(value: float) -> str | None:
@@ -342,17 +342,19 @@ def _interval(value: float) -> str | None:
 
 
 def _price(value: float | None) -> str | None:
-    return None if value is None or (math.isfinite(value) and value >= 0) else "is no price of an hour"
+    return None if value is None or (math.isfinite(value) and value >= 0) else "is not a price per hour"
 
 
 def _currency(value: str) -> str | None:
-    return None if re.fullmatch(r"[A-Z]{3}", value) else 'is no currency such as "USD" or "CNY"'
+    return None if re.fullmatch(r"[A-Z]{3}", value) else 'is not a currency such as "USD" or "CNY"'
 
 
 def _globs(value: Sequence[str]) -> str | None:
     for glob in value:
         if not glob.startswith("/") or ".." in glob.split("/"):
-            return f"holds {glob!r}, which is no absolute path on the box (nor a glob that begins with '/')"
+            return (
+                f"holds {glob!r}, which is not an absolute path on the box (nor a glob that begins with '/')"
+            )
     return None
 
 
@@ -365,7 +367,7 @@ def _pattern(value: str | None) -> str | None:
     try:
         re.compile(value or "")
     except re.error as error:
-        return f"is no regular expression: {error}"
+        return f"is not a regular expression: {error}"
     return None
 
 
@@ -374,13 +376,13 @@ def _variable(value: str | None) -> str | None:
         return None
     if VARIABLE_NAME.fullmatch(value) and not no_variable(value):
         return None
-    return f"must be the name of an environment variable, and is none; {ADVICE}"
+    return f"must be the name of an environment variable; {ADVICE}"
 
 
 def _address(value: str | None) -> str | None:
     if value is None or re.match(r"https?://[^/@\s]+(?:/|$)", value):
         return None
-    return "must be an http(s) address without user and password, and is none"
+    return "must be an http(s) address without user and password"
 
 
 def _file(value: str | None) -> str | None:
@@ -491,7 +493,7 @@ def read_source(path: Path) -> Source:
     except RuntimeError as error:
         raise FleetFileError(f"cannot read {path}: its links lead in a circle") from error
     if len(data) > MAX_BYTES:
-        raise FleetFileError(f"{path} is no fleet file: it is larger than {MAX_BYTES >> 20} MiB")
+        raise FleetFileError(f"{path} is not a fleet file: it is larger than {MAX_BYTES >> 20} MiB")
     return Source(path, real, data)
 
 
@@ -590,7 +592,7 @@ class _Reader:
         if not NAME.fullmatch(name):
             self._fail(
                 ("boxes", name),
-                f"{name!r} is no name for a box; use letters, digits, '.', '_' and '-'",
+                f"{name!r} is not a valid box name; use letters, digits, '.', '_' and '-'",
                 named=False,
             )
         if not isinstance(table, dict):

@@ -94,7 +94,7 @@ class DigitalOceanMarket(RentedMarket):
         """Return the one creation call; the key that it names is registered before."""
         slug, _, place = offer.id.partition("/")
         if not slug or not place:
-            raise BadAnswer(f"{offer.id!r} is no offer of DigitalOcean's", sent=False)
+            raise BadAnswer(f"{offer.id!r} is not an offer from DigitalOcean", sent=False)
         one, several = IMAGES["amd" if offer.gpu.lower().startswith("amd") else "nvidia"]
         body: dict[str, object] = {
             "name": token,
@@ -160,7 +160,7 @@ def fingerprint(public_key: str) -> str:
     """Return the MD5 fingerprint of a public key, by which DigitalOcean names keys.
 
     Raises:
-        BadAnswer: it is no public key; nothing was sent.
+        BadAnswer: it is not a public key; nothing was sent.
     """
     try:
         blob = base64.b64decode(public_key.split()[1], validate=True)

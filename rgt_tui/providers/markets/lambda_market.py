@@ -72,7 +72,7 @@ class LambdaMarket(RentedMarket):
         """Return the launch; the key that it needs is named by `prepare`."""
         name, _, place = offer.id.partition("/")
         if not name or not place:
-            raise BadAnswer(f"{offer.id!r} is no offer of Lambda's", sent=False)
+            raise BadAnswer(f"{offer.id!r} is not an offer from Lambda", sent=False)
         body: dict[str, object] = {
             "region_name": place,
             "instance_type_name": name,

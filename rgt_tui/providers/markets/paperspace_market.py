@@ -122,7 +122,7 @@ class PaperspaceMarket(RentedMarket):
         """Return the one creation call; the script that lets the key in is registered before, and named in it."""
         found = _OFFER.fullmatch(offer.id)
         if found is None:
-            raise BadAnswer(f"{printable(offer.id, 80)!r} is no offer of Paperspace's", sent=False)
+            raise BadAnswer(f"{printable(offer.id, 80)!r} is not an offer from Paperspace", sent=False)
         label, template, region = found.groups()
         body = {
             "name": token,

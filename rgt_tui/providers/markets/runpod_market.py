@@ -204,7 +204,7 @@ def _body(offer: Offer, wish: Wish, token: str) -> dict[str, object]:
     """
     found = _OFFER.fullmatch(offer.id)
     if found is None:
-        raise ProviderError(f"{printable(offer.id, 80)!r} is no offer of RunPod's", sent=False)
+        raise ProviderError(f"{printable(offer.id, 80)!r} is not an offer from RunPod", sent=False)
     cloud, place, count, gpu = found.groups()
     wanted: dict[str, object] = {"id": gpu, "count": int(count)}
     if wish.image is None:

@@ -112,7 +112,7 @@ class ListingReader:
         """
         self._bytes_left -= len(line)
         if self._bytes_left < 0:
-            raise ListingError(f"the box's list of files is longer than anyone wants: {self._advice()}")
+            raise ListingError(f"the box's list of files is too long: {self._advice()}")
         try:
             row = _decode(line)
         except (ValueError, RecursionError) as error:
@@ -195,7 +195,7 @@ def _name(text: str | None, coded: str | None) -> str | None:
     try:
         return os.fsdecode(base64.b64decode(coded, validate=True))
     except ValueError as error:
-        raise ListingError("the box lists a name that is no base64") from error
+        raise ListingError("the box lists a name that is not base64") from error
 
 
 def why_not_root(root: str) -> str | None:

@@ -216,7 +216,7 @@ def settle(part: str, local: str, sha256: str, there: Stamp, known: FileRow | No
         os.rename(part, local)  # noqa: PTH104 (a Path for each of thousands costs more than its rename)
     elif not stat.S_ISREG(found.st_mode):
         local = _move(part, beside(local, sha256))
-        note = f"something that is no regular file stands at its place, so it is {local}"
+        note = f"something that is not a regular file is in its place, so it is {local}"
     else:
         local, note = _beside_a_file(part, local, found, sha256, there, known)
     return Landed(local, Stamp.of(os.lstat(local)), note)

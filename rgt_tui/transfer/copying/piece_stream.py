@@ -134,7 +134,7 @@ class PieceDecoder:
         except (ValueError, RecursionError) as error:
             if not self._spoken:
                 return None
-            raise StreamError(f"a record that is none: {clean(str(error))}") from error
+            raise StreamError(f"something that is not a record: {clean(str(error))}") from error
         self._spoken = True
         return self._checked(answer)
 

@@ -128,8 +128,8 @@ def test_damaged_lines_are_named_and_the_rest_is_played(rgt: Rgt) -> None:
     ("words", "said"),
     [
         (("replay", "missing.jsonl", "--json"), "missing.jsonl cannot be read: No such file"),
-        (("replay", "other", "--json"), "other is no recording of rgt"),
-        (("replay", "other"), "other is no recording of rgt"),
+        (("replay", "other", "--json"), "other is not an rgt recording"),
+        (("replay", "other"), "other is not an rgt recording"),
         (("replay", str(THREE), "--json", "--loop"), "--loop never ends"),
         (("replay", str(THREE), "--speed", "fast"), "'fast' is not a speed"),
         (("replay", str(THREE), "--speed", "0"), "'0' is not a speed"),

@@ -258,7 +258,7 @@ async def test_what_is_not_as_agreed_is_said_loudly_and_can_be_ended_at_once(up:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("train a", "--gpu", "A100", "--dry-run"), "no name for a box"),
+        (("train a", "--gpu", "A100", "--dry-run"), "not a valid box name"),
         (("train-a", "--gpu", "A100"), "cannot prompt here"),
         (("train-a", "--dry-run"), "say which GPU"),
         (("train-a", "--gpu", "A100", "--confirm", "train-a"), "belong together"),

@@ -244,7 +244,7 @@ async def test_what_cannot_be_asked_for_so_is_refused_before_anything_is_written
         candidate, offer=msgspec.structs.replace(candidate.offer, id="of another market")
     )
     review = await world.rental.review(odd, WISH, BOX, new_token(BOX))
-    assert (review.will_send, "is no offer of RunPod's" in review.refusals[0]) == ("", True)
+    assert (review.will_send, "is not an offer from RunPod" in review.refusals[0]) == ("", True)
     assert (await world.take(odd)).outcome is Outcome.REFUSED
     assert list(world.journal.folder.glob("*.jsonl")) == []
 

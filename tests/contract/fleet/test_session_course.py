@@ -209,7 +209,7 @@ async def test_an_agent_that_does_not_get_to_speak_is_given_up_and_that_is_said(
     async with course(spec) as (one, _):
         hasty(one)
         await one.tried(1)
-        assert one.session.state.reason == "ssh: the agent did not stand within 0.5 s"
+        assert one.session.state.reason == "ssh: the agent was not ready within 0.5 s"
         assert one.session.state.link is Link.UNREACHABLE
         monkeypatch.setattr(box_session, "watch", watch)
         monkeypatch.setattr(box_session, "DEPLOY_SECONDS", 600.0)

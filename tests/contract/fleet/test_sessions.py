@@ -237,7 +237,7 @@ async def test_a_fault_of_ours_is_named_and_counted_and_the_box_comes_back(
         await run.more(name="other")
         (out / "metrics.jsonl").write_text('{"step": 1, "loss": 1.0}\n')
         lost = await run.until(lambda box: box.link is Link.UNREACHABLE)
-        assert "could not take in a Scalars frame: ValueError: it is poisoned" in lost.reason
+        assert "could not process a Scalars frame: ValueError: it is poisoned" in lost.reason
         assert lost.counters.bad_frames == 1
         run.fleet.retry(spec.name)
         back = await run.more(5)

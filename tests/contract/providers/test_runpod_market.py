@@ -236,7 +236,7 @@ async def test_without_a_permit_that_fits_nothing_is_sent(world: World, change: 
         await market(world).create(offer, WISH, fits.token, msgspec.structs.replace(fits, **change))
     assert creations(world) == []
     strange = msgspec.structs.replace(offer, id="../v2/pods")
-    with pytest.raises(PermitRefused, match="no offer of RunPod's"):
+    with pytest.raises(PermitRefused, match="not an offer from RunPod"):
         await market(world).create(strange, WISH, fits.token, msgspec.structs.replace(fits, offer=strange.id))
     await market(world).create(offer, WISH, fits.token, fits)
     with pytest.raises(PermitRefused, match="used already"):

@@ -115,7 +115,7 @@ def test_directories_globs_and_files_that_are_none(agent: Agent, tmp_path: Path)
 def test_wrong_uses_are_named(agent: Agent, tmp_path: Path) -> None:
     (tmp_path / "log").touch()
     done = agent.run("grep", "(", str(tmp_path / "log"))
-    assert (done.returncode, b"is no regular expression: missing )" in done.stderr) == (2, True)
+    assert (done.returncode, b"is not a regular expression: missing )" in done.stderr) == (2, True)
     for words in (["x"], ["x", str(tmp_path / "gone")], ["x", str(tmp_path / "log"), "--max", "0"]):
         assert agent.run("grep", *words).returncode == 2, words
     assert agent.run("grep", "-x", "--", "-x", str(tmp_path / "log")).returncode == 2

@@ -90,7 +90,7 @@ def test_a_damaged_newest_is_passed_over_and_stays(
 def test_what_cannot_be_exported(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "empty").mkdir()
     for arguments, code, words_said in (
-        ((tmp_path / "nowhere", "--to", "x"), exits.USAGE, "is no run directory"),
+        ((tmp_path / "nowhere", "--to", "x"), exits.USAGE, "is not a run directory"),
         ((tmp_path / "empty", "--to", "x"), exits.FAILED, "has no checkpoint yet"),
         ((tmp_path / "empty", "--to", "x", "--best"), exits.FAILED, "has no best checkpoint yet"),
         (

@@ -51,7 +51,7 @@ def test_a_new_file_is_made_with_its_directory(tmp_path: Path) -> None:
         ("[boxes.lab\n", NEW, ["not valid TOML", "left as it is"]),
         ("# a\nboxes = 3\n", NEW, [":2:", "[boxes.NAME]"]),
         ('[boxes.lab]\nhots = "x"\n', NEW, [":2:", "'hots'"]),
-        ("", {"a b": {"host": "x"}}, ["'a b'", "no name"]),
+        ("", {"a b": {"host": "x"}}, ["'a b'", "not a valid box name"]),
         ("", {"a": {"host": "x", "profile": "nope"}}, ["nope"]),
     ],
 )

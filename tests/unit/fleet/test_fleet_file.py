@@ -29,7 +29,7 @@ def test_the_smallest_file_names_a_host(tmp_path: Path) -> None:
         ("[boxes.lab]\nport = 3\n", ["boxes.lab", "host"]),
         ('[boxes.lab]\nhost = "x"\nport = "a"\n', ["boxes.lab", "port"]),
         ('[box.lab]\nhost = "x"\n', [":1:", "'box'", "boxes"]),
-        ('[boxes."a b"]\nhost = "x"\n', ["'a b'", "no name"]),
+        ('[boxes."a b"]\nhost = "x"\n', ["'a b'", "not a valid box name"]),
         ("[boxes.lab\n", ["not valid TOML"]),
         ("", ["names no box"]),
         ('[boxes.lab]\nhost = "x"\n[boxes.lab.provider]\nkind="runpod"\ninstance="i"\nkey="s"\n', ["'key'"]),

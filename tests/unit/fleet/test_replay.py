@@ -152,9 +152,9 @@ async def test_a_compressed_recording_that_was_cut_off_plays_up_to_there(tmp_pat
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"", "no recording"),
-        (b"hello\n", "no recording"),
-        (b'{"t":"sample"}\n', "no recording"),
+        (b"", "not an rgt recording"),
+        (b"hello\n", "not an rgt recording"),
+        (b'{"t":"sample"}\n', "not an rgt recording"),
         (b'{"recording":99,"whatever":1}\n', "newer rgt"),
         (b'{"recording":1,"rgt":"0","started":5}\n', "line 1 cannot be used"),
         (b'{"recording":1,"rgt":"0","started":5,"boxes":[]}\n', "names no boxes"),

@@ -237,12 +237,12 @@ def test_a_durable_path_on_which_nothing_is_mounted_keeps_nothing() -> None:
     bare = box(cell(), sample=sample(disks=(Disk(mount="/"), Disk(mount="/net", on="/"))))
     found = evidence(bare)
     assert not held(found, "results")
-    assert "/net is no mount of its own on this box: it lies on / (container-disk)" in [
+    assert "/net is not a mount of its own on this box: it lies on / (container-disk)" in [
         item.text for item in found.items if item.kind == "tiers"
     ]
     only = replace(PROFILE, tiers=tuple(tier for tier in PROFILE.tiers if "/net" in tier.mounts), billing=())
     (said,) = items(evidence(bare, profile=only), "tiers")
-    assert said.text == "/net is no mount of its own on this box: it lies on /, of which nothing is known"
+    assert said.text == "/net is not a mount of its own on this box: it lies on /, of which nothing is known"
 
 
 def test_a_protected_box_needs_an_act_of_its_own() -> None:

@@ -99,8 +99,8 @@ def test_a_good_file_is_read(tmp_path: Path) -> None:
             r"clocks\[0\]\.runs: 'stoped' .* did you mean 'stopped'",
         ),
         ("after_s = 60", "", r"clocks\[0\]\.claims: a countdown from the stop needs after_s"),
-        ("after_s = 60", "after_s = -1", r"clocks\[0\]\.claims\[0\]\.after_s: -1 is no number"),
-        ("after_s = 60", "after_s = inf", r"clocks\[0\]\.claims\[0\]\.after_s: inf is no number"),
+        ("after_s = 60", "after_s = -1", r"clocks\[0\]\.claims\[0\]\.after_s: -1 is not a number"),
+        ("after_s = 60", "after_s = inf", r"clocks\[0\]\.claims\[0\]\.after_s: inf is not a number"),
         ("after_s = 60", 'after_s = "60s"', r"clocks\[0\]\.claims\[0\]\.after_s: Expected"),
         ("after_s = 60", "after = 60", r"claims\[0\]\.after: no such key; did you mean 'after_s'"),
         ('cited_as = "a page"', "", r"claims\[0\]: neither url nor cited_as"),
@@ -111,7 +111,7 @@ def test_a_good_file_is_read(tmp_path: Path) -> None:
         ),
         ('verified = "2026-06"', 'verified = "2026-13"', r"sources\[0\]\.verified: '2026-13' is not a month"),
         ('id = "box"', 'alias = "box"\nid = "box"', r"box\.toml: alias: no such key; did you mean 'aliases'"),
-        ('kind = "ssh"', 'kind = "shh"', r"kind: 'shh' is none of .* did you mean 'ssh'"),
+        ('kind = "ssh"', 'kind = "shh"', r"kind: 'shh' is not one of .* did you mean 'ssh'"),
         ('"from-docs"', '"from-dogs"', r"confidence: 'from-dogs' .* did you mean 'from-docs'"),
         ('"from-docs"', '"from-docs"\nhome_url = "here"', r"home_url: 'here' is not an address"),
         ('detach = "tmux"', "", r"overrides\.detach: the key is missing"),
@@ -138,7 +138,7 @@ def test_a_good_file_is_read(tmp_path: Path) -> None:
         (
             'mounts = ["/"]',
             f"{PRICE}\ncurrency = 'USD'\nper = 'GB-week'",
-            r"prices\[0\]\.per: 'GB-week' is none",
+            r"prices\[0\]\.per: 'GB-week' is not one of",
         ),
         ('detach = "tmux"', 'detach = "tmux"\nenv = {"A B" = "x"}', r"overrides\.env\.A B: not a name"),
         ('detach = "tmux"', 'detach = "tmux"\nenv = {A = "$B"}', r"overrides\.env\.A: '\$B' is not literal"),
@@ -153,9 +153,9 @@ def test_a_good_file_is_read(tmp_path: Path) -> None:
         (
             'keeps = ["disk"]',
             "keeps_for_s = {disk = -1}",
-            r"billing\[0\]\.keeps_for_s\.disk: -1 is no number",
+            r"billing\[0\]\.keeps_for_s\.disk: -1 is not a number",
         ),
-        ('keeps = ["disk"]', "reversible_window_s = nan", r"reversible_window_s: nan is no number"),
+        ('keeps = ["disk"]', "reversible_window_s = nan", r"reversible_window_s: nan is not a number"),
         (
             'keeps = ["disk"]',
             "reversible = false\nreversible_window_s = 9",
@@ -176,14 +176,14 @@ def test_a_good_file_is_read(tmp_path: Path) -> None:
         (
             "[[tiers]]",
             "[network.traffic]\nmetered = true\nnote = 'x'\nmost_per_gib = -1\n[[tiers]]",
-            r"network\.traffic\.most_per_gib: -1 is no amount",
+            r"network\.traffic\.most_per_gib: -1 is not an amount",
         ),
         (
             "[[tiers]]",
             "[network.traffic]\nmetered = true\nnote = 'x'\ncurrency = 'usd'\n[[tiers]]",
             r"network\.traffic\.currency: 'usd' is not three capital",
         ),
-        ("[[tiers]]", "[interruption]\nspot_grace_s = -5\n[[tiers]]", r"spot_grace_s: -5 is no number"),
+        ("[[tiers]]", "[interruption]\nspot_grace_s = -5\n[[tiers]]", r"spot_grace_s: -5 is not a number"),
         (
             "[[tiers]]",
             "[[launch.ways]]\nvia = 'cli'\ncal = 'x'\n[[tiers]]",

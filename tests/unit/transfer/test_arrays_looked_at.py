@@ -72,7 +72,7 @@ ARRAYS = [
 def test_an_array_has_the_length_that_its_header_says_or_is_refused(tmp_path: Path, array: Any) -> None:
     path, data = tmp_path / "a.npy", npy(array)
     assert look(numpy_files.examine, path, data) is False
-    assert "behind the end of its array: 1 byte" in why(numpy_files.examine, path, data + b"\0")
+    assert "after the end of its array: 1 byte" in why(numpy_files.examine, path, data + b"\0")
     for length in range(len(data)):
         assert why(numpy_files.examine, path, data[:length])
 
@@ -101,16 +101,16 @@ def test_an_array_of_objects_is_named_and_not_unpickled(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("header", "reason"),
     [
-        ("{'descr': '<f8', 'fortran_order': False, 'shape': (-1,)}", "shape is none"),
-        ("{'descr': '<f8', 'fortran_order': False, 'shape': (True,)}", "shape is none"),
-        ("{'descr': '<f8', 'fortran_order': False, 'shape': 3}", "shape is none"),
+        ("{'descr': '<f8', 'fortran_order': False, 'shape': (-1,)}", "shape is not valid"),
+        ("{'descr': '<f8', 'fortran_order': False, 'shape': (True,)}", "shape is not valid"),
+        ("{'descr': '<f8', 'fortran_order': False, 'shape': 3}", "shape is not valid"),
         ("{'descr': '<f8', 'fortran_order': 0, 'shape': (3,)}", "does not say"),
         ("{'descr': '<f8', 'shape': (3,)}", "does not say"),
-        ("{'descr': '<z8', 'fortran_order': False, 'shape': (3,)}", "'<z8' is none"),
+        ("{'descr': '<z8', 'fortran_order': False, 'shape': (3,)}", "'<z8' is not valid"),
         ("{'descr': '<f' + '8', 'fortran_order': False, 'shape': (3,)}", "does not say"),
-        ("{'descr': [('a',)], 'fortran_order': False, 'shape': (3,)}", "a field of its dtype is none"),
+        ("{'descr': [('a',)], 'fortran_order': False, 'shape': (3,)}", "a field of its dtype is not valid"),
         ("{'descr': [('a', '<f8', -2)], 'fortran_order': False, 'shape': (3,)}", "no shape"),
-        ("{'descr': 8, 'fortran_order': False, 'shape': (3,)}", "dtype is none"),
+        ("{'descr': 8, 'fortran_order': False, 'shape': (3,)}", "dtype is not valid"),
         ("{'descr': '<f8', 'fortran_order': False, 'shape': (10**9,)}", "does not say"),
         ("{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000, 1000000000)}", "cut off"),
         ("{'descr': " + "[" * 30_000, "does not say"),
@@ -202,7 +202,7 @@ def test_a_file_of_hdf5_that_was_not_closed_or_is_none_is_refused(tmp_path: Path
 def test_the_tensors_of_gguf_lie_within_the_file(tmp_path: Path, source: Path) -> None:
     path, data = tmp_path / "a.gguf", source.read_bytes()
     assert look(gguf_files.examine, path, data) == ()
-    assert "behind its end: 1 byte" in why(gguf_files.examine, path, data + b"\0")
+    assert "after its end: 1 byte" in why(gguf_files.examine, path, data + b"\0")
     padding = 64  # at most, behind the last tensor
     for length in range(len(data) - padding):
         assert why(gguf_files.examine, path, data[:length])
@@ -237,10 +237,10 @@ def gguf(tensors: list[bytes], pairs: list[bytes] | None = None, data: int = 0, 
     [
         (gguf([tensor(b"a", (8,), 0, 0), tensor(b"b", (8,), 0, 0)], data=64), "the one before it ends at 32"),
         (gguf([tensor(b"a", (8,), 0, 0), tensor(b"a", (8,), 0, 32)], data=64), "two tensors"),
-        (gguf([tensor(b"a", (8,), 0, 3)], data=64), "no multiple of 32"),
+        (gguf([tensor(b"a", (8,), 0, 3)], data=64), "not a multiple of 32"),
         (gguf([tensor(b"a", (8,), 0, 1 << 62)], data=64), "cut off"),
         (gguf([tensor(b"a", (1 << 62, 1 << 62), 0, 0)], data=64), "cut off"),
-        (gguf([tensor(b"a", (33,), 8, 0)], data=64), "no whole blocks of 32"),
+        (gguf([tensor(b"a", (33,), 8, 0)], data=64), "not whole blocks of 32"),
         (gguf([tensor(b"a", (1,) * 9, 0, 0)], data=64), "9 dimensions"),
         (gguf([], [text(b"k") + struct.pack("<I", 13)]), "type 13"),
         (gguf([], [text(b"k") + struct.pack("<IIQ", 9, 4, 1 << 60)]), "cut off in its header"),

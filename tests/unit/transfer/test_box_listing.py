@@ -114,7 +114,7 @@ def test_a_list_of_more_files_than_anyone_holds_is_bounded() -> None:
 def test_a_list_that_never_ends_is_bounded() -> None:
     reader = ListingReader(most_bytes=1000)
     reader.feed(b'{"root":"/w"}')
-    with pytest.raises(ListingError, match="longer than anyone wants"):
+    with pytest.raises(ListingError, match="is too long"):
         for _ in range(1000):
             reader.feed(b'{"path":"x","error":"again"}')
 

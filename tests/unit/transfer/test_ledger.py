@@ -89,7 +89,7 @@ def test_a_copy_that_is_gone_short_or_a_link_is_named(world: World) -> None:
     reasons = dict(proof.errors)
     assert "gone" in reasons["/w/run/a"]
     assert "3 bytes, not 10" in reasons["/w/run/b"]
-    assert "no regular file" in reasons["/w/run/c"]
+    assert "no longer a regular file" in reasons["/w/run/c"]
 
 
 def test_a_touched_copy_is_hashed_once_and_then_known(world: World) -> None:

@@ -54,11 +54,11 @@ def tensor(begin: int, end: int, shape: Any, dtype: object = "F32") -> dict[str,
         ({"a": tensor(0, 10**18, [10**18 // 4])}, "cut off"),
         ({"a": tensor(0, 8, [2], "F99")}, "does not have"),
         ({"a": tensor(0, 8, [2], ["F32"])}, "does not have"),
-        ({"a": tensor(0, 8, "2")}, "shape that is none"),
-        ({"a": tensor(0, 8, [-2])}, "shape that is none"),
+        ({"a": tensor(0, 8, "2")}, "an invalid shape"),
+        ({"a": tensor(0, 8, [-2])}, "an invalid shape"),
         ({"a": {"dtype": "F32", "shape": [2]}}, "damaged at tensor"),
         ({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4, 8]}}, "no two offsets"),
-        ({"__metadata__": {"a": 1}}, "no table of texts"),
+        ({"__metadata__": {"a": 1}}, "not a table of strings"),
         (b'{"a": 1, "a": 2}', "twice"),
         (b"[]", "brace"),
         (b'{"a":' + b"[" * 100_000, "damaged"),
@@ -108,7 +108,7 @@ def test_a_part_that_lies_elsewhere_is_refused(sharded: Path, name: str) -> None
     data = (sharded / ".metadata").read_bytes()
     (sharded / ".metadata").write_bytes(data.replace(b"__0_0.distcp", name.encode()))
     where, reason = trouble(sharded)
-    assert where == ".metadata" and "no file beside it" in reason
+    assert where == ".metadata" and "not a file beside it" in reason
 
 
 def test_missing_and_surplus_bytes_of_a_part_are_found(sharded: Path) -> None:

@@ -178,7 +178,7 @@ def test_a_manifest_that_vouches_for_what_is_no_checkpoint_is_not_believed(tmp_p
     for name, data, words in (
         (".metadata", harmful(tmp_path / "ran"), "io.open"),
         ("model.safetensors", safetensors(b"[]"), "brace"),
-        ("state.json", b"{", "no JSON"),
+        ("state.json", b"{", "not JSON"),
     ):
         checkpoint(tmp_path, {name: data})
         with pytest.raises(Trouble, match=words) as caught:
