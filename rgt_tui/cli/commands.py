@@ -19,6 +19,7 @@ USAGE = 2
 UNKNOWN = 2
 UNREACHABLE = 3
 UNCONFIRMED = 4
+NO_ROOM = 74
 INTERRUPTED = 130
 
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -39,13 +40,16 @@ class Command(NamedTuple):
     statuses: tuple[Meaning, ...]
     untold: int = FAILED
     """How it ends when nobody can read what it prints: not as if a box were in trouble."""
+    carries: bool = False
+    """The words behind ``--`` are a command for a box, and come exactly as they were typed (`words`)."""
 
 
 GROUPS = {
     "Set up": "set_up_parsers",
     "Watch": "watch_parsers",
     "Logs": "watch_parsers",
-    "Queue": "set_up_parsers",
+    "Work": "work.work_parsers",
+    "Box tools": "work.tool_parsers",
     "Results": "teardown.result_parsers",
     "Money": "teardown.money_parsers",
     "Trainer": "set_up_parsers",
@@ -57,6 +61,7 @@ _CONFIG: Meaning = (USAGE, "wrong command line, or a fleet file that cannot be u
 _TRUSTED: Meaning = (USAGE, "wrong command line, or a fleet file that cannot be used, or is not trusted")
 _WAY: Meaning = (USAGE, "wrong command line, or a fleet file or ssh_config that cannot be used")
 _NO_BOX: Meaning = (UNREACHABLE, "the box could not be reached")
+_LOST: Meaning = (UNREACHABLE, "the box could not be reached, or was lost")
 
 DASHBOARD: tuple[Meaning, ...] = (
     (OK, "left"),
@@ -200,6 +205,61 @@ COMMANDS: dict[str, Command] = {
     "scalars": Command(
         "curves", "Logs", "list the scalars in a file or a directory",
         ((OK, "found"), (FAILED, "nothing was found"), (USAGE, "no such path")),
+    ),
+    "ssh": Command(
+        "work.shells", "Work", "open a shell on a box, by rgt's own way there",
+        (
+            (OK, "the shell ended with 0; otherwise as ssh ends: with its status, or 255"),
+            (FAILED, "there is no ssh program here"),
+            _WAY,
+            _NO_BOX,
+        ),
+        carries=True,
+    ),
+    "exec": Command(
+        "work.shells", "Work", "run one command on a box, its exit status kept",
+        (
+            (OK, "the command ended with 0; otherwise its own status, 128+N of a signal"),
+            _WAY,
+            (UNREACHABLE, "the box could not be reached, or was lost, which is said; or the command's own 3"),
+        ),
+        carries=True,
+    ),
+    "gpu-health": Command(
+        "work.box_tools", "Box tools", "check the GPUs before a run",
+        (
+            (OK, "nothing is wrong"),
+            (TROUBLE, "trouble; each is named"),
+            (UNKNOWN, "could not tell; or a wrong command line or fleet file"),
+            _LOST,
+        ),
+    ),
+    "reap": Command(
+        "work.box_tools", "Box tools", "list who holds GPU memory without working, and end one",
+        (
+            (OK, "nothing is orphaned, or it was ended"),
+            (TROUBLE, "something is orphaned, or was not ended, and why"),
+            (UNKNOWN, "could not tell; or a wrong command line or fleet file"),
+            _LOST,
+        ),
+    ),
+    "grep": Command(
+        "work.box_tools", "Box tools", "search logs on a box, the newest lines first",
+        ((OK, "something matched"), (FAILED, "nothing did"), _WAY, _LOST),
+    ),
+    "manifest": Command(
+        "work.box_tools", "Box tools", "list the files below a directory of a box with their SHA-256",
+        ((OK, "everything is listed"), (FAILED, "something is not; each is named"), _WAY, _LOST),
+    ),
+    "mirror": Command(
+        "work.box_tools", "Box tools", "copy a directory on a box to durable storage, read back and compared",
+        (
+            (OK, "every file was verified"),
+            (FAILED, "one was not, and is named; or another mirror to there is at work"),
+            _WAY,
+            _LOST,
+            (NO_ROOM, "there is no room for it; needed and free are named"),
+        ),
     ),
     "pull": Command(
         "teardown.pull", "Results", "copy the results of a box here, verified",

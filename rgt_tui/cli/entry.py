@@ -84,7 +84,14 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         hint = f"did you mean {near[0]!r}?" if near else "rgt --help lists them"
         sys.stderr.write(f"rgt: no command is called {word!r}; {hint}\n")
         raise SystemExit(USAGE)
-    return build_parser([word] if word else ()).parse_args(words)
+    parser = build_parser([word] if word else ())
+    if word is None or not COMMANDS[word].carries or "--" not in words:
+        return parser.parse_args(words)
+    # By hand: what argparse makes of a -- differs between versions of Python, and these words are somebody else's.
+    at = list(words).index("--")
+    arguments = parser.parse_args(words[:at])
+    arguments.words = list(words[at + 1 :])
+    return arguments
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -27,14 +27,21 @@ if TYPE_CHECKING:
     from rgt_tui.ssh.bulk_channel import BulkChannel, open_bulk
     from rgt_tui.ssh.bundle import AgentBundle, build_agent, build_trainer, remote_root, trainer_root
     from rgt_tui.ssh.channel import NO_FILES, Channel, Watching, open_channel, watch
-    from rgt_tui.ssh.connection import Elsewhere, connect, hops, where
+    from rgt_tui.ssh.connection import Elsewhere, by_hand, connect, hops, where
     from rgt_tui.ssh.deployment import Deployed, Pushed, deploy, find_torch, push
     from rgt_tui.ssh.host_keys import Policy
-    from rgt_tui.ssh.openssh_client import BulkClient, NotCarried, bulk_client, refuses_host
+    from rgt_tui.ssh.openssh_client import (
+        BulkClient,
+        NotCarried,
+        bulk_client,
+        pinned_host_key,
+        refuses_host,
+    )
     from rgt_tui.ssh.person import Answers, Person
     from rgt_tui.ssh.remote_cat import CatFailed, FileBegins, FileListed, Place, cat, listed
-    from rgt_tui.ssh.remote_command import NO_SFTP, has_sftp, record, run
+    from rgt_tui.ssh.remote_command import NO_SFTP, LineSplitter, has_sftp, record, run
     from rgt_tui.ssh.sh_probe import Probe
+    from rgt_tui.ssh.standard_streams import Passed, pass_through
 
 __all__ = [
     "NO_FILE",
@@ -58,9 +65,11 @@ __all__ = [
     "FileListed",
     "Host",
     "HostKeyRefused",
+    "LineSplitter",
     "NoCommands",
     "NoPython",
     "NotCarried",
+    "Passed",
     "Person",
     "Place",
     "Policy",
@@ -73,6 +82,7 @@ __all__ = [
     "build_agent",
     "build_trainer",
     "bulk_client",
+    "by_hand",
     "cat",
     "check_host",
     "check_user",
@@ -85,7 +95,9 @@ __all__ = [
     "listed",
     "open_bulk",
     "open_channel",
+    "pass_through",
     "percent",
+    "pinned_host_key",
     "push",
     "record",
     "refuses_host",
@@ -105,13 +117,14 @@ __getattr__ = imported_later(
         "bulk_channel": "BulkChannel open_bulk",
         "bundle": "AgentBundle build_agent build_trainer remote_root trainer_root",
         "channel": "NO_FILES Channel Watching open_channel watch",
-        "connection": "Elsewhere connect hops where",
+        "connection": "Elsewhere by_hand connect hops where",
         "deployment": "Deployed Pushed deploy find_torch push",
         "host_keys": "Policy",
-        "openssh_client": "BulkClient NotCarried bulk_client refuses_host",
+        "openssh_client": "BulkClient NotCarried bulk_client pinned_host_key refuses_host",
         "person": "Answers Person",
         "remote_cat": "CatFailed FileBegins FileListed Place cat listed",
-        "remote_command": "NO_SFTP has_sftp record run",
+        "standard_streams": "Passed pass_through",
+        "remote_command": "NO_SFTP LineSplitter has_sftp record run",
         "sh_probe": "Probe",
     },
 )

@@ -178,7 +178,7 @@ async def connect(
     try:
         for step in steps:
             connection, below = await opener.open(step, connection), connection
-            connection.set_extra_info(rgt_label=step.label, rgt_below=below)
+            connection.set_extra_info(rgt_label=step.label, rgt_below=below, rgt_by_hand=step.by_hand)
     except BaseException:
         if connection is not None:
             connection.abort()
@@ -186,6 +186,12 @@ async def connect(
     if connection is None:
         raise Unreachable(f"ssh: no route to {spec.host}")
     return connection
+
+
+def by_hand(connection: asyncssh.SSHClientConnection) -> tuple[str, ...]:
+    """Return the words behind ``ssh`` that lead to where a connection has led."""
+    words: tuple[str, ...] = connection.get_extra_info("rgt_by_hand", ())
+    return words
 
 
 def where(connection: asyncssh.SSHClientConnection) -> str:

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import asyncssh
 
+from rgt_tui.files import publish
 from rgt_tui.ssh.hop import CIPHERS_FIRST, KEX_FIRST, keepalive
 from rgt_tui.ssh.keyring import load
 from rgt_tui.ssh.login import Login
@@ -125,6 +126,30 @@ def bulk_client(connection: asyncssh.SSHClientConnection, env: Mapping[str, str]
         folder.cleanup()
         raise
     return BulkClient(words, folder)
+
+
+def pinned_host_key(connection: asyncssh.SSHClientConnection, file: Path) -> tuple[str, ...]:
+    """Return options that hold a person's own ``ssh`` to the host key that a connection has verified.
+
+    Args:
+        connection: It stands.
+        file: Where to keep the key; what stood there is replaced.
+
+    Raises:
+        NotCarried: the key is not known, or ``ssh`` cannot be told that file.
+        OSError: the file cannot be written.
+    """
+    key = connection.get_server_host_key()
+    if key is None:
+        raise NotCarried("the host key is not known")
+    name = _quoted(file)
+    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    publish(file, f"{ALIAS} {key.export_public_key('openssh').decode().strip()}\n".encode())
+    said = (
+        "StrictHostKeyChecking=yes", f"HostKeyAlias={ALIAS}", f"UserKnownHostsFile={name}",
+        "GlobalKnownHostsFile=/dev/null", "UpdateHostKeys=no", "CheckHostIP=no",
+    )  # fmt: skip
+    return tuple(word for option in said for word in ("-o", option))
 
 
 def _words(

@@ -227,6 +227,13 @@ REFUSED = {
     "mute": ("mute", "exec"),
     "pull": ("pull", "exec", "--timeout", "5"),
     "check-box": ("check-box", "exec", "--timeout", "5"),
+    "ssh": ("ssh", "exec", "--timeout", "5"),
+    "exec": ("exec", "exec", "--timeout", "5", "--", "true"),
+    "gpu-health": ("gpu-health", "exec", "--timeout", "5"),
+    "reap": ("reap", "exec", "--timeout", "5"),
+    "grep": ("grep", "exec", "x", "/tmp", "--timeout", "5"),
+    "manifest": ("manifest", "exec", "/tmp", "--timeout", "5"),
+    "mirror": ("mirror", "exec", "/tmp/a", "/tmp/b", "--timeout", "5"),
     "up": ("up", "mine", "--gpu", "A100", "--dry-run"),
     "down": ("down", "exec", "--destroy", "--dry-run", "--timeout", "5"),
 }

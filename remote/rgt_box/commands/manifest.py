@@ -61,6 +61,7 @@ def main(argv: list[str]) -> int:
         roots = list(dict.fromkeys(path for root in roots for path in expanded(root)))
     else:
         os.nice(NICE)
+        roots = [os.path.expanduser(root) for root in roots]
         cache = HashCache(None if found["no-cache"] else found["cache"] or default_path())
     counts = Counts()
     try:

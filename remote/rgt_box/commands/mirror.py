@@ -176,7 +176,7 @@ def main(argv: list[str]) -> int:
         )
     if len(paths) != 2:
         return file_tree.refuse("mirror: give SRC and DST")
-    source, target = os.path.realpath(paths[0]), os.path.realpath(paths[1])
+    source, target = (os.path.realpath(os.path.expanduser(path)) for path in paths)
     if not os.path.exists(source):
         return file_tree.refuse("mirror: %s does not exist" % source)
     if (target + "/").startswith(source + "/") or (source + "/").startswith(target + "/"):

@@ -1,0 +1,241 @@
+"""``rgt gpu-health``, ``reap``, ``grep``, ``manifest`` and ``mirror``: verbs of the agent, asked for by a person."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from rgt_tui.cli import running
+from rgt_tui.cli.commands import FAILED, OK, USAGE
+from rgt_tui.cli.opening import open_boxes, rgt_with
+from rgt_tui.cli.printing import complain, json_line
+from rgt_tui.fleet.errands import reached
+from rgt_tui.fleet.work.agent_answers import Answer, Row, ask, number, rows_of, text
+from rgt_tui.model.box import BoxSpec
+from rgt_tui.profiles.readings import size
+
+
+class Tool(NamedTuple):
+    """One verb as a command."""
+
+    words: Callable[[argparse.Namespace, BoxSpec], list[str]]
+    """The verb and its arguments."""
+    shown: Callable[[Row], Iterator[str]]
+    """Lines for a person, of one row."""
+    statuses: Mapping[int, int] = MappingProxyType({})
+    """Exit status of the agent → ours, where ours means something else."""
+
+
+def _gpu_health(arguments: argparse.Namespace, spec: BoxSpec) -> list[str]:
+    words = ["gpu-health"]
+    words += ["--expect", str(arguments.expect)] if arguments.expect is not None else []
+    words += ["--hot", f"{arguments.hot:g}"] if arguments.hot is not None else []
+    return words + ["--strict"] * arguments.strict
+
+
+WORDS_OF = {True: "ok", False: "trouble", None: "unknown"}
+
+
+def _gpu_lines(row: Row) -> Iterator[str]:
+    for check in rows_of(row, "checks"):
+        ok = check.get("ok")
+        verdict = WORDS_OF[ok if isinstance(ok, bool) else None]
+        card = "all" if check.get("gpu") is None else text(check, "gpu")
+        yield f"{verdict:<8} gpu {card:<4} {text(check, 'check'):<12} {text(check, 'text')}"
+    if row.get("error"):
+        yield f"unknown  {text(row, 'error')}"
+
+
+def _reap(arguments: argparse.Namespace, spec: BoxSpec) -> list[str]:
+    words = ["reap", *(word for job in spec.jobs for word in ("--job", job))]
+    return words + (["--pattern", spec.pattern] if spec.pattern else [])
+
+
+ORPHAN = {True: "orphan", False: "at work", None: "unknown"}
+
+
+def _reap_lines(row: Row) -> Iterator[str]:
+    holders = rows_of(row, "holders")
+    for holder in holders:
+        orphan = holder.get("orphan")
+        kind = "training" if holder.get("training") or holder.get("run") else None
+        said = kind or ORPHAN[orphan if isinstance(orphan, bool) else None]
+        who = text(holder, "cmd") or text(holder, "name") or "?"
+        yield f"{said:<9} {text(holder, 'kill'):<20} {size(number(holder, 'rss')):>9}  {who}"
+    if not holders:
+        yield "nobody holds a GPU"
+    if row.get("why"):
+        yield f"which of them are orphans cannot be told: {text(row, 'why')}"
+    for name in row.get("ended") or ():
+        yield f"ended     {text({'name': name}, 'name')}"
+    for refusal in rows_of(row, "refused"):
+        yield f"not ended {text(refusal, 'kill')}: {text(refusal, 'why')}"
+
+
+def _grep(arguments: argparse.Namespace, spec: BoxSpec) -> list[str]:
+    words = ["grep", *(["--ignore-case"] if arguments.ignore_case else [])]
+    words += ["--max", str(arguments.max)] if arguments.max is not None else []
+    words += ["--context", str(arguments.context)] if arguments.context is not None else []
+    return [*words, "--", arguments.pattern, *(arguments.paths or logs_of(spec))]
+
+
+def logs_of(spec: BoxSpec) -> list[str]:
+    """Return where the logs of a box are, by the fleet file."""
+    return [*spec.logs, *(f"{job.rstrip('/')}/logs" for job in spec.jobs)]
+
+
+def _grep_lines(row: Row) -> Iterator[str]:
+    if "end" in row:
+        if not row.get("complete"):
+            yield f"-- not everything was searched: {text(row, 'stopped') or 'see below'}"
+        for problem in rows_of(row, "problems"):
+            yield f"-- {text(problem, 'path')}: {text(problem, 'error')}"
+        return
+    path = text(row, "path")
+    for place, mark in (("before", "-"), ("text", ":"), ("after", "-")):
+        lines = row.get(place)
+        for line in lines if isinstance(lines, list) else [lines]:
+            yield f"{path}{mark}{text({'line': line}, 'line')}"
+
+
+def _manifest(arguments: argparse.Namespace, spec: BoxSpec) -> list[str]:
+    return ["manifest", *(["--no-cache"] if arguments.no_cache else []), "--", arguments.dir]
+
+
+def _manifest_lines(row: Row) -> Iterator[str]:
+    if "sha256" in row:
+        yield f"{text(row, 'sha256')}  {text(row, 'path')}"
+    elif "link" in row:
+        yield f"{'link':<64}  {text(row, 'path')} -> {text(row, 'link')}"
+    elif "error" in row:
+        yield f"{'NOT LISTED':<64}  {text(row, 'path')}: {text(row, 'error')}"
+
+
+def _mirror(arguments: argparse.Namespace, spec: BoxSpec) -> list[str]:
+    return ["mirror", "--", arguments.source, arguments.target]
+
+
+def _mirror_lines(row: Row) -> Iterator[str]:
+    if "end" in row:
+        counts = f"{number(row, 'verified')} verified ({number(row, 'copied')} copied, {number(row, 'same')} the same)"
+        yield f"{counts}, {number(row, 'failed')} failed, {size(number(row, 'bytes'))}"
+    elif row.get("status") == "failed":
+        yield f"failed  {text(row, 'path')}: {text(row, 'error')}"
+    elif row.get("status") == "copied":
+        yield f"copied  {text(row, 'path')}"
+
+
+TOOLS = {
+    "gpu-health": Tool(_gpu_health, _gpu_lines),
+    "reap": Tool(_reap, _reap_lines),
+    "grep": Tool(_grep, _grep_lines),
+    "manifest": Tool(_manifest, _manifest_lines),
+    # Its own 3 is that another one is at work, and ours that the box was not reached.
+    "mirror": Tool(_mirror, _mirror_lines, {3: FAILED}),
+}
+"""By command, which is the verb's name."""
+
+
+def _run(name: str, arguments: argparse.Namespace) -> int:
+    opened = open_boxes(arguments, [arguments.box], trusted=True)
+    if opened is None:
+        return USAGE
+    (spec,) = opened[1]
+    if name == "grep" and not arguments.paths and not logs_of(spec):
+        complain(f"{spec.name}: the fleet file names no logs and no jobs there: say where to search")
+        return USAGE
+    if name == "reap" and arguments.kill is not None:
+        return running.run_on_box(spec.name, _end(arguments, spec))
+    return running.run_on_box(spec.name, _answer(name, arguments, spec))
+
+
+def run_gpu_health(arguments: argparse.Namespace) -> int:
+    """Check the GPUs; return the exit status."""
+    return _run("gpu-health", arguments)
+
+
+def run_reap(arguments: argparse.Namespace) -> int:
+    """List who holds a GPU, or end one of them; return the exit status."""
+    return _run("reap", arguments)
+
+
+def run_grep(arguments: argparse.Namespace) -> int:
+    """Search; return the exit status."""
+    return _run("grep", arguments)
+
+
+def run_manifest(arguments: argparse.Namespace) -> int:
+    """List files; return the exit status."""
+    return _run("manifest", arguments)
+
+
+def run_mirror(arguments: argparse.Namespace) -> int:
+    """Copy on the box; return the exit status."""
+    return _run("mirror", arguments)
+
+
+async def _answer(name: str, arguments: argparse.Namespace, spec: BoxSpec) -> int:
+    tool = TOOLS[name]
+    answer = await _asked(tool, tool.words(arguments, spec), arguments, spec)
+    return tool.statuses.get(answer.status, answer.status)
+
+
+async def _asked(tool: Tool, words: list[str], arguments: argparse.Namespace, spec: BoxSpec) -> Answer:
+    def show(row: Row) -> None:
+        told = [json_line(row).decode()] if arguments.json else [f"{line}\n" for line in tool.shown(row)]
+        sys.stdout.write("".join(told))
+
+    accept: bool = arguments.accept_new_host_key
+    async with reached(spec, accept_new_host_keys=accept) as (connection, deployed):
+        answer = await ask(connection, deployed, words, seconds=arguments.timeout, each=show)
+    if answer.words and answer.status:
+        complain(f"{spec.name}: {answer.words}")
+    return answer
+
+
+async def _end(arguments: argparse.Namespace, spec: BoxSpec) -> int:
+    """Show who holds a GPU, have the name of the box typed, and end the one that was named."""
+    tool = TOOLS["reap"]
+    words = tool.words(arguments, spec)
+    accept: bool = arguments.accept_new_host_key
+    async with reached(spec, accept_new_host_keys=accept) as (connection, deployed):
+        found = (await ask(connection, deployed, words, seconds=arguments.timeout)).last
+        named = [one for one in rows_of(found, "holders") if text(one, "kill") == arguments.kill]
+        if not named:
+            complain(
+                f"{spec.name}: no holder of a GPU is {arguments.kill}: {rgt_with(None)} reap {spec.name}"
+            )
+            return FAILED
+        if not arguments.json:
+            sys.stdout.write("".join(f"{line}\n" for line in tool.shown({"holders": named})))
+        if not typed(arguments, spec.name, "end this process"):
+            return FAILED
+        words += ["--kill", arguments.kill] + ["--unverified"] * arguments.unverified
+        answer = await ask(connection, deployed, words, seconds=arguments.timeout)
+    ended = [text({"name": name}, "name") for name in answer.last.get("ended") or ()]
+    if arguments.json:
+        sys.stdout.write(json_line(answer.last).decode())
+    else:
+        sys.stdout.write("".join(f"ended     {name}\n" for name in ended))
+    for refusal in rows_of(answer.last, "refused"):
+        complain(f"{spec.name}: {text(refusal, 'kill')} was not ended: {text(refusal, 'why')}")
+    return OK if ended else (answer.status or FAILED)
+
+
+def typed(arguments: argparse.Namespace, name: str, what: str) -> bool:
+    """Have the name of a box typed, or take it from ``--confirm``; say why it does not do."""
+    given = arguments.confirm
+    if given is None:
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            complain(f"{name}: nothing was done: cannot prompt here; in a script: --confirm {name}")
+            return False
+        sys.stderr.write(f"Type the name of the box to {what}: ")
+        sys.stderr.flush()
+        given = sys.stdin.readline().strip()
+    if given != name:
+        complain(f"{name}: nothing was done: that is not the name of the box")
+        return False
+    return True

@@ -1,0 +1,108 @@
+"""What a verb of the agent answers: JSON lines, handed on as they come, and its exit status."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import asyncssh
+import msgspec
+
+from rgt_tui.model.plain import clean
+from rgt_tui.ssh import CommandFailed, Deployed, LineSplitter, open_bulk, record
+
+Row = dict[str, Any]
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """How a verb ended."""
+
+    status: int
+    words: str
+    """The last line of its standard error, printable; empty = it said nothing."""
+    rows: tuple[Row, ...] = ()
+
+    @property
+    def last(self) -> Row:
+        """The newest row; empty where there was none."""
+        return self.rows[-1] if self.rows else {}
+
+
+async def ask(
+    connection: asyncssh.SSHClientConnection,
+    deployed: Deployed,
+    words: Sequence[str],
+    *,
+    data: bytes = b"",
+    seconds: float,
+    each: Callable[[Row], None] | None = None,
+) -> Answer:
+    """Run a verb and read its rows. What is no JSON object, such as a greeting of the login shell, is no row.
+
+    Args:
+        connection: To the box.
+        deployed: Where its agent stands.
+        words: The verb and its arguments.
+        data: Its standard input.
+        seconds: How long it may take.
+        each: Given each row as it comes; the answer then has none of them. None = it has all.
+
+    Raises:
+        CommandFailed: it took too long, was killed, or printed lines that are too long.
+        BoxError: the connection was lost, or the box runs no commands.
+    """
+    rows: list[Row] = []
+    take = rows.append if each is None else each
+    lines = LineSplitter()
+
+    def on_data(piece: bytes) -> None:
+        for raw in lines.feed(piece):
+            row = parsed(raw)
+            if row is not None:
+                take(row)
+
+    name = f"rgt-box {words[0]}"
+    try:
+        async with asyncio.timeout(seconds):
+            channel = await open_bulk(connection, deployed.command(*words), on_data)
+            try:
+                channel.write(data)
+                channel.finish()
+                await channel.wait()
+            finally:
+                channel.close()
+    except TimeoutError:
+        raise CommandFailed(f"{name} did not end within {seconds:g} s on the box") from None
+    if lines.oversized:
+        raise CommandFailed(f"{name} printed a line that is too long to be an answer")
+    if channel.status is None:
+        raise CommandFailed(f"{name} was killed on the box" + (f": {channel.words}" if channel.words else ""))
+    return Answer(channel.status, channel.words, tuple(rows))
+
+
+def parsed(line: bytes) -> Row | None:
+    """Return the JSON object at the end of a line; None where there is none."""
+    try:
+        row = msgspec.json.decode(record(line))
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return row if isinstance(row, dict) else None
+
+
+def text(row: Row, key: str, otherwise: str = "") -> str:
+    """Return a value of a row as printable text; `otherwise` where it has none."""
+    value = row.get(key)
+    return otherwise if value is None else clean(str(value))
+
+
+def rows_of(row: Row, key: str) -> list[Row]:
+    """Return the objects in a list of a row; what is none is left out."""
+    value = row.get(key)
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def number(row: Row, key: str) -> int:
+    """Return a count of a row; 0 where it has none."""
+    value = row.get(key)
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
