@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
+import re
 import sys
 
 from rgt_tui.cli.commands import COMMANDS, OK, Subparsers, epilog
@@ -104,17 +106,28 @@ def positive_seconds(text: str) -> float:
     return value
 
 
+_PARTS = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s?)?", re.ASCII)
+_BARE_MINUTES = re.compile(r".*h\d+", re.ASCII)
+
+
 def duration(text: str) -> float:
-    """Parse a span of time such as ``90s``, ``30m``, ``2h``, ``1d``; a number alone is seconds.
+    """Parse a span of time such as ``90s``, ``30m``, ``2h``, ``1d``, ``1h30``; a number alone is seconds.
 
     Raises:
         argparse.ArgumentTypeError: it is none.
     """
     number, unit = (text[:-1], UNITS[text[-1]]) if text[-1:] in UNITS else (text, 1.0)
-    try:
+    with contextlib.suppress(argparse.ArgumentTypeError):
         return positive_seconds(number) * unit
-    except argparse.ArgumentTypeError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 90s, 30m, 2h or 1d") from None
+    parts = _PARTS.fullmatch(f"{text}m" if _BARE_MINUTES.fullmatch(text) else text)
+    seconds = 0.0
+    if parts is not None:
+        seconds = sum(
+            float(part) * size for part, size in zip(parts.groups("0"), (86400, 3600, 60, 1), strict=True)
+        )
+    if not 0 < seconds < LONGEST_S:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 90s, 30m, 2h, 1h30 or 1d")
+    return seconds
 
 
 def count(text: str) -> int:

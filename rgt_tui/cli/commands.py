@@ -309,6 +309,32 @@ COMMANDS: dict[str, Command] = {
             _NO_BOX,
         ),
     ),
+    "autostop": Command(
+        "autostop.arm_command", "Money", "arm a box to park itself when it is idle",
+        (
+            (OK, "armed; with --dry-run: it would be; with --status: printed; with --disarm: disarmed"),
+            (FAILED, "refused, and why: nothing was armed"),
+            _TRUSTED,
+            (UNREACHABLE, "the box could not be reached; or what came of it is not known: look at --status"),
+        ),
+    ),
+    "lease": Command(
+        "autostop.arm_command", "Money", "give a box a hard end that it keeps itself",
+        (
+            (OK, "armed; with --dry-run: it would be"),
+            (FAILED, "refused, and why: nothing was armed"),
+            _TRUSTED,
+            (UNREACHABLE, "the box could not be reached; or what came of it is not known: look at autostop --status"),
+        ),
+    ),
+    "keep": Command(
+        "autostop.keep_command", "Money", "put off what a box would do to itself",
+        ((OK, "put off"), (FAILED, "it is not armed, or it cannot be written down"), _WAY, _NO_BOX),
+    ),
+    "notify": Command(
+        "autostop.notify", "Money", "give a box an address that it calls itself",
+        ((OK, "done, as it says"), (FAILED, "the box says no, and why"), _WAY, _NO_BOX),
+    ),
     "audit": Command(
         "teardown.auditing", "Money", "print who stopped what and when, and verify the record",
         (

@@ -581,6 +581,7 @@ def _same(old: BoxState, new: BoxState) -> bool:
         and old.meter is new.meter
         and old.account is new.account
         and old.open_action == new.open_action
+        and old.self_stop is new.self_stop
         and old.events is new.events
         and old.findings == new.findings
         and old.alerts == new.alerts

@@ -62,7 +62,7 @@ from rgt_tui.model.evidence import (
 from rgt_tui.model.money import Lifecycle, Meter
 from rgt_tui.model.profile import Profile
 from rgt_tui.model.results import Seal
-from rgt_tui.profiles.survival import action_for
+from rgt_tui.profiles.survival import action_for, path_survives
 from rgt_tui.providers import Provider, carry_out
 from rgt_tui.ssh import BoxError
 
@@ -167,6 +167,21 @@ class Teardown:
         review = _with_open(review, await asyncio.to_thread(self._earlier, box), given.ticks)
         self._shown[box, verb] = review
         return review
+
+    async def keepers(self, box: str, verb: Verb) -> tuple[str, ...]:
+        """Return the mounts that outlive the verb by the profile; where fleet file and provider differ, by the worse.
+
+        Raises:
+            GateClosed: the box has no control plane that rgt could ask.
+        """
+        given = await self._read(box, verb, self._provider(box))
+        if given.profile is None or given.state.sample is None:
+            return ()
+        known, _ = tiers(given, verb)
+        mounts = [
+            disk.mount for disk in given.state.sample.disks if disk.error is None and not disk.read_only
+        ]
+        return tuple(mount for mount in mounts if path_survives(mount, given.profile, known, verb) is True)
 
     def look_again(self, box: str) -> None:
         """Have the next review list the results of a box anew: its copies have changed."""

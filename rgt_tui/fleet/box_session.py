@@ -25,6 +25,7 @@ from rgt_tui.fleet.fleet_source import Tap
 from rgt_tui.fleet.keepalive import Keepalive, shifted
 from rgt_tui.fleet.past import Stretch, figures, merged, wanted
 from rgt_tui.fleet.reducers import LOG_LINES, RING, apply, count, replace, with_history, with_log, with_sample
+from rgt_tui.model.autostop import SelfStop
 from rgt_tui.model.box import BoxSpec, BoxState, Link
 from rgt_tui.model.evidence import steady
 from rgt_tui.model.fleet import Ask
@@ -306,6 +307,11 @@ class BoxSession:
         """Store which billing call of this box has no known end; empty = none."""
         if words != self.state.open_action:
             self._set(replace(self.state, open_action=words))
+
+    def set_self_stop(self, known: SelfStop | None) -> None:
+        """Store what is remembered of having armed the box to stop itself."""
+        if known != self.state.self_stop:
+            self._set(replace(self.state, self_stop=known))
 
     def set_account(self, bill: AccountBill) -> None:
         """Store what the box's account is billed for that no box names."""

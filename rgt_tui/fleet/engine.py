@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Unpack
 from rgt_tui.fleet import box_evidence, keepalive
 from rgt_tui.fleet.alerting import Alerting
 from rgt_tui.fleet.attention import attention, interval
+from rgt_tui.fleet.autostop import ARMED, ArmedBook, SelfStops
 from rgt_tui.fleet.billing_actions import Teardown
 from rgt_tui.fleet.box_evidence import Asking
 from rgt_tui.fleet.box_session import BoxSession
@@ -32,9 +33,11 @@ from rgt_tui.model.evidence import CheckResult, Review, StopProgress, Verb
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.profile import Profile
 from rgt_tui.profiles import load_profile, seen_at
-from rgt_tui.ssh import Answers, Policy, build_agent
+from rgt_tui.ssh import Answers, Deployed, Policy, build_agent
 
 if TYPE_CHECKING:
+    import asyncssh
+
     from rgt_tui.profiles.traffic_price import Toll
     from rgt_tui.transfer.copying import PullProgress
 
@@ -232,6 +235,7 @@ class Fleet(BaseFleet):
             say=self._publisher.say,
             parked=self._alerting.parked,
         )
+        self._self_stops = SelfStops(ArmedBook(audit.parent / ARMED), self._sessions, clock=clock)
         self._accounts = AccountWatch(
             self._sessions if whole else {},
             self._meters.providers,
@@ -313,6 +317,23 @@ class Fleet(BaseFleet):
         steps = self._teardown.execute(box, verb, typed, evidence_digest=evidence_digest, **given)
         return self._alerting.watching(box, verb, steps)
 
+    def agent(self, box: str) -> tuple[asyncssh.SSHClientConnection, Deployed]:
+        """The connection to a box that stands, and the agent at its end, for a question beside the stream.
+
+        Raises:
+            Unreachable: there is none now.
+            NoCommands: only a plain shell answers there.
+        """
+        return self._sessions[box].agent
+
+    async def keepers(self, box: str, verb: Verb) -> tuple[str, ...]:
+        """Return the mounts of a box that outlive a billing action; what nobody can vouch for is not among them.
+
+        Raises:
+            GateClosed: the box has no control plane that rgt could ask.
+        """
+        return await self._teardown.keepers(box, verb)
+
     async def pull(
         self,
         box: str,
@@ -351,6 +372,7 @@ class Fleet(BaseFleet):
             "looking after what is open": self._open.run,
             "reading the meters": self._meters.run,
             "looking for what bills unseen": self._accounts.run,
+            "looking after boxes that stop themselves": self._self_stops.run,
             "publishing": self._publisher.run,
             "looking at the clock": self._clocks,
         }

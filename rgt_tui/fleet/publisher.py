@@ -65,6 +65,7 @@ def urgent(old: BoxState, new: BoxState) -> bool:
         or old.meter is not new.meter
         or old.account is not new.account
         or old.open_action != new.open_action
+        or old.self_stop is not new.self_stop
     )
 
 

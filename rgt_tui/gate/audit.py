@@ -44,6 +44,11 @@ class AuditEvent(enum.StrEnum):
     """Written before the call is sent."""
     ANSWER = "answer"
     """Written with each step that the provider reports."""
+    ARMED = "armed"
+    """A box stops itself from now on; asked for in the line before."""
+    KEPT = "kept"
+    """Its own stop was put off."""
+    DISARMED = "disarmed"
 
 
 class AuditEntry(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -65,6 +70,8 @@ class AuditEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     typed: str = ""
     text: str = ""
     """The reasons of a refusal, the call about to be sent, or the provider's answer. Never a key."""
+    boot: str = ""
+    """Of a box that is armed to stop itself: for which boot."""
     before: str = ""
     """SHA-256 of the bytes of the line before; filled in by the log. Empty: written before there was a chain."""
 

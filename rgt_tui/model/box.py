@@ -7,6 +7,7 @@ import enum
 import msgspec
 
 from rgt_tui.model.alert import Alert
+from rgt_tui.model.autostop import SelfStop
 from rgt_tui.model.evidence import Finding
 from rgt_tui.model.money import Meter
 from rgt_tui.model.protocol import Checkpoints, Event, FoundRun, Hello, QueueState, Sample
@@ -295,3 +296,5 @@ class BoxState(msgspec.Struct, frozen=True):
     """Address and port that the connection of now really leads to; None = not connected, or by a way that hides it."""
     life: Life = Life()
     """What the alert machines remember of the machine's life."""
+    self_stop: SelfStop | None = None
+    """What this computer remembers of having armed the box to stop itself; None = it has not."""

@@ -11,6 +11,8 @@ from typing import Annotated
 
 import msgspec
 
+from rgt_tui.model.autostop import AutostopReading
+
 PROTOCOL_VERSION = 1
 """Raised when a frame changes its meaning; the agent says its own in `Hello`."""
 
@@ -247,6 +249,10 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="samp
     input_at: float | None = None
     """Newest input of a person at any terminal of the box, other than those of rgt; 0 = there was none on those that
     there are; None = it is not known."""
+    autostop: AutostopReading | None = None
+    """How the box's own stop stands, as its recorder says; None = it is not armed, or no recorder runs."""
+    lease: AutostopReading | None = None
+    """The same of a hard end."""
 
 
 class HistoryRow(msgspec.Struct, frozen=True, kw_only=True, array_like=True):

@@ -23,6 +23,7 @@ from rgt_tui.providers.control_plane import (
     use_permit,
     use_rent_permit,
 )
+from rgt_tui.providers.machine_keys import OWN_STOPS, OwnStop, own_stop
 from rgt_tui.providers.markets.wish_matching import same_gpu
 from rgt_tui.providers.registry import (
     IN_BOX,
@@ -40,6 +41,7 @@ __all__ = [
     "IN_BOX",
     "KINDS",
     "OVER",
+    "OWN_STOPS",
     "UNTOLD",
     "Account",
     "AuthError",
@@ -51,6 +53,7 @@ __all__ = [
     "Market",
     "NotFound",
     "Open",
+    "OwnStop",
     "PermitRefused",
     "Proof",
     "Provider",
@@ -64,6 +67,7 @@ __all__ = [
     "carry_out",
     "creation_proof",
     "keep_last_good",
+    "own_stop",
     "same_gpu",
     "use_permit",
     "use_rent_permit",

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     )
     from rgt_tui.ssh.person import Answers, Person
     from rgt_tui.ssh.remote_cat import CatFailed, FileBegins, FileListed, Place, cat, listed
-    from rgt_tui.ssh.remote_command import NO_SFTP, LineSplitter, has_sftp, record, run
+    from rgt_tui.ssh.remote_command import NO_SFTP, Done, LineSplitter, has_sftp, record, run
     from rgt_tui.ssh.sh_probe import Probe
     from rgt_tui.ssh.standard_streams import Passed, pass_through
 
@@ -60,6 +60,7 @@ __all__ = [
     "ConfigError",
     "DeployFailed",
     "Deployed",
+    "Done",
     "Elsewhere",
     "FileBegins",
     "FileListed",
@@ -124,7 +125,7 @@ __getattr__ = imported_later(
         "person": "Answers Person",
         "remote_cat": "CatFailed FileBegins FileListed Place cat listed",
         "standard_streams": "Passed pass_through",
-        "remote_command": "NO_SFTP LineSplitter has_sftp record run",
+        "remote_command": "NO_SFTP Done LineSplitter has_sftp record run",
         "sh_probe": "Probe",
     },
 )

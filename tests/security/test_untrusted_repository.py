@@ -236,6 +236,10 @@ REFUSED = {
     "mirror": ("mirror", "exec", "/tmp/a", "/tmp/b", "--timeout", "5"),
     "up": ("up", "mine", "--gpu", "A100", "--dry-run"),
     "down": ("down", "exec", "--destroy", "--dry-run", "--timeout", "5"),
+    "autostop": ("autostop", "exec", "--idle", "45m", "--dry-run", "--timeout", "5"),
+    "lease": ("lease", "exec", "8h", "--dry-run", "--timeout", "5"),
+    "keep": ("keep", "exec", "2h"),
+    "notify": ("notify", "exec", "--status"),
 }
 """Commands whose work is to tell somebody, or to change a box: they end at once, and name what to do."""
 LOADING = {

@@ -22,8 +22,21 @@ from rgt_tui.cli.arguments import (
     timeout_option,
     words_list,
 )
+from rgt_tui.cli.autostop.autostop_parsers import add_autostop, add_keep, add_lease, add_notify
 from rgt_tui.cli.commands import Subparsers
 from rgt_tui.cli.set_up_parsers import profiles
+
+__all__ = [
+    "add_audit",
+    "add_autostop",
+    "add_check_box",
+    "add_down",
+    "add_keep",
+    "add_lease",
+    "add_notify",
+    "add_profiles",
+    "add_up",
+]
 
 
 def add_down(subparsers: Subparsers) -> None:

@@ -1,0 +1,223 @@
+"""``rgt autostop`` and ``rgt lease``: what speaks against it, what it means, the typed name, the box armed."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+
+from rgt_tui.cli import running
+from rgt_tui.cli.autostop.autostop_lines import body_of, show, show_status, status_body
+from rgt_tui.cli.commands import FAILED, OK, UNREACHABLE, USAGE
+from rgt_tui.cli.gathering import make_fleet, settle, stop
+from rgt_tui.cli.opening import open_boxes
+from rgt_tui.cli.printing import complain, json_line, waiting
+from rgt_tui.fleet import Fleet, GateClosed
+from rgt_tui.fleet.autostop import ARMED, ArmedBook
+from rgt_tui.fleet.autostop.arming import Arming, NotNamed, Rehearsal, Wish
+from rgt_tui.fleet.autostop.autostop_verbs import ask_status, ask_story
+from rgt_tui.fleet.autostop.keeping import Keeping
+from rgt_tui.fleet.autostop.self_parking import known_objections
+from rgt_tui.fleet.errands import reached
+from rgt_tui.gate import AuditFailed, AuditLog
+from rgt_tui.gate.audit import default_path
+from rgt_tui.model.autostop import EndsBy, Mode
+from rgt_tui.model.box import BoxSpec
+from rgt_tui.model.plain import clean
+from rgt_tui.profiles import load_profile
+from rgt_tui.ssh import BoxError, Unreachable
+
+CANNOT_PROMPT = (
+    "cannot prompt here: in a script, run it with --dry-run --json, read what it says, and arm it with "
+    "--confirm NAME"
+)
+
+
+def run_autostop(arguments: argparse.Namespace) -> int:
+    """Arm, show or disarm; return the exit status."""
+    if arguments.idle is None and (arguments.accept or arguments.inspect or arguments.dry_run):
+        complain("--accept, --inspect and --dry-run are about arming: say --idle TIME as well")
+        return USAGE
+    if arguments.idle is None:
+        return _without_arming(arguments)
+    wish = Wish(
+        mode=Mode.IDLE,
+        action=EndsBy(arguments.action),
+        limit_s=arguments.idle,
+        inspect_s=arguments.inspect,
+        accept=tuple(arguments.accept),
+    )
+    return _arm(arguments, wish)
+
+
+def run_lease(arguments: argparse.Namespace) -> int:
+    """Give a box a hard end; return the exit status."""
+    wish = Wish(
+        mode=Mode.LEASE,
+        action=EndsBy(arguments.action),
+        limit_s=arguments.length,
+        accept=tuple(arguments.accept),
+    )
+    return _arm(arguments, wish)
+
+
+def audit_log() -> AuditLog:
+    """Return the person's own audit log."""
+    return AuditLog(default_path(os.environ))
+
+
+def armed_book() -> ArmedBook:
+    """Return what is remembered of armed boxes, beside the audit log."""
+    return ArmedBook(default_path(os.environ).parent / ARMED)
+
+
+def _without_arming(arguments: argparse.Namespace) -> int:
+    opened = open_boxes(arguments, [arguments.box], trusted=True)
+    if opened is None:
+        return USAGE
+    (spec,) = opened[1]
+    work = _status(arguments, spec) if arguments.status else _disarm(arguments, spec)
+    return running.run_on_box(spec.name, work)
+
+
+async def _status(arguments: argparse.Namespace, spec: BoxSpec) -> int:
+    with waiting(f"asking {spec.name} …"):
+        async with reached(spec, accept_new_host_keys=arguments.accept_new_host_key) as way:
+            status = await ask_status(way)
+            story = await ask_story(way)
+    if arguments.json:
+        sys.stdout.write(json_line({**status_body(spec.name, status, story), "exit": OK}).decode())
+    else:
+        show_status(spec.name, status, story)
+    return OK
+
+
+async def _disarm(arguments: argparse.Namespace, spec: BoxSpec) -> int:
+    if getattr(arguments, "readonly", False):
+        complain("rgt was started with --readonly: it disarms nothing")
+        return FAILED
+    keeping = Keeping(spec, audit_log(), armed_book(), clock=time.time)
+    try:
+        with waiting(f"asking {spec.name} …"):
+            async with reached(spec, accept_new_host_keys=arguments.accept_new_host_key) as way:
+                status = await keeping.disarm(way)
+    except AuditFailed as failed:
+        complain(f"{failed}. Nothing was sent.")
+        return FAILED
+    if arguments.json:
+        sys.stdout.write(json_line({**status_body(spec.name, status, ()), "exit": OK}).decode())
+    else:
+        sys.stdout.write(
+            clean(f"{spec.name}: disarmed: it does not stop itself any more, and bills on") + "\n"
+        )
+    return OK
+
+
+def _arm(arguments: argparse.Namespace, wish: Wish) -> int:
+    typed = arguments.confirm is not None
+    if arguments.dry_run and typed:
+        complain("--dry-run arms nothing, so there is nothing to confirm")
+        return USAGE
+    if not (typed or arguments.dry_run) and not (sys.stdin.isatty() and sys.stderr.isatty()):
+        complain(CANNOT_PROMPT)
+        return USAGE
+    opened = open_boxes(arguments, [arguments.box], trusted=True)
+    if opened is None:
+        return USAGE
+    (spec,) = opened[1]
+    readonly = getattr(arguments, "readonly", False)
+    known = tuple(known_objections(spec, load_profile(spec.profile), wish.action, readonly=readonly))
+    if known:  # nobody need be asked
+        return _refused(arguments, spec, wish, known, None, FAILED)
+    return running.run_on_box(spec.name, _rehearsed(arguments, spec, wish))
+
+
+async def _rehearsed(arguments: argparse.Namespace, spec: BoxSpec, wish: Wish) -> int:
+    readonly = getattr(arguments, "readonly", False)
+    fleet = make_fleet([spec], accept_new_host_keys=arguments.accept_new_host_key, readonly=readonly)
+    await fleet.start()
+    try:
+        with waiting(f"asking {spec.name} and its provider …"):
+            await settle(fleet, arguments.timeout)
+        arming = Arming(fleet, audit_log(), armed_book(), readonly=readonly)
+        return await _decide(arguments, fleet, arming, spec, wish)
+    except NotNamed as error:
+        complain(f"{spec.name}: {error}")
+        return USAGE
+    except BoxError as error:
+        code = UNREACHABLE if isinstance(error, Unreachable) else FAILED
+        return _refused(arguments, spec, wish, (str(error),), None, code)
+    finally:
+        await stop(fleet)
+
+
+async def _decide(
+    arguments: argparse.Namespace, fleet: Fleet, arming: Arming, spec: BoxSpec, wish: Wish
+) -> int:
+    found = await arming.rehearse(spec, wish)
+    if found.reasons:
+        return _refused(arguments, spec, wish, found.reasons, found, FAILED)
+    if arguments.dry_run:
+        return _shown(arguments, found, ok=True)
+    typed = arguments.confirm
+    if typed is None:
+        show(found, fleet.now())
+        typed = _ask(spec.name)
+        if typed is None:
+            complain("nothing was armed")
+            return FAILED
+    try:
+        answer = await arming.arm(found, typed)
+    except (GateClosed, AuditFailed) as closed:
+        reasons = closed.reasons if isinstance(closed, GateClosed) else (f"{closed}. Nothing was sent.",)
+        return _refused(arguments, spec, wish, reasons, found, FAILED)
+    except BoxError as error:
+        why = f"{error}; whether it is armed is not known: rgt autostop {spec.name} --status"
+        return _refused(arguments, spec, wish, (why,), found, UNREACHABLE)
+    if arguments.json:
+        body = {**body_of(found, ok=True), "status": answer.status, "armed": True, "exit": OK}
+        sys.stdout.write(json_line(body).decode())
+    else:
+        show_status(spec.name, answer.status, ())
+    return OK
+
+
+def _shown(arguments: argparse.Namespace, found: Rehearsal, *, ok: bool) -> int:
+    if arguments.json:
+        sys.stdout.write(json_line({**body_of(found, ok=ok), "armed": False, "exit": OK}).decode())
+    else:
+        show(found, time.time())
+    return OK
+
+
+def _ask(name: str) -> str | None:
+    """Have the box's name typed; None where it is another, or nobody answers."""
+    sys.stderr.write(f'type "{clean(name)}" to arm it, anything else to leave it: ')
+    sys.stderr.flush()
+    try:
+        typed = sys.stdin.readline().rstrip("\n")
+    except (KeyboardInterrupt, OSError):
+        typed = ""
+    return typed if typed == name else None
+
+
+def _refused(
+    arguments: argparse.Namespace,
+    spec: BoxSpec,
+    wish: Wish,
+    reasons: tuple[str, ...],
+    found: Rehearsal | None,
+    code: int,
+) -> int:
+    if arguments.json:
+        bare = {"ok": False, "reasons": reasons, "box": spec.name, "mode": wish.mode, "action": wish.action}
+        body = bare if found is None else {**body_of(found, ok=False), "reasons": reasons}
+        sys.stdout.write(json_line({**body, "armed": False, "exit": code}).decode())
+        return code
+    if found is not None and found.answer is not None:
+        show(found, time.time())
+    for reason in reasons:
+        complain(reason)
+    complain(f"{spec.name}: nothing was armed")
+    return code

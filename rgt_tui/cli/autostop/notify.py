@@ -1,0 +1,83 @@
+"""``rgt notify``: give a box one address of its own, which it calls when something costs money and nobody watches."""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import sys
+
+from rgt_tui.cli import running
+from rgt_tui.cli.commands import FAILED, OK, USAGE
+from rgt_tui.cli.opening import open_boxes
+from rgt_tui.cli.printing import complain, json_line, waiting
+from rgt_tui.fleet.autostop.autostop_verbs import sink
+from rgt_tui.fleet.errands import reached
+from rgt_tui.model.box import BoxSpec
+from rgt_tui.model.plain import Secret, clean
+
+LONGEST = 4096
+
+
+def run_notify(arguments: argparse.Namespace) -> int:
+    """Give, try, show or take away; return the exit status."""
+    opened = open_boxes(arguments, [arguments.box], trusted=True)
+    if opened is None:
+        return USAGE
+    (spec,) = opened[1]
+    given: tuple[Secret, Secret | None] | None = None
+    if arguments.what is None:
+        try:
+            given = _read(arguments.token)
+        except ValueError as error:
+            complain(error)
+            return USAGE
+    return running.run_on_box(spec.name, _notify(arguments, spec, given))
+
+
+def _read(with_token: bool) -> tuple[Secret, Secret | None]:
+    """Read the address, and a token behind it, from standard input; on a terminal nothing of it is shown.
+
+    Raises:
+        ValueError: it is no address that a box could call.
+    """
+    lines = []
+    for what in ("address", *(["token"] if with_token else [])):
+        if sys.stdin.isatty():
+            lines.append(getpass.getpass(f"{what}, which is not shown: ", sys.stderr).strip())
+        else:
+            lines.append(sys.stdin.readline(LONGEST).strip())
+    address = lines[0]
+    if not address.startswith(("https://", "http://")) or not address.isprintable() or " " in address:
+        raise ValueError(
+            "no address came over standard input: one line, https://… (and the token in a second one, with --token)"
+        )
+    if with_token and not (lines[1] and lines[1].isprintable()):
+        raise ValueError("--token was said, and no second line came over standard input")
+    return Secret(address), Secret(lines[1]) if with_token else None
+
+
+async def _notify(
+    arguments: argparse.Namespace, spec: BoxSpec, given: tuple[Secret, Secret | None] | None
+) -> int:
+    words = () if arguments.what is None else (f"--{arguments.what}",)
+    address, token = given if given is not None else (None, None)
+    with waiting(f"asking {spec.name} …"):
+        async with reached(spec, accept_new_host_keys=arguments.accept_new_host_key) as way:
+            done = await sink(way, words, address, token)
+    said = [clean(line) for line in done.out.decode(errors="replace").splitlines() if line.strip()]
+    code = OK if done.status == 0 else FAILED
+    text = " ".join(said[-3:]) or done.words or ("done" if code == OK else f"exit {done.status}")
+    if arguments.json:
+        body = {
+            "ok": code == OK,
+            "box": spec.name,
+            "what": arguments.what or "set",
+            "text": text,
+            "exit": code,
+        }
+        sys.stdout.write(json_line(body).decode())
+    elif code == OK:
+        sys.stdout.write(f"{clean(spec.name)}: {text}\n")
+    else:
+        complain(f"{spec.name}: {done.words or text}")
+    return code

@@ -1,0 +1,7 @@
+"""A box that stops itself, from the client's side: arm it, remember that, and tell what became of it."""
+
+from rgt_tui.fleet.autostop.armed_book import ARMED, ArmedBook
+from rgt_tui.fleet.autostop.self_parking import against_platform
+from rgt_tui.fleet.autostop.self_stops import SelfStops
+
+__all__ = ["ARMED", "ArmedBook", "SelfStops", "against_platform"]

@@ -1,0 +1,165 @@
+"""What is asked of a box about its own stop: the agent's verbs ``autostop`` and ``sink``, one command each.
+
+No answer, half an answer and one that makes no sense are errors in words: silence is neither "armed" nor "not armed".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TypeVar
+
+import asyncssh
+import msgspec
+
+from rgt_tui.model.autostop import ArmAnswer, ArmRequest, AutostopStatus, IdleHolder, OwnKey, StopEvent
+from rgt_tui.model.plain import Secret, clean
+from rgt_tui.ssh import CommandFailed, Deployed, Done, record, run
+
+Way = tuple[asyncssh.SSHClientConnection, Deployed]
+"""The connection that stands, and the agent at its end."""
+SECONDS = 60.0
+"""Arming lists results and asks the platform once."""
+MOST_BYTES = 4 << 20
+STORY_LINES = 200
+OK, REFUSED = 0, 1
+"""Exit statuses that come with an answer."""
+T = TypeVar("T")
+
+
+async def rehearse(way: Way, request: ArmRequest) -> ArmAnswer:
+    """Ask what would come of arming. Nothing changes on the box.
+
+    Raises:
+        BoxError: no answer, or one that cannot be used.
+    """
+    return await _armed(way, "--rehearse", request)
+
+
+async def arm(way: Way, request: ArmRequest) -> ArmAnswer:
+    """Arm the box.
+
+    Raises:
+        BoxError: whether it is armed now is not known: ask for its status.
+    """
+    return await _armed(way, "--arm", request)
+
+
+async def ask_status(way: Way) -> AutostopStatus:
+    """Ask how its own stop stands.
+
+    Raises:
+        BoxError: no answer, or one that cannot be used.
+    """
+    return _status(await _ask(way, ("autostop", "--status"), AutostopStatus))
+
+
+async def disarm(way: Way) -> AutostopStatus:
+    """Take back what it was armed with.
+
+    Raises:
+        BoxError: whether it still is is not known: ask for its status.
+    """
+    return _status(await _ask(way, ("autostop", "--disarm"), AutostopStatus))
+
+
+async def keep(way: Way, seconds: float) -> AutostopStatus:
+    """Put its stop off, from now on for so long.
+
+    Raises:
+        BoxError: whether it was is not known: ask for its status.
+    """
+    return _status(await _ask(way, ("autostop", "--keep", f"{seconds:g}"), AutostopStatus))
+
+
+async def ask_story(way: Way, lines: int = STORY_LINES) -> tuple[StopEvent, ...]:
+    """Ask what the box has written down about its own stop, oldest first; a line that cannot be read is left out.
+
+    Raises:
+        BoxError: no answer.
+    """
+    done = await _run(way, ("autostop", "--story", str(lines)))
+    if done.status != OK:
+        raise CommandFailed(f"rgt-box autostop --story: {done.words or f'exit {done.status}'}")
+    found = []
+    for raw in done.out.splitlines():
+        try:
+            event = msgspec.json.decode(record(raw), type=StopEvent)
+        except (msgspec.DecodeError, RecursionError):
+            continue
+        if math.isfinite(event.at):
+            found.append(_event(event))
+    return tuple(found)
+
+
+async def sink(
+    way: Way, words: Sequence[str], address: Secret | None = None, token: Secret | None = None
+) -> Done:
+    """Run the agent's verb ``sink``: an address and a token go over standard input, and stand on no command line.
+
+    Raises:
+        BoxError: what came of it is not known.
+    """
+    lines = [one.reveal() for one in (address, token) if one is not None]
+    return await _run(way, ("sink", *words), "".join(f"{line}\n" for line in lines).encode())
+
+
+async def _armed(way: Way, word: str, request: ArmRequest) -> ArmAnswer:
+    found = await _ask(way, ("autostop", word), ArmAnswer, msgspec.json.encode(request) + b"\n")
+    return ArmAnswer(ok=found.ok, reasons=tuple(map(clean, found.reasons)), status=_status(found.status))
+
+
+async def _run(way: Way, words: Sequence[str], data: bytes = b"") -> Done:
+    connection, deployed = way
+    return await run(
+        connection,
+        deployed.command(*words),
+        data=data,
+        seconds=SECONDS,
+        most_bytes=MOST_BYTES,
+        name=f"rgt-box {words[0]}",
+    )
+
+
+async def _ask(way: Way, words: Sequence[str], kind: type[T], data: bytes = b"") -> T:
+    done = await _run(way, words, data)
+    lines = [line for raw in done.out.splitlines() if (line := record(raw))]
+    if done.status not in (OK, REFUSED) or not lines:
+        raise CommandFailed(f"rgt-box {' '.join(words[:2])}: {done.words or f'exit {done.status}'}")
+    try:
+        return msgspec.json.decode(lines[-1], type=kind)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise CommandFailed(
+            f"rgt-box {' '.join(words[:2])}: the answer cannot be used: {clean(str(error))}"
+        ) from error
+
+
+def _status(found: AutostopStatus) -> AutostopStatus:
+    """Return it with nothing in it that a terminal would obey, and no number that is none."""
+    numbers = (found.since, found.limit_s, found.idle_s, found.unknown_s, found.stops_in_s, found.kept_until)
+    if any(number is not None and not math.isfinite(number) for number in numbers):
+        raise CommandFailed("rgt-box autostop: the answer cannot be used: it has odd numbers")
+    key = found.key
+    return msgspec.structs.replace(
+        found,
+        state=clean(found.state),
+        mode=found.mode and clean(found.mode),
+        action=found.action and clean(found.action),
+        boot=found.boot and clean(found.boot),
+        instance=found.instance and clean(found.instance),
+        box=found.box and clean(found.box),
+        why=tuple(map(clean, found.why)),
+        holders=tuple(
+            IdleHolder(pid=one.pid, started=one.started, cmd=clean(one.cmd), bytes=one.bytes)
+            for one in found.holders
+        ),
+        unsaving=tuple(map(clean, found.unsaving)),
+        saving=tuple(map(clean, found.saving)),
+        key=None if key is None else OwnKey(proved=key.proved, text=clean(key.text), at=key.at),
+        last=None if found.last is None else _event(found.last),
+        lease=None if found.lease is None else _status(found.lease),
+    )
+
+
+def _event(event: StopEvent) -> StopEvent:
+    return StopEvent(at=event.at, event=clean(event.event), text=clean(event.text), boot=clean(event.boot))

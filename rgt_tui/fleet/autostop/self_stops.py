@@ -1,0 +1,166 @@
+"""What became of the boxes that were armed here: off by their provider's word, and their own story once they are back.
+
+Nothing is sent but one question to a box that has come back: what it wrote down about its own stop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+
+from msgspec.structs import replace
+
+from rgt_tui.fleet.autostop.armed_book import ArmedBook
+from rgt_tui.fleet.autostop.autostop_verbs import Way, ask_story
+from rgt_tui.fleet.box_session import BoxSession
+from rgt_tui.health.facts import provider_word
+from rgt_tui.model.autostop import Armed, SelfStop, StopEvent
+from rgt_tui.model.box import BoxState, Link
+from rgt_tui.model.money import Lifecycle
+from rgt_tui.ssh import BoxError
+
+EVERY_SECONDS = 1.0
+ASK_AGAIN_SECONDS = 30.0
+"""A box that did not answer about its story is asked again so much later."""
+STOPPING = "autostop-stopping"
+"""Kind of the event with which a box says that it stops now."""
+EARLIER_S = 120.0
+"""A story is told from so long before the arming on: the two clocks may differ."""
+
+
+class SelfStops:
+    """Keeps `BoxState.self_stop` true.
+
+    Args:
+        book: What is remembered.
+        sessions: The boxes.
+        clock: Epoch seconds.
+        ask: Asks a box for its story.
+    """
+
+    def __init__(
+        self,
+        book: ArmedBook,
+        sessions: Mapping[str, BoxSession],
+        *,
+        clock: Callable[[], float],
+        ask: Callable[[Way], Awaitable[tuple[StopEvent, ...]]] = ask_story,
+    ) -> None:
+        self._book = book
+        self._sessions = sessions
+        self._clock = clock
+        self._ask = ask
+        self._stamps: dict[str, tuple[int, int] | None] = {}
+        self._due: dict[str, float] = {}
+        """Box → when it is asked for its story again, if it did not answer."""
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            await self.look()
+            await asyncio.sleep(EVERY_SECONDS)
+
+    async def look(self) -> None:
+        """Look at every box once."""
+        for name, session in self._sessions.items():
+            stamp = await asyncio.to_thread(self._book.stamp, session.state.spec)
+            if name not in self._stamps or stamp != self._stamps[name]:
+                self._stamps[name] = stamp
+                found = (
+                    None if stamp is None else await asyncio.to_thread(self._book.find, session.state.spec)
+                )
+                session.set_self_stop(found)
+            if session.state.self_stop is not None:
+                await self._one(session, session.state.self_stop)
+
+    async def _one(self, session: BoxSession, known: SelfStop) -> None:
+        box, now = session.state, self._clock()
+        after = seen(known, box, now)
+        if is_back(after, box) and now >= self._due.get(box.spec.name, 0.0):
+            after = await self._told(session, after, now)
+        if after is not known:
+            await self._keep(session, known, after)
+
+    async def _told(self, session: BoxSession, known: SelfStop, now: float) -> SelfStop:
+        try:
+            story = await self._ask(session.agent)
+        except BoxError:
+            self._due[session.state.spec.name] = now + ASK_AGAIN_SECONDS
+            return known
+        return told(known, session.state, story, now)
+
+    async def _keep(self, session: BoxSession, before: SelfStop, after: SelfStop) -> None:
+        """Write it down, unless another rgt has changed it meanwhile: the next look then takes that over."""
+        spec = session.state.spec
+        try:
+            kept = await asyncio.to_thread(
+                self._book.change, spec, lambda found: after if found == before else found
+            )
+            self._stamps[spec.name] = self._book.stamp(spec)
+        except (OSError, TimeoutError):
+            kept = after  # a disk that fails costs the next rgt the memory, and this one nothing
+        session.set_self_stop(kept)
+
+
+def seen(known: SelfStop, box: BoxState, now: float) -> SelfStop:
+    """Return what is known after the newest state: the box said that it stops, or its provider that it is off.
+
+    Args:
+        known: Before.
+        box: The state.
+        now: Client clock.
+    """
+    if known.told_at is not None or not known.armed:
+        return known
+    boots = {one.boot for one in known.armed}
+    if known.stopping_at is None:
+        said = [event for event in box.events if event.kind == STOPPING and event.boot in boots]
+        if said:
+            known = replace(known, stopping_at=said[-1].at - (box.clock_skew or 0.0))
+    if known.off_at is None and provider_word(box) is Lifecycle.STOPPED:
+        off = box.life.stopped_at if box.life.stopped_at is not None else box.meter.at
+        known = replace(
+            known, off_at=max(off if off is not None else now, max(one.at for one in known.armed))
+        )
+    return known
+
+
+def is_back(known: SelfStop, box: BoxState) -> bool:
+    """Tell whether a box answers again after the boot that it was armed for, and has not told its story yet."""
+    if known.told_at is not None or not known.armed or box.link is not Link.LIVE or box.hello is None:
+        return False
+    return box.remembered_at is None and all(one.boot != box.hello.boot for one in known.armed)
+
+
+def told(known: SelfStop, box: BoxState, story: tuple[StopEvent, ...], now: float) -> SelfStop:
+    """Return what is known once a box that is back has told its story.
+
+    Args:
+        known: Before.
+        box: It.
+        story: All that it has written down, oldest first.
+        now: Client clock.
+    """
+    skew = box.clock_skew or 0.0
+    since = min(one.at for one in known.armed) + skew - EARLIER_S
+    mine = tuple(event for event in story if event.at >= since)
+    on_client = tuple(replace(event, at=event.at - skew) for event in mine)
+    off = known.off_at
+    asked = [event.at for event in on_client if event.event in ("asked", "answered", "intent")]
+    if off is None and asked:
+        off = asked[-1]
+    return replace(known, story=on_client, told_at=now, off_at=off, saved=saved(known.armed, off, box, now))
+
+
+def saved(armed: tuple[Armed, ...], off: float | None, box: BoxState, now: float) -> float | None:
+    """Return what the compute would have cost from the stop until the machine was started again: at least so much.
+
+    Without the stop it would have billed until somebody looked; nobody knows when that would have been. None where the
+    price is not known, or when it stopped.
+    """
+    price = next((one.per_hour for one in armed if one.per_hour is not None), None)
+    if price is None or off is None:
+        return None
+    started = box.meter.started
+    until = started if started is not None and off < started <= now else now
+    return round(max(0.0, until - off) / 3600.0 * price, 6)

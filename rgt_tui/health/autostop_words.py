@@ -1,0 +1,126 @@
+"""How a box's own stop stands, and what became of it, in the same words on every screen and in every command. Pure."""
+
+from __future__ import annotations
+
+import time
+
+from rgt_tui.model.autostop import AutostopReading, EndsBy, Mode, SelfStop, StopEvent
+from rgt_tui.model.box import BoxState, Link
+from rgt_tui.model.plain import clean
+from rgt_tui.profiles.prices import money
+from rgt_tui.profiles.readings import age
+
+POWER = "⏻"
+SHOWN_S = 86_400.0
+"""What a box told of its own stop is shown for so long."""
+SAVING = ("sealed", "mirrored", "intent", "asked", "answered", "failed", "refused", "terminated")
+"""Events of a story that say what was saved, and how it ended."""
+
+
+def clock_words(reading: AutostopReading) -> str:
+    """Say how the clock of a box's own stop stands, e.g. ``parks itself in 9m12 (idle 36 m of 45 m)``."""
+    does = "parks itself" if reading.action == EndsBy.PARK else "calls for you"
+    if reading.state == "stopping":
+        return "parks itself now" if reading.action == EndsBy.PARK else "calls for you now"
+    if reading.state == "failed":
+        return "could not park itself: it bills on"
+    if reading.state == "disarmed":
+        return "no longer armed"
+    limit = "?" if reading.limit_s is None else age(reading.limit_s)
+    if reading.kept_until is not None and reading.stops_in_s is not None:
+        return f"{does} in {age(reading.stops_in_s)}, kept until {moment(reading.kept_until)}"
+    if reading.mode == Mode.LEASE:
+        left = "nobody knows when" if reading.stops_in_s is None else f"in {age(reading.stops_in_s)}"
+        return f"{does} {left} (lease of {limit})"
+    if reading.idle_s is None:
+        why = f": {reading.why[0]}" if reading.why else ""
+        return f"{does} when idle {limit}; whether it is idle cannot be told{why}"
+    if reading.idle_s <= 0.0:
+        why = f", now: {reading.why[0]}" if reading.why else ""
+        return f"{does} when idle {limit}{why}"
+    left = "" if reading.stops_in_s is None else f" in {age(reading.stops_in_s)}"
+    return f"{does}{left} (idle {age(reading.idle_s)} of {limit})"
+
+
+def short_clock(reading: AutostopReading) -> str:
+    """Say the same in a cell of a row: ``⏻ 9m12``, ``⏻ idle 36m/45m``; a word where it needs somebody."""
+    if reading.state in ("failed", "stopping", "disarmed"):
+        return f"{POWER} {reading.state}"
+    if reading.idle_s is None and reading.mode != Mode.LEASE:
+        return f"{POWER} ?"
+    if reading.stops_in_s is not None and (reading.mode == Mode.LEASE or reading.idle_s):
+        return f"{POWER} {age(reading.stops_in_s)}"
+    return f"{POWER} armed"
+
+
+def of_box(box: BoxState) -> tuple[AutostopReading, ...]:
+    """Return what the newest sample says of the box's own stop: that of the idle clock, then the lease."""
+    if box.sample is None or box.link is not Link.LIVE:
+        return ()
+    return tuple(one for one in (box.sample.autostop, box.sample.lease) if one is not None)
+
+
+def box_words(box: BoxState, now: float) -> str:
+    """Say in one line how the box's own stop stands, or what became of it; empty where it has none.
+
+    Args:
+        box: The state.
+        now: Client clock.
+    """
+    running = of_box(box)
+    if running:
+        return "; ".join(clock_words(one) for one in running)
+    known = box.self_stop
+    if known is None or not known.armed:
+        return ""
+    if known.told_at is not None:
+        return told_words(known) if now - known.told_at < SHOWN_S else ""
+    if known.off_at is not None:
+        return off_words(known, box.meter.source)
+    return ""
+
+
+def off_words(known: SelfStop, source: str) -> str:
+    """Say that an armed machine is off. That it did it itself is known where it was heard to say so."""
+    armed = known.armed[-1]
+    at = "" if known.off_at is None else f" by {moment(known.off_at)} ({clean(source)})"
+    heard = known.stopping_at is not None
+    verb = "parked itself" if heard else "is off, as it was armed to be"
+    what = f"idle {age(armed.limit_s)}" if armed.mode is Mode.IDLE else f"lease of {age(armed.limit_s)}"
+    return f"{verb}{at}: {what}, armed on {moment(armed.at)}; what it saved is told when it starts again"
+
+
+def told_words(known: SelfStop) -> str:
+    """Say when, why and with what a box parked itself, as it told once it was back."""
+    armed = known.armed[-1]
+    events = {event.event: event for event in known.story if event.boot == armed.boot or not event.boot}
+    sent = events.get("answered") or events.get("asked")
+    if sent is None:
+        return f"was started again, and is no longer armed: {_ended(known)}"
+    at = known.off_at if known.off_at is not None else sent.at
+    what = f"idle {age(armed.limit_s)}" if armed.mode is Mode.IDLE else f"lease of {age(armed.limit_s)}"
+    done = [clean(events[name].text or name) for name in ("sealed", "mirrored") if name in events]
+    money_saved = (
+        "" if known.saved is None else f"; {money(known.saved, armed.currency, True)} of compute saved"
+    )
+    return f"parked itself at {moment(at)}: {'; '.join((what, *done))}{money_saved}"
+
+
+def _ended(known: SelfStop) -> str:
+    last = known.story[-1] if known.story else None
+    return "it wrote nothing about a stop" if last is None else f"{last.event}: {clean(last.text)}"
+
+
+def story_lines(story: tuple[StopEvent, ...]) -> tuple[str, ...]:
+    """Return what a box told of its own stop, a line each, oldest first."""
+    return tuple(
+        f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(event.at))}  {event.event:<10} {clean(event.text)}"
+        for event in story
+    )
+
+
+def moment(at: float) -> str:
+    """Return a time of the day, with the date where it is not today's."""
+    then, today = time.localtime(at), time.localtime()
+    same = then[:3] == today[:3]
+    return time.strftime("%H:%M" if same else "%d %b %H:%M", then)

@@ -1,0 +1,76 @@
+"""How a box's own stop is put into words, on every screen and in every command."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from rgt_tui.health.autostop_words import box_words, clock_words, off_words, short_clock, told_words
+from rgt_tui.model.autostop import AutostopReading, EndsBy, Mode, SelfStop
+from rgt_tui.model.box import Link
+from tests.unit.autostop.test_armed_book import KNOWN, STORY, armed
+from tests.unit.gate.builders import NOW, box, sample
+
+replace = msgspec.structs.replace
+IDLE = AutostopReading(idle_s=2148.0, limit_s=2700.0, stops_in_s=552.0)
+LEASE = AutostopReading(mode=Mode.LEASE, limit_s=28800.0, stops_in_s=3600.0, idle_s=0.0)
+
+
+@pytest.mark.parametrize(
+    ("reading", "words"),
+    [
+        (IDLE, "parks itself in 9m12 (idle 35m48 of 45m00)"),
+        (replace(IDLE, action=EndsBy.ASK), "calls for you in 9m12 (idle 35m48 of 45m00)"),
+        (
+            replace(IDLE, idle_s=0.0, stops_in_s=None, why=("gpt-a runs",)),
+            "parks itself when idle 45m00, now: gpt-a runs",
+        ),
+        (
+            replace(IDLE, idle_s=None, stops_in_s=None, why=("GPU 0 does not answer",)),
+            "parks itself when idle 45m00; whether it is idle cannot be told: GPU 0 does not answer",
+        ),
+        (replace(IDLE, state="stopping"), "parks itself now"),
+        (replace(IDLE, state="failed"), "could not park itself: it bills on"),
+        (LEASE, "parks itself in 1h00 (lease of 8h00)"),
+    ],
+)
+def test_the_clock_in_words(reading: AutostopReading, words: str) -> None:
+    assert clock_words(reading) == words
+
+
+def test_the_clock_in_a_cell() -> None:
+    assert short_clock(IDLE) == "⏻ 9m12"
+    assert short_clock(replace(IDLE, idle_s=None, stops_in_s=None)) == "⏻ ?"
+    assert short_clock(replace(IDLE, idle_s=0.0, stops_in_s=None)) == "⏻ armed"
+    assert short_clock(replace(IDLE, state="failed")) == "⏻ failed"
+    assert short_clock(LEASE) == "⏻ 1h00"
+
+
+def test_off_is_not_called_parked_by_itself_unless_it_was_heard_to_do_so() -> None:
+    quiet = off_words(replace(KNOWN, off_at=NOW), "RunPod")
+    assert "is off, as it was armed to be" in quiet
+    heard = off_words(replace(KNOWN, off_at=NOW, stopping_at=NOW - 5), "RunPod")
+    assert "parked itself by" in heard
+    for words in (quiet, heard):
+        assert "(RunPod): idle 45m00, armed on" in words
+        assert words.endswith("what it saved is told when it starts again")
+
+
+def test_the_story_says_when_why_and_what_was_saved() -> None:
+    known = replace(KNOWN, story=STORY[1:], told_at=NOW, off_at=NOW - 3600.0, saved=1.37)
+    words = told_words(known)
+    assert words.startswith("parked itself at ")
+    assert "idle 45m00; 4 results verified" in words
+    assert "1.37" in words
+    bare = told_words(replace(KNOWN, told_at=NOW))
+    assert bare == "was started again, and is no longer armed: it wrote nothing about a stop"
+
+
+def test_a_box_says_what_counts_now() -> None:
+    live = box(sample=sample(autostop=IDLE, lease=LEASE))
+    assert box_words(live, NOW) == f"{clock_words(IDLE)}; {clock_words(LEASE)}"
+    assert box_words(replace(live, link=Link.UNREACHABLE), NOW) == ""
+    assert box_words(box(self_stop=SelfStop(armed=(armed(),))), NOW) == ""
+    told = replace(KNOWN, story=STORY, told_at=NOW)
+    assert box_words(box(self_stop=told), NOW).startswith("parked itself at")
+    assert box_words(box(self_stop=told), NOW + 90_000.0) == ""
