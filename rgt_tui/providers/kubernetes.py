@@ -372,13 +372,25 @@ class KubernetesAccount:
             try:
                 one = await self._one(namespace, kind, name)
             except NotFound:
-                return self._absent(instance)
+                left = (
+                    await self._pods_of(namespace, name) if kind == "job" and instance in self._seen else ()
+                )
+                return self._of_orphans(left) or self._absent(instance)
             self._seen.add(instance)
             if kind == "pod":
                 return self._of_pod(_converted(one, KubePod))
             return self._of_job(_converted(one, KubeJob), await self._pods_of(namespace, name))
         except ProviderError as error:
             return Meter(at=self._clock(), source=self.source, error=str(error))
+
+    def _of_orphans(self, pods: tuple[KubePod, ...]) -> Meter | None:
+        """Return the meter of what a deleted Job left: its pods hold their GPUs until they have ended."""
+        live = [pod for pod in pods if PHASES.get(pod.status.phase) is not Lifecycle.GONE]
+        return (
+            self._meter(Lifecycle.RUNNING, f"the Job is deleted, {len(live)} pods left", pods)
+            if live
+            else None
+        )
 
     def _absent(self, instance: str) -> Meter:
         if instance not in self._seen:

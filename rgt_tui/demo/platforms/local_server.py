@@ -406,7 +406,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Connection", "close" if self.close_connection else "keep-alive")
         if answer.status != 204:  # A 204 has neither body nor length (RFC 9110 section 8.6).
             kind = "application/problem+json" if answer.status >= 400 else "application/json"
-            self.send_header("Content-Type", kind)
+            if "Content-Type" not in answer.headers:
+                self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(answer.body)))
         for name, value in answer.headers.items():
             self.send_header(name, value)

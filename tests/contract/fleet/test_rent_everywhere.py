@@ -29,11 +29,16 @@ from rgt_tui.gate import AuditLog, Journal
 from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.renting import Wish
 from rgt_tui.providers import Providers
+from rgt_tui.providers.registry import OVER
 from tests.contract.providers.conftest import Clock
-from tests.contract.providers.platform_rows import ROWS, Row, edited
+from tests.contract.providers.platform_outcomes import Row, edited
+from tests.contract.providers.platform_rows import ROWS
+from tests.contract.providers.rows_by_command import BY_COMMAND
 
 KEY, BOX = "SOME_KEY", "train-a"
 MARKETS = [row for row in ROWS if row.wish is not None]
+LISTED = [row for row in ROWS if "list" in row.on and row.kind not in OVER and row not in BY_COMMAND]
+"""Platforms with an account that is listed; what runs over another platform is listed there."""
 every_market = pytest.mark.parametrize("row", MARKETS, ids=lambda row: row.kind)
 
 
@@ -152,7 +157,7 @@ async def test_an_offer_that_became_dearer_is_not_taken(row: Row, tmp_path: Path
         assert any("its price has changed" in reason for reason in taken.reasons), taken.reasons
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if row.kind != "dstack"], ids=lambda row: row.kind)
+@pytest.mark.parametrize("row", LISTED, ids=lambda row: row.kind)
 async def test_machines_that_no_box_names_are_listed_with_their_price(row: Row, tmp_path: Path) -> None:
     async with place(row, tmp_path) as here:
         env = {KEY: here.server.key}

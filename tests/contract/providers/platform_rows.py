@@ -1,14 +1,14 @@
 """One row a platform for `test_every_platform`: its fake with machines, its calls, and where its answers are its own.
 
 A new platform is one more `Row` in `ROWS`; after it, ``python -m tests.contract.providers.platform_rows`` writes the
-table in docs/profiles.md anew.
+table in docs/profiles.md anew. Those that are asked by commands stand in `rows_by_command`, those that nothing tells of
+in `rows_by_hand`.
 """
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,77 +26,25 @@ from rgt_tui.demo.platforms import (
 )
 from rgt_tui.model.renting import Wish
 from tests.contract.providers.conftest import START
-from tests.contract.providers.local_dstack import LocalDstack, LocalInstance
+from tests.contract.providers.fakes.local_dstack import LocalDstack, LocalInstance
+from tests.contract.providers.fakes.local_skypilot import LocalCluster, LocalSkyPilot
+from tests.contract.providers.platform_outcomes import Edit, Row, table
+from tests.contract.providers.rows_by_command import BY_COMMAND, BY_HAND
+from tests.contract.providers.rows_by_hand import BY_HAND_ROWS
 
 HOUR = 3600.0
-VERBS = (
-    *("list", "read", "leftovers", "balance", "spend", "offers", "find"),
-    *("start", "park", "destroy", "create"),
+HTTP: Mapping[str | tuple[str, str], str] = {
+    "no end": "the time-out makes it *no answer*",
+    "done by hand": BY_HAND,
+}
+NO_PAGES = "its list has no pages"
+NO_ONE = "one machine is read from the list"
+NO_BALANCE = "no call tells the balance"
+NO_BOOKS = "no call tells what a machine has cost"
+NO_MARKET: Mapping[str | tuple[str, str], str] = dict.fromkeys(
+    ("offers", "find", "create"), "rgt rents nothing there"
 )
-MISSING = object()
-"""Instead of a value: the key is not there."""
-
-
-@dataclass(frozen=True)
-class Row:
-    """What the suite must know of a platform."""
-
-    kind: str
-    make: Callable[..., Any]
-    """Returns the fake, not started, with two machines: `machine` runs, `resting` is parked."""
-    machine: str
-    on: Mapping[str, str]
-    """Verb → start of ``METHOD /path`` of the call that tells it; a verb that is not here the platform has not."""
-    truth: Callable[[Any, str], str]
-    """Fake and id → ``on``, ``resting`` or ``gone``: what is really so."""
-    machines_in: Callable[[Any], Sequence[dict[str, Any]]]
-    """The machines in the JSON of an answer to list or read."""
-    state: str
-    """Key of the state in one of them."""
-    price: tuple[str, ...]
-    """Keys of the price of compute, the parts of a path joined by dots; all are edited at once."""
-    subobjects: tuple[str, ...]
-    """Keys of what may be null."""
-    wish: Wish | None = None
-    offer_price: tuple[str, ...] = ()
-    """As `price`, in an offer."""
-    offers_in: Callable[[Any], Sequence[dict[str, Any]]] = lambda _: ()
-    resting: str | None = None
-    """A parked machine; None = the platform parks nothing."""
-    yes: bytes = b"{}"
-    """What it answers to a call that it takes."""
-    error: bytes = b'{"error": "busy"}'
-    """What it says at status 200 when something is wrong, where it does so; else anything that is no success."""
-    two_pages: Callable[[Any], None] | None = None
-    """Adds machines until a list has two pages; None = the platform has no pages."""
-    price_on: str | None = None
-    """Start of ``METHOD /path`` of the call that tells the price; None = those of list and read."""
-    before: Mapping[str, Callable[[Any], None]] = field(default_factory=dict)
-    """Verb → what must be so with the machine before it can be asked for."""
-    differs: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    """(verb, what goes wrong) → what comes of it here, where that is not what comes of it elsewhere."""
-
-
-def edited(rows: Callable[[Any], Sequence[dict[str, Any]]], **values: object) -> Callable[[object], object]:
-    """Return what sets keys in all of some rows of an answer; dots in a key are written ``__``."""
-
-    def change(data: object) -> object:
-        changed = copy.deepcopy(data)
-        for row in rows(changed):
-            for path, value in values.items():
-                *way, last = path.split("__")
-                inner = row
-                for step in way:
-                    inner = inner[step]
-                if last not in inner:
-                    continue
-                if value is MISSING:
-                    del inner[last]
-                else:
-                    inner[last] = value(inner[last]) if callable(value) else value
-        return changed
-
-    return change
+READ_ONE: Mapping[str | tuple[str, str], str] = {"404, and no list": NO_ONE, "404, but in the list": NO_ONE}
 
 
 POD, PARKED = "k3v9q0x1fake01", "p0stopped2fake"
@@ -260,6 +208,30 @@ def _machines(data: Any) -> Sequence[dict[str, Any]]:
 IDLE = "main/lab/0"
 
 
+def skypilot(**given: Any) -> LocalSkyPilot:
+    server = LocalSkyPilot(**given)
+    server.add(LocalCluster("train-a"), LocalCluster("old", "STOPPED"))
+    return server
+
+
+def _cluster_state(server: LocalSkyPilot, instance: str) -> str:
+    found = server.clusters.get(instance)
+    return "gone" if found is None else "resting" if found.status == "STOPPED" else "on"
+
+
+def _of_result(edit: Edit) -> Edit:
+    """What came of a request stands as JSON in a text of the answer."""
+    return lambda data: {**data, "return_value": json.dumps(edit(json.loads(data["return_value"])))}
+
+
+def _failed(data: Any) -> object:
+    """Say that the request failed, if it was the one for the status."""
+    return {**data, "status": "FAILED"} if data["name"] == "sky.status" else data
+
+
+GET = "GET /api/get"
+
+
 def dstack(**given: Any) -> LocalDstack:
     server = LocalDstack(**given)
     server.add(LocalInstance("main", "lab", 0, below="k3v9q0x1fake01"))
@@ -303,6 +275,7 @@ ROWS = (
             for verb in ("park", "destroy")
             for fault in ("429", "429 that says when")
         },
+        lacks={**HTTP, **NO_MARKET, **READ_ONE, "leftovers": "no call tells it", "spend": NO_BOOKS},
     ),
     Row(
         kind="lambda",
@@ -327,6 +300,14 @@ ROWS = (
         offer_price=("price_cents_per_hour",),
         yes=b'{"data": {"terminated_instances": [{"id": "x", "status": "terminating"}]}}',
         error=b'{"error": {"code": "provider/busy", "message": "busy", "suggestion": ""}}',
+        lacks={
+            **HTTP,
+            "no second page": NO_PAGES,
+            "balance": NO_BALANCE,
+            "spend": NO_BOOKS,
+            "start": "Lambda parks nothing",
+            "park": "Lambda parks nothing",
+        },
     ),
     Row(
         kind="digitalocean",
@@ -354,6 +335,7 @@ ROWS = (
         offer_price=("price_hourly",),
         error=b'{"id": "busy", "message": "try again"}',
         two_pages=_more_droplets,
+        lacks={**HTTP, "spend": NO_BOOKS, "park": "a droplet that is off bills on"},
     ),
     Row(
         kind="dstack",
@@ -376,6 +358,16 @@ ROWS = (
             # Its price is a number of the instance itself.
             ("list", "null sub-objects"): "told",
             ("read", "null sub-objects"): "told",
+        },
+        lacks={
+            **HTTP,
+            **NO_MARKET,
+            **READ_ONE,
+            "no second page": NO_PAGES,
+            "balance": NO_BALANCE,
+            "spend": NO_BOOKS,
+            "start": "dstack parks nothing",
+            "park": "dstack parks nothing",
         },
     ),
     Row(
@@ -408,6 +400,12 @@ ROWS = (
             ("offers", ""): "not free",
             ("offers", "nothing to be had"): "not free",
         },
+        lacks={
+            **HTTP,
+            "balance": NO_BALANCE,
+            "spend": NO_BOOKS,
+            ("offers", "no price"): "its list of offers tells no prices",
+        },
     ),
     Row(
         kind="runpod",
@@ -434,6 +432,7 @@ ROWS = (
         wish=Wish(gpu="RTX 4090", disk_gb=40),
         offers_in=lambda data: data["gpus"],
         offer_price=("price",),
+        lacks={**HTTP, "no second page": NO_PAGES, "balance": NO_BALANCE},
     ),
     Row(
         kind="vastai",
@@ -464,111 +463,67 @@ ROWS = (
         yes=b'{"success": true}',
         error=b'{"success": false, "error": "busy", "msg": "try again"}',
         two_pages=_more_instances,
+        lacks={**HTTP},
     ),
+    Row(
+        kind="skypilot",
+        make=skypilot,
+        machine="train-a",
+        resting="old",
+        on={
+            "list": "POST /status",
+            "read": "POST /status",
+            "start": "POST /start",
+            "park": "POST /stop",
+            "destroy": "POST /down",
+        },
+        truth=_cluster_state,
+        machines_in=lambda rows: rows,
+        within=_of_result,
+        shown_on=GET,
+        state="status",
+        price=("total_cost",),
+        price_on=GET,
+        subobjects=("cloud", "region", "accelerators", "launched_at", "nodes"),
+        yes=b"null",
+        error=b'{"detail": "busy"}',
+        breaks={
+            # The request is taken, and what came of it is told by another call.
+            **{
+                (verb, "an error at 200"): {"on": GET, "change": _failed, "times": -1}
+                for verb in ("list", "read")
+            },
+            **{(verb, "cut short"): {"on": GET, "cut": 9, "times": -1} for verb in ("list", "read")},
+        },
+        lacks={
+            **HTTP,
+            **NO_MARKET,
+            **READ_ONE,
+            "no second page": NO_PAGES,
+            ("read", "no price"): "only the list brings the price along",
+            ("read", "the price as text"): "only the list brings the price along",
+            "leftovers": "no call tells it",
+            "balance": NO_BALANCE,
+            "spend": NO_BOOKS,
+        },
+        differs={
+            # Its price comes from a report of its own, and is remembered.
+            ("list", "no price"): "told",
+            ("list", "null sub-objects"): "told",
+            ("read", "null sub-objects"): "told",
+        },
+    ),
+    *BY_COMMAND,
+    *BY_HAND_ROWS,
 )
-
-FAILED_READS = (
-    *("an error at 200", "401", "429", "429 that says when", "500", "no answer", "cut short", "a redirect"),
-)
-FAILED_CALLS = {
-    "401": "nothing done",
-    "429": "nothing done",
-    "429 that says when": "nothing done",
-    "an error at 200": "nobody knows",
-    "2xx, nothing done": "nobody knows",
-    "500": "nobody knows",
-    "no answer": "nobody knows",
-    "500, done all the same": "done, by reading",
-    "no answer, done all the same": "done, by reading",
-    "2xx of no known shape, done": "done, by reading",
-    "twice": "done, by reading",
-}
-SHAPES = {
-    "": "told",
-    "a state of no known name": "not known",
-    "no price": "not free",
-    "the price as text": "told",
-    "null sub-objects": "not free",
-}
-
-OUTCOMES: dict[tuple[str, str], str] = {
-    **{
-        (verb, fault): "not known"
-        for verb in ("list", "read", "leftovers", "balance", "spend", "offers", "find")
-        for fault in FAILED_READS
-    },
-    **{(verb, fault): outcome for verb in ("list", "read") for fault, outcome in SHAPES.items()},
-    ("list", "no second page"): "not known",
-    ("read", "404, and no list"): "not known",
-    ("read", "404, but in the list"): "not known",
-    ("leftovers", ""): "told",
-    ("balance", ""): "told",
-    ("spend", ""): "told",
-    ("offers", ""): "told",
-    ("offers", "no price"): "not free",
-    ("offers", "nothing to be had"): "none",
-    ("find", ""): "none",
-    ("start", ""): "requested",
-    **{
-        ("start", fault): outcome
-        for fault, outcome in FAILED_CALLS.items()
-        if outcome == "nothing done" or fault in ("500", "no answer", "no answer, done all the same")
-    },
-    ("start", "no answer, done all the same"): "nobody knows",
-    **{(verb, fault): outcome for verb in ("park", "destroy") for fault, outcome in FAILED_CALLS.items()},
-    ("park", ""): "done, by reading",
-    ("destroy", ""): "done, by reading",
-    ("create", ""): "made",
-    ("create", "401"): "nothing made",
-    ("create", "429"): "nothing made",
-    ("create", "500, done all the same"): "found by its token",
-    ("create", "no answer, done all the same"): "found by its token",
-    ("create", "2xx of no known shape, done"): "found by its token",
-    ("create", "500"): "nobody knows",
-    ("create", "no answer"): "nobody knows",
-}
-"""(verb, what goes wrong) → what comes of it everywhere but where a row says otherwise; empty = nothing goes wrong."""
-
-
-def expected(row: Row, verb: str) -> dict[str, str]:
-    """Return what comes of each thing that can go wrong with a verb of a platform that has it."""
-    found = {fault: outcome for (of, fault), outcome in OUTCOMES.items() if of == verb}
-    if row.two_pages is None:
-        found.pop("no second page", None)
-    if "read" in row.on and row.on["read"] == row.on["list"]:
-        found = {fault: outcome for fault, outcome in found.items() if not fault.startswith("404")}
-    return {**found, **{fault: outcome for (of, fault), outcome in row.differs.items() if of == verb}}
-
-
-def table() -> list[str]:
-    """Return the lines of the table in docs/profiles.md."""
-    kinds = [row.kind for row in ROWS]
-    lines = [
-        f"| verb | what goes wrong | what comes of it | {' | '.join(kinds)} |",
-        f"|---|---|---|{'---|' * len(kinds)}",
-    ]
-    faults = dict.fromkeys((*OUTCOMES, *(key for row in ROWS for key in row.differs)))
-    alike: dict[tuple[str, ...], list[str]] = {}
-    for verb, fault in sorted(faults, key=lambda key: VERBS.index(key[0])):
-        usual = OUTCOMES.get((verb, fault), "")
-        cells = []
-        for row in ROWS:
-            here = expected(row, verb).get(fault) if verb in row.on else None
-            cells.append("–" if here is None else "·" if here == usual else here)
-        alike.setdefault((verb, usual, *cells), []).append(fault or "(nothing)")
-    lines += [
-        f"| {verb} | {'; '.join(what)} | {' | '.join((usual, *cells))} |"
-        for (verb, usual, *cells), what in alike.items()
-    ]
-    return lines
 
 
 def write(page: Path) -> None:
-    """Put the table into the page, in the place of the one that begins alike."""
+    """Put the table with its reasons into the page, in the place of the one that begins alike."""
     text = page.read_text()
     begin = text.index("| verb | what goes wrong |")
-    end = text.index("\n\n", begin)
-    page.write_text(text[:begin] + "\n".join(table()) + text[end:])
+    end = text.index("\n\n## ", begin)
+    page.write_text(text[:begin] + "\n".join(table(ROWS)) + text[end:])
 
 
 if __name__ == "__main__":

@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +32,22 @@ from rgt_tui.providers import (
     carry_out,
 )
 from rgt_tui.providers.answers import Proof, creation_proof
-from tests.contract.providers.conftest import START, Clock, permit_for
-from tests.contract.providers.platform_rows import MISSING, ROWS, VERBS, Row, edited, expected, table
+from rgt_tui.providers.console import ConsoleBox
+from rgt_tui.providers.in_box import InBox
+from tests.contract.providers.conftest import Clock, permit_for
+from tests.contract.providers.fakes.local_commands import CommandFault, LocalCommands
+from tests.contract.providers.platform_outcomes import (
+    MISSING,
+    VERBS,
+    Edit,
+    Row,
+    edited,
+    expected,
+    faults_of,
+    table,
+)
+from tests.contract.providers.platform_rows import ROWS
+from tests.contract.providers.rows_by_hand import InTheBox, Seen
 
 KEY_ENV = "SOME_KEY"
 TOKEN = "rgt-a1b2c3d4e5f6"
@@ -41,45 +55,125 @@ WAIT = 7
 """Seconds of a Retry-After."""
 
 
+World = LocalServer | LocalCommands | Seen
+"""What stands for a platform: a server, its commands, or what is seen of a box that no call tells of."""
+
+
 @dataclass
 class Bench:
     """A platform's fake, and the adapter that talks to it."""
 
     row: Row
-    server: LocalServer
+    server: World
     clock: Clock
     providers: Providers
+    faults: list[Fault] = field(default_factory=list)
+    edits: int = 0
+    """How many answers an edit has made another answer."""
 
     def box(self, instance: str) -> Provider:
-        return self.providers.open(ProviderRef(self.row.kind, instance, self.server.base_url, KEY_ENV))
+        found = self.providers.open(self.ref(instance))
+        if isinstance(found, ConsoleBox) and isinstance(self.server, Seen | InTheBox):
+            found.sight = self.server.sight
+        if isinstance(found, InBox) and isinstance(self.server, InTheBox):
+            found.command, found.run = str(self.server.shutdown), self.server.run
+        return found
+
+    def ref(self, instance: str) -> ProviderRef:
+        if isinstance(self.server, LocalServer):
+            return ProviderRef(self.row.kind, instance, self.server.base_url, KEY_ENV)
+        return ProviderRef(self.row.kind, instance)
 
     @property
     def provider(self) -> Provider:
         return self.box(self.row.machine)
 
     def sent(self, verb: str) -> int:
-        """How many of the calls of a verb reached the server."""
-        return sum(what.startswith(self.row.on[verb]) for what in self.server.requests)
+        """How many of the calls of a verb reached the platform."""
+        on = self.row.on[verb]
+        return sum(what.startswith(on) for what in self.server.requests) if on else len(self.server.requests)
 
     def market(self) -> Market:
         found = self.providers.account(self.provider.ref).market()
         assert found is not None
         return found
 
-    def break_(self, verb: str, fault: str) -> None:
+    async def break_(self, verb: str, fault: str) -> None:
         """Let the verb's next call go wrong."""
-        self.server.inject(Fault(on=self.row.on[verb], **self._fault(fault)))
+        on, server = self.row.on[verb], self.server
+        if fault == "":
+            return
+        if fault == "not reachable":
+            await self.reopen(5.0)
+            if isinstance(server, LocalCommands):
+                server.command(on.partition(" ")[0]).unlink()
+            else:
+                await server.stop()
+        elif fault == "done by hand":
+            assert isinstance(server, Seen | InTheBox)
+            server.click()
+        else:
+            if fault == "no end":
+                await self.reopen(0.3)
+            self.inject(**{"on": on, **self._fault(verb, fault)})
 
-    def _fault(self, fault: str) -> dict[str, Any]:
-        found = kinds(self.row)
+    def inject(self, **fault: Any) -> None:
+        """Let what begins with `on` go wrong; an edit is of what `Row.machines_in` takes."""
+        if isinstance(self.server, LocalServer):
+            self.faults.append(Fault(**fault))
+            self.server.inject(self.faults[-1])
+        else:
+            assert isinstance(self.server, LocalCommands)
+            self.server.inject(CommandFault(**fault))
+
+    def edit(self, change: Edit, *on: str) -> None:
+        """Edit all answers to what begins so."""
+        whole = self.row.within(change)
+
+        def counted(data: object) -> object:
+            after = whole(data)
+            self.edits += after != data
+            return after
+
+        for one in on:
+            self.inject(on=one, change=counted, times=-1)
+
+    def met(self) -> bool:
+        """Tell whether what was to go wrong has gone wrong."""
+        if not isinstance(self.server, LocalServer):
+            return self.server.met > 0
+        edits = [one for one in self.faults if one.change is not None]
+        others = [one for one in self.faults if one.change is None]
+        return all(one.times != 1 for one in others) and (not edits or self.edits > 0)
+
+    async def reopen(self, timeout_s: float) -> None:
+        """Forget the connections, and what was learned."""
+        await self.providers.close()
+        self.providers = opened(self.server, self.clock, timeout_s)
+
+    def _fault(self, verb: str, fault: str) -> dict[str, Any]:
         name, done, _ = fault.partition(", done")
-        return found[fault] if fault in found else {**found[name], "act": bool(done)}
+        for key in ((verb, fault), fault, (verb, name), name):
+            found = self.row.breaks.get(key)
+            if found is not None:
+                break
+        else:
+            known = http_faults(self.row) if isinstance(self.server, LocalServer) else COMMAND_FAULTS
+            found = known[fault] if fault in known else known[name]
+        change = found.get("change")
+        if change is not None:
+
+            def counted(data: object) -> object:
+                after = change(data)
+                self.edits += after != data
+                return after
+
+            found = {**found, "change": counted}
+        return {**found, "act": True} if done else dict(found)
 
 
-def kinds(row: Row) -> dict[str, dict[str, Any]]:
+def http_faults(row: Row) -> dict[str, dict[str, Any]]:
     return {
-        "": {},
-        "twice": {"act": True, "drop": True},
         "an error at 200": {"status": 200, "raw": row.error},
         "2xx, nothing done": {"status": 200, "raw": row.yes},
         "2xx of no known shape": {"status": 200, "raw": b'["?"]'},
@@ -93,16 +187,32 @@ def kinds(row: Row) -> dict[str, dict[str, Any]]:
     }
 
 
+COMMAND_FAULTS: dict[str, dict[str, Any]] = {
+    "2xx, nothing done": {"status": 0},
+    "2xx of no known shape": {"out": "?\n"},
+    "500": {"status": 1, "err": "something went wrong"},
+    "no answer": {"killed": True},
+    "no end": {"hang": True},
+    "cut short": {"change": lambda out: out[:5]},
+}
+"""Of a command; 401 and 429 are each platform's own words."""
+
+
+def opened(server: World, clock: Clock, timeout_s: float) -> Providers:
+    env = {KEY_ENV: server.key} if isinstance(server, LocalServer) else server.env
+    return Providers(clock=clock, env=env, home=Path("/nonexistent"), timeout_s=timeout_s)
+
+
 @contextlib.asynccontextmanager
 async def bench(row: Row) -> AsyncIterator[Bench]:
     clock = Clock()
     server = row.make(clock=clock, settle_s=0.0)
     await server.start()
-    providers = Providers(clock=clock, env={KEY_ENV: server.key}, timeout_s=5.0)
+    made = Bench(row, server, clock, opened(server, clock, 5.0))
     try:
-        yield Bench(row, server, clock, providers)
+        yield made
     finally:
-        await providers.close()
+        await made.providers.close()
         await server.stop()
 
 
@@ -131,39 +241,42 @@ def judged(bench: Bench, meter: Meter, usual: Meter | None) -> str:
     return "not free"
 
 
+def values(keys: Iterable[str], value: object) -> dict[str, object]:
+    """Return the same value for some keys, as `edited` takes them."""
+    return {key.replace(".", "__"): value for key in keys}
+
+
 async def reading(bench: Bench, verb: str, fault: str) -> str:
     """List, or read, the machine that runs."""
     row, one = bench.row, bench.row.machine
     usual = (await bench.provider.read(one)) if verb == "read" else (await listed(bench) or {})[one]
     assert usual.kind is MeterKind.COMPUTE_AND_STORAGE
-    assert usual.per_hour or "price" in row.differs.get((verb, ""), ""), usual
+    assert usual.per_hour or not row.price or row.why_not(verb, "no price"), usual
     bench.clock.now += 1000  # What was learned by the way is old by now.
-    rows = row.machines_in
+    both = (row.on["list"], row.on["read"])
+    shown, priced = ((one,) if one else both for one in (row.shown_on, row.price_on))
     if fault in ("no price", "the price as text"):
-        value: object = MISSING if fault == "no price" else str
-        edit = edited(rows, **{key.replace(".", "__"): value for key in row.price})
-        for on in (row.price_on,) if row.price_on else (row.on["list"], row.on["read"]):
-            bench.server.inject(Fault(on=on, change=edit, times=-1))
+        bench.edit(
+            edited(row.machines_in, **values(row.price, MISSING if fault == "no price" else str)), *priced
+        )
     elif fault == "a state of no known name":
-        edit = edited(rows, **{row.state: "quantum"})
-        bench.server.inject(Fault(on=row.on[verb], change=edit, times=-1))
+        bench.edit(edited(row.machines_in, **values((row.state,), "quantum")), *shown)
     elif fault == "null sub-objects":
-        edit = edited(rows, **dict.fromkeys(row.subobjects))
-        for on in (row.on["list"], row.on["read"]):
-            bench.server.inject(Fault(on=on, change=edit, times=-1))
+        bench.edit(edited(row.machines_in, **values(row.subobjects, row.null)), *shown)
     elif fault == "no second page":
         assert row.two_pages is not None
         row.two_pages(bench.server)
-        both = await listed(bench)
-        assert both is not None
-        assert len(both) > 2, "the second page is read"
-        bench.server.inject(Fault(on=row.on["list"]), Fault(on=row.on["list"], cut=9))
+        found = await listed(bench)
+        assert found is not None
+        assert len(found) > 2, "the second page is read"
+        bench.inject(on=row.on["list"], act=True)
+        bench.inject(on=row.on["list"], cut=9)
     elif fault.startswith("404"):
-        bench.server.inject(Fault(on=row.on["read"], status=404))
+        bench.inject(on=row.on["read"], status=404)
         if fault == "404, and no list":
-            bench.server.inject(Fault(on=row.on["list"], status=500))
+            bench.inject(on=row.on["list"], status=500)
     else:
-        bench.break_(verb, fault)
+        await bench.break_(verb, fault)
     if verb == "read":
         return judged(bench, await bench.provider.read(one), usual)
     found = await listed(bench)
@@ -180,7 +293,7 @@ async def reading(bench: Bench, verb: str, fault: str) -> str:
 
 async def beside(bench: Bench, verb: str, fault: str) -> str:
     """Ask for what a list brings along: the balance, and the books."""
-    bench.break_(verb, fault)
+    await bench.break_(verb, fault)
     found = await listed(bench)
     assert found is not None, "what is asked for beside it must not harm the list"
     meter = found[bench.row.machine]
@@ -191,7 +304,7 @@ async def beside(bench: Bench, verb: str, fault: str) -> str:
 
 
 async def leftovers(bench: Bench, verb: str, fault: str) -> str:
-    bench.break_(verb, fault)
+    await bench.break_(verb, fault)
     try:
         found = await bench.providers.account(bench.provider.ref).leftovers()
     except ProviderError:
@@ -206,14 +319,11 @@ async def offers(bench: Bench, verb: str, fault: str) -> str:
     row, wish = bench.row, bench.row.wish
     assert wish is not None
     if fault == "no price":
-        edit = edited(
-            row.offers_in, **dict.fromkeys((k.replace(".", "__") for k in row.offer_price), MISSING)
-        )
-        bench.server.inject(Fault(on=row.on[verb], change=edit, times=-1))
+        bench.edit(edited(row.offers_in, **values(row.offer_price, MISSING)), row.on[verb])
     elif fault == "nothing to be had":
         wish = msgspec.structs.replace(wish, max_per_hour=0.0001, currency=row_currency(row))
     else:
-        bench.break_(verb, fault)
+        await bench.break_(verb, fault)
     try:
         found = await bench.market().offers(wish)
     except ProviderError:
@@ -229,7 +339,7 @@ def row_currency(row: Row) -> str:
 
 
 async def find(bench: Bench, verb: str, fault: str) -> str:
-    bench.break_(verb, fault)
+    await bench.break_(verb, fault)
     try:
         return "none" if not await bench.market().find(TOKEN) else "found"
     except ProviderError:
@@ -240,7 +350,7 @@ async def start(bench: Bench, verb: str, fault: str) -> str:
     """Start the parked machine."""
     row = bench.row
     assert row.resting is not None
-    bench.break_(verb, fault)
+    await bench.break_(verb, fault)
     try:
         await bench.box(row.resting).start()
         outcome = "requested"
@@ -248,7 +358,7 @@ async def start(bench: Bench, verb: str, fault: str) -> str:
         outcome = "nothing done"
     except ProviderError as error:
         outcome = "nobody knows" if error.sent else "nothing done"
-    assert bench.sent(verb) == 1
+    assert bench.sent(verb) == (fault != "not reachable")
     await bench.server.settle()
     assert outcome != "nothing done" or row.truth(bench.server, row.resting) == "resting"
     return outcome
@@ -269,17 +379,20 @@ async def acting(bench: Bench, verb: str, fault: str) -> str:
         row.before[verb](bench.server)
     begun = row.truth(bench.server, target)
     await bench.provider.read(target)
-    times = 1
+    times = int(fault != "not reachable")
     if fault == "twice":
         # Somebody else has done it in the meantime.
         await ended(bench, Verb(verb))
         await bench.server.settle()
         times = 2
     else:
-        bench.break_(verb, fault)
+        await bench.break_(verb, fault)
     outcome = await ended(bench, Verb(verb))
     await bench.server.settle()
-    assert bench.sent(verb) == times, bench.server.requests
+    if not row.on[verb]:
+        times = 0
+    if fault != "no end":  # Which may be ended before it has begun.
+        assert bench.sent(verb) == times, bench.server.requests
     truth = row.truth(bench.server, target)
     if outcome == "done, by reading":
         assert truth == ("resting" if verb == "park" else "gone")
@@ -305,6 +418,8 @@ async def ended(bench: Bench, verb: Verb) -> str:
         assert steps[-1].text.startswith("nothing was done"), steps[-1].text
     if outcome == "nobody knows":
         assert provider.console_url in steps[-1].text
+        if "probably stopped, not confirmed" in steps[-1].text:
+            return "probably off, not confirmed"
     return outcome
 
 
@@ -328,7 +443,8 @@ async def create(bench: Bench, verb: str, fault: str) -> str:
     said = market.describe_creation(offer, row.wish, permit.token)
     assert permit.token in said
     before = bench.sent(verb)
-    bench.break_(verb, fault)
+    await bench.break_(verb, fault)
+    market = bench.market()
     outcome, proves = "made", Proof.ASK
     try:
         made = await market.create(offer, row.wish, permit.token, permit)
@@ -339,8 +455,10 @@ async def create(bench: Bench, verb: str, fault: str) -> str:
         outcome = "nothing made" if proves is Proof.NOTHING else "nobody knows"
     with pytest.raises(PermitRefused):
         await market.create(offer, row.wish, permit.token, permit)
-    assert bench.sent(verb) == before + 1
+    assert bench.sent(verb) == before + (fault != "not reachable")
     await bench.server.settle()
+    if fault == "not reachable":
+        return outcome
     bench.clock.now += 60
     found = await market.find(permit.token)
     assert len(found) <= 1
@@ -364,6 +482,10 @@ SCENES: dict[str, Callable[[Bench, str, str], Awaitable[str]]] = {
 }
 
 
+NOT_INJECTED = ("", "not reachable", "twice", "nothing to be had", "no end")
+"""What goes wrong without a fault of the fake."""
+
+
 @pytest.mark.parametrize(
     ("row", "verb"),
     [pytest.param(row, verb, id=f"{row.kind}-{verb}") for row in ROWS for verb in VERBS if verb in row.on],
@@ -371,7 +493,9 @@ SCENES: dict[str, Callable[[Bench, str, str], Awaitable[str]]] = {
 async def test_what_comes_of_what_goes_wrong(row: Row, verb: str) -> None:
     async def one(fault: str) -> str:
         async with bench(row) as made:
-            return await SCENES[verb](made, verb, fault)
+            came = await SCENES[verb](made, verb, fault)
+            assert fault in NOT_INJECTED or made.met(), f"nothing went wrong in {fault!r}"
+            return came
 
     wanted = expected(row, verb)
     seen = await asyncio.gather(*map(one, wanted))
@@ -398,11 +522,33 @@ async def test_a_verb_that_a_platform_has_not_sends_nothing_and_says_so(row: Row
                 assert not caught.value.sent
             elif verb in ("offers", "create", "find"):
                 assert account.market() is None
+            elif verb == "list":
+                with pytest.raises(ProviderError) as caught:
+                    await made.provider.list()
+                assert not caught.value.sent
+            elif verb == "read":
+                meter = await made.provider.read(row.machine)
+                assert (meter.kind, meter.per_hour) == (MeterKind.UNKNOWN, None)
             if verb not in ("balance", "spend"):
-                assert [what for what in made.server.requests[asked:] if not what.startswith("GET ")] == []
+                assert made.server.requests[asked:] == []
+            elif "list" in row.on:
+                meter = next(one.meter for one in await made.provider.list() if one.id == row.machine)
+                assert (meter.balance if verb == "balance" else meter.booked) is None
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.kind)
+def test_what_cannot_go_wrong_says_why(row: Row) -> None:
+    """So that nothing is left out of a row by forgetting it."""
+    silent = [
+        key for key in faults_of(()) if (row.why_not(*key) is None) is not (key[1] in expected(row, key[0]))
+    ]
+    assert silent == []
+    for verb in VERBS:
+        assert (verb in row.on) is not (verb in row.lacks), verb
+    assert [key for key in row.differs if key[0] not in row.on or row.why_not(*key)] == []
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if "read" in row.on], ids=lambda row: row.kind)
 async def test_a_machine_that_was_never_there_is_not_called_free(row: Row) -> None:
     async with bench(row) as made:
         never = row.machine[:-1] + ("7" if row.machine[-1] != "7" else "8")
@@ -413,9 +559,8 @@ async def test_a_machine_that_was_never_there_is_not_called_free(row: Row) -> No
 
 def test_the_table_in_the_docs_is_that_of_the_suite() -> None:
     text = (Path(__file__).parents[3] / "docs" / "profiles.md").read_text()
-    assert "\n".join(table()) in text, "write it with: python -m tests.contract.providers.platform_rows"
+    assert "\n".join(table(ROWS)) in text, "write it with: python -m tests.contract.providers.platform_rows"
 
 
-def test_every_http_platform_has_a_row() -> None:
-    assert {row.kind for row in ROWS} <= set(KINDS)
-    assert START
+def test_every_platform_has_a_row() -> None:
+    assert sorted(row.kind for row in ROWS) == sorted(KINDS)

@@ -97,22 +97,6 @@ async def test_the_line_that_is_lost_on_the_way_proves_nothing(
     assert world.ran == 1
 
 
-async def test_a_shutdown_that_says_yes_proves_nothing_either(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(in_box.COMMANDS, REF.kind, world.shutdown("exit 0"))
-    steps = await world.carry_out()
-    assert [step.phase for step in steps] == [StopPhase.REQUESTED, StopPhase.UNCONFIRMED]
-    assert world.ran == 1
-
-
-async def test_a_shutdown_that_fails_is_sent_and_open(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(in_box.COMMANDS, REF.kind, world.shutdown("exit 3"))
-    steps = await world.carry_out()
-    assert [step.phase for step in steps] == [StopPhase.REQUESTED, StopPhase.UNCONFIRMED]
-    assert "ended with 3" in steps[0].text
-
-
 async def test_a_box_without_such_a_shutdown_is_as_it_was(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

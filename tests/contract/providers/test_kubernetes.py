@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shutil
 import time
@@ -16,8 +17,10 @@ from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.evidence import Permit, StopPhase, StopProgress, Verb
 from rgt_tui.model.money import Lifecycle, MeterKind
 from rgt_tui.providers import PermitRefused, Provider, Providers, carry_out
+from rgt_tui.providers.command_line import CommandLine
 from tests.contract.providers.conftest import permit_for
-from tests.contract.providers.local_kubernetes import LocalKubernetes
+from tests.contract.providers.fakes.local_kubernetes import LocalKubernetes
+from tests.contract.providers.rows_by_command import NAMESPACE, kubernetes
 
 JOB = "ml/job/train-a"
 
@@ -136,13 +139,61 @@ async def test_a_pod_that_something_owns_is_not_deleted(server: LocalKubernetes,
     assert (await carried_out(bare, Verb.DESTROY))[-1].phase is StopPhase.METER_OFF
 
 
-async def test_no_rights_means_that_nothing_was_done(server: LocalKubernetes, tmp_path: Path) -> None:
+async def test_pods_that_a_deleted_job_left_behind_still_hold_their_gpus(
+    server: LocalKubernetes, tmp_path: Path
+) -> None:
     server.add_job("ml", "train-a")
     provider = control(server, tmp_path)
-    body = b'{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403,"message":"no"}'
-    server.inject(Fault(on="DELETE ", status=403, raw=body))
-    (step,) = await carried_out(provider, Verb.DESTROY)
-    assert step.phase is StopPhase.FAILED and "nothing was done" in step.text
+    await provider.read(JOB)
+    del server.objects["jobs", "ml", "train-a"]
+    meter = await provider.read(JOB)
+    assert (meter.lifecycle, meter.kind) == (Lifecycle.RUNNING, MeterKind.COMPUTE_AND_STORAGE)
+    assert "deleted, 1 pods left" in (meter.native_status or "")
+    server.inject(Fault(on="GET /api/v1/namespaces/ml/pods", status=500, times=-1))
+    assert (await provider.read(JOB)).error, "whether pods are left could not be asked"
+
+
+async def test_the_stand_in_of_the_contract_suite_says_what_kubectl_says(
+    server: LocalKubernetes, tmp_path: Path
+) -> None:
+    """Words, status and shape; `rows_by_command` is what the suite believes of kubectl."""
+    uid = server.add_job(NAMESPACE, "train-a")
+    server.add_claim(NAMESPACE, "data", "200Gi")
+    made = kubernetes()
+    env = {**os.environ, "KUBECONFIG": str(server.kubeconfig(tmp_path)), "KUBECACHEDIR": str(tmp_path)}
+    real, stand_in = CommandLine(None, env, timeout_s=30), CommandLine(None, made.env, timeout_s=30)
+    place = f"--namespace={NAMESPACE}"
+    for words in (
+        ("get", "jobs", "--all-namespaces", "--output=json"),
+        ("get", "pods", place, "--selector=job-name=train-a", "--output=json"),
+        ("get", "job", "train-a", place, "--output=json"),
+        ("get", "job", "train-7", place, "--output=json"),
+        ("patch", "job", "train-a", place, "--type=merge", '--patch={"spec":{"suspend":true}}'),
+        ("delete", "job", "train-a", place, "--cascade=background", "--wait=false"),
+        ("delete", "job", "train-a", place, "--cascade=background", "--wait=false"),
+    ):
+        theirs, ours = await real.run("kubectl", *words), await stand_in.run("kubectl", *words)
+        assert (ours.status, ours.err) == (theirs.status, theirs.err), words
+        if "--output=json" in words and not theirs.status:
+            shapes = [json.loads(one.out) for one in (theirs, ours)]
+            items = [found.get("items", [found]) for found in shapes]
+            assert items[0] and set(items[0][0]) == set(items[1][0])
+            assert (set(items[0][0]["spec"]), "items" in shapes[0]) == (
+                set(items[1][0]["spec"]),
+                "items" in shapes[1],
+            )
+        elif not theirs.status:
+            assert ours.out.split() == theirs.out.split()[: len(ours.out.split())]
+    assert uid
+    server.add_job(NAMESPACE, "train-a")
+    for status, reason in ((403, "Forbidden"), (500, "InternalError"), (429, "TooManyRequests")):
+        body = json.dumps(
+            {"kind": "Status", "status": "Failure", "reason": reason, "code": status, "message": "no"}
+        )
+        server.inject(Fault(on="GET /apis/batch/v1/jobs", status=status, raw=body.encode()))
+        said = await real.run("kubectl", "get", "jobs", "--all-namespaces")
+        assert (said.status, f"Error from server ({reason}): " in said.err) == (1, True), said
+    await made.stop()
 
 
 async def test_an_answer_that_is_lost_after_the_deletion_is_settled_by_reading(

@@ -15,7 +15,7 @@ from rgt_tui.model.evidence import StopPhase, StopProgress, Verb
 from rgt_tui.model.money import Lifecycle, MeterKind
 from rgt_tui.providers import Provider, Providers, carry_out
 from tests.contract.providers.conftest import Clock, permit_for
-from tests.contract.providers.local_skypilot import LocalCluster, LocalSkyPilot
+from tests.contract.providers.fakes.local_skypilot import LocalCluster, LocalSkyPilot
 
 KEY_ENV = "SOME_TOKEN"
 
@@ -127,30 +127,6 @@ async def test_a_stop_leaves_disks_and_a_down_nothing(world: World) -> None:
     assert (meter.lifecycle, meter.kind) == (Lifecycle.GONE, MeterKind.NONE)
 
 
-async def test_a_stop_that_the_cloud_below_cannot_do_is_not_believed(world: World) -> None:
-    world.server.stops = False
-    steps = await world.ended(Verb.PARK)
-    assert steps[-1].phase is StopPhase.UNCONFIRMED
-    assert len(world.sent()) == 1, "and it is not sent again"
-
-
-@pytest.mark.parametrize(
-    ("fault", "ends"),
-    [
-        (Fault(on="POST /down", act=True, drop=True), StopPhase.METER_OFF),
-        (Fault(on="POST /down", drop=True), StopPhase.UNCONFIRMED),
-        (Fault(on="POST /down", status=500), StopPhase.UNCONFIRMED),
-        (Fault(on="POST /down", status=401), StopPhase.FAILED),
-        (Fault(on="POST /down", status=200, raw=b'["?"]'), StopPhase.UNCONFIRMED),
-    ],
-)
-async def test_what_an_answer_proves(world: World, fault: Fault, ends: StopPhase) -> None:
-    await world.box().read("train-a")
-    world.server.inject(fault)
-    assert (await world.ended(Verb.DESTROY))[-1].phase is ends
-    assert len([what for what in world.server.requests if what == "POST /down"]) == 1
-
-
 @pytest.mark.parametrize(
     "fault",
     [
@@ -174,15 +150,3 @@ async def test_a_server_of_ones_own_without_logins_is_asked_without_a_key(world:
     world.server.key, world.server.scheme = "", ""
     meter = await world.box(key_env=None).read("train-a")
     assert meter.lifecycle is Lifecycle.RUNNING, meter.error
-
-
-async def test_a_cluster_that_was_never_there_is_not_called_free(world: World) -> None:
-    meter = await world.box("never").read("never")
-    assert (meter.kind, meter.lifecycle) == (MeterKind.UNKNOWN, Lifecycle.GONE)
-    assert "never seen" in meter.source
-
-
-async def test_a_stopped_cluster_starts_again(world: World) -> None:
-    await world.box("old").start()
-    await world.server.settle()
-    assert (await world.box("old").read("old")).lifecycle is Lifecycle.RUNNING

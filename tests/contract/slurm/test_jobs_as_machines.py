@@ -12,6 +12,9 @@ from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.evidence import Permit, StopPhase, Verb
 from rgt_tui.model.money import Lifecycle, MeterKind
 from rgt_tui.providers import PermitRefused, Provider, ProviderError, Providers, carry_out
+from rgt_tui.providers.command_line import CommandLine
+from rgt_tui.providers.slurm import EPOCH, FIELDS, parse_line
+from tests.contract.providers import rows_by_command
 from tests.contract.providers.conftest import permit_for
 from tests.contract.slurm.cluster import Cluster, eventually, running
 
@@ -140,7 +143,40 @@ async def test_on_a_login_node_the_same_words_arrive_and_a_lost_line_proves_noth
     meter = await provider.read(job)
     assert meter.kind is MeterKind.UNKNOWN and "connection timed out" in (meter.error or "")
     assert (await ended(provider, timeout_s=0.5))[-1] is StopPhase.UNCONFIRMED
-    assert (await ended(control(slurm, job)))[-1] is StopPhase.METER_OFF
+    here = control(slurm, job)
+    assert (await here.read(job)).lifecycle is Lifecycle.RUNNING
+    assert (await ended(here))[-1] is StopPhase.METER_OFF
+
+
+async def test_the_stand_in_of_the_contract_suite_says_what_slurm_says(slurm: Cluster, folder: Path) -> None:
+    """Words, status and shape; `rows_by_command` is what the suite believes of Slurm's commands."""
+    job = slurm.submit(folder, SLEEP, "--job-name=train-a", "--time=1")
+    eventually(lambda: slurm.states(job) == ["RUNNING"])
+    made = rows_by_command.slurm()
+    real, stand_in = CommandLine(None, slurm.env, timeout_s=30), CommandLine(None, made.env, timeout_s=30)
+    asked = (*EPOCH, "squeue", "--noheader", "--array")
+    form = "--format=" + "\t".join(FIELDS)
+    accounts = ("sacct", "--noheader", "--parsable2", "--allocations", "--format=JobID,State")
+    ours = rows_by_command.JOB
+    for theirs, mine in (
+        ((*asked, f"--jobs={job}", form), (*asked, f"--jobs={ours}", form)),
+        ((*asked, "--jobs=99999999", form), (*asked, "--jobs=4717", form)),
+        ((*accounts, f"--jobs={job}"), (*accounts, f"--jobs={ours}")),
+        (("scancel", job), ("scancel", ours)),
+        (("scancel", "99999999"), ("scancel", ours)),
+    ):
+        said, told = await real.run(*theirs), await stand_in.run(*mine)
+        assert (told.status, told.err) == (said.status, said.err), theirs
+        assert (told.out.count("\t"), told.out.count("\n")) == (said.out.count("\t"), said.out.count("\n"))
+        if said.out:
+            (line,), (line_of_ours,) = (list(map(parse_line, one.out.splitlines())) for one in (said, told))
+            assert (line.state, line.name) == (line_of_ours.state, line_of_ours.name)
+            assert line.start is not None and line.end is not None
+    eventually(lambda: slurm.states(job) == [])
+    ended = await real.run(*asked, f"--jobs={job}", form)
+    assert (ended.status, ended.out) == (0, ""), "an ended job that it remembers is an empty list"
+    assert (await stand_in.run(*asked, f"--jobs={ours}", form)) == ended
+    await made.stop()
 
 
 async def test_without_slurm_nothing_was_sent(tmp_path: Path) -> None:

@@ -137,7 +137,8 @@ class LocalKubernetes(LocalServer):
             "code": status,
             "message": text,
         }
-        return Response(status, data, headers or {})
+        # kubectl reads the reason from nothing else.
+        return Response(status, data, {"Content-Type": "application/json", **(headers or {})})
 
     def handle(self, request: Request) -> Response:
         """Answer discovery, and what is asked of objects."""
@@ -154,6 +155,9 @@ class LocalKubernetes(LocalServer):
         namespace = ""
         if rest[:1] == ["namespaces"] and len(rest) > 2:
             namespace, rest = rest[1], rest[2:]
+        if rest[:1] == ["namespaces"] and len(rest) == 2:
+            # Of an object that is not there, kubectl asks whether its namespace is.
+            return Response(200, {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": rest[1]}})
         if len(rest) == 1 and request.method == "GET":
             return self._list(rest[0], namespace, request)
         if len(rest) == 2:
