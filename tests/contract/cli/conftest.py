@@ -19,8 +19,8 @@ import pytest
 
 from rgt_tui.fleet.config.editing import dump_fleet
 from rgt_tui.model.box import BoxSpec
+from tests import warm_rgt
 from tests.contract.ssh.conftest import RealSshd, running_sshd
-from tests.warm_python import WarmPython, warm_python
 
 PATIENCE = 60.0
 
@@ -31,7 +31,6 @@ class Rgt:
 
     folder: Path
     fleet: Path
-    warm: WarmPython
     env: dict[str, str] = field(default_factory=dict)
 
     def environment(self) -> dict[str, str]:
@@ -46,8 +45,7 @@ class Rgt:
         return [sys.executable, "-m", "rgt_tui.cli.entry", *words]
 
     def __call__(self, *words: str, timeout: float = PATIENCE) -> subprocess.CompletedProcess[str]:
-        entry = self.command(*words)[1:]
-        return self.warm.run(entry, cwd=self.folder, env=self.environment(), timeout=timeout)
+        return warm_rgt.rgt(*words, cwd=self.folder, env=self.environment(), timeout=timeout)
 
     def on(self, *words: str, timeout: float = PATIENCE) -> subprocess.CompletedProcess[str]:
         """Run a command on the fleet file."""
@@ -68,23 +66,9 @@ class Rgt:
         self.fleet.write_text(dump_fleet(specs))
 
 
-IMPORTS = """
-import importlib, asyncssh, httpx
-from rgt_tui.cli.commands import COMMANDS, GROUPS
-for name in {*(row.module for row in COMMANDS.values()), *GROUPS.values(), "gathering", "running"}:
-    importlib.import_module(f"rgt_tui.cli.{name}")
-"""
-
-
-@pytest.fixture(scope="session")
-def warm_rgt() -> Iterator[WarmPython]:
-    with warm_python(sys.executable, IMPORTS, os.environ) as warm:
-        yield warm
-
-
 @pytest.fixture
-def rgt(tmp_path: Path, warm_rgt: WarmPython) -> Rgt:
-    return Rgt(folder=tmp_path, fleet=tmp_path / "fleet.toml", warm=warm_rgt)
+def rgt(tmp_path: Path) -> Rgt:
+    return Rgt(folder=tmp_path, fleet=tmp_path / "fleet.toml")
 
 
 ALONE = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 
 from rgt_tui.gate import ActionState, AuditEntry, AuditEvent, AuditLog, Journal, Target
 from rgt_tui.model.evidence import Verb
+from tests import warm_rgt
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 POD = Target(kind="runpod", account="default@vendor", instance="k3v9")
@@ -29,10 +29,7 @@ def rgt(tmp_path: Path) -> Run:
     env = {**kept, "HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path / "state")}
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "rgt_tui.cli.entry", "audit", *words],
-            cwd=tmp_path, env=env, capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        return warm_rgt.rgt("audit", *words, cwd=tmp_path, env=env)
 
     return run
 

@@ -11,6 +11,7 @@ import pytest
 
 from rgt_tui.cli import dashboard, status
 from rgt_tui.cli.entry import parse
+from tests import warm_rgt
 from tests.contract.ssh.conftest import free_port
 
 RGT = [sys.executable, "-m", "rgt_tui.cli.entry"]
@@ -73,10 +74,9 @@ def test_an_ssh_config_that_cannot_be_used_is_no_box_out_of_reach(
     fleet: Path, words: tuple[str, ...]
 ) -> None:
     fleet.write_text(fleet.read_text().replace('"none"', '"/no/such/config"'))
-    done = subprocess.run(
-        [*RGT, words[0], "--fleet", str(fleet), *words[1:]],
-        env=environment(fleet.parent), capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    done = warm_rgt.rgt(
+        words[0], "--fleet", str(fleet), *words[1:], cwd=fleet.parent, env=environment(fleet.parent)
+    )
     assert (done.returncode, "no such ssh_config file" in done.stderr) == (2, True), done.stderr
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests import warm_rgt
 from tests.system.tree import ROOT, unpack
 from tests.unit.transfer.hostile_files import FILES, TODAY, harmful, torch_zip, with_pickle
 
@@ -31,10 +32,7 @@ def results(tmp_path: Path) -> Path:
 
 def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "XDG_STATE_HOME": str(folder.parent / "state")}
-    return subprocess.run(
-        [sys.executable, "-m", "rgt_tui", "verify", str(folder), *words],
-        capture_output=True, text=True, check=False, cwd=ROOT, env=env,
-    )  # fmt: skip
+    return warm_rgt.rgt("verify", str(folder), *words, cwd=ROOT, env=env)
 
 
 def verify(folder: Path, *words: str) -> dict[str, Any]:

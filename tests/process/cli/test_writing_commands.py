@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from rgt_tui.fleet.config import load_fleet
+from tests import warm_rgt
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -21,10 +21,7 @@ def rgt(tmp_path: Path) -> Run:
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("RGT_", "XDG_"))}
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "rgt_tui.cli.entry", *words],
-            cwd=tmp_path, env={**kept, "HOME": str(tmp_path)}, capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        return warm_rgt.rgt(*words, cwd=tmp_path, env={**kept, "HOME": str(tmp_path)})
 
     return run
 
