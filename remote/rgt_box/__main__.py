@@ -19,6 +19,11 @@ VERBS = {
     "results": ("rgt_box.commands.results", "list what of this box could be lost, by directory"),
     "seal": ("rgt_box.commands.seal", "hold still for a billing call, and look once more"),
     "unseal": ("rgt_box.commands.unseal", "open a seal"),
+    "autostop": (
+        "rgt_box.autostop.autostop_command",
+        "let the box park itself when idle, or when its lease ends",
+    ),
+    "sink": ("rgt_box.autostop.sink", "keep the address that the box calls for events that cost money"),
     "mirror": ("rgt_box.commands.mirror", "copy a directory to durable storage, read back and compared"),
     "cat": ("rgt_box.commands.cat", "print the exact bytes of a file, from any byte on"),
     "send": ("rgt_box.commands.send", "send pieces of files and their hashes as asked for on stdin"),

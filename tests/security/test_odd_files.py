@@ -283,6 +283,8 @@ CALLS: dict[str, Callable[[Path, Callable[[Path], None]], list[list[str]]]] = {
     "results": _several(_words("results", "--run", "{}"), _jobs("results", "--job", "{}")),
     "seal": _jobs("seal", "--job", "{}", "--seconds", "1"),
     "unseal": _jobs("unseal", "{}"),
+    "autostop": lambda *_: [["autostop", "--status"], ["autostop", "--disarm"], ["autostop", "--arm"]],
+    "sink": lambda *_: [["sink", "--status"]],
     "mirror": _words("mirror", "{}", "{target}"),
     "cat": _several(_words("cat", "--path", "{}"), _words("cat", "--list", "{}", "--list", "{}/*")),
     "grep": _words("grep", "loss", "{}", "{}/*"),

@@ -17,6 +17,7 @@ __all__ = [
     "reap",
     "reconcile",
     "remove",
+    "result_walk",
     "results",
     "seal",
     "send",

@@ -6,5 +6,5 @@ of one, and run_sources are its files of metrics.
 
 from __future__ import annotations
 
-__all__ = ["finder", "found_run", "run_sources"]
+__all__ = ["finder", "found_run", "run_sources", "training_commands"]
 """Modules that other packages may use."""

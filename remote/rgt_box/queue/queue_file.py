@@ -65,6 +65,8 @@ COMMAND = [
     "{py}", "-m", "rgt_train", "--config", "{cfg}", "--task", "{task}", "--epochs", "{epochs}", "--out", "{out}",
 ]  # fmt: skip
 KEEP = ["best", "best.json", "metrics.jsonl", "result.json"]
+ON_SIGTERM = "saves"
+"""What a job says of cells that save, and end, when they get SIGTERM; of the trainer's own it is known."""
 DETACH = ("auto", "tmux", "setsid", "slurm")
 SIZES = ("ckpt_bytes", "ckpt_inodes", "scratch_bytes", "scratch_inodes")
 
@@ -81,6 +83,7 @@ KEYS: dict[str, tuple[Any, Any]] = {
     "parallel": (int, 1),
     "nice": (int, 0),
     "detach": (str, "auto"),
+    "on_sigterm": (str, None),
     "sbatch": (list, []),
     "ckpt_bytes": (int, None),
     "ckpt_inodes": (int, None),
@@ -181,6 +184,8 @@ class Settings:
             self.say(
                 "detach", "must be one of %s, not %r" % (", ".join(DETACH), str(self.values["detach"])[:40])
             )
+        if self.values["on_sigterm"] not in (None, ON_SIGTERM):
+            self.say("on_sigterm", 'must be "%s", or be left out' % ON_SIGTERM)
         if self.values["parallel"] < 1:
             self.say("parallel", "must be 1 or more")
         elif self.values["parallel"] > 1 and self.values["detach"] in ("tmux", "setsid"):

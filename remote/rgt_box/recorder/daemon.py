@@ -8,6 +8,7 @@ import sys
 import time
 
 from rgt_box import background, files, ownership, place, procstat
+from rgt_box.autostop.watchman import Watchman
 from rgt_box.queue import queue_file
 from rgt_box.recorder import control, ring, state_files
 from rgt_box.recorder.ring_history import Store
@@ -117,6 +118,7 @@ class Recorder:
         self._watched = time.monotonic()
         self._live: list[dict[str, Any]] = []
         self._boot = place.boot_id()
+        self._watchman = Watchman(folder, self.event)
         self._looked = self._looked_at_queues = 0.0
 
     def run(self) -> None:
@@ -138,7 +140,7 @@ class Recorder:
                 self.event("agent-stopped", "the recorder was asked to stop")
                 return
             due = min(due, time.monotonic())
-            if time.monotonic() - self._watched > self._idle_hours * 3600.0:
+            if not self._watchman.armed and time.monotonic() - self._watched > self._idle_hours * 3600.0:
                 self.event("agent-stopped", "nobody has watched for %g hours" % self._idle_hours)
                 return
 
@@ -179,7 +181,7 @@ class Recorder:
             after = entry.get("after") or {}
             if after.get("boot") == self._boot and isinstance(after.get("seq"), int):
                 self._store.skip_to(after["seq"])
-        merged = control.merge_configs(self._live, self._config)
+        merged = self._watchman.widened(control.merge_configs(self._live, self._config))
         changed = first or merged != self._config
         now = time.monotonic()
         if not changed and now - self._looked < JOBS_EVERY:
@@ -212,6 +214,7 @@ class Recorder:
             state_files.write_json(self._folder, FOUND, finder.report())
         pids = [os.getpid()] + [entry["pid"] for entry in self._live]
         frame = dict({"t": "sample", "boot": "", "seq": 0}, **fields)
+        frame.update(self._watchman.tick(fields, self._sampler))
         frame["agent_rss"] = sum(map(procstat.resident, pids))
         try:
             self._store.append(ring.SAMPLE, frame)

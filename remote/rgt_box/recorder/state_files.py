@@ -134,7 +134,7 @@ LOCK, RING = place.LOCK, place.RING
 STATUS, CONFIG = "recorder.json", "recorder-config.json"
 FOUND = "found.json"
 
-VERSION = 3
+VERSION = 4
 """Raised when the recorder records something that it did not before."""
 
 JUMP = 5.0

@@ -105,6 +105,11 @@ class Sampler:
         return self._gpu.source if self._gpu else "none"
 
     @property
+    def failing(self) -> set[str]:
+        """Names of the readings that fail now: what they would tell is not known."""
+        return set(self._failing)
+
+    @property
     def limited(self) -> list[str]:
         """What does not work here, in words."""
         blind = [self._xid.limited] if self._xid and self._xid.limited else []

@@ -10,7 +10,19 @@ from rgt_box import __main__ as entry
 
 from tests.process.box.harness import Agent
 
-VERBS = ["queue", "detach", "manifest", "reconcile", "mirror", "grep", "results", "seal", "unseal"]
+VERBS = [
+    "queue",
+    "detach",
+    "manifest",
+    "reconcile",
+    "mirror",
+    "grep",
+    "results",
+    "seal",
+    "unseal",
+    "autostop",
+    "sink",
+]
 DOC = Path(__file__).parents[3] / "docs" / "agent.md"
 
 

@@ -1,0 +1,290 @@
+"""What was armed: checked, bound to this very instance and boot, and kept for the recorder that starts next.
+
+A plan that finds another boot, another instance or a machine that slept is void: a file on a volume that was carried
+over never stops the box that it was not written for.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+from rgt_box import box_identity, files, jsonline, ownership, place, procstat
+from rgt_box.recorder import state_files
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Iterator, Mapping
+
+    from rgt_box.autostop.idle_clock import Now
+
+FILE, LOCK = "autostop.json", "autostop.lock"
+MODES, ACTIONS, KINDS = ("idle", "lease"), ("park", "ask"), ("runpod", "vastai", "command")
+LOCK_WAIT = 10.0
+SLEPT = 60.0
+"""Seconds of sleep since the arming from which on the machine counts as resumed."""
+LONGEST = 366 * 86400.0
+ANY = "*"
+"""Among ``accept_unsaving``: whatever runs."""
+
+_SECONDS = {"idle_s": 2700.0, "lease_s": 28800.0, "warn_s": 600.0, "inspect_s": 0.0}
+_LISTS = ("jobs", "results", "ignore", "mounts", "durable", "accept_unsaving")
+_WORDS = ("boot", "instance", "box")
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|min|h|d)?")
+_UNITS = {None: 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+class WrongRequest(Exception):
+    """The request makes no sense; the message says what and why."""
+
+
+class NoRoom(Exception):
+    """Nothing can be written anywhere; the message says why."""
+
+
+def parse(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a request with every field.
+
+    Raises:
+        WrongRequest: naming the field.
+    """
+    found: dict[str, Any] = {"mode": raw.get("mode"), "action": raw.get("action")}
+    for key, known in (("mode", MODES), ("action", ACTIONS)):
+        if found[key] not in known:
+            raise WrongRequest("%s must be one of %s, not %r" % (key, ", ".join(known), raw.get(key)))
+    for key, default in _SECONDS.items():
+        found[key] = _seconds(key, raw.get(key, default))
+    for key in ("idle_s", "lease_s"):
+        if found["mode"] == key[:-2] and not found[key] > 0:
+            raise WrongRequest("%s must be more than 0" % key)
+    for key in _LISTS:
+        value = raw.get(key) or []
+        if not isinstance(value, list) or not all(
+            isinstance(item, str) and "\0" not in item for item in value
+        ):
+            raise WrongRequest("%s must be a list of strings" % key)
+        found[key] = value
+    for key in _WORDS:
+        if not isinstance(raw.get(key), str) or not raw[key]:
+            raise WrongRequest("%s is missing" % key)
+        found[key] = raw[key]
+    for path in found["durable"]:
+        if not path.startswith("/"):
+            raise WrongRequest("durable must hold absolute paths, not %r" % path)
+    found["pattern"] = _pattern(raw.get("pattern"))
+    found["stop"] = _stop(raw.get("stop"), found["action"])
+    found["accept_holders"] = _holders(raw.get("accept_holders") or [])
+    return found
+
+
+def _seconds(key: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= LONGEST:
+        raise WrongRequest("%s must be seconds, from 0 to %d, not %r" % (key, LONGEST, value))
+    return float(value)
+
+
+def _pattern(value: Any) -> str | None:
+    if value is None:
+        return None
+    try:
+        re.compile(value)
+    except (re.error, TypeError) as error:
+        raise WrongRequest("pattern: %s" % error) from None
+    return str(value)
+
+
+def _stop(value: Any, action: str) -> dict[str, Any] | None:
+    if value is None:
+        if action != "ask":
+            raise WrongRequest("stop is missing: only action ask does without one")
+        return None
+    if not isinstance(value, dict) or value.get("kind") not in KINDS:
+        raise WrongRequest("stop.kind must be one of %s" % ", ".join(KINDS))
+    found: dict[str, Any] = {"kind": value["kind"], "url": value.get("url") or "", "command": [], "marks": []}
+    if not isinstance(found["url"], str):
+        raise WrongRequest("stop.url must be a string")
+    for key in ("command", "marks"):
+        words = value.get(key) or []
+        if not isinstance(words, list) or not all(
+            isinstance(word, str) and "\0" not in word for word in words
+        ):
+            raise WrongRequest("stop.%s must be a list of strings" % key)
+        found[key] = words
+    return found
+
+
+def _holders(value: Any) -> list[list[float]]:
+    rows = value if isinstance(value, list) else [None]
+    found = []
+    for row in rows:
+        pid, started = (row.get("pid"), row.get("started")) if isinstance(row, dict) else (None, None)
+        if not isinstance(pid, int) or isinstance(pid, bool) or not isinstance(started, (int, float)):
+            raise WrongRequest('accept_holders must hold {"pid", "started"} of each')
+        found.append([pid, float(started)])
+    return found
+
+
+def span(text: str) -> float:
+    """Return the seconds of ``2h``, ``90m`` or ``7200``.
+
+    Raises:
+        WrongRequest: it is none, or nothing.
+    """
+    match = _SPAN.fullmatch(text.strip())
+    seconds = float(match.group(1)) * _UNITS[match.group(2)] if match else 0.0
+    if not 0 < seconds <= LONGEST:
+        raise WrongRequest("%r is no time to put it off by: write 7200, 90m or 2h" % text)
+    return seconds
+
+
+def bind(request: Mapping[str, Any], at: Now, key: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the plan of a request, bound to this boot and box; the idle processes that it accepts are found now."""
+    boot = procstat.boot_time()
+    accepted = []
+    for pid, started in request["accept_holders"]:
+        ticks = procstat.start_ticks(int(pid))
+        if ticks is not None and abs(boot + ticks / procstat.CLOCK_TICKS - started) < 2.0:
+            accepted.append([int(pid), ticks])
+    return dict(
+        request,
+        id=os.urandom(8).hex(),
+        identity=own_identity(),
+        armed_at=round(at.wall, 3),
+        armed_boot=at.boot,
+        slept=at.boot - at.awake,
+        accepted=accepted,
+        key=dict(key) if key else None,
+        kept_until=None,
+        kept_until_boot=None,
+    )
+
+
+def own_identity() -> dict[str, str]:
+    """Return what the platform calls this box, without what our own environment says."""
+    return box_identity.box_identity(own={})
+
+
+def why_void(plan: Mapping[str, Any], at: Now) -> str:
+    """Return why a plan does not hold for this box and boot; "" = it does."""
+    if plan.get("boot") != place.boot_id():
+        return "the box was rebooted, or its container restarted, since it was armed"
+    mine, then = own_identity(), plan.get("identity") or {}
+    other = sorted(name for name in set(mine) & set(then) if mine[name] != then[name])
+    if other:
+        return "this is another box than the one that was armed: %s is %s, and was %s" % (
+            other[0],
+            mine[other[0]],
+            then[other[0]],
+        )
+    slept = at.boot - at.awake - float(plan.get("slept") or 0.0)
+    if abs(slept) >= SLEPT:
+        return "the machine was suspended for %.0f s, and resumed, since it was armed" % slept
+    return ""
+
+
+def load(folder: str) -> dict[str, dict[str, Any]]:
+    """Return mode → plan of all that is armed, valid or not. {} where nothing is."""
+    found = {}
+    raw = state_files.read_json(folder, FILE)
+    for mode in MODES:
+        plan = raw.get(mode)
+        if isinstance(plan, dict) and _is_whole(plan, mode):
+            found[mode] = plan
+    return found
+
+
+def _is_whole(plan: Mapping[str, Any], mode: str) -> bool:
+    """Tell whether a plan is what `bind` made: a file that somebody has edited arms nothing."""
+    try:
+        parse(dict(plan, accept_holders=[]))
+        known = all(isinstance(plan[key], (int, float)) for key in ("armed_at", "armed_boot", "slept"))
+        pairs = all(len(pair) == 2 and all(type(item) is int for item in pair) for pair in plan["accepted"])
+    except (WrongRequest, KeyError, TypeError):
+        return False
+    kept = [plan.get("kept_until_boot"), plan.get("kept_until")]
+    return (
+        known
+        and pairs
+        and plan["mode"] == mode
+        and all(item is None or type(item) in (int, float) for item in kept)
+    )
+
+
+def save(folder: str, plans: Mapping[str, Any]) -> None:
+    """Keep what is armed.
+
+    Raises:
+        NoRoom: nothing can be written anywhere.
+    """
+    store(folder, FILE, dict(plans))
+
+
+def store(folder: str, name: str, value: Mapping[str, Any]) -> None:
+    """Put a small file onto the disk for sure, or, where that is full, into memory.
+
+    Raises:
+        NoRoom: neither can be written.
+    """
+    data, why = jsonline.line(dict(value)), "there is no place"
+    for where in _writable(folder):
+        try:
+            ownership.take(where)
+            files.replace(os.path.join(where, name), data, sync=True)
+            sync_folder(where)
+        except OSError as error:
+            why = "%s: %s" % (where, error.strerror)
+            continue
+        for other in state_files.places(folder):
+            if other != where:
+                files.unlink(os.path.join(other, name))
+        return
+    raise NoRoom(why)
+
+
+def _writable(folder: str) -> Iterator[str]:
+    yield folder
+    memory = state_files.ram(folder, make=True)
+    if memory is not None:
+        yield memory
+
+
+def sync_folder(folder: str) -> None:
+    """Flush a directory: a renamed file is there for sure only then.
+
+    Raises:
+        OSError: as the system says.
+    """
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+class Held:
+    """The lock under which plans are changed, for a ``with``.
+
+    Raises:
+        NoRoom: there is no place for a lock, or somebody does not give it back.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._lock: files.Lock | None = None
+
+    def __enter__(self) -> Held:
+        for where in _writable(self._folder):
+            try:
+                ownership.take(where)
+                held = files.Lock(os.path.join(where, LOCK))
+                if not held.acquire(LOCK_WAIT):
+                    raise NoRoom("another rgt is changing what is armed")
+            except OSError:
+                continue
+            self._lock = held
+            return self
+        raise NoRoom("nothing can be written into %s, nor into memory" % self._folder)
+
+    def __exit__(self, *_: object) -> None:
+        if self._lock is not None:
+            self._lock.release()

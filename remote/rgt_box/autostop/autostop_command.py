@@ -1,0 +1,293 @@
+"""The ``autostop`` verb: arm, rehearse, put off and take back a stop of the box by itself, and say how it stands."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+
+from rgt_box import jsonline, options, place
+from rgt_box.autostop import (
+    armed_plan as plan,
+)
+from rgt_box.autostop import (
+    idle_clock,
+    own_stop,
+    saving,
+    stop_process,
+    story,
+    watchman,
+    work_signs,
+)
+from rgt_box.recorder import control, state_files
+from rgt_box.sampling.sampler import DEFAULT_PATTERN, Sampler
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+HELP = """
+usage: autostop --rehearse < REQUEST     say whether it could be armed; changes nothing
+       autostop --arm < REQUEST          arm it: a JSON line, see docs/autostop.md
+       autostop --status                 say how it stands
+       autostop --keep 2h                put a stop off by two hours from now (7200, 90m)
+       autostop --disarm [--mode M]      take it back: idle, lease, or both
+       autostop --story [--lines N]      print what has happened, a JSON line each
+
+A box that was idle for long enough, or whose lease is over, is parked by its own recorder and its own key. Nothing here
+can destroy anything.
+
+Exit status: 0 done, 1 refused, 2 a wrong request or command line.
+
+Example: autostop --keep 2h
+"""
+OK, REFUSED, USAGE = 0, 1, 2
+SPEC = {
+    "--rehearse": "flag",
+    "--arm": "flag",
+    "--status": "flag",
+    "--disarm": "flag",
+    "--keep": "str",
+    "--mode": "str",
+    "--story": "flag",
+    "--lines": "int",
+    "--carry-out": "str",
+}
+MOST_REQUEST = 1 << 20
+LINES = 50
+
+
+def main(argv: list[str]) -> int:
+    """Run the verb; returns the exit status."""
+    found = options.parse_or_exit(argv, SPEC, HELP)
+    chosen = [
+        name for name in ("rehearse", "arm", "status", "disarm", "keep", "story", "carry-out") if found[name]
+    ]
+    if len(chosen) != 1 or found["mode"] not in (None, *plan.MODES):
+        print(HELP.strip(), file=sys.stderr)
+        return USAGE
+    folder = place.state_dir()
+    try:
+        if chosen[0] in ("rehearse", "arm"):
+            return arm(folder, sys.stdin.buffer.readline(MOST_REQUEST), rehearse=found["rehearse"])
+        if chosen[0] == "story":
+            for line in story.read(folder)[-(found["lines"] or LINES) :]:
+                sys.stdout.buffer.write(jsonline.line(line))
+            return OK
+        if chosen[0] == "carry-out":
+            return stop_process.carry_out(folder, found["carry-out"])
+        if chosen[0] == "keep":
+            keep(folder, plan.span(found["keep"]))
+        elif chosen[0] == "disarm":
+            watchman.disarm(folder, [found["mode"]] if found["mode"] else list(plan.MODES), "taken back")
+    except plan.WrongRequest as problem:
+        print("autostop: %s" % problem, file=sys.stderr)
+        return USAGE
+    except plan.NoRoom as problem:
+        print("autostop: %s" % problem, file=sys.stderr)
+        return REFUSED
+    return answer(status(folder))
+
+
+def answer(value: dict[str, Any]) -> int:
+    """Print a line of JSON."""
+    sys.stdout.buffer.write(jsonline.line(value))
+    sys.stdout.buffer.flush()
+    return OK
+
+
+def arm(folder: str, line: bytes, rehearse: bool) -> int:
+    """Arm what stands in a request, if nothing speaks against it; returns the exit status."""
+    raw = jsonline.loads_dict(line)
+    if raw is None:
+        raise plan.WrongRequest("the request is no JSON object")
+    request = plan.parse(raw)
+    at = idle_clock.now()
+    reasons, key = reasons_against(request)
+    bound = plan.bind(request, at, key)
+    look = first_look(folder, bound)
+    reasons += look["reasons"]
+    bound["cards"] = look["cards"]
+    if not reasons and not rehearse:
+        reasons += _arm(folder, bound)
+    shown = dict(row_of(folder, bound, look), armed=not reasons and not rehearse)
+    answer({"ok": not reasons, "reasons": reasons, "status": shown})
+    return REFUSED if reasons else OK
+
+
+def _arm(folder: str, bound: dict[str, Any]) -> list[str]:
+    """Keep the plan, and see to it that a recorder watches over it; returns why that was not possible."""
+    running = control.ensure(folder)
+    if running is None:
+        return ["no recorder can run on this box: %s" % (control.failure(folder) or "it does not start")]
+    if state_files.is_older(running):
+        return ["an older rgt's recorder runs on this box and does not end"]
+    with plan.Held(folder):
+        plan.save(folder, dict(plan.load(folder), **{bound["mode"]: bound}))
+    words = "by its own key" if bound["action"] == "park" else "only asks"
+    limit = bound["idle_s"] if bound["mode"] == "idle" else bound["lease_s"]
+    story.tell(folder, "armed", "%s, %.0f s, %s" % (bound["mode"], limit, words), mode=bound["mode"])
+    _wake(folder)
+    return []
+
+
+def _wake(folder: str) -> None:
+    control.signal_recorder(folder, signal.SIGHUP)
+
+
+def reasons_against(request: dict[str, Any]) -> tuple[list[str], dict[str, Any] | None]:
+    """Return why a request cannot be armed here, and what is known of the box's own key."""
+    reasons = []
+    key: dict[str, Any] | None = None
+    if request["boot"] != place.boot_id():
+        reasons.append("the box was rebooted since you looked at it: look again, and arm it then")
+    if request["action"] == "ask" and request["stop"] is None:
+        return reasons, None
+    try:
+        proved, text = own_stop.prove(own_stop.OwnStop(request["stop"], request["instance"]))
+    except own_stop.NoKey as error:
+        proved, text = False, str(error)
+    key = {"proved": proved, "text": text, "at": round(idle_clock.now().wall, 3)}
+    if request["action"] == "park":
+        if not proved:
+            reasons.append("not armed: %s" % text)
+        if not request["durable"]:
+            reasons.append("not armed: no directory was named that survives a stop")
+    for where in request["durable"]:
+        if not os.path.isdir(where) or not os.access(where, os.W_OK):
+            reasons.append("%s is said to survive a stop, and cannot be written to" % where)
+    return reasons, key
+
+
+def first_look(folder: str, bound: dict[str, Any]) -> dict[str, Any]:
+    """Return how the box looks now: ``holders``, ``saving``, ``unsaving``, ``why``, ``cards``, ``reasons``."""
+    sampler = Sampler(folder, remember=False)
+    pattern = bound["pattern"] or DEFAULT_PATTERN
+    sampler.configure({"jobs": bound["jobs"], "pattern": pattern, "find": True, "mounts": []}, [])
+    signs = work_signs.WorkSigns(bound)
+    sample, _ = sampler.read(wait=3.0)
+    signs.look(idle_clock.now(), sample, sampler)
+    time.sleep(max(0.5, stop_process.GAP * stop_process.pace()))
+    sample, _ = sampler.read(wait=3.0)
+    found = signs.look(idle_clock.now(), sample, sampler)
+    verdict = idle_clock.judge(sample, found, {(pid, ticks) for pid, ticks in bound["accepted"]})
+    runs = saving.runs_of(sample, found, bound)
+    unsaving = [run.name for run in runs if not run.saves]
+    accepted = bound["accept_unsaving"]
+    refused = [name for name in unsaving if name not in accepted and plan.ANY not in accepted]
+    reasons = []
+    if bound["mode"] == "lease" and bound["action"] == "park" and refused:
+        reasons.append("not known to save on SIGTERM, and not accepted: %s" % ", ".join(refused))
+    return {
+        "holders": [
+            {"pid": row["pid"], "started": row["started"], "cmd": row["cmd"], "bytes": row["bytes"]}
+            for row in verdict.holders[: watchman.HOLDERS]
+        ],
+        "why": [*verdict.active, *verdict.unknown][: watchman.WHY],
+        "unsaving": unsaving,
+        "saving": [run.name for run in runs if run.saves],
+        "cards": len(sample.get("gpus") or []),
+        "reasons": reasons,
+    }
+
+
+def keep(folder: str, seconds: float) -> None:
+    """Put every armed stop off.
+
+    Raises:
+        plan.NoRoom: nothing can be written.
+        plan.WrongRequest: nothing is armed.
+    """
+    at = idle_clock.now()
+    with plan.Held(folder):
+        plans = plan.load(folder)
+        if not plans:
+            raise plan.WrongRequest("nothing is armed on this box")
+        for armed in plans.values():
+            armed.update(kept_until=round(at.wall + seconds, 3), kept_until_boot=at.boot + seconds)
+        plan.save(folder, plans)
+    story.tell(folder, "kept", "put off by %.0f s" % seconds)
+    _wake(folder)
+
+
+def status(folder: str) -> dict[str, Any]:
+    """Return STATUS: of the idle stop, with the lease beside it under ``lease``."""
+    plans = plan.load(folder)
+    rows = {mode: row_of(folder, armed) for mode, armed in plans.items()}
+    first = rows.get("idle") or dict(NOTHING, last=story.last(folder))
+    return dict(first, lease=rows.get("lease"))
+
+
+NOTHING: dict[str, Any] = {
+    "armed": False,
+    "mode": None,
+    "action": None,
+    "state": "none",
+    "boot": None,
+    "instance": None,
+    "box": None,
+    "since": None,
+    "limit_s": None,
+    "idle_s": None,
+    "unknown_s": 0.0,
+    "stops_in_s": None,
+    "kept_until": None,
+    "why": [],
+    "holders": [],
+    "unsaving": [],
+    "saving": [],
+    "key": None,
+    "last": None,
+}
+
+
+def row_of(folder: str, armed: dict[str, Any], look: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return the STATUS of one plan, by what the recorder says of it; with `look`, by that."""
+    at = idle_clock.now()
+    mode = armed["mode"]
+    row = dict(
+        NOTHING,
+        armed=True,
+        mode=mode,
+        action=armed["action"],
+        boot=armed["boot"],
+        instance=armed["instance"],
+        box=armed["box"],
+        since=armed["armed_at"],
+        limit_s=armed["idle_s"] if mode == "idle" else armed["lease_s"],
+        kept_until=armed["kept_until"],
+        key=armed["key"],
+        last=story.last(folder),
+    )
+    if look is not None:
+        row.update({key: look[key] for key in ("why", "holders", "unsaving", "saving")}, state="armed")
+        return row
+    void = plan.why_void(armed, at)
+    if void:
+        return dict(row, armed=False, state="disarmed", why=[void])
+    state = recorder_state(folder)
+    said = (state.get("modes") or {}).get(mode)
+    if not control.is_running(folder) or (state and said is None):
+        return dict(
+            row, why=["armed, but no recorder runs: nobody watches this box, and it will not stop itself"]
+        )
+    if said is None:
+        return dict(row, state="armed", why=["the recorder has not looked yet"])
+    row.update({key: said[key] for key in ("state", "limit_s", "stops_in_s", "unknown_s", "idle_s")})
+    since = state.get("idle_since")
+    passed = at.boot - float(state.get("at_boot") or at.boot)
+    blind = state.get("unknown_since")
+    if isinstance(blind, (int, float)):
+        row["unknown_s"] = round(max(0.0, at.boot - blind), 1)
+    if isinstance(since, (int, float)):
+        row["idle_s"] = round(max(0.0, at.boot - since), 1)
+    if isinstance(row["stops_in_s"], (int, float)):
+        row["stops_in_s"] = round(max(0.0, row["stops_in_s"] - passed), 1)
+    row.update({key: state.get(key) or [] for key in ("why", "holders", "unsaving", "saving")})
+    return row
+
+
+def recorder_state(folder: str) -> dict[str, Any]:
+    """Return what the recorder that runs has written; {} where none has."""
+    return state_files.read_status(folder, watchman.STATE) or {}

@@ -1,0 +1,181 @@
+"""Whether the box does nothing, and for how long without a break on the clock of its boot. Pure.
+
+A look is *idle* only when every sign could be read and none speaks of work. One that cannot be read is *unknown*, and
+begins the time anew as work does: what is not known is never taken for idle.
+"""
+
+from __future__ import annotations
+
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Collection, Mapping, NamedTuple
+
+    class Now(NamedTuple):
+        """One instant by three clocks, in seconds."""
+
+        boot: float
+        """Since the boot, with the time that the machine slept."""
+        awake: float
+        """Without it."""
+        wall: float
+
+    class Verdict(NamedTuple):
+        """What a look says. All three empty: idle."""
+
+        active: "tuple[str, ...]" = ()
+        """What works, in words."""
+        unknown: "tuple[str, ...]" = ()
+        """What cannot be told, in words."""
+        holders: "tuple[dict[str, Any], ...]" = ()
+        """Idle processes that hold memory and were not accepted."""
+else:
+    from collections import namedtuple
+
+    Now = namedtuple("Now", "boot awake wall")
+    Verdict = namedtuple("Verdict", "active unknown holders", defaults=((), (), ()))
+
+GPU_PCT = 3.0
+"""Utilisation of a card from which on it works: drivers and monitors take a percent or two."""
+RUN_PCT, OTHER_PCT = 2.0, 10.0
+"""Percent of a core from which on a process works: one that trains, is a notebook or has a card open, and any other."""
+MUCH_RAM = 1 << 30
+"""Bytes of RAM from which on an idle process holds something that a stop would lose."""
+NOTEBOOK_RAM = 256 << 20
+MUCH_VRAM = 1 << 30
+"""Bytes in use on a card that somebody must account for; the driver itself needs less."""
+JUMP, LEAP = 5.0, 5.0
+"""Seconds by which the clock is set, or the machine slept, from which on the time begins anew."""
+
+
+def now() -> Now:
+    """Return this instant."""
+    return Now(time.clock_gettime(time.CLOCK_BOOTTIME), time.monotonic(), time.time())
+
+
+def judge(
+    sample: Mapping[str, Any], signs: Mapping[str, Any], accepted: Collection[tuple[int, int]]
+) -> Verdict:
+    """Say what a look shows.
+
+    Args:
+        sample: As the sampler reads it.
+        signs: What `work_signs` has seen beside it.
+        accepted: (pid, start in ticks) of idle processes whose memory may be lost.
+    """
+    active: list[str] = list(signs.get("active") or ())
+    unknown: list[str] = list(signs.get("unknown") or ())
+    for card in sample.get("gpus") or []:
+        _judge_card(card, signs, active, unknown)
+    cards = len(sample.get("gpus") or [])
+    if cards < int(signs.get("cards") or 0):
+        unknown.append("%d of %d GPUs can be read" % (cards, signs["cards"]))
+    transfers = sample.get("transfers")
+    if transfers is None:
+        unknown.append("whether files are being copied cannot be told")
+    active += ["files are being copied: %s, pid %d" % (item["name"], item["pid"]) for item in transfers or []]
+    if sample.get("input_at") is None:
+        unknown.append("it cannot be told when somebody last typed at a terminal")
+    session = sample.get("session") or {}
+    if session.get("slurm_error") and signs.get("slurm"):  # a program that was never set up tells nothing
+        unknown.append("Slurm cannot be asked: %s" % session["slurm_error"])
+    active += ["Slurm has the job %s" % job.get("id", "?") for job in session.get("slurm") or []]
+    holders = []
+    for process in signs.get("processes") or []:
+        share = process.get("cpu_pct")
+        least = RUN_PCT if process.get("works") else OTHER_PCT
+        if share is not None and share >= least:
+            active.append("%s, pid %d, uses %.0f %% of a core" % (process["name"], process["pid"], share))
+        elif _holds(process) and (process["pid"], process["ticks"]) not in accepted:
+            holders.append(process)
+    return Verdict(tuple(active), tuple(unknown), tuple(holders))
+
+
+def _judge_card(
+    card: Mapping[str, Any], signs: Mapping[str, Any], active: list[str], unknown: list[str]
+) -> None:
+    name = "GPU %s" % card.get("index", "?")
+    if card.get("error"):
+        unknown.append("%s does not answer: %s" % (name, card["error"]))
+        return
+    share = card.get("util")
+    if share is None:
+        unknown.append("%s does not say whether it works" % name)
+    elif share >= GPU_PCT:
+        active.append("%s works: %.0f %%" % (name, share))
+    used = card.get("vram_used")
+    if card.get("sim"):
+        return
+    if used is None:
+        unknown.append("%s does not say how much of its memory is in use" % name)
+    elif used >= MUCH_VRAM and not signs.get("named", {}).get(card.get("index")):
+        unknown.append("%s: %.1f GiB are held by a process that cannot be named" % (name, used / 2**30))
+
+
+def _holds(process: Mapping[str, Any]) -> bool:
+    """Tell whether an idle process holds what a stop would lose; a training that is alive always does."""
+    if process.get("run") or process.get("vram"):
+        return True
+    return int(process.get("rss") or 0) >= (NOTEBOOK_RAM if process.get("notebook") else MUCH_RAM)
+
+
+class IdleClock:
+    """For how long the box has been idle.
+
+    Args:
+        every: Seconds between two looks, as far as nothing comes in between.
+    """
+
+    def __init__(self, every: float) -> None:
+        self._gap = max(3.0 * every, every + 30.0)
+        self._last: Now | None = None
+        self.idle_since: float | None = None
+        """By the clock of the boot; None = not idle, or not known."""
+        self.unknown_since: float | None = None
+        """Since when it cannot be told, with short whiles of idleness in between."""
+
+    def begin_anew(self) -> None:
+        """Forget what was seen."""
+        self.idle_since = None
+
+    def feed(self, at: Now, verdict: Verdict) -> str:
+        """Take in a look; returns why the time began anew although nothing works, "" = it did not."""
+        why = "" if self._last is None else self._broken(self._last, at)
+        self._last = at
+        if why:
+            self.idle_since = None
+        if verdict.unknown and not verdict.active:
+            self.idle_since = None
+            if self.unknown_since is None:
+                self.unknown_since = at.boot
+        elif verdict.active or verdict.holders:
+            self.idle_since = self.unknown_since = None
+        elif self.idle_since is None:
+            self.idle_since = at.boot
+        return why
+
+    def _broken(self, last: Now, at: Now) -> str:
+        passed = at.boot - last.boot
+        slept = passed - (at.awake - last.awake)
+        set_by = (at.wall - last.wall) - passed
+        if passed < 0 or abs(slept) >= LEAP:
+            return "the machine slept for %.0f s" % slept
+        if abs(set_by) >= JUMP:
+            return "the clock was set by %+.0f s" % set_by
+        return "nobody looked for %.0f s" % passed if passed > self._gap else ""
+
+    def known_again(self, at: Now, after: float) -> None:
+        """Forget that it could not be told, once it was told to be idle for so many seconds."""
+        if self.idle_since is not None and at.boot - self.idle_since >= after:
+            self.unknown_since = None
+
+    def idle_s(self, at: Now) -> float | None:
+        """Return the seconds of idleness; 0 while it works, None while it cannot be told."""
+        if self.idle_since is not None:
+            return max(0.0, at.boot - self.idle_since)
+        return None if self.unknown_since is not None else 0.0
+
+    def unknown_s(self, at: Now) -> float:
+        """Return for how long it could not be told."""
+        return 0.0 if self.unknown_since is None else max(0.0, at.boot - self.unknown_since)

@@ -1,0 +1,318 @@
+"""The stop by the box's own key: who it is, proved by a read; the one call that parks; and what an answer proves.
+
+Only what parks is here. The key is read from the environment each time that it is needed, is sent to the one host that
+was named, and never stands in a file, a command line or a message.
+
+RunPod: ``RUNPOD_API_KEY`` and ``RUNPOD_POD_ID`` are set in every pod
+(https://docs.runpod.io/pods/templates/environment-variables, verified 2026-08); the call is
+``POST /v2/pods/ID/action`` (https://docs.runpod.io/api-reference-v2/overview, verified 2026-08).
+vast.ai: ``CONTAINER_API_KEY``, which may start and stop its own instance alone, and ``CONTAINER_ID``
+(https://docs.vast.ai/guides/instances/docker-environment, verified 2026-11); the call is ``PUT /api/v0/instances/ID/``
+(https://docs.vast.ai/api-reference/introduction, verified 2026-08).
+AutoDL: ``/usr/bin/shutdown`` is its own and ends the charge
+(https://www.autodl.com/docs/instance_pro_api/, verified 2026-08).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+
+from rgt_box import ownership, procstat
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Mapping, NamedTuple
+
+    class Seen(NamedTuple):
+        """What a read says of our own instance."""
+
+        state: str
+        """on, off or unknown."""
+        text: str
+
+    class Answer(NamedTuple):
+        """What a call for the stop came to."""
+
+        proves: str
+        """accepted, nothing, ask or maybe; see `PROOFS`."""
+        text: str
+
+    class Key(NamedTuple):
+        """The box's own key."""
+
+        secret: str
+        instance: str
+else:
+    from collections import namedtuple
+
+    Seen = namedtuple("Seen", "state text")
+    Answer = namedtuple("Answer", "proves text")
+    Key = namedtuple("Key", "secret instance")
+
+NAMES = {"runpod": ("RUNPOD_API_KEY", "RUNPOD_POD_ID"), "vastai": ("CONTAINER_API_KEY", "CONTAINER_ID")}
+"""Kind → the variables that hold the key, and the instance that it is for."""
+HOSTS = {"runpod": "https://api.runpod.io", "vastai": "https://console.vast.ai"}
+ON = {
+    "runpod": ("PROVISIONING", "STARTING", "RUNNING"),
+    "vastai": ("running", "loading", "frozen", "rebooting"),
+}
+OFF = {"runpod": ("EXITED", "TERMINATED"), "vastai": ("exited", "stopped")}
+"""Kind → the states in which compute is billed, and in which it is not. Any other is unknown."""
+_IDS = {"runpod": re.compile(r"[A-Za-z0-9_-]{1,80}"), "vastai": re.compile(r"[0-9]{1,18}")}
+
+NOTHING, ASK, MAYBE, ACCEPTED = "nothing", "ask", "maybe", "accepted"
+PROOFS: dict[str, dict[Any, str]] = {
+    "runpod": {401: NOTHING, 403: NOTHING, 404: ASK, 409: ASK, 422: NOTHING, 429: NOTHING},
+    "vastai": {401: NOTHING, 403: NOTHING, 404: ASK, 429: NOTHING, "no_such_instance": ASK},
+}
+"""Kind → status, or the error's own word → what it proves: nothing was done, or ask. Any other: maybe it was."""
+
+TIMEOUT = 30.0
+MOST = 1 << 20
+"""Bytes of an answer that are read."""
+MARKS = ("/root/autodl-tmp", "/etc/network_turbo")
+"""What stands on an AutoDL instance alone: the data disk, and the script of its proxy
+(https://www.autodl.com/docs/env/, https://www.autodl.com/docs/network_turbo/, verified 2026-08)."""
+_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+class NoKey(Exception):
+    """This box cannot stop itself; the message says why."""
+
+
+def own_key(kind: str, own: Mapping[str, str] | None = None) -> Key:
+    """Return the box's own key, from the environment of the first process, which the platform has started, or our own.
+
+    Raises:
+        NoKey: neither has one.
+    """
+    names = NAMES[kind]
+    for environment in (_first_process(), os.environ if own is None else own):
+        secret, instance = (environment.get(name, "").strip() for name in names)
+        if secret and instance:
+            if not _IDS[kind].fullmatch(instance):
+                raise NoKey("%s holds no id: %r" % (names[1], instance[:80]))
+            return Key(secret, instance)
+    raise NoKey("this box cannot stop itself: %s and %s are not in its environment" % names)
+
+
+def _first_process() -> dict[str, str]:
+    """Return the environment of the first process, where that is this user's."""
+    if set(ownership.uids(1)) != {os.geteuid()}:
+        return {}
+    found = {}
+    for item in (procstat.read_whole("/proc/1/environ") or b"").split(b"\0"):
+        name, _, value = item.partition(b"=")
+        found[name.decode("utf-8", "replace")] = value.decode("utf-8", "replace")
+    return found
+
+
+class OwnStop:
+    """The way in which this very box is parked.
+
+    Args:
+        stop: ``kind``, ``url``, ``command``, ``marks`` of a request.
+        instance: What the platform calls the box, as the person armed it.
+
+    Raises:
+        NoKey: it has none, or one for another instance.
+    """
+
+    def __init__(self, stop: Mapping[str, Any], instance: str) -> None:
+        self.kind = str(stop["kind"])
+        self._command = [str(word) for word in stop.get("command") or []]
+        self._key = Key("", instance)
+        self._url = ""
+        if self.kind == "command":
+            why = _command_unsafe(self._command, list(stop.get("marks") or []) or list(MARKS))
+            if why:
+                raise NoKey("this box cannot stop itself: %s" % why)
+            return
+        self._key = own_key(self.kind)
+        if self._key.instance != instance:
+            raise NoKey(
+                "this box says that it is %s, and not %s: correct the instance in the fleet file"
+                % (self._key.instance, instance[:80])
+            )
+        self._url = _checked_url(str(stop.get("url") or HOSTS[self.kind]))
+
+    @property
+    def can_be_asked(self) -> bool:
+        """Whether somebody can be asked what came of a stop."""
+        return self.kind != "command"
+
+    def read(self) -> Seen:
+        """Ask what is so; whatever is not said plainly is unknown."""
+        if self.kind == "command":
+            return Seen("on", "this process runs, so the box does")
+        path = "/v2/pods/%s" if self.kind == "runpod" else "/api/v0/instances/%s/?owner=me"
+        try:
+            status, data = self._send("GET", path % self._key.instance, None)
+        except OSError as error:
+            return Seen("unknown", "no answer: %s" % self._clean(error))
+        if status != 200 or not isinstance(data, dict) or data.get("success") is False:
+            return Seen("unknown", "answered %d%s" % (status, self._said(data)))
+        box = data if self.kind == "runpod" else data.get("instances")
+        if not isinstance(box, dict) or str(box.get("id")) != self._key.instance:
+            return Seen("unknown", "answered with something else than this instance")
+        state = box.get("status") if self.kind == "runpod" else box.get("actual_status")
+        word = self._clean(state)
+        if state in ON[self.kind]:
+            if box.get("locked") is True:
+                return Seen("unknown", "the instance is locked: the platform refuses a stop; unlock it")
+            return Seen("on", "it is %s" % word)
+        return Seen("off" if state in OFF[self.kind] else "unknown", "it is %s" % word)
+
+    def park(self) -> Answer:
+        """Make the call, once. The box may be gone before this returns."""
+        if self.kind == "command":
+            return self._run()
+        words = {"runpod": ("POST", "/v2/pods/%s/action", {"action": "stop"})}.get(
+            self.kind, ("PUT", "/api/v0/instances/%s/", {"state": "stopped"})
+        )
+        method, path, body = words
+        try:
+            status, data = self._send(method, path % self._key.instance, body)
+        except OSError as error:
+            # Until the request was written nothing can have come of it; who knows where it broke, asks.
+            return Answer(MAYBE, "no answer: %s" % self._clean(error))
+        text = "answered %d%s" % (status, self._said(data))
+        wrong = isinstance(data, dict) and (data.get("success") is False or bool(data.get("error")))
+        fine = status == 200 and isinstance(data, dict) and not wrong
+        if fine and (self.kind == "runpod" or data.get("success") is True):
+            return Answer(ACCEPTED, text)
+        row = PROOFS[self.kind]
+        code = data.get("error") if isinstance(data, dict) else None
+        known = row.get(code) if isinstance(code, str) else None
+        return Answer(known or row.get(status, MAYBE), text)
+
+    def _run(self) -> Answer:
+        import subprocess
+
+        try:
+            done = subprocess.run(
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                timeout=TIMEOUT,
+                cwd="/",
+            )
+        except subprocess.TimeoutExpired:
+            return Answer(MAYBE, "%s did not end" % self._command[0])
+        except OSError as error:
+            return Answer(NOTHING, "%s could not be run: %s" % (self._command[0], error.strerror))
+        words = done.stderr.decode("utf-8", "replace")[-200:]
+        if done.returncode:
+            return Answer(
+                MAYBE, "%s ended with %d %s" % (self._command[0], done.returncode, self._clean(words))
+            )
+        return Answer(ACCEPTED, "%s ended with 0" % self._command[0])
+
+    def _send(self, method: str, path: str, body: dict[str, Any] | None) -> tuple[int, Any]:
+        """Return status and JSON of an answer. No redirect is followed: the key goes to the one host.
+
+        Raises:
+            OSError: there is none.
+        """
+        import http.client
+        from urllib.parse import urlsplit
+
+        parts = urlsplit(self._url)
+        maker: Any = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        headers = {"Authorization": "Bearer " + self._key.secret, "Accept": "application/json"}
+        data = None
+        if body is not None:
+            data = json.dumps(body).encode()
+            headers["Content-Type"] = "application/json"
+        connection = maker(parts.hostname, parts.port, timeout=TIMEOUT)
+        try:
+            connection.request(method, parts.path.rstrip("/") + path, data, headers)
+            answer = connection.getresponse()
+            raw = answer.read(MOST)
+        except (http.client.HTTPException, ValueError) as error:
+            raise OSError(self._clean(type(error).__name__)) from None
+        finally:
+            connection.close()
+        try:
+            return answer.status, json.loads(raw)
+        except (ValueError, RecursionError):
+            return answer.status, None
+
+    def _said(self, data: Any) -> str:
+        """Return the words of an error, as far as there are any."""
+        if not isinstance(data, dict):
+            return ""
+        words = [
+            data[key]
+            for key in ("detail", "msg", "error", "message", "status")
+            if isinstance(data.get(key), str)
+        ]
+        return ": %s" % self._clean(words[0]) if words else ""
+
+    def _clean(self, value: Any) -> str:
+        """Return a stranger's words: short, printable, and without the key."""
+        text = str(value)
+        if self._key.secret:
+            text = text.replace(self._key.secret, "***")
+        return "".join(char if char.isprintable() else " " for char in text)[:200].strip()
+
+
+def _checked_url(url: str) -> str:
+    """Return an address that a key may be sent to.
+
+    Raises:
+        NoKey: it is none.
+    """
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(url)
+        fine = bool(parts.hostname) and parts.port != 0 and not parts.username and not parts.query
+    except ValueError:
+        fine = False
+    if not fine or parts.scheme not in ("https", "http"):
+        raise NoKey("stop.url is no address of a platform: %r" % url[:200])
+    if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
+        raise NoKey("stop.url must begin with https: the key would be sent in the clear")
+    return url.rstrip("/")
+
+
+def _command_unsafe(words: list[str], marks: list[str]) -> str:
+    """Say why a command is not the platform's own way to stop the box; "" = it is."""
+    if not words or not words[0].startswith("/"):
+        return "stop.command needs the full path of a program"
+    path = os.path.realpath(words[0])
+    try:
+        found = os.stat(path)
+        if not stat.S_ISREG(found.st_mode) or not os.access(path, os.X_OK):
+            return "%s cannot be run" % words[0]
+        if found.st_uid != 0 or found.st_mode & _OTHERS:
+            return "%s is not root's alone to write to" % words[0]
+        unsafe = ownership.why_unsafe(os.path.dirname(path))
+    except OSError as error:
+        return "%s: %s" % (words[0], error.strerror)
+    if unsafe:
+        return unsafe
+    if os.path.basename(path) == "systemctl":
+        return "%s is the system's own, which does not end the charge" % words[0]
+    if not any(os.path.exists(mark) for mark in marks):
+        return "none of %s is there: this is not the platform that %s belongs to" % (
+            ", ".join(marks),
+            words[0],
+        )
+    return ""
+
+
+def prove(own: OwnStop) -> tuple[bool, str]:
+    """Return whether a read with the box's own key shows this very box, and what it said. Nothing is changed."""
+    seen = own.read()
+    if own.kind == "command":
+        return True, "the platform's own command is there; what comes of it nobody can be asked"
+    if seen.state == "on":
+        return True, "the box's own key has read this instance: %s" % seen.text
+    return False, "the box's own key cannot be used: %s" % seen.text

@@ -1,0 +1,128 @@
+"""Which runs are known to save when they get SIGTERM: those of our trainer and callbacks, and what a job says.
+
+Anything else may lose hours of work by it, so it counts as not saving until somebody has accepted that.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+from rgt_box import files, procstat
+from rgt_box.discovery import found_run
+from rgt_box.queue import queue_file
+from rgt_box.recorder import state_files
+from rgt_box.sampling import processes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Mapping, NamedTuple
+
+    class SavingRun(NamedTuple):
+        """Something that works, or holds what a stop would lose."""
+
+        name: str
+        pid: int
+        ticks: int
+        saves: bool
+        """It is known to save on SIGTERM, and to end then."""
+        cell: bool
+        """A cell of a queue, whose runner hands the signal on."""
+        folders: "tuple[str, ...]"
+        """Where it writes."""
+else:
+    from collections import namedtuple
+
+    SavingRun = namedtuple("SavingRun", "name pid ticks saves cell folders")
+
+TRAINER = re.compile(r"(^|/)(rgt_train(/__main__\.py)?|rgt-train-[0-9a-f]+\.pyz)$")
+"""What a command line of our trainer holds (docs/trainer.md: SIGTERM saves after the step)."""
+SIGTERM_BIT = 1 << 14
+
+
+def runs_of(sample: Mapping[str, Any], signs: Mapping[str, Any], plan: Mapping[str, Any]) -> list[SavingRun]:
+    """Return what runs now, each once: cells, trainings, and processes that work or hold memory.
+
+    What was accepted at arming as an idle process is left out: its memory may be lost.
+    """
+    cells = _cells(list(plan.get("jobs") or []))
+    found_runs = _found()
+    accepted = {(pid, ticks) for pid, ticks in plan.get("accepted") or []}
+    rows: dict[str, SavingRun] = {}
+    for row in signs.get("processes") or []:
+        name, cell = row["run"], cells.get(processes.session_of(row["pid"]) or 0)
+        if cell is not None:
+            name = cell[0]
+        share = row.get("cpu_pct") or 0.0
+        holds = row["vram"] or row["rss"] >= (1 << 30)
+        if not (name or cell or holds or share >= 10.0) or (row["pid"], row["ticks"]) in accepted:
+            continue
+        name = name or short(row["cmd"])
+        if name in rows:
+            continue
+        known = found_runs.get(name)
+        pid, ticks = (known.pid, known.ticks) if known is not None else (row["pid"], row["ticks"])
+        folders = tuple(
+            [*cell[2]]
+            if cell is not None
+            else [*known.dirs, *map(os.path.dirname, known.files)]
+            if known
+            else []
+        )
+        saves = (cell is not None and cell[1]) or is_ours(pid, folders)
+        rows[name] = SavingRun(name, pid, ticks, saves, cell is not None, folders)
+    return list(rows.values())
+
+
+def short(cmd: str) -> str:
+    """Return a process in few words: its program and the first argument that is no option."""
+    words = cmd.split()
+    rest = [os.path.basename(word) for word in words[1:] if not word.startswith("-")]
+    return " ".join([os.path.basename(words[0]) if words else "?", *rest[:1]])[:80]
+
+
+def is_ours(pid: int, folders: tuple[str, ...] = ()) -> bool:
+    """Tell whether a process is a launch of our trainer, or has one of our callbacks at work, and heeds SIGTERM."""
+    words = procstat.cmdline(pid)
+    module = any(word == "-m" and TRAINER.search(after) for word, after in zip(words, words[1:]))  # noqa: B905, RUF007
+    if module or any(
+        TRAINER.search(word) for word in words[1:4] if word.startswith("/") or word.endswith(".pyz")
+    ):
+        return True
+    started = procstat.boot_time() + (procstat.start_ticks(pid) or 0) / procstat.CLOCK_TICKS
+    for folder in folders:
+        last = (files.read_json(os.path.join(folder, "run.json"), 1 << 20) or {}).get("last")
+        at = last.get("time") if isinstance(last, dict) else None
+        if isinstance(at, (int, float)) and at >= started - 2.0:
+            return catches_sigterm(pid)
+    return False
+
+
+def catches_sigterm(pid: int) -> bool:
+    """Tell whether a process has a handler for SIGTERM (``SigCgt`` of proc(5))."""
+    status = procstat.read_bytes("/proc/%d/status" % pid, 8192) or b""
+    caught = re.search(rb"^SigCgt:\s*([0-9a-f]+)", status, re.M)
+    return bool(caught and int(caught.group(1), 16) & SIGTERM_BIT)
+
+
+def _cells(jobs: list[str]) -> dict[int, tuple[str, bool, list[str]]]:
+    """Return pid of a running cell → its name, whether its job says that it saves, and where it writes."""
+    found = {}
+    for folder in jobs:
+        job = queue_file.Job(folder)
+        for pid, name in processes.LiveCells([folder]).read().items():
+            own = job.settings["command"] == queue_file.COMMAND
+            said = job.settings["on_sigterm"] == queue_file.ON_SIGTERM
+            out = job.out(name)
+            found[pid] = (name, own or said, [out] if out else [])
+    return found
+
+
+def _found() -> dict[str, found_run.Run]:
+    from rgt_box import place
+
+    runs = [
+        found_run.load(raw)
+        for raw in state_files.read_json(place.state_dir(), state_files.FOUND).get("runs") or []
+    ]
+    return {run.name: run for run in runs if run is not None and run.ended is None}

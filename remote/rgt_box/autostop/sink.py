@@ -1,0 +1,317 @@
+"""The ``sink`` verb, and what sends by it: the box calls one address for the few events that cost money.
+
+An address is a password as a whole: it comes over stdin, stands in a file of this user alone, and is never shown.
+Each message goes out from a process of its own, which tries a few times, and which nothing waits for.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+
+from rgt_box import files, jsonline, options, ownership, place
+from rgt_box.background import describe
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import subprocess
+    from typing import Any, NamedTuple
+
+    class Address(NamedTuple):
+        """Where to."""
+
+        url: str
+        token: str
+else:
+    from collections import namedtuple
+
+    Address = namedtuple("Address", "url token")
+
+HELP = """
+usage: sink < ADDRESS       keep an address to call: the URL on the first line; on a second one a bearer token
+       sink --test          send one message now
+       sink --status        say which host is called, as one JSON line; never the address itself
+       sink --remove        forget it
+
+Called for: queue-done, cell-failed, disk-full, autostop-warned, autostop-stopping, autostop-failed.
+
+Exit status: 0 done, 1 not delivered, or there is no address, 2 no address that can be called.
+
+Example: sink < address.txt
+"""
+OK, UNDELIVERED, USAGE = 0, 1, 2
+FILE = "sink.json"
+EVENTS = ("queue-done", "cell-failed", "disk-full", "autostop-warned", "autostop-stopping", "autostop-failed")
+TRIES, PAUSES, TIMEOUT = 3, (0.0, 5.0, 30.0), 10.0
+MOST_AT_ONCE = 4
+"""Messages on their way; of more in such a while a person learns nothing new."""
+MOST_ADDRESS, MOST_ANSWER, MOST_TEXT = 4096, 65536, 1500
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+SHAPES = (
+    # https://docs.ntfy.sh/publish/#publish-as-json
+    ("ntfy", ("ntfy.sh",)),
+    # https://api.slack.com/messaging/webhooks
+    ("slack", ("hooks.slack.com",)),
+    # https://discord.com/developers/docs/resources/webhook
+    ("discord", ("discord.com", "discordapp.com")),
+    # https://open.feishu.cn/document/client-docs/bot-v3/add-custom-bot
+    ("feishu", ("open.feishu.cn", "open.larksuite.com")),
+    # https://open.dingtalk.com/document/robots/custom-robot-access
+    ("dingtalk", ("oapi.dingtalk.com",)),
+    # https://developer.work.weixin.qq.com/document/path/91770
+    ("wecom", ("qyapi.weixin.qq.com",)),
+)
+"""Form of the message → hosts that take it. Any other host gets the plain object."""
+
+
+class Undelivered(Exception):
+    """It was not delivered; the message names the host alone."""
+
+    def __init__(self, words: str, final: bool = False) -> None:
+        super().__init__(words)
+        self.final = final
+        """Another try would end alike."""
+
+
+def shape_of(host: str) -> str:
+    """Return the form of the messages that a host takes; ``webhook`` for the plain object."""
+    return next((shape for shape, hosts in SHAPES if any(_is_of(host, one) for one in hosts)), "webhook")
+
+
+def _is_of(host: str, domain: str) -> bool:
+    return host == domain or host.endswith("." + domain)
+
+
+def message(shape: str, event: dict[str, Any]) -> dict[str, Any]:
+    """Return what is sent. Text that a box has made may hold marks of a chat: they are taken out.
+
+    Args:
+        shape: As `shape_of` has it.
+        event: ``title``, ``text``, ``box``, ``event``, ``at``.
+    """
+    words = "%s\n%s" % (event["title"], event["text"])
+    if shape == "webhook":
+        return event
+    quiet = words.replace("@", "＠").replace("<", "‹").replace(">", "›")
+    if shape == "slack":
+        return {"text": quiet}
+    if shape == "discord":
+        return {"content": quiet, "allowed_mentions": {"parse": []}}
+    if shape == "feishu":
+        return {"msg_type": "text", "content": {"text": quiet}}
+    if shape == "ntfy":
+        return {"title": event["title"], "message": event["text"], "tags": ["warning"], "priority": 4}
+    return {"msgtype": "text", "text": {"content": quiet}}
+
+
+def target(shape: str, url: str) -> tuple[str, dict[str, Any]]:
+    """Return where a message is posted to, and what it has besides: ntfy takes the topic in the body."""
+    if shape != "ntfy":
+        return url, {}
+    root, _, topic = url.rstrip("/").rpartition("/")
+    return root + "/", {"topic": topic}
+
+
+def post(address: Address, event: dict[str, Any]) -> str:
+    """Send a message once; returns what the host said.
+
+    Raises:
+        Undelivered: it was not, as far as can be told.
+    """
+    import http.client
+    from urllib.parse import urlsplit
+
+    host = checked(address.url)
+    shape = shape_of(host)
+    url, more = target(shape, address.url)
+    body = json.dumps(dict(message(shape, event), **more), ensure_ascii=False).encode("utf-8", "replace")
+    headers = {"Content-Type": "application/json"}
+    if address.token:
+        headers["Authorization"] = "Bearer " + address.token
+    parts = urlsplit(url)
+    maker: Any = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    connection = maker(parts.hostname, parts.port, timeout=TIMEOUT)
+    try:
+        connection.request(
+            "POST", (parts.path or "/") + ("?" + parts.query if parts.query else ""), body, headers
+        )
+        answer = connection.getresponse()
+        said = jsonline.loads_dict(answer.read(MOST_ANSWER)) or {}
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise Undelivered("%s cannot be reached: %s" % (host, type(error).__name__)) from None
+    finally:
+        connection.close()
+    code = next((said[key] for key in ("errcode", "code", "StatusCode") if isinstance(said.get(key), int)), 0)
+    if not 200 <= answer.status < 300:
+        final = 300 <= answer.status < 500 and answer.status not in (408, 429)
+        raise Undelivered("%s answered %d" % (host, answer.status), final)
+    if code and shape in ("feishu", "dingtalk", "wecom"):
+        raise Undelivered("%s answered %d, with the error %d" % (host, answer.status, code), final=True)
+    return "%s answered %d" % (host, answer.status)
+
+
+def checked(url: str) -> str:
+    """Return the host of an address.
+
+    Raises:
+        Undelivered: it is none that can be called.
+    """
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+        fine = bool(host) and parts.port != 0 and url.isascii() and not any(char <= " " for char in url)
+    except ValueError:
+        fine, host = False, ""
+    if not fine or parts.scheme not in ("https", "http"):
+        raise Undelivered("the address is no https address", final=True)
+    if parts.scheme == "http" and host not in LOOPBACK:
+        raise Undelivered(
+            "the address must begin with https: it is a password, and would be sent in the clear", final=True
+        )
+    return host
+
+
+def deliver(address: Address, event: dict[str, Any]) -> str:
+    """Send a message, with a few tries; returns what the host said.
+
+    Raises:
+        Undelivered: not even so.
+    """
+    for number in range(TRIES):
+        try:
+            return post(address, event)
+        except Undelivered as error:
+            if error.final or number == TRIES - 1:
+                raise
+        time.sleep(PAUSES[number + 1])
+    raise AssertionError("unreachable")
+
+
+def load(folder: str) -> Address | None:
+    """Return the address; None where there is none, or the file is not this user's alone."""
+    path = os.path.join(folder, FILE)
+    if not ownership.is_ours(path):
+        return None
+    found = files.read_json(path, 65536) or {}
+    url, token = found.get("url"), found.get("token")
+    return Address(url, token if isinstance(token, str) else "") if isinstance(url, str) and url else None
+
+
+class Sender:
+    """Sends from the recorder.
+
+    Args:
+        folder: The state directory.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._path = os.path.join(folder, FILE)
+        self._under_way: list[subprocess.Popen[bytes]] = []
+
+    def send(self, kind: str, text: str) -> bool:
+        """Send an event, if it is one of `EVENTS` and there is an address; returns at once, whether it goes out."""
+        self._under_way = [child for child in self._under_way if child.poll() is None]
+        if kind not in EVENTS or files.signature(self._path) is None or len(self._under_way) >= MOST_AT_ONCE:
+            return False
+        import subprocess  # here: a box without a sink does without
+
+        try:
+            child = subprocess.Popen(
+                place.command("sink", "--deliver"),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                cwd="/",
+            )
+        except OSError:
+            return False
+        self._under_way.append(child)
+        assert child.stdin is not None
+        try:
+            child.stdin.write(jsonline.line(event_of(kind, text)))
+            child.stdin.close()
+        except OSError:
+            return False
+        return True
+
+
+def event_of(kind: str, text: str) -> dict[str, Any]:
+    """Return an event as it is sent."""
+    box = os.uname().nodename
+    return {
+        "title": "rgt: %s on %s" % (kind.replace("-", " "), box),
+        "text": "".join(char if char.isprintable() else " " for char in text)[:MOST_TEXT],
+        "box": box,
+        "event": kind,
+        "at": round(time.time(), 3),
+    }
+
+
+def main(argv: list[str]) -> int:
+    """Run the verb; returns the exit status."""
+    spec = dict.fromkeys(("--test", "--status", "--remove", "--deliver"), "flag")
+    found = options.parse_or_exit(argv, spec, HELP)
+    folder = place.state_dir()
+    if sum(bool(found[name]) for name in ("test", "status", "remove", "deliver")) > 1:
+        print("sink: one thing at a time (--help tells more)", file=sys.stderr)
+        return USAGE
+    if found["remove"]:
+        files.unlink(os.path.join(folder, FILE))
+        return _print({"set": False})
+    if not (found["status"] or found["test"] or found["deliver"]):
+        return _keep(folder)
+    address = load(folder)
+    if found["status"]:
+        return _print(_shown(address))
+    if address is None:
+        print("sink: there is no address: give one on stdin", file=sys.stderr)
+        return UNDELIVERED
+    event = event_of("test", "this box can call you")
+    if found["deliver"]:
+        event = jsonline.loads_dict(sys.stdin.buffer.readline(65536)) or event
+    try:
+        said = deliver(address, event)
+    except Undelivered as error:
+        _print({"ok": False, "text": str(error)})
+        return UNDELIVERED
+    return _print({"ok": True, "text": said})
+
+
+def _shown(address: Address | None) -> dict[str, Any]:
+    if address is None:
+        return {"set": False}
+    try:
+        host = checked(address.url)
+    except Undelivered as error:
+        return {"set": True, "host": "", "kind": "", "text": str(error)}
+    return {"set": True, "host": host, "kind": shape_of(host)}
+
+
+def _keep(folder: str) -> int:
+    lines = sys.stdin.buffer.read(MOST_ADDRESS).decode("utf-8", "replace").split("\n")
+    address = Address(lines[0].strip(), lines[1].strip() if len(lines) > 1 else "")
+    try:
+        checked(address.url)
+        ownership.take(folder)
+        data = jsonline.line({"url": address.url, "token": address.token})
+        files.replace(os.path.join(folder, FILE), data, sync=True)
+    except Undelivered as error:
+        print("sink: %s" % error, file=sys.stderr)
+        return USAGE
+    except OSError as error:
+        print("sink: it cannot be kept: %s" % describe(error), file=sys.stderr)
+        return UNDELIVERED
+    return _print(_shown(address))
+
+
+def _print(value: dict[str, Any]) -> int:
+    sys.stdout.buffer.write(jsonline.line(value))
+    sys.stdout.buffer.flush()
+    return OK

@@ -1,0 +1,429 @@
+"""A stop carried out, in a process of its own: seal, save, look once more, write down the intent, park.
+
+Whatever works or cannot be told in the last look withdraws it. The journal is on the disk before the call is made; who
+finds an intent without an end asks what came of it, and never sends it again on a guess.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+from rgt_box import files, ownership, place, procstat
+from rgt_box.autostop import (
+    armed_plan as plan,
+)
+from rgt_box.autostop import (
+    idle_clock,
+    own_stop,
+    result_copies,
+    saving,
+    story,
+    work_signs,
+)
+from rgt_box.autostop.stop_journal import (
+    ANSWERED,
+    BEGUN,
+    FAILED,
+    INTENT,
+    JOURNAL,
+    LOCK,
+    OFF,
+    SAVED,
+    SEALED,
+    UNFINISHED,
+    WITHDRAWN,
+    read_journal,
+)
+from rgt_box.background import describe
+from rgt_box.commands import seal
+from rgt_box.queue import queue_file, queue_state
+from rgt_box.recorder import state_files
+from rgt_box.sampling import quiet_signs
+from rgt_box.sampling.sampler import DEFAULT_PATTERN, Sampler
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Mapping
+
+    from rgt_box.autostop.own_stop import OwnStop
+
+PAUSES = (0.0, 60.0, 300.0)
+"""Seconds before each try."""
+SETTLE, ASK_EVERY = 600.0, 10.0
+"""Seconds for a platform to carry out what it has accepted, and between two questions whether it has: a pod may be
+called running for a while after a stop was accepted (https://docs.runpod.io/api-reference-v2/overview)."""
+GAP = 3.0
+"""Seconds between the two readings of a look, over which CPU time must not grow."""
+SAVE_LEAST, SAVE_QUIET, SAVE_MOST = 150.0, 60.0, 900.0
+"""Seconds that runs have to end after SIGTERM; as long as their files grow, up to the last figure."""
+WALK = 120.0
+"""Seconds for a look at all results."""
+NICE = 10
+
+
+class Withdrawn(Exception):
+    """The stop is not to be; the message says why."""
+
+
+class Failed(Exception):
+    """The stop could not be made; the message says why."""
+
+
+def pace() -> float:
+    """Return the factor of every wait; ``RGT_AUTOSTOP_PACE`` makes a rehearsal quick."""
+    try:
+        return min(1.0, max(0.0, float(os.environ.get("RGT_AUTOSTOP_PACE", ""))))
+    except ValueError:
+        return 1.0
+
+
+def carry_out(folder: str, mode: str) -> int:
+    """Carry out an armed stop; returns the exit status: 0 done, 1 not done and told, 3 another one is at work."""
+    held = _hold(folder)
+    if held is None:
+        return 3
+    held.write({"pid": os.getpid(), "ticks": procstat.start_ticks(os.getpid()), "mode": mode})
+    armed = plan.load(folder).get(mode)
+    if armed is None or armed["action"] != "park":
+        return 1
+    os.nice(NICE)
+    stop = Stop(folder, armed)
+    try:
+        stop.run()
+        return 0
+    except Withdrawn as why:
+        stop.end(WITHDRAWN, "withdrawn", "not stopped: %s" % why)
+    except Failed as why:
+        stop.end(FAILED, "failed", str(why))
+    except Exception as error:  # whatever it is, the person must hear that the meter runs on
+        stop.end(FAILED, "failed", "the stop could not be carried out: %s" % describe(error))
+    finally:
+        stop.open_seal()
+        held.release()
+    return 1
+
+
+def _hold(folder: str) -> files.Lock | None:
+    for where in [folder, state_files.ram(folder, make=True)]:
+        if where is None:
+            continue
+        try:
+            ownership.take(where)
+            held = files.Lock(os.path.join(where, LOCK))
+            return held if held.acquire() else None
+        except OSError:
+            continue
+    return None
+
+
+class Stop:
+    """One stop.
+
+    Args:
+        folder: The state directory.
+        armed: The plan.
+    """
+
+    def __init__(self, folder: str, armed: dict[str, Any]) -> None:
+        self._folder, self._armed, self._mode = folder, armed, str(armed["mode"])
+        self._began = time.time()
+        self._locks: list[files.Lock] = []
+        self._newest: tuple[int, str] | None = None
+        before = read_journal(folder)
+        self._journal = (
+            before if before.get("id") == armed["id"] and before.get("phase") in UNFINISHED else {}
+        )
+        self._tries = int(self._journal.get("tries") or 0)
+
+    def run(self) -> None:
+        """Carry it out.
+
+        Raises:
+            Withdrawn, Failed: it was not done.
+        """
+        why = plan.why_void(self._armed, idle_clock.now())
+        if why:
+            raise Withdrawn(why)
+        try:
+            own = own_stop.OwnStop(self._armed["stop"] or {"kind": ""}, self._armed["instance"])
+        except (own_stop.NoKey, KeyError) as error:
+            raise Failed(str(error)) from None
+        if self._journal.get("phase") in (INTENT, ANSWERED):
+            self._say(
+                "answered",
+                "the process that had asked for the stop is gone; the platform is asked what came of it",
+            )
+            if self._came_off(own):
+                return
+        self._write(BEGUN)
+        self._take_seal()
+        if self._mode == "lease":
+            self._end_runs()
+        self._last_look()
+        self._write(SEALED)
+        self._say("sealed", "the box is sealed: no cell begins any more")
+        self._save_results()
+        self._write(SAVED)
+        while self._tries < len(PAUSES):
+            time.sleep(PAUSES[self._tries] * pace())
+            if self._try(own):
+                return
+        raise Failed("tried %d times, and this box still runs: stop it by hand" % self._tries)
+
+    def _try(self, own: OwnStop) -> bool:
+        """Ask for the stop once; returns whether the box is off."""
+        self._last_look()
+        self._check_kept()
+        self._tries += 1
+        try:
+            self._write(INTENT, strict=True)
+        except plan.NoRoom as error:
+            raise Failed("not stopped, since the intent can be written nowhere: %s" % error) from None
+        self._say(
+            "intent", "asking the platform to park %s (try %d)" % (self._armed["instance"], self._tries)
+        )
+        story.copy(self._folder, self._armed["durable"])
+        answer = own.park()
+        self._write(ANSWERED, proves=answer.proves, text=answer.text)
+        if answer.proves == own_stop.NOTHING:
+            self._say("refused", "the stop was refused, and nothing was done: %s" % answer.text)
+            self._write(SAVED)
+            return False
+        self._say("answered", answer.text)
+        return self._came_off(own)
+
+    def _came_off(self, own: OwnStop) -> bool:
+        """Ask until it is off, or was not done after all.
+
+        Raises:
+            Failed: nobody knows: then nothing is sent again.
+        """
+        deadline = time.monotonic() + SETTLE * pace()
+        while True:
+            seen = own.read()
+            if seen.state == "off":
+                self._write(OFF)
+                self._say("answered", "off: %s" % seen.text)
+                story.copy(self._folder, self._armed["durable"])
+                return True
+            if time.monotonic() >= deadline:
+                break
+            time.sleep(max(0.05, ASK_EVERY * pace()))
+        if seen.state == "on":
+            self._say("refused", "the stop was asked for, and it still runs: %s" % seen.text)
+            self._write(SAVED)
+            return False
+        raise Failed("what came of the stop is not known, and it is not sent again: %s" % seen.text)
+
+    def _write(self, phase: str, strict: bool = False, **more: Any) -> None:
+        """Write the journal down.
+
+        Raises:
+            plan.NoRoom: with `strict`, where that is possible nowhere.
+        """
+        self._journal = dict(more, id=self._armed["id"], mode=self._mode, phase=phase, tries=self._tries)
+        self._journal.update(boot=place.boot_id(), at=round(time.time(), 3))
+        try:
+            plan.store(self._folder, JOURNAL, self._journal)
+        except plan.NoRoom:
+            if strict:
+                raise
+
+    def _say(self, event: str, text: str) -> None:
+        story.tell(self._folder, event, text, mode=self._mode)
+
+    def end(self, phase: str, event: str, text: str) -> None:
+        """Write down that it ended without a stop."""
+        self._say(event, text)
+        self._write(phase, text=text)
+        story.copy(self._folder, self._armed["durable"])
+
+    def open_seal(self) -> None:
+        """Let the queues begin again."""
+        for lock in reversed(self._locks):
+            lock.write({})
+            lock.release()
+        self._locks = []
+
+    def _take_seal(self) -> None:
+        own = files.Lock(os.path.join(self._folder, seal.LOCK))
+        try:
+            if not own.acquire():
+                raise Withdrawn(seal.held_words(files.lock_holder(own.path)))
+        except OSError as error:
+            raise Failed("cannot be sealed: %s" % describe(error)) from None
+        own.write(
+            {
+                "seal": True,
+                "pid": os.getpid(),
+                "ticks": procstat.start_ticks(os.getpid()),
+                "until": time.time() + seal.MOST_SECONDS,
+            }
+        )
+        self._locks.append(own)
+        if self._mode != "lease":
+            self._take_queues()
+
+    def _take_queues(self) -> None:
+        try:
+            locks, busy = seal.take_queues(self._armed["jobs"])
+        except OSError as error:
+            raise Failed("cannot be sealed: %s" % describe(error)) from None
+        self._locks += locks
+        if busy:
+            raise Withdrawn("; ".join(busy[:3]))
+
+    def _check_kept(self) -> None:
+        """See that nobody has taken it back, or put it off, meanwhile."""
+        now = plan.load(self._folder).get(self._mode)
+        if now is None or now["id"] != self._armed["id"]:
+            raise Withdrawn("it is no longer armed")
+        if float(now.get("kept_until_boot") or 0.0) > idle_clock.now().boot:
+            raise Withdrawn("it was put off")
+
+    def _look(self) -> tuple[dict[str, Any], dict[str, Any], Sampler]:
+        """Return a fresh sample, the signs over a few seconds, and what read them."""
+        sampler = Sampler(self._folder, remember=False)
+        pattern = self._armed["pattern"] or DEFAULT_PATTERN
+        sampler.configure({"jobs": self._armed["jobs"], "pattern": pattern, "find": True, "mounts": []}, [])
+        signs = work_signs.WorkSigns(self._armed if self._mode == "idle" else dict(self._armed, jobs=[]))
+        sample, _ = sampler.read(wait=seal.LOOK)
+        signs.look(idle_clock.now(), sample, sampler)
+        time.sleep(max(0.5, GAP * pace()))
+        sample, _ = sampler.read(wait=seal.LOOK)
+        sample["transfers"], sample["input_at"] = quiet_signs.transfers(), quiet_signs.input_at()
+        found = signs.look(idle_clock.now(), sample, sampler)
+        found["cards"] = self._armed.get("cards") or 0
+        return sample, found, sampler
+
+    def _last_look(self) -> None:
+        """Look whether the box does nothing, or, at the end of a lease, nothing that must not be lost.
+
+        Raises:
+            Withdrawn: with what works, or cannot be told.
+        """
+        self._check_kept()
+        sample, signs, sampler = self._look()
+        if self._mode == "lease":
+            left = [
+                run.name for run in saving.runs_of(sample, signs, self._armed) if not self._accepts(run.name)
+            ]
+            blind = sorted(sampler.failing & {"procs", "gpus"})
+            busy = ["%s runs" % name for name in left] + ["cannot be looked at: %s" % name for name in blind]
+            busy += ["files are being copied: %s" % item["name"] for item in sample["transfers"]]
+        else:
+            accepted = {(pid, ticks) for pid, ticks in self._armed["accepted"]}
+            verdict = idle_clock.judge(sample, signs, accepted)
+            busy = [*verdict.active, *verdict.unknown]
+            busy += ["%s, pid %d, holds memory" % (row["name"], row["pid"]) for row in verdict.holders]
+            if sample["input_at"] > self._began - seal.INPUT:
+                busy.append("somebody has just typed at a terminal")
+            busy += self._new_results()
+        if busy:
+            raise Withdrawn("; ".join(busy[:3]))
+
+    def _new_results(self) -> list[str]:
+        """Return what was written while the box was taken to be idle."""
+        roots = work_signs.result_roots(self._armed["jobs"], self._armed["results"])
+        newest, path, whole = work_signs.newest_change(roots, time.monotonic() + WALK)
+        before, self._newest = self._newest, (newest, path)
+        if not whole:
+            return ["the results cannot be looked at in %d s" % WALK]
+        if before is not None and before != self._newest:
+            return ["a result was written: %s" % path]
+        since = self._began - float(self._armed["idle_s"])
+        if before is None and since + 1.0 < newest / 1e9 <= time.time():
+            return ["a result was written: %s" % path]
+        return []
+
+    def _save_results(self) -> None:
+        """Bring what a stop would erase to where it survives.
+
+        Raises:
+            Failed: something could not be brought there.
+        """
+        saved = result_copies.save(
+            self._armed["jobs"], self._armed["results"], self._armed["ignore"], self._armed["durable"]
+        )
+        if saved.problems:
+            raise Failed("not stopped, since results could not be saved: %s" % "; ".join(saved.problems[:3]))
+        self._say("mirrored", saved.text)
+        failed = story.copy(self._folder, self._armed["durable"])
+        if failed and len(failed) == len(self._armed["durable"]):
+            raise Failed(
+                "not stopped, since nothing can be written where it survives: %s" % "; ".join(failed)
+            )
+
+    def _accepts(self, name: str) -> bool:
+        return name in self._armed["accept_unsaving"] or plan.ANY in self._armed["accept_unsaving"]
+
+    def _end_runs(self) -> None:
+        """Ask every run to save and end, and wait for it.
+
+        Raises:
+            Failed: one is not known to save and was not accepted, or did not end.
+        """
+        sample, signs, _ = self._look()
+        runs = saving.runs_of(sample, signs, self._armed)
+        refused = [run.name for run in runs if not run.saves and not self._accepts(run.name)]
+        if refused:
+            raise Failed(
+                "the lease is over, and not parked: not known to save on SIGTERM: %s" % ", ".join(refused[:5])
+            )
+        self._say(
+            "stopped-lease",
+            "the lease is over; asked to save: %s" % (", ".join(run.name for run in runs) or "nothing runs"),
+        )
+        runners = runner_processes(self._armed["jobs"])
+        asked = [*runners, *((run.pid, run.ticks) for run in runs if not run.cell)]
+        for pid, ticks in asked:
+            if procstat.is_alive(pid, ticks):
+                try:
+                    os.kill(pid, signal.SIGTERM)
+                except OSError:
+                    continue
+        saves = [(run.pid, run.ticks) for run in runs if run.saves and not run.cell] + runners
+        self._await_end(saves, [path for run in runs for path in run.folders])
+        left = [run.name for run in runs if run.saves and procstat.is_alive(run.pid, run.ticks)]
+        if left:
+            raise Failed(
+                "the lease is over, and not parked: did not end after SIGTERM: %s" % ", ".join(left[:5])
+            )
+        self._say(
+            "terminated",
+            "saved and ended: %s" % (", ".join(run.name for run in runs if run.saves) or "nothing"),
+        )
+        self._take_queues()
+
+    def _await_end(self, asked: list[tuple[int, int]], folders: list[str]) -> None:
+        began = grown = time.monotonic()
+        seen: Any = None
+        while any(procstat.is_alive(pid, ticks) for pid, ticks in asked):
+            now = time.monotonic()
+            newest = work_signs.newest_change(folders, now + 5.0)
+            if newest != seen:
+                seen, grown = newest, now
+            waited = now - began
+            if waited > SAVE_MOST * pace() or (
+                waited > SAVE_LEAST * pace() and now - grown > SAVE_QUIET * pace()
+            ):
+                return
+            time.sleep(0.2)
+
+
+def runner_processes(jobs: list[str]) -> list[tuple[int, int]]:
+    """Return (pid, start) of the runners and lanes that are at work: they hand a signal on, and end."""
+    found = []
+    for folder in jobs:
+        job = queue_file.Job(folder)
+        paths = [job.path("runner.lock")] if queue_state.is_runner_alive(job) else []
+        names = [name for name in queue_state.lane_names(job) if queue_state.is_lane_alive(job, name)]
+        for path in [*paths, *(queue_state.lane_lock_path(job, name) for name in names)]:
+            holder: Mapping[str, Any] = files.lock_holder(path)
+            pid, ticks = holder.get("pid"), holder.get("ticks")
+            known = isinstance(pid, int) and isinstance(ticks, int) and procstat.is_alive(pid, ticks)
+            if known and ownership.is_own_process(pid or 0):
+                found.append((pid or 0, ticks or 0))
+    return found

@@ -1,0 +1,383 @@
+"""What runs in the recorder: looks, counts, warns, and starts the process that stops the box when it is time.
+
+It never stops anything itself, so that sampling goes on; it survives the laptop as the recorder does, and a recorder
+that takes over goes on with what is armed, its idle time begun anew.
+"""
+
+from __future__ import annotations
+
+import os
+
+from rgt_box import files, place
+from rgt_box.autostop import armed_plan as plan
+from rgt_box.autostop import countdown, idle_clock, sink, stop_journal, story, warning
+from rgt_box.background import describe
+from rgt_box.recorder import control, state_files
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable
+
+    from rgt_box.autostop.idle_clock import Now, Verdict
+    from rgt_box.autostop.work_signs import WorkSigns
+    from rgt_box.sampling.sampler import Sampler
+
+STATE = "autostop-state.json"
+LOOK_EVERY = 10.0
+"""Seconds between two looks at every process."""
+SLOWEST = 10.0
+"""Seconds between two samples while something is armed, at most."""
+SAY_EVERY = 30.0
+"""Seconds between two writes of a state in which nothing but the time has changed."""
+KNOWN_AFTER = 600.0
+"""Seconds of idleness after which it no longer counts that it could not be told before."""
+WHY, HOLDERS = 8, 16
+
+RELAYED = {
+    "warned": ("autostop-warned", "warn"),
+    "asked": ("autostop-warned", "warn"),
+    "kept": ("autostop-kept", "info"),
+    "withdrawn": ("autostop-kept", "info"),
+    "sealed": ("autostop-stopping", "warn"),
+    "mirrored": ("autostop-stopping", "info"),
+    "intent": ("autostop-stopping", "warn"),
+    "answered": ("autostop-stopping", "info"),
+    "refused": ("autostop-failed", "error"),
+    "failed": ("autostop-failed", "error"),
+    "unknown": ("autostop-unknown", "warn"),
+    "disarmed": ("autostop-disarmed", "warn"),
+    "stopped-lease": ("autostop-stopping", "warn"),
+    "terminated": ("autostop-stopping", "info"),
+}
+"""Event of the story → kind and level of the event in the recorder's history."""
+FIELDS = {"idle": "autostop", "lease": "lease"}
+"""Mode → field of a sample."""
+TO_SINK = {"warned", "asked", "sealed", "refused", "failed"}
+
+
+class Watchman:
+    """Watches over what is armed.
+
+    Args:
+        folder: The state directory.
+        event: Adds an event to the recorder's history: kind, text, level.
+    """
+
+    def __init__(self, folder: str, event: Callable[[str, str, str], None]) -> None:
+        self._folder, self._event = folder, event
+        self._sink = sink.Sender(folder)
+        self._tail = story.Tail(folder)
+        self._mark: Any = None
+        self._plans: dict[str, dict[str, Any]] = {}
+        self._signs: WorkSigns | None = None
+        self._clock = idle_clock.IdleClock(LOOK_EVERY)
+        self._every = LOOK_EVERY
+        self._verdict: Verdict = idle_clock.Verdict()
+        self._counts: dict[str, countdown.Countdown] = {}
+        self._states: dict[str, str] = {}
+        self._told: set[str] = set()
+        self._stops: dict[str, float | None] = {}
+        self._looked = self._said = self._started = float("-inf")
+        self._saved: Any = None
+        self._unsaving: list[str] = []
+        self._savers: list[str] = []
+        self._trouble = ""
+        self._reload()
+
+    @property
+    def armed(self) -> bool:
+        """Whether anything is."""
+        return bool(self._plans)
+
+    def widened(self, config: dict[str, Any]) -> dict[str, Any]:
+        """Return the recorder's configuration with what an armed stop needs to see, whoever watches."""
+        self._reload()
+        if not self._plans:
+            return config
+        wide = dict(config, find=True, interval=min(float(config.get("interval") or 1.0), SLOWEST))
+        for key in ("jobs", "mounts"):
+            own = [path for armed in self._plans.values() for path in armed[key]]
+            wide[key] = list(dict.fromkeys([*(config.get(key) or []), *own]))
+        patterns = [armed["pattern"] for armed in self._plans.values() if armed["pattern"]]
+        wide["pattern"] = config.get("pattern") or (patterns[0] if patterns else None)
+        return wide
+
+    def tell_sink(self, kind: str, text: str) -> None:
+        """Tell the person's sink of an event of the recorder, where it is one of those that cost money."""
+        self._sink.send(kind, text)
+
+    def tick(self, sample: dict[str, Any], sampler: Sampler) -> dict[str, Any]:
+        """Go on; returns the fields ``autostop`` and ``lease`` of the sample, where armed. It never raises."""
+        try:
+            found = self._tick(sample, sampler)
+            self._trouble = ""
+            return found
+        except Exception as error:  # what goes wrong here must cost neither the sample nor the recorder
+            text = "autostop: %s" % describe(error)
+            if text != self._trouble:
+                self._trouble = text
+                self._event("autostop-unknown", text, "error")
+            self._clock.begin_anew()
+            return {}
+
+    def _tick(self, sample: dict[str, Any], sampler: Sampler) -> dict[str, Any]:
+        self._relay()
+        self._reload()
+        if not self._plans:
+            return {}
+        at = idle_clock.now()
+        for mode in list(self._plans):
+            why = plan.why_void(self._plans[mode], at)
+            if why:
+                disarm(self._folder, [mode], "%s; nothing is armed any more" % why)
+                self._reload()
+        if not self._plans:
+            self._relay()
+            return {}
+        if at.boot - self._looked >= self._every:
+            self._looked = at.boot
+            self._look(at, sample, sampler)
+        else:
+            self._glance(at, sample)
+        for mode in list(self._plans):
+            self._count(mode, at)
+        self._relay()
+        self._save(at)
+        return {FIELDS[mode]: self._row(mode, at) for mode in self._plans}
+
+    def _reload(self) -> None:
+        """Take over what is armed, where that has changed."""
+        mark = [files.signature(os.path.join(where, plan.FILE)) for where in state_files.places(self._folder)]
+        if mark == self._mark:
+            return
+        self._mark = mark
+        before, self._plans = self._plans, plan.load(self._folder)
+        for mode in plan.MODES:
+            old, new = before.get(mode), self._plans.get(mode)
+            if new is None:
+                self._counts.pop(mode, None)
+                self._states.pop(mode, None)
+            elif old is None or old["id"] != new["id"]:
+                self._counts[mode] = countdown.Countdown()
+                self._states[mode] = "armed"
+                self._told -= {mode}
+                self._begin()
+            elif (
+                old.get("kept_until_boot") != new.get("kept_until_boot")
+                and self._states.get(mode) == "failed"
+            ):
+                self._states[mode] = "armed"
+        if not self._plans:
+            self._signs = None
+            state_files.unlink(self._folder, STATE)
+
+    def _begin(self) -> None:
+        """Look anew with what the plans name together."""
+        from rgt_box.autostop.work_signs import WorkSigns  # here: where nothing is armed, nobody needs it
+
+        both = {
+            key: [path for armed in self._plans.values() for path in armed[key]]
+            for key in ("jobs", "results")
+        }
+        self._signs = WorkSigns(both)
+        limits = [armed["idle_s"] for mode, armed in self._plans.items() if mode == "idle"]
+        self._every = min([LOOK_EVERY] + [limit / 4.0 for limit in limits])
+        self._clock = idle_clock.IdleClock(max(self._every, SLOWEST))
+        self._looked = float("-inf")
+
+    def _look(self, at: Now, sample: dict[str, Any], sampler: Sampler) -> None:
+        assert self._signs is not None
+        signs = self._signs.look(at, sample, sampler)
+        signs["cards"] = max(int(armed.get("cards") or 0) for armed in self._plans.values())
+        accepted = {(pid, ticks) for armed in self._plans.values() for pid, ticks in armed["accepted"]}
+        self._verdict = idle_clock.judge(sample, signs, accepted)
+        self._clock.feed(at, self._verdict)
+        if "idle" in self._plans:
+            self._clock.known_again(at, min(KNOWN_AFTER, self._plans["idle"]["idle_s"] / 2.0))
+        if "lease" in self._plans:
+            from rgt_box.autostop import saving  # here: likewise
+
+            runs = saving.runs_of(sample, signs, self._plans["lease"])
+            self._savers = [run.name for run in runs if run.saves]
+            self._unsaving = [run.name for run in runs if not run.saves]
+
+    def _glance(self, at: Now, sample: dict[str, Any]) -> None:
+        """Between two looks: a card that works for a second has worked."""
+        cards = [dict(card) for card in sample.get("gpus") or []]
+        busy = [
+            card
+            for card in cards
+            if (card.get("util") or 0.0) >= idle_clock.GPU_PCT and not card.get("error")
+        ]
+        if busy and not self._verdict.active:
+            words = tuple("GPU %s works: %.0f %%" % (card.get("index"), card["util"]) for card in busy)
+            self._verdict = self._verdict._replace(active=words)
+            self._clock.feed(at, self._verdict)
+
+    def _count(self, mode: str, at: Now) -> None:
+        """Do what is due of one armed stop."""
+        armed, count = self._plans[mode], self._counts[mode]
+        if self._stopping(mode, at):
+            return
+        if mode == "lease" and self._states.get(mode) == "failed" and self._refused():
+            self._stops[mode] = None  # it has been told; as long as they run, nothing will come of it
+            return
+        due = self._due(mode)
+        limit = countdown.idle_limit(armed, self._inspected) if mode == "idle" else armed["lease_s"]
+        step = count.step(at.boot, due, min(armed["warn_s"], limit))
+        self._stops[mode] = step.stops_in
+        if mode == "idle":
+            self._tell_unknown(at)
+        if step.action == "withdraw":
+            self._states[mode] = "armed"
+            why = "; ".join(self._verdict.active[:2]) if mode == "idle" and due is None else "it was put off"
+            story.tell(
+                self._folder, "withdrawn", "not stopped: %s" % (why or "it is no longer idle"), mode=mode
+            )
+        elif step.action == "warn":
+            self._states[mode] = "warned"
+            text = warning.text(armed, mode, step.stops_in or 0.0, self._unsaving)
+            story.tell(self._folder, "warned", text, mode=mode)
+            warning.write_to_terminals(text)
+        elif step.action == "stop":
+            self._stop(mode, at)
+
+    @property
+    def _inspected(self) -> bool:
+        return bool(self._signs is not None and self._signs.failed)
+
+    def _due(self, mode: str) -> float | None:
+        if mode == "lease":
+            return countdown.due_by_lease(self._plans[mode])
+        return countdown.due_when_idle(self._plans[mode], self._clock.idle_since, self._inspected)
+
+    def _tell_unknown(self, at: Now) -> None:
+        """Say once that it cannot be told for longer than the limit: then nobody stops an idle box."""
+        late = self._clock.unknown_s(at) >= self._plans["idle"]["idle_s"]
+        if late and "idle" not in self._told:
+            self._told.add("idle")
+            what = "; ".join(self._verdict.unknown[:3]) or "readings come and go"
+            text = "whether this box is idle cannot be told, and so it will not stop itself: %s" % what
+            story.tell(self._folder, "unknown", text, mode="idle")
+        elif not late:
+            self._told.discard("idle")
+
+    def _stop(self, mode: str, at: Now) -> None:
+        armed = self._plans[mode]
+        if armed["action"] == "ask":
+            if self._states.get(mode) != "asked":
+                self._states[mode] = "asked"
+                what = (
+                    "idle for %s" % warning.span(armed["idle_s"]) if mode == "idle" else "its lease is over"
+                )
+                story.tell(self._folder, "asked", "%s: stop it, it cannot do so itself" % what, mode=mode)
+            return
+        self._states[mode] = "stopping"
+        self._started = at.boot
+        control.detach(place.command("autostop", "--carry-out", mode))
+
+    def _stopping(self, mode: str, at: Now) -> bool:
+        """Tell whether a stop is being carried out; when it has ended without one, draw the conclusion."""
+        if stop_journal.is_at_work(self._folder):
+            self._states[mode] = "stopping" if stop_journal.mode_at_work(self._folder) == mode else "armed"
+            return True
+        journal = stop_journal.read_journal(self._folder)
+        mine = journal if journal.get("id") == self._plans[mode]["id"] else {}
+        phase = mine.get("phase")
+        if phase in stop_journal.UNFINISHED and at.boot - self._started >= stop_journal.START_WITHIN:
+            # It was killed half-way: it goes on by asking what came of it.
+            self._started = at.boot
+            control.detach(place.command("autostop", "--carry-out", mode))
+            return True
+        if self._states.get(mode) == "stopping":
+            if at.boot - self._started < stop_journal.START_WITHIN and phase not in stop_journal.FINISHED:
+                return True
+            self._states[mode] = "failed" if phase == stop_journal.FAILED else "armed"
+            self._counts[mode] = countdown.Countdown()
+            if mode == "idle":
+                self._clock.begin_anew()
+            else:
+                self._counts[mode].not_before = at.boot + countdown.RETRY
+            stop_journal.forget_journal(self._folder)
+        return False
+
+    def _relay(self) -> None:
+        for line in self._tail.news():
+            kind, level = RELAYED.get(str(line.get("event")), ("", ""))
+            if kind:
+                self._event(kind, str(line.get("text")), level)
+            if line.get("event") in TO_SINK:
+                self._sink.send(kind, str(line.get("text")))
+
+    def _state(self, mode: str) -> str:
+        state = self._states.get(mode, "armed")
+        return "warned" if state == "asked" else state
+
+    def _why(self) -> list[str]:
+        held = [
+            "%s, pid %d, is idle and holds memory" % (row["name"], row["pid"])
+            for row in self._verdict.holders
+        ]
+        return [*self._verdict.active, *self._verdict.unknown, *held]
+
+    def _row(self, mode: str, at: Now) -> dict[str, Any]:
+        armed = self._plans[mode]
+        idle, stops = self._clock.idle_s(at), self._stops.get(mode)
+        row: dict[str, Any] = {
+            "mode": mode,
+            "action": armed["action"],
+            "state": self._state(mode),
+            "idle_s": None if idle is None else round(idle, 1),
+            "unknown_s": round(self._clock.unknown_s(at), 1),
+            "limit_s": countdown.idle_limit(armed, self._inspected) if mode == "idle" else armed["lease_s"],
+            "stops_in_s": None if stops is None else round(stops, 1),
+            "kept_until": armed.get("kept_until"),
+            "why": [text[:300] for text in self._why()[:3]],
+        }
+        return dict(row, unsaving=self._refused()[:HOLDERS]) if mode == "lease" else row
+
+    def _refused(self) -> list[str]:
+        """Return the runs that do not save on SIGTERM, and that nobody has accepted: the lease does not end them."""
+        accepted = self._plans["lease"]["accept_unsaving"]
+        return [] if plan.ANY in accepted else [name for name in self._unsaving if name not in accepted]
+
+    def _save(self, at: Now) -> None:
+        """Write down how it stands, for ``autostop --status``."""
+        now = {
+            mode: (self._state(mode), self._clock.idle_since, tuple(self._why()[:WHY]))
+            for mode in self._plans
+        }
+        if now == self._saved and at.boot - self._said < SAY_EVERY:
+            return
+        self._saved, self._said = now, at.boot
+        holders = [
+            {"pid": row["pid"], "started": row["started"], "cmd": row["cmd"], "bytes": row["bytes"]}
+            for row in self._verdict.holders[:HOLDERS]
+        ]
+        state: dict[str, Any] = dict(state_files.describe_self(), at_boot=at.boot)
+        state.update(
+            idle_since=self._clock.idle_since,
+            unknown_since=self._clock.unknown_since,
+            why=self._why()[:WHY],
+            holders=holders,
+            unsaving=self._unsaving,
+            saving=self._savers,
+            modes={mode: self._row(mode, at) for mode in self._plans},
+        )
+        state_files.write_json(self._folder, STATE, state)
+
+
+def disarm(folder: str, modes: list[str], why: str) -> list[str]:
+    """Take back what is armed; returns the modes that were.
+
+    Raises:
+        plan.NoRoom: nothing can be written.
+    """
+    with plan.Held(folder):
+        plans = plan.load(folder)
+        gone = [mode for mode in modes if mode in plans]
+        if gone:
+            plan.save(folder, {mode: armed for mode, armed in plans.items() if mode not in gone})
+    for mode in gone:
+        story.tell(folder, "disarmed", "%s: %s" % (mode, why), mode=mode)
+    return gone

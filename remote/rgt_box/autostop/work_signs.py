@@ -1,0 +1,280 @@
+"""Looks at what works on the box beside what a sample tells: every process's CPU time, queues, and new results.
+
+The process table is read whole, by the same names as the finder's, so that nothing depends on somebody watching.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import time
+
+from rgt_box import masking, procstat
+from rgt_box.discovery import training_commands
+from rgt_box.queue import detach, queue_command, queue_file, queue_state
+from rgt_box.sampling import gpu
+from rgt_box.sampling.processes import AGENT
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Mapping
+
+    from rgt_box.autostop.idle_clock import Now
+    from rgt_box.sampling.sampler import Sampler
+
+FILES_EACH = 4000
+"""Entries of results that a look may stat; where there are more, the next look goes on."""
+CARDS_EVERY = 60.0
+"""Seconds between two looks into every process's descriptors."""
+OWN_WORK = ("send", "cat", "mirror", "measure", "gpu-health", "manifest")
+"""Verbs of the agent that work for a person who is there; all others only watch."""
+KTHREADD = 2
+
+
+class WorkSigns:
+    """Looks again and again.
+
+    Args:
+        plan: ``jobs``, ``results``, ``pattern`` of what was armed; ``cards`` as it was then.
+    """
+
+    def __init__(self, plan: Mapping[str, Any]) -> None:
+        self._jobs = [str(path) for path in plan.get("jobs") or []]
+        self._results = Results(self._jobs, [str(path) for path in plan.get("results") or []])
+        self._cpu: dict[tuple[int, int], int] = {}
+        self._looked: float | None = None
+        self._typed: float | None = None
+        self._open: tuple[float, dict[int, set[int]]] = (float("-inf"), {})
+        self.failed: list[str] = []
+        """Cells of the queues that have failed."""
+
+    def look(self, at: Now, sample: Mapping[str, Any], sampler: Sampler) -> dict[str, Any]:
+        """Return the signs beside a sample; see `idle_clock.judge`."""
+        active: list[str] = []
+        unknown: list[str] = []
+        first = self._looked is None
+        if first:
+            unknown.append("it has been looked at only once")
+        passed = 0.0 if self._looked is None else at.boot - self._looked
+        self._looked = at.boot
+        if sampler.failing:
+            unknown.append("cannot be looked at: %s" % ", ".join(sorted(sampler.failing)))
+        if procstat.read_stat(1) is None:
+            unknown.append("the processes of others are hidden from us")
+        if sampler.gpu_source == "none" and there_are_cards():
+            unknown.append("there is a GPU, and it cannot be read")
+        cards = self._cards(at, sample)
+        active += queues(self._jobs)
+        self.failed = failed_cells(self._jobs)
+        typed = sample.get("input_at")
+        if typed is not None and self._typed is not None and typed != self._typed:
+            active.append("somebody typed at a terminal")
+        self._typed = typed
+        written = self._results.look()
+        if written and not first:
+            active.append("a result was written: %s" % written)
+        processes = self._processes(passed, sample, cards)
+        named = {
+            card.get("index"): any(
+                card.get("minor", card.get("index")) in cards.get(row["pid"], ()) for row in processes
+            )
+            or any(user.get("mapped") for user in card.get("procs") or [])
+            for card in sample.get("gpus") or []
+        }
+        signs = {"active": active, "unknown": unknown, "processes": processes, "named": named}
+        return dict(signs, slurm=any(os.path.exists(os.path.join(job, detach.RECORD)) for job in self._jobs))
+
+    def _cards(self, at: Now, sample: Mapping[str, Any]) -> dict[int, set[int]]:
+        """Return pid → the cards that it has open, as far as any has memory in use."""
+        if not any(
+            int(card.get("vram_used") or 0) and not card.get("sim") for card in sample.get("gpus") or []
+        ):
+            return {}
+        if at.boot - self._open[0] >= CARDS_EVERY:
+            self._open = at.boot, gpu.holders(gpu.device_prefix())
+        return self._open[1]
+
+    def _processes(
+        self, passed: float, sample: Mapping[str, Any], cards: Mapping[int, set[int]]
+    ) -> list[dict[str, Any]]:
+        runs = {
+            proc["pid"]: str(proc.get("run") or proc.get("cmd") or "") for proc in sample.get("procs") or []
+        }
+        listed = {
+            user["pid"]: user.get("bytes")
+            for card in sample.get("gpus") or []
+            for user in card.get("procs") or []
+            if user.get("mapped")
+        }
+        before, self._cpu = self._cpu, {}
+        boot = procstat.boot_time()
+        found = []
+        for pid in _pids():
+            row = read_process(pid)
+            if row is None:
+                continue
+            known = (pid, row["ticks"])
+            self._cpu[known] = row["cpu"]
+            if not row["counts"]:
+                continue
+            grown = row["cpu"] - before.get(known, 0 if before else row["cpu"])
+            share = 100.0 * grown / procstat.CLOCK_TICKS / passed if passed > 0 else None
+            run = runs.get(pid) or row["run"]
+            vram = pid in listed or pid in cards
+            row.update(
+                started=round(boot + row["ticks"] / procstat.CLOCK_TICKS, 2),
+                cpu_pct=share,
+                run=run,
+                vram=vram,
+                bytes=listed.get(pid) if vram else row["rss"],
+                works=bool(run or vram or row["notebook"]),
+                name=run or row["cmd"][:80],
+            )
+            found.append(row)
+        return found
+
+
+def _pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid()]
+
+
+def read_process(pid: int) -> dict[str, Any] | None:
+    """Return what a process is and has used: ticks, cpu (with that of its ended children), rss, cmd, run, notebook.
+
+    ``counts`` is false for what only carries or watches others. None for the kernel's own threads, and what has ended.
+    """
+    text = procstat.read_bytes("/proc/%d/stat" % pid, 4096)
+    try:
+        stat = procstat.Stat(pid, text or b"")
+        after = (text or b"")[(text or b"").rindex(b")") + 2 :].split()
+        reaped = int(after[13]) + int(after[14])
+    except (ValueError, IndexError):
+        return None
+    if stat.state in "ZX" or pid == KTHREADD or stat.ppid == KTHREADD:
+        return None
+    words = procstat.cmdline(pid, 4096)
+    command = training_commands.read(words)
+    ours = next((at for at, word in enumerate(words[:5]) if AGENT.search(word)), None)
+    verb = words[ours + 1] if ours is not None and len(words) > ours + 1 else ""
+    # What a border or the first process has reaped was somebody else's, and most often a short call of rgt itself.
+    own_only = pid == 1 or command.kind == "border" or ours is not None
+    cmd = " ".join(masking.masked(words))[:300]
+    return {
+        "pid": pid,
+        "ticks": stat.start,
+        "cpu": stat.cpu + (0 if own_only else reaped),
+        "rss": stat.rss,
+        "cmd": cmd or "pid %d" % pid,
+        "run": cmd[:80] if command.why else "",
+        "notebook": command.kind == "kernel",
+        "counts": ours is None or verb in OWN_WORK,
+    }
+
+
+def there_are_cards() -> bool:
+    """Tell whether the kernel shows an NVIDIA card, whoever can read it."""
+    return bool(procstat.nvidia_cards()) or bool(glob.glob(gpu.device_prefix() + "[0-9]*"))
+
+
+def queues(jobs: list[str]) -> list[str]:
+    """Return which queues are at work; cells that wait for nobody are not."""
+    found = []
+    for folder in jobs:
+        job = queue_file.Job(folder)
+        if queue_state.is_runner_alive(job):
+            found.append(queue_command.busy(job))
+        found += ["%s is being run in a lane of its own" % name for name in queue_command.busy_lanes(job)]
+    return found
+
+
+def failed_cells(jobs: list[str]) -> list[str]:
+    """Return the names of the cells that have failed."""
+    found = []
+    for folder in jobs:
+        cells = queue_state.load_state(queue_file.Job(folder))["cells"]
+        found += [str(cell["name"]) for cell in cells if cell.get("state") == "failed"]
+    return found
+
+
+class Results:
+    """Watches where results are written, a bounded number of files at a look.
+
+    Args:
+        jobs: Job directories: what their cells write, and copy to durable storage.
+        patterns: Globs of results.
+    """
+
+    def __init__(self, jobs: list[str], patterns: list[str]) -> None:
+        self._jobs, self._patterns = jobs, patterns
+        self._newest = 0
+        self._left: list[str] = []
+        self._whole = False
+        """Every entry has been seen once: only then a newer one is news."""
+
+    def look(self, most: int = FILES_EACH) -> str:
+        """Return the path of what was written since the last look; "" for nothing that was seen."""
+        if not self._left:
+            self._left = result_roots(self._jobs, self._patterns)
+        newest, path = self._newest, ""
+        while self._left and most > 0:
+            top = self._left.pop()
+            for name, changed, folder in _entries(top):
+                most -= 1
+                if changed > newest:
+                    newest, path = changed, name
+                if folder:
+                    self._left.append(name)
+        news = path if self._whole else ""
+        self._newest, self._whole = newest, self._whole or not self._left
+        return news
+
+
+def result_roots(jobs: list[str], patterns: list[str]) -> list[str]:
+    """Return the directories of cells, their durable copies, and what the globs of results name."""
+    found: list[str] = []
+    for folder in jobs:
+        job = queue_file.Job(folder)
+        for cell in queue_state.load_state(job)["cells"]:
+            found += [path for path in (cell.get("out"), cell.get("durable_path")) if isinstance(path, str)]
+        for line in job.lines()[0]:
+            found += [path for path in (job.out(line.name), job.durable(line.name)) if path]
+    for pattern in patterns:
+        found += glob.glob(os.path.expanduser(pattern))[:FILES_EACH]
+    return list(dict.fromkeys(found))
+
+
+def _entries(top: str) -> list[tuple[str, int, bool]]:
+    """Return path, ctime (ns) and whether it is a directory, of a directory or file and what lies right in it."""
+    found = []
+    try:
+        seen = os.lstat(top)
+        found.append((top, seen.st_ctime_ns, False))
+        with os.scandir(top) as inside:
+            for entry in inside:
+                try:
+                    found.append(
+                        (
+                            entry.path,
+                            entry.stat(follow_symlinks=False).st_ctime_ns,
+                            entry.is_dir(follow_symlinks=False),
+                        )
+                    )
+                except OSError:
+                    continue
+    except OSError:
+        pass  # a file, or what is gone: its directory's change has told
+    return found
+
+
+def newest_change(folders: list[str], deadline: float) -> tuple[int, str, bool]:
+    """Return ctime (ns) and path of what changed last below some directories, and whether all of them were seen."""
+    newest, path, left = 0, "", list(folders)
+    while left:
+        if time.monotonic() > deadline:
+            return newest, path, False
+        for name, changed, folder in _entries(left.pop()):
+            if changed > newest:
+                newest, path = changed, name
+            if folder:
+                left.append(name)
+    return newest, path, True
