@@ -23,7 +23,7 @@ from rgt_tui.fleet.connector import (
 )
 from rgt_tui.fleet.fleet_source import Tap
 from rgt_tui.fleet.keepalive import Keepalive, shifted
-from rgt_tui.fleet.past import Stretch, figures, merged, wanted
+from rgt_tui.fleet.past import Stretch, Values, figures, merged, wanted
 from rgt_tui.fleet.reducers import LOG_LINES, RING, apply, count, replace, with_history, with_log, with_sample
 from rgt_tui.model.autostop import SelfStop
 from rgt_tui.model.box import BoxSpec, BoxState, Link
@@ -129,7 +129,8 @@ class Intake:
     def _taken(self, state: BoxState, frame: Frame, now: float) -> BoxState:
         if isinstance(frame, Sample):
             most = RING if self.focused else self._size.ring
-            return self._sample(with_sample(state, frame, now, most=most), frame)
+            found = figures(frame)
+            return self._sample(with_sample(state, frame, now, found, most=most), frame, found)
         if isinstance(frame, LogLines):
             if frame.path not in self._logs and any(view.path == frame.path for view in state.logs):
                 # What an earlier rgt left of this log: the box tells its newest lines anew.
@@ -141,10 +142,10 @@ class Intake:
             return with_history(state, frame, stretches=self._size.stretches)
         return apply(state, frame, now)
 
-    def _sample(self, state: BoxState, frame: Sample) -> BoxState:
+    def _sample(self, state: BoxState, frame: Sample, found: Values) -> BoxState:
         if state.sample is not frame or state.sample_at is None:
             return state
-        done = self._stretch.add(state.sample_at, figures(frame), state.past.width)
+        done = self._stretch.add(state.sample_at, found, state.past.width)
         return state if done is None else replace(state, past=merged(state.past, done, self._size.stretches))
 
     def give_up(self, state: BoxState, frame: Frame) -> BoxState:

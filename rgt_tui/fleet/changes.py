@@ -19,6 +19,8 @@ _ENDS = {"done": "info", "failed": "error", "interrupted": "warn"}
 
 def between(old: BoxState, new: BoxState, now: float) -> list[FleetEvent]:
     """Return the events that lead from `old` to `new`, in a sensible order; of what is muted nothing is said."""
+    if _same(old, new):
+        return []  # nearly always: a sample alone is no news
     name = new.spec.name
     quiet = frozenset(alert.id for alert in new.alerts if alert.muted)
     found = [
@@ -32,6 +34,17 @@ def between(old: BoxState, new: BoxState, now: float) -> list[FleetEvent]:
         FleetEvent(at=now, box=name, text=clean(text), level=level, about=about)
         for text, level, about in found
     ]
+
+
+def _same(old: BoxState, new: BoxState) -> bool:
+    """Say whether nothing is another object that anything below is read from."""
+    return (
+        old.link is new.link
+        and old.queues is new.queues
+        and old.findings is new.findings
+        and old.meter is new.meter
+        and (old.runs is new.runs or not any(run.resumes for run in new.runs))
+    )
 
 
 _LINKS = {

@@ -13,6 +13,7 @@ from itertools import islice
 
 from rgt_tui.model.box import Past
 from rgt_tui.model.protocol import History, HistoryRequest, Sample
+from rgt_tui.profiles.readings import memory_pct
 
 WIDTHS = (60.0, 120.0, 240.0, 480.0)
 """Seconds of a stretch: the narrowest with which there are not too many."""
@@ -35,11 +36,10 @@ Values = dict[str, float | None]
 
 def figures(sample: Sample) -> Values:
     """Return the percentages of a sample that are kept, by the names of the ``history`` frame."""
-    mem = sample.mem
     found: Values = {
         "util": utilisation(sample),
         "vram": vram(sample),
-        "cgroup": None if mem.used is None else share(max(0, mem.used - (mem.cache or 0)), mem.limit),
+        "cgroup": memory_pct(sample.mem),
     }
     for disk in sample.disks:
         found[f"disk:{disk.mount}"] = share(disk.bytes_used, disk.bytes_total)

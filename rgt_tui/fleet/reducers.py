@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from rgt_tui.fleet.past import EARLIEST, STRETCHES, from_history, merged, tenths, utilisation, vram
+from rgt_tui.fleet.past import EARLIEST, STRETCHES, figures, from_history, merged, tenths
 from rgt_tui.model.box import BoxState, Counters, Link, LogView, Rings
 from rgt_tui.model.plain import clean
 from rgt_tui.model.protocol import (
@@ -27,7 +27,6 @@ from rgt_tui.model.protocol import (
     Scalars,
 )
 from rgt_tui.model.run import Resume, RunState, Series, training_of
-from rgt_tui.profiles.readings import memory_pct
 
 LOG_LINES = 2000
 LONGEST_LINE = 20_000
@@ -240,11 +239,13 @@ def _hello(state: BoxState, frame: Hello, now: float) -> BoxState:
 
 
 def _sample(state: BoxState, frame: Sample, now: float) -> BoxState:
-    return with_sample(state, frame, now)
+    return with_sample(state, frame, now, figures(frame))
 
 
-def with_sample(state: BoxState, frame: Sample, now: float, *, most: int = RING) -> BoxState:
-    """Return the state after a sample, with the last `most` values in its rings."""
+def with_sample(
+    state: BoxState, frame: Sample, now: float, found: Mapping[str, float | None], *, most: int = RING
+) -> BoxState:
+    """Return the state after a sample, whose `figures` are `found`, with the last `most` values in its rings."""
     counted = count(state.counters, frame.boot, frame.seq, frame.skipped)
     if counted.duplicates > state.counters.duplicates:
         return replace(state, counters=counted)
@@ -255,7 +256,7 @@ def with_sample(state: BoxState, frame: Sample, now: float, *, most: int = RING)
         sample=frame,
         sample_at=at if EARLIEST < at < now else now,
         counters=counted,
-        rings=_rings(state.rings, frame, most),
+        rings=_rings(state.rings, found, most),
         remembered_at=None,
     )
 
@@ -270,11 +271,11 @@ def count(counters: Counters, boot: str, seq: int, skipped: int) -> Counters:
     return replace(counters, seq=seq, gaps=counters.gaps + missing)
 
 
-def _rings(rings: Rings, sample: Sample, most: int) -> Rings:
+def _rings(rings: Rings, found: Mapping[str, float | None], most: int) -> Rings:
     return Rings(
-        gpu_util=_push(rings.gpu_util, utilisation(sample), most),
-        vram_pct=_push(rings.vram_pct, vram(sample), most),
-        cgroup_pct=_push(rings.cgroup_pct, memory_pct(sample.mem), most),
+        gpu_util=_push(rings.gpu_util, found["util"], most),
+        vram_pct=_push(rings.vram_pct, found["vram"], most),
+        cgroup_pct=_push(rings.cgroup_pct, found["cgroup"], most),
     )
 
 

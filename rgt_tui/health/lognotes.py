@@ -78,15 +78,13 @@ def scan(lines: tuple[str, ...], owner: Hashable = None) -> Scan:
         known = _Searched()
     elif known.lines == lines:
         return known.scan
-    before = {id(line): said for line, said in zip(known.lines, known.reports, strict=True)}
-    reports = tuple(before.get(id(line)) or _report(line) for line in lines)
-    found = _summed(lines, reports)
+    found = _gone_on(known, lines) or _anew(known, lines)
     if owner is not None:
         _SEARCHED.pop(owner, None)
-        _SEARCHED[owner] = _Searched(lines, reports, found)
+        _SEARCHED[owner] = found
         if len(_SEARCHED) > MOST_OWNERS:
             del _SEARCHED[next(iter(_SEARCHED))]
-    return found
+    return found.scan
 
 
 Report = tuple[tuple[tuple[int, ...], tuple[str, ...]], ...]
@@ -100,6 +98,8 @@ class _Searched(msgspec.Struct, frozen=True):
     lines: tuple[str, ...] = ()
     reports: tuple[Report, ...] = ()
     scan: Scan = Scan()
+    calm: bool = False
+    """No line of it may belong to an entry, or tells of a step: there are marks, and nothing else to find."""
 
 
 _SEARCHED: dict[Hashable, _Searched] = {}
@@ -108,6 +108,41 @@ MOST_OWNERS = 4096
 _SAME: dict[Report, Report] = {}
 """The same object for the same report: nearly all lines of all logs say one of a handful of things."""
 MOST_REPORTS = 1000
+
+
+def _anew(known: _Searched, lines: tuple[str, ...]) -> _Searched:
+    """Search a window; a line that was searched before is not searched again."""
+    before = {id(line): said for line, said in zip(known.lines, known.reports, strict=True)}
+    reports = tuple(before.get(id(line)) or _report(line) for line in lines)
+    newest, suspects = _newest(reports)
+    calm = _is_calm(newest, suspects)
+    saved, step, resume, *_ = newest
+    found = Scan(saved=saved, step=step, resume=resume) if calm else _summed(lines, newest, suspects)
+    return _Searched(lines, reports, found, calm)
+
+
+def _gone_on(known: _Searched, lines: tuple[str, ...]) -> _Searched | None:
+    """Search what came behind a calm window, from which as many lines went; None where it is not that.
+
+    Nearly always it is: then all that was found before has moved up by so many rows.
+    """
+    if not known.calm or not lines or lines[0] not in known.lines:
+        return None
+    gone = known.lines.index(lines[0])
+    kept = known.lines[gone:]
+    if lines[: len(kept)] != kept:
+        return None
+    stays, more = known.reports[gone:], tuple(map(_report, lines[len(kept) :]))
+    newest, suspects = _newest(more)
+    if not _is_calm(newest, suspects):
+        return None
+    up, first = sum(map(len, known.reports[:gone])), sum(map(len, stays))
+    before = known.scan.saved, known.scan.step, known.scan.resume
+    saved, step, resume = (
+        place + first if place >= 0 else max(-1, old - up) if old >= 0 else -1
+        for place, old in zip(newest, before, strict=False)
+    )
+    return _Searched(lines, stays + more, Scan(saved=saved, step=step, resume=resume), calm=True)
 
 
 def _texts(line: str) -> list[str]:
@@ -129,16 +164,24 @@ def _seen(row: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
     return marks, tuple(entry.id for entry in HANDBOOK.values() if not needles.isdisjoint(entry.needles))
 
 
-def _summed(lines: tuple[str, ...], reports: tuple[Report, ...]) -> Scan:
+def _newest(reports: tuple[Report, ...]) -> tuple[list[int], set[str]]:
+    """Return the row in which each of the marks stands last, and the entries that some row may belong to."""
     newest = [-1] * len(_MARKS)
     suspects: set[str] = set()
     for i, (marks, ids) in enumerate(row for report in reports for row in report):
         for mark in marks:
             newest[mark] = i
         suspects.update(ids)
+    return newest, suspects
+
+
+def _is_calm(newest: list[int], suspects: set[str]) -> bool:
+    _, _, _, failed, good = newest
+    return not suspects and failed < 0 and good < 0
+
+
+def _summed(lines: tuple[str, ...], newest: list[int], suspects: set[str]) -> Scan:
     saved, step, resume, failed, good = newest
-    if not suspects and failed < 0 and good < 0:  # as nearly always
-        return Scan(saved=saved, step=step, resume=resume)
     rows = [row for line in lines for row in _texts(line)]
     text = "\n".join(rows)
     hits = tuple(hit for key in HANDBOOK if key in suspects and (hit := _find(key, rows, text)) is not None)

@@ -149,8 +149,9 @@ def _read_own(path: Path) -> Profile:
 
 
 @functools.cache
-def _load(id: str, shipped: Path, own: Path) -> Profile:  # noqa: A002
-    mine = _own_files(own)
+def _load(id: str, config: str | None, home: str | None) -> Profile:  # noqa: A002
+    """Load a profile. The variables say where a person's own stand: with another value it is looked for anew."""
+    shipped, mine = data_dir(), _own_files(own_directory())
     known = sorted({*mine, *(file.stem for file in shipped.glob("*.toml"))})
     if id not in known:
         raise ProfileError(f"no profile is called '{id}'{nearest(id, known)} (known: {', '.join(known)})")
@@ -173,7 +174,8 @@ def load_profile(id: str) -> Profile:  # noqa: A002
     Raises:
         ProfileError: when there is none of that name (the nearest is named) or its file is broken.
     """
-    return _load(id, data_dir(), own_directory())
+    # Asked for at every look at every box: no path is put together for it.
+    return _load(id, os.environ.get("XDG_CONFIG_HOME"), os.environ.get("HOME"))
 
 
 CLUSTERS = ("slurm", "kubernetes")

@@ -39,6 +39,13 @@ class LineSplitter:
 
     def feed(self, data: bytes) -> list[bytes]:
         """Return the lines that `data` completes, without their line feeds; what waits for its end is not looked at."""
+        if (
+            data.find(b"\n") == len(data) - 1 <= self._limit
+            and data
+            and not self._rest
+            and not self._skipping
+        ):
+            return [data[:-1]] if len(data) > 1 else []  # nearly always: one frame
         *lines, rest = data.split(b"\n")
         if lines:
             lines[0] = b"" if self._skipping else bytes(self._rest + lines[0])

@@ -33,6 +33,20 @@ def test_a_growing_log_says_what_the_whole_says(parts: list[list[str]]) -> None:
         assert scan(seen, "log") == scan(seen)
 
 
+CALM = st.sampled_from([
+    "step 5 loss 2.1", "checkpoint saved at step 5", "resumed from step 5", "epoch 1", "x\r10/20 [00:01<00:01]\ry", "",
+])  # fmt: skip
+
+
+@given(st.lists(st.lists(CALM, max_size=8), max_size=24), st.booleans())
+def test_a_log_without_trouble_says_what_the_whole_says(parts: list[list[str]], open_end: bool) -> None:
+    module._SEARCHED.clear()
+    lines: tuple[str, ...] = ()
+    for part in parts:
+        lines = (*lines[: len(lines) - open_end], *part)[-30:]
+        assert scan(lines, "log") == scan(lines)
+
+
 def test_a_new_line_costs_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     module._SEARCHED.clear()
     lines = tuple(f"step {n} loss 2.{n}" for n in range(60))
