@@ -19,7 +19,9 @@ from rgt_tui.health import (
     clock_readings,
     worst_case,
 )
+from rgt_tui.health.autostop_words import POWER, box_words
 from rgt_tui.model.alert import Alert
+from rgt_tui.model.autostop import SelfStop
 from rgt_tui.model.box import BoxState, Health
 from rgt_tui.model.money import Meter
 from rgt_tui.model.plain import clean
@@ -181,6 +183,10 @@ class StatusLine(msgspec.Struct, frozen=True):
     """Those that count now, the soonest first."""
     worst_case: WorstLine | None = None
     """None = the platform is not known."""
+    autostop: str = ""
+    """How its own stop stands, or what became of it, in words; the figures are in `sample`."""
+    self_stop: SelfStop | None = None
+    """What is remembered here of having armed it; None = it was not armed from here."""
 
 
 def status_line(
@@ -211,6 +217,8 @@ def status_line(
         verdict=verdict(seen, told),
         clocks=clocks,
         worst_case=worst,
+        autostop=box_words(box, now),
+        self_stop=box.self_stop,
     )
 
 
@@ -367,6 +375,7 @@ def text_line(line: StatusLine) -> str:
     """Return the line, e.g. ``lab  running  2.1 s  gpu 97 %  …``, with nothing of a terminal's in it."""
     parts = [
         line.reason,
+        *([f"{POWER} {line.autostop}"] if line.autostop and line.autostop not in line.reason else []),
         *_sample(line.sample),
         *_runs_text(line.runs, line.reason),
         *_meter_text(line.meter),

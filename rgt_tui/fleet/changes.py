@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from rgt_tui.fleet.meters import SOURCE
 from rgt_tui.health import finding_key
+from rgt_tui.health.autostop_words import off_words, story_lines, told_words
 from rgt_tui.model.box import BoxState, Link
 from rgt_tui.model.evidence import Finding
 from rgt_tui.model.fleet import FleetEvent
@@ -29,6 +30,7 @@ def between(old: BoxState, new: BoxState, now: float) -> list[FleetEvent]:
         *_resumes(old, new),
         *_findings(old, new, quiet),
         *_meter(old, new),
+        *_self_stop(old, new),
     ]
     return [
         FleetEvent(at=now, box=name, text=clean(text), level=level, about=about)
@@ -142,3 +144,16 @@ def _meter(old: BoxState, new: BoxState) -> Iterator[Said]:
     same = old.meter.lifecycle is new.meter.lifecycle or new.meter.source == SOURCE
     if not same and old.meter.at is not None:
         yield (f"provider says {new.meter.lifecycle.value} (meter {new.meter.kind.value})", "warn", "meter")
+
+
+def _self_stop(old: BoxState, new: BoxState) -> Iterator[Said]:
+    """Say what became of a box that was armed to stop itself: once off, and once it has told."""
+    before, after = old.self_stop, new.self_stop
+    if after is None or after is before or not after.armed:
+        return
+    if after.told_at is not None and (before is None or before.told_at is None):
+        yield (told_words(after), "info", "autostop")
+        for line in story_lines(after.story):
+            yield (line, "info", "autostop")
+    elif after.told_at is None and after.off_at is not None and (before is None or before.off_at is None):
+        yield (off_words(after, new.meter.source), "warn", "autostop")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from rgt_tui.health.alert_state import instant
+from rgt_tui.health.autostop_words import box_words
 from rgt_tui.health.condition import Check
 from rgt_tui.health.conditions import BY_ID, CHECKS
 from rgt_tui.health.facts import BUSY_PCT, Facts, facts_of, trainers
@@ -91,7 +92,9 @@ def _base(seen: Facts) -> tuple[Health, str, str]:
         native = f" ({meter.native_status})" if meter.native_status else ""
         read = "" if meter.at is None else f", read {age(seen.now - meter.at)} ago"
         word = "stopped" if stopped else "gone"
-        return (Health.STOPPED if stopped else Health.GONE), word, f"{meter.source} says {word}{native}{read}"
+        own = box_words(box, seen.now) if stopped else ""
+        why = f"{meter.source} says {word}{native}{read}{f'; {own}' if own else ''}"
+        return (Health.STOPPED if stopped else Health.GONE), word, why
     if box.link in _LINKS:
         health, word = _LINKS[box.link]
         says = f"; {meter.source} says {meter.lifecycle.value}" if meter.at is not None else ""

@@ -11,6 +11,8 @@ from rgt_tui.profiles.prices import money
 from rgt_tui.profiles.readings import age
 
 POWER = "⏻"
+SLACK_S = 60.0
+"""The two clocks, and the provider's, may differ by so much."""
 SHOWN_S = 86_400.0
 """What a box told of its own stop is shown for so long."""
 SAVING = ("sealed", "mirrored", "intent", "asked", "answered", "failed", "refused", "terminated")
@@ -75,9 +77,19 @@ def box_words(box: BoxState, now: float) -> str:
         return ""
     if known.told_at is not None:
         return told_words(known) if now - known.told_at < SHOWN_S else ""
-    if known.off_at is not None:
+    if known.off_at is not None and may_have_parked(known):
         return off_words(known, box.meter.source)
     return ""
+
+
+def may_have_parked(known: SelfStop) -> bool:
+    """Tell whether a machine that is off may have stopped itself: one that went off before its limit was stopped."""
+    if known.off_at is None:
+        return False
+    parks = [one for one in known.armed if one.action is EndsBy.PARK]
+    return known.stopping_at is not None or any(
+        known.off_at >= one.at + one.limit_s - SLACK_S for one in parks
+    )
 
 
 def off_words(known: SelfStop, source: str) -> str:

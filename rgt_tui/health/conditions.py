@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from rgt_tui.health import conditions_autostop as autostop
 from rgt_tui.health import conditions_gpu as gpu
 from rgt_tui.health import conditions_link as link
 from rgt_tui.health import conditions_money as money
@@ -259,6 +260,46 @@ _ROWS: tuple[Condition, ...] = (
         "unconfirmed", "A stop or a rental is not confirmed", "sent?", money.read_open_action, money.say_open_action,
         YES_ERROR, live=False,
         advice="Look at the provider's console: a meter may run. rgt asks on; it sends nothing again.",
+    ),
+    Condition(
+        "autostop-failed", "The box could not stop itself", "no stop!", autostop.read_failed_stop,
+        autostop.say_failed_stop, YES_ERROR,
+        over="a box that could not stop itself",
+        advice="It bills on: stop it (tear down, or its console); rgt autostop BOX --status has the reason.",
+    ),
+    Condition(
+        "autostop-unwatched", "Armed, and no recorder watches over it", "no stop?", autostop.read_unwatched,
+        autostop.say_unwatched, YES_ERROR, hold_s=autostop.SILENT_S,
+        over="an armed box without a recorder",
+        advice="Arm it anew (rgt autostop), or take it back with --disarm if that was done elsewhere.",
+    ),
+    Condition(
+        "autostop-unknown", "For longer than the limit nobody can tell whether it is idle", "idle?",
+        autostop.read_unknown_idle, autostop.say_unknown_idle,
+        (Rung("warn", 1.0, 0.5),), unit="× the limit", escalates=True,
+        advice="It will not stop itself: see what it cannot read (rgt autostop BOX --status), or stop it yourself.",
+    ),
+    Condition(
+        "lease-unsaving", "The lease will find a run that does not save", "lease",
+        autostop.read_lease_unsaving, autostop.say_lease_unsaving,
+        (Rung("warn", 1.0, 1.0),), unit="runs", escalates=True,
+        advice="Accept it by name (rgt lease BOX TIME --accept RUN), put the end off (rgt keep), or end it.",
+    ),
+    Condition(
+        "autostop-warned", "The box is about to stop itself", "stops", autostop.read_warned, autostop.say_clock, YES,
+        over="it was about to stop itself", escalates=True,
+        advice="Nothing, if that is what you want; rgt keep BOX 2h puts it off.",
+    ),
+    Condition(
+        "autostop-disarmed", "The box no longer stops itself", "disarmed", autostop.read_disarmed,
+        autostop.say_disarmed, YES,
+        over="a box that was no longer armed",
+        advice="Arm it again (rgt autostop BOX --idle 45m), or say that you know with --disarm.",
+    ),
+    Condition(
+        "parked-itself", "The box is off, as it was armed to be", "parked", autostop.read_parked_itself,
+        autostop.say_parked_itself, YES, live=False, told=True,
+        advice="Its disks bill on; start it when you need it, and it tells what it saved.",
     ),
     Condition(
         "unlisted", "A machine bills that no box names", "unseen", money.read_unlisted, money.say_unlisted, YES,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rgt_tui.health.autostop_words import may_have_parked
 from rgt_tui.health.condition import NOTHING, SO, Reading, Verdict, failed, passed, person, waiting, warn
 from rgt_tui.health.facts import LOST_S, SKEW_NOTED_S, SKEW_WARN_S, Facts
 from rgt_tui.model.box import Link
@@ -87,6 +88,9 @@ def read_stopped(view: Facts) -> Sequence[Reading] | None:
         return None
     past = view.memory.past
     stopped = view.off and view.box.meter.lifecycle is Lifecycle.STOPPED
+    known = view.box.self_stop
+    if known is not None and known.told_at is None and may_have_parked(known):
+        return NOTHING  # it was armed to do so, which has an alert of its own
     return SO if stopped and past.ran and not past.asked else NOTHING
 
 

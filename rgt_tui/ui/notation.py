@@ -152,6 +152,7 @@ class Glyphs:
     at_most: str = "≤"
     degree: str = "°"
     times: str = "×"
+    power: str = "⏻"
 
 
 UNICODE = Glyphs("unicode")
@@ -186,6 +187,7 @@ ASCII = Glyphs(
     at_most="<=",
     degree="",
     times="x",
+    power="@",
 )
 
 _TO_ASCII = str.maketrans(

@@ -31,9 +31,12 @@ from rgt_tui.model.autostop import (
 )
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.evidence import Review, Verb
+from rgt_tui.model.profile import Profile
 from rgt_tui.profiles.readings import age
 from rgt_tui.providers import own_stop
 
+NO_INSTANCE = "-"
+"""Of a box without a provider, which can only ask."""
 WARN_S = 600.0
 """So long before the end a box warns; of a short limit a third."""
 
@@ -179,7 +182,7 @@ class Arming:
             mode=wish.mode,
             action=wish.action,
             boot=hello.boot if hello is not None else "",
-            instance=spec.provider.instance if spec.provider is not None else "",
+            instance=spec.provider.instance if spec.provider is not None else NO_INSTANCE,
             box=spec.name,
             idle_s=idle,
             lease_s=lease,
@@ -191,9 +194,17 @@ class Arming:
             ignore=spec.ignore,
             mounts=tuple(disk.mount for disk in sample.disks if disk.error is None) if sample else (),
             pattern=spec.pattern,
-            durable=stays,
+            durable=tuple(sorted(stays, key=lambda mount: rank(mount, spec, self._fleet.profile(spec.name)))),
             accept_unsaving=wish.accept if wish.mode is Mode.LEASE else (),
         )
+
+
+def rank(mount: str, spec: BoxSpec, profile: Profile) -> tuple[int, str]:
+    """Return where a mount stands among those that outlive a park: copies go to the first, to ``/`` at last."""
+    for place, path in enumerate((spec.durable, profile.overrides.data_dir, profile.overrides.durable_dir)):
+        if path is not None and mount != "/" and f"{path}/".startswith(f"{mount.rstrip('/')}/"):
+            return place, mount
+    return (9 if mount == "/" else 5), mount
 
 
 def accepted(status: AutostopStatus, words: Sequence[str]) -> tuple[HolderId, ...]:

@@ -69,7 +69,7 @@ async def keep(way: Way, seconds: float) -> AutostopStatus:
     Raises:
         BoxError: whether it was is not known: ask for its status.
     """
-    return _status(await _ask(way, ("autostop", "--keep", f"{seconds:g}"), AutostopStatus))
+    return _status(await _ask(way, ("autostop", "--keep", f"{seconds:.0f}"), AutostopStatus))
 
 
 async def ask_story(way: Way, lines: int = STORY_LINES) -> tuple[StopEvent, ...]:
@@ -78,7 +78,7 @@ async def ask_story(way: Way, lines: int = STORY_LINES) -> tuple[StopEvent, ...]
     Raises:
         BoxError: no answer.
     """
-    done = await _run(way, ("autostop", "--story", str(lines)))
+    done = await _run(way, ("autostop", "--story", "--lines", str(lines)))
     if done.status != OK:
         raise CommandFailed(f"rgt-box autostop --story: {done.words or f'exit {done.status}'}")
     found = []

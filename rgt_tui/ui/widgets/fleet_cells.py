@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from rgt_tui.health import Bound, ClockReading
+from rgt_tui.health.autostop_words import of_box
 from rgt_tui.health.facts import DISK_ERROR_PCT, DISK_WARN_PCT, MEMORY_ERROR_PCT, MEMORY_WARN_PCT
 from rgt_tui.model.box import BoxState, Health
 from rgt_tui.model.money import Amount
@@ -193,11 +194,17 @@ def spent_cell(row: Row, width: int) -> Line:
 
 
 def clock_cell(row: Row, width: int) -> Line:
-    """What is left on the danger clock that ends soonest, or what a stop goes on costing."""
+    """What is left on the danger clock that ends soonest, of its own stop too, or what a stop goes on costing."""
     reading = next((one for one in row.clocks if one.seconds_left is not None or one.level != "info"), None)
+    own = [one for one in of_box(row.box) if one.stops_in_s is not None and one.state in ("armed", "warned")]
+    soonest = min(own, key=lambda one: one.stops_in_s or 0.0, default=None)
+    left = None if reading is None else reading.seconds_left
+    if soonest is not None and soonest.stops_in_s is not None and (left is None or soonest.stops_in_s < left):
+        text = f"{glyphs().power}{compact_time(soonest.stops_in_s)}"
+        tone = Tone.WARN if soonest.state == "warned" else Tone.TEXT
+        return (Span(fit(text, width, right=True), tone),)
     if reading is None:
         return (dim(fit(NONE, width, right=True)),)
-    left = reading.seconds_left
     text = clean(reading.what) if left is None else clock_left(reading, left)
     return (Span(fit(text, width, right=True), level_tone(reading.level)),)
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from rgt_tui.fleet.attention import words
+from rgt_tui.health.autostop_words import box_words, of_box
 from rgt_tui.health.facts import DISK_ERROR_PCT, DISK_WARN_PCT, MEMORY_ERROR_PCT, MEMORY_WARN_PCT
 from rgt_tui.model.box import BoxState, Past
 from rgt_tui.model.profile import Profile
@@ -16,7 +17,20 @@ from rgt_tui.ui.notation import NONE, clean, clock, compact_time, gib, glyphs, p
 from rgt_tui.ui.widgets.bars import bar, spark
 from rgt_tui.ui.widgets.fleet_cells import level
 from rgt_tui.ui.widgets.panes import Section
-from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, dim, fit, line, spread, toned, width_of
+from rgt_tui.ui.widgets.spans import (
+    EMPTY,
+    Line,
+    Span,
+    Tone,
+    clip,
+    dim,
+    fit,
+    line,
+    spread,
+    toned,
+    width_of,
+    wrapped,
+)
 
 SIM = line(Span("SIM", Tone.BADGE))
 
@@ -330,8 +344,22 @@ def vitals_sections(box: BoxState, profile: Profile, width: int, now: float, *, 
     past = past_lines(box.past, width)
     if past:
         parts.append(Section(past_title(box.past), past))
+    if own := own_stop_lines(box, width, now):
+        parts.append(Section(line("stops itself"), own))
     parts.append(Section(line("link"), link_lines(box, now)))
     return parts
+
+
+def own_stop_lines(box: BoxState, width: int, now: float) -> list[Line]:
+    """Return how the box's own stop stands, or what became of it, and how it is put off; none where it has none."""
+    words = box_words(box, now)
+    if not words:
+        return []
+    first, *rest = wrapped(clean(words), max(8, width - 2), most=3)
+    out = [line(f"{glyphs().power} ", first), *(line("  ", more) for more in rest)]
+    if of_box(box):
+        out.append(line(dim(f"put it off: rgt keep {clean(box.spec.name)} 2h")))
+    return out
 
 
 def checkpoint_lines(box: BoxState, width: int, now: float) -> list[Line]:

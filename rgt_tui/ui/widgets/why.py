@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rgt_tui.health.autostop_words import box_words
 from rgt_tui.model.box import BoxState, Health
 from rgt_tui.model.evidence import Finding, Severity
 from rgt_tui.model.protocol import Cell
@@ -44,6 +45,12 @@ def why_lines(row: Row, width: int, now: float, *, brief: bool = False) -> list[
         out += _state(row, width, now)
     if brief:
         return out
+    own = clean(box_words(row.box, now))
+    if own and not any(
+        own in clean(text) for text in (row.verdict.why, *(a.text for a in row.verdict.alerts))
+    ):
+        first, *rest = wrapped(own, max(8, width - 2), most=2)
+        out += [line(dim(f"{glyphs().power} "), first), *(line("  ", more) for more in rest)]
     run = current_run(row.box)
     if run is not None and run.step is not None:
         out.append(run_line(run, width))

@@ -23,14 +23,16 @@ from rgt_tui.health import (
     facts_of,
     step_alerts,
 )
+from rgt_tui.health.autostop_words import off_words
 from rgt_tui.health.conditions_gpu import SLOWED
 from rgt_tui.health.conditions_runs import spike
 from rgt_tui.health.remembered import news_of, xid_level
 from rgt_tui.model.alert import Alert
+from rgt_tui.model.autostop import Armed, AutostopReading, EndsBy, Mode, SelfStop
 from rgt_tui.model.box import Agreed, BoxState, Counters, Life, Link
 from rgt_tui.model.evidence import Finding, Severity
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
-from rgt_tui.model.protocol import Cpu, Event, FoundRun, Gpu, Proc
+from rgt_tui.model.protocol import Cpu, Event, FoundRun, Gpu, Hello, Proc
 from rgt_tui.model.protocol import Memory as BoxMemory
 from rgt_tui.model.renting import MACHINE, AccountBill, Unlisted
 from rgt_tui.model.run import Resume
@@ -94,6 +96,28 @@ PACE = 19_400_000_000 / 7300.0
 GROWN = array("d", [x for i in range(-28, 1) for x in (60.0 * i, 600_000_000 - PACE * 60.0 * (1 - i))])
 GROWS = Memory(trends={"bytes:/workspace": Trend(GROWN, PACE)})
 STUCK = run(progressed_at=NOW - 300, last_at=NOW - 300)
+
+IDLE_CLOCK = AutostopReading(idle_s=2148.0, limit_s=2700.0, stops_in_s=552.0)
+LEASE = AutostopReading(mode=Mode.LEASE, limit_s=28800.0, stops_in_s=3600.0, unsaving=("old-run",))
+ARMED = SelfStop(
+    armed=(
+        Armed(
+            box="vast-demo",
+            kind="vastai",
+            account="default@vendor",
+            instance="9918231",
+            boot="boot-1",
+            mode=Mode.IDLE,
+            action=EndsBy.PARK,
+            limit_s=2700.0,
+            at=NOW - 9000.0,
+        ),
+    )
+)
+PARKED = replace(ARMED, off_at=NOW - 3600.0, stopping_at=NOW - 3610.0)
+REBOOTED = replace(
+    box().hello or Hello(proto=1, agent="", boot="", host="", python="", pid=1, at=0.0), boot="boot-2"
+)
 
 HALTED = replace(
     IDLE, procs=(Proc(pid=7, cmd="python train.py", started=NOW - 900, state="T", run="lstm-b"),)
@@ -241,6 +265,49 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
         {"open_action": "park of lab (pod1) is open since 14:20"},
         "park of lab (pod1) is open since 14:20",
         {},
+    ),
+    "autostop-failed": (
+        {
+            "sample": sample(autostop=replace(IDLE_CLOCK, state="failed")),
+            "events": (event("autostop-failed", "tried 3 times"),),
+        },
+        "it could not park itself, and bills on: tried 3 times",
+        {"sample": sample(autostop=IDLE_CLOCK)},
+    ),
+    "autostop-unwatched": (
+        {"self_stop": ARMED},
+        "armed from here, and no recorder on it says so: it will not stop itself",
+        {"self_stop": ARMED, "sample": sample(autostop=IDLE_CLOCK)},
+    ),
+    "autostop-unknown": (
+        {"sample": sample(autostop=replace(IDLE_CLOCK, idle_s=None, unknown_s=2800.0, why=("GPU 0 is silent",)))},
+        "for 46m40 it cannot be told whether it is idle, so it will not stop itself: GPU 0 is silent",
+        {"sample": sample(autostop=replace(IDLE_CLOCK, idle_s=None, unknown_s=2600.0))},
+    ),
+    "lease-unsaving": (
+        {"sample": sample(lease=LEASE)},
+        "parks itself in 1h00 (lease of 8h00), and will not end what is not known to save: old-run",
+        {"sample": sample(lease=replace(LEASE, unsaving=()))},
+    ),
+    "autostop-warned": (
+        {"sample": sample(autostop=replace(IDLE_CLOCK, state="warned"))},
+        "parks itself in 9m12 (idle 35m48 of 45m00): rgt keep vast-demo 2h",
+        {"sample": sample(autostop=IDLE_CLOCK)},
+    ),
+    "autostop-disarmed": (
+        {"self_stop": ARMED, "hello": REBOOTED},
+        "no longer armed, since it was started again",
+        {"self_stop": ARMED},
+    ),
+    "parked-itself": (
+        {"self_stop": PARKED, "meter": STOPPED, "link": Link.UNREACHABLE, "sample_at": NOW - 3700.0},
+        off_words(PARKED, "RunPod"),
+        {
+            "self_stop": replace(PARKED, stopping_at=None, off_at=NOW - 8000.0),
+            "meter": STOPPED,
+            "link": Link.UNREACHABLE,
+            "sample_at": NOW - 8100.0,
+        },
     ),
     "unlisted": (
         {"account": BILL},
@@ -474,6 +541,22 @@ def test_an_end_that_nobody_saw_has_two_limits() -> None:
     assert alert.text.startswith(
         "proj/train.py ended 2m00 ago or up to 1d 0h before that, exit status unknown"
     )
+
+
+def test_a_box_that_went_off_before_its_limit_did_not_park_itself() -> None:
+    """Then somebody else has stopped it, which nobody asked for here."""
+    early = replace(ARMED, off_at=NOW - 8000.0)
+    off = {"meter": STOPPED, "link": Link.UNREACHABLE, "sample_at": NOW - 8100.0}
+    assert judge(BY_ID["stopped"], {**off, "memory": RAN, "self_stop": early}) != []
+    assert (
+        judge(BY_ID["stopped"], {**off, "memory": RAN, "self_stop": replace(ARMED, off_at=NOW - 60.0)}) == []
+    )
+
+
+def test_what_was_taken_back_elsewhere_is_no_missing_recorder() -> None:
+    taken = {"self_stop": ARMED, "events": (event("autostop-disarmed", "idle: taken back", "warn"),)}
+    assert judge(BY_ID["autostop-unwatched"], taken) == []
+    assert judge(BY_ID["autostop-disarmed"], taken) == [("warn", "no longer armed: idle: taken back")]
 
 
 def test_a_view_without_anything() -> None:
