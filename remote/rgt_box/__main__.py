@@ -71,6 +71,9 @@ def main(argv: list[str] | None = None) -> int:
             raise
         print("%s: this agent was built without it (no module %s)" % (words[0], error.name), file=sys.stderr)
         return 2
+    packed = sys.modules.get("rgt_box.bytecode")
+    if packed is not None:
+        packed.save()  # what runs for long may not come to its end
     status: int = module.main(words[1:])
     return status
 

@@ -66,9 +66,13 @@ async def reached(
     Raises:
         BoxError: as `connected`, or the agent could not be put there.
     """
-    async with connected(spec, accept_new_host_keys=accept_new_host_keys) as connection:
-        pythons = (spec.python,) if spec.python else load_profile(spec.profile).overrides.python
-        yield connection, await deploy(connection, build_agent(), pythons)
+    packing = asyncio.ensure_future(asyncio.to_thread(build_agent))  # it takes as long as the login does
+    try:
+        async with connected(spec, accept_new_host_keys=accept_new_host_keys) as connection:
+            pythons = (spec.python,) if spec.python else load_profile(spec.profile).overrides.python
+            yield connection, await deploy(connection, await packing, pythons)
+    finally:
+        await asyncio.gather(packing, return_exceptions=True)
 
 
 async def _connect(spec: BoxSpec, policy: Policy) -> asyncssh.SSHClientConnection:

@@ -19,9 +19,16 @@ EPOCH = (1980, 1, 1, 0, 0, 0)
 
 MAIN = f'''"""Entry point of the packed agent."""
 
+from {PACKAGE} import bytecode
+
+importer = bytecode.install(__loader__)
 from {PACKAGE}.__main__ import main
 
-raise SystemExit(main())
+try:
+    status = main()
+finally:
+    importer.save()
+raise SystemExit(status)
 '''
 
 

@@ -43,14 +43,15 @@ _SHELL = "RGT-SHELL"
 _PROBE = """
 printf '\\nRGT-SHELL\\n'
 for p in {candidates}; do
-  v=$("$p" -I -S -c 'import sys; print("%d%02d" % sys.version_info[:2])' 2>/dev/null) || continue
-  [ "$v" -ge 308 ] 2>/dev/null || continue
-  "$p" -I -S -c {look} look {filename} {digest} {spare} || continue
+  "$p" -I -S -c {new_enough} {look} look {filename} {digest} {spare} 2>/dev/null || continue
   exit 0
 done
 exit 7
 """
 """Without a here-document: for those a shell writes a file, which a full disk has no room for."""
+
+_NEW_ENOUGH = "import sys; sys.exit(7) if sys.hexversion < 0x3080000 else exec(sys.argv.pop(1))"
+"""An older Python ends here: it need not understand the rest, and so one start tells both."""
 
 _READ = "import sys; exec(sys.stdin.buffer.read(int(sys.argv.pop(1))))"
 """Runs the script that stands before the agent on standard input: csh and its kin take no argument of several lines."""
@@ -65,8 +66,12 @@ class Deployed(msgspec.Struct, frozen=True):
     """What is not as it should be: another place, or an older agent, and why."""
 
     def command(self, *arguments: str) -> str:
-        """Return the shell command that runs the agent with these arguments."""
-        return shlex.join([self.python, self.path, *arguments])
+        """Return the shell command that runs the agent with these arguments.
+
+        ``-I -S`` as for each process that the agent starts itself (``rgt_box.place.command``): nothing of the user's
+        environment shadows the standard library, and ``site``, which may take longer than all the rest, is left out.
+        """
+        return shlex.join([self.python, "-I", "-S", self.path, *arguments])
 
 
 def candidates(pythons: tuple[str, ...]) -> str:
@@ -104,6 +109,7 @@ async def deploy(
     words = [bundle.filename, bundle.digest, "1" if spare else ""]
     script = _PROBE.format(
         candidates=candidates(pythons),
+        new_enough=shlex.quote(_NEW_ENOUGH),
         look=shlex.quote(_landing()),
         filename=shlex.quote(words[0]),
         digest=words[1],

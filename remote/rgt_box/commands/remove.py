@@ -217,6 +217,7 @@ RING = re.compile(r"\d+\.seg|spare-\d+")
 def main(argv: list[str]) -> int:
     """Run the verb; returns the exit status."""
     found = options.parse_or_exit(argv, {"--old": "flag", "--dry-run": "flag", "--job": "list"}, HELP)
+    sys.dont_write_bytecode = True  # else they would be back at the end
     state = place.state_dir()
     packed = list(zipapps([landing.home(), *landing.spares()]))
     naming, doubts = look_for_namers(packed, found["job"])
@@ -235,6 +236,7 @@ def main(argv: list[str]) -> int:
             doubt = ([shared] if shared and in_home else []) + doubts
             why = "; ".join(["named by " + text for text in who[:3]] or doubt[:1])
             rows.append(row(path, "the agent" if name.startswith("rgt-box-") else "the trainer", why or None))
+            rows += [row(code, "its compiled modules") for code in compiled(path)]  # nobody depends on them
     failed: list[str] = []
     gone = 0
     for item in rows:
@@ -275,6 +277,19 @@ def zipapps(places: list[str]) -> Iterator[str]:
             path = os.path.join(folder, name)
             if ZIPAPP.match(name) and _is_own(path, stat.S_ISREG):
                 yield path
+
+
+def compiled(path: str) -> Iterator[str]:
+    """Yield what was kept beside an agent so that it need not be compiled at each start."""
+    folder, name = os.path.split(path)
+    for other in _names(folder):
+        beside = os.path.join(folder, other)
+        if (
+            other.startswith(name[: -len("pyz")])
+            and other.endswith(".code")
+            and _is_own(beside, stat.S_ISREG)
+        ):
+            yield beside
 
 
 def kept_by_rgt(state: str, shared: bool) -> Iterator[dict[str, Any]]:
