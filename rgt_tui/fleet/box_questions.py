@@ -62,8 +62,17 @@ async def ask_results(
     Raises:
         BoxError: no answer, or one that cannot be used: what is on the box is then not known.
     """
-    words = ("results", *_what(spec, wanted or Wanted()))
+    words = ("results", *results_words(spec, wanted or Wanted()))
     return _checked_results(await _ask(connection, deployed, words, Results, seconds))
+
+
+def results_of(line: bytes) -> Results:
+    """Return what a line that `rgt-box results` printed says.
+
+    Raises:
+        CommandFailed: it cannot be used.
+    """
+    return _checked_results(_decoded("results", line, Results))
 
 
 async def ask_seal(
@@ -88,7 +97,7 @@ async def ask_seal(
     Raises:
         BoxError: it is not sealed, for the reason given; or whether it is, is not known: it opens by itself then.
     """
-    words = ("seal", "--seconds", f"{hold:g}", *_pattern(spec), *_what(spec, wanted or Wanted()))
+    words = ("seal", "--seconds", f"{hold:g}", *_pattern(spec), *results_words(spec, wanted or Wanted()))
     seal = await _ask(connection, deployed, words, Seal, seconds)
     if len(seal.nonce) != NONCE_LENGTH or not seal.nonce.isalnum() or not seal.generation:
         raise CommandFailed("the agent's answer is not a seal; it opens by itself")
@@ -124,7 +133,8 @@ def _pattern(spec: BoxSpec) -> list[str]:
     return ["--pattern", spec.pattern] if spec.pattern and spec.pattern != DEFAULT_PATTERN else []
 
 
-def _what(spec: BoxSpec, wanted: Wanted) -> list[str]:
+def results_words(spec: BoxSpec, wanted: Wanted) -> list[str]:
+    """Return the command line of `rgt-box results`, without the verb."""
     words = [word for job in spec.jobs for word in ("--job", job)]
     words += [word for path in spec.runs for word in ("--run", path)]
     words += [word for glob in wanted.results for word in ("--results", glob)]
@@ -148,8 +158,12 @@ async def _ask(
     if done.status != 0 or not lines:
         why = done.words or f"exit {done.status}"
         raise CommandFailed(f"rgt-box {verb}: {why}")
+    return _decoded(verb, lines[-1], kind)
+
+
+def _decoded(verb: str, line: bytes, kind: type[T]) -> T:
     try:
-        return msgspec.json.decode(lines[-1], type=kind)
+        return msgspec.json.decode(line, type=kind)
     except (msgspec.DecodeError, RecursionError) as error:
         raise CommandFailed(f"rgt-box {verb}: the answer cannot be used: {clean(str(error))}") from error
 

@@ -57,6 +57,11 @@ _READ = "import sys; exec(sys.stdin.buffer.read(int(sys.argv.pop(1))))"
 """Runs the script that stands before the agent on standard input: csh and its kin take no argument of several lines."""
 
 
+ALONE = ("-I", "-S")
+"""As for each process that the agent starts itself (``rgt_box.place.command``): nothing of the user's environment
+shadows the standard library, and ``site``, which may take longer than all the rest, is left out."""
+
+
 class Deployed(msgspec.Struct, frozen=True):
     """Where the agent stands on a box."""
 
@@ -64,14 +69,12 @@ class Deployed(msgspec.Struct, frozen=True):
     path: str
     note: str = ""
     """What is not as it should be: another place, or an older agent, and why."""
+    options: tuple[str, ...] = ()
+    """Of the Python."""
 
     def command(self, *arguments: str) -> str:
-        """Return the shell command that runs the agent with these arguments.
-
-        ``-I -S`` as for each process that the agent starts itself (``rgt_box.place.command``): nothing of the user's
-        environment shadows the standard library, and ``site``, which may take longer than all the rest, is left out.
-        """
-        return shlex.join([self.python, "-I", "-S", self.path, *arguments])
+        """Return the shell command that runs the agent with these arguments."""
+        return shlex.join([self.python, *self.options, self.path, *arguments])
 
 
 def candidates(pythons: tuple[str, ...]) -> str:
@@ -129,7 +132,7 @@ async def deploy(
     python, path, said = row
     exists, _, why = said.partition(" ")
     if exists == "1":
-        return Deployed(python, path, _note(path, "", why))
+        return Deployed(python, path, _note(path, "", why), ALONE)
     writer = _landing().encode()
     command = shlex.join([python, "-I", "-S", "-c", _READ, str(len(writer)), "write", *words])
     written = await run(connection, command, data=writer + bundle.data, name="writing the agent")
@@ -137,7 +140,7 @@ async def deploy(
     if written.status != 0 or row is None:
         raise DeployFailed(f"cannot write the agent to {path}: {written.words or f'exit {written.status}'}")
     path, why, kind = row
-    return Deployed(python, path, _note(path, kind, why))
+    return Deployed(python, path, _note(path, kind, why), ALONE)
 
 
 def _note(path: str, kind: str, why: str) -> str:

@@ -123,7 +123,7 @@ async def _stream(
         before = fetcher.came_bytes
         try:
             if await way.client() is not None:
-                await _piped_stream(way, fetcher, throttle, bell, number)
+                await _piped_stream(way, fetcher, throttle, bell)
             else:
                 await _one_stream(way, fetcher, throttle, bell, number)
         except NotCarried as error:
@@ -165,25 +165,28 @@ async def _is_needed(fetcher: Fetcher, number: int) -> bool:
     return False
 
 
-async def _piped_stream(
-    way: Way, fetcher: Fetcher, throttle: Throttle, bell: asyncio.Event, number: int
-) -> None:
+async def _piped_stream(way: Way, fetcher: Fetcher, throttle: Throttle, bell: asyncio.Event) -> None:
     """Carry one stream through the system's `ssh`, in a thread.
 
     Raises:
         NotCarried: it does not get there: asyncssh has to.
     """
-    process = await way.piped("send", number=number)
-    piped = PipedStream(process, fetcher, throttle.wait, HELD_HIGH, HELD_LOW, SILENCE_S)
+    pipe = await way.piped()
+    piped = PipedStream(pipe, fetcher, throttle.wait, HELD_HIGH, HELD_LOW)
     working = asyncio.ensure_future(asyncio.to_thread(piped.run))
     ringing = asyncio.ensure_future(_pass_on(bell, piped.bell))
+    whole = False
     try:
         await asyncio.shield(working)
+        whole = fetcher.finished and piped.stream.idle
     finally:
         ringing.cancel()
         piped.stop()
         await asyncio.gather(working, ringing, return_exceptions=True)
-        way.leave(process)
+        if whole:
+            way.keep(pipe)
+        else:
+            way.leave(pipe)
         await asyncio.to_thread(piped.stream.lost)
 
 

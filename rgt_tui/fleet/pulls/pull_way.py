@@ -13,6 +13,7 @@ import asyncssh
 import msgspec
 
 from rgt_tui.fleet.errands import connected, reached
+from rgt_tui.fleet.pulls.box_pipe import BoxPipe
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.ssh import (
     BoxError,
@@ -31,6 +32,9 @@ SILENCE_S = 120.0
 """A box that sends nothing for so long, while something is asked of it, is given up."""
 ENDING_S = 2.0
 """An `ssh` whose command has ended, or must, has so long to go."""
+SEND = "send"
+WAITS = """sh -c 'read -r command && eval "exec $command"'"""
+"""For any login shell: runs the command that comes on its standard input. The shell reads no byte beyond its line."""
 CONNECTIONS = 2
 """TCP connections that the streams share, where the box lets us in twice."""
 
@@ -80,7 +84,11 @@ class Way:
         self._client: BulkClient | None = None
         self._looked = asyncio.Lock()
         self._leaving: list[subprocess.Popen[bytes]] = []
-        self._ready: asyncio.Future[subprocess.Popen[bytes] | None] | None = None
+        self._ready: asyncio.Future[BoxPipe] | None = None
+        self._idle: list[BoxPipe] = []
+        self._standing = asyncio.Event()
+        """The first connection stands; the agent may not be in place yet."""
+        self._first: asyncssh.SSHClientConnection | None = None
         self.carrier = ""
         """Why bytes do not go through the system's `ssh`, in words; empty = they do, or nobody has asked yet."""
 
@@ -111,7 +119,7 @@ class Way:
         """
         async with self._looked:
             if self._client is None and not self.carrier:
-                connection, _ = await self._connection(0)
+                connection = self._first or (await self._connection(0))[0]
                 try:
                     self._client = await asyncio.to_thread(bulk_client, connection)
                 except NotCarried as error:
@@ -120,42 +128,68 @@ class Way:
                     self.carrier = f"no file can be made for it ({error.strerror or error})"
             return None if self.carrier else self._client
 
-    async def piped(self, verb: str, number: int = 0) -> subprocess.Popen[bytes]:
-        """Start a verb of the agent through the system's `ssh`.
+    async def piped(self) -> BoxPipe:
+        """Return a `send` through the system's `ssh` that waits for requests.
 
         Raises:
             BoxError: there is no connection.
             NotCarried: it cannot be started, or cannot be used.
         """
-        ready, self._ready = (self._ready, None) if number == 0 else (None, self._ready)
+        ready, self._ready = self._ready, None
         if ready is not None:
-            process = await ready
-            if process is not None and process.poll() is None:
-                return process
+            self.keep(await ready)
+        while self._idle:
+            pipe = self._idle.pop()
+            if pipe.alive:
+                return pipe
+            self.leave(pipe)
         client = await self.client()
         if client is None:
             raise NotCarried(self.carrier)
         _, deployed = await self._connection(0)
-        return await asyncio.to_thread(client.start, deployed.command(verb))
+        return BoxPipe(await asyncio.to_thread(client.start, deployed.command(SEND)), SILENCE_S)
 
-    def get_ready(self, verb: str) -> None:
-        """Start a verb now that is needed soon: its login takes as long as the list of the files does."""
+    def get_ready(self) -> None:
+        """Connect now, and log `ssh` in while the agent is looked for: what it is to run it is told after that."""
+        self._ready = asyncio.ensure_future(self._get_ready())
 
-        async def start() -> subprocess.Popen[bytes] | None:
-            try:
-                return await self.piped(verb, number=1)
-            except (BoxError, NotCarried):
-                return None  # it is tried again, and told, when it is needed
+    async def _get_ready(self) -> BoxPipe:
+        connecting = asyncio.ensure_future(self._connection(0))
+        standing = asyncio.ensure_future(self._standing.wait())
+        pipe = None
+        try:
+            await asyncio.wait({connecting, standing}, return_when=asyncio.FIRST_COMPLETED)
+            client = await self.client() if self._standing.is_set() else None
+            if client is not None:
+                pipe = BoxPipe(await asyncio.to_thread(client.start, WAITS), SILENCE_S)
+            _, deployed = await connecting
+            if pipe is None:
+                raise NotCarried(self.carrier)
+            await asyncio.to_thread(pipe.write, deployed.command(SEND).encode() + b"\n")
+            return pipe
+        except BaseException:
+            if pipe is not None:
+                pipe.process.kill()
+                self.leave(pipe)
+            raise
+        finally:
+            standing.cancel()
+            if not connecting.done():
+                connecting.cancel()
+            await asyncio.gather(standing, connecting, return_exceptions=True)
 
-        self._ready = asyncio.ensure_future(start())
+    def keep(self, pipe: BoxPipe) -> None:
+        """Take one back that waits for further requests."""
+        self._idle.append(pipe)
 
-    def leave(self, process: subprocess.Popen[bytes]) -> None:
-        """Let a process end: its input ends now, and it is waited for with `close`."""
+    def leave(self, pipe: BoxPipe) -> None:
+        """Let one end: its input ends now, and it is waited for with `close`."""
+        process = pipe.process
         self._leaving.append(process)
-        for pipe in (process.stdin, process.stdout, process.stderr):
+        for file in (process.stdin, process.stdout, process.stderr):
             with contextlib.suppress(OSError):
-                if pipe is not None:
-                    pipe.close()
+                if file is not None:
+                    file.close()
 
     def give_up_client(self, why: str) -> None:
         """Do without the system's `ssh` from now on."""
@@ -173,7 +207,8 @@ class Way:
             first = self._open.get(0)
             try:
                 if first is None or number == 0:
-                    found = await stack.enter_async_context(reached(self._spec, accept_new_host_keys=accept))
+                    there = reached(self._spec, accept_new_host_keys=accept, standing=self._stands)
+                    found = await stack.enter_async_context(there)
                 else:
                     way = connected(self._spec, accept_new_host_keys=accept)
                     found = (await stack.enter_async_context(way), first[1])
@@ -185,6 +220,10 @@ class Way:
                 self._stack[number], self._open[number] = stack, found
                 return found
         return await self._connection(0)
+
+    def _stands(self, connection: asyncssh.SSHClientConnection) -> None:
+        self._first = connection
+        self._standing.set()
 
     def _reap(self) -> None:
         until = time.monotonic() + ENDING_S
@@ -205,10 +244,11 @@ class Way:
     async def close(self) -> None:
         """Hang up."""
         if self._ready is not None:
-            process = await self._ready
-            if process is not None:
-                process.kill()
-                self.leave(process)
+            self._ready.cancel()
+            with contextlib.suppress(asyncio.CancelledError, BoxError, NotCarried):
+                self.keep(await self._ready)
+        for pipe in self._idle:
+            self.leave(pipe)
         if self._leaving:
             await asyncio.to_thread(self._reap)
         for number in tuple(self._stack):

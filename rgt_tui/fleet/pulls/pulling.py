@@ -7,13 +7,14 @@ import contextlib
 import fcntl
 import os
 import shutil
+import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
-from rgt_tui.fleet.box_questions import RESULTS_SECONDS, Wanted, ask_results
+from rgt_tui.fleet.box_questions import RESULTS_SECONDS, Wanted, ask_results, results_of, results_words
 from rgt_tui.fleet.pulls.pull_streams import OnProgress, fetch
 from rgt_tui.fleet.pulls.pull_way import SILENCE_S, PullFailed, PullRequest, Way, silent
 from rgt_tui.model.box import BoxSpec
@@ -22,11 +23,7 @@ from rgt_tui.model.results import ResultGroup, Results
 from rgt_tui.profiles import load_profile
 from rgt_tui.profiles.readings import how_many
 from rgt_tui.profiles.traffic_price import Toll, toll
-from rgt_tui.ssh import (
-    BoxError,
-    BulkChannel,
-    record,
-)
+from rgt_tui.ssh import BoxError, BulkChannel, CommandFailed, HostKeyRefused, NotCarried, record
 from rgt_tui.transfer import (
     FileRow,
     FolderRow,
@@ -48,6 +45,7 @@ from rgt_tui.transfer.copying import (
     Plan,
     PullProgress,
     Refused,
+    StreamError,
     empty_but_listed,
     folds_case,
     parts_folder,
@@ -57,6 +55,8 @@ from rgt_tui.transfer.copying import (
 
 COMPARE_SECONDS = 60.0
 """All is here by then, and a person waits."""
+MOST_RESULTS = 8 << 20
+"""Bytes of the answer of ``results``, as the agent bounds it."""
 
 Agree = Callable[[Toll], Awaitable[bool]]
 """Asked before the first byte of what may cost money; False = nothing is to be fetched."""
@@ -180,10 +180,10 @@ async def _pull(
     instance = spec.provider.instance if spec.provider is not None else ""
     on_progress(PullProgress(phase="listing"))
     if not request.dry_run:
-        way.get_ready("send")
+        way.get_ready()
     paths = request.paths or await _default_paths(spec, way)
     folds = False if request.dry_run else await asyncio.to_thread(_prepare, destination)
-    listing = await list_files(way, paths, folds=folds)
+    listing = await list_files(way, paths, folds=folds, beside=request.dry_run)
     on_progress(PullProgress(phase="comparing"))
     touched: list[FileRow] = []
     todo = await asyncio.to_thread(plan, listing, ledger, destination, instance, touched.append)
@@ -229,8 +229,24 @@ async def _pull(
 
 async def _results(spec: BoxSpec, way: Way, seconds: float = RESULTS_SECONDS) -> Results:
     connection, deployed = await way.reach()
-    wanted = Wanted(results=spec.results, ignore=spec.ignore)
-    return await ask_results(connection, deployed, spec, wanted, seconds=seconds)
+    return await ask_results(connection, deployed, spec, _wanted(spec), seconds=seconds)
+
+
+def _wanted(spec: BoxSpec) -> Wanted:
+    return Wanted(results=spec.results, ignore=spec.ignore)
+
+
+async def _closing_look(spec: BoxSpec, way: Way) -> Results:
+    """Return what the box holds now, as the `send` that brought it tells, or a command of its own."""
+    lines: list[bytes] = []
+    words = tuple(results_words(spec, _wanted(spec)))
+    async with asyncio.timeout(COMPARE_SECONDS):
+        status = await _asked(way, "results", words, lines.append, MOST_RESULTS)
+    if status is None:
+        return await _results(spec, way, COMPARE_SECONDS)
+    if status or not lines:
+        raise CommandFailed("rgt-box results: it failed")
+    return results_of(lines[-1])
 
 
 async def _default_paths(spec: BoxSpec, way: Way) -> tuple[str, ...]:
@@ -258,8 +274,8 @@ async def _compare(
 ) -> tuple[tuple[FolderRow, ...], tuple[ResultGroup, ...]]:
     """Ask the box once more what it holds, and write down which directories stand here just so."""
     try:
-        found = await _results(spec, way, COMPARE_SECONDS)
-    except BoxError:
+        found = await _closing_look(spec, way)
+    except (BoxError, TimeoutError):
         return (), ()  # nothing is claimed: the gate asks anew
     tops = dict.fromkeys(listing.roots)
     within = {
@@ -337,16 +353,30 @@ def _close(fetched: Fetcher, ledger: Ledger, listing: Listing) -> None:
         parts_folder(fetched.destination).rmdir()  # only if nothing is unfinished
 
 
-async def list_files(way: Way, paths: tuple[str, ...], *, folds: bool) -> Listing:
+async def list_files(way: Way, paths: tuple[str, ...], *, folds: bool, beside: bool = False) -> Listing:
     """Return what a box has below some paths.
+
+    Args:
+        way: To it.
+        paths: On the box.
+        folds: The destination takes names for one that differ in case only.
+        beside: Nothing will be sent: rgt's own connection does.
 
     Raises:
         BoxError: it could not be asked.
         ListingError: its answer cannot be used.
     """
+    words = ("--no-hash", "--", *paths)
+    reader = ListingReader()
+    if (
+        not beside
+        and await _asked(way, "manifest", words, reader.feed, LONGEST_LINE) is not None
+        and reader.ended
+    ):
+        return reader.listing(folds=folds)
     reader = ListingReader()
     lines = Lines(reader.feed)
-    channel = await way.open("manifest", lines.feed, "--no-hash", "--", *paths)
+    channel = await way.open("manifest", lines.feed, *words)
     try:
         await _until_silent(channel, lambda: lines.count)
     finally:
@@ -354,6 +384,43 @@ async def list_files(way: Way, paths: tuple[str, ...], *, folds: bool) -> Listin
     if not reader.ended and channel.words:
         raise ListingError(f"the box could not list its files: {channel.words}")
     return reader.listing(folds=folds)
+
+
+async def _asked(
+    way: Way, verb: str, words: tuple[str, ...], take: Callable[[bytes], None], longest: int
+) -> int | None:
+    """Run a verb in the `send` that brings the bytes; return its exit status. None = it has to be run by itself.
+
+    Raises:
+        HostKeyRefused: another host answers there.
+        Exception: what `take` raises.
+    """
+    try:
+        pipe = await way.piped()
+    except NotCarried as error:
+        way.give_up_client(str(error))
+        return None
+    stopped = threading.Event()
+    asking = asyncio.ensure_future(asyncio.to_thread(pipe.ask, verb, words, take, stopped.is_set, longest))
+    status = None
+    try:
+        status = await asyncio.shield(asking)
+    except NotCarried as error:
+        way.give_up_client(str(error))
+    except HostKeyRefused:
+        raise
+    except (BoxError, StreamError):
+        pass
+    finally:
+        stopped.set()
+        if status is None:
+            pipe.process.kill()
+        await asyncio.gather(asking, return_exceptions=True)
+        if status is None:
+            way.leave(pipe)
+        else:
+            way.keep(pipe)
+    return status
 
 
 class Lines:
