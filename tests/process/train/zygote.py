@@ -8,6 +8,7 @@ Everything it started dies with it.
 from __future__ import annotations
 
 import ctypes
+import gc
 import json
 import os
 import runpy
@@ -19,6 +20,7 @@ import traceback
 import torch
 import torch._dynamo  # noqa: F401  a second that each trainer would spend in its first torch.optim
 from rgt_train import cli, loop  # noqa: F401
+from rgt_train.ranks import sharded_saver, torch_ranks  # noqa: F401  half a second of each rank
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -62,6 +64,7 @@ def main() -> None:
     os.set_blocking(woken, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake)
+    gc.freeze()  # a collection would touch, and so copy, every page that a trainer shares with this process
     tell(ready=os.getpid())
     rest = b""
     while True:

@@ -32,13 +32,13 @@ def variables(rank: int, world: int, port: int) -> dict[str, str]:
     }  # fmt: skip
 
 
-def forked(trainers: Zygote, world: int, script: str | Path, *words: str) -> Ranks:
+def forked(trainers: Zygote, world: int, script: str | Path, *words: str, background: bool = True) -> Ranks:
     """Start a script on so many ranks, with the variables that torchrun would set."""
     port = free_port()
     return Ranks(
         [
             trainers.launch_script(
-                Path(script).resolve(), *words, background=True, env=variables(rank, world, port)
+                Path(script).resolve(), *words, background=background, env=variables(rank, world, port)
             )
             for rank in range(world)
         ]

@@ -132,21 +132,22 @@ def other_python() -> str:
     return sys.executable
 
 
-def launch(python: str, out: Path, *words: str) -> list[subprocess.Popen[bytes]]:
-    """Start two ranks under another interpreter, with the packages of this one."""
+def launch(trainers: Zygote, python: str, out: Path, *words: str) -> tuple[list[int], str]:
+    """Run two ranks to their end under an interpreter, with the packages of this one."""
+    words = (str(out), "--parallel", "fsdp", *WORDS, *words)
+    if python == sys.executable:
+        ranks = forked(trainers, 2, train_worker.__file__, *words, background=False)
+        return ranks.wait(), ranks.text()
     port = free_port()
     path = os.pathsep.join([ENV["PYTHONPATH"], str(ROOT), str(Path(torch.__file__).parents[1])])
-    command = [python, "-W", "ignore", train_worker.__file__, str(out), "--parallel", "fsdp", *WORDS, *words]
-    return [
+    command = [python, "-W", "ignore", train_worker.__file__, *words]
+    processes = [
         subprocess.Popen(
             command, env=ENV | variables(rank, 2, port) | {"PYTHONPATH": path, "RGT_TRAIN_BACKGROUND": "0"},
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )
         for rank in range(2)
     ]  # fmt: skip
-
-
-def ended(processes: list[subprocess.Popen[bytes]]) -> tuple[list[int], str]:
     texts = [process.communicate(timeout=300)[0].decode() for process in processes]
     return [process.returncode for process in processes], "\n".join(texts)
 
@@ -162,15 +163,15 @@ def whole(trainers: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.mark.parametrize("first", ["other", "this"])
 def test_a_killed_sharded_run_goes_on_under_another_patch_version(
-    tmp_path: Path, whole: Any, first: str
+    trainers: Zygote, tmp_path: Path, whole: Any, first: str
 ) -> None:
     """Debian 12 has Python 3.11.2, which pickles enums otherwise than 3.11.7: every such run began anew."""
     order = [other_python(), sys.executable]
     if first == "this":
         order.reverse()
-    codes, text = ended(launch(order[0], tmp_path, "--die-once", "12"))
+    codes, text = launch(trainers, order[0], tmp_path, "--die-once", "12")
     assert codes[1] == -9, text
-    codes, text = ended(launch(order[1], tmp_path))
+    codes, text = launch(trainers, order[1], tmp_path)
     assert codes == [0, 0], text
     assert "resume: at step 10 of 23 from" in text
     assert state(tmp_path, "final") == whole
