@@ -1,4 +1,4 @@
-"""``rgt push``, ``rgt agent`` and ``rgt remove``: what rgt puts on a box, and takes away again."""
+"""``rgt push --trainer``, ``rgt agent`` and ``rgt remove``: what rgt itself puts on a box, and takes away again."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from rgt_tui.ssh import (
 )
 
 
-def run_push(arguments: argparse.Namespace) -> int:
-    """Push; return the exit code."""
+def run_push_trainer(arguments: argparse.Namespace) -> int:
+    """Put the trainer on a box; return the exit code."""
     opened = open_boxes(arguments, [arguments.box], trusted=True)
     if opened is None:
         return USAGE
@@ -103,7 +103,7 @@ def run_remove(arguments: argparse.Namespace) -> int:
 
     if arguments.only_forget:
         nothing = Removal((), (), 0)
-        if not arguments.dry_run and not _agreed(arguments, f"Remove {spec.name} from {config.path}?"):
+        if not arguments.dry_run and not agreed(arguments, f"Remove {spec.name} from {config.path}?"):
             return FAILED
         return _forget(arguments, spec, nothing)
 
@@ -116,7 +116,7 @@ async def _remove(arguments: argparse.Namespace, spec: BoxSpec) -> int:
     if not arguments.dry_run and not found.refused and any(thing.kept is None for thing in found.things):
         if not arguments.yes and not arguments.json:
             _print(spec.name, found, dry_run=True)
-        if not _agreed(arguments, f"Remove this from {spec.name}?"):
+        if not agreed(arguments, f"Remove this from {spec.name}?"):
             return FAILED
         found = await _removal(arguments, spec, dry_run=False)
     if arguments.forget and not found.refused and not found.failed:
@@ -134,7 +134,7 @@ async def _removal(arguments: argparse.Namespace, spec: BoxSpec, *, dry_run: boo
     )
 
 
-def _agreed(arguments: argparse.Namespace, question: str) -> bool:
+def agreed(arguments: argparse.Namespace, question: str) -> bool:
     """Ask; without a terminal there is nobody who could be asked."""
     if arguments.yes:
         return True

@@ -48,11 +48,11 @@ GROUPS = {
     "Set up": "set_up_parsers",
     "Watch": "watch_parsers",
     "Logs": "watch_parsers",
+    "Push": "bringing.bringing_parsers",
     "Work": "work.work_parsers",
     "Box tools": "work.tool_parsers",
     "Results": "teardown.result_parsers",
     "Money": "teardown.money_parsers",
-    "Trainer": "set_up_parsers",
 }
 """Each group, in the order of ``rgt --help``, and the module of its parsers; one without a command is not shown."""
 
@@ -352,12 +352,12 @@ COMMANDS: dict[str, Command] = {
         ),
     ),
     "push": Command(
-        "box_files", "Trainer", "put the resumable trainer on a box",
+        "bringing.push_to_box", "Push", "push code or data to a box, or the resumable trainer",
         (
-            (OK, "it is there, and the box has a Python that can run it"),
-            (FAILED, "it cannot be written, or no Python there has torch"),
+            (OK, "it is there, whole; with --list and --prune: listed, or removed"),
+            (FAILED, "it does not fit, or something was refused, each is named; --trainer: no Python there has torch"),
             _WAY,
-            _NO_BOX,
+            (UNREACHABLE, "the box could not be reached, or was lost; the next rgt push goes on"),
         ),
     ),
 }  # fmt: skip

@@ -266,21 +266,3 @@ def add_agent(subparsers: Subparsers) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     build.add_argument("--out", metavar="FILE", required=True, help="where to write it")
-
-
-def add_push(subparsers: Subparsers) -> None:
-    """Declare ``rgt push``."""
-    parser = command(
-        subparsers,
-        "push",
-        about="Put rgt_train on a box as one file that needs torch and nothing else, and print how to launch it.\n"
-        "The file's name carries its content's hash; an existing one is never overwritten, so a run that goes\n"
-        "on keeps the version it was launched with. Nothing is started.",
-        examples=("rgt push --trainer lab", "rgt push --trainer lab --json | jq -r .launch"),
-    )
-    parser.add_argument("--trainer", action="store_true", required=True, help="what to put there: rgt_train")
-    box_argument(parser)
-    fleet_option(parser)
-    json_option(parser, "print one JSON object: box, path, sha256, python, torch, launch, library, problem")
-    timeout_option(parser, 60.0)
-    host_key_option(parser)

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from rgt_tui.ssh.person import Answers, Person
     from rgt_tui.ssh.remote_cat import CatFailed, FileBegins, FileListed, Place, cat, listed
     from rgt_tui.ssh.remote_command import NO_SFTP, Done, LineSplitter, has_sftp, record, run
+    from rgt_tui.ssh.remote_feed import feed
     from rgt_tui.ssh.sh_probe import Probe
     from rgt_tui.ssh.standard_streams import Passed, pass_through
 
@@ -90,6 +91,7 @@ __all__ = [
     "connect",
     "deploy",
     "expand",
+    "feed",
     "find_torch",
     "has_sftp",
     "hops",
@@ -126,6 +128,7 @@ __getattr__ = imported_later(
         "remote_cat": "CatFailed FileBegins FileListed Place cat listed",
         "standard_streams": "Passed pass_through",
         "remote_command": "NO_SFTP Done LineSplitter has_sftp record run",
+        "remote_feed": "feed",
         "sh_probe": "Probe",
     },
 )

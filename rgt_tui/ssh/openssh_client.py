@@ -13,6 +13,7 @@ import contextlib
 import fcntl
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -82,6 +83,19 @@ class BulkClient:
             with contextlib.suppress(OSError):  # this user has as many bytes in pipes as the kernel allows
                 fcntl.fcntl(process.stdout.fileno(), fcntl.F_SETPIPE_SZ, PIPE_BYTES)
         return process
+
+    def remote_shell(self) -> str:
+        """Return what stands for ``ssh`` in ``rsync -e``; whatever host rsync then names, it leads to this box.
+
+        Raises:
+            NotCarried: it cannot be written.
+        """
+        script = Path(self._folder.name) / "remote-shell"
+        try:
+            script.write_text(f'#!/bin/sh\nshift\nexec {shlex.join(self._words)} "$@"\n', encoding="utf-8")
+        except OSError as error:
+            raise NotCarried(f"no file can be made for it ({error.strerror or error})") from error
+        return f"/bin/sh {script}"  # not by itself: its directory may be mounted without programs
 
     def close(self) -> None:
         """Remove what was written for it: no secret is in it."""

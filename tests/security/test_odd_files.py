@@ -292,6 +292,11 @@ CALLS: dict[str, Callable[[Path, Callable[[Path], None]], list[list[str]]]] = {
     "reap": _jobs("reap", "--job", "{}"),
     "gpu-health": lambda *_: [["gpu-health"]],
     "measure": _words("measure", "--dir", "{}", "--bytes", "4194304", "--seconds", "5"),
+    "push": _several(
+        _words("push", "list", "--place", "{}"),
+        _words("push", "publish", "--staging", "{}"),
+        _jobs("push", "prune", "--dry-run", "--place", "{}/..", "--job", "{}"),
+    ),
     "watch": lambda *_: [],  # has tests of its own below
     "send": lambda *_: [],  # likewise
 }

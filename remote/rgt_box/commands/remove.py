@@ -47,16 +47,19 @@ UNCONFIGURED = "configuration source"
 """Of what Slurm's programs say where there are no more than the programs."""
 
 
-def look_for_namers(paths: list[str], jobs: list[str]) -> tuple[list[Namer], list[str]]:
+def look_for_namers(
+    paths: list[str], jobs: list[str], texts: tuple[str, ...] = ()
+) -> tuple[list[Namer], list[str]]:
     """Return who names one of these files, and what could not be asked.
 
     Args:
         paths: The files. Each name holds a hash: in a script of this user's it stands for the file, wherever that
             script is run and whatever the directory is called there.
         jobs: Job directories.
+        texts: More that is looked for, as it is: absolute paths whose last part says too little.
     """
-    names = sorted({os.path.basename(path) for path in paths})
-    found = list(_processes(paths))
+    names = sorted({os.path.basename(path) for path in paths} | set(texts))
+    found = list(_processes(paths, texts))
     doubts: list[str] = []
     for job in jobs:
         found += _batch_script(job, names)
@@ -102,7 +105,7 @@ def shared_with(folder: str, own: str) -> str | None:
     return "another host has its history there: %s" % ", ".join(others[:3]) if others else None
 
 
-def _processes(paths: list[str]) -> Iterator[Namer]:
+def _processes(paths: list[str], texts: tuple[str, ...]) -> Iterator[Namer]:
     mine = set(_line(os.getpid()))
     for entry in os.listdir("/proc"):
         if not entry.isdigit() or int(entry) in mine:
@@ -112,6 +115,9 @@ def _processes(paths: list[str]) -> Iterator[Namer]:
         environment = (procstat.read_bytes("/proc/%d/environ" % pid, LONGEST) or b"").decode(
             "utf-8", "replace"
         )
+        for text in texts:
+            if any(_says(word, text) for word in (*words, environment, *_in_full(pid, words, text))):
+                yield Namer(text, "process %d" % pid, "", pid)
         for path in paths:
             name = os.path.basename(path)
             verb = ""
@@ -125,6 +131,20 @@ def _processes(paths: list[str]) -> Iterator[Namer]:
                 if not any(_means(pid, token, path) for token in tokens):
                     continue
             yield Namer(name, "process %d%s" % (pid, " (%s)" % verb if verb else ""), verb, pid)
+
+
+def _says(said: str, text: str) -> bool:
+    """Tell whether an absolute path, or one below it, stands in a text."""
+    return text in said and re.search(r"%s(?![\w.\-])" % re.escape(text), said) is not None
+
+
+def _in_full(pid: int, words: list[str], text: str) -> list[str]:
+    """Return the words of a command line that may be a relative path to it, from the root on."""
+    near = [word for word in words if os.path.basename(text) in word and not word.startswith("/")]
+    try:
+        return [os.path.normpath(os.path.join(os.readlink("/proc/%d/cwd" % pid), word)) for word in near]
+    except OSError:
+        return []
 
 
 def _means(pid: int, text: str, path: str) -> bool:

@@ -1,0 +1,6 @@
+"""What is pushed onto this box: code in directories that never change, and data; nothing that is in use is replaced."""
+
+from __future__ import annotations
+
+__all__ = ["push_command"]
+"""Modules that other packages may use."""

@@ -1,0 +1,313 @@
+"""Versions of pushed code: ``NAME-<hash>`` directories that never change, and ``NAME``, a link to the newest.
+
+A process keeps the version that it was started with; which is in use is looked at before one is removed, and so is
+what was written into it since: results in a run's own directory are no code.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+
+from rgt_box import files, jsonline
+from rgt_box.commands import hashing
+from rgt_box.push import file_holders, push_staging
+from rgt_box.push.push_staging import FOLDER, Manifest
+from rgt_box.sampling import disks
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Iterator
+
+TREE = "tree"
+UNFINISHED = 24 * 3600.0
+"""Seconds after which a push that has not gone on is taken to be given up."""
+_DERIVED = ("__pycache__", ".pytest_cache", ".ruff_cache", ".mypy_cache")
+
+
+def record_path(place: str, version: str) -> str:
+    """Return the file that tells what a version holds."""
+    return os.path.join(place, FOLDER, version + ".json")
+
+
+def records(place: str) -> dict[str, dict[str, Any]]:
+    """Return version → its record, of those that stand there."""
+    found = {}
+    try:
+        names = sorted(os.listdir(os.path.join(place, FOLDER)))
+    except OSError:
+        return {}
+    for name in names:
+        version = name[:-5]
+        if name.endswith(".json") and os.path.isdir(os.path.join(place, version)):
+            told = files.read_json(os.path.join(place, FOLDER, name), push_staging.MOST)
+            if told is not None and told.get("version") == version and isinstance(told.get("files"), list):
+                found[version] = told
+    return found
+
+
+def whole(place: str, manifest: Manifest, cache: hashing.HashCache) -> str | None:
+    """Return the version that stands there with exactly these files, whatever else was written into it."""
+    for version, told in records(place).items():
+        if told.get("digest") == manifest.digest and not changed(
+            os.path.join(place, version), manifest, cache
+        ):
+            return version
+    return None
+
+
+def changed(folder: str, manifest: Manifest, cache: hashing.HashCache) -> list[str]:
+    """Return which of the pushed files are no longer as they were pushed."""
+    found = [
+        path
+        for path, _, digest, _, _ in manifest.files
+        if not push_staging.is_right(os.path.join(folder, path), digest, cache)
+    ]
+    return found + [path for path, target in manifest.links if _target(os.path.join(folder, path)) != target]
+
+
+def _target(path: str) -> str | None:
+    try:
+        return os.readlink(path)
+    except OSError:
+        return None
+
+
+def in_the_way(manifest: Manifest) -> str:
+    """Say what stands where the link belongs; "" where nothing does but a link of ours."""
+    path = os.path.join(manifest.place, manifest.name)
+    target = _target(path)
+    if target is None and os.path.lexists(path):
+        return (
+            "%s is there already and is no link of rgt's: push under another name, or to another directory"
+            % path
+        )
+    if target is not None and target not in records(manifest.place):
+        known = os.path.join(manifest.place, FOLDER, target + ".json")
+        if "/" in target or not os.path.lexists(known):
+            return "%s is a link to %s, which rgt did not make: push under another name" % (path, target)
+    return ""
+
+
+def seed(manifest: Manifest, digests: list[str]) -> list[str]:
+    """Copy what earlier versions have; returns the contents that none of them has (any more).
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    places: dict[str, list[str]] = {}
+    lacking = set(digests)
+    for version, told in records(manifest.place).items():
+        for row in told["files"]:
+            if row[2] in lacking:
+                places.setdefault(row[2], []).append(os.path.join(manifest.place, version, row[0]))
+    return [
+        digest
+        for digest in digests
+        if not any(
+            push_staging.copy_content(path, digest, push_staging.blob(manifest, digest))
+            for path in places.get(digest, [])
+        )
+    ]
+
+
+def publish(manifest: Manifest) -> str:
+    """Build the directory from the files that wait, and give it its name; returns that.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    tree = os.path.join(manifest.staging, TREE)
+    push_staging.clear(tree)
+    mask = os.umask(0)
+    os.umask(mask)
+    os.mkdir(tree, 0o777 & ~mask)
+    for folder in sorted(manifest.folders()):
+        os.mkdir(os.path.join(tree, folder), 0o777 & ~mask)
+    used: set[str] = set()
+    for path, _, digest, mtime, executable in manifest.files:
+        target = os.path.join(tree, path)
+        push_staging.hand_over(manifest, digest, target, digest in used)
+        used.add(digest)
+        os.chmod(target, (0o777 if executable else 0o666) & ~mask)
+        os.utime(target, ns=(mtime, mtime))
+    for path, link in manifest.links:
+        os.symlink(link, os.path.join(tree, path))
+    sync_tree(tree)
+    version, number = manifest.version, 1
+    while os.path.lexists(os.path.join(manifest.place, version)):
+        number += 1
+        version = "%s.%d" % (manifest.version, number)
+    told = dict(manifest.told, version=version, pushed=time.time())
+    files.replace(record_path(manifest.place, version), jsonline.line(told), sync=True)
+    os.rename(tree, os.path.join(manifest.place, version))
+    hashing.sync_folder(manifest.place)
+    return version
+
+
+def sync_tree(tree: str) -> None:
+    """Bring a tree to the disk before it gets its name."""
+    for folder, _, names in os.walk(tree):
+        for name in names:
+            path = os.path.join(folder, name)
+            if not os.path.islink(path):
+                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                try:
+                    os.fsync(fd)
+                finally:
+                    os.close(fd)
+        hashing.sync_folder(folder)
+
+
+def switch(manifest: Manifest, version: str) -> None:
+    """Let the link lead to a version, from one moment to the next.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    path = os.path.join(manifest.place, manifest.name)
+    if _target(path) == version:
+        return
+    part = os.path.join(manifest.staging, "link")
+    files.unlink(part)
+    os.symlink(version, part)
+    os.rename(part, path)
+    hashing.sync_folder(manifest.place)
+
+
+def listed(place: str, jobs: list[str], shared_too: bool = False) -> list[dict[str, Any]]:
+    """Return the versions in a place, newest first, and why each must stay (``kept``; None = no reason is known).
+
+    Args:
+        place: The directory that is pushed to.
+        jobs: Job directories that may name a version.
+        shared_too: Nobody else runs what stands on a file system that other machines may have.
+    """
+    known = records(place)
+    paths = {version: os.path.join(place, version) for version in known}
+    links = {str(told.get("name")): os.path.join(place, str(told.get("name"))) for told in known.values()}
+    held = file_holders.users(list(paths.values()), jobs, tuple(links.values()))
+    shared = "" if shared_too else _shared(place)
+    rows = []
+    for version, told in known.items():
+        path, name = paths[version], str(told.get("name"))
+        current = _target(links[name]) == version
+        added = extra(path, told)
+        why = ["it is the newest: %s leads to it" % links[name]] if current else []
+        why += held.of(path) + [
+            "%s: which version that means is not known" % who for who in held.of(links[name])
+        ]
+        why += ["it holds what was not pushed: %s" % ", ".join(added[:3])] if added else []
+        why += [shared] if shared else []
+        why += held.doubts
+        rows.append(
+            {
+                "path": path,
+                "name": name,
+                "version": version,
+                "pushed": told.get("pushed"),
+                "files": len(told["files"]),
+                "bytes": sum(row[1] for row in told["files"]),
+                "current": current,
+                "kept": "; ".join(why[:3]) or None,
+            }
+        )
+    return sorted(rows, key=lambda row: -(row["pushed"] or 0))
+
+
+def _shared(place: str) -> str:
+    table = disks.mount_table()
+    mount, kind = disks.mount_of(disks.resolve(place, table), table)
+    if kind in disks.LOCAL:
+        return ""
+    return "%s (%s) may be mounted on other machines, which may run it" % (
+        mount,
+        kind or "an unknown file system",
+    )
+
+
+def extra(folder: str, told: dict[str, Any]) -> list[str]:
+    """Return what stands in a version that was not pushed, or not so: nobody but its owner knows what it is worth."""
+    pushed = {row[0]: row[1] for row in told["files"]}
+    links = {row[0]: row[1] for row in told.get("links") or []}
+    found = []
+    for path, seen in _below(folder):
+        if stat.S_ISREG(seen.st_mode) and pushed.get(path) == seen.st_size:
+            rows = [row for row in told["files"] if row[0] == path]
+            if seen.st_mtime_ns == rows[0][3] or hashing.of_path(os.path.join(folder, path)) == rows[0][2]:
+                continue
+        elif stat.S_ISLNK(seen.st_mode) and links.get(path) == _target(os.path.join(folder, path)):
+            continue
+        found.append(path)
+    return found
+
+
+def _below(folder: str) -> Iterator[tuple[str, os.stat_result]]:
+    for at, folders, names in os.walk(folder):
+        inside = os.path.relpath(at, folder)
+        links = [name for name in folders if os.path.islink(os.path.join(at, name))]
+        folders[:] = sorted(name for name in folders if name not in _DERIVED and name not in links)
+        for name in sorted(names + links):
+            if not name.endswith(".pyc"):
+                path = os.path.normpath(os.path.join(inside, name))
+                yield path, os.lstat(os.path.join(folder, path))
+
+
+def prune(place: str, rows: list[dict[str, Any]], jobs: list[str]) -> list[dict[str, Any]]:
+    """Remove the versions that nothing is known to use; returns the rows with what became of each.
+
+    Each is given another name first and looked at again: what begins to use it in between gets it back.
+    """
+    for row in rows:
+        if row["kept"]:
+            continue
+        told = files.read_json(record_path(place, row["version"]), push_staging.MOST)
+        aside = os.path.join(place, FOLDER, "out-%s" % row["version"])
+        try:
+            os.rename(row["path"], aside)
+        except OSError as error:
+            row["kept"] = "it could not be removed: %s" % (error.strerror or error)
+            continue
+        held = file_holders.users([row["path"], aside], jobs)
+        why = held.of(aside) + held.of(row["path"]) + held.doubts
+        if told is None or extra(aside, told):
+            why.append("it was written to just now")
+        if why:
+            os.rename(aside, row["path"])
+            row["kept"] = "; ".join(why[:3])
+            continue
+        push_staging.clear(aside)
+        files.unlink(record_path(place, row["version"]))
+        row["removed"] = not os.path.lexists(aside)
+    return rows
+
+
+def unfinished(place: str, now: float, remove: bool) -> list[dict[str, Any]]:
+    """Return the pushes that have not gone on for a day, and remove them if asked to."""
+    folder, found = os.path.join(place, FOLDER), []
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError:
+        return []
+    for name in names:
+        path = os.path.join(folder, name)
+        if not name.startswith(("in-", "out-")) or os.path.islink(path):
+            continue
+        weight, newest = _weight(path)
+        if now - newest < UNFINISHED:
+            continue
+        if remove:
+            push_staging.clear(path)
+        found.append({"path": path, "bytes": weight, "removed": remove and not os.path.lexists(path)})
+    return found
+
+
+def _weight(path: str) -> tuple[int, float]:
+    total, newest = 0, os.lstat(path).st_mtime
+    for folder, _, names in os.walk(path):
+        for name in [".", *names]:
+            seen = os.lstat(os.path.join(folder, name))
+            newest = max(newest, seen.st_mtime if name == "." or folder.endswith(push_staging.BLOBS) else 0.0)
+            total += seen.st_blocks * 512
+    return total, newest

@@ -1,0 +1,200 @@
+"""The ``push`` verb: plan, take, publish, and list what was pushed or remove it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from rgt_box import background, files, jsonline, options
+from rgt_box.commands.hashing import HashCache, default_path
+from rgt_box.push import code_versions, placed_data, push_staging
+from rgt_box.push.push_staging import BadManifest, Manifest
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable
+
+HELP = """
+usage: push plan                              manifest on stdin; say what is lacking, and whether it fits
+       push take --staging DIR                write pieces from stdin: "HASH OFFSET LENGTH" and a line end, then bytes
+       push publish --staging DIR             check every hash, and put all of it into its place
+       push list --place DIR [--job DIR]...   list versions of code, and who uses each
+       push prune --place DIR [--job DIR]... [--shared] [--dry-run]   remove those that nothing is known to use
+
+Code goes to PLACE/NAME-HASH, and the link PLACE/NAME to it is switched at once; a version is never written to again.
+Data goes to its place file by file; a file that a process has open is not replaced, nor a newer one unless the
+manifest says so. What was cut off goes on with the next plan.
+
+  --job DIR   a job directory that may name a version
+  --shared    also where other machines may have the same file system: nobody there runs it
+
+Each prints one line of JSON. Exit status: 0 done (see "refused" in it), 2 wrong command line or manifest, 3 another
+push of the same is at work, 74 no room.
+
+Example: push list --place ~/rgt-code
+"""
+SPEC = {"--staging": "str", "--place": "str", "--job": "list", "--shared": "flag", "--dry-run": "flag"}
+USAGE, BUSY, NO_ROOM = 2, 3, 74
+FULL = (28, 122)
+"""ENOSPC and EDQUOT."""
+
+
+def main(argv: list[str]) -> int:
+    """Run the verb; returns the exit status."""
+    actions: dict[str, Callable[[dict[str, Any]], int]] = {
+        "plan": plan,
+        "take": take,
+        "publish": publish,
+        "list": listed,
+        "prune": prune,
+    }
+    if not argv or argv[0] not in actions:
+        print(HELP.strip(), file=sys.stdout if argv and argv[0] in ("-h", "--help") else sys.stderr)
+        return 0 if argv and argv[0] in ("-h", "--help") else USAGE
+    found = options.parse_or_exit(argv[1:], SPEC, HELP)
+    needs = "staging" if argv[0] in ("take", "publish") else "place" if argv[0] in ("list", "prune") else ""
+    if needs and not found[needs]:
+        print("push: --%s DIR is missing" % needs, file=sys.stderr)
+        return USAGE
+    try:
+        return actions[argv[0]](found)
+    except (BadManifest, ValueError, TypeError) as error:
+        print("push: %s" % error, file=sys.stderr)
+        return USAGE
+    except OSError as error:
+        where = error.filename or found["staging"] or found["place"] or ""
+        print("push: %s: %s" % (where, background.describe(error)), file=sys.stderr)
+        return NO_ROOM if error.errno in FULL else USAGE
+
+
+def plan(_: dict[str, Any]) -> int:
+    """Answer what is lacking; nothing is written where it does not fit or is refused."""
+    told = jsonline.loads_dict(sys.stdin.buffer.read(push_staging.MOST + 1))
+    manifest = Manifest(told or {})
+    cache = HashCache(default_path())
+    answer: dict[str, Any] = {
+        "staging": manifest.staging,
+        "place": manifest.place,
+        "there": None,
+        "wanted": [],
+        "refused": [],
+        "same": 0,
+        "rsync": background.which("rsync"),
+    }
+    digests = list(manifest.sizes())
+    if manifest.kind == "code":
+        why = code_versions.in_the_way(manifest)
+        if why:
+            push_staging.say(dict(answer, blocked=why))
+            return 0
+        answer["there"] = code_versions.whole(manifest.place, manifest, cache)
+        digests = [] if answer["there"] else digests
+        making = (
+            0 if answer["there"] else len(manifest.files) + len(manifest.links) + len(manifest.folders()) + 8
+        )
+    else:
+        found = placed_data.sort(manifest, cache)
+        answer.update(refused=found.refused, same=len(found.same))
+        going = set(found.going)
+        digests = list({row[2]: 0 for row in manifest.files if row[0] in going})
+        making = len(going) + len(manifest.folders()) + 8
+    wanted = push_staging.wanted(manifest, digests, cache)
+    sizes = manifest.sizes()
+    copies = sum(row[1] for row in manifest.files) - sum(sizes.values()) if manifest.kind == "code" else 0
+    needed = sum(sizes[digest] - have for digest, have in wanted) + (copies if digests else 0)
+    answer["room"] = push_staging.room(manifest, needed, making if digests else 0)
+    if is_short(answer["room"]) or (told or {}).get("dry_run"):
+        push_staging.say(dict(answer, wanted=wanted))
+        cache.close()
+        return 0
+    push_staging.prepare(manifest)
+    if manifest.kind == "code":
+        still = set(code_versions.seed(manifest, [digest for digest, _ in wanted]))
+        wanted = [row for row in wanted if row[0] in still]
+    cache.close()
+    push_staging.say(dict(answer, wanted=wanted))
+    return 0
+
+
+def is_short(room: dict[str, Any]) -> bool:
+    """Tell whether it does not fit, or cannot be told."""
+    if "error" in room:
+        return True
+    inodes = room["free_inodes"]
+    return bool(
+        room["needed_bytes"] > room["free_bytes"] or (inodes is not None and room["needed_inodes"] > inodes)
+    )
+
+
+def take(found: dict[str, Any]) -> int:
+    """Write what comes on standard input."""
+    held = files.Lock(os.path.join(found["staging"], "take.lock"))
+    if not held.acquire():
+        print("push: another push of the same is at work", file=sys.stderr)
+        return BUSY
+    total = push_staging.take(found["staging"], sys.stdin.buffer)
+    held.release()
+    push_staging.say({"took": total})
+    return 0
+
+
+def publish(found: dict[str, Any]) -> int:
+    """Put what has arrived into its place."""
+    manifest = push_staging.load(found["staging"])
+    held = files.Lock(os.path.join(manifest.place, push_staging.FOLDER, "publish.lock"))
+    if not held.acquire(60.0):
+        print("push: another push to %s is being put into its place" % manifest.place, file=sys.stderr)
+        return BUSY
+    cache = HashCache(default_path())
+    answer: dict[str, Any] = {"damaged": [], "refused": [], "same": 0, "placed": 0}
+    code = manifest.kind == "code"
+    there = code_versions.whole(manifest.place, manifest, cache) if code else None
+    going = set() if there else {row[0] for row in manifest.files}
+    if not code:
+        going = set(placed_data.sort(manifest, cache).going)
+    digests = list({row[2]: 0 for row in manifest.files if row[0] in going})
+    answer["damaged"] = [digest for digest, _ in push_staging.wanted(manifest, digests, cache)]
+    if answer["damaged"]:
+        push_staging.say(answer)
+        return 0
+    if code:
+        why = code_versions.in_the_way(manifest)
+        version = there or code_versions.publish(manifest)
+        answer.update(path=os.path.join(manifest.place, version), placed=len(going), same=len(manifest.files))
+        answer["same"] -= answer["placed"]
+        if why:
+            answer["refused"] = [[manifest.name, why]]
+        else:
+            code_versions.switch(manifest, version)
+            answer["link"] = os.path.join(manifest.place, manifest.name)
+    else:
+        done = placed_data.publish(manifest, cache)
+        answer.update(path=manifest.place, placed=len(done.going), same=len(done.same), refused=done.refused)
+    cache.close()
+    push_staging.clear(manifest.staging)
+    push_staging.say(answer)
+    return 0
+
+
+def listed(found: dict[str, Any]) -> int:
+    """Print the versions of code in a place."""
+    place = os.path.abspath(os.path.expanduser(found["place"]))
+    rows = code_versions.listed(place, found["job"])
+    push_staging.say({"place": place, "versions": rows, "unfinished": _unfinished(place, remove=False)})
+    return 0
+
+
+def prune(found: dict[str, Any]) -> int:
+    """Remove the versions that nothing is known to use."""
+    place = os.path.abspath(os.path.expanduser(found["place"]))
+    rows = code_versions.listed(place, found["job"], bool(found["shared"]))
+    if not found["dry-run"]:
+        rows = code_versions.prune(place, rows, found["job"])
+    unfinished = _unfinished(place, remove=not found["dry-run"])
+    push_staging.say({"place": place, "versions": rows, "unfinished": unfinished})
+    return 0
+
+
+def _unfinished(place: str, remove: bool) -> list[dict[str, Any]]:
+    return code_versions.unfinished(place, time.time(), remove)

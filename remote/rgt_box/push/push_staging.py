@@ -1,0 +1,289 @@
+"""Where a push waits until it is whole: files by their SHA-256, in a directory beside the place they are meant for.
+
+A file there is named by the hash of what it will hold, so that a push that was killed anywhere goes on: what is
+shorter than it should be is added to, and what is as long is believed once its hash is right.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+import sys
+
+from rgt_box import files, jsonline
+from rgt_box.commands import hashing
+from rgt_box.queue import disk_budget
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, BinaryIO
+
+FOLDER = ".rgt-push"
+"""In the directory that is pushed to: what is on its way, and the records of what has arrived."""
+MANIFEST, BLOBS = "manifest.json", "blobs"
+MOST = 256 << 20
+"""Bytes of a manifest: some two million files."""
+SHORT = 12
+"""Digits of the hash in the name of a directory."""
+NAME = re.compile(r"[\w+\-][\w.+\-]{0,99}")
+DIGEST = re.compile(r"[0-9a-f]{64}")
+CHUNK = 1 << 20
+
+
+class BadManifest(Exception):
+    """What is asked for cannot be done by anybody; the message says why."""
+
+
+class Manifest:
+    """What is to be pushed.
+
+    Attributes:
+        kind: code or data.
+        place: The directory that is pushed to, absolute.
+        name: Of the code; of data, of what was given.
+        digest: Of all of it.
+        files: (path below the place or the version, bytes, SHA-256, mtime in ns, executable).
+        links: (path, target).
+        replace: Data that is newer here, or that perhaps somebody has open, may be replaced.
+    """
+
+    def __init__(self, told: dict[str, Any]) -> None:
+        self.told = told
+        self.kind, self.name = str(told.get("kind")), str(told.get("name"))
+        self.digest, place = str(told.get("digest")), str(told.get("place"))
+        if (
+            self.kind not in ("code", "data")
+            or not NAME.fullmatch(self.name)
+            or not DIGEST.fullmatch(self.digest)
+        ):
+            raise BadManifest("no manifest of a push")
+        self.place = os.path.abspath(os.path.expanduser(place))
+        if not place.startswith(("/", "~")):
+            raise BadManifest("%s is no absolute path" % place)
+        self.files: list[tuple[str, int, str, int, bool]] = []
+        self.links: list[tuple[str, str]] = []
+        self.replace = told.get("replace") is True
+        for path, size, digest, mtime, executable in told.get("files") or []:
+            if not DIGEST.fullmatch(digest) or int(size) < 0:
+                raise BadManifest("no size or hash: %s" % path)
+            self.files.append((_inside(path), int(size), digest, int(mtime), bool(executable)))
+        for path, target in told.get("links") or []:
+            self.links.append((_inside(path), str(target)))
+
+    @property
+    def version(self) -> str:
+        """Return the name of the code's directory."""
+        return "%s-%s" % (self.name, self.digest[:SHORT])
+
+    @property
+    def staging(self) -> str:
+        """Return where it waits."""
+        return os.path.join(self.place, FOLDER, "in-%s" % self.version)
+
+    def sizes(self) -> dict[str, int]:
+        """Return SHA-256 → bytes, each content once."""
+        return {digest: size for _, size, digest, _, _ in self.files}
+
+    def folders(self) -> set[str]:
+        """Return the directories below the place that it needs."""
+        found = set()
+        for path in [row[0] for row in self.files] + [row[0] for row in self.links]:
+            while "/" in path:
+                path = path.rpartition("/")[0]
+                found.add(path)
+        return found
+
+
+def _inside(path: Any) -> str:
+    parts = str(path).split("/")
+    if path != str(path) or not path or {"", ".", ".."} & set(parts) or parts[0] == FOLDER or "\0" in path:
+        raise BadManifest("no path below the directory: %s" % path)
+    return str(path)
+
+
+def load(staging: str) -> Manifest:
+    """Read what a plan has written.
+
+    Raises:
+        BadManifest: it is not there, or is none.
+    """
+    told = files.read_json(os.path.join(staging, MANIFEST), MOST)
+    if told is None:
+        raise BadManifest("%s is missing: push again" % os.path.join(staging, MANIFEST))
+    found = Manifest(told)
+    if found.staging != os.path.abspath(staging):
+        raise BadManifest("%s was meant for %s" % (staging, found.staging))
+    return found
+
+
+def prepare(manifest: Manifest) -> None:
+    """Make the directory that the files wait in.
+
+    Raises:
+        OSError: it cannot be made, or somebody else has made it.
+    """
+    blobs = os.path.join(manifest.staging, BLOBS)
+    os.makedirs(manifest.place, exist_ok=True)
+    for folder in (os.path.join(manifest.place, FOLDER), manifest.staging, blobs):
+        try:
+            os.mkdir(folder, 0o700)
+        except FileExistsError:
+            seen = os.lstat(folder)
+            if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.geteuid():
+                raise OSError(errno.EPERM, "it is not this user's directory", folder) from None
+    files.write_json(os.path.join(manifest.staging, MANIFEST), manifest.told)
+
+
+def blob(manifest: Manifest, digest: str) -> str:
+    """Return where the content of this hash waits."""
+    return os.path.join(manifest.staging, BLOBS, digest)
+
+
+def length(path: str) -> int:
+    """Return the bytes of a regular file; -1 where there is none."""
+    try:
+        seen = os.lstat(path)
+    except OSError:
+        return -1
+    return seen.st_size if stat.S_ISREG(seen.st_mode) else -1
+
+
+def is_right(path: str, digest: str, cache: hashing.HashCache) -> bool:
+    """Tell whether a file has this hash, by reading it unless it was read before and has not changed."""
+    try:
+        seen = os.lstat(path)
+        if not stat.S_ISREG(seen.st_mode):
+            return False
+        known = cache.get(seen)
+        if known is None:
+            known, seen = hashing.steady(lambda: files.open_regular(path))
+            cache.put(seen, known)
+    except (OSError, hashing.Changed):
+        return False
+    return known == digest
+
+
+def wanted(manifest: Manifest, digests: list[str], cache: hashing.HashCache) -> list[tuple[str, int]]:
+    """Return which contents are still to be sent, and how many bytes of each are here."""
+    sizes, found = manifest.sizes(), []
+    for digest in digests:
+        path = blob(manifest, digest)
+        have = length(path)
+        if have > sizes[digest] or (have == sizes[digest] and not is_right(path, digest, cache)):
+            files.unlink(path)
+            have = -1
+        if have != sizes[digest]:
+            found.append((digest, max(0, have)))
+    return found
+
+
+def room(manifest: Manifest, needed: int, inodes: int) -> dict[str, Any]:
+    """Return what is needed and free where the place is; ``error`` where that cannot be told.
+
+    Args:
+        manifest: What is pushed.
+        needed: Bytes that are still to be written.
+        inodes: Files, links and directories that are still to be made.
+    """
+    where, error = disk_budget.ask_room(manifest.place)
+    found = {"needed_bytes": needed, "needed_inodes": inodes}
+    if where is None:
+        return dict(found, error=error or "does not answer")
+    return dict(found, mount=where.mount, free_bytes=where.free_bytes, free_inodes=where.free_inodes)
+
+
+def take(staging: str, source: BinaryIO) -> int:
+    """Write what comes: for each piece a line of hash, offset and length, then its bytes; returns how many bytes.
+
+    Raises:
+        BadManifest: it is not what was asked for.
+        OSError: it cannot be written.
+    """
+    manifest = load(staging)
+    sizes = manifest.sizes()
+    total = 0
+    while True:
+        words = source.readline(200).split()
+        if not words:
+            return total
+        digest, offset, count = words[0].decode("ascii", "replace"), int(words[1]), int(words[2])
+        path = blob(manifest, digest) if DIGEST.fullmatch(digest) else ""
+        if not 0 <= offset + count <= sizes.get(digest, -1) or max(0, length(path)) != offset:
+            raise BadManifest("%s from byte %d on was not asked for" % (digest[:SHORT], offset))
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            while count:
+                data = source.read(min(CHUNK, count))
+                if not data:
+                    return total  # the other end has gone: what came is kept
+                files.write_all(fd, data)
+                count -= len(data)
+                total += len(data)
+        finally:
+            os.close(fd)
+
+
+def copy_content(path: str, digest: str, target: str) -> bool:
+    """Copy a file to a new one if it has this hash; False, and nothing is left, where it has not.
+
+    No hard link: a program that writes into a file of its code would write into those of every other version.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    try:
+        reader = files.open_regular(path)
+    except OSError:
+        return False
+    part = target + ".copy"
+    try:
+        files.unlink(part)
+        writer = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            found, _ = hashing.digest(reader, writer)
+        finally:
+            os.close(writer)
+        if found == digest:
+            os.rename(part, target)
+        return found == digest
+    finally:
+        os.close(reader)
+        files.unlink(part)
+
+
+def hand_over(manifest: Manifest, digest: str, target: str, again: bool) -> None:
+    """Give a content that waits, and is right, a name in a tree: a second one for its file, or a copy.
+
+    Args:
+        manifest: What is pushed.
+        digest: Of the content.
+        target: Where nothing is yet.
+        again: It has such a name already: two paths of a tree never share a file.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    if not again:
+        try:
+            os.link(blob(manifest, digest), target)
+            return
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EEXIST):
+                raise
+    if not copy_content(blob(manifest, digest), digest, target):
+        raise OSError(errno.EIO, "what has arrived is not what was sent", target)
+
+
+def clear(folder: str) -> None:
+    """Remove a directory of our own with all that is in it; links are removed, not followed."""
+    import shutil  # here: most verbs of a push remove nothing
+
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def say(answer: dict[str, Any]) -> None:
+    """Print the answer of a verb, on a line of its own."""
+    sys.stdout.buffer.write(b"\n" + jsonline.line(answer))
+    sys.stdout.buffer.flush()

@@ -1,0 +1,76 @@
+"""What the commands that bring something to a box take: their options, their help, their examples."""
+
+from __future__ import annotations
+
+from rgt_tui.cli.arguments import (
+    box_argument,
+    command,
+    fleet_option,
+    host_key_option,
+    json_option,
+    timeout_option,
+)
+from rgt_tui.cli.commands import Subparsers
+
+
+def add_push(subparsers: Subparsers) -> None:
+    """Declare ``rgt push``."""
+    parser = command(
+        subparsers,
+        "push",
+        about="Push code to a directory of its own, named by its hash, and let a link lead to it: a run that goes on\n"
+        "keeps the files that it was started with. With --data: put data where the platform keeps it, file by\n"
+        "file, each checked by its hash; what a process has open is not replaced. What was cut off goes on.\n"
+        "Left out of code: .git, caches, .venv, node_modules, wandb, checkpoints, and what .gitignore and .rgtignore\n"
+        "name. Keys and tokens are left out and named. With --trainer: put rgt_train there as one file.",
+        examples=(
+            "rgt push lab .",
+            "rgt push lab ~/exp --exclude 'data/' --fix-crlf",
+            "rgt push lab ./imagenet --data",
+            "rgt push lab --list",
+            "rgt push lab --prune --dry-run",
+            "rgt push --trainer lab --json | jq -r .launch",
+        ),
+    )
+    box_argument(parser)
+    parser.add_argument("paths", metavar="PATH", nargs="*", help="directory or file here")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument(
+        "--data", action="store_true", help="it is data: it goes to the platform's data directory"
+    )
+    what.add_argument("--trainer", action="store_true", help="put rgt_train there")
+    what.add_argument(
+        "--list", action="store_true", help="list the versions of code there, and who uses them"
+    )
+    what.add_argument("--prune", action="store_true", help="remove versions that nothing is known to use")
+    parser.add_argument("--to", metavar="DIR", help="another directory on the box (absolute)")
+    parser.add_argument("--name", metavar="NAME", help="another name there")
+    parser.add_argument(
+        "--exclude",
+        metavar="GLOB",
+        action="append",
+        default=[],
+        help="leave out, as in .gitignore; may be repeated",
+    )
+    parser.add_argument(
+        "--include-secrets", action="store_true", help="push what looks like a key or a token, too"
+    )
+    parser.add_argument(
+        "--fix-crlf",
+        action="store_true",
+        help="give scripts and queue files the line ends of Unix on the box",
+    )
+    parser.add_argument(
+        "--replace-newer",
+        action="store_true",
+        help="with --data: replace files that are newer on the box, too",
+    )
+    parser.add_argument(
+        "--shared", action="store_true", help="with --prune: nobody on another machine runs what stands there"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be pushed, or removed")
+    parser.add_argument("--yes", action="store_true", help="with --prune: do not ask")
+    fleet_option(parser)
+    json_option(parser, "print one JSON object for each PATH")
+    timeout_option(parser, 60.0)
+    host_key_option(parser)

@@ -1,0 +1,200 @@
+"""``rgt push``: code and data to a box, and the versions of code that are there."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+
+from rgt_tui.cli import box_files, running
+from rgt_tui.cli.commands import FAILED, OK, USAGE
+from rgt_tui.cli.opening import open_boxes
+from rgt_tui.cli.printing import complain, json_line
+from rgt_tui.fleet.errands import reached
+from rgt_tui.fleet.pushes import Arrived, PushChoice, Versions, code_place, prune_code, push_tree, versions_of
+from rgt_tui.model.box import BoxSpec
+from rgt_tui.profiles import load_profile
+from rgt_tui.profiles.readings import age, how_many, size
+from rgt_tui.transfer.sending import LeftOut, SourceError
+
+MOST_SHOWN = 8
+"""Lines of what was left out; --json has all of it."""
+
+
+def run_push(arguments: argparse.Namespace) -> int:
+    """Push, list or prune; return the exit code."""
+    if arguments.trainer:
+        return box_files.run_push_trainer(arguments)
+    wrong = _wrong(arguments)
+    if wrong:
+        complain(wrong)
+        return USAGE
+    opened = open_boxes(arguments, [arguments.box], trusted=True)
+    if opened is None:
+        return USAGE
+    (spec,) = opened[1]
+    work = _versions(arguments, spec) if arguments.list or arguments.prune else _push(arguments, spec)
+    return running.run_on_box(spec.name, work, hint="; what has arrived is kept: push again")
+
+
+def _wrong(arguments: argparse.Namespace) -> str:
+    if arguments.list or arguments.prune:
+        return "--list and --prune take no PATH" if arguments.paths else ""
+    if not arguments.paths:
+        return "say what to push: rgt push BOX PATH, or --trainer, --list, --prune"
+    if arguments.to is not None and not arguments.to.startswith(("/", "~/")):
+        return f"--to {arguments.to}: say an absolute directory on the box"
+    if arguments.name is not None and len(arguments.paths) > 1:
+        return "--name is for one PATH"
+    return ""
+
+
+async def _push(arguments: argparse.Namespace, spec: BoxSpec) -> int:
+    profile = load_profile(spec.profile)
+    choice = PushChoice(
+        kind="data" if arguments.data else "code",
+        to=arguments.to,
+        name=arguments.name,
+        exclude=tuple(arguments.exclude),
+        secrets_too=arguments.include_secrets,
+        mend=arguments.fix_crlf,
+        replace_newer=arguments.replace_newer,
+        dry_run=arguments.dry_run,
+    )
+    code = OK
+    async with reached(spec, accept_new_host_keys=arguments.accept_new_host_key) as (connection, deployed):
+        for path in arguments.paths:
+            line = ProgressLine()
+            try:
+                arrived = await push_tree(
+                    connection, deployed, profile, Path(path), choice, progress=line.tell
+                )
+            except SourceError as error:
+                line.end()
+                complain(error)
+                code = FAILED
+                continue
+            finally:
+                line.end()
+            if arguments.json:
+                sys.stdout.write(json_line({"box": spec.name, **msgspec.to_builtins(arrived)}).decode())
+            else:
+                for text in lines(spec.name, arrived):
+                    sys.stdout.write(text + "\n")
+            for text in doubts(arrived):
+                complain(f"{spec.name}: {text}")
+            code = FAILED if arrived.refused else code
+    return code
+
+
+class ProgressLine:
+    """How far it is, on a line of the terminal that is written over; nothing where stderr is none."""
+
+    def __init__(self) -> None:
+        self._began: float | None = None
+        self._last = 0.0
+        self._shown = False
+
+    def tell(self, done: int, total: int) -> None:
+        """Show it, at most ten times a second."""
+        now = time.monotonic()
+        self._began = now if self._began is None else self._began
+        if sys.stderr.isatty() and (now - self._last > 0.1 or done >= total):
+            sys.stderr.write(f"\r{progress_text(done, total, now - self._began)}\x1b[K")
+            sys.stderr.flush()
+            self._last, self._shown = now, True
+
+    def end(self) -> None:
+        """Leave the line."""
+        if self._shown:
+            sys.stderr.write("\n")
+            self._shown = False
+
+
+def progress_text(done: int, total: int, seconds: float) -> str:
+    """Return how far it is, how fast it goes and how long it will take: ``12.0 MB of 1.2 GB, 8.1 MB/s, 2m26 left``."""
+    text = f"{size(done)} of {size(total)}"
+    if seconds < 1 or done <= 0:
+        return text
+    return f"{text}, {size(done / seconds)}/s, {age((total - done) * seconds / done)} left"
+
+
+def lines(box: str, arrived: Arrived) -> list[str]:
+    """Return what is printed of a push, one line for each thing."""
+    would = "would be " if arrived.dry_run else ""
+    sent = f"{size(arrived.sent)} {would}sent" + (f" by {arrived.carrier}" if arrived.carrier else "")
+    found = [
+        f"{box}: {arrived.path}",
+        f"  sha256    {arrived.digest}",
+        f"  files     {arrived.files:,} ({size(arrived.bytes)}); {sent}, {arrived.same:,} there already",
+    ]
+    if arrived.link:
+        found.append(f"  link      {arrived.link}")
+    found += [f"  left out  {left_out.path} ({left_out.why})" for left_out in _shown(arrived.left_out)]
+    rest = len(arrived.left_out) - len(_shown(arrived.left_out))
+    return found + ([f"  left out  {rest:,} more (--json names all)"] if rest else [])
+
+
+def _shown(left_out: tuple[LeftOut, ...]) -> tuple[LeftOut, ...]:
+    """Return what is named in any case, secrets first."""
+    secrets = [each for each in left_out if each.secret]
+    others = [each for each in left_out if not each.secret]
+    return tuple((secrets + others)[: max(MOST_SHOWN, len(secrets))])
+
+
+def doubts(arrived: Arrived) -> list[str]:
+    """Return what a person has to know of a push, and would not look for."""
+    found = [f"not replaced: {path}: {why}" for path, why in arrived.refused]
+    secrets = [each.path for each in arrived.left_out if each.secret]
+    if secrets:
+        found.append(
+            f"{how_many(len(secrets), 'file')} left out that {'look' if len(secrets) > 1 else 'looks'} like a secret: "
+            f"{', '.join(secrets[:5])}; rgt secret brings one there, --include-secrets pushes them"
+        )
+    if arrived.windows and not arrived.mended:
+        found.append(
+            f"Windows line ends, which shells and queues trip over: {', '.join(arrived.windows[:5])}; "
+            "--fix-crlf mends the pushed copies"
+        )
+    return found
+
+
+async def _versions(arguments: argparse.Namespace, spec: BoxSpec) -> int:
+    place = arguments.to or code_place(load_profile(spec.profile))
+    async with reached(spec, accept_new_host_keys=arguments.accept_new_host_key) as (connection, deployed):
+        if arguments.list:
+            return _tell(arguments, spec, await versions_of(connection, deployed, spec, place))
+        shared: bool = arguments.shared
+        found = await prune_code(connection, deployed, spec, place, dry_run=True, shared_too=shared)
+        going = [each for each in found.versions if each.kept is None]
+        if arguments.dry_run or not (going or found.unfinished):
+            return _tell(arguments, spec, found)
+        if not arguments.yes and not arguments.json:
+            _tell(arguments, spec, found)
+        if not box_files.agreed(arguments, f"Remove {how_many(len(going), 'version')} from {spec.name}?"):
+            return FAILED
+        return _tell(
+            arguments,
+            spec,
+            await prune_code(connection, deployed, spec, place, dry_run=False, shared_too=shared),
+        )
+
+
+def _tell(arguments: argparse.Namespace, spec: BoxSpec, found: Versions) -> int:
+    if arguments.json:
+        sys.stdout.write(json_line({"box": spec.name, **msgspec.to_builtins(found)}).decode())
+        return OK
+    sys.stdout.write(f"{spec.name}: {how_many(len(found.versions), 'version')} of code in {found.place}\n")
+    now = time.time()
+    for each in found.versions:
+        when = "at an unknown time" if each.pushed is None else f"{age(max(0.0, now - each.pushed))} ago"
+        word = "removed" if each.removed else "kept" if each.kept else "unused"
+        why = f": {each.kept}" if each.kept else ""
+        sys.stdout.write(f"  {word:<8}  {each.path}  {size(each.bytes)}, pushed {when}{why}\n")
+    for part in found.unfinished:
+        word = "removed" if part.removed else "unused"
+        sys.stdout.write(f"  {word:<8}  {part.path}  {size(part.bytes)}, cut off and not gone on with\n")
+    return OK

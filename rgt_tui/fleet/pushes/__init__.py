@@ -1,0 +1,29 @@
+"""Code and data on their way to a box. What other packages use of it."""
+
+from rgt_tui.fleet.pushes.pushing import (
+    Arrived,
+    CodeVersion,
+    PushChoice,
+    PushRefused,
+    Versions,
+    code_place,
+    data_place,
+    prune_code,
+    push_code,
+    push_tree,
+    versions_of,
+)
+
+__all__ = [
+    "Arrived",
+    "CodeVersion",
+    "PushChoice",
+    "PushRefused",
+    "Versions",
+    "code_place",
+    "data_place",
+    "prune_code",
+    "push_code",
+    "push_tree",
+    "versions_of",
+]

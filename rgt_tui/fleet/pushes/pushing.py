@@ -1,0 +1,463 @@
+"""Push code or data to a box: plan with the agent there, send what it lacks, and let it put all of it into its place.
+
+Code goes to a directory whose name holds the hash of all of it, and a link to that is switched at once: a run that
+goes on keeps the files that it was started with. Data goes file by file; nothing that is in use, or newer, is replaced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import asyncssh
+import msgspec
+
+from rgt_tui.fleet.pushes.push_transport import RSYNC_FROM, RsyncFailed, send
+from rgt_tui.model.box import BoxSpec
+from rgt_tui.model.plain import clean, exact
+from rgt_tui.model.profile import Profile
+from rgt_tui.profiles.readings import size
+from rgt_tui.ssh import CommandFailed, Deployed, record, run
+from rgt_tui.transfer.sending import ALWAYS_LEFT_OUT, IgnoreRules, LeftOut, SourceFile, SourceTree, read_tree
+
+CODE_FOLDER = "rgt-code"
+MOST_ANSWER = 64 << 20
+PLAN_S, PUBLISH_S = 600.0, 3600.0
+"""The box reads what it has already: with large data that takes its time."""
+SLOWEST = 30e6
+"""Bytes per second at which a slow network disk is read again."""
+
+T = TypeVar("T")
+TRIES = 3
+"""What was damaged, changed meanwhile or could not be sent by rsync is sent again so often."""
+Progress = Callable[[int, int], None]
+"""Called with how many bytes have been sent, and how many there are to send."""
+
+
+class PushRefused(CommandFailed):
+    """Nothing was put there; the message says why, with the figures."""
+
+
+class PushChoice(msgspec.Struct, frozen=True, kw_only=True):
+    """How something is pushed."""
+
+    kind: str = "code"
+    """code or data."""
+    to: str | None = None
+    """Directory on the box; None = the profile's."""
+    name: str | None = None
+    """What it is called there; None = as here."""
+    exclude: tuple[str, ...] = ()
+    secrets_too: bool = False
+    mend: bool = False
+    replace_newer: bool = False
+    dry_run: bool = False
+
+
+class Arrived(msgspec.Struct, frozen=True, kw_only=True):
+    """What a push has put on a box, or would."""
+
+    kind: str
+    name: str
+    path: str
+    """Absolute, on the box: the code's own directory, or of data where it lies."""
+    digest: str
+    """SHA-256 of all paths, contents and links, in hex."""
+    files: int
+    bytes: int
+    link: str | None = None
+    """Of code: the link that leads to it now."""
+    sent: int = 0
+    """Bytes that had to be sent."""
+    same: int = 0
+    """Files that were there already."""
+    carrier: str = ""
+    """rsync or ssh; empty = nothing had to be sent."""
+    refused: tuple[tuple[str, str], ...] = ()
+    """(path, why) of what was not put into its place."""
+    left_out: tuple[LeftOut, ...] = ()
+    windows: tuple[str, ...] = ()
+    """Scripts and queue files with Windows line ends."""
+    mended: bool = False
+    """Those have the line ends of Unix on the box."""
+    dry_run: bool = False
+
+
+class Room(msgspec.Struct, frozen=True):
+    """What is needed on the box, and free."""
+
+    needed_bytes: int
+    needed_inodes: int
+    mount: str = ""
+    free_bytes: int = 0
+    free_inodes: int | None = None
+    error: str | None = None
+
+
+class _Plan(msgspec.Struct, frozen=True):
+    staging: str
+    place: str
+    wanted: tuple[tuple[str, int], ...] = ()
+    refused: tuple[tuple[str, str], ...] = ()
+    same: int = 0
+    there: str | None = None
+    rsync: str | None = None
+    blocked: str | None = None
+    room: Room | None = None
+
+
+class _Published(msgspec.Struct, frozen=True):
+    damaged: tuple[str, ...] = ()
+    refused: tuple[tuple[str, str], ...] = ()
+    same: int = 0
+    placed: int = 0
+    path: str = ""
+    link: str | None = None
+
+
+def code_place(profile: Profile) -> str:
+    """Return the directory on a box of this platform that code is pushed to."""
+    return f"{profile.overrides.data_dir or '~'}/{CODE_FOLDER}"
+
+
+def data_place(profile: Profile) -> str:
+    """Return the directory that data is pushed to.
+
+    Raises:
+        PushRefused: the platform has none that is known.
+    """
+    if profile.overrides.data_dir is None:
+        raise PushRefused(f"no data directory is known for {profile.name}: say one with --to DIR")
+    return profile.overrides.data_dir
+
+
+async def push_code(
+    connection: asyncssh.SSHClientConnection,
+    deployed: Deployed,
+    profile: Profile,
+    path: Path,
+    choice: PushChoice | None = None,
+    *,
+    progress: Progress | None = None,
+) -> Arrived:
+    """Push a directory or a script, and let its link lead to it.
+
+    Args:
+        connection: To the box.
+        deployed: The agent there (`rgt_tui.fleet.errands.reached` gives both).
+        profile: Of its platform.
+        path: Here.
+        choice: How.
+        progress: Is told how far it is.
+
+    Raises:
+        SourceError: it cannot be read here.
+        PushRefused: the box has no room for it, or something else stands in its place.
+        BoxError: the connection was lost, or the agent's answer cannot be used. The next push goes on.
+    """
+    return await push_tree(connection, deployed, profile, path, choice or PushChoice(), progress=progress)
+
+
+async def push_tree(
+    connection: asyncssh.SSHClientConnection,
+    deployed: Deployed,
+    profile: Profile,
+    path: Path,
+    choice: PushChoice,
+    *,
+    progress: Progress | None = None,
+    rsync_from: int = RSYNC_FROM,
+) -> Arrived:
+    """Push code or data, as `push_code` does.
+
+    Args:
+        connection: To the box.
+        deployed: The agent there.
+        profile: Of its platform.
+        path: Here.
+        choice: What, and how.
+        progress: Is told how far it is.
+        rsync_from: Bytes from which on rsync is used.
+
+    Raises:
+        SourceError: it cannot be read here.
+        PushRefused: as for `push_code`.
+        BoxError: as for `push_code`.
+    """
+    code = choice.kind == "code"
+    place = choice.to or (code_place(profile) if code else data_place(profile))
+    rules = IgnoreRules((*(ALWAYS_LEFT_OUT if code else ()), *choice.exclude))
+    sent, carrier, by_rsync = 0, "", True
+    damaged: tuple[str, ...] = ()
+    tree = None
+    for _ in range(TRIES):
+        if tree is None:
+            tree = await asyncio.to_thread(
+                read_tree, path, rules, secrets_too=choice.secrets_too, mend=choice.mend, name=choice.name
+            )
+        plan = await _plan(
+            connection, deployed, _manifest(tree, choice, place, as_folder=code or path.is_dir())
+        )
+        wanted = _checked(plan, tree)
+        _refuse(plan, tree)
+        total = sum(file.size - have for file, have in wanted)
+        if choice.dry_run:
+            published = _Published(refused=plan.refused, same=plan.same)
+            return _arrived(tree, choice, plan, published, total, "")
+        try:
+            way = await send(
+                connection, deployed, plan.staging, wanted,
+                rsync_there=plan.rsync if by_rsync else None, tell=_telling(progress, total), rsync_from=rsync_from,
+            )  # fmt: skip
+        except RsyncFailed:
+            by_rsync = False
+            continue
+        sent, carrier = sent + total, way or carrier
+        published = await _publish(connection, deployed, plan, tree)
+        damaged = published.damaged
+        if not damaged:
+            return _arrived(tree, choice, plan, published, sent, carrier)
+        named = tree
+        tree = None  # it may have changed here
+    names = {file.sha256: file.path for file in named.files} if damaged else {}
+    shown = ", ".join(names.get(digest, digest[:12]) for digest in damaged[:3])
+    raise PushRefused(
+        f"what arrived is not what was sent, again and again: {shown}; does somebody write to it here?"
+    )
+
+
+def _telling(progress: Progress | None, total: int) -> Callable[[int], None]:
+    def tell(done: int) -> None:
+        if progress is not None:
+            progress(min(done, total), total)
+
+    return tell
+
+
+def _manifest(tree: SourceTree, choice: PushChoice, place: str, *, as_folder: bool) -> bytes:
+    """Return what the agent is told; data keep the name of their directory."""
+    above = f"{tree.name}/" if choice.kind == "data" and as_folder else ""
+    return msgspec.json.encode(
+        {
+            "kind": choice.kind,
+            "place": place,
+            "name": tree.name,
+            "digest": tree.digest,
+            "replace": choice.replace_newer,
+            "dry_run": choice.dry_run,
+            "files": [
+                [above + file.path, file.size, file.sha256, file.mtime_ns, file.executable]
+                for file in tree.files
+            ],
+            "links": [[above + path, target] for path, target in tree.links],
+        }
+    )
+
+
+async def _plan(connection: asyncssh.SSHClientConnection, deployed: Deployed, manifest: bytes) -> _Plan:
+    done = await run(
+        connection, deployed.command("push", "plan"),
+        data=manifest, seconds=PLAN_S, most_bytes=MOST_ANSWER, name="planning the push",
+    )  # fmt: skip
+    return _answer(done.out, done.status, done.words, _Plan)
+
+
+async def _publish(
+    connection: asyncssh.SSHClientConnection, deployed: Deployed, plan: _Plan, tree: SourceTree
+) -> _Published:
+    seconds = max(PUBLISH_S, tree.bytes / SLOWEST)
+    command = deployed.command("push", "publish", "--staging", plan.staging)
+    done = await run(connection, command, seconds=seconds, most_bytes=MOST_ANSWER, name="publishing the push")
+    found = _answer(done.out, done.status, done.words, _Published)
+    if not found.damaged and not _usable(found.path):
+        raise CommandFailed("the agent's answer cannot be used: it names no path")
+    return found
+
+
+def _usable(path: str) -> bool:
+    return path.startswith("/") and exact(path)
+
+
+def _answer(out: bytes, status: int | None, words: str, kind: type[T]) -> T:
+    lines = [line for raw in out.splitlines() if (line := record(raw))]
+    if status != 0 or not lines:
+        raise CommandFailed(f"the box did not take it: {clean(words) or f'exit {status}'}")
+    try:
+        return msgspec.json.decode(lines[-1], type=kind)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise CommandFailed(f"the agent's answer cannot be used: {clean(str(error))}") from error
+
+
+def _checked(plan: _Plan, tree: SourceTree) -> list[tuple[SourceFile, int]]:
+    """Return what to send, by the agent's word, as far as it is of this tree."""
+    known = {file.sha256: file for file in tree.files}
+    found = []
+    for digest, have in dict(plan.wanted).items():
+        file = known.get(digest)
+        if file is None or not 0 <= have <= file.size:
+            raise CommandFailed("the agent's answer cannot be used: it asks for what is not pushed")
+        found.append((file, have))
+    if not _usable(plan.staging):
+        raise CommandFailed("the agent's answer cannot be used: it names no path")
+    return found
+
+
+def _refuse(plan: _Plan, tree: SourceTree) -> None:
+    """Raise what keeps the push from being made.
+
+    Raises:
+        PushRefused: with the figures.
+    """
+    if plan.blocked is not None:
+        raise PushRefused(clean(plan.blocked))
+    room = plan.room
+    if room is None:
+        raise CommandFailed("the agent's answer cannot be used: it tells no room")
+    if room.error is not None:
+        raise PushRefused(f"how much room {clean(plan.place)} has cannot be told: {clean(room.error)}")
+    mount = clean(room.mount)
+    if room.needed_bytes > room.free_bytes:
+        raise PushRefused(
+            f"no room on {mount}: needed are {size(room.needed_bytes)}, free are {size(room.free_bytes)}; "
+            f"{_what_would_fit(tree, room.needed_bytes - room.free_bytes)}"
+        )
+    if room.free_inodes is not None and room.needed_inodes > room.free_inodes:
+        raise PushRefused(
+            f"no inodes on {mount}: needed are {room.needed_inodes:,}, free are {room.free_inodes:,}; "
+            "push an archive of the small files, or to another disk with --to"
+        )
+
+
+def _what_would_fit(tree: SourceTree, over: int) -> str:
+    """Return which parts to leave out so that the rest fits, the largest first."""
+    parts: dict[str, int] = {}
+    for file in tree.files:
+        head, slash, _ = file.path.partition("/")
+        parts[head + slash] = parts.get(head + slash, 0) + file.size
+    named: list[str] = []
+    for part, count in sorted(parts.items(), key=lambda item: -item[1]):
+        if over <= 0 or len(named) == 3:
+            break
+        named.append(f"{part} ({size(count)})")
+        over -= count
+    if over > 0 or len(named) == len(parts):
+        return "push to another disk with --to DIR"
+    return f"it would fit without {', '.join(named)} (--exclude), or on another disk (--to DIR)"
+
+
+def _arrived(
+    tree: SourceTree, choice: PushChoice, plan: _Plan, published: _Published, sent: int, carrier: str
+) -> Arrived:
+    refused = tuple((clean(path), clean(why)) for path, why in published.refused)
+    path = published.path or plan.place
+    if choice.kind == "data" and published.path:
+        path = f"{published.path}/{tree.name}"
+    return Arrived(
+        kind=choice.kind,
+        name=tree.name,
+        path=clean(path),
+        digest=tree.digest,
+        files=len(tree.files),
+        bytes=tree.bytes,
+        link=None if published.link is None else clean(published.link),
+        sent=sent,
+        same=published.same,
+        carrier=carrier,
+        refused=refused,
+        left_out=tree.left_out,
+        windows=tree.windows,
+        mended=choice.mend,
+        dry_run=choice.dry_run,
+    )
+
+
+class CodeVersion(msgspec.Struct, frozen=True):
+    """One version of pushed code on a box."""
+
+    path: str
+    name: str
+    version: str
+    files: int
+    bytes: int
+    current: bool
+    pushed: float | None = None
+    kept: str | None = None
+    """Why it stays; None = nothing is known to use it."""
+    removed: bool = False
+
+
+class Unfinished(msgspec.Struct, frozen=True):
+    """A push that has not gone on for a day."""
+
+    path: str
+    bytes: int
+    removed: bool = False
+
+
+class Versions(msgspec.Struct, frozen=True):
+    """What was pushed to a place."""
+
+    place: str
+    versions: tuple[CodeVersion, ...] = ()
+    unfinished: tuple[Unfinished, ...] = ()
+
+
+async def versions_of(
+    connection: asyncssh.SSHClientConnection, deployed: Deployed, spec: BoxSpec, place: str
+) -> Versions:
+    """Return the versions of code in a place on a box, and who uses each.
+
+    Raises:
+        BoxError: the box did not answer.
+    """
+    return await _versions(connection, deployed, spec, place, "list")
+
+
+async def prune_code(
+    connection: asyncssh.SSHClientConnection,
+    deployed: Deployed,
+    spec: BoxSpec,
+    place: str,
+    *,
+    dry_run: bool,
+    shared_too: bool = False,
+) -> Versions:
+    """Remove the versions that nothing is known to use.
+
+    Raises:
+        BoxError: the box did not answer.
+    """
+    words = ["--dry-run"] * dry_run + ["--shared"] * shared_too
+    return await _versions(connection, deployed, spec, place, "prune", *words)
+
+
+async def _versions(
+    connection: asyncssh.SSHClientConnection,
+    deployed: Deployed,
+    spec: BoxSpec,
+    place: str,
+    verb: str,
+    *words: str,
+) -> Versions:
+    jobs = [word for job in spec.jobs for word in ("--job", job)]
+    command = deployed.command("push", verb, "--place", place, *jobs, *words)
+    done = await run(
+        connection, command, seconds=PLAN_S, most_bytes=MOST_ANSWER, name="listing what was pushed"
+    )
+    found = _answer(done.out, done.status, done.words, Versions)
+    return Versions(
+        clean(found.place),
+        tuple(
+            msgspec.structs.replace(
+                each,
+                path=clean(each.path),
+                name=clean(each.name),
+                version=clean(each.version),
+                kept=each.kept and clean(each.kept),
+            )
+            for each in found.versions
+        ),
+        tuple(msgspec.structs.replace(each, path=clean(each.path)) for each in found.unfinished),
+    )

@@ -1,0 +1,236 @@
+"""A file or directory that is to be pushed: every file with size and hash, and what of it stays here, and why.
+
+Nothing of the person's is written to: line ends are mended on the way.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import stat
+from pathlib import Path, PurePosixPath
+
+import msgspec
+
+from rgt_tui.transfer.sending.ignore_rules import FILES, IgnoreRules
+from rgt_tui.transfer.sending.secret_files import MOST, why_secret
+
+SCRIPTS = (".sh", ".bash", ".zsh", ".ksh", ".slurm", ".sbatch", ".sub", ".pbs")
+QUEUES = ("queue.txt", "job.json")
+_CHUNK = 1 << 20
+_NOT_A_NAME = re.compile(r"[^\w.+-]+")
+
+
+class SourceError(Exception):
+    """It cannot be pushed; the message names the path and says what to do."""
+
+
+class LeftOut(msgspec.Struct, frozen=True):
+    """What stays here."""
+
+    path: str
+    """Below what was given; with a slash at the end for a directory."""
+    why: str
+    secret: bool = False
+
+
+class SourceFile(msgspec.Struct, frozen=True, kw_only=True):
+    """One file, as it will be on the box."""
+
+    path: str
+    """Below what was given, with slashes."""
+    source: Path
+    size: int
+    sha256: str
+    mtime_ns: int
+    executable: bool
+    mended: bytes | None = None
+    """Its content with the line ends of Unix; None = as it is here."""
+
+
+class SourceTree(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be pushed."""
+
+    name: str
+    files: tuple[SourceFile, ...]
+    links: tuple[tuple[str, str], ...] = ()
+    """(path, target), of those that stay in the tree."""
+    left_out: tuple[LeftOut, ...] = ()
+    windows: tuple[str, ...] = ()
+    """Scripts and queue files with Windows line ends, as they are here."""
+
+    @property
+    def bytes(self) -> int:
+        """What all files hold."""
+        return sum(file.size for file in self.files)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256, in hex, of every path, hash, executable bit and link: times do not count."""
+        rows = [f"{file.path}\0{file.sha256}\0{int(file.executable)}" for file in self.files]
+        rows += [f"{path}\0->{target}" for path, target in self.links]
+        return hashlib.sha256("\n".join(sorted(rows)).encode()).hexdigest()
+
+
+def read_tree(
+    path: Path, rules: IgnoreRules, *, secrets_too: bool = False, mend: bool = False, name: str | None = None
+) -> SourceTree:
+    """Walk and hash what is to be pushed; takes as long as reading all of it.
+
+    Args:
+        path: A directory or a regular file.
+        rules: What is left out, before the files of the tree say more.
+        secrets_too: Files that look like keys are pushed, too.
+        mend: Scripts and queue files get the line ends of Unix on the box.
+        name: What it is called there; None = as here.
+
+    Raises:
+        SourceError: it is not there, cannot be read, or changes while it is read.
+    """
+    top = path.expanduser().absolute()
+    if top.name == "..":
+        top = top.resolve()
+    if not top.exists():
+        raise SourceError(f"{path} is not there")
+    if top.is_dir():
+        walk = _Walk(top, secrets_too, mend)
+        walk.into("", rules)
+    elif top.is_file():
+        walk = _Walk(top.parent, secrets_too, mend)
+        walk.file(top.name)
+    else:
+        raise SourceError(f"{path} is neither a directory nor a regular file")
+    if not walk.files and not walk.links:
+        why = "; ".join(f"{each.path}: {each.why}" for each in walk.left_out[:3])
+        raise SourceError(f"nothing of {path} is left to push" + (f" ({why})" if why else ""))
+    return SourceTree(
+        name=box_name(name or (top.name if top.is_dir() else top.stem)),
+        files=tuple(walk.files),
+        links=tuple(walk.links),
+        left_out=tuple(walk.left_out),
+        windows=tuple(walk.windows),
+    )
+
+
+def box_name(name: str) -> str:
+    """Return a name as it may stand in a path on a box without quotes.
+
+    Raises:
+        SourceError: nothing of it can.
+    """
+    found = _NOT_A_NAME.sub("_", name).lstrip(".")[:80]
+    if not found.strip("_") or not found.isascii():
+        raise SourceError(f"{name!r} gives no plain name for a directory on the box: say one with --name")
+    return found
+
+
+class _Walk:
+    def __init__(self, top: Path, secrets_too: bool, mend: bool) -> None:
+        self._top, self._secrets_too, self._mend = top, secrets_too, mend
+        self.files: list[SourceFile] = []
+        self.links: list[tuple[str, str]] = []
+        self.left_out: list[LeftOut] = []
+        self.windows: list[str] = []
+
+    def into(self, folder: str, rules: IgnoreRules) -> None:
+        here = self._top / folder if folder else self._top
+        try:
+            entries = sorted(os.scandir(here), key=lambda entry: entry.name)
+        except OSError as error:
+            raise SourceError(f"{here}: {error.strerror or error}") from error
+        names = {entry.name: entry for entry in entries}
+        for name in FILES:
+            entry = names.get(name)
+            if entry is not None and entry.is_file():
+                rules = rules.with_file(folder, name, _text(here / name))
+        for entry in entries:
+            path = f"{folder}/{entry.name}" if folder else entry.name
+            is_folder = entry.is_dir(follow_symlinks=False)
+            shown = path + "/" * is_folder
+            why = rules.why(path, is_folder=is_folder)
+            if why is None and not _is_plain(entry.name):
+                why = "its name is no UTF-8, or holds what a terminal would obey"
+            if why is not None:
+                self.left_out.append(LeftOut(shown.encode("utf-8", "backslashreplace").decode(), why))
+            elif is_folder:
+                self.into(path, rules)
+            elif entry.is_symlink():
+                self._link(path)
+            elif entry.is_file(follow_symlinks=False):
+                self.file(path)
+            else:
+                self.left_out.append(LeftOut(path, "a socket, pipe or device"))
+
+    def _link(self, path: str) -> None:
+        target = str((self._top / path).readlink())
+        ends = os.path.normpath(PurePosixPath(path).parent / target)
+        if ends.startswith(("/", "../")) or ends == ".." or not _is_plain(target):
+            self.left_out.append(LeftOut(path, "a symbolic link that leaves the tree"))
+        else:
+            self.links.append((path, target))
+
+    def file(self, path: str) -> None:
+        source = self._top / path
+        try:
+            with source.open("rb") as file:
+                before = os.fstat(file.fileno())
+                head = file.read(MOST)
+                why = None if self._secrets_too else why_secret(source.name, head)
+                if why is not None:
+                    self.left_out.append(LeftOut(path, why, secret=True))
+                    return
+                digest, size = hashlib.sha256(head), len(head)
+                windows = len(head) < MOST and is_script(path, head) and b"\r\n" in head
+                while data := file.read(_CHUNK):
+                    digest.update(data)
+                    size += len(data)
+                after = os.fstat(file.fileno())
+        except OSError as error:
+            raise SourceError(f"{source}: {error.strerror or error}") from error
+        if (before.st_mtime_ns, before.st_size) != (
+            after.st_mtime_ns,
+            after.st_size,
+        ) or size != after.st_size:
+            raise SourceError(
+                f"{source} is being written to: push when it is done, or leave it out (--exclude)"
+            )
+        mended = None
+        if windows:
+            self.windows.append(path)
+            if self._mend:
+                mended = head.replace(b"\r\n", b"\n")
+                digest, size = hashlib.sha256(mended), len(mended)
+        self.files.append(
+            SourceFile(
+                path=path,
+                source=source,
+                size=size,
+                sha256=digest.hexdigest(),
+                mtime_ns=after.st_mtime_ns,
+                executable=bool(after.st_mode & stat.S_IXUSR),
+                mended=mended,
+            )
+        )
+
+
+def is_script(path: str, head: bytes) -> bool:
+    """Tell whether Windows line ends break a file: a script that a shell or a ``#!`` reads, or a queue."""
+    name = path.rpartition("/")[2]
+    return name.endswith(SCRIPTS) or name in QUEUES or head.startswith(b"#!")
+
+
+def _is_plain(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return name.isprintable()
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return file.read(MOST).decode("utf-8", "replace")
+    except OSError as error:
+        raise SourceError(f"{path}: {error.strerror or error}") from error

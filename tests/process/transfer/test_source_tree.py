@@ -1,0 +1,177 @@
+"""What of a directory is pushed: patterns as git means them, secrets, links, line ends, and one hash over all of it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+from rgt_box import masking
+
+from rgt_tui.transfer.sending import (
+    ALWAYS_LEFT_OUT,
+    IgnoreRules,
+    SourceError,
+    read_tree,
+    secret_files,
+    why_secret,
+)
+
+PLAIN = IgnoreRules(ALWAYS_LEFT_OUT)
+TOKEN = "hf_" + "aB3dE5fG7h" * 3
+KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\n" + "b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQ\n" * 2
+
+
+def fill(top: Path, *names: str) -> None:
+    for name in names:
+        path = top / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+
+
+def paths(top: Path, rules: IgnoreRules = PLAIN) -> list[str]:
+    return [file.path for file in read_tree(top, rules).files]
+
+
+PATTERNS = (
+    "*.log", "/top.txt", "build/", "a/**/z.txt", "**/deep/x.txt", "lib/*.so", "!lib/keep.so", "file[0-9].txt", "q?.txt",
+    "\\#odd", "data/**", "[!a]bang", "trail.txt  ", "wild*card/", "doc/notes.txt",
+)  # fmt: skip
+FILES = (
+    "x.log", "d/x.log", "top.txt", "d/top.txt", "build/o", "d/build/o", "d/e/build", "a/z.txt", "a/b/c/z.txt",
+    "deep/x.txt", "k/deep/x.txt", "lib/a.so", "lib/keep.so", "m/lib/a.so", "file1.txt", "fileA.txt", "qa.txt",
+    "qab.txt", "#odd", "data/a", "data/b/c", "abang", "bbang", "trail.txt", "wildXcard/f", "wildcard", "doc/notes.txt",
+    "d/doc/notes.txt",
+)  # fmt: skip
+
+
+def test_patterns_mean_what_git_means(tmp_path: Path) -> None:
+    fill(tmp_path, *FILES)
+    (tmp_path / ".gitignore").write_text("\n".join(PATTERNS))
+    (tmp_path / "m" / ".gitignore").write_text("!*.log\n/lib\n")
+    fill(tmp_path, "m/y.log")
+    git = ["git", "-C", str(tmp_path), "-c", "core.excludesFile=/dev/null"]
+    subprocess.run([*git, "init", "-q"], check=True)
+    listed = subprocess.run(
+        [*git, "ls-files", "--others", "--exclude-standard"], check=True, capture_output=True, text=True
+    )
+    assert paths(tmp_path, IgnoreRules((".git",))) == sorted(
+        listed.stdout.replace('"', "").splitlines(), key=lambda path: path.split("/")
+    )
+
+
+def test_what_is_left_out_is_named(tmp_path: Path) -> None:
+    fill(tmp_path, "train.py", "wandb/run", "__pycache__/x.pyc", ".git/config", "data/big", "notes.txt")
+    (tmp_path / ".rgtignore").write_text("notes.txt\n")
+    found = read_tree(tmp_path, IgnoreRules((*ALWAYS_LEFT_OUT, "data/")))
+    assert [file.path for file in found.files] == [".rgtignore", "train.py"]
+    assert {(each.path, each.why) for each in found.left_out} == {
+        ("wandb/", "wandb"),
+        ("__pycache__/", "__pycache__"),
+        (".git/", ".git"),
+        ("data/", "data/"),
+        ("notes.txt", "notes.txt in .rgtignore"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        (".env", "A=1"), ("prod.env", ""), ("id_rsa", ""), ("server.pem", KEY), (".netrc", ""), ("notes.md", KEY),
+        ("train.py", f"login(token='{TOKEN}')"), ("aws.ini", "id = AKIAIOSFODNN7EXAMPLE"), (".env.example", TOKEN),
+    ],
+)  # fmt: skip
+def test_secrets_stay_here_unless_that_is_typed(tmp_path: Path, name: str, text: str) -> None:
+    fill(tmp_path, "a.py")
+    (tmp_path / name).write_text(text)
+    found = read_tree(tmp_path, PLAIN)
+    assert [file.path for file in found.files] == ["a.py"]
+    assert [each.path for each in found.left_out if each.secret] == [name]
+    assert not any(TOKEN in each.why for each in found.left_out)
+    assert sorted(paths(tmp_path)) == ["a.py"]
+    assert len(read_tree(tmp_path, PLAIN, secrets_too=True).files) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.py", "from huggingface_hub import hf_hub_download"), ("b.py", "pip install sk-learn-contrib-extras"),
+        (".env.example", "HF_TOKEN="), ("ca.pem", "-----BEGIN CERTIFICATE-----"), ("id_rsa.pub", "ssh-rsa AAAA"),
+        ("c.py", "tokenizer = 'hf_internal_testing_tokenizer'"), ("d.py", "-----BEGIN RSA PRIVATE KEY-----"),
+    ],
+)  # fmt: skip
+def test_code_is_not_taken_for_a_secret(name: str, text: str) -> None:
+    assert why_secret(name, text.encode()) is None
+
+
+def test_the_shapes_are_those_that_the_agent_hides() -> None:
+    assert masking._SHAPES.pattern == secret_files.SHAPES
+
+
+def test_links_that_leave_and_what_is_no_file(tmp_path: Path) -> None:
+    top = tmp_path / "top"
+    fill(top, "a/b.txt")
+    (tmp_path / "outside").write_text("x")
+    for name, target in (("in", "a/b.txt"), ("up", "a/../a"), ("dangling", "nowhere")):
+        (top / name).symlink_to(target)
+    for name, target in (("out", "../outside"), ("root", "/etc/passwd"), ("a/out", "../../outside")):
+        (top / name).symlink_to(target)
+    os.mkfifo(top / "pipe")
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(str(top / "sock"))
+        found = read_tree(top, PLAIN)
+    assert [file.path for file in found.files] == ["a/b.txt"]
+    assert sorted(found.links) == [("dangling", "nowhere"), ("in", "a/b.txt"), ("up", "a/../a")]
+    assert sorted(each.path for each in found.left_out) == ["a/out", "out", "pipe", "root", "sock"]
+
+
+def test_names_that_a_terminal_would_obey(tmp_path: Path) -> None:
+    fill(tmp_path, "a.py")
+    (tmp_path / "x\x1b[2J").write_text("")
+    with open(os.fsencode(tmp_path) + b"/\xff", "wb"):
+        pass
+    found = read_tree(tmp_path, PLAIN)
+    assert [file.path for file in found.files] == ["a.py"] and len(found.left_out) == 2
+
+
+def test_line_ends_are_mended_on_the_way_only(tmp_path: Path) -> None:
+    crlf = b"#!/bin/bash\r\necho hi\r\n"
+    for name in ("run.sh", "queue.txt", "tool", "table.csv"):
+        (tmp_path / name).write_bytes(crlf if name != "table.csv" else b"a,b\r\n")
+    as_is, mended = read_tree(tmp_path, PLAIN), read_tree(tmp_path, PLAIN, mend=True)
+    assert as_is.windows == mended.windows == ("queue.txt", "run.sh", "tool")
+    assert all(file.mended is None for file in as_is.files)
+    by_path = {file.path: file for file in mended.files}
+    assert by_path["run.sh"].mended == b"#!/bin/bash\necho hi\n" and by_path["table.csv"].mended is None
+    assert by_path["run.sh"].size == len(crlf) - 2 and as_is.digest != mended.digest
+    assert (tmp_path / "run.sh").read_bytes() == crlf
+
+
+def test_the_hash_is_of_names_contents_and_modes(tmp_path: Path) -> None:
+    fill(tmp_path, "a.py", "b.py")
+    first = read_tree(tmp_path, PLAIN)
+    os.utime(tmp_path / "a.py", (1, 1))
+    assert read_tree(tmp_path, PLAIN).digest == first.digest
+    (tmp_path / "a.py").chmod(0o755)
+    second = read_tree(tmp_path, PLAIN).digest
+    (tmp_path / "link").symlink_to("a.py")
+    third = read_tree(tmp_path, PLAIN).digest
+    (tmp_path / "b.py").rename(tmp_path / "c.py")
+    assert len({first.digest, second, third, read_tree(tmp_path, PLAIN).digest}) == 4
+
+
+def test_what_cannot_be_pushed_is_said(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="is not there"):
+        read_tree(tmp_path / "no", PLAIN)
+    with pytest.raises(SourceError, match="neither a directory nor a regular file"):
+        read_tree(Path("/dev/null"), PLAIN)
+    fill(tmp_path, ".env")
+    with pytest.raises(SourceError, match="is left to push"):
+        read_tree(tmp_path, PLAIN)
+    fill(tmp_path, "a.py")
+    with pytest.raises(SourceError, match="--name"):
+        read_tree(tmp_path, PLAIN, name="模型")
+    assert read_tree(tmp_path, PLAIN, name="my exp").name == "my_exp"
+    assert read_tree(tmp_path / "a.py", PLAIN).name == "a"
