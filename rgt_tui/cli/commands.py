@@ -296,7 +296,7 @@ COMMANDS: dict[str, Command] = {
             (FAILED, "refused, and why: nothing was rented; or it was ended again"),
             _TRUSTED,
             (UNREACHABLE, "no market could be asked, nothing was sent; or it is rented, BILLS, and does not answer"),
-            (UNCONFIRMED, "sent, and nobody knows what came of it, or it is not as agreed: look at the console"),
+            (UNCONFIRMED, "sent, and nobody knows what came of it; or it is not as agreed, or its check refuses it"),
         ),
         untold=UNCONFIRMED,
     ),

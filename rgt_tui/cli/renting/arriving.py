@@ -16,7 +16,7 @@ import msgspec
 from rgt_tui.cli.adding import keep_trust
 from rgt_tui.cli.commands import FAILED, OK, UNCONFIRMED, UNREACHABLE
 from rgt_tui.cli.gathering import make_fleet, stop
-from rgt_tui.cli.printing import columns, complain
+from rgt_tui.cli.printing import columns, complain, waiting
 from rgt_tui.cli.renting.account_import import box_values
 from rgt_tui.cli.teardown.down import end_fresh_box
 from rgt_tui.fleet import Fleet
@@ -24,6 +24,14 @@ from rgt_tui.fleet.config import FleetFileError, Place, open_place, read_fleet
 from rgt_tui.fleet.config.editing import add_boxes, with_boxes
 from rgt_tui.fleet.config.loading import read_source
 from rgt_tui.fleet.renting import Arrival, Rental, agreement, wait_for_ssh
+from rgt_tui.fleet.renting.acceptance import (
+    Verdict,
+    checks_path,
+    expected_of,
+    judge,
+    load_checks,
+    measure,
+)
 from rgt_tui.fleet.renting.rental import Creation
 from rgt_tui.model.box import BoxSpec, Link, ProviderRef
 from rgt_tui.model.fleet import FleetState, Question, QuestionKind
@@ -32,6 +40,7 @@ from rgt_tui.model.renting import MACHINE, AccountBill, Offer, Unlisted, Wish
 from rgt_tui.profiles import ProfileError, load_profile
 from rgt_tui.profiles.platform_page import FIRST_CONTACT, platform_page
 from rgt_tui.providers import Instance, Market
+from rgt_tui.ssh import BoxError, CatFailed, CommandFailed, ConfigError, DeployFailed, NoCommands, NoPython
 
 MEET_SECONDS = 120.0
 """For the first login: sshd may answer before the machine has the key."""
@@ -168,6 +177,31 @@ async def _meet(
     """Log in for the first time; return the exit status, and what is wrong with the machine."""
     if not arrival.reached:
         return UNREACHABLE, (arrival.why, *arrival.differs)
+    link, why = await _login(arguments, spec)
+    if link is not Link.LIVE:
+        return UNREACHABLE, (f"its SSH answers, and nobody could log in: {why}", *arrival.differs)
+    say(f"{spec.name} answers")
+    reasons = (*arrival.differs, *(await _tried(arguments, spec, say) if arguments.check else ()))
+    return (UNCONFIRMED if reasons else OK), reasons
+
+
+async def _tried(arguments: argparse.Namespace, spec: BoxSpec, say: Callable[[str], None]) -> tuple[str, ...]:
+    """Try the machine before money runs; return what refuses it. What could not be tried refuses nothing."""
+    try:
+        with waiting(f"trying {spec.name} …"):
+            found = await measure(spec, quick=True, accept_new_host_keys=arguments.accept_new_host_key)
+    except (BoxError, ConfigError, CatFailed, CommandFailed, DeployFailed, NoCommands, NoPython) as error:
+        say(f"{spec.name} could not be tried ({error}); rgt check-box {spec.name} does")
+        return ()
+    rows = judge(found, expected_of(spec), load_checks(checks_path(os.environ)), spec.profile)
+    for row in rows:
+        if row.verdict is Verdict.DOUBTFUL:
+            say(f"doubtful: {row.id}: {row.text}; {row.advice}")
+    return tuple(f"{row.id}: {row.text}; {row.advice}" for row in rows if row.verdict is Verdict.REFUSE)
+
+
+async def _login(arguments: argparse.Namespace, spec: BoxSpec) -> tuple[Link, str]:
+    """Log in, putting what is asked to the person; return how the box stands, and why."""
     asks = not _is_script(arguments)
     fleet = make_fleet([spec], accept_new_host_keys=arguments.accept_new_host_key, asks=asks)
     answering: set[asyncio.Task[None]] = set()
@@ -182,16 +216,12 @@ async def _meet(
     unsubscribe = fleet.subscribe(look)
     await fleet.start()
     try:
-        link, why = await _logged_in(fleet, spec.name)
+        return await _logged_in(fleet, spec.name)
     finally:
         unsubscribe()
         for task in answering:
             task.cancel()
         await stop(fleet)
-    if link is not Link.LIVE:
-        return UNREACHABLE, (f"its SSH answers, and nobody could log in: {why}", *arrival.differs)
-    say(f"{spec.name} answers")
-    return (UNCONFIRMED if arrival.differs else OK), arrival.differs
 
 
 async def _logged_in(fleet: Fleet, name: str) -> tuple[Link, str]:

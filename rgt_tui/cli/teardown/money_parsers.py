@@ -158,6 +158,10 @@ def add_up(subparsers: Subparsers) -> None:
         help="when it goes on with an earlier one: look for its machine so long (default: until 10 minutes after it "
         "was sent, at least 30 s)",
     )  # fmt: skip
+    parser.add_argument(
+        "--no-check", dest="check", action="store_false",
+        help="do not try the machine (GPUs, CUDA, disk) once it answers",
+    )  # fmt: skip
     readonly_option(parser)
     fleet_option(parser)
     host_key_option(parser)

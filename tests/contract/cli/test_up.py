@@ -43,7 +43,7 @@ class Up:
         return await asyncio.to_thread(self.rgt.on, "up", *words)
 
     def words(self, *more: str) -> list[str]:
-        return ["train-a", "--gpu", "A100", "--disk", "50", "--key", str(self.key), *more]
+        return ["train-a", "--gpu", "A100", "--disk", "50", "--key", str(self.key), "--no-check", *more]
 
     async def json(self, *more: str) -> tuple[int, dict[str, Any]]:
         done = await self(*self.words(*more), "--json", "--accept-new-host-key")
@@ -274,3 +274,13 @@ async def test_a_command_line_that_makes_no_sense_asks_nobody(
     assert says in done.stderr
     done = await up(*up.words("--dry-run", "--gpu", "B300"))
     assert done.returncode in (FAILED, UNREACHABLE)
+
+
+async def test_a_machine_without_the_gpu_that_was_asked_for_is_refused_before_money_runs(up: Up) -> None:
+    _, shown = await up.json("--dry-run")
+    words = [word for word in up.words("--json", "--accept-new-host-key") if word != "--no-check"]
+    done = await up(*words, "--confirm", "train-a", "--evidence", shown["digest"])
+    (reason,) = json.loads(done.stdout)["reasons"]
+    assert (done.returncode, up.created()) == (UNCONFIRMED, 1), done.stderr
+    assert "no GPU" in reason and "asked for 1 × A100" in reason
+    assert "it bills: rgt down train-a --destroy ends it" in done.stderr
