@@ -280,7 +280,7 @@ async def test_a_machine_without_the_gpu_that_was_asked_for_is_refused_before_mo
     _, shown = await up.json("--dry-run")
     words = [word for word in up.words("--json", "--accept-new-host-key") if word != "--no-check"]
     done = await up(*words, "--confirm", "train-a", "--evidence", shown["digest"])
-    (reason,) = json.loads(done.stdout)["reasons"]
+    reason = json.loads(done.stdout)["reasons"][0]
     assert (done.returncode, up.created()) == (UNCONFIRMED, 1), done.stderr
     assert "no GPU" in reason and "asked for 1 × A100" in reason
     assert "it bills: rgt down train-a --destroy ends it" in done.stderr
