@@ -14,6 +14,7 @@ VERBS = {
     "record": ("rgt_box.recorder.record_command", "start or stop the detached recorder"),
     "queue": ("rgt_box.queue.queue_command", "run, check or show a queue of cells"),
     "detach": ("rgt_box.queue.detach", "start `queue run` detached (tmux, else setsid, or Slurm)"),
+    "launch": ("rgt_box.queue.launch", "make or take a job, try, check and start it, and see how it begins"),
     "manifest": ("rgt_box.commands.manifest", "list files with size, SHA-256 and mtime"),
     "reconcile": ("rgt_box.commands.reconcile", "compare the queue with what is on durable storage"),
     "results": ("rgt_box.commands.results", "list what of this box could be lost, by directory"),

@@ -206,6 +206,17 @@ COMMANDS: dict[str, Command] = {
         "curves", "Logs", "list the scalars in a file or a directory",
         ((OK, "found"), (FAILED, "nothing was found"), (USAGE, "no such path")),
     ),
+    "run": Command(
+        "work.run_job", "Work", "run a command on a box, detached, and see how it begins",
+        (
+            (OK, "alive (also without a step yet, which is said), done, or waiting in Slurm's queue"),
+            (FAILED, "it died, or the smoke command failed: the last lines are shown; with --wait: it failed"),
+            (USAGE, "wrong command line or fleet file, another job has that name, or it cannot be run there"),
+            _LOST,
+        ),
+        untold=UNREACHABLE,
+        carries=True,
+    ),
     "ssh": Command(
         "work.shells", "Work", "open a shell on a box, by rgt's own way there",
         (

@@ -31,7 +31,7 @@ from rgt_tui.health.danger_clocks import (
     notices,
     pending_readings,
 )
-from rgt_tui.health.diagnosis import diagnose
+from rgt_tui.health.diagnosis import diagnose, log_finding
 from rgt_tui.health.facts import Facts, facts_of
 from rgt_tui.health.handbook import HANDBOOK
 from rgt_tui.health.mutes import (
@@ -67,7 +67,7 @@ __all__ = [
     "alert_message", "alert_rows", "alerts_path", "alerts_stamp", "assess", "build_sink", "calls",
     "calls_once", "clock_readings", "covered", "dangers", "diagnose", "ended_at", "evaluate", "facts_of",
     "failure_reason", "finding_key", "hears_findings", "holding", "key_of", "listed", "load_alerts",
-    "mark_muted", "mute_covers", "mute_is_over", "notices", "ordered", "park_confirmed", "parse_alerts",
+    "log_finding", "mark_muted", "mute_covers", "mute_is_over", "notices", "ordered", "park_confirmed", "parse_alerts",
     "pending_readings", "put_mute", "resumed", "silences", "step_alerts", "stop_asked", "update_alerts",
     "worst_case", "worst_of",
 ]  # fmt: skip

@@ -12,7 +12,7 @@ from rgt_tui.health.condition import Entry, Proof
 from rgt_tui.health.facts import MEMORY_WARN_PCT, facts_of
 from rgt_tui.health.fulldisk import STORAGE_IDS, command
 from rgt_tui.health.handbook import HANDBOOK
-from rgt_tui.health.lognotes import Case, Hit, cases
+from rgt_tui.health.lognotes import Case, Hit, cases, scan, window
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.evidence import Finding, Fix, Severity
 from rgt_tui.profiles.readings import memory_pct
@@ -91,6 +91,27 @@ def filled(fixes: tuple[Fix, ...], durable: str | None) -> tuple[Fix, ...]:
         if fix.command is not None and "{}" in fix.command
         else fix
         for fix in fixes
+    )
+
+
+def log_finding(lines: tuple[str, ...], log: str = "") -> Finding | None:
+    """Return what the handbook makes of the last lines of a log alone, without a box's readings; None = it knows none.
+
+    Args:
+        lines: Oldest first.
+        log: Its path.
+    """
+    hits = scan(window(lines)).hits
+    beaten = {loser for hit in hits for loser in HANDBOOK[hit.id].beats}
+    entries = [(HANDBOOK[hit.id], hit) for hit in hits if hit.id not in beaten]
+    causes = [pair for pair in entries if not pair[0].symptom] or entries
+    if not causes:
+        return None
+    entry, hit = min(causes, key=lambda pair: (_ORDER[pair[0].severity], -pair[1].index))
+    resource = entry.resource.replace("{name}", f"'{hit.name}'" if hit.name else "?")
+    fixes = filled(entry.fixes, None)
+    return Finding(
+        entry.id, entry.title, entry.severity, resource, hit.line, log, fixes=fixes, never=entry.never
     )
 
 

@@ -274,6 +274,7 @@ CALLS: dict[str, Callable[[Path, Callable[[Path], None]], list[list[str]]]] = {
         _jobs("queue", "run", "--job", "{}"),
         _jobs("queue", "cell", "--index", "0", "--job", "{}"),
     ),
+    "launch": _jobs("launch", "--seconds", "0", "--smoke-seconds", "1", "--job", "{}"),
     "detach": _jobs("detach", "--job", "{}", "--help"),
     "remove": _jobs("remove", "--dry-run", "--job", "{}"),
     "manifest": _words("manifest", "{}"),

@@ -232,6 +232,7 @@ REFUSED = {
     "mute": ("mute", "exec"),
     "pull": ("pull", "exec", "--timeout", "5"),
     "check-box": ("check-box", "exec", "--timeout", "5"),
+    "run": ("run", "exec", "--", "true"),
     "ssh": ("ssh", "exec", "--timeout", "5"),
     "exec": ("exec", "exec", "--timeout", "5", "--", "true"),
     "gpu-health": ("gpu-health", "exec", "--timeout", "5"),

@@ -45,6 +45,7 @@ def copy_verified(out: str, keep: list[str], target: str, log: str | None = None
         pairs = [
             pair for path in kept for pair in _files(os.path.join(out, path), os.path.join(temporary, path))
         ]
+        kept = kept if pairs else []  # directories alone are no result
         if kept and log and os.path.isfile(log) and os.path.getsize(log):
             pairs.append((log, os.path.join(temporary, LOG)))
         _foresee(pairs, temporary)

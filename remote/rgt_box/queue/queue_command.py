@@ -156,6 +156,11 @@ usage: queue run --job DIR [--from NAME]         run every cell that is not done
        queue cell --job DIR [--index K]          run one cell in a lane of its own, beside others
        queue check --job DIR [--json] [--fix]    say everything that keeps the queue from running
        queue status --job DIR                    print the state of the queue as one JSON line
+       queue wait --job DIR [--seconds S]        the same, once no runner is at work, or after S seconds (default: 60)
+       queue add --job DIR < LINES               append lines, all or none; prints {"added", "there"}
+       queue take-out --job DIR --cell NAME ... [--why TEXT]
+                                                 comment lines out that neither run nor are done; prints
+                                                 {"out", "kept", "absent"}
 
   --from NAME  begin with this cell and leave those before it alone; a number leaves so many alone, of which those
                count whose lines are commented out
@@ -167,6 +172,7 @@ usage: queue run --job DIR [--from NAME]         run every cell that is not done
 Exit status of run and cell: 0 all done, 1 a cell failed, 2 the queue cannot be run, 3 another runner is alive,
 4 a cell before --from has not had its turn, 74 the next cell would not fit on the disk, 75 a cell was preempted,
 128+N stopped by signal N.
+Exit status of add and take-out: 0 done, 1 a line stays, 2 refused: nothing was changed.
 Exit status of check: 0 nothing wrong, 2 the queue cannot be run, 3 a runner is alive and nothing was mended.
 
 Example: queue check --job ~/jobs/sweep --fix && queue run --job ~/jobs/sweep
@@ -179,6 +185,9 @@ SPEC = {
     "--fix": "flag",
     "--env-fifo": "str",
     "--index": "str",
+    "--seconds": "float",
+    "--cell": "list",
+    "--why": "str",
 }
 
 
@@ -189,6 +198,9 @@ def main(argv: list[str]) -> int:
         "cell": cell,
         "check": check,
         "status": status,
+        "wait": wait,
+        "add": add,
+        "take-out": take_out,
     }
     if not argv or argv[0] not in actions:
         print(HELP.strip(), file=sys.stdout if argv and argv[0] in ("-h", "--help") else sys.stderr)
@@ -210,6 +222,41 @@ def status(job: queue_file.Job, _: dict[str, Any]) -> int:
     """Print the ``queue`` frame."""
     sys.stdout.buffer.write(jsonline.line(queue_state.queue_frame(job, job.folder)))
     return 0 if not job.problems else USAGE
+
+
+def wait(job: queue_file.Job, found: dict[str, Any]) -> int:
+    """Print the ``queue`` frame once no runner is at work."""
+    from rgt_box.queue import beginning
+
+    seconds = 60.0 if found["seconds"] is None else found["seconds"]
+    sys.stdout.buffer.write(jsonline.line(beginning.await_end(job, seconds)))
+    return 0 if not job.problems else USAGE
+
+
+def add(job: queue_file.Job, found: dict[str, Any]) -> int:
+    """Append what stands on standard input."""
+    from rgt_box.queue import queue_edit
+
+    try:
+        done = queue_edit.add(job, sys.stdin.buffer.read(8 << 20))
+    except queue_edit.NotEdited as error:
+        print("queue add: %s" % error, file=sys.stderr)
+        return USAGE
+    sys.stdout.buffer.write(jsonline.line(done))
+    return 0
+
+
+def take_out(job: queue_file.Job, found: dict[str, Any]) -> int:
+    """Comment lines out."""
+    from rgt_box.queue import queue_edit
+
+    try:
+        done = queue_edit.take_out(job, found["cell"], found["why"] or "taken out")
+    except queue_edit.NotEdited as error:
+        print("queue take-out: %s" % error, file=sys.stderr)
+        return USAGE
+    sys.stdout.buffer.write(jsonline.line(done))
+    return 1 if done["kept"] else 0
 
 
 def check(job: queue_file.Job, found: dict[str, Any]) -> int:

@@ -36,6 +36,11 @@ def fill_template(template: str, values: dict[str, str]) -> str:
     return _FIELD.sub(put, template)
 
 
+def escaped(text: str) -> str:
+    """Return a template that fills in to exactly this text, braces and all."""
+    return _FIELD.sub(lambda match: "{%s}" % match.group(0), text)
+
+
 def unknown_fields(template: str, known: tuple[str, ...] = FIELDS) -> list[str]:
     """Return the fields of a template that nothing will fill in."""
     return [name for _, name in _FIELD.findall(template) if name and name not in known]
@@ -160,12 +165,7 @@ class Settings:
             for field in unknown_fields(text, PATH_FIELDS):
                 self.say(key, "has the unknown field {%s}; it may use {name} only" % field)
         for kept in self.values["keep"]:
-            if (
-                not isinstance(kept, str)
-                or kept.startswith("/")
-                or ".." in kept.split("/")
-                or kept in ("", ".")
-            ):
+            if not isinstance(kept, str) or kept.startswith("/") or ".." in kept.split("/") or kept == "":
                 self.say("keep", 'must hold paths below "out", not %r' % (kept,))
 
     def _check_rest(self) -> None:

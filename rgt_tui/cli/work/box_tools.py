@@ -13,7 +13,7 @@ from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import open_boxes, rgt_with
 from rgt_tui.cli.printing import complain, json_line
 from rgt_tui.fleet.errands import reached
-from rgt_tui.fleet.work.agent_answers import Answer, Row, ask, number, rows_of, text
+from rgt_tui.fleet.work.agent_answers import Answer, Row, ask, number, rows_of, text, texts
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.profiles.readings import size
 
@@ -69,8 +69,8 @@ def _reap_lines(row: Row) -> Iterator[str]:
         yield "nobody holds a GPU"
     if row.get("why"):
         yield f"which of them are orphans cannot be told: {text(row, 'why')}"
-    for name in row.get("ended") or ():
-        yield f"ended     {text({'name': name}, 'name')}"
+    for name in texts(row, "ended"):
+        yield f"ended     {name}"
     for refusal in rows_of(row, "refused"):
         yield f"not ended {text(refusal, 'kill')}: {text(refusal, 'why')}"
 
@@ -96,9 +96,8 @@ def _grep_lines(row: Row) -> Iterator[str]:
         return
     path = text(row, "path")
     for place, mark in (("before", "-"), ("text", ":"), ("after", "-")):
-        lines = row.get(place)
-        for line in lines if isinstance(lines, list) else [lines]:
-            yield f"{path}{mark}{text({'line': line}, 'line')}"
+        for line in [text(row, place)] if place == "text" else texts(row, place):
+            yield f"{path}{mark}{line}"
 
 
 def _manifest(arguments: argparse.Namespace, spec: BoxSpec) -> list[str]:
@@ -215,7 +214,7 @@ async def _end(arguments: argparse.Namespace, spec: BoxSpec) -> int:
             return FAILED
         words += ["--kill", arguments.kill] + ["--unverified"] * arguments.unverified
         answer = await ask(connection, deployed, words, seconds=arguments.timeout)
-    ended = [text({"name": name}, "name") for name in answer.last.get("ended") or ()]
+    ended = texts(answer.last, "ended")
     if arguments.json:
         sys.stdout.write(json_line(answer.last).decode())
     else:

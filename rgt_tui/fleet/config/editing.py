@@ -152,7 +152,7 @@ def add_boxes(
     Raises:
         FleetFileError: as `with_boxes`, or the file cannot be read or written; it is then as it was.
     """
-    return parse_fleet(path, _rewrite(path, lambda text: with_boxes(path, text, tables), written))
+    return parse_fleet(path, rewrite(path, lambda text: with_boxes(path, text, tables), written))
 
 
 def remove_box(
@@ -168,12 +168,22 @@ def remove_box(
     Raises:
         FleetFileError: as `without_box`, or the file cannot be read or written; it is then as it was.
     """
-    _rewrite(path, lambda text: without_box(path, text, name), written)
+    rewrite(path, lambda text: without_box(path, text, name), written)
 
 
-def _rewrite(
+def rewrite(
     path: Path, change: Callable[[str], str], written: Callable[[Source | None, Source], None]
 ) -> str:
+    """Change the text of the file at `path`, one rgt at a time; returns the new one.
+
+    Args:
+        path: The file.
+        change: Given the present text, empty where there is none; what it raises leaves the file as it is.
+        written: Called with what stood there (None = no file) and what stands there now, before another rgt may write.
+
+    Raises:
+        FleetFileError: the file cannot be read or written; it is then as it was.
+    """
     try:
         with _alone(path):
             before = read_source(path) if path.exists() else None

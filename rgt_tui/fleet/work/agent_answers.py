@@ -106,3 +106,9 @@ def number(row: Row, key: str) -> int:
     """Return a count of a row; 0 where it has none."""
     value = row.get(key)
     return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+def texts(row: Row, key: str) -> list[str]:
+    """Return a list of a row as printable texts; empty where it has none."""
+    value = row.get(key)
+    return [clean(str(item)) for item in value] if isinstance(value, list) else []

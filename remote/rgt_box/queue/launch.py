@@ -1,0 +1,228 @@
+"""The ``launch`` verb: make a job, try its smoke command, check it, start it detached, and see how it begins."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import zlib
+
+from rgt_box import files, jsonline, options, place
+from rgt_box.background import describe
+from rgt_box.queue import detach, job_making, queue_check, queue_file, queue_state
+from rgt_box.queue.beginning import WELL, Beginning
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+HELP = """
+usage: launch --job DIR [--from NAME] [--seconds S] [--no-smoke] [--smoke-seconds S]
+       launch --make [--seconds S] [--no-smoke]
+
+Launch a queue in one go: its smoke command first ("smoke" in job.json, or the reference trainer's own), then what
+"queue check" and "detach" do, then a look at how it begins: alive, first line, first step, no traceback. A runner that
+is alive is left alone, and looked at. With --make the job comes as one JSON object on standard input; a job of that
+name that has begun before is not started again: what stands is told.
+
+Prints JSON lines: {"phase": "job"}, {"phase": "smoke"}, {"phase": "check"}, what detach prints, {"phase": "begins"}.
+
+  --seconds S        wait at most so long for a first step (default: 60)
+  --no-smoke         start without it
+  --smoke-seconds S  what the smoke command may take (default: 600)
+
+Exit status: 0 alive, done, or waiting in Slurm's queue, 1 it died, or the smoke command failed, 2 it cannot be run.
+
+Example: launch --job ~/jobs/sweep
+"""
+SPEC = {
+    "--job": "str", "--make": "flag", "--from": "str", "--seconds": "float", "--no-smoke": "flag",
+    "--smoke-seconds": "float",
+}  # fmt: skip
+OK, FAILED, USAGE = 0, 1, 2
+SECONDS, SMOKE_S = 60.0, 600.0
+MOST_INPUT = 1 << 20
+LOCK, PROVED, LOG = "launch.lock", "smoke.json", "smoke.log"
+
+
+def main(argv: list[str]) -> int:
+    """Run the verb; returns the exit status."""
+    found = options.parse_or_exit(argv, SPEC, HELP)
+    if bool(found["job"]) == bool(found["make"]):
+        return _refuse("give either --job DIR or --make")
+    seconds = SECONDS if found["seconds"] is None else found["seconds"]
+    try:
+        if not found["make"]:
+            return launch(queue_file.Job(found["job"]), found, seconds)
+        asked = jsonline.loads_dict(sys.stdin.buffer.read(MOST_INPUT))
+        if asked is None:
+            return _refuse("standard input is no JSON object")
+        made = job_making.make(asked)
+        _tell(dict(made, phase="job"))
+        if not made["same"]:
+            return USAGE
+        return launch(queue_file.Job(made["folder"]), found, seconds, once=True)
+    except job_making.NotMade as error:
+        return _refuse(str(error))
+    except OSError as error:
+        return _refuse("%s: %s" % (error.filename or found["job"] or "job", describe(error)))
+
+
+def launch(job: queue_file.Job, found: dict[str, Any], seconds: float, once: bool = False) -> int:
+    """Launch a job, one at a time.
+
+    Args:
+        job: The job.
+        found: The options.
+        seconds: How long to look at its beginning.
+        once: Leave a job alone that has begun before.
+    """
+    if not os.path.isdir(job.folder):
+        return _refuse("%s is no directory" % job.folder)
+    held = files.Lock(job.path(LOCK))
+    if not held.acquire(_smoke_seconds(found) + SECONDS):
+        return _refuse("%s is being launched by another one" % job.folder)
+    try:
+        slurm = job.settings["detach"] == "slurm"
+        if has_begun(job, slurm) if once else queue_state.is_runner_alive(job):
+            _tell({"phase": "stands"})
+            return _begins(job, Beginning(job, fresh=False), seconds, slurm)
+        code = _smoke(job, found)
+        if code == OK:
+            code = _check(job, found["from"])
+        if code != OK:
+            return code
+        beginning = Beginning(job, fresh=True)
+        code = detach.main(["--job", job.folder] + (["--", "--from", found["from"]] if found["from"] else []))
+        sys.stdout.buffer.flush()
+    finally:
+        held.release()
+    return code or _begins(job, beginning, seconds, slurm)
+
+
+def has_begun(job: queue_file.Job, slurm: bool) -> bool:
+    """Tell whether a job was started before, however that went."""
+    if queue_state.is_runner_alive(job) or any(
+        queue_state.is_lane_alive(job, name) for name in queue_state.lane_names(job)
+    ):
+        return True
+    if any(cell.get("attempts") for cell in queue_state.load_state(job)["cells"]):
+        return True
+    return slurm and detach.waiting_in_slurm(job) is not None
+
+
+def _begins(job: queue_file.Job, beginning: Beginning, seconds: float, slurm: bool) -> int:
+    found = beginning.watch(seconds, (lambda: _in_slurm(job)) if slurm else None)
+    _tell(dict(found, phase="begins"))
+    return OK if found["verdict"] in WELL else FAILED
+
+
+def _in_slurm(job: queue_file.Job) -> tuple[str, str] | None:
+    try:
+        return detach.waiting_in_slurm(job)
+    except detach.SlurmRefused as error:
+        return "?", str(error)
+
+
+def _check(job: queue_file.Job, start: str | None) -> int:
+    checked = queue_check.check_queue(job, start)
+    _tell(
+        {"phase": "check", "cells": len(checked.lines), "problems": checked.problems, "notes": checked.notes}
+    )
+    return USAGE if checked.problems else OK
+
+
+def smoke_words(job: queue_file.Job) -> list[str] | None:
+    """Return the smoke command of a job: its own, or the reference trainer's; None where none is known."""
+    own = (files.read_json(job.path("job.json")) or {}).get("smoke")
+    if isinstance(own, str) and own.strip():
+        return job_making.shell(own)
+    if isinstance(own, list) and own:
+        return [str(word) for word in own]
+    words = queue_file.command_words(job.settings["command"])
+    for at, word in enumerate(words):
+        base = os.path.basename(word)
+        if word == "rgt_train" or (base.startswith("rgt-train-") and base.endswith(".pyz")):
+            py = job.settings["py"] or sys.executable
+            return [queue_file.fill_template(one, {"py": py}) for one in words[: at + 1]] + ["--smoke", "2"]
+    return None
+
+
+def _smoke(job: queue_file.Job, found: dict[str, Any]) -> int:
+    """Run the smoke command, unless it has passed before as it stands."""
+    if found["no-smoke"]:
+        _tell({"phase": "smoke", "known": None})
+        return OK
+    words = smoke_words(job)
+    if words is None:
+        _tell({"phase": "smoke", "known": False})
+        return OK
+    digest = "%08x" % zlib.crc32(
+        jsonline.dumps({"words": words, "command": job.settings["command"], "env": job.settings["env"]})
+    )
+    before = files.read_json(job.path(PROVED)) or {}
+    if before.get("digest") == digest and before.get("ok") is True:
+        _tell({"phase": "smoke", "known": True, "ok": True, "before": True})
+        return OK
+    row = dict(run_smoke(job, words, _smoke_seconds(found)), phase="smoke", known=True)
+    files.write_json(job.path(PROVED), {"digest": digest, "ok": row["ok"], "at": round(time.time(), 3)})
+    _tell(row)
+    return OK if row["ok"] else FAILED
+
+
+def run_smoke(job: queue_file.Job, words: list[str], seconds: float) -> dict[str, Any]:
+    """Run a smoke command as a cell would be; returns ``ok``, ``exit``, ``seconds``, ``log``, ``tail``, ``reason``."""
+    os.makedirs(job.path("logs"), exist_ok=True)
+    log = job.path("logs", LOG)
+    env = queue_file.platform_environment(place.state_dir())
+    env.update(os.environ, PYTHONUNBUFFERED="1", RGT_SMOKE="1")
+    env.update({str(key): str(value) for key, value in job.settings["env"].items()})
+    began, reason = time.monotonic(), None
+    status: int | None = None
+    with open(log, "wb") as out:
+        try:
+            child = subprocess.Popen(
+                words,
+                cwd=job.workdir,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+            )
+        except OSError as error:
+            reason = "could not be started: %s" % describe(error)
+        else:
+            try:
+                status = child.wait(seconds)
+            except subprocess.TimeoutExpired:
+                reason = "did not end within %g s" % seconds
+            finally:
+                try:
+                    os.killpg(child.pid, signal.SIGKILL)  # what it has left behind as well
+                except OSError:
+                    pass
+                child.wait()
+    tail = (files.read(log, 1 << 30) or b"")[-16384:].decode("utf-8", "replace").splitlines()[-40:]
+    if reason is None and status:
+        reason = "exit %d" % status if status > 0 else "killed by signal %d" % -status
+    return {
+        "ok": status == 0, "exit": status, "seconds": round(time.monotonic() - began, 1), "log": log,
+        "reason": reason, "tail": [line[:1000] for line in tail],
+    }  # fmt: skip
+
+
+def _smoke_seconds(found: dict[str, Any]) -> float:
+    return SMOKE_S if found["smoke-seconds"] is None else float(found["smoke-seconds"])
+
+
+def _refuse(text: str) -> int:
+    print("launch: %s" % text, file=sys.stderr)
+    return USAGE
+
+
+def _tell(row: dict[str, Any]) -> None:
+    sys.stdout.buffer.write(jsonline.line(row))
+    sys.stdout.buffer.flush()

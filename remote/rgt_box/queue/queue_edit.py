@@ -1,0 +1,115 @@
+"""Lines of a queue that is in use: appended, or commented out. Nothing else of the file is touched."""
+
+from __future__ import annotations
+
+import os
+
+from rgt_box import files
+from rgt_box.queue import queue_file, queue_state
+from rgt_box.queue.queue_file import Job
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+LOCK = "queue.lock"
+
+
+class NotEdited(Exception):
+    """The queue was left as it is; the message says why."""
+
+
+def add(job: Job, data: bytes) -> dict[str, Any]:
+    """Append lines; all of them or none. A cell that the queue has already, with the same words, is left as it is.
+
+    Args:
+        job: The job.
+        data: The lines, as they are to stand in the queue; comments may stand behind them.
+
+    Returns:
+        ``added`` and ``there``, names of cells.
+
+    Raises:
+        NotEdited: a line is no cell, or its name is taken by another one.
+        OSError: it cannot be written.
+    """
+    rows = [row for row in data.replace(b"\r\n", b"\n").split(b"\n") if row.strip()]
+    wanted, problems = queue_file.scan(b"\n".join(rows), "line")
+    if problems or not wanted:
+        raise NotEdited("; ".join(problems) or "there is no line to add")
+    held = _held(job)
+    try:
+        present = {line.name: line for line in job.roster()[0]}
+        fresh: list[bytes] = []
+        there: list[str] = []
+        for line in wanted:
+            known = present.get(line.name)
+            if known is None:
+                fresh.append(rows[line.number - 1])
+            elif (known.cfg, known.task, job.epochs(known)) == (line.cfg, line.task, job.epochs(line)):
+                there.append(line.name)
+            else:
+                raise NotEdited(
+                    "%s: the name %r is taken by line %d; rename the config: both would write to one directory"
+                    % (job.path("queue.txt"), line.name, known.number)
+                )
+        if fresh:
+            _append(job.path("queue.txt"), fresh)
+    finally:
+        held.release()
+    return {"added": [line.name for line in wanted if line.name not in there], "there": there}
+
+
+def _append(path: str, rows: list[bytes]) -> None:
+    """Append by one write: a runner that reads meanwhile sees none of the lines, or all."""
+    before = files.read(path) or b""
+    glue = b"" if not before or before.endswith(b"\n") else b"\n"
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        files.write_all(fd, glue + b"\n".join(rows) + b"\n")
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def take_out(job: Job, names: list[str], why: str) -> dict[str, Any]:
+    """Comment the lines of cells out, so that no launch runs them. One that runs, or is done, keeps its line.
+
+    Returns:
+        ``out``, ``kept`` (with why) and ``absent``, names of cells.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    held = _held(job)
+    try:
+        path = job.path("queue.txt")
+        data = files.read(path) or b""
+        rows = data.split(b"\n")
+        lines = {line.name: line for line in job.roster()[0] if line.twin is None}
+        state = {cell["name"]: cell for cell in queue_state.queue_frame(job, job.folder)["cells"]}
+        out: list[str] = []
+        kept: dict[str, str] = {}
+        for name in names:
+            line = lines.get(name)
+            if line is None:
+                continue
+            how = state.get(name, {}).get("state")
+            if how in ("running", "done"):
+                kept[name] = "it is %s" % how
+                continue
+            mark = b"# %s: " % why.encode("utf-8", "replace").replace(b"\n", b" ")
+            rows[line.number - 1] = mark + rows[line.number - 1]
+            out.append(name)
+        if out:
+            files.replace(path, b"\n".join(rows), sync=True, mode=0o644)
+    finally:
+        held.release()
+    return {"out": out, "kept": kept, "absent": [name for name in names if name not in lines]}
+
+
+def _held(job: Job) -> files.Lock:
+    held = files.Lock(job.path(LOCK))
+    if not held.acquire(10.0):
+        raise NotEdited("%s is being edited by another one" % job.path("queue.txt"))
+    return held

@@ -1,0 +1,257 @@
+"""The `launch` verb: a job made in one step, tried, checked, started once, and its beginning told."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rgt_box.queue import queue_file
+
+from tests.process.box.harness import Agent, make_job, until
+
+Rows = dict[str, dict[str, Any]]
+
+
+@pytest.fixture
+def box(agent: Agent, tmp_path: Path) -> Agent:
+    """An agent with a home of its own, and without tmux: its server would outlive the test."""
+    (tmp_path / "home").mkdir()
+    agent.state.mkdir(exist_ok=True)
+    bare = tmp_path / "bin"
+    bare.mkdir()
+    (bare / "python3").symlink_to(sys.executable)
+    for name in ("sh", "bash", "id", "sleep", "cat", "mkdir", "mkfifo"):
+        found = subprocess.run(["sh", "-c", f"command -v {name}"], capture_output=True, text=True, check=True)
+        (bare / name).symlink_to(found.stdout.strip())
+    agent.env.update(HOME=str(tmp_path / "home"), PATH=str(bare))
+    return agent
+
+
+def launched(box: Agent, *words: str, **asked: Any) -> tuple[int, Rows, str]:
+    if asked:
+        words = ("--make", *words)
+    done = box.run("launch", *words, stdin=json.dumps(asked).encode())
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    return done.returncode, {str(row.get("phase", "detach")): row for row in rows}, done.stderr.decode()
+
+
+def home(box: Agent) -> Path:
+    return Path(box.env["HOME"])
+
+
+def master(box: Agent, name: str) -> str:
+    path = home(box) / "jobs" / name / "master.log"
+    return path.read_text() if path.exists() else ""
+
+
+def test_a_command_runs_as_it_was_typed(box: Agent) -> None:
+    words = [
+        "sh",
+        "-c",
+        'printf "%s\\n" "$@" > "$RGT_OUT/words"; echo ready',
+        "x",
+        "a b",
+        "{name}",
+        "{{out}}",
+        "$HOME",
+    ]
+    code, rows, said = launched(box, name="typed", digest="1", words=words, env={"K": "v {py}"})
+    assert code == 0, said
+    assert (rows["begins"]["verdict"], rows["begins"]["first"]) == ("done", "ready")
+    assert (home(box) / "runs/typed/words").read_text().splitlines() == words[4:]
+    assert rows["smoke"]["known"] is False
+    cell = json.loads((home(box) / "jobs/typed/state.json").read_text())["cells"][0]
+    assert (cell["name"], cell["state"]) == ("typed", "done")
+
+
+@given(st.text(alphabet="{}$ab_0 ", max_size=24))
+def test_no_text_is_taken_for_a_field(text: str) -> None:
+    values = dict.fromkeys(queue_file.FIELDS, "X") | {"a": "Y", "b": "Z"}
+    template = queue_file.escaped(text)
+    assert queue_file.fill_template(template, values) == text
+    assert queue_file.unknown_fields(template) == []
+
+
+def test_a_line_is_the_shells_and_a_hook_runs_before(box: Agent) -> None:
+    code, rows, said = launched(box, name="hooked", digest="1", line="echo got $X | cat", hook="X=42")
+    assert (code, rows["begins"]["first"]) == (0, "got 42"), said
+    code, rows, said = launched(
+        box, name="words", digest="1", words=["sh", "-c", "echo got $X '$X'"], hook="export X=43"
+    )
+    assert (code, rows["begins"]["first"]) == (0, "got 43 $X"), said
+
+
+def test_nothing_runs_twice(box: Agent) -> None:
+    asked = {"name": "once", "digest": "1", "line": "echo run >> ~/count; mkfifo ~/go; read x < ~/go"}
+    code, rows, said = launched(box, "--seconds", "0.2", **asked)
+    assert (code, rows["begins"]["verdict"], rows["begins"]["step"]) == (0, "alive", None), said
+    pid = rows["begins"]["pid"]
+    code, rows, _ = launched(box, "--seconds", "0", **asked)
+    assert (code, rows["job"]["made"], rows["job"]["same"]) == (0, False, True)
+    assert "detach" not in rows and rows["begins"]["pid"] == pid
+    (home(box) / "go").write_text("\n")
+    until(lambda: master(box, "once").endswith("QUEUE DONE\n"))
+    code, rows, _ = launched(box, **asked)
+    assert (code, rows["begins"]["verdict"]) == (0, "done")
+    assert (home(box) / "count").read_text() == "run\n"
+    code, rows, _ = launched(box, **{**asked, "digest": "2"})
+    assert (code, rows["job"]["same"], list(rows)) == (2, False, ["job"])
+    assert (home(box) / "count").read_text() == "run\n"
+
+
+def test_a_client_killed_before_the_answer_changes_nothing(box: Agent) -> None:
+    """Whoever asked is gone between the start and the answer: the next one is told what stands."""
+    asked = {"name": "gone", "digest": "1", "line": "echo run >> ~/count; mkfifo ~/go; read x < ~/go"}
+    process = subprocess.Popen(
+        box.command("launch", "--make"),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=box.env,
+        start_new_session=True,
+    )
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write(json.dumps(asked).encode())
+    process.stdin.close()
+    until(lambda: (home(box) / "count").exists())
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    code, rows, _ = launched(box, "--seconds", "0", **asked)
+    assert (code, rows["begins"]["verdict"], rows["begins"]["state"]) == (0, "alive", "running")
+    (home(box) / "go").write_text("\n")
+    until(lambda: master(box, "gone").endswith("QUEUE DONE\n"))
+    assert (home(box) / "count").read_text() == "run\n"
+
+
+def test_a_job_that_was_made_and_never_started_is_started(box: Agent) -> None:
+    asked = {"name": "later", "digest": "1", "line": "echo hi"}
+    code, _, _ = launched(box, **asked, smoke="exit 3")
+    assert code == 1
+    assert not (home(box) / "jobs/later/state.json").exists()
+    code, rows, _ = launched(box, "--no-smoke", **asked)
+    assert (code, rows["job"]["made"], rows["begins"]["verdict"]) == (0, False, "done")
+
+
+@pytest.mark.parametrize(
+    ("smoke", "reason"),
+    [
+        ("echo bad >&2; exit 3", "exit 3"),
+        ("sleep 60", "did not end within 0.3 s"),
+        ("kill -9 $$", "killed by signal 9"),
+    ],
+)
+def test_a_smoke_command_that_fails_keeps_it_from_starting(box: Agent, smoke: str, reason: str) -> None:
+    code, rows, _ = launched(
+        box, "--smoke-seconds", "0.3", name="s", digest="1", line="touch ~/ran", smoke=smoke
+    )
+    assert (code, rows["smoke"]["ok"], rows["smoke"]["reason"]) == (1, False, reason)
+    assert not (home(box) / "ran").exists()
+
+
+def test_a_smoke_command_that_has_passed_is_not_run_again(box: Agent) -> None:
+    job = make_job(home(box) / "jobs/q", ["sh", "-c", "echo x"], ["a"], smoke="echo tried >> ~/tried")
+    for _ in range(2):
+        code, rows, said = launched(box, "--job", str(job))
+        assert (code, rows["smoke"]["ok"]) == (0, True), said
+    assert (home(box) / "tried").read_text() == "tried\n"
+
+
+def test_a_command_that_dies_is_told_with_its_last_lines(box: Agent) -> None:
+    line = 'echo first; python3 -c "1/0"'
+    code, rows, _ = launched(box, name="dies", digest="1", line=line)
+    found = rows["begins"]
+    assert (code, found["verdict"], found["exit_code"], found["traceback"]) == (1, "died", 1, True)
+    assert found["tail"][0] == "first" and found["tail"][-1] == "ZeroDivisionError: division by zero"
+
+
+def test_a_first_step_ends_the_look(box: Agent) -> None:
+    line = 'for i in 1 2 3; do echo "step $i | loss 2.$i | lr 1e-3"; done; mkfifo ~/go; read x < ~/go'
+    code, rows, _ = launched(box, name="steps", digest="1", line=line)
+    assert (code, rows["begins"]["verdict"], rows["begins"]["step"]) == (0, "alive", 3)
+    (home(box) / "go").write_text("\n")
+    written = '{"step": 7, "loss": 1.5, "time": 1.0}'
+    line = f"echo '{written}' >> $RGT_OUT/metrics.jsonl; mkfifo ~/go2; read x < ~/go2"
+    code, rows, _ = launched(box, name="metrics", digest="1", line=line)
+    assert (code, rows["begins"]["step"]) == (0, 7)
+    (home(box) / "go2").write_text("\n")
+
+
+def test_a_traceback_of_one_that_lives_on_is_trouble(box: Agent) -> None:
+    line = 'python3 -c "1/0"; mkfifo ~/go; read x < ~/go'
+    code, rows, _ = launched(box, "--seconds", "1", name="half", digest="1", line=line)
+    assert (code, rows["begins"]["verdict"], rows["begins"]["state"]) == (1, "trouble", "running")
+    (home(box) / "go").write_text("\n")
+
+
+def test_an_older_attempt_does_not_count(box: Agent) -> None:
+    job = make_job(
+        home(box) / "jobs/q", ["sh", "-c", "[ -e ok ] && echo fine || { echo 'Traceback'; exit 1; }"], ["a"]
+    )
+    code, rows, _ = launched(box, "--job", str(job))
+    assert (code, rows["begins"]["verdict"]) == (1, "died")
+    (job / "ok").touch()
+    code, rows, _ = launched(box, "--job", str(job))
+    assert (code, rows["begins"]["verdict"], rows["begins"]["tail"]) == (0, "done", ["fine"])
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"name": "../up", "line": "true"}, "is no name for a job"),
+        ({"name": "a", "line": " "}, "there is no command"),
+        ({"name": "a", "words": ["x\0y"]}, "zero byte"),
+        ({"name": "a", "line": "true", "workdir": "/nowhere/at all"}, "is no directory on the box"),
+    ],
+)
+def test_what_cannot_be_made_is_refused(box: Agent, asked: dict[str, Any], said: str) -> None:
+    code, rows, told = launched(box, digest="1", **asked)
+    assert (code, rows) == (2, {}) and said in told
+    assert not (home(box) / "jobs").exists() or not list((home(box) / "jobs").iterdir())
+
+
+def test_results_are_kept_where_the_command_names_their_place(box: Agent, tmp_path: Path) -> None:
+    durable = tmp_path / "durable"
+    durable.mkdir()
+    line = 'mkdir -p "$RGT_OUT/deep" && echo weights > "$RGT_OUT/deep/model.pt"'
+    code, rows, said = launched(box, name="kept", digest="1", line=line, durable=str(durable))
+    assert (code, rows["begins"]["verdict"]) == (0, "done"), (rows, said)
+    assert (durable / "runs/kept/deep/model.pt").read_text() == "weights\n"
+    whole = box.run("reconcile", "--job", str(home(box) / "jobs/kept"))
+    assert whole.returncode == 0, whole.stdout
+    code, rows, _ = launched(box, name="empty", digest="1", line=': "$RGT_OUT"', durable=str(durable))
+    assert (code, rows["begins"]["verdict"]) == (1, "died")
+    assert "left nothing to keep" in rows["begins"]["reason"]
+    code, rows, _ = launched(box, name="elsewhere", digest="1", line="true", durable=str(durable))
+    assert (code, rows["job"]["durable"]) == (0, None)
+    assert "no durable copy" in rows["job"]["notes"][0]
+
+
+def lines(box: Agent, job: Path, *added: str) -> tuple[int, Any]:
+    done = box.run("queue", "add", "--job", str(job), stdin="\n".join(added).encode())
+    return done.returncode, json.loads(done.stdout) if done.stdout else done.stderr.decode()
+
+
+def test_lines_are_added_all_or_none_and_taken_out(box: Agent) -> None:
+    job = make_job(home(box) / "jobs/q", ["true"], ["a"])
+    (job / "queue.txt").write_text((job / "queue.txt").read_text().rstrip("\n"))
+    before = (job / "queue.txt").read_text()
+    code, told = lines(box, job, "b.toml t 3  # from elsewhere", "c.toml t")
+    assert (code, told) == (0, {"added": ["b", "c"], "there": []})
+    assert (job / "queue.txt").read_text() == f"{before}\nb.toml t 3  # from elsewhere\nc.toml t\n"
+    assert lines(box, job, "c.toml t", "d.toml t") == (0, {"added": ["d"], "there": ["c"]})
+    code, told = lines(box, job, "e.toml t", "b.toml t 4")
+    assert code == 2 and "'b' is taken" in told
+    code, told = lines(box, job, "e.toml")
+    assert code == 2 and "1 words" in told
+    assert "e.toml" not in (job / "queue.txt").read_text()
+    done = box.run("queue", "take-out", "--job", str(job), "--cell", "b", "--cell", "zz", "--why", "moved")
+    assert (done.returncode, json.loads(done.stdout)) == (0, {"out": ["b"], "kept": {}, "absent": ["zz"]})
+    assert "\n# moved: b.toml t 3" in (job / "queue.txt").read_text()
