@@ -26,6 +26,8 @@ class Row:
     """The alternative that the ratio compares with."""
     goal: float | None = None
     """The most that `value` should be."""
+    least: float | None = None
+    """The least that `value` should be, where more is better."""
     ratio_goal: float | None = None
     """The most that `ratio` should be."""
     ratio_least: float | None = None
@@ -37,6 +39,8 @@ class Row:
         for what, reached, most in (("", self.value, self.goal), ("ratio ", self.ratio, self.ratio_goal)):
             if most is not None and reached is not None:
                 told.append(f"{what}≤ {most:g} {'met' if reached <= most else 'MISSED'}")
+        if self.least is not None:
+            told.append(f"≥ {self.least:g} {'met' if self.value >= self.least else 'MISSED'}")
         if self.ratio_least is not None and self.ratio is not None:
             told.append(
                 f"ratio ≥ {self.ratio_least:g} {'met' if self.ratio >= self.ratio_least else 'MISSED'}"

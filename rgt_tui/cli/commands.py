@@ -48,6 +48,7 @@ GROUPS = {
     "Set up": "set_up_parsers",
     "Watch": "watch_parsers",
     "Logs": "watch_parsers",
+    "Failures": "failures.failure_parsers",
     "Push": "bringing.bringing_parsers",
     "Work": "work.work_parsers",
     "Box tools": "work.tool_parsers",
@@ -270,6 +271,22 @@ COMMANDS: dict[str, Command] = {
             _WAY,
             _LOST,
             (NO_ROOM, "there is no room for it; needed and free are named"),
+        ),
+    ),
+    "triage": Command(
+        "failures.triage_files", "Failures", "name what broke in a log, with proof and fix",
+        (
+            (OK, "nothing known is wrong in any of them"),
+            (TROUBLE, "a known failure was found; each is named"),
+            (UNKNOWN, "wrong command line, or a file that cannot be read"),
+        ),
+    ),
+    "handbook": Command(
+        "failures.handbook_command", "Failures", "search the handbook of known failures, or draft a page",
+        (
+            (OK, "found, listed, or drafted"),
+            (FAILED, "no page is about that; with new: it exists already, or cannot be written"),
+            (USAGE, "wrong command line, or a page of your own that cannot be used"),
         ),
     ),
     "pull": Command(

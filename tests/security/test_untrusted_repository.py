@@ -266,6 +266,8 @@ OTHERS = {
     "audit": ("audit",),
     "profiles": ("profiles", "clocks"),
     "verify": ("verify", "."),
+    "triage": ("triage", "rgt.toml"),
+    "handbook": ("handbook", "U7"),
     "completion": ("completion", "bash"),
 }
 ALL = {**LOADING, **WRITING, **OTHERS}

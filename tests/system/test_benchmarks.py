@@ -55,6 +55,7 @@ def test_json_is_the_last_line(capsys: pytest.CaptureFixture[str]) -> None:
         "ratio": 1.25,
         "of": "the floor",
         "goal": None,
+        "least": None,
         "ratio_goal": None,
         "ratio_least": None,
     }

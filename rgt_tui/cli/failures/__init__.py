@@ -1,0 +1,1 @@
+"""Commands that name what went wrong: triage of logs, and the handbook."""

@@ -1,0 +1,112 @@
+"""``rgt handbook``: search, show, and draft pages."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Iterator
+
+import msgspec
+
+from rgt_tui.cli.commands import FAILED, OK, USAGE
+from rgt_tui.cli.printing import complain, json_line
+from rgt_tui.files import publish
+from rgt_tui.handbook import ACTION_WORDS, HandbookError, Page, all_pages, find_pages, own_directory
+
+DRAFT = """\
+# A page of your own: rgt handbook {id} shows it, rgt triage and the screens find it. docs/handbook.md has every key.
+topic = "My own"
+
+[[pages]]
+id = "{id}"
+title = "What broke, in one line"
+severity = "fatal"      # fatal, degrading, silent-wrong or cost
+action = "fix-code"     # retry-same-config, resume-from-latest, free-space, fix-code, re-rent, ask-user or none
+symptom = "What a person sees."
+cause = "Why it happens."
+fixes = [
+    {{ text = "What to do first", command = "df -h" }},
+    {{ text = "And then" }},
+]
+never = "What makes it worse."
+# Regular expressions for lines of a log, and in lower case a piece of text that each such line holds.
+patterns = ['MyError: shard \\d+ is missing']
+needles = ["myerror: shard "]
+"""
+
+
+def run_handbook(arguments: argparse.Namespace) -> int:
+    """Search, show or draft; return the exit status."""
+    words: list[str] = arguments.term
+    if words[:1] == ["new"]:
+        return _draft(words[1:])
+    try:
+        pages = all_pages()
+    except HandbookError as error:
+        complain(error)
+        return USAGE
+    term = " ".join(words)
+    found = find_pages(term, pages.values()) if term else list(pages.values())
+    if not found:
+        complain(f"no page is about {term!r}; rgt handbook lists all, rgt handbook new ID drafts one")
+        return FAILED
+    if arguments.json:
+        for page in found:
+            sys.stdout.buffer.write(json_line(msgspec.to_builtins(page)))
+    elif len(found) == 1:
+        sys.stdout.write("".join(f"{line}\n" for line in page_lines(found[0])))
+    else:
+        sys.stdout.write("".join(f"{page.id:<8} {page.title}\n" for page in found))
+    sys.stdout.flush()
+    return OK
+
+
+def page_lines(page: Page) -> Iterator[str]:
+    """Yield a page as Markdown."""
+    yield f"# {page.id}: {page.title}"
+    yield ""
+    yield f"{page.topic}{', your own page' if page.own else ''}. {page.severity}; {ACTION_WORDS[page.action]}."
+    yield ""
+    yield f"**Symptom.** {page.symptom}"
+    yield ""
+    yield f"**Cause.** {page.cause}"
+    yield ""
+    yield "**Fix.**"
+    yield ""
+    for number, fix in enumerate(page.fixes, 1):
+        yield f"{number}. {fix.text}"
+        if fix.command is not None:
+            yield f"   `{fix.command}`"
+    yield ""
+    yield f"**Never.** {page.never}"
+    if page.beats:
+        yield ""
+        yield f"More exact than {', '.join(page.beats)}."
+    if page.sources:
+        yield ""
+        yield f"Sources: {', '.join(page.sources)}"
+
+
+def _draft(words: list[str]) -> int:
+    """Write a draft; an existing file is never changed."""
+    if len(words) != 1 or not re.fullmatch(r"[A-Z][A-Za-z0-9]*(?:-[A-Za-z0-9]+)*", words[0]):
+        complain(
+            "rgt handbook new ID: the id begins with a capital letter and has letters, digits and hyphens, as LAB1"
+        )
+        return USAGE
+    path = own_directory() / f"{words[0]}.toml"
+    try:
+        if words[0] in all_pages():
+            complain(f"there is a page {words[0]} already: rgt handbook {words[0]} shows it")
+            return FAILED
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists():
+            complain(f"{path} already exists; not overwritten")
+            return FAILED
+        publish(path, DRAFT.format(id=words[0]).encode())
+    except (OSError, HandbookError) as error:
+        complain(f"cannot write {path}: {getattr(error, 'strerror', None) or error}")
+        return FAILED
+    sys.stdout.write(f"{path}: written; edit it, then: rgt handbook {words[0]}\n")
+    return OK

@@ -1,0 +1,112 @@
+"""Triage of a log of any origin: which pages it shows, the best first, with the very line that proves each."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import sys
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from rgt_tui.files import open_regular
+from rgt_tui.handbook.line_search import LineHit, Searcher
+from rgt_tui.handbook.pages import Page
+from rgt_tui.model.evidence import Fix
+
+PIECE = 1 << 20
+SPECIFIC, GENERAL, SYMPTOM = 0.95, 0.7, 0.5
+"""How sure a finding is: its line says it, its line says something general, it only follows from something else."""
+
+
+class Unreadable(Exception):
+    """A file that cannot be read; names it."""
+
+
+class FileFinding(msgspec.Struct, frozen=True, kw_only=True):
+    """What a log shows."""
+
+    gotcha: str
+    title: str
+    line_no: int
+    line: str
+    confidence: float
+    severity: str
+    action: str
+    fix: tuple[Fix, ...]
+    never: str
+    times: int = 1
+    """Lines of another kind each; such as differ by numbers alone count once."""
+
+
+def triage_file(path: Path, pages: Mapping[str, Page]) -> list[FileFinding]:
+    """Return what a file shows, the best first; ``-`` is standard input, ``.gz`` is unpacked.
+
+    Raises:
+        Unreadable: it is missing, no regular file, or damaged.
+    """
+    searcher = Searcher(pages.values())
+    hits: list[LineHit] = []
+    try:
+        with _opened(path) as file:
+            while data := file.read(PIECE):
+                hits.extend(searcher.feed(data))
+    except (OSError, EOFError, zlib.error) as error:
+        raise Unreadable(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    hits.extend(searcher.close())
+    return ranked(hits, pages)
+
+
+def _opened(path: Path) -> BinaryIO | gzip.GzipFile:
+    if str(path) == "-":
+        return os.fdopen(os.dup(sys.stdin.fileno()), "rb")
+    file = open_regular(path)
+    return gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file
+
+
+def ranked(hits: Iterable[LineHit], pages: Mapping[str, Page]) -> list[FileFinding]:
+    """Return one finding a page, the best first: what is specific before what is general, causes before consequences.
+
+    Args:
+        hits: As they were found.
+        pages: The handbook.
+    """
+    first: dict[str, LineHit] = {}
+    times: dict[str, int] = {}
+    for hit in hits:
+        times[hit.id] = times.get(hit.id, 0) + 1
+        if hit.id not in first or hit.line_no < first[hit.id].line_no:
+            first[hit.id] = hit
+    beaten = {loser for id_ in first for loser in pages[id_].beats}
+    general = {loser for page in pages.values() for loser in page.beats}
+    found = list(_findings(first, times, pages, beaten, general))
+    causes = [finding for finding in found if finding.confidence > SYMPTOM]
+    return sorted(causes or found, key=lambda finding: (-finding.confidence, finding.line_no))
+
+
+def _findings(
+    first: Mapping[str, LineHit],
+    times: Mapping[str, int],
+    pages: Mapping[str, Page],
+    beaten: set[str],
+    general: set[str],
+) -> Iterator[FileFinding]:
+    for id_, hit in first.items():
+        page = pages[id_]
+        if id_ in beaten:
+            continue
+        yield FileFinding(
+            gotcha=id_,
+            title=page.title,
+            line_no=hit.line_no,
+            line=hit.line,
+            confidence=SYMPTOM if page.symptom_only else GENERAL if id_ in general else SPECIFIC,
+            severity=str(page.severity),
+            action=str(page.action),
+            fix=page.fixes,
+            never=page.never,
+            times=times[id_],
+        )

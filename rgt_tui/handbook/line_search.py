@@ -1,0 +1,293 @@
+"""Finds in the lines of a log what the handbook knows: a cheap look for literals first, then the patterns around them.
+
+The first look is one automaton over all literals, by RE2 where ``google-re2`` is installed (``rgt-tui[triage]``);
+without it every literal is looked for by itself, with the same result and far slower.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import msgspec
+
+from rgt_tui.handbook.pages import Page
+
+AROUND = 25
+"""Lines before and behind a literal that a pattern may need."""
+BLOCK = 1 << 20
+"""Bytes that are looked through at a time."""
+MAX_LINE = 2000
+"""Characters of a line that patterns see; of a longer one, those around the literal."""
+MOST_TOGETHER = 200
+"""Lines that are searched in one go."""
+MOST_SHAPES = 20_000
+"""Kinds of lines that are remembered as looked into: logs repeat themselves."""
+
+ANSI = re.compile(
+    rb"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]{0,2000}(?:\x07|\x1b\\)|\x1b[()][0-9A-Za-z]|\x1b[=>78cDEHMNOZ]"
+)
+_NUMBERS = re.compile(rb"\d+")
+_COMMENT = re.compile(r"\s*(?:#|//|\* )")
+
+
+class LineHit(msgspec.Struct, frozen=True, kw_only=True):
+    """A page that a log shows."""
+
+    id: str
+    line: str
+    """The line that proves it, without escape sequences."""
+    line_no: int
+    """From 1; a line that rewrites itself counts once."""
+    name: str | None = None
+    """First group of the pattern, e.g. the missing module."""
+
+
+class _Row(NamedTuple):
+    text: str
+    number: int
+
+
+class Lookout:
+    """The cheap first look: which places of a text may belong to a page at all."""
+
+    def __init__(self, pages: Iterable[Page]) -> None:
+        self.pages = tuple(page for page in pages if page.patterns)
+        self._needles = {page.id: tuple(needle.encode() for needle in page.needles) for page in self.pages}
+        self._cheap = {
+            page.id: re.compile(page.needle_pattern.encode(), re.IGNORECASE)
+            for page in self.pages
+            if page.needle_pattern is not None
+        }
+        self._always = frozenset(
+            page.id for page in self.pages if not page.needles and page.needle_pattern is None
+        )
+        literals = sorted({needle for found in self._needles.values() for needle in found})
+        parts = [re.escape(literal) for literal in literals] + [
+            b"(?:%s)" % pattern.pattern for pattern in self._cheap.values()
+        ]
+        self._all = _automaton(b"(?i)" + b"|".join(parts)) if parts and not self._always else None
+        self._literals = tuple(literals)
+
+    def places(self, text: bytes) -> Iterator[int]:
+        """Yield a place in each line of `text` that may belong to a page, in order."""
+        at = 0
+        if self._always:
+            yield from _starts(text)
+        elif self._all is not None:
+            search = self._all.search
+            while (match := search(text, at)) is not None:
+                yield match.start()
+                at = text.find(b"\n", match.start()) + 1
+                if not at:
+                    return
+        else:
+            yield from self._slowly(text)
+
+    def _slowly(self, text: bytes) -> Iterator[int]:
+        lower = text.lower()
+        found: dict[int, int] = {}
+        for literal in self._literals:
+            at = lower.find(literal)
+            while at >= 0:
+                found.setdefault(lower.rfind(b"\n", 0, at), at)
+                end = lower.find(b"\n", at)
+                at = lower.find(literal, end) if end >= 0 else -1
+        for pattern in self._cheap.values():
+            for match in pattern.finditer(text):
+                found.setdefault(text.rfind(b"\n", 0, match.start()), match.start())
+        yield from sorted(found.values())
+
+    def suspects(self, text: bytes) -> Iterator[Page]:
+        """Yield the pages of which something stands in `text`."""
+        lower = text.lower()
+        for page in self.pages:
+            cheap = self._cheap.get(page.id)
+            if (
+                page.id in self._always
+                or any(needle in lower for needle in self._needles[page.id])
+                or (cheap is not None and cheap.search(text) is not None)
+            ):
+                yield page
+
+
+def _starts(text: bytes) -> Iterator[int]:
+    at = 0
+    while at < len(text):
+        yield at
+        at = text.find(b"\n", at) + 1
+        if not at:
+            return
+
+
+@functools.cache
+def _automaton(pattern: bytes) -> Any:
+    """Return all literals as one RE2 automaton; None where that library is not installed."""
+    try:
+        re2 = import_module("re2")
+    except ImportError:
+        return None
+    options = re2.Options()
+    options.max_mem = 64 << 20
+    options.log_errors = False
+    return re2.compile(pattern, options=options)
+
+
+@functools.cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """Compile a pattern when a log first has one of its literals: most are never needed."""
+    return re.compile(pattern, re.MULTILINE)
+
+
+class Searcher:
+    """Searches a log that comes in pieces.
+
+    Args:
+        pages: What is looked for.
+    """
+
+    def __init__(self, pages: Iterable[Page]) -> None:
+        self._lookout = Lookout(pages)
+        self._rest = b""
+        self._first = 1
+        """Number of the first line in `_rest`."""
+        self._done = 0
+        """Lines of `_rest` whose literals have been looked into."""
+        self._shapes: set[bytes] = set()
+
+    def feed(self, data: bytes) -> Iterator[LineHit]:
+        """Take the next bytes in; yield what they show, each page at most once a line."""
+        self._rest += data
+        if len(self._rest) >= BLOCK:
+            yield from self._look(last=False)
+
+    def close(self) -> Iterator[LineHit]:
+        """Yield what the end of the log shows."""
+        yield from self._look(last=True)
+
+    def _look(self, *, last: bool) -> Iterator[LineHit]:
+        end = len(self._rest) if last else self._rest.rfind(b"\n") + 1
+        if not end:  # a line without an end: its beginning tells
+            if len(self._rest) < 8 * BLOCK:
+                return
+            end = len(self._rest)
+        block, self._rest = self._rest[:end], self._rest[end:]
+        if b"\x1b" in block:
+            block = ANSI.sub(b"", block)
+        ends = block.count(b"\n")
+        total = ends + (not block.endswith(b"\n"))
+        keep = 0 if last else min(total, AROUND)
+        marked: list[tuple[int, int]] = []
+        at = number = 0
+        for place in self._lookout.places(block):
+            number += block.count(b"\n", at, place)
+            at = place
+            if self._done <= number < total - keep and self._is_new(block, place):
+                marked.append((number, place))
+        if marked:
+            yield from self._searched(block, marked)
+        # What the next block's patterns may need stays, and the lines that were not looked into yet.
+        left = min(total, keep + AROUND)
+        cut = _back(block, left)
+        self._rest = block[cut:] + self._rest
+        self._first += total - left
+        self._done = left - keep
+
+    def _is_new(self, block: bytes, place: int) -> bool:
+        """Tell whether no line like this one, but for its numbers, was looked into before."""
+        start = block.rfind(b"\n", 0, place) + 1
+        end = block.find(b"\n", place)
+        line = block[max(start, place - 300) : min(end if end >= 0 else len(block), place + 300)]
+        shape = _NUMBERS.sub(b"0", line)
+        if shape in self._shapes:
+            return False
+        if len(self._shapes) >= MOST_SHAPES:
+            self._shapes.clear()
+        self._shapes.add(shape)
+        return True
+
+    def _searched(self, block: bytes, marked: Sequence[tuple[int, int]]) -> Iterator[LineHit]:
+        lines = block.split(b"\n")
+        columns = {number: place - (block.rfind(b"\n", 0, place) + 1) for number, place in marked}
+        together: list[int] = []
+        for number, _ in [*marked, (1 << 60, 0)]:
+            if together and (number - together[-1] > AROUND or number - together[0] > MOST_TOGETHER):
+                first, behind = max(0, together[0] - AROUND), together[-1] + AROUND + 1
+                rows = _rows(lines[first:behind], first, columns)
+                yield from self._hits(rows, together[0], together[-1])
+                together = []
+            together.append(number)
+
+    def _hits(self, rows: Sequence[_Row], first: int, last: int) -> Iterator[LineHit]:
+        text = "\n".join(row.text for row in rows)
+        near = range(first - AROUND, last + AROUND + 1)
+        for page in self._lookout.suspects(text.encode()):
+            for hit in hits_of(page, rows, text):
+                if hit.line_no in near:
+                    yield msgspec.structs.replace(hit, line_no=hit.line_no + self._first)
+
+
+def _rows(lines: Sequence[bytes], first: int, columns: Mapping[int, int]) -> list[_Row]:
+    """Return lines as text: each state of a line that rewrites itself by itself, long ones cut."""
+    rows = []
+    for number, line in enumerate(lines, first):
+        if len(line) > MAX_LINE:
+            start = max(0, columns.get(number, 0) - MAX_LINE // 2)
+            line = line[start : start + MAX_LINE]
+        for part in line.decode("utf-8", "replace").rstrip("\r").split("\r"):
+            rows.append(_Row(part, number))
+    return rows
+
+
+def hits_of(page: Page, rows: Sequence[_Row], text: str) -> Iterator[LineHit]:
+    """Yield where a page's patterns match, once a line.
+
+    Args:
+        page: What is looked for.
+        rows: The lines.
+        text: The same, joined by line ends.
+    """
+    seen = set()
+    for pattern in page.patterns:
+        for match in _compiled(pattern).finditer(text):
+            row = rows[text.count("\n", 0, max(match.start(), match.end() - 1))]
+            if row.number in seen or _COMMENT.match(row.text):
+                continue
+            seen.add(row.number)
+            name = match.group(1) if match.re.groups else None
+            yield LineHit(id=page.id, line=row.text.strip(), line_no=row.number, name=name)
+
+
+def _back(block: bytes, lines: int) -> int:
+    """Return where the last so many lines of a block begin."""
+    at = len(block) - block.endswith(b"\n")
+    for _ in range(lines):
+        at = block.rfind(b"\n", 0, max(at, 0))
+        if at < 0:
+            return 0
+    return at + 1
+
+
+def search_text(text: str | bytes, pages: Iterable[Page]) -> list[LineHit]:
+    """Return what a whole text shows, by line."""
+    searcher = Searcher(pages)
+    data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogateescape")
+    found = [*searcher.feed(data), *searcher.close()]
+    return sorted(found, key=lambda hit: hit.line_no)
+
+
+@functools.cache
+def _lookout_of(pages: tuple[Page, ...]) -> Lookout:
+    return Lookout(pages)
+
+
+def suspects(row: str, pages: tuple[Page, ...]) -> tuple[str, ...]:
+    """Return the ids of the pages of which something stands in one line."""
+    data = row.encode("utf-8", "replace")
+    lookout = _lookout_of(pages)
+    if next(lookout.places(data), None) is None:  # as nearly always
+        return ()
+    return tuple(page.id for page in lookout.suspects(data))

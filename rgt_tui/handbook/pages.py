@@ -1,0 +1,213 @@
+"""Reads ``handbook/*.toml`` into pages: strict, cached, the same from a source tree and from a wheel.
+
+A person's own pages stand in ``$XDG_CONFIG_HOME/rgt/handbook``; one takes the place of the shipped one of its id.
+"""
+
+from __future__ import annotations
+
+import difflib
+import enum
+import functools
+import os
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+
+from rgt_tui.files import config_directory, fault, open_regular
+from rgt_tui.model.evidence import Fix, Severity
+
+MOST_BYTES = 4 << 20
+LONGEST_PATTERN = 2000
+_ID = re.compile(r"[A-Z][A-Za-z0-9]*(?:-[A-Za-z0-9]+)*")
+_PACKAGE = Path(__file__).resolve().parents[1]
+
+
+class HandbookError(Exception):
+    """A page that cannot be used; names the file, the page and the key."""
+
+
+class Action(enum.StrEnum):
+    """What to do now. It is advice: nothing is done by rgt."""
+
+    RETRY = "retry-same-config"
+    RESUME = "resume-from-latest"
+    FREE_SPACE = "free-space"
+    FIX_CODE = "fix-code"
+    RE_RENT = "re-rent"
+    ASK = "ask-user"
+    NONE = "none"
+
+
+ACTION_WORDS = {
+    Action.RETRY: "try the identical command again",
+    Action.RESUME: "resume from the newest checkpoint",
+    Action.FREE_SPACE: "make room, or enlarge the disk",
+    Action.FIX_CODE: "mend code or config first",
+    Action.RE_RENT: "rent another machine",
+    Action.ASK: "a person has to decide",
+    Action.NONE: "nothing: it is not a fault",
+}
+
+
+class Page(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One known way for training to go wrong."""
+
+    id: str
+    """Stable for ever, e.g. ``U7``."""
+    title: str
+    severity: Severity
+    action: Action
+    symptom: str
+    """What a person sees."""
+    cause: str
+    fixes: tuple[Fix, ...]
+    """In the order in which to try them; every command is shown, never run."""
+    never: str
+    patterns: tuple[str, ...] = ()
+    """Regular expressions, searched in a log with ``^`` and ``$`` at every line."""
+    needles: tuple[str, ...] = ()
+    """Literals in lower case, of which each text that a pattern matches holds one: the cheap first look."""
+    needle_pattern: str | None = None
+    """A cheap regular expression (as RE2 knows them) in place of literals, where these are too common."""
+    beats: tuple[str, ...] = ()
+    """More general pages that this one explains away."""
+    symptom_only: bool = False
+    """It only follows from something else, and gives way to any other finding."""
+    sources: tuple[str, ...] = ()
+    """Where the facts come from, with the month in which that was looked at, where it is known."""
+    topic: str = ""
+    """Heading of its file."""
+    own: bool = False
+    """It is a person's own page."""
+
+
+class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    topic: str
+    pages: tuple[Page, ...]
+
+
+def own_directory(env: Mapping[str, str] = os.environ) -> Path:
+    """Return where a person's own pages stand."""
+    return config_directory(env) / "handbook"
+
+
+@functools.cache
+def _data_dir() -> Path:
+    for path in (_PACKAGE / "_data" / "handbook", _PACKAGE.parent / "handbook"):
+        if path.is_dir():
+            return path
+    raise HandbookError("the handbook is missing from this installation")
+
+
+@functools.cache
+def shipped_pages() -> Mapping[str, Page]:
+    """Return the pages that come with rgt, by id, in the order of their files.
+
+    Raises:
+        HandbookError: they are missing or broken.
+    """
+    files = [read_pages(path.read_bytes(), path.name) for path in sorted(_data_dir().glob("*.toml"))]
+    return _by_id(page for pages in files for page in pages)
+
+
+def all_pages(env: Mapping[str, str] = os.environ) -> Mapping[str, Page]:
+    """Return shipped and own pages by id; an own one takes the place of the shipped one.
+
+    Raises:
+        HandbookError: a file of one's own cannot be used; it is named.
+    """
+    directory = own_directory(env)
+    try:
+        paths = sorted(path for path in directory.iterdir() if path.suffix == ".toml")
+    except FileNotFoundError:
+        return shipped_pages()
+    except OSError as error:
+        raise HandbookError(f"{directory}: cannot be read: {error.strerror}") from error
+    own = [msgspec.structs.replace(page, own=True) for path in paths for page in _read_own(path)]
+    return {**shipped_pages(), **_by_id(own)}
+
+
+def _read_own(path: Path) -> tuple[Page, ...]:
+    try:
+        with open_regular(path) as file:
+            wrong = fault(path, os.fstat(file.fileno()), file.fileno())
+            if wrong is not None:
+                raise HandbookError(f"{wrong.words}, so that it is not used: {wrong.cure}")
+            data = file.read(MOST_BYTES)
+    except OSError as error:
+        raise HandbookError(f"{path}: cannot be read: {error.strerror or error}") from error
+    return read_pages(data, str(path))
+
+
+def read_pages(data: bytes, name: str) -> tuple[Page, ...]:
+    """Return the pages of a file.
+
+    Args:
+        data: The file.
+        name: What it is called in messages.
+
+    Raises:
+        HandbookError: it is not TOML, breaks the schema, or a pattern is not a regular expression.
+    """
+    try:
+        found = msgspec.convert(tomllib.loads(data.decode("utf-8")), _File)
+    except UnicodeDecodeError as error:
+        raise HandbookError(f"{name}: is not UTF-8 text") from error
+    except tomllib.TOMLDecodeError as error:
+        raise HandbookError(f"{name}: not TOML: {error}") from error
+    except msgspec.ValidationError as error:
+        raise HandbookError(f"{name}: {_explained(str(error))}") from error
+    pages = tuple(msgspec.structs.replace(page, topic=page.topic or found.topic) for page in found.pages)
+    for page in pages:
+        for wrong in _faults(page):
+            raise HandbookError(f"{name}: page {page.id}: {wrong}")
+    return pages
+
+
+def _explained(message: str) -> str:
+    """Put the nearest known key beside an unknown one."""
+    unknown = re.search(r"unknown field `(.+?)`", message)
+    if unknown is None:
+        return message
+    near = difflib.get_close_matches(
+        unknown.group(1), [*Page.__struct_fields__, "pages", "text", "command"], 1
+    )
+    return message + (f"; did you mean '{near[0]}'?" if near else "")
+
+
+def _faults(page: Page) -> Iterator[str]:
+    if not _ID.fullmatch(page.id):
+        yield "id: must begin with a capital letter and have letters, digits and hyphens alone"
+    for key in ("title", "symptom", "cause", "never"):
+        if not getattr(page, key).strip():
+            yield f"{key}: is empty"
+    if not page.fixes:
+        yield "fixes: there is none"
+    for key, patterns in (
+        ("patterns", page.patterns),
+        ("needle_pattern", (page.needle_pattern,) if page.needle_pattern is not None else ()),
+    ):
+        for pattern in patterns:
+            if len(pattern) > LONGEST_PATTERN:
+                yield f"{key}: one is longer than {LONGEST_PATTERN} characters"
+            try:
+                compiled = re.compile(pattern, re.MULTILINE)
+            except re.error as error:
+                yield f"{key}: not a regular expression: {error}: {pattern[:60]}"
+            else:
+                if compiled.search(""):
+                    yield f"{key}: it matches an empty line: {pattern[:60]}"
+    if any(needle != needle.lower() or len(needle) < 3 for needle in page.needles):
+        yield "needles: each has at least three characters, in lower case"
+
+
+def _by_id(pages: Iterable[Page]) -> dict[str, Page]:
+    found: dict[str, Page] = {}
+    for page in pages:
+        if page.id in found:
+            raise HandbookError(f"two pages have the id {page.id}")
+        found[page.id] = page
+    return found

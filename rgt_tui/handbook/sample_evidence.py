@@ -1,0 +1,131 @@
+"""What the readings of a box add to what a log says: a kill is the kernel's only if its counter moved."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from rgt_tui.files import open_regular
+from rgt_tui.handbook.file_triage import SPECIFIC, FileFinding, Unreadable
+from rgt_tui.handbook.pages import Page
+
+NEAR_LIMIT = 0.9
+"""Share of the memory limit from which a kill by the kernel is plausible."""
+FULL = 0.95
+"""Share of bytes or inodes from which a disk counts as full."""
+_KERNEL_SAYS = re.compile(r"(?i)oom|out of memory|memory limit")
+Sample = Mapping[str, Any]
+
+
+def read_samples(path: Path) -> tuple[Sample, ...]:
+    """Return the samples of a file: JSON lines, others than samples are passed over.
+
+    Raises:
+        Unreadable: it cannot be read, or holds no sample.
+    """
+    found = []
+    try:
+        with open_regular(path) as file:
+            for line in file:
+                try:
+                    value = json.loads(line)
+                except ValueError:
+                    continue
+                frame = value.get("frame", value) if isinstance(value, dict) else None
+                if isinstance(frame, dict) and isinstance(frame.get("mem"), dict):
+                    found.append(frame)
+    except OSError as error:
+        raise Unreadable(f"{path}: cannot be read: {error.strerror or error}") from error
+    if not found:
+        raise Unreadable(
+            f'{path}: holds no sample: a JSON object per line with "mem", as rgt record writes them'
+        )
+    return tuple(found)
+
+
+def weighed(
+    found: Sequence[FileFinding], samples: Sequence[Sample], pages: Mapping[str, Page]
+) -> list[FileFinding]:
+    """Return the findings in the light of the readings; without readings, as they are.
+
+    Args:
+        found: Of a log, the best first.
+        samples: In the order of time.
+        pages: The handbook.
+    """
+    if not samples:
+        return list(found)
+    kills = _rise(samples, "oom_kills")
+    share = max((_share(sample["mem"], "used", "limit") for sample in samples), default=0.0)
+    told = []
+    for one in found:
+        if one.gotcha == "U9" and not _KERNEL_SAYS.search(one.line) and kills == 0 and share < NEAR_LIMIT:
+            one = _as(one, pages["U3"])
+        elif one.gotcha in ("U3", "U9") and kills:
+            one = _as(one, pages["U9"], line=f"{one.line}  [the container's kill counter rose by {kills}]")
+        elif one.gotcha in ("U6", "U7"):
+            one = replace(one, line=one.line + _full(samples))
+        told.append(one)
+    if kills and not any(one.gotcha == "U9" for one in told):
+        text = f"the container's kill counter rose by {kills}; memory reached {share:.0%} of its limit"
+        told.insert(0, _from_reading(pages["U9"], text))
+    return told
+
+
+def _as(finding: FileFinding, page: Page, line: str | None = None) -> FileFinding:
+    return replace(
+        finding,
+        gotcha=page.id,
+        title=page.title,
+        severity=str(page.severity),
+        action=str(page.action),
+        fix=page.fixes,
+        never=page.never,
+        confidence=SPECIFIC,
+        line=finding.line if line is None else line,
+    )
+
+
+def _from_reading(page: Page, text: str) -> FileFinding:
+    empty = FileFinding(
+        gotcha=page.id,
+        title="",
+        line_no=0,
+        line=text,
+        confidence=SPECIFIC,
+        severity="",
+        action="",
+        fix=(),
+        never="",
+    )
+    return _as(empty, page)
+
+
+def _rise(samples: Iterable[Sample], key: str) -> int | None:
+    """Return by how much a counter rose; None where nobody told it."""
+    values = [value for sample in samples if isinstance(value := sample["mem"].get(key), int)]
+    return max(values) - values[0] if values else None
+
+
+def _share(reading: Mapping[str, Any], used: str, limit: str) -> float:
+    part, whole = reading.get(used), reading.get(limit)
+    return part / whole if isinstance(part, int) and isinstance(whole, int) and whole > 0 else 0.0
+
+
+def _full(samples: Sequence[Sample]) -> str:
+    """Return which disk was full, of what."""
+    for sample in reversed(samples):
+        for disk in sample.get("disks") or ():
+            for what, used, total in (
+                ("inodes", "inodes_used", "inodes_total"),
+                ("bytes", "bytes_used", "bytes_total"),
+            ):
+                share = _share(disk, used, total)
+                if share >= FULL:
+                    return f"  [{what} of {disk.get('mount')} {share:.0%} used]"
+    return ""

@@ -1,0 +1,146 @@
+"""``rgt triage`` and ``rgt handbook`` as a person calls them: files, pipes, readings, drafts, exit statuses."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rgt_tui.cli.entry import main
+
+FULL = "step 1\nOSError: [Errno 28] No space left on device: 'x'\n"
+KILLED = "step 1 loss 2.0\n./run.sh: line 9:  4242 Killed                  python train.py\n"
+
+
+def rgt(capsys: pytest.CaptureFixture[str], *words: str | Path) -> tuple[int, str, str]:
+    try:
+        status = main([str(word) for word in words])
+    except SystemExit as end:
+        status = int(end.code or 0)
+    told = capsys.readouterr()
+    return status, told.out, told.err
+
+
+@pytest.fixture(autouse=True)
+def own_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    return tmp_path / "config"
+
+
+def samples(path: Path, *kills: int, used: int = 10, **more: Any) -> Path:
+    lines = [
+        {"t": "sample", "mem": {"oom_kills": count, "used": used, "limit": 100}, **more} for count in kills
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in ({"t": "hello"}, *lines)))
+    return path
+
+
+def test_a_file_each_is_a_line_of_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.log").write_text(FULL)
+    (tmp_path / "b.log").write_text("epoch 1 done\nQUEUE DONE\n")
+    (tmp_path / "c.log.gz").write_bytes(gzip.compress(FULL.encode()))
+    names = [tmp_path / name for name in ("a.log", "b.log", "c.log.gz")]
+    status, out, _ = rgt(capsys, "triage", *names, "--json")
+    found = [json.loads(line) for line in out.splitlines()]
+    assert (status, [one["file"] for one in found]) == (1, [str(name) for name in names])
+    assert [[hit["gotcha"] for hit in one["findings"]] for one in found] == [["U7"], [], ["U7"]]
+    first = found[0]["findings"][0]
+    assert (first["line_no"], first["action"], first["severity"]) == (2, "free-space", "fatal")
+    assert first["line"].startswith("OSError") and 0 < first["confidence"] < 1 and first["fix"]
+
+
+def test_the_exit_status_says_what_was_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "well.log").write_text("epoch 1 done\n")
+    (tmp_path / "ill.log").write_text(FULL)
+    os.mkfifo(tmp_path / "pipe.log")
+    assert rgt(capsys, "triage", tmp_path / "well.log")[:2] == (
+        0,
+        f"{tmp_path}/well.log: nothing known is wrong in it\n",
+    )
+    status, out, err = rgt(
+        capsys, "triage", tmp_path / "gone.log", tmp_path / "pipe.log", tmp_path / "ill.log"
+    )
+    assert (
+        status == 2
+        and "gone.log: cannot be read" in err
+        and "pipe.log: cannot be read: it is not a reg" in err
+    )
+    assert "ill.log:2: U7 " in out and "\n  never  " in out and "\n         $ df" in out
+
+
+def test_standard_input(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "in").write_text(FULL)
+    with (tmp_path / "in").open() as file:
+        monkeypatch.setattr(sys, "stdin", file)
+        assert json.loads(rgt(capsys, "triage", "-", "--json")[1])["findings"][0]["line_no"] == 2
+
+
+def test_a_kill_is_the_kernel_s_only_if_its_counter_moved(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "killed.log").write_text(KILLED)
+
+    def named(*readings: Any, **more: Any) -> list[str]:
+        extra: list[str | Path] = (
+            ["--samples", samples(tmp_path / "s.jsonl", *readings, **more)] if readings else []
+        )
+        out = rgt(capsys, "triage", tmp_path / "killed.log", "--json", *extra)[1]
+        return [f"{one['gotcha']} {one['line']}" for one in json.loads(out)["findings"]]
+
+    assert named()[0].startswith("U9 ")
+    assert named(3, 3)[0].startswith("U3 "), "no kill was counted, and memory was far from its limit"
+    assert named(3, 3, used=95)[0].startswith("U9 ")
+    assert "counter rose by 2" in named(3, 5)[0] and named(3, 5)[0].startswith("U9 ")
+
+
+def test_readings_say_what_no_line_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "cut.log").write_text("step 1 loss 2.0\n")
+    (tmp_path / "full.log").write_text(FULL)
+    disk = {"mount": "/data", "inodes_used": 99, "inodes_total": 100, "bytes_used": 1, "bytes_total": 100}
+    readings = samples(tmp_path / "s.jsonl", 0, 1, disks=[disk])
+    out = rgt(capsys, "triage", tmp_path / "cut.log", tmp_path / "full.log", "--json", "--samples", readings)[
+        1
+    ]
+    cut, full = (json.loads(line)["findings"] for line in out.splitlines())
+    assert [one["gotcha"] for one in cut] == ["U9"] and cut[0]["line_no"] == 0
+    assert "[inodes of /data 99% used]" in next(one["line"] for one in full if one["gotcha"] == "U7")
+    status, _, err = rgt(capsys, "triage", tmp_path / "cut.log", "--samples", tmp_path / "cut.log")
+    assert status == 2 and "cut.log: holds no sample" in err
+
+
+def test_what_a_log_says_cannot_move_the_cursor(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "x.log").write_bytes(
+        b"\x1b]0;owned\x07OSError: [Errno 28] No space left on device \x1b[2J\x9b2J\n"
+    )
+    status, out, _ = rgt(capsys, "triage", tmp_path / "x.log")
+    assert status == 1 and "\x1b" not in out and "\x9b" not in out
+
+
+def test_pages_are_found_shown_and_drafted(own_config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert rgt(capsys, "handbook", "u7")[1].startswith("# U7: ")
+    assert rgt(capsys, "handbook", "OSError: [Errno 98] Address already in use")[1].startswith("# D4: ")
+    assert len(rgt(capsys, "handbook")[1].splitlines()) >= 310
+    assert json.loads(rgt(capsys, "handbook", "D4", "--json")[1])["severity"] == "fatal"
+    assert rgt(capsys, "handbook", "xyzzy")[0] == 1
+    status, out, _ = rgt(capsys, "handbook", "new", "LAB1")
+    path = own_config / "rgt" / "handbook" / "LAB1.toml"
+    assert (status, out) == (0, f"{path}: written; edit it, then: rgt handbook LAB1\n")
+    assert "your own page" in rgt(capsys, "handbook", "LAB1")[1]
+    assert rgt(capsys, "handbook", "MyError: shard 7 is missing")[1].startswith("# LAB1: ")
+    text = path.read_text()
+    for words in (("LAB1",), ("U7",)):
+        assert rgt(capsys, "handbook", "new", *words)[0] == 1
+    for wrong in ([], ["../x"], ["lab"], ["A", "B"]):
+        assert rgt(capsys, "handbook", "new", *wrong)[0] == 2
+    assert path.read_text() == text
+    path.write_text(text.replace('severity = "fatal"', 'severity = "bad"'))
+    for command in (("handbook", "U7"), ("triage", path)):
+        status, _, err = rgt(capsys, *command)
+        assert status == 2 and "LAB1.toml" in err and "'bad'" in err

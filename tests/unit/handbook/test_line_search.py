@@ -1,0 +1,124 @@
+"""What a log shows: the right page first, nothing on healthy ones, the same in any pieces, and in linear time."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from rgt_tui.handbook import LineHit, Searcher, line_search, search_text, shipped_pages, suspects
+from rgt_tui.handbook.file_triage import ranked
+
+PAGES = shipped_pages()
+CASES = [
+    json.loads(line)
+    for line in (Path(__file__).parents[2] / "fixtures" / "triage" / "cases.jsonl").read_text().splitlines()
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case['case']}-{case['expected']}")
+def test_a_failure_is_named_and_a_healthy_log_is_not(case: dict[str, Any]) -> None:
+    found = [finding.gotcha for finding in ranked(search_text(case["log"], PAGES.values()), PAGES)]
+    assert found[:1] == ([] if case["expected"] == "healthy" else [case["expected"]])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "MeanAbsoluteError: 0.12",
+        "# RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB  (what you see when it is full)",
+        "// OSError: [Errno 28] No space left on device",
+        "epoch 3 loss 0.31 info nan_count=0",
+        "Connection to node4 established, rank 255",
+        "checkpoint saved at step 137",
+    ],
+)
+def test_words_that_only_sound_like_a_failure_are_none(line: str) -> None:
+    assert search_text(f"{line}\n", PAGES.values()) == []
+
+
+def test_the_line_is_named_with_its_number_also_behind_colours_and_progress_bars() -> None:
+    log = (
+        b"start\r\n 10%|#  |\r 20%|## |\r 30%|###|\n"
+        b"\x1b[31mOSError\x1b[0m: [Errno 28] No space \x1b[1mleft on device\x1b[0m\n"
+        b"a\rb\rModuleNotFoundError: No module named 'einops'\n"
+    )
+    found = {(hit.id, hit.line_no, hit.name) for hit in search_text(log, PAGES.values())}
+    assert found == {("U7", 3, None), ("ENV1", 4, "einops")}
+
+
+def test_pieces_of_any_size_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(line_search, "BLOCK", 3000)
+    rng = random.Random(7)
+    parts = []
+    for case in CASES:
+        parts += [
+            case["log"].rstrip("\n"),
+            *(f"step {rng.random()} loss {rng.random():.3f}" for _ in range(60)),
+        ]
+    data = "\n".join(parts).encode()
+    whole = Searcher(PAGES.values())
+    expected = [*whole.feed(data), *whole.close()]
+    for _ in range(5):
+        found: list[LineHit] = []
+        searcher, at = Searcher(PAGES.values()), 0
+        while at < len(data):
+            size = rng.choice((1, 7, 100, 5000, 40_000))
+            found += searcher.feed(data[at : at + size])
+            at += size
+        found += searcher.close()
+        assert {(hit.id, hit.line_no) for hit in found} == {(hit.id, hit.line_no) for hit in expected}
+    lines = data.split(b"\n")
+    for hit in expected:
+        assert hit.line.split("\ufffd")[0][:40].encode() in line_search.ANSI.sub(b"", lines[hit.line_no - 1])
+
+
+def test_without_re2_the_result_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "\n".join(case["log"] for case in CASES)
+    fast = search_text(text, PAGES.values())
+    monkeypatch.setattr(line_search, "_automaton", lambda pattern: None)
+    assert search_text(text, PAGES.values()) == fast
+    assert len({hit.id for hit in fast}) > 60
+
+
+def test_a_line_is_suspected_by_its_literals_alone() -> None:
+    pages = tuple(PAGES.values())
+    assert suspects("step 3 loss 0.2", pages) == ()
+    assert "U7" in suspects("write: NO SPACE LEFT ON DEVICE", pages)
+
+
+def test_a_very_long_line_is_searched_around_its_literal() -> None:
+    line = b"x" * 3_000_000 + b" OSError: [Errno 28] No space left on device " + b"y" * 3_000_000
+    assert [hit.id for hit in search_text(line, PAGES.values())] == ["U7"]
+
+
+@given(st.binary(max_size=4000))
+@example(b"\x1b[" * 500 + b"Killed\n\xff\xfe\x00\r\r\n")
+@example(b"OSError: [Errno 28] No space left on device\x00")
+def test_no_bytes_are_too_odd(data: bytes) -> None:
+    search_text(data, PAGES.values())
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES.values() if page.patterns], ids=lambda page: page.id)
+def test_the_work_grows_with_the_text_and_not_faster(page: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every line is handed to the patterns a bounded number of times, whatever the text is."""
+    handed = 0
+    real = line_search.hits_of
+
+    def counted(one: Any, rows: Any, text: str) -> Any:
+        nonlocal handed
+        handed += len(text)
+        return real(one, rows, text)
+
+    monkeypatch.setattr(line_search, "hits_of", counted)
+    needle = next(iter(page.needles), "loss nan 137")
+    rng = random.Random(1)
+    words = ["".join(rng.choices("abcdefgh", k=6)) for _ in range(400)]
+    text = "\n".join(f"{needle} {rng.choice(words)} {rng.choice(words)}" for _ in range(400))
+    search_text(text, [page])
+    assert handed <= 3 * len(text) + 20_000
