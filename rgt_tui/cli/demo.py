@@ -118,6 +118,8 @@ def _headless(arguments: argparse.Namespace) -> int:
 
     if arguments.until == "teardown":
         return _finish(headless.run_teardown(as_json=arguments.json, port_base=arguments.port_base))
+    if arguments.until == "autostop":
+        return _finish(headless.run_autostop(as_json=arguments.json, port_base=arguments.port_base))
     return _finish(
         headless.run(
             seconds=arguments.seconds,

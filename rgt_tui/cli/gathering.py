@@ -261,6 +261,7 @@ async def settle(fleet: Fleet, seconds: float) -> FleetState:
             # Quiet is told by the clock alone: there is nothing that could be awaited for it.
             while not all(settling.settled(box) for box in fleet.state.boxes):  # noqa: ASYNC110
                 await asyncio.sleep(LOOK_SECONDS)
+            await fleet.self_stops_seen()
             await fleet.open_actions_asked()
             await fleet.accounts_asked()
     except TimeoutError:

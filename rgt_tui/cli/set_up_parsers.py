@@ -43,8 +43,9 @@ def add_demo(subparsers: Subparsers) -> None:
     )
     demo.add_argument(
         "--until",
-        choices=["story", "teardown"],
-        help="stop when all three stories have happened; or let one box train, bring its results home and end it",
+        choices=["story", "teardown", "autostop"],
+        help="stop when all three stories have happened; or let one box train, bring its results home and end it; or "
+        "park itself while nobody watches",
     )
     json_option(demo, "print one JSON object on the last line")
     demo.add_argument("--port-base", type=port, metavar="PORT", help="first SSH port (default: any free)")

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from rgt_tui.demo.autostop_story import AutostopStory, idle_box
 from rgt_tui.demo.demo_fleet import METER_SECONDS, DemoFleet
 from rgt_tui.demo.embedded import Embedded
 from rgt_tui.demo.stories import Director, Stories
@@ -219,6 +220,45 @@ async def run_teardown(*, as_json: bool, port_base: int | None = None) -> int:
         result = {"ok": ok, "deletes": deletes, "steps": story.steps, "problem": problem}
         sys.stdout.write(json.dumps(result) + "\n")
         sys.stdout.flush()
+    if interrupted.is_set():
+        say("interrupted; everything of the demo is taken down")
+        return EXIT_INTERRUPTED
+    if problem:
+        say(problem)
+    return 0 if ok else 1
+
+
+async def run_autostop(*, as_json: bool, port_base: int | None = None) -> int:
+    """Let one box train, park itself while nobody watches, and tell the story; return the exit code.
+
+    Args:
+        as_json: Print a JSON object for each step as it has happened, and at the end: ok, problem, seconds.
+        port_base: First SSH port; None = any free.
+
+    Raises:
+        DemoError: the demo cannot run here.
+    """
+    interrupted = _listening()
+    problem, began = "", time.monotonic()
+
+    def note(step: dict[str, Any]) -> None:
+        if as_json:
+            sys.stdout.write(json.dumps(step) + "\n")
+            sys.stdout.flush()
+
+    async with Embedded((idle_box(),), port_base=port_base) as embedded:
+        telling = asyncio.create_task(AutostopStory(embedded, say, note).tell())
+        try:
+            await _first(telling, interrupted.wait())
+            if not interrupted.is_set():
+                await telling
+        except StoryFailed as failed:
+            problem = str(failed)
+        finally:
+            telling.cancel()
+            await asyncio.gather(telling, return_exceptions=True)
+    ok = not problem and not interrupted.is_set()
+    note({"ok": ok, "problem": problem, "seconds": round(time.monotonic() - began, 1)})
     if interrupted.is_set():
         say("interrupted; everything of the demo is taken down")
         return EXIT_INTERRUPTED

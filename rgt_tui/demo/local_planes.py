@@ -13,6 +13,8 @@ from rgt_tui.demo.workspace import DemoError
 
 KEY_ENV = "RGT_DEMO_KEY"
 """Environment variable in which the fleet looks for the key of all of them."""
+RUNPOD_KEY = "RUNPOD_API_KEY"
+"""What RunPod calls a pod's own key in its environment (https://docs.runpod.io/runpodctl/overview, 2026-06)."""
 DISK_GB = 20.0
 """What each disk of a machine is billed for."""
 NETWORK_GB = 10.0
@@ -43,6 +45,8 @@ def runpod(box: DemoBox, port: int | None, **given: Any) -> LocalRunPod:
         host=HOST,
         port=port,
     )
+    if own := box.environment.get(RUNPOD_KEY):
+        server.machine_keys[own] = box.instance
     return server
 
 

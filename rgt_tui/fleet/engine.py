@@ -358,6 +358,10 @@ class Fleet(BaseFleet):
         """Wait until what an earlier rgt left open was asked for at its provider once, and written down."""
         await self._open.asked.wait()
 
+    async def self_stops_seen(self) -> None:
+        """Have what became of boxes that were armed to stop themselves looked at now, their own story included."""
+        await self._self_stops.look()
+
     async def accounts_asked(self) -> None:
         """Wait until every account was asked once for what it is billed for beside the boxes."""
         await self._accounts.asked.wait()

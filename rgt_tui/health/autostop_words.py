@@ -13,10 +13,12 @@ from rgt_tui.profiles.readings import age
 POWER = "⏻"
 SLACK_S = 60.0
 """The two clocks, and the provider's, may differ by so much."""
+LEAST_SAVED = 0.01
+"""In any currency; less is not worth the words."""
 SHOWN_S = 86_400.0
 """What a box told of its own stop is shown for so long."""
-SAVING = ("sealed", "mirrored", "intent", "asked", "answered", "failed", "refused", "terminated")
-"""Events of a story that say what was saved, and how it ended."""
+UNDONE = ("failed", "refused", "withdrawn")
+"""How a stop ends that did not come to be."""
 
 
 def clock_words(reading: AutostopReading) -> str:
@@ -42,17 +44,6 @@ def clock_words(reading: AutostopReading) -> str:
         return f"{does} when idle {limit}{why}"
     left = "" if reading.stops_in_s is None else f" in {age(reading.stops_in_s)}"
     return f"{does}{left} (idle {age(reading.idle_s)} of {limit})"
-
-
-def short_clock(reading: AutostopReading) -> str:
-    """Say the same in a cell of a row: ``⏻ 9m12``, ``⏻ idle 36m/45m``; a word where it needs somebody."""
-    if reading.state in ("failed", "stopping", "disarmed"):
-        return f"{POWER} {reading.state}"
-    if reading.idle_s is None and reading.mode != Mode.LEASE:
-        return f"{POWER} ?"
-    if reading.stops_in_s is not None and (reading.mode == Mode.LEASE or reading.idle_s):
-        return f"{POWER} {age(reading.stops_in_s)}"
-    return f"{POWER} armed"
 
 
 def of_box(box: BoxState) -> tuple[AutostopReading, ...]:
@@ -95,32 +86,30 @@ def may_have_parked(known: SelfStop) -> bool:
 def off_words(known: SelfStop, source: str) -> str:
     """Say that an armed machine is off. That it did it itself is known where it was heard to say so."""
     armed = known.armed[-1]
-    at = "" if known.off_at is None else f" by {moment(known.off_at)} ({clean(source)})"
+    at = "" if known.off_at is None else moment(known.off_at)
     heard = known.stopping_at is not None
-    verb = "parked itself" if heard else "is off, as it was armed to be"
+    verb = f"parked itself by {at}" if heard else f"off by {at}, as it was armed to be"
     what = f"idle {age(armed.limit_s)}" if armed.mode is Mode.IDLE else f"lease of {age(armed.limit_s)}"
-    return f"{verb}{at}: {what}, armed on {moment(armed.at)}; what it saved is told when it starts again"
+    told = f"({clean(source)}): {what}, armed on {moment(armed.at)}"
+    return f"{verb} {told}; what it saved is told when it starts again"
 
 
 def told_words(known: SelfStop) -> str:
-    """Say when, why and with what a box parked itself, as it told once it was back."""
+    """Say when, why and with what a box parked itself, as it told once it was back; or that it did not."""
     armed = known.armed[-1]
-    events = {event.event: event for event in known.story if event.boot == armed.boot or not event.boot}
-    sent = events.get("answered") or events.get("asked")
-    if sent is None:
-        return f"was started again, and is no longer armed: {_ended(known)}"
+    mine = [event for event in known.story if event.boot in ("", armed.boot)]
+    sent = next((event for event in reversed(mine) if event.event == "intent"), None)
+    last = mine[-1] if mine else None
+    if sent is None or (last is not None and last.event in UNDONE):
+        why = "it wrote nothing about a stop" if last is None else f"{last.event}: {clean(last.text)}"
+        return f"was started again, and is no longer armed: {why}"
     at = known.off_at if known.off_at is not None else sent.at
     what = f"idle {age(armed.limit_s)}" if armed.mode is Mode.IDLE else f"lease of {age(armed.limit_s)}"
-    done = [clean(events[name].text or name) for name in ("sealed", "mirrored") if name in events]
-    money_saved = (
-        "" if known.saved is None else f"; {money(known.saved, armed.currency, True)} of compute saved"
-    )
+    texts = {event.event: clean(event.text) for event in mine}
+    done = [texts[name] for name in ("sealed", "mirrored") if texts.get(name)]
+    worth = known.saved is not None and known.saved >= LEAST_SAVED
+    money_saved = f"; {money(known.saved, armed.currency, True)} of compute saved" if worth else ""
     return f"parked itself at {moment(at)}: {'; '.join((what, *done))}{money_saved}"
-
-
-def _ended(known: SelfStop) -> str:
-    last = known.story[-1] if known.story else None
-    return "it wrote nothing about a stop" if last is None else f"{last.event}: {clean(last.text)}"
 
 
 def story_lines(story: tuple[StopEvent, ...]) -> tuple[str, ...]:

@@ -189,6 +189,8 @@ class Armed(msgspec.Struct, frozen=True, kw_only=True):
     per_hour: float | None = None
     """What the compute of it cost an hour, where that was known."""
     currency: str = "USD"
+    durable: tuple[str, ...] = ()
+    """Directories of the box that outlive a park: into each it copies its story."""
 
 
 class SelfStop(msgspec.Struct, frozen=True, kw_only=True):

@@ -176,6 +176,10 @@ class LocalServer:
         """``METHOD /path`` of the last thousand requests, the refused ones included."""
         self.bodies: list[bytes] = []
         """Of the same requests."""
+        self.machine_keys: dict[str, str] = {}
+        """Key that the platform has put into a machine → the machine's id: it is good for that machine alone."""
+        self.askers: list[str] = []
+        """Who has made the same requests: ``account``, the id of a machine, or empty for a wrong key."""
         self.settle_s = settle_s
         self.clock = clock
         self.sleep = sleep
@@ -274,15 +278,24 @@ class LocalServer:
             self.requests = [*self.requests[-999:], what]
             self.bodies = [*self.bodies[-999:], request.body]
             fault = next((fault for fault in self._faults if fault.matches(what)), None)
+            self.askers = [*self.askers[-999:], self._asker(request)]
             answer = Response(status=200) if fault and not fault.needs_answer else self._answer(request)
             return answer if fault is None else fault.distort(answer, self.refusal), fault
 
         return asyncio.run_coroutine_threadsafe(in_the_loop(), self._loop).result()
 
-    def _answer(self, request: Request) -> Response:
+    def _asker(self, request: Request) -> str:
         given = request.key.encode("latin-1")
-        if not hmac.compare_digest(given, f"{self.scheme}{self.key}".encode()):
+        if hmac.compare_digest(given, f"{self.scheme}{self.key}".encode()):
+            return "account"
+        return self.machine_keys.get(request.key.removeprefix(self.scheme), "")
+
+    def _answer(self, request: Request) -> Response:
+        asker = self.askers[-1]
+        if not asker:
             return self.refusal(401, "invalid or missing API key")
+        if asker != "account" and (asker not in request.path.split("/") or request.method == "DELETE"):
+            return self.refusal(403, "the key of a machine is good for that machine alone, and ends none")
         now = self.clock()
         begun, used = self._window
         if not 0 <= now - begun < 60:

@@ -163,6 +163,7 @@ class Arming:
             who=who(),
             per_hour=costs.compute_per_hour if costs is not None else None,
             currency=costs.currency if costs is not None else "USD",
+            durable=request.durable,
         )
         with contextlib.suppress(OSError, TimeoutError):  # it is armed, whatever this disk says
             self._book.arm(spec, armed)

@@ -6,6 +6,7 @@ No answer, half an answer and one that makes no sense are errors in words: silen
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -22,6 +23,8 @@ SECONDS = 60.0
 """Arming lists results and asks the platform once."""
 MOST_BYTES = 4 << 20
 STORY_LINES = 200
+COPY = "rgt-autostop.jsonl"
+"""What the agent calls its copy of the story, in each directory that outlives a stop."""
 OK, REFUSED = 0, 1
 """Exit statuses that come with an answer."""
 T = TypeVar("T")
@@ -72,8 +75,13 @@ async def keep(way: Way, seconds: float) -> AutostopStatus:
     return _status(await _ask(way, ("autostop", "--keep", f"{seconds:.0f}"), AutostopStatus))
 
 
-async def ask_story(way: Way, lines: int = STORY_LINES) -> tuple[StopEvent, ...]:
+async def ask_story(way: Way, copies: Sequence[str] = (), lines: int = STORY_LINES) -> tuple[StopEvent, ...]:
     """Ask what the box has written down about its own stop, oldest first; a line that cannot be read is left out.
+
+    Args:
+        way: To the box.
+        copies: Directories that have outlived a stop, with a copy of the story: the disk of the original may be new.
+        lines: The newest so many.
 
     Raises:
         BoxError: no answer.
@@ -81,15 +89,21 @@ async def ask_story(way: Way, lines: int = STORY_LINES) -> tuple[StopEvent, ...]
     done = await _run(way, ("autostop", "--story", "--lines", str(lines)))
     if done.status != OK:
         raise CommandFailed(f"rgt-box autostop --story: {done.words or f'exit {done.status}'}")
-    found = []
-    for raw in done.out.splitlines():
+    out = [done.out]
+    for folder in copies:
+        path = shlex.quote(f"{folder.rstrip('/')}/{COPY}")
+        words = f"test -f {path} && tail -n {lines} {path}"
+        copied = await run(way[0], words, seconds=SECONDS, most_bytes=MOST_BYTES, name="reading a story")
+        out.append(copied.out if copied.status == OK else b"")
+    found: dict[tuple[float, str, str], StopEvent] = {}
+    for raw in b"\n".join(out).splitlines():
         try:
             event = msgspec.json.decode(record(raw), type=StopEvent)
         except (msgspec.DecodeError, RecursionError):
             continue
         if math.isfinite(event.at):
-            found.append(_event(event))
-    return tuple(found)
+            found.setdefault((event.at, event.event, event.text), _event(event))
+    return tuple(sorted(found.values(), key=lambda event: event.at))[-lines:]
 
 
 async def sink(

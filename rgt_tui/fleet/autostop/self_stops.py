@@ -24,6 +24,8 @@ ASK_AGAIN_SECONDS = 30.0
 """A box that did not answer about its story is asked again so much later."""
 STOPPING = "autostop-stopping"
 """Kind of the event with which a box says that it stops now."""
+UNDONE = ("autostop-kept", "autostop-failed", "autostop-disarmed")
+"""Kinds with which it says that it does not, after all."""
 EARLIER_S = 120.0
 """A story is told from so long before the arming on: the two clocks may differ."""
 
@@ -44,7 +46,7 @@ class SelfStops:
         sessions: Mapping[str, BoxSession],
         *,
         clock: Callable[[], float],
-        ask: Callable[[Way], Awaitable[tuple[StopEvent, ...]]] = ask_story,
+        ask: Callable[[Way, tuple[str, ...]], Awaitable[tuple[StopEvent, ...]]] = ask_story,
     ) -> None:
         self._book = book
         self._sessions = sessions
@@ -53,6 +55,7 @@ class SelfStops:
         self._stamps: dict[str, tuple[int, int] | None] = {}
         self._due: dict[str, float] = {}
         """Box → when it is asked for its story again, if it did not answer."""
+        self._one_look = asyncio.Lock()
 
     async def run(self) -> None:
         """Look until cancelled."""
@@ -61,7 +64,11 @@ class SelfStops:
             await asyncio.sleep(EVERY_SECONDS)
 
     async def look(self) -> None:
-        """Look at every box once."""
+        """Look at every box once: a command that is run once waits for this."""
+        async with self._one_look:
+            await self._look()
+
+    async def _look(self) -> None:
         for name, session in self._sessions.items():
             stamp = await asyncio.to_thread(self._book.stamp, session.state.spec)
             if name not in self._stamps or stamp != self._stamps[name]:
@@ -83,7 +90,8 @@ class SelfStops:
 
     async def _told(self, session: BoxSession, known: SelfStop, now: float) -> SelfStop:
         try:
-            story = await self._ask(session.agent)
+            kept = tuple(dict.fromkeys(path for one in known.armed for path in one.durable))
+            story = await self._ask(session.agent, kept)
         except BoxError:
             self._due[session.state.spec.name] = now + ASK_AGAIN_SECONDS
             return known
@@ -113,10 +121,11 @@ def seen(known: SelfStop, box: BoxState, now: float) -> SelfStop:
     if known.told_at is not None or not known.armed:
         return known
     boots = {one.boot for one in known.armed}
-    if known.stopping_at is None:
-        said = [event for event in box.events if event.kind == STOPPING and event.boot in boots]
-        if said:
-            known = replace(known, stopping_at=said[-1].at - (box.clock_skew or 0.0))
+    said = [event for event in box.events if event.kind in (STOPPING, *UNDONE) and event.boot in boots]
+    if said:
+        at = said[-1].at - (box.clock_skew or 0.0) if said[-1].kind == STOPPING else None
+        if at != known.stopping_at:
+            known = replace(known, stopping_at=at)
     if known.off_at is None and provider_word(box) is Lifecycle.STOPPED:
         off = box.life.stopped_at if box.life.stopped_at is not None else box.meter.at
         known = replace(
@@ -146,7 +155,7 @@ def told(known: SelfStop, box: BoxState, story: tuple[StopEvent, ...], now: floa
     mine = tuple(event for event in story if event.at >= since)
     on_client = tuple(replace(event, at=event.at - skew) for event in mine)
     off = known.off_at
-    asked = [event.at for event in on_client if event.event in ("asked", "answered", "intent")]
+    asked = [event.at for event in on_client if event.event in ("intent", "answered")]
     if off is None and asked:
         off = asked[-1]
     return replace(known, story=on_client, told_at=now, off_at=off, saved=saved(known.armed, off, box, now))

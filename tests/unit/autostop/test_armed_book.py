@@ -34,6 +34,7 @@ def armed(mode: Mode = Mode.IDLE, **more: object) -> Armed:
         limit_s=2700.0,
         at=NOW - 5000.0,
         per_hour=1.38,
+        durable=("/workspace",),
     )
     return replace(made, **more)
 
@@ -105,6 +106,13 @@ def test_off_by_the_provider_and_heard_to_stop_are_two_things() -> None:
     assert elsewhere.stopping_at is None
 
 
+def test_a_stop_that_was_withdrawn_was_none() -> None:
+    kept = replace(STOPPING, kind="autostop-kept", at=NOW - 90.0)
+    assert seen(KNOWN, off(events=(STOPPING, kept)), NOW).stopping_at is None
+    heard = replace(KNOWN, stopping_at=NOW - 100.0)
+    assert seen(heard, box(events=(STOPPING, kept)), NOW).stopping_at is None
+
+
 def test_a_provider_that_cannot_be_read_or_a_live_box_says_nothing() -> None:
     assert seen(KNOWN, off(meter=replace(METER, error="no answer")), NOW) is KNOWN
     live = box(meter=replace(OFF, at=NOW - 10.0), sample_at=NOW)
@@ -121,17 +129,17 @@ def test_it_is_back_with_another_boot_alone() -> None:
 
 
 STORY = (
-    StopEvent(at=NOW - 90_000.0, event="asked", text="an older one", boot="a"),
+    StopEvent(at=NOW - 90_000.0, event="intent", text="an older one", boot="a"),
     StopEvent(at=NOW - 4990.0, event="armed", boot="b"),
     StopEvent(at=NOW - 3610.0, event="sealed", text="4 results verified", boot="b"),
-    StopEvent(at=NOW - 3600.0, event="asked", text="stop", boot="b"),
+    StopEvent(at=NOW - 3600.0, event="intent", text="stop", boot="b"),
 )
 
 
 def test_the_story_counts_from_the_arming_on_by_this_computer_s_clock() -> None:
     back = box(hello=replace(HELLO, boot="b2"), meter=replace(METER, started=NOW - 10.0), clock_skew=5.0)
     after = told(KNOWN, back, tuple(replace(one, at=one.at + 5.0) for one in STORY), NOW)
-    assert [one.event for one in after.story] == ["armed", "sealed", "asked"]
+    assert [one.event for one in after.story] == ["armed", "sealed", "intent"]
     assert (after.off_at, after.told_at) == (NOW - 3600.0, NOW)
     assert after.saved == pytest.approx(1.38 * 3590.0 / 3600.0)
 
@@ -159,7 +167,8 @@ def known(session: Session) -> SelfStop:
 
 
 def stops(book: ArmedBook, session: Session, answers: list[Any], clock: Any) -> SelfStops:
-    async def ask(way: object) -> tuple[StopEvent, ...]:
+    async def ask(way: object, copies: tuple[str, ...]) -> tuple[StopEvent, ...]:
+        assert copies == ("/workspace",)
         answer = answers.pop(0)
         if isinstance(answer, Exception):
             raise answer

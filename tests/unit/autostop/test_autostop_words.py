@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from rgt_tui.health.autostop_words import box_words, clock_words, off_words, short_clock, told_words
-from rgt_tui.model.autostop import AutostopReading, EndsBy, Mode, SelfStop
+from rgt_tui.health.autostop_words import box_words, clock_words, off_words, told_words
+from rgt_tui.model.autostop import AutostopReading, EndsBy, Mode, SelfStop, StopEvent
 from rgt_tui.model.box import Link
 from tests.unit.autostop.test_armed_book import KNOWN, STORY, armed
 from tests.unit.gate.builders import NOW, box, sample
@@ -38,21 +38,14 @@ def test_the_clock_in_words(reading: AutostopReading, words: str) -> None:
     assert clock_words(reading) == words
 
 
-def test_the_clock_in_a_cell() -> None:
-    assert short_clock(IDLE) == "⏻ 9m12"
-    assert short_clock(replace(IDLE, idle_s=None, stops_in_s=None)) == "⏻ ?"
-    assert short_clock(replace(IDLE, idle_s=0.0, stops_in_s=None)) == "⏻ armed"
-    assert short_clock(replace(IDLE, state="failed")) == "⏻ failed"
-    assert short_clock(LEASE) == "⏻ 1h00"
-
-
 def test_off_is_not_called_parked_by_itself_unless_it_was_heard_to_do_so() -> None:
     quiet = off_words(replace(KNOWN, off_at=NOW), "RunPod")
-    assert "is off, as it was armed to be" in quiet
+    assert quiet.startswith("off by ")
+    assert ", as it was armed to be (RunPod): idle" in quiet
     heard = off_words(replace(KNOWN, off_at=NOW, stopping_at=NOW - 5), "RunPod")
-    assert "parked itself by" in heard
+    assert heard.startswith("parked itself by ")
     for words in (quiet, heard):
-        assert "(RunPod): idle 45m00, armed on" in words
+        assert "(RunPod): idle 45m00, armed on " in words
         assert words.endswith("what it saved is told when it starts again")
 
 
@@ -62,6 +55,9 @@ def test_the_story_says_when_why_and_what_was_saved() -> None:
     assert words.startswith("parked itself at ")
     assert "idle 45m00; 4 results verified" in words
     assert "1.37" in words
+    undone = StopEvent(at=NOW - 3500.0, event="failed", text="tried 3 times", boot="b")
+    failed = told_words(replace(KNOWN, story=(*STORY[1:], undone), told_at=NOW))
+    assert failed == "was started again, and is no longer armed: failed: tried 3 times"
     bare = told_words(replace(KNOWN, told_at=NOW))
     assert bare == "was started again, and is no longer armed: it wrote nothing about a stop"
 

@@ -1,0 +1,265 @@
+"""A box that stops itself, told with the very commands that a person types.
+
+One box trains its queue to the end and is armed to park itself when idle. The rgt that watches it is killed. The box
+finds itself idle, seals itself, and parks with its pod's own key; the meter is off at the local provider. A new rgt
+says so. Once the box is started again, its own disk new, it tells the story from its record on the disk that outlived
+the stop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import secrets
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import httpx
+import msgspec
+
+from rgt_tui.demo.embedded import Embedded
+from rgt_tui.demo.local_planes import KEY_ENV, RUNPOD_KEY
+from rgt_tui.demo.plan import BOXES, DemoBox
+from rgt_tui.demo.platforms import LocalRunPod
+from rgt_tui.demo.stories import launch
+from rgt_tui.demo.teardown_story import Ended, StoryFailed
+from rgt_tui.fleet.config.editing import dump_fleet
+from rgt_tui.ssh import build_agent
+
+EPOCHS = 1
+STEPS = 240
+IDLE = "8s"
+"""The limit that the box is armed with; a person takes 45m."""
+PACE = "0.2"
+"""The box waits so much shorter between the steps of its stop."""
+COMMAND_SECONDS = 60.0
+TRAINING_SECONDS = 90.0
+PARK_SECONDS = 90.0
+KILLED = -signal.SIGKILL
+
+
+def idle_box() -> DemoBox:
+    """Return the box of the story: RunPod's, with little to train, and with its pod's own key in its environment."""
+    (box,) = (box for box in BOXES if box.profile == "runpod")
+    cells = tuple(
+        msgspec.structs.replace(cell, epochs=EPOCHS, config={**cell.config, "steps_per_epoch": STEPS})
+        for cell in box.cells
+    )
+    own = {RUNPOD_KEY: secrets.token_urlsafe(24), "RGT_AUTOSTOP_PACE": PACE}
+    return msgspec.structs.replace(box, cells=cells, story="autostop", environment={**box.environment, **own})
+
+
+class AutostopStory:
+    """Tells the story.
+
+    Args:
+        embedded: The running box.
+        say: Told of each step in words.
+        note: Given each step: ``step``, ``exit``, ``seconds``, ``text``.
+    """
+
+    def __init__(
+        self, embedded: Embedded, say: Callable[[str], None], note: Callable[[dict[str, Any]], None]
+    ) -> None:
+        assert embedded.workspace is not None
+        (self._box,) = embedded.boxes
+        self._embedded = embedded
+        self._say = say
+        self._note_step = note
+        self._folder = embedded.workspace.path
+        self._fleet_file = self._folder / "fleet.toml"
+        self._began = time.monotonic()
+
+    async def tell(self) -> None:
+        """Tell all of it.
+
+        Raises:
+            StoryFailed: a step did not end as it has to.
+        """
+        self._fleet_file.write_text(dump_fleet(self._embedded.specs))
+        name = self._box.name
+        spec = self._embedded.spec(name)
+        assert spec.python is not None
+        await launch(spec, self._box, await asyncio.to_thread(build_agent), spec.python, prepared=False)
+        watching = Watching(await self._start("watch", name, "--json"))
+        try:
+            await watching.until(_trains, TRAINING_SECONDS)
+            seen = await self._rgt("autostop", name, "--idle", IDLE, "--dry-run", "--json")
+            self._note("while it trains: what arming would mean", seen, "; ".join(seen.body["would_block"]))
+            self._note("its own key is proved by a read", seen, str(seen.body["key"]["text"]))
+            line = await watching.until(_is_done, TRAINING_SECONDS)
+            self._note("the queue is done, and rgt watches", None, str(line.get("reason")))
+            armed = await self._rgt("autostop", name, "--idle", IDLE, "--confirm", name, "--json")
+            self._note("armed with the typed name", armed, str(armed.body.get("boot")))
+            line = await watching.until(lambda line: bool(_clock(line)), COMMAND_SECONDS)
+            self._note("the rgt that watches shows its clock", None, str(line.get("autostop")))
+        finally:
+            await watching.kill()
+        self._note("the laptop's rgt is killed", None, f"exit {watching.status}", status=KILLED)
+        await self._parked()
+        seen = await self._rgt("status", name, "--json", ok=(0, 1, 3))
+        line = self._line(seen)
+        if line["self_stop"]["off_at"] is None or line["state"] != "stopped":
+            raise StoryFailed(f"the next rgt does not say that it parked: {seen.out[-2000:]}")
+        self._note("the next rgt: off, as it was armed to be", seen, str(line["reason"]))
+        await self._resume()
+        await self._told()
+        audit = await self._rgt("audit", "--json")
+        events = [json.loads(line).get("event") for line in audit.out.splitlines() if line.startswith("{")]
+        if events[:2] != ["requested", "armed"]:
+            raise StoryFailed(f"the audit log has {events}")
+        self._note("the audit log has the arming", audit, ", ".join(events))
+
+    async def _parked(self) -> None:
+        """Wait until the meter is off at the provider, and look who asked for it."""
+        plane = self._plane
+        pod = plane.pods[self._box.instance]
+        try:
+            async with asyncio.timeout(PARK_SECONDS):
+                while pod.on:  # noqa: ASYNC110 (it is the server that knows)
+                    await asyncio.sleep(0.1)
+        except TimeoutError:
+            raise StoryFailed(
+                f"the box did not park itself within {PARK_SECONDS:g} s: {self._asked()}"
+            ) from None
+        stops = [who for what, who in self._asked() if what.startswith("POST ")]
+        if stops != [self._box.instance]:
+            raise StoryFailed(f"the stop was asked for by {stops}, not once by the pod's own key")
+        self._note(
+            "the box has parked itself, with its own key", None, f"the provider says {pod.status}: meter off"
+        )
+
+    def _asked(self) -> list[tuple[str, str]]:
+        return list(zip(self._plane.requests, self._plane.askers, strict=True))
+
+    async def _resume(self) -> None:
+        """Start it again, as a person does on the console."""
+        plane = self._plane
+        async with httpx.AsyncClient() as client:
+            answer = await client.post(
+                f"{plane.base_url}/v2/pods/{self._box.instance}/action",
+                json={"action": "start"},
+                headers={"Authorization": f"Bearer {self._embedded.env[KEY_ENV]}"},
+            )
+        if answer.status_code != 200:
+            raise StoryFailed(f"the pod cannot be started again: {answer.text}")
+        await plane.settle()
+        self._note(
+            "started again on the console", None, f"the provider says {plane.pods[self._box.instance].status}"
+        )
+
+    async def _told(self) -> None:
+        """A new rgt asks the box, whose own disk is new, for what it wrote down where it outlived the stop."""
+        name = self._box.name
+        for _ in range(5):
+            seen = await self._rgt("status", name, "--json", ok=(0, 1, 3))
+            line = self._line(seen)
+            known = line["self_stop"]
+            if known["told_at"] is not None:
+                break
+        else:
+            raise StoryFailed(f"the box did not tell its story: {seen.out[-2000:]}")
+        words = str(line["autostop"])
+        events = [event["event"] for event in known["story"]]
+        if not words.startswith("parked itself at") or not {"sealed", "mirrored", "intent"} <= set(events):
+            raise StoryFailed(f"it told something else: {words}; {events}")
+        self._note("the next rgt tells the story", seen, words)
+        for event in known["story"]:
+            self._say(f"  {event['event']}: {event['text']}")
+
+    @property
+    def _plane(self) -> LocalRunPod:
+        return cast(LocalRunPod, self._embedded.plane(self._box.name))
+
+    async def _start(self, command: str, *words: str) -> asyncio.subprocess.Process:
+        own = {name: str(self._folder / "state") for name in ("XDG_STATE_HOME", "XDG_DATA_HOME")}
+        return await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "rgt_tui", command, "--fleet", str(self._fleet_file), *words,
+            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+            env={**os.environ, **self._embedded.env, **own, "RGT_HISTORY": "off"},
+        )  # fmt: skip
+
+    async def _rgt(self, command: str, *words: str, ok: Sequence[int] = (0,)) -> Ended:
+        process = await self._start(command, *words)
+        line = shlex.join(("rgt", command, *words))
+        try:
+            out, err = await asyncio.wait_for(process.communicate(), COMMAND_SECONDS)
+        except TimeoutError:
+            process.kill()
+            raise StoryFailed(f"`{line}` took more than {COMMAND_SECONDS:g} s") from None
+        assert process.returncode is not None
+        ended = Ended(process.returncode, out.decode(errors="replace"), err.decode(errors="replace"))
+        if ended.status not in ok:
+            raise StoryFailed(f"`{line}` ended with {ended.status}: {(ended.out + ended.err)[-2000:]}")
+        return ended
+
+    def _line(self, ended: Ended) -> dict[str, Any]:
+        """Return the line of the box, with what is remembered of it."""
+        for raw in ended.out.splitlines():
+            line: dict[str, Any] = json.loads(raw)
+            if line.get("box") == self._box.name and line.get("self_stop"):
+                return line
+        raise StoryFailed(f"rgt status remembers nothing of the box: {ended.out[-2000:]}")
+
+    def _note(self, what: str, ended: Ended | None, text: str, status: int = 0) -> None:
+        code = status if ended is None else ended.status
+        self._note_step(
+            {"step": what, "exit": code, "seconds": round(time.monotonic() - self._began, 1), "text": text}
+        )
+        self._say(f"{what}: {text[:300]}")
+
+
+class Watching:
+    """An `rgt watch --json` that runs: its newest line, until it is killed."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self.status: int | None = None
+
+    async def until(self, wanted: Callable[[dict[str, Any]], bool], seconds: float) -> dict[str, Any]:
+        """Return the first line that is wanted.
+
+        Raises:
+            StoryFailed: there is none in time.
+        """
+        assert self._process.stdout is not None
+        line: dict[str, Any] = {}
+        try:
+            async with asyncio.timeout(seconds):
+                while raw := await self._process.stdout.readline():
+                    line = json.loads(raw)
+                    if wanted(line):
+                        return line
+        except TimeoutError:
+            pass
+        raise StoryFailed(
+            f"rgt watch did not show it within {seconds:g} s; its last line: {json.dumps(line)[:2000]}"
+        )
+
+    async def kill(self) -> None:
+        """End it as a laptop does whose battery is empty."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+        await self._process.communicate()
+        self.status = self._process.returncode
+
+
+def _trains(line: dict[str, Any]) -> bool:
+    return any(run.get("state") == "running" for run in line.get("runs") or ())
+
+
+def _is_done(line: dict[str, Any]) -> bool:
+    runs = line.get("runs") or ()
+    still = (line.get("sample") or {}).get("procs")
+    done = all(run.get("state") == "done" and run.get("durable") == "verified" for run in runs)
+    return bool(runs) and not still and done
+
+
+def _clock(line: dict[str, Any]) -> Any:
+    return (line.get("sample") or {}).get("autostop")
