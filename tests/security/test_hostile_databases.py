@@ -137,11 +137,12 @@ def test_a_schema_that_is_not_on_the_first_page_is_read_by_the_child_too(kind: s
 def test_one_instruction_without_an_end_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, a_child_of_its_own: sqlite_child.Child
 ) -> None:
+    monkeypatch.setattr(sqlite_child, "SECONDS", 2)
     path = slow(tmp_path / "x.db")
     reader = open_source("trackio", str(path))
     batch = reader.read()
     (problem,) = batch.problems
-    assert problem.reason == "left alone for 60 s, since reading it failed: it took more than 10 s"
+    assert problem.reason == "left alone for 60 s, since reading it failed: it took more than 2 s"
     assert (batch.points, batch.cursor) == ([], None)
     began = time.monotonic()
     assert reader.read().problems == []  # it is left alone
@@ -149,8 +150,11 @@ def test_one_instruction_without_an_end_ends(
     assert good(tmp_path / "good.db") and open_source("trackio", str(tmp_path / "good.db")).read().points
 
 
-def test_who_waits_for_it_waits_a_moment(tmp_path: Path, a_child_of_its_own: sqlite_child.Child) -> None:
+def test_who_waits_for_it_waits_a_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, a_child_of_its_own: sqlite_child.Child
+) -> None:
     """The answer comes later, and what others ask meanwhile is not lost."""
+    monkeypatch.setattr(sqlite_child, "SECONDS", 5)
     hostile, honest = slow(tmp_path / "x.db"), good(tmp_path / "good.db")
     a_child_of_its_own.patience = sqlite_child.PATIENCE
     one, other = open_source("trackio", str(hostile)), open_source("trackio", str(honest))
@@ -161,7 +165,7 @@ def test_who_waits_for_it_waits_a_moment(tmp_path: Path, a_child_of_its_own: sql
     assert time.monotonic() - began < 5.0
     until(lambda: other.read().points, "the honest one's answer")
     assert [problem.reason for problem in one.read().problems] == [
-        "left alone for 60 s, since reading it failed: it took more than 10 s"
+        "left alone for 60 s, since reading it failed: it took more than 5 s"
     ]
 
 

@@ -37,7 +37,7 @@ KEPT = 64
 """Answers kept for who asked first and comes back for them."""
 NICE = 10
 
-CODE = "import sys; sys.path.insert(0, sys.argv[1]); from rgt_box.metrics.sqlite_child import serve; serve(sys.argv[2])"
+CODE = "import sys; sys.path[:0] = [sys.argv[1]]; from rgt_box.metrics.sqlite_child import serve; serve(*sys.argv[2:])"
 
 
 class Later(Exception):
@@ -105,7 +105,8 @@ class Child:
         import tempfile
 
         self._folder = tempfile.mkdtemp(prefix="rgt-db-")
-        words = [sys.executable or "python3", "-I", "-S", "-c", CODE, place.root(), self._folder]
+        python = sys.executable or "python3"
+        words = [python, "-I", "-S", "-c", CODE, place.root(), self._folder, str(SECONDS)]
         self._process = subprocess.Popen(
             words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd="/"
         )
@@ -227,11 +228,12 @@ def unpack(packed: dict[str, Any], batch: Batch) -> None:
     batch.cursor, batch.problem_count = packed["cursor"], packed["problem_count"]
 
 
-def serve(folder: str) -> None:
+def serve(folder: str, seconds: str) -> None:
     """Be the child: answer requests until nobody asks any more.
 
     Args:
         folder: Where copies go; it is removed at the end.
+        seconds: How long one request may take.
     """
     import resource
     import shutil
@@ -250,7 +252,7 @@ def serve(folder: str) -> None:
             line = sys.stdin.buffer.readline()
             if not line:
                 break
-            signal.alarm(SECONDS)  # ends this process, whatever SQLite is doing
+            signal.alarm(int(seconds))  # ends this process, whatever SQLite is doing
             answer = json.dumps(_answer(json.loads(line), readers)).encode()
             signal.alarm(0)
             files.write_all(1, answer + b"\n")
