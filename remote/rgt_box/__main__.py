@@ -33,6 +33,7 @@ VERBS = {
     "reap": ("rgt_box.commands.reap", "list who holds GPU memory without working; end one by pid and start"),
     "gpu-health": ("rgt_box.commands.gpu_health", "check the GPUs before a run"),
     "measure": ("rgt_box.commands.measure", "try GPUs, disk and network before money runs"),
+    "mirrors": ("rgt_box.commands.mirrors", "turn a platform's mirrors and proxy on or off"),
     "push": ("rgt_box.push.push_command", "take code and data that are pushed here, whole"),
     "remove": ("rgt_box.commands.remove", "take rgt off this box, or only its older agents"),
 }

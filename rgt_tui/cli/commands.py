@@ -379,6 +379,15 @@ COMMANDS: dict[str, Command] = {
             (USAGE, "wrong command line, no such platform, or a profile that cannot be used"),
         ),
     ),
+    "mirrors": Command(
+        "bringing.mirror_settings", "Push", "turn a platform's mirrors and proxy on or off on a box",
+        (
+            (OK, "shown, or turned"),
+            (FAILED, "the platform has none that rgt could turn on, or a file there could not be changed"),
+            _WAY,
+            _NO_BOX,
+        ),
+    ),
     "push": Command(
         "bringing.push_to_box", "Push", "push code or data to a box, or the resumable trainer",
         (

@@ -38,6 +38,7 @@ from rgt_tui.model.protocol import (
     Event,
     Frame,
     History,
+    JobHooks,
     LogLines,
     Pong,
     QueueState,
@@ -87,6 +88,11 @@ class Intake:
             dict.fromkeys(spec.mounts or (mount for tier in profile.tiers for mount in tier.mounts))
         )
         self._job_env = dict(profile.overrides.env)
+        self._job_hooks = JobHooks(
+            env=profile.overrides.env_hook,
+            proxy=profile.overrides.proxy_hook,
+            no_proxy=profile.overrides.no_proxy,
+        )
         self._size: Size = size(boxes)
         self._budget = budget or Budget()
         self._came = 0
@@ -185,6 +191,7 @@ class Intake:
             zlib=True,
             history=wanted(state.sample_at if counters.boot else None, now, self._size.stretches),
             job_env=self._job_env,
+            job_hooks=self._job_hooks,
         )
 
 

@@ -366,6 +366,8 @@ class Overrides(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     """Shell line to run before a job, such as ``module load cuda``."""
     proxy_hook: str | None = None
     """Shell line that turns the platform's proxy on, and the one that turns it off."""
+    no_proxy: tuple[str, ...] = ()
+    """Domains that go through the proxy by the platform's own list, and must not."""
     proxy_unhook: str | None = None
     credentials: str | None = None
     """Where keys belong, and where they must not lie."""

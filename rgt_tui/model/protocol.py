@@ -477,6 +477,17 @@ class HistoryRequest(msgspec.Struct, frozen=True, kw_only=True):
     points: int = 240
 
 
+class JobHooks(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a platform wants done in the shell of a cell, before its command."""
+
+    env: str | None = None
+    """A shell line, such as ``module load cuda``."""
+    proxy: str | None = None
+    """The one that turns the platform's proxy on."""
+    no_proxy: tuple[str, ...] = ()
+    """Domains that the proxy must not be used for."""
+
+
 class WatchConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """First line that the client writes to ``watch``."""
 
@@ -507,6 +518,8 @@ class WatchConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Sum up what was recorded; of the samples behind the cursor only the newest then come one by one."""
     job_env: dict[str, str] | None = None
     """What cells get from now on where neither their job nor their runner sets it; None = leave it as it was told."""
+    job_hooks: JobHooks | None = None
+    """What is run before the command of cells from now on; None = leave it as it was told."""
 
 
 class Control(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

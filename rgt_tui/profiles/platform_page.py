@@ -404,6 +404,7 @@ def _overrides(profile: Profile) -> Iterator[PageRow]:
     yield PageRow("before a job", part.env_hook or "")
     yield PageRow("proxy on", part.proxy_hook or "")
     yield PageRow("proxy off", part.proxy_unhook or "")
+    yield PageRow("never by it", ", ".join(part.no_proxy))
     yield PageRow("keys", part.credentials or "")
     yield PageRow("scratch", part.scratch or "", Weight.ASIDE)
 

@@ -30,6 +30,7 @@ CURRENCY = re.compile(r"[A-Z]{3}")
 MONTH = re.compile(r"20\d\d-(0[1-9]|1[0-2])")
 URL = re.compile(r"https?://[^\s/]+\S*")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+DOMAIN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?")
 NOT_RE2 = re.compile(r"\(\?(=|!|<=|<!|>|P=|\()|\\[1-9]|[*+?}]\+|\\Z")
 """Look-around, back-references, atomic groups, conditions, possessive repeats: RE2 has none of them."""
 
@@ -193,6 +194,12 @@ def _override_faults(overrides: Overrides) -> Iterator[str]:
             yield f"env.{name}: not a name that a variable can have"
         if set(value) & set("$<\n\0"):
             yield f"env.{name}: '{value}' is not literal"
+    for key, line in (("env_hook", overrides.env_hook), ("proxy_hook", overrides.proxy_hook)):
+        if line is not None and (not line.strip() or set(line) & set("\n\0")):
+            yield f"{key}: must be one line for a shell"
+    for name in overrides.no_proxy:
+        if not DOMAIN.fullmatch(name):
+            yield f"no_proxy: '{name}' is no domain"
 
 
 def _source_faults(profile: Profile) -> Iterator[str]:

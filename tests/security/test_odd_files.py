@@ -293,6 +293,7 @@ CALLS: dict[str, Callable[[Path, Callable[[Path], None]], list[list[str]]]] = {
     "reap": _jobs("reap", "--job", "{}"),
     "gpu-health": lambda *_: [["gpu-health"]],
     "measure": _words("measure", "--dir", "{}", "--bytes", "4194304", "--seconds", "5"),
+    "mirrors": lambda *_: [["mirrors", "show"]],
     "push": _several(
         _words("push", "list", "--place", "{}"),
         _words("push", "publish", "--staging", "{}"),

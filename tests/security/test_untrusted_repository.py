@@ -227,6 +227,7 @@ REFUSED = {
     "watch": ("watch", "--for", "6"),
     "metrics": ("metrics", "--once", "--timeout", "5"),
     "alerts": ("alerts", "test"),
+    "mirrors": ("mirrors", "exec"),
     "push": ("push", "--trainer", "exec", "--timeout", "5"),
     "remove": ("remove", "exec", "--yes", "--forget", "--timeout", "5"),
     "mute": ("mute", "exec"),

@@ -14,6 +14,7 @@ __all__ = [
     "manifest",
     "measure",
     "mirror",
+    "mirrors",
     "reap",
     "reconcile",
     "remove",

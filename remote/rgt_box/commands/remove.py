@@ -229,7 +229,7 @@ Exit status: 0 all of it is gone (or would be), 1 something stays, 2 the command
 ZIPAPP = re.compile(r"rgt-(box|train)-[0-9a-f]{16}\.pyz$")
 STATE = re.compile(
     r"(?:recorder\.(?:lock|json)|recorder-config\.json|watch-\d+\.json|pynvml-.*\.pyc|hashes\.jsonl|mirror-.*\.lock|seal\.lock"
-    r"|found\.json|job-env\.json|xid\.json|host\.json|env-\d+|probe)(?:\.tmp-\d+)?|rgt-(?:box|train)-.*\.tmp"
+    r"|found\.json|mirrors\.json|job-env\.json|xid\.json|host\.json|env-\d+|probe)(?:\.tmp-\d+)?|rgt-(?:box|train)-.*\.tmp"
 )
 RING = re.compile(r"\d+\.seg|spare-\d+")
 

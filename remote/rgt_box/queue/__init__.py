@@ -7,5 +7,14 @@ writes.
 
 from __future__ import annotations
 
-__all__ = ["detach", "disk_budget", "durable_copy", "launch", "queue_command", "queue_file", "queue_state"]
+__all__ = [
+    "cell_hooks",
+    "detach",
+    "disk_budget",
+    "durable_copy",
+    "launch",
+    "queue_command",
+    "queue_file",
+    "queue_state",
+]
 """Modules that other packages may use."""

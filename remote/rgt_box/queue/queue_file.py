@@ -390,19 +390,54 @@ def environment(told: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def remember_environment(folder: str, told: dict[str, str]) -> None:
-    """Keep the platform's environment for the cells that are started from now on, by whomever."""
+def remember_platform(folder: str, env: dict[str, str] | None, hooks: dict[str, Any] | None) -> None:
+    """Keep the platform's environment and hooks for the cells that are started from now on, by whomever.
+
+    Args:
+        folder: The state directory.
+        env: Variables and values; None = leave them as they were told.
+        hooks: As `cell_hooks.hooks` returns them; None = likewise.
+    """
     path = os.path.join(folder, ENVIRONMENT)
-    if platform_environment(folder) == told:
+    known = _told(folder)
+    wanted = dict(known)
+    wanted.update({} if env is None else {"env": env}, **({} if hooks is None else {"hooks": hooks}))
+    if wanted == known:
         return
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
-        files.write_json(path, {"env": told})
+        files.write_json(path, wanted)
     except OSError:
         pass  # where nothing can be written there is no recorder either, and that is said
 
 
+def _told(folder: str) -> dict[str, Any]:
+    return files.read_json(os.path.join(folder, ENVIRONMENT), 1 << 20) or {}
+
+
 def platform_environment(folder: str) -> dict[str, str]:
-    """Return the platform's environment, by the client's word; {} where none was told."""
-    told = (files.read_json(os.path.join(folder, ENVIRONMENT), 1 << 20) or {}).get("env")
-    return environment(told) if isinstance(told, dict) else {}
+    """Return the platform's environment, by the client's word, without what was turned off; {} where none was told."""
+    told = _told(folder).get("env")
+    off = turned_off(folder)
+    found = environment(told) if isinstance(told, dict) else {}
+    return {name: value for name, value in found.items() if name not in off}
+
+
+def platform_hooks(folder: str) -> dict[str, Any]:
+    """Return the platform's hooks for cells, by the client's word, without what was turned off."""
+    from rgt_box.queue import cell_hooks  # here: who only reads a queue does without
+
+    off = turned_off(folder)
+    return {
+        key: value for key, value in cell_hooks.hooks(_told(folder).get("hooks")).items() if key not in off
+    }
+
+
+OFF = "mirrors.json"
+"""What a person has turned off of the platform's mirrors and proxy: names of variables and of hooks."""
+
+
+def turned_off(folder: str) -> list[str]:
+    """Return the names of variables and hooks that cells do not get."""
+    off = (files.read_json(os.path.join(folder, OFF), 65536) or {}).get("off")
+    return [name for name in off if isinstance(name, str)] if isinstance(off, list) else []

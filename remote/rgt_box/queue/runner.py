@@ -11,7 +11,7 @@ import zlib
 
 from rgt_box import files, place, procstat
 from rgt_box.background import describe
-from rgt_box.queue import cell_process, disk_budget, durable_copy, queue_file, queue_state
+from rgt_box.queue import cell_hooks, cell_process, disk_budget, durable_copy, queue_file, queue_state
 from rgt_box.queue.queue_file import Job, Line
 from rgt_box.queue.queue_state import Journal, now
 
@@ -99,9 +99,9 @@ def run_attempt(job: Job, line: Line, words: list[str], journal: Journal) -> int
     log = job.log(line.name)
     before, watch, began = _length(log), cell_process.OomWatch(), time.monotonic()
     try:
-        child = cell_process.Process(
-            words, job.workdir, cell_environment(job, line), log, int(job.settings["nice"])
-        )  # fmt: skip
+        env = cell_environment(job, line)
+        hooked = cell_hooks.wrapped(words, queue_file.platform_hooks(place.state_dir()), env)
+        child = cell_process.Process(hooked, job.workdir, env, log, int(job.settings["nice"]))
     except OSError as error:
         reason = "could not be started: %s" % describe(error)
         cell.update(state="failed", exit_code=cell_process.NOT_EXECUTABLE, ended=now(), reason=reason)

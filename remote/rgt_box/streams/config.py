@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from rgt_box import PROTO, jsonline
+from rgt_box.queue.cell_hooks import hooks
 from rgt_box.queue.queue_file import environment
 from rgt_box.recorder.control import clamp_interval
 
@@ -52,6 +53,7 @@ def parse(line: bytes) -> dict[str, Any]:
         "zlib": raw.get("zlib") is True,
         "history": _history(raw.get("history")),
         "job_env": _environment(raw.get("job_env")),
+        "job_hooks": None if raw.get("job_hooks") is None else hooks(raw["job_hooks"]),
     }
 
 

@@ -48,8 +48,8 @@ class Watch:
     def __init__(self, config: dict[str, Any], inbox: Inbox, outbox: Outbox) -> None:
         self._config, self._inbox, self._outbox = config, inbox, outbox
         self._folder = place.state_dir()
-        if config["job_env"] is not None:
-            queue_file.remember_environment(self._folder, config["job_env"])
+        if config["job_env"] is not None or config["job_hooks"] is not None:
+            queue_file.remember_platform(self._folder, config["job_env"], config["job_hooks"])
         after = config["samples_after"]
         self._boot = place.boot_id()
         self._register(after)

@@ -9,6 +9,7 @@ from rgt_tui.cli.arguments import (
     host_key_option,
     json_option,
     timeout_option,
+    words_list,
 )
 from rgt_tui.cli.commands import Subparsers
 
@@ -73,4 +74,27 @@ def add_push(subparsers: Subparsers) -> None:
     fleet_option(parser)
     json_option(parser, "print one JSON object for each PATH")
     timeout_option(parser, 60.0)
+    host_key_option(parser)
+
+
+def add_mirrors(subparsers: Subparsers) -> None:
+    """Declare ``rgt mirrors``."""
+    parser = command(
+        subparsers,
+        "mirrors",
+        about="Show which mirrors (Hugging Face, pip, conda) and what proxy the platform of a box has, and whether\n"
+        "they are on there. Cells of jobs get them anyway, as the platform's profile says; --on sets them for login\n"
+        "shells, too, by one marked block that --off takes out to the byte. Nothing is set where no fact is known.",
+        examples=("rgt mirrors lab", "rgt mirrors lab --on", "rgt mirrors lab --off --for proxy"),
+    )
+    box_argument(parser)
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--on", action="store_true", help="for jobs and login shells")
+    what.add_argument("--off", action="store_true", help="likewise")
+    what.add_argument("--show", action="store_true", help="only show (the default)")
+    parser.add_argument(
+        "--for", dest="kinds", type=words_list, metavar="KIND[,…]", help="only these: hf, pip, conda, proxy"
+    )
+    fleet_option(parser)
+    json_option(parser, "print one JSON object: facts, jobs, login, problems")
     host_key_option(parser)

@@ -1,0 +1,212 @@
+"""The ``mirrors`` verb: a platform's mirrors and proxy, for the cells of jobs and for the person's login shell.
+
+Of the person's start-up files one marked block is rgt's: it sources a file of rgt's own, and is taken out to the byte.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import sys
+
+from rgt_box import files, jsonline, options, ownership, place
+from rgt_box.queue import cell_hooks, queue_file
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+HELP = """
+usage: mirrors show
+       mirrors on   < {"for": [KIND...], "env": {KIND: {NAME: VALUE}}, "hooks": {"proxy": LINE, "no_proxy": [NAME...]}}
+       mirrors off  < {"for": [KIND...], "env": {KIND: {NAME: VALUE}}}
+       mirrors tell < {"env": {NAME: VALUE}, "hooks": {"env": LINE, "proxy": LINE, "no_proxy": [NAME...]}}
+
+Turn a platform's mirrors (hf, pip, conda) and proxy on or off: for the cells that are started from now on, and for new
+login shells, which source a file of rgt's own through one marked block at the end of ~/.bashrc and ~/.zshrc. off takes
+that out again, to the byte. tell only says what the platform has for cells, as a client does that watches.
+
+Prints {"jobs": {"env", "hooks", "off"}, "login": {"file", "kinds", "sourced_by"}, "problems": [...]}.
+
+Exit status: 0 done, 1 a start-up file could not be changed, 2 wrong command line.
+
+Example: mirrors show
+"""
+VERBS = ("show", "on", "off", "tell")
+KINDS = ("hf", "pip", "conda", "proxy")
+BEGIN, END = b"# >>> rgt mirrors >>>", b"# <<< rgt mirrors <<<"
+JOINED, MADE = b" (the line before had no end)", b" (rgt made this file)"
+_BLOCK = re.compile(
+    rb"(?P<joined>\n)?%s(?P<how>%s|%s)?\n.*?\n%s\n" % tuple(map(re.escape, (BEGIN, JOINED, MADE, END))), re.S
+)
+START_UP = (".bashrc", ".zshrc")
+OTHERWISE = ".profile"
+MOST = 4 << 20
+
+
+def main(argv: list[str]) -> int:
+    """Run the verb; returns the exit status."""
+    if not argv or argv[0] not in VERBS:
+        print(HELP.strip(), file=sys.stdout if argv and argv[0] in ("-h", "--help") else sys.stderr)
+        return 0 if argv and argv[0] in ("-h", "--help") else 2
+    options.parse_or_exit(argv[1:], {}, HELP)
+    problems: list[str] = []
+    told = {} if argv[0] == "show" else jsonline.loads_dict(sys.stdin.buffer.read(1 << 20)) or {}
+    try:
+        if argv[0] == "tell":
+            env = queue_file.environment(_dict(told.get("env")))
+            queue_file.remember_platform(place.state_dir(), env, cell_hooks.hooks(told.get("hooks")))
+        elif argv[0] != "show":
+            kinds = [kind for kind in told.get("for") or () if kind in KINDS]
+            if not kinds:
+                print("mirrors: say which: %s" % ", ".join(KINDS), file=sys.stderr)
+                return 2
+            turn(argv[0] == "on", kinds, told)
+    except OSError as error:
+        problems.append("%s: %s" % (error.filename or place.state_dir(), error.strerror or error))
+    sys.stdout.buffer.write(b"\n" + jsonline.line(dict(state(), problems=problems)))
+    return 1 if problems else 0
+
+
+def turn(on: bool, kinds: list[str], told: dict[str, Any]) -> None:
+    """Turn some kinds on or off, for cells and for login shells.
+
+    Raises:
+        OSError: a file cannot be written.
+    """
+    folder = place.state_dir()
+    ownership.take(folder)
+    given = _dict(told.get("env"))
+    env = {kind: queue_file.environment(given.get(kind) or {}) for kind in kinds}
+    names = {name for kind in kinds for name in env[kind]} | ({cell_hooks.PROXY} & set(kinds))
+    login = _dict(_settings().get("login"))
+    off = set(queue_file.turned_off(folder))
+    if on:
+        hooks = cell_hooks.hooks(told.get("hooks"))
+        merged = dict(queue_file.platform_environment(folder))
+        for kind in kinds:
+            merged.update(env[kind])
+            login[kind] = _lines(env[kind], hooks if kind == cell_hooks.PROXY else {})
+        queue_file.remember_platform(folder, merged, {**queue_file.platform_hooks(folder), **hooks})
+        off -= names
+    else:
+        off |= names
+        for kind in kinds:
+            login.pop(kind, None)
+    _write_login({kind: lines for kind, lines in login.items() if lines})
+    files.write_json(os.path.join(folder, queue_file.OFF), {"off": sorted(off), "login": login})
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _lines(env: dict[str, str], hooks: dict[str, Any]) -> list[str]:
+    found = ["export %s=%s" % (name, cell_hooks.quoted(value)) for name, value in sorted(env.items())]
+    if cell_hooks.PROXY in hooks:
+        found.append(hooks[cell_hooks.PROXY])
+        near = ",".join(cell_hooks.near_hosts([], hooks, {}))
+        found.append(
+            'if [ -n "$http_proxy$https_proxy" ]; then export no_proxy="${no_proxy:+$no_proxy,}%s"; '
+            'export NO_PROXY="$no_proxy"; fi' % near
+        )
+    return found
+
+
+def _settings() -> dict[str, Any]:
+    return files.read_json(os.path.join(place.state_dir(), queue_file.OFF), 1 << 20) or {}
+
+
+def own_file() -> str:
+    """Return the file of rgt's that login shells source."""
+    config = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
+    return os.path.join(config, "rgt", "mirrors.sh")
+
+
+def _write_login(login: dict[str, list[str]]) -> None:
+    path = own_file()
+    if not login:
+        for name in (*START_UP, OTHERWISE):
+            _rewrite(os.path.join(os.path.expanduser("~"), name), take_out)
+        files.unlink(path)
+        return
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    rows = ["# Written by rgt mirrors; it writes this file anew. Undo it with: rgt mirrors BOX --off"]
+    for kind, lines in sorted(login.items()):
+        rows += ["# " + kind, *lines]
+    files.replace(path, "\n".join([*rows, ""]).encode("utf-8", "replace"), sync=True)
+    home = os.path.expanduser("~")
+    there = [name for name in START_UP if os.path.isfile(os.path.join(home, name))] or [OTHERWISE]
+    for name in there:
+        _rewrite(os.path.join(home, name), lambda data: put_in(data, path))
+
+
+def put_in(data: bytes | None, path: str) -> bytes | None:
+    """Return a start-up file with the block at its end; as it is where it has one. None = it is not there."""
+    if data is not None and _BLOCK.search(data):
+        return data
+    word = cell_hooks.quoted(path)
+    body = ("if [ -r %s ]; then . %s; fi" % (word, word)).encode("utf-8", "surrogateescape")
+    joined = data is not None and data != b"" and not data.endswith(b"\n")
+    how = MADE if data is None else JOINED if joined else b""
+    return (data or b"") + (b"\n" if joined else b"") + BEGIN + how + b"\n" + body + b"\n" + END + b"\n"
+
+
+def take_out(data: bytes | None) -> bytes | None:
+    """Return a start-up file as it was before the block came in; None = it was not there."""
+    found = None if data is None else _BLOCK.search(data)
+    if data is None or found is None:
+        return data
+    how = found.group("how")
+    start = found.start() if how == JOINED or not found.group("joined") else found.start() + 1
+    left = data[:start] + data[found.end() :]
+    return None if how == MADE and not left else left
+
+
+def _rewrite(path: str, change: Any) -> None:
+    """Change a file as a whole: it is replaced by another one with its owner and permissions, or stays as it was."""
+    real = os.path.realpath(path)
+    try:
+        seen = os.stat(real)
+    except FileNotFoundError:
+        seen = None
+    if seen is not None and (not stat.S_ISREG(seen.st_mode) or seen.st_size > MOST):
+        raise OSError(22, "no start-up file that rgt would change", path)
+    if seen is not None and seen.st_uid != os.geteuid():
+        raise OSError(1, "it belongs to %s" % ownership.user_name(seen.st_uid), path)
+    data = None if seen is None else files.read(real, MOST)
+    if seen is not None and data is None:
+        raise OSError(5, "it cannot be read", path)
+    after = change(data)
+    if after == data:
+        return
+    if after is None:
+        files.unlink(real)
+    else:
+        mode = 0o644 if seen is None else stat.S_IMODE(seen.st_mode)
+        files.replace(real, after, sync=True, mode=mode)
+        os.chmod(real, mode)
+
+
+def state() -> dict[str, Any]:
+    """Return what is on now."""
+    folder, home = place.state_dir(), os.path.expanduser("~")
+    login = _dict(_settings().get("login"))
+    sourced = []
+    for name in (*START_UP, OTHERWISE):
+        data = files.read(os.path.join(home, name), MOST)
+        if data is not None and _BLOCK.search(data):
+            sourced.append(os.path.join(home, name))
+    return {
+        "jobs": {
+            "env": queue_file.platform_environment(folder),
+            "hooks": queue_file.platform_hooks(folder),
+            "off": queue_file.turned_off(folder),
+        },
+        "login": {
+            "file": own_file() if os.path.exists(own_file()) else None,
+            "kinds": sorted(kind for kind, lines in login.items() if lines),
+            "sourced_by": sourced,
+        },
+    }

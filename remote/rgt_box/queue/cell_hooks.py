@@ -1,0 +1,95 @@
+"""What a platform wants done in the shell of a cell before its command: modules loaded, its proxy turned on.
+
+The lines are those of the platform's profile. They run in a shell that then becomes the command itself: what they have
+set ends with the cell; its pid, its signals and its exit status are the command's own. A proxy is never used for what
+is near: loopback, this host, the master of a distributed run, and the domains that the platform's own list forgets.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+from rgt_box import background
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+HF, PROXY, ENV = "hf", "proxy", "env"
+NEAR = ("localhost", "127.0.0.1", "::1", "0.0.0.0")
+_MASTER = re.compile(r"--?(?:master[-_]addr|rdzv[-_]endpoint)(?:=(.+))?$")
+_DOMAIN = re.compile(r"\.?[A-Za-z0-9](?:[A-Za-z0-9.\-]{0,251}[A-Za-z0-9])?$")
+_MODULES = """\
+if ! type module >/dev/null 2>&1; then
+  for rgt_init in "$MODULESHOME/init/sh" /etc/profile.d/modules.sh /etc/profile.d/lmod.sh /usr/share/modules/init/sh; do
+    [ -r "$rgt_init" ] && . "$rgt_init" && break
+  done
+fi
+"""
+"""A shell that is no login shell does not know ``module``: https://modules.readthedocs.io, https://lmod.readthedocs.io."""
+
+
+def hooks(told: Any) -> dict[str, Any]:
+    """Return what of an object can be hooks: ``env`` and ``proxy``, a line each, and ``no_proxy``, domains."""
+    found: dict[str, Any] = {}
+    if isinstance(told, dict):
+        for key in (ENV, PROXY):
+            line = told.get(key)
+            if isinstance(line, str) and line.strip() and "\0" not in line and "\n" not in line:
+                found[key] = line
+        near = told.get("no_proxy")
+        if isinstance(near, list):
+            found["no_proxy"] = [name for name in near if isinstance(name, str) and _DOMAIN.match(name)]
+    return found
+
+
+def wrapped(words: list[str], told: dict[str, Any], env: dict[str, str]) -> list[str]:
+    """Return a command with the hooks before it; as it is where there are none.
+
+    Args:
+        words: The command of a cell.
+        told: As `hooks` returns them.
+        env: The environment that the cell will have.
+    """
+    lines = [told[key] for key in (ENV, PROXY) if key in told]
+    if not lines:
+        return words
+    shell = background.which("bash")
+    script = ""
+    for line in lines:
+        if not shell:
+            line = re.sub(r"^source(?=\s)", ".", line)
+        if line.split()[0] == "module":
+            script += _MODULES
+        script += '%s\nrgt_hook=$?\n[ "$rgt_hook" = 0 ] || echo %s "(exit $rgt_hook)" >&2\n' % (
+            line,
+            quoted("rgt: the platform's hook failed: %s" % line),
+        )
+    if PROXY in told:
+        near = ",".join(near_hosts(words, told, env))
+        script += 'if [ -n "$http_proxy$https_proxy$HTTP_PROXY$HTTPS_PROXY$all_proxy$ALL_PROXY" ]; then\n'
+        script += (
+            '  no_proxy="${no_proxy:+$no_proxy,}%s"; NO_PROXY="$no_proxy"; export no_proxy NO_PROXY\nfi\n'
+            % near
+        )
+    return [shell or "/bin/sh", "-c", script + 'unset rgt_hook rgt_init\nexec "$@"', "rgt-cell", *words]
+
+
+def near_hosts(words: list[str], told: dict[str, Any], env: dict[str, str]) -> list[str]:
+    """Return the hosts that no proxy may come between."""
+    found = [*NEAR, os.uname().nodename, env.get("MASTER_ADDR", "")]
+    for at, word in enumerate(words):
+        match = _MASTER.match(word)
+        if match:
+            value = match.group(1) or (words[at + 1] if at + 1 < len(words) else "")
+            found.append(value.rpartition(":")[0] if value.count(":") == 1 else value)
+    found += told.get("no_proxy", [])
+    return [name for name in dict.fromkeys(found) if name in NEAR or _DOMAIN.match(name)]
+
+
+def quoted(text: str) -> str:
+    """Return a text as one word for a shell."""
+    import shlex  # here, because most cells have no hook
+
+    return shlex.quote(text)

@@ -1,0 +1,107 @@
+"""What is set on a box for the runs there: mirrors and proxy, secrets. One command of the agent for each question."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import asyncssh
+import msgspec
+
+from rgt_tui.model.plain import clean
+from rgt_tui.model.profile import Profile
+from rgt_tui.ssh import CommandFailed, Deployed, record, run
+
+MOST_BYTES = 1 << 20
+T = TypeVar("T")
+
+
+class JobSettings(msgspec.Struct, frozen=True):
+    """What cells get that are started now."""
+
+    env: dict[str, str] = {}
+    hooks: dict[str, Any] = {}
+    off: tuple[str, ...] = ()
+    """Names of variables and hooks that a person has turned off."""
+
+
+class LoginSettings(msgspec.Struct, frozen=True):
+    """What new login shells get."""
+
+    file: str | None = None
+    kinds: tuple[str, ...] = ()
+    sourced_by: tuple[str, ...] = ()
+
+
+class MirrorState(msgspec.Struct, frozen=True):
+    """Which mirrors are on."""
+
+    jobs: JobSettings = JobSettings()
+    login: LoginSettings = LoginSettings()
+    problems: tuple[str, ...] = ()
+
+
+async def ask_mirrors(
+    connection: asyncssh.SSHClientConnection, deployed: Deployed, verb: str, told: dict[str, Any]
+) -> MirrorState:
+    """Show a box's mirrors, or turn some on or off.
+
+    Args:
+        connection: To the box.
+        deployed: The agent there.
+        verb: show, on, off or tell.
+        told: What is turned.
+
+    Raises:
+        BoxError: no answer, or one that cannot be used.
+    """
+    command = deployed.command("mirrors", verb)
+    done = await run(
+        connection, command, data=msgspec.json.encode(told), most_bytes=MOST_BYTES, name="setting mirrors"
+    )
+    found = answer(done.out, done.words, MirrorState)
+    return MirrorState(
+        msgspec.structs.replace(
+            found.jobs,
+            env={clean(name): clean(value) for name, value in found.jobs.env.items()},
+            hooks={
+                clean(name): clean(value)
+                for name, value in found.jobs.hooks.items()
+                if isinstance(value, str)
+            },
+            off=tuple(map(clean, found.jobs.off)),
+        ),
+        LoginSettings(
+            found.login.file and clean(found.login.file),
+            tuple(map(clean, found.login.kinds)),
+            tuple(map(clean, found.login.sourced_by)),
+        ),
+        tuple(map(clean, found.problems)),
+    )
+
+
+async def tell_platform(
+    connection: asyncssh.SSHClientConnection, deployed: Deployed, profile: Profile
+) -> MirrorState:
+    """Tell a box what its platform has for the cells of jobs, as every rgt does that watches it.
+
+    Raises:
+        BoxError: no answer, or one that cannot be used.
+    """
+    own = profile.overrides
+    hooks = {"env": own.env_hook, "proxy": own.proxy_hook, "no_proxy": own.no_proxy}
+    return await ask_mirrors(connection, deployed, "tell", {"env": own.env, "hooks": hooks})
+
+
+def answer(out: bytes, words: str, kind: type[T]) -> T:
+    """Return the last line of what the agent has printed.
+
+    Raises:
+        CommandFailed: it cannot be used; the box's own words are passed on.
+    """
+    lines = [line for raw in out.splitlines() if (line := record(raw))]
+    if not lines:
+        raise CommandFailed(f"the agent gave no answer: {words or 'it says nothing'}")
+    try:
+        return msgspec.json.decode(lines[-1], type=kind)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise CommandFailed(f"the agent's answer cannot be used: {clean(str(error))}") from error
