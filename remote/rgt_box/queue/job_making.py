@@ -9,7 +9,7 @@ import shutil
 
 from rgt_box import files, jsonline, place
 from rgt_box.background import describe, which
-from rgt_box.queue import queue_file
+from rgt_box.queue import cell_hooks, queue_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,9 +44,9 @@ def make(asked: dict[str, Any]) -> dict[str, Any]:
 
     Args:
         asked: ``name``; ``digest``, by which the same job is known again; ``words``, a command that no shell sees, or
-            ``line``, one for a shell; and where they are wanted ``workdir``, ``env``, ``platform_env``, ``hook`` (a
-            line of the shell that runs before), ``paths`` (directories for the front of PATH), ``data``,
-            ``durable``, ``retries``, ``detach``, ``smoke`` (a line for a shell).
+            ``line``, one for a shell; and where they are wanted ``workdir``, ``env``, ``platform_env``,
+            ``platform_hooks`` (as `cell_hooks.hooks` takes them), ``paths`` (directories for the front of PATH),
+            ``data``, ``durable``, ``retries``, ``detach``, ``smoke`` (a line for a shell).
 
     Returns:
         ``folder``, ``made`` (False: it is there already), ``same`` (it has this digest), ``out``, ``workdir``,
@@ -63,7 +63,11 @@ def make(asked: dict[str, Any]) -> dict[str, Any]:
     workdir = os.path.abspath(os.path.expanduser(str(asked.get("workdir") or "~")))
     if not os.path.isdir(workdir):
         raise NotMade("%s is no directory on the box; make it, or name another one" % workdir)
-    queue_file.remember_environment(place.state_dir(), queue_file.environment(_object(asked, "platform_env")))
+    queue_file.remember_platform(
+        place.state_dir(),
+        queue_file.environment(_object(asked, "platform_env")),
+        cell_hooks.hooks(asked.get("platform_hooks")),
+    )
     notes: list[str] = []
     out = os.path.join(_base(asked, notes), "runs", name)
     settings: dict[str, Any] = {
@@ -115,13 +119,11 @@ def command(asked: dict[str, Any]) -> list[str]:
     Raises:
         NotMade: there is none.
     """
-    line, words, hook = asked.get("line"), asked.get("words"), asked.get("hook")
+    line, words = asked.get("line"), asked.get("words")
     if isinstance(line, str) and line.strip():
-        found = shell("%s\n%s" % (hook, line) if hook else line, bool(hook))
+        found = shell(line)
     elif isinstance(words, list) and words and all(isinstance(word, str) for word in words):
-        found = (
-            shell('%s\nexec "$@"' % hook, True) + ["rgt", *words] if hook else [str(word) for word in words]
-        )
+        found = [str(word) for word in words]
     else:
         raise NotMade("there is no command to run")
     if any("\0" in word for word in found):
@@ -129,9 +131,9 @@ def command(asked: dict[str, Any]) -> list[str]:
     return [queue_file.escaped(word) for word in found]
 
 
-def shell(line: str, login: bool = False) -> list[str]:
-    """Return the words that run a line as a person's shell would; a login shell knows ``module`` and its like."""
-    return [which("bash") or "/bin/sh", "-lc" if login else "-c", line]
+def shell(line: str) -> list[str]:
+    """Return the words that run a line as a person's shell would."""
+    return [which("bash") or "/bin/sh", "-c", line]
 
 
 def _shown(asked: dict[str, Any]) -> str:

@@ -11,7 +11,7 @@ import zlib
 
 from rgt_box import files, jsonline, options, place
 from rgt_box.background import describe
-from rgt_box.queue import detach, job_making, queue_check, queue_file, queue_state
+from rgt_box.queue import cell_hooks, detach, job_making, queue_check, queue_file, queue_state
 from rgt_box.queue.beginning import WELL, Beginning
 
 TYPE_CHECKING = False
@@ -179,6 +179,7 @@ def run_smoke(job: queue_file.Job, words: list[str], seconds: float) -> dict[str
     env = queue_file.platform_environment(place.state_dir())
     env.update(os.environ, PYTHONUNBUFFERED="1", RGT_SMOKE="1")
     env.update({str(key): str(value) for key, value in job.settings["env"].items()})
+    words = cell_hooks.wrapped(words, queue_file.platform_hooks(place.state_dir()), env)
     began, reason = time.monotonic(), None
     status: int | None = None
     with open(log, "wb") as out:

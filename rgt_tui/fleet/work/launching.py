@@ -82,7 +82,7 @@ def job_for(
     if overrides.detach in BY_HAND:
         raise CannotRun(f"{profile.name}: {BY_HAND[overrides.detach]}")
     command: dict[str, Any] = {"line": words[0]} if len(words) == 1 else {"words": list(words)}
-    meaning = {**command, "workdir": workdir, "env": dict(env or {}), "hook": overrides.env_hook}
+    meaning = {**command, "workdir": workdir, "env": dict(env or {})}
     digest = hashlib.sha256(msgspec.json.encode(meaning, order="sorted")).hexdigest()
     pythons = (spec.python,) if spec.python else overrides.python
     asked = {
@@ -90,6 +90,11 @@ def job_for(
         "name": name or f"{stem(words)}-{digest[:SHORT]}",
         "digest": digest,
         "platform_env": dict(overrides.env),
+        "platform_hooks": {
+            "env": overrides.env_hook,
+            "proxy": overrides.proxy_hook,
+            "no_proxy": overrides.no_proxy,
+        },
         "paths": [posixpath.dirname(python) for python in pythons if python.startswith("/")],
         "data": overrides.data_dir,
         "durable": spec.durable or overrides.durable_dir,

@@ -81,10 +81,17 @@ def test_no_text_is_taken_for_a_field(text: str) -> None:
 
 
 def test_a_line_is_the_shells_and_a_hook_runs_before(box: Agent) -> None:
-    code, rows, said = launched(box, name="hooked", digest="1", line="echo got $X | cat", hook="X=42")
+    hooks = {"env": "export X=42"}
+    code, rows, said = launched(
+        box, name="hooked", digest="1", line="echo got $X | cat", platform_hooks=hooks
+    )
     assert (code, rows["begins"]["first"]) == (0, "got 42"), said
     code, rows, said = launched(
-        box, name="words", digest="1", words=["sh", "-c", "echo got $X '$X'"], hook="export X=43"
+        box,
+        name="words",
+        digest="1",
+        words=["sh", "-c", "echo got $X '$X'"],
+        platform_hooks={"env": "export X=43"},
     )
     assert (code, rows["begins"]["first"]) == (0, "got 43 $X"), said
 
