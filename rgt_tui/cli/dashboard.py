@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 
 from rgt_tui.cli.commands import USAGE
-from rgt_tui.cli.opening import open_fleet
+from rgt_tui.cli.opening import followed, open_fleet
 from rgt_tui.cli.printing import complain
 from rgt_tui.fleet import FleetSource
 from rgt_tui.fleet.config import FleetFileError
@@ -159,6 +159,7 @@ def run(arguments: argparse.Namespace) -> int:
         return USAGE
 
     readonly: bool = getattr(arguments, "readonly", False)
+    following = followed(arguments, config)
 
     def make() -> FleetSource:
         from rgt_tui.cli.gathering import make_kept_fleet
@@ -169,6 +170,7 @@ def run(arguments: argparse.Namespace) -> int:
             fleet_file=config.path,
             asks=True,
             readonly=readonly,
+            following=following,
             history=not getattr(arguments, "no_history", False),
         )
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from rgt_tui.cli.printing import waiting
 from rgt_tui.fleet import Alerting, Fleet, Memory, Observer, Tap
+from rgt_tui.fleet.config.following import Following
 from rgt_tui.fleet.connector import endpoint_from
 from rgt_tui.fleet.meters import is_priced
 from rgt_tui.gate import audit
@@ -40,6 +41,7 @@ def make_fleet(
     readonly: bool = False,
     whole: bool = False,
     asks: bool = False,
+    following: Following | None = None,
 ) -> Fleet:
     """Return a fleet for a command that looks: nobody answers questions, nothing is kept, no sink is told.
 
@@ -55,6 +57,7 @@ def make_fleet(
         readonly: Refuse every billing action.
         whole: These are all boxes of the fleet file: what else their accounts are billed for is looked for, too.
         asks: Somebody answers questions after all.
+        following: The fleet file, whose changes are taken over.
 
     Raises:
         ProfileError: a box names a profile that does not exist.
@@ -71,6 +74,7 @@ def make_fleet(
         readonly=readonly,
         whole=whole,
         asks=asks,
+        following=following,
         alerting=Alerting(kinds, path=_alerts_file(specs), clock=clock),
     )
 
@@ -87,6 +91,7 @@ def make_kept_fleet(
     clock: Callable[[], float] = time.time,
     observers: Sequence[Observer] = (),
     whole: bool = True,
+    following: Following | None = None,
 ) -> Fleet:
     """Return a fleet for a command that stays: with the history on disk, and alerts that reach their sinks.
 
@@ -101,6 +106,7 @@ def make_kept_fleet(
         clock: Epoch seconds.
         observers: Told of every state and event.
         whole: These are all boxes of the fleet file: what else their accounts are billed for is looked for, too.
+        following: The fleet file, whose changes are taken over.
 
     Raises:
         ProfileError: a box names a profile that does not exist.
@@ -119,6 +125,7 @@ def make_kept_fleet(
         asks=asks,
         readonly=readonly,
         whole=whole,
+        following=following,
         policy=_policy(accept_new_host_keys),
         alerting=Alerting(alerts, path=_alerts_file(specs), clock=clock, greets=True),
     )

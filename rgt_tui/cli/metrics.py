@@ -25,7 +25,7 @@ from prometheus_client.registry import Collector
 from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.gathering import gather, make_fleet, stop
-from rgt_tui.cli.opening import chosen, open_fleet
+from rgt_tui.cli.opening import chosen, followed, open_fleet
 from rgt_tui.cli.printing import complain
 from rgt_tui.fleet.config import FleetConfig, FleetFileError
 from rgt_tui.health import Assessment, assess
@@ -467,6 +467,7 @@ async def _serve(specs: Sequence[BoxSpec], config: FleetConfig, arguments: argpa
         accept_new_host_keys=arguments.accept_new_host_key,
         alerts=config.alerts,
         whole=len(specs) == len(config.boxes),
+        following=followed(arguments, config, arguments.boxes),
     )
     host, port = arguments.listen
     try:

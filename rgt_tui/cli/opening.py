@@ -17,6 +17,7 @@ from rgt_tui.fleet.config import (
     open_place,
     working_directory,
 )
+from rgt_tui.fleet.config.following import Following
 from rgt_tui.model.box import BoxSpec
 
 NONE_FOUND = (
@@ -58,6 +59,14 @@ def open_fleet(arguments: argparse.Namespace, *, trusted: bool = False) -> Fleet
     for warning in config.warnings:
         complain(warning)
     return config
+
+
+def followed(
+    arguments: argparse.Namespace, config: FleetConfig, names: Sequence[str] = ()
+) -> Following | None:
+    """Return what looks after the fleet file that was read, so that its changes are taken over; None = it is a pipe."""
+    place = meant(arguments)
+    return Following(place, config, names=names) if place is not None and place.path.is_file() else None
 
 
 def chosen(config: FleetConfig, names: Sequence[str]) -> tuple[BoxSpec, ...]:

@@ -15,7 +15,7 @@ from typing import TextIO
 from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK, UNREACHABLE, USAGE
 from rgt_tui.cli.gathering import make_fleet, make_kept_fleet, stop
-from rgt_tui.cli.opening import chosen, open_boxes, open_fleet
+from rgt_tui.cli.opening import chosen, followed, open_boxes, open_fleet
 from rgt_tui.cli.printing import complain
 from rgt_tui.cli.status_line import NAME_WIDTH, StatusLine, encode, status_line, text_line
 from rgt_tui.fleet.config import FleetConfig, FleetFileError
@@ -39,8 +39,8 @@ class _Watcher:
 
     def published(self, state: FleetState, changed: tuple[tuple[BoxState, BoxState], ...]) -> None:
         """Remember what changed until the next look."""
-        for box in state.boxes:
-            self._boxes.setdefault(box.spec.name, box)
+        if self._boxes.keys() != {box.spec.name for box in state.boxes}:
+            self._boxes = {box.spec.name: box for box in state.boxes}
         for _, new in changed:
             self._boxes[new.spec.name] = new
             self._changed.add(new.spec.name)
@@ -143,6 +143,7 @@ async def _watch(specs: Sequence[BoxSpec], config: FleetConfig, arguments: argpa
         accept_new_host_keys=arguments.accept_new_host_key,
         observers=[watcher],
         whole=len(specs) == len(config.boxes),
+        following=followed(arguments, config, arguments.boxes),
     )
     await fleet.start()
     try:

@@ -7,9 +7,10 @@ import contextlib
 import functools
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -352,8 +353,30 @@ class Alerting:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(OPEN_S):
                 await self._file.open()
+        self._resume(self._keys)
+        work = [(f"telling the sink {one.settings.name}", one.run) for one in self._deliveries]
+        work.append(("keeping the state file of the alerts", self._file.run))
+        self._tasks = [asyncio.create_task(guarded(doing, run, self._say), name=doing) for doing, run in work]
+
+    def take_over(self, specs: Sequence[BoxSpec]) -> None:
+        """Keep the alerts of these boxes from now on; of a box that leaves, the next rgt finds what is kept on disk."""
+        before, self._keys = self._keys, {spec.name: key_of(spec) for spec in specs}
+        self._accounts = Accounts(specs)
+        gone = [name for name, key in before.items() if self._keys.get(name) != key]
+        books: tuple[dict[str, Any], ...] = (self._books, self._seen, self._active, self._beneath, self._held)
+        for book in (*books, self._left):
+            for name in gone:
+                book.pop(name, None)
+        self._behind.difference_update(gone)
+        for name, known in self._books.items():
+            self._accounts.note(name, known)
+        self._resume([name for name, key in self._keys.items() if before.get(name) != key])
+
+    def _resume(self, names: Iterable[str]) -> None:
+        """Begin with what an earlier rgt has left of boxes."""
         known = {kind.id for kind in self._kinds}
-        for name, key in self._keys.items():
+        for name in names:
+            key = self._keys[name]
             notes = self._file.stored.boxes.get(key)
             if notes is not None:
                 kept = [alert for alert in notes.alerts if alert.kind in known]
@@ -361,9 +384,6 @@ class Alerting:
                 self._accounts.note(name, self._books[name])
                 self._left[name] = frozenset(notes.covered)
                 self._activate(name, mark_muted(self._file.stored.mutes, key, ordered(kept), self._clock()))
-        work = [(f"telling the sink {one.settings.name}", one.run) for one in self._deliveries]
-        work.append(("keeping the state file of the alerts", self._file.run))
-        self._tasks = [asyncio.create_task(guarded(doing, run, self._say), name=doing) for doing, run in work]
 
     async def close(self) -> None:
         """Write down what is held. What a sink has not been told yet, the next rgt tells it."""

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
@@ -19,6 +19,7 @@ from rgt_tui.fleet.autostop import ARMED, ArmedBook, SelfStops
 from rgt_tui.fleet.billing_actions import Teardown
 from rgt_tui.fleet.box_evidence import Asking
 from rgt_tui.fleet.box_session import BoxSession
+from rgt_tui.fleet.config.following import Following
 from rgt_tui.fleet.connector import ConnectLimit
 from rgt_tui.fleet.event_loop import collect_less, guarded
 from rgt_tui.fleet.fleet_source import Given, Observer, Pulled, Remember, Tap
@@ -28,11 +29,12 @@ from rgt_tui.fleet.publisher import Publisher, Questions
 from rgt_tui.fleet.unlisted import AccountWatch
 from rgt_tui.gate import JOURNAL, AuditLog, Journal
 from rgt_tui.health import evaluate
-from rgt_tui.model.box import BoxSpec
+from rgt_tui.model.box import BoxSpec, BoxState
 from rgt_tui.model.evidence import CheckResult, Review, StopProgress, Verb
 from rgt_tui.model.fleet import FleetState
+from rgt_tui.model.plain import clean
 from rgt_tui.model.profile import Profile
-from rgt_tui.profiles import load_profile, seen_at
+from rgt_tui.profiles import ProfileError, load_profile, seen_at
 from rgt_tui.ssh import Answers, Deployed, Policy, build_agent
 
 if TYPE_CHECKING:
@@ -164,6 +166,7 @@ class Fleet(BaseFleet):
         readonly: bool = False,
         copies: Path | None = None,
         whole: bool = False,
+        following: Following | None = None,
     ) -> None:
         """Describe the fleet; nothing connects before `start`.
 
@@ -182,6 +185,7 @@ class Fleet(BaseFleet):
             readonly: Refuse every billing action.
             copies: Where results are pulled to, a directory for each box; None = ``pulled`` in the working directory.
             whole: These are all boxes of the fleet file: what else their accounts are billed for is looked for, too.
+            following: The fleet file, whose changes are taken over; None = the boxes stay these.
 
         Raises:
             ProfileError: a box names a profile that does not exist.
@@ -193,26 +197,30 @@ class Fleet(BaseFleet):
             observers,
             asks=asks,
         )
-        bundle = build_agent()
-        limit = ConnectLimit()
-        answers = Answers()
         self._remember = remember
+        self._following = following
+        self._new_session = partial(
+            BoxSession,
+            bundle=build_agent(),
+            limit=ConnectLimit(),
+            clock=clock,
+            on_change=self._publisher.touched,
+            ask=self._questions.ask if asks else None,
+            tap=tap,
+            answers=Answers(),
+            policy=policy,
+        )
         self._sessions = {
-            spec.name: BoxSession(
-                spec,
-                self._profiles[spec.name],
-                bundle,
-                limit,
-                clock,
-                self._publisher.touched,
-                ask=self._questions.ask if asks else None,
-                tap=tap,
-                answers=answers,
-                policy=policy,
-                boxes=len(specs),
-            )
-            for spec in specs
+            spec.name: self._new_session(spec, self._profiles[spec.name], boxes=len(specs)) for spec in specs
         }
+        """In the order of the fleet file; those who were given it see it change."""
+        self._specs = {spec.name: spec for spec in specs}
+        self._watching: dict[str, asyncio.Task[None]] = {}
+        self._busy: dict[str, int] = {}
+        """Box → how many billing actions, reviews and pulls are under way."""
+        self._over = asyncio.Event()
+        """One of them is over."""
+        self._whole = whole
         self._meters = Meters(
             self._sessions, seconds=meter_seconds, clock=clock, say=self._publisher.say, env=env
         )
@@ -302,7 +310,8 @@ class Fleet(BaseFleet):
         **given: Unpack[Given],
     ) -> Review:
         """Gather what a person must see before a billing action."""
-        return await self._teardown.review(box, verb, **given)
+        with self._occupied(box):
+            return await self._teardown.review(box, verb, **given)
 
     def execute(
         self,
@@ -315,7 +324,22 @@ class Fleet(BaseFleet):
     ) -> AsyncIterator[StopProgress]:
         """Carry out a billing action, if the gate allows it."""
         steps = self._teardown.execute(box, verb, typed, evidence_digest=evidence_digest, **given)
-        return self._alerting.watching(box, verb, steps)
+        return self._kept(box, self._alerting.watching(box, verb, steps))
+
+    async def _kept(self, box: str, steps: AsyncIterator[StopProgress]) -> AsyncIterator[StopProgress]:
+        with self._occupied(box):
+            async for step in steps:
+                yield step
+
+    @contextlib.contextmanager
+    def _occupied(self, box: str) -> Iterator[None]:
+        """Keep a box that the fleet file names no more until what is under way is over."""
+        self._busy[box] = self._busy.get(box, 0) + 1
+        try:
+            yield
+        finally:
+            self._busy[box] -= 1
+            self._over.set()
 
     def agent(self, box: str) -> tuple[asyncssh.SSHClientConnection, Deployed]:
         """The connection to a box that stands, and the agent at its end, for a question beside the stream.
@@ -347,12 +371,13 @@ class Fleet(BaseFleet):
 
         destination = (self._copies or Path(PULLED)) / box
         state = self._sessions[box].state
-        try:
-            return await pull_and_verify(
-                state.spec, paths, destination, on_progress, on_plan, agree, state.meter, self._env
-            )
-        finally:
-            self._teardown.look_again(box)
+        with self._occupied(box):
+            try:
+                return await pull_and_verify(
+                    state.spec, paths, destination, on_progress, on_plan, agree, state.meter, self._env
+                )
+            finally:
+                self._teardown.look_again(box)
 
     async def open_actions_asked(self) -> None:
         """Wait until what an earlier rgt left open was asked for at its provider once, and written down."""
@@ -371,8 +396,8 @@ class Fleet(BaseFleet):
         await self._recall()
         await self._alerting.open([session.state.spec for session in self._sessions.values()], self._wake)
         self._collect_again = collect_less(len(self._sessions))
-        works = {f"watching {name}": session.run for name, session in self._sessions.items()}
-        works |= {
+        self._watch(*self._sessions)
+        works: dict[str, Callable[[], Awaitable[None]]] = {
             "looking after what is open": self._open.run,
             "reading the meters": self._meters.run,
             "looking for what bills unseen": self._accounts.run,
@@ -380,7 +405,80 @@ class Fleet(BaseFleet):
             "publishing": self._publisher.run,
             "looking at the clock": self._clocks,
         }
+        if self._following is not None:
+            works["following the fleet file"] = partial(self._follow_file, self._following)
         self._begin(works)
+
+    def _watch(self, *names: str) -> None:
+        works = {f"watching {name}": self._sessions[name].run for name in names}
+        before = len(self._tasks)
+        self._begin(works)
+        self._watching.update(zip(names, self._tasks[before:], strict=True))
+
+    async def _follow_file(self, file: Following) -> None:
+        while True:
+            specs = await file.changed(self._publisher.say)
+            try:
+                await self.take_over(specs)
+            except ProfileError as error:
+                self._publisher.say(f"{error}; the boxes stay as they were", "error")
+
+    async def take_over(self, specs: Sequence[BoxSpec]) -> None:
+        """Watch these boxes from now on. One whose description is as it was is not disturbed.
+
+        A box that is described no more, or in another way, ends as it is; while a billing action, a review or a pull
+        of it is under way, that is waited for.
+
+        Raises:
+            ProfileError: a box names a profile that does not exist; everything stays as it was.
+        """
+        wanted = {spec.name: spec for spec in specs}
+        self._profiles = {
+            **self._profiles,
+            **{name: load_profile(spec.profile) for name, spec in wanted.items()},
+        }
+        leaving = [name for name, spec in self._specs.items() if wanted.get(name) != spec]
+        fresh = [name for name in wanted if name not in self._specs]
+        again = [name for name in leaving if name in wanted]
+        parts = (("new", fresh), ("described in another way", again), ("gone", set(leaving) - set(again)))
+        told = "; ".join(f"{what}: {', '.join(sorted(names))}" for what, names in parts if names)
+        if not told:
+            return
+        self._publisher.say(f"the fleet file has changed: {clean(told)}")
+        await self._begin_boxes(wanted, fresh)
+        while any(self._busy.get(name) for name in leaving):
+            self._over.clear()
+            await self._over.wait()
+        tasks = [self._watching.pop(name) for name in leaving]
+        for task in tasks:
+            task.cancel()
+            self._tasks.remove(task)
+        if tasks:
+            await asyncio.wait(tasks, timeout=STOP_SECONDS)
+        for name in leaving:
+            del self._sessions[name], self._specs[name]
+        await self._begin_boxes(wanted, again)
+
+    async def _begin_boxes(self, wanted: Mapping[str, BoxSpec], names: Sequence[str]) -> None:
+        """Add boxes, bring all into the order of the fleet file, and begin to connect to the new ones."""
+        made = {
+            name: self._new_session(wanted[name], self._profiles[name], boxes=len(wanted)) for name in names
+        }
+        self._specs.update((name, wanted[name]) for name in names)
+        for name, state in (await self._recalled([*self._specs.values()]) if made else {}).items():
+            if name in made:
+                made[name].recall(state)
+        both = {**self._sessions, **made}
+        order = [*(name for name in wanted if name in both), *(name for name in both if name not in wanted)]
+        # In place, and at once: others look at it.
+        self._sessions.clear()
+        self._sessions.update((name, both[name]) for name in order)
+        self._alerting.take_over([session.state.spec for session in self._sessions.values()])
+        self._meters.watch(self._sessions)
+        self._accounts.watch(self._sessions if self._whole else {})
+        self._publisher.take_over(self._sessions)
+        self._set_intervals()
+        self._watch(*names)
 
     async def stop(self) -> None:
         """Disconnect, within seconds whatever hangs. What runs on the boxes goes on."""
@@ -393,16 +491,19 @@ class Fleet(BaseFleet):
         return (self._meters.close,)
 
     async def _recall(self) -> None:
-        """Take over what is remembered. A disk that does not answer, or answers nonsense, holds nothing up."""
-        if self._remember is None:
-            return
-        with contextlib.suppress(Exception):
-            async with asyncio.timeout(RECALL_SECONDS):
-                known = await self._remember([session.state.spec for session in self._sessions.values()])
-            for name, state in known.items():
-                self._sessions[name].recall(state)
-            self._publisher.restart()
-            self.publish()
+        """Take over what is remembered."""
+        for name, state in (await self._recalled([*self._specs.values()])).items():
+            self._sessions[name].recall(state)
+        self._publisher.restart()
+        self.publish()
+
+    async def _recalled(self, specs: Sequence[BoxSpec]) -> Mapping[str, BoxState]:
+        """Return what is remembered. A disk that does not answer, or answers nonsense, holds nothing up."""
+        if self._remember is not None:
+            with contextlib.suppress(Exception):
+                async with asyncio.timeout(RECALL_SECONDS):
+                    return await self._remember(specs)
+        return {}
 
     async def _clocks(self) -> None:
         """Notice that the computer slept or its clock was set, and put right what follows from it."""

@@ -7,6 +7,7 @@ whether it is still charged, and *unknown* is never free.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
@@ -147,12 +148,11 @@ class Meters:
         say: Say,
         env: Mapping[str, str] | None = None,
     ) -> None:
-        self._sessions = [
-            session
-            for session in sessions.values()
-            if session.state.spec.provider is not None and not is_untold(session.state.spec)
-        ]
-        self._priced = [session for session in sessions.values() if is_priced(session.state.spec)]
+        self._sessions: list[BoxSession] = []
+        self._priced: list[BoxSession] = []
+        self._others = asyncio.Event()
+        """There are other boxes than before."""
+        self.watch(sessions)
         self._seconds = seconds
         self._clock = clock
         self._say = say
@@ -163,6 +163,16 @@ class Meters:
         """Called when all accounts have been listed, or could not be."""
         self.providers = Providers(clock=clock, env=env)
         self._books: dict[str, BookCheck | None] = {}
+
+    def watch(self, sessions: Mapping[str, BoxSession]) -> None:
+        """Read the meters of these boxes from now on."""
+        self._sessions = [
+            session
+            for session in sessions.values()
+            if session.state.spec.provider is not None and not is_untold(session.state.spec)
+        ]
+        self._priced = [session for session in sessions.values() if is_priced(session.state.spec)]
+        self._others.set()
 
     def provider(self, box: BoxSession) -> Provider | None:
         """Return the control plane of a box, or None where it has none."""
@@ -204,7 +214,7 @@ class Meters:
                 both.create_task(guarded(doing, work, self._say), name=doing)
 
     async def _counting(self) -> None:
-        while self._priced:
+        while True:
             self.count()
             await asyncio.sleep(min(SOON_SECONDS, COUNT_SECONDS) if self._waits() else COUNT_SECONDS)
 
@@ -217,7 +227,8 @@ class Meters:
         )
 
     async def _asking(self) -> None:
-        while self._sessions:
+        while True:
+            self._others.clear()
             try:
                 await self.read_all()
             except Exception as error:
@@ -225,7 +236,9 @@ class Meters:
                 words = f"rgt: {type(error).__name__}: {error}; this is a fault of rgt"
                 for session in self._sessions:
                     self.put(session, Meter(at=self._clock(), error=words))
-            await asyncio.sleep(self._seconds)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._seconds):
+                    await self._others.wait()
 
     def count(self) -> None:
         """Bring the meters of the boxes up to date whose price the fleet file tells."""

@@ -129,7 +129,7 @@ class OpenActions:
     async def recall_parks(self) -> None:
         """Tell which boxes earlier rgt have parked; one that no provider is asked about any more goes by its name."""
         for record in await asyncio.to_thread(self._journal.parks):
-            for name, session in self._sessions.items():
+            for name, session in list(self._sessions.items()):
                 ref = session.state.spec.provider
                 if target_of(ref) == record.target if ref is not None else name == record.box:
                     self._parked(name, record.at)
@@ -150,7 +150,7 @@ class OpenActions:
             except JournalFailed as error:
                 self._tell(str(error), str(error), "error")
                 still.append(action)
-        for session in self._sessions.values():
+        for session in list(self._sessions.values()):
             here = [words(one) for one in still if self._told_on(one) is session]
             session.set_open_action("; ".join(here))
         return tuple(still)
@@ -263,7 +263,7 @@ class OpenActions:
         if session is not None or action.first.rent is None:
             return session
         own = account_target(ref_of(action))
-        for box in self._sessions.values():
+        for box in list(self._sessions.values()):
             ref = box.state.spec.provider
             if box.state.spec.name == action.first.box or (ref is not None and account_target(ref) == own):
                 return box
@@ -285,7 +285,7 @@ class OpenActions:
             self._tell(str(error), str(error), "error")
 
     def _session(self, target: Target) -> BoxSession | None:
-        for session in self._sessions.values():
+        for session in list(self._sessions.values()):
             ref = session.state.spec.provider
             if ref is not None and target_of(ref) == target:
                 return session

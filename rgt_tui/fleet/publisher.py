@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -51,6 +51,11 @@ class Pace:
         self._looked[name] = now
         self._behind.discard(name)
         return True
+
+    def keep(self, names: Container[str]) -> None:
+        """Forget all other boxes."""
+        self._looked = {name: at for name, at in self._looked.items() if name in names}
+        self._behind = {name for name in self._behind if name in names}
 
     def late(self, now: float) -> set[str]:
         """Return the boxes that have changed since they were looked at, and whose time has come."""
@@ -202,6 +207,21 @@ class Publisher:
         self._ready.clear()
         self.restart()
 
+    def take_over(self, sessions: Mapping[str, Session]) -> None:
+        """Publish these boxes from now on; what was published of those that stay, and what is to be said, is kept."""
+        self.sessions = sessions
+        self._order = {name: place for place, name in enumerate(sessions)}
+        self._pace.keep(sessions)
+        self._changed = {name: None for name in self._changed if name in sessions}
+        self._ready &= sessions.keys()
+        # A box of the same name that is described in another way is another one: what was shown of it is over.
+        self._published = {
+            name: known if known is not None and known.spec == session.state.spec else session.state
+            for name, session in sessions.items()
+            for known in (self._published.get(name),)
+        }
+        self._dirty.set()
+
     def restart(self) -> None:
         """Take the boxes as they are now for what has been shown: what an earlier rgt left is no news."""
         self._published = {name: session.state for name, session in self.sessions.items()}
@@ -217,9 +237,10 @@ class Publisher:
         self._dirty.set()
 
     def touched(self, box: str) -> None:
-        """A box's state is another one."""
-        self._changed[box] = None
-        self._dirty.set()
+        """A box's state is another one; of one that is published no more, nothing is."""
+        if box in self.sessions:
+            self._changed[box] = None
+            self._dirty.set()
 
     def say(self, text: str, level: str = "info", at: float | None = None) -> None:
         """Say something that concerns no single box; `at` is the client clock."""

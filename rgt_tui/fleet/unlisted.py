@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -206,27 +207,38 @@ class AccountWatch:
         self._told = told
         self._boxes: dict[tuple[str, str], list[BoxSession]] = {}
         self._named: list[ProviderRef] = []
-        for session in sessions.values():
-            ref = session.state.spec.provider
-            if ref is not None and ref.kind not in UNTOLD:
-                self._named.append(ref)
-                self._boxes.setdefault((ref.kind, ref.account), []).append(session)
+        self._others = asyncio.Event()
+        """There are other accounts than before."""
+        self.watch(sessions)
         self._rest: dict[tuple[str, str], Rest] = {}
         self._polled = asyncio.Event()
         self.asked = asyncio.Event()
         """Every account has been asked once for what it has beside machines."""
 
+    def watch(self, sessions: Mapping[str, BoxSession]) -> None:
+        """Look after the accounts of these boxes from now on."""
+        before, self._boxes, self._named = set(self._boxes), {}, []
+        for session in sessions.values():
+            ref = session.state.spec.provider
+            if ref is not None and ref.kind not in UNTOLD:
+                self._named.append(ref)
+                self._boxes.setdefault((ref.kind, ref.account), []).append(session)
+        if set(self._boxes) - before:
+            self._others.set()
+
     async def run(self) -> None:
         """Look until cancelled."""
-        if self._boxes:
-            # Only then some accounts know what hangs on which machine.
-            await self._polled.wait()
-        while self._boxes:
-            await self.look()
+        while True:
+            self._others.clear()
+            if self._boxes:
+                # Only then some accounts know what hangs on which machine.
+                await self._polled.wait()
+                await self.look()
             self.asked.set()
             failed = any(rest.error is not None for rest in self._rest.values())
-            await asyncio.sleep(RETRY_SECONDS if failed else LEFTOVERS_SECONDS)
-        self.asked.set()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(RETRY_SECONDS if failed else LEFTOVERS_SECONDS):
+                    await self._others.wait()
 
     async def look(self) -> None:
         """Ask every account once for what it has beside machines, side by side."""

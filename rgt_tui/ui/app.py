@@ -195,6 +195,7 @@ class RgtApp(Enduring, App[None]):
         aged = not 0 <= now - self._drawn_at < AGE_SECONDS - TICK_SECONDS / 4
         if not (force or self._newest is not self._drawn or aged):
             return
+        self._leave_gone(self._newest)
         top = self.screen
         if isinstance(top, StateSink):
             self._drawn, self._drawn_at = self._newest, now
@@ -205,6 +206,16 @@ class RgtApp(Enduring, App[None]):
                     raise
         if not self.ask_next():
             self.introduce()
+
+    def _leave_gone(self, state: FleetState) -> None:
+        """Close what is on top of a box that the fleet file names no more, and say so."""
+        name = getattr(self.screen, "box_name", None)
+        if not isinstance(name, str) or state.box(name) is not None or self.screen is self.screen_stack[0]:
+            return
+        self.pop_screen()
+        cast("FleetAwareScreen", self.screen_stack[0]).hint(
+            f"{clean(name)} is no box of the fleet file any more"
+        )
 
     def introduce(self) -> None:
         """Show the page of a platform that the person has not been told of, once a box of it has answered."""

@@ -4,11 +4,13 @@ import asyncio
 import subprocess
 import sys
 
+import msgspec
 import pytest
 from textual.command import CommandPalette
 
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.ui import RgtApp
+from rgt_tui.ui.screens.box import BoxScreen
 from rgt_tui.ui.screens.fleet import FleetScreen
 from rgt_tui.ui.screens.help import ScreenCommands
 from rgt_tui.ui.widgets.fixed_lines import EventLine
@@ -222,3 +224,16 @@ async def test_readonly_offers_nothing_that_stops_a_meter(place: str) -> None:
             await settle(pilot)
             assert (getattr(app.screen, "PLACE", "") == "tear down") is not readonly
             assert ("rgt was started with --readonly" in screen_text(app)) is readonly
+
+
+async def test_what_is_on_top_of_a_box_that_is_no_more_is_closed_and_that_is_said() -> None:
+    async with running(FakeFleet()) as (app, pilot, fleet):
+        name = fleet.state.boxes[0].spec.name
+        app.open_screen("box", name)
+        await settle(pilot)
+        assert isinstance(app.screen, BoxScreen)
+        fleet.push(msgspec.structs.replace(fleet.state, boxes=fleet.state.boxes[1:]))
+        app.tick(force=True)
+        await settle(pilot)
+        assert isinstance(app.screen, FleetScreen)
+        assert f"{name} is no box of the fleet file any more" in screen_text(app)

@@ -69,7 +69,7 @@ class SelfStops:
             await self._look()
 
     async def _look(self) -> None:
-        for name, session in self._sessions.items():
+        for name, session in list(self._sessions.items()):  # boxes come and go
             stamp = await asyncio.to_thread(self._book.stamp, session.state.spec)
             if name not in self._stamps or stamp != self._stamps[name]:
                 self._stamps[name] = stamp

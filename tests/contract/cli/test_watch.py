@@ -68,3 +68,16 @@ def test_a_reader_that_leaves_ends_it(rgt: Rgt, lab: BoxSpec) -> None:
     process.stdout = None
     _, said = process.communicate(timeout=PATIENCE)
     assert (process.returncode, said) == (1, b"")
+
+
+def test_a_box_that_the_fleet_file_names_meanwhile_is_watched_too(rgt: Rgt, lab: BoxSpec) -> None:
+    process = rgt.start("watch")
+    read_until(process, lambda line: b" idle " in line)
+    rgt.fleet.write_text("[boxes.lab]\nhots = 'x'\n")
+    (*_, said) = read_until(process, lambda line: b"the boxes stay as they were" in line)
+    assert b"fleet.toml" in said and b"hots" in said
+    rgt.describe([lab, replace(lab, name="mill")])
+    lines = read_until(process, lambda line: b" mill " in line and b" idle " in line)
+    assert any(b"the fleet file has changed: new: mill" in line for line in lines)
+    assert not any(b" lab " in line and b"connected" in line for line in lines), "it was not disturbed"
+    assert end(process, signal.SIGTERM) == (0, b"")
