@@ -15,6 +15,7 @@ from rgt_box.autostop import (
     idle_clock,
     own_stop,
     saving,
+    stop_journal,
     stop_process,
     story,
     watchman,
@@ -127,6 +128,7 @@ def _arm(folder: str, bound: dict[str, Any]) -> list[str]:
         plan.save(folder, dict(plan.load(folder), **{bound["mode"]: bound}))
     words = "by its own key" if bound["action"] == "park" else "only asks"
     limit = bound["idle_s"] if bound["mode"] == "idle" else bound["lease_s"]
+    control.ensure(folder)  # one that ended just now, since nobody watched, has not seen it
     story.tell(folder, "armed", "%s, %.0f s, %s" % (bound["mode"], limit, words), mode=bound["mode"])
     _wake(folder)
     return []
@@ -168,7 +170,7 @@ def first_look(folder: str, bound: dict[str, Any]) -> dict[str, Any]:
     signs = work_signs.WorkSigns(bound)
     sample, _ = sampler.read(wait=3.0)
     signs.look(idle_clock.now(), sample, sampler)
-    time.sleep(max(0.5, stop_process.GAP * stop_process.pace()))
+    time.sleep(max(stop_process.LEAST_GAP, stop_process.GAP * stop_journal.pace()))
     sample, _ = sampler.read(wait=3.0)
     found = signs.look(idle_clock.now(), sample, sampler)
     verdict = idle_clock.judge(sample, found, {(pid, ticks) for pid, ticks in bound["accepted"]})

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import time
 
@@ -45,6 +46,8 @@ OK, UNDELIVERED, USAGE = 0, 1, 2
 FILE = "sink.json"
 EVENTS = ("queue-done", "cell-failed", "disk-full", "autostop-warned", "autostop-stopping", "autostop-failed")
 TRIES, PAUSES, TIMEOUT = 3, (0.0, 5.0, 30.0), 10.0
+FULL, ROOM = 0.98, 0.95
+"""Share of a disk's bytes or inodes at which it is told to be full, and below which it may be told again."""
 MOST_AT_ONCE = 4
 """Messages on their way; of more in such a while a person learns nothing new."""
 MOST_ADDRESS, MOST_ANSWER, MOST_TEXT = 4096, 65536, 1500
@@ -213,6 +216,21 @@ class Sender:
         self._folder = folder
         self._path = os.path.join(folder, FILE)
         self._under_way: list[subprocess.Popen[bytes]] = []
+        self._full: set[str] = set()
+
+    def tell_full(self, disks: list[dict[str, Any]]) -> None:
+        """Send ``disk-full``, once for each time that a disk of a sample fills up."""
+        for disk in disks:
+            mount, used, free = str(disk.get("mount")), disk.get("bytes_used"), disk.get("bytes_free")
+            shares = [used / (used + free) if used is not None and free is not None and used + free else 0.0]
+            if disk.get("inodes_total"):
+                shares.append((disk.get("inodes_used") or 0) / disk["inodes_total"])
+            if max(shares) < ROOM:
+                self._full.discard(mount)
+            elif max(shares) >= FULL and mount not in self._full:
+                self._full.add(mount)
+                what = "bytes" if shares[0] == max(shares) else "inodes"
+                self.send("disk-full", "%s: %.1f %% of its %s are used" % (mount, 100.0 * max(shares), what))
 
     def send(self, kind: str, text: str) -> bool:
         """Send an event, if it is one of `EVENTS` and there is an address; returns at once, whether it goes out."""
@@ -275,6 +293,8 @@ def main(argv: list[str]) -> int:
         return UNDELIVERED
     event = event_of("test", "this box can call you")
     if found["deliver"]:
+        # The recorder, which has started this process, blocks them.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
         event = jsonline.loads_dict(sys.stdin.buffer.readline(65536)) or event
     try:
         said = deliver(address, event)

@@ -19,6 +19,8 @@ BEGUN, SEALED, SAVED, INTENT, ANSWERED = "begun", "sealed", "saved", "intent", "
 OFF, WITHDRAWN, FAILED = "off", "withdrawn", "failed"
 UNFINISHED, FINISHED = (BEGUN, SEALED, SAVED, INTENT, ANSWERED), (OFF, WITHDRAWN, FAILED)
 """Phases of the journal: of a stop that goes on, or was killed, and of one that has ended."""
+ASKED = (INTENT, ANSWERED)
+"""Those after which the platform may have done it: it is asked, before anything else."""
 START_WITHIN = 15.0
 """Seconds for the process to take its lock."""
 
@@ -43,6 +45,19 @@ def read_journal(folder: str) -> dict[str, Any]:
 
 
 def forget_journal(folder: str) -> None:
-    """Remove the journal of a stop that has ended and that a conclusion was drawn from."""
-    if read_journal(folder).get("phase") in FINISHED:
+    """Remove the journal of a stop that a conclusion was drawn from; one that may have been asked for stays."""
+    if read_journal(folder).get("phase") not in ASKED:
         state_files.unlink(folder, JOURNAL)
+
+
+def pace() -> float:
+    """Return the factor of every wait; ``RGT_AUTOSTOP_PACE`` makes a rehearsal quick."""
+    try:
+        return min(1.0, max(0.0, float(os.environ.get("RGT_AUTOSTOP_PACE", ""))))
+    except ValueError:
+        return 1.0
+
+
+def start_within() -> float:
+    """Return the seconds after which a process that was started, and does not hold its lock, is taken to be gone."""
+    return max(2.0, START_WITHIN * pace())

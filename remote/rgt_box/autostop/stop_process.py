@@ -24,6 +24,7 @@ from rgt_box.autostop import (
 )
 from rgt_box.autostop.stop_journal import (
     ANSWERED,
+    ASKED,
     BEGUN,
     FAILED,
     INTENT,
@@ -34,6 +35,7 @@ from rgt_box.autostop.stop_journal import (
     SEALED,
     UNFINISHED,
     WITHDRAWN,
+    pace,
     read_journal,
 )
 from rgt_box.background import describe
@@ -54,7 +56,7 @@ PAUSES = (0.0, 60.0, 300.0)
 SETTLE, ASK_EVERY = 600.0, 10.0
 """Seconds for a platform to carry out what it has accepted, and between two questions whether it has: a pod may be
 called running for a while after a stop was accepted (https://docs.runpod.io/api-reference-v2/overview)."""
-GAP = 3.0
+GAP, LEAST_GAP = 3.0, 0.3
 """Seconds between the two readings of a look, over which CPU time must not grow."""
 SAVE_LEAST, SAVE_QUIET, SAVE_MOST = 150.0, 60.0, 900.0
 """Seconds that runs have to end after SIGTERM; as long as their files grow, up to the last figure."""
@@ -71,20 +73,14 @@ class Failed(Exception):
     """The stop could not be made; the message says why."""
 
 
-def pace() -> float:
-    """Return the factor of every wait; ``RGT_AUTOSTOP_PACE`` makes a rehearsal quick."""
-    try:
-        return min(1.0, max(0.0, float(os.environ.get("RGT_AUTOSTOP_PACE", ""))))
-    except ValueError:
-        return 1.0
-
-
 def carry_out(folder: str, mode: str) -> int:
     """Carry out an armed stop; returns the exit status: 0 done, 1 not done and told, 3 another one is at work."""
     held = _hold(folder)
     if held is None:
         return 3
     held.write({"pid": os.getpid(), "ticks": procstat.start_ticks(os.getpid()), "mode": mode})
+    # The recorder, which has started this process, blocks them.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
     armed = plan.load(folder).get(mode)
     if armed is None or armed["action"] != "park":
         return 1
@@ -135,7 +131,7 @@ class Stop:
         self._journal = (
             before if before.get("id") == armed["id"] and before.get("phase") in UNFINISHED else {}
         )
-        self._tries = int(self._journal.get("tries") or 0)
+        self._tries = 0
 
     def run(self) -> None:
         """Carry it out.
@@ -150,13 +146,14 @@ class Stop:
             own = own_stop.OwnStop(self._armed["stop"] or {"kind": ""}, self._armed["instance"])
         except (own_stop.NoKey, KeyError) as error:
             raise Failed(str(error)) from None
-        if self._journal.get("phase") in (INTENT, ANSWERED):
+        if self._journal.get("phase") in ASKED:
             self._say(
                 "answered",
-                "the process that had asked for the stop is gone; the platform is asked what came of it",
+                "the process that had asked for the stop was killed: the platform is asked what came of it",
             )
             if self._came_off(own):
                 return
+            raise Withdrawn("the stop was not carried out, and the box has gone on since")
         self._write(BEGUN)
         self._take_seal()
         if self._mode == "lease":
@@ -277,6 +274,9 @@ class Stop:
 
     def _check_kept(self) -> None:
         """See that nobody has taken it back, or put it off, meanwhile."""
+        why = plan.why_void(self._armed, idle_clock.now())
+        if why:
+            raise Withdrawn(why)
         now = plan.load(self._folder).get(self._mode)
         if now is None or now["id"] != self._armed["id"]:
             raise Withdrawn("it is no longer armed")
@@ -284,15 +284,21 @@ class Stop:
             raise Withdrawn("it was put off")
 
     def _look(self) -> tuple[dict[str, Any], dict[str, Any], Sampler]:
-        """Return a fresh sample, the signs over a few seconds, and what read them."""
+        """Return a fresh sample, the signs over a few seconds, and what read them.
+
+        A card shows the most that it did in that while.
+        """
         sampler = Sampler(self._folder, remember=False)
         pattern = self._armed["pattern"] or DEFAULT_PATTERN
         sampler.configure({"jobs": self._armed["jobs"], "pattern": pattern, "find": True, "mounts": []}, [])
         signs = work_signs.WorkSigns(self._armed if self._mode == "idle" else dict(self._armed, jobs=[]))
         sample, _ = sampler.read(wait=seal.LOOK)
         signs.look(idle_clock.now(), sample, sampler)
-        time.sleep(max(0.5, GAP * pace()))
+        before = {card.get("index"): card.get("util") for card in sample.get("gpus") or []}
+        time.sleep(max(LEAST_GAP, GAP * pace()))
         sample, _ = sampler.read(wait=seal.LOOK)
+        for card in sample.get("gpus") or []:
+            card["util"] = most_of(card.get("util"), before.get(card.get("index")))
         sample["transfers"], sample["input_at"] = quiet_signs.transfers(), quiet_signs.input_at()
         found = signs.look(idle_clock.now(), sample, sampler)
         found["cards"] = self._armed.get("cards") or 0
@@ -411,6 +417,11 @@ class Stop:
             ):
                 return
             time.sleep(0.2)
+
+
+def most_of(now: float | None, before: float | None) -> float | None:
+    """Return the larger of two readings; None where either is missing."""
+    return None if now is None or before is None else max(now, before)
 
 
 def runner_processes(jobs: list[str]) -> list[tuple[int, int]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import stat
 
@@ -51,7 +50,7 @@ def write_to_terminals(words: str) -> int:
     """
     message = "\r\nrgt: %s.\r\nTo keep it: %s\r\n" % (_plain(words), _plain(keep_command()))
     reached, others = 0, False
-    for path in sorted({*quiet_signs.terminals(), *glob.glob("/dev/pts/[0-9]*")}):
+    for path in sorted(quiet_signs.terminals()):
         try:
             seen = os.stat(path)
             if not stat.S_ISCHR(seen.st_mode) or os.path.basename(path) == "ptmx":

@@ -52,6 +52,7 @@ RELAYED = {
 """Event of the story → kind and level of the event in the recorder's history."""
 FIELDS = {"idle": "autostop", "lease": "lease"}
 """Mode → field of a sample."""
+OF_QUEUES = ("queue-done", "cell-failed")
 TO_SINK = {"warned", "asked", "sealed", "refused", "failed"}
 
 
@@ -94,7 +95,11 @@ class Watchman:
         self._reload()
         if not self._plans:
             return config
-        wide = dict(config, find=True, interval=min(float(config.get("interval") or 1.0), SLOWEST))
+        limits = [
+            armed["idle_s"] if mode == "idle" else armed["lease_s"] for mode, armed in self._plans.items()
+        ]
+        interval = max(control.MIN_INTERVAL, min(SLOWEST, min(limits) / 8.0))
+        wide = dict(config, find=True, interval=min(float(config.get("interval") or 1.0), interval))
         for key in ("jobs", "mounts"):
             own = [path for armed in self._plans.values() for path in armed[key]]
             wide[key] = list(dict.fromkeys([*(config.get(key) or []), *own]))
@@ -104,11 +109,13 @@ class Watchman:
 
     def tell_sink(self, kind: str, text: str) -> None:
         """Tell the person's sink of an event of the recorder, where it is one of those that cost money."""
-        self._sink.send(kind, text)
+        if kind in OF_QUEUES:
+            self._sink.send(kind, text)
 
     def tick(self, sample: dict[str, Any], sampler: Sampler) -> dict[str, Any]:
         """Go on; returns the fields ``autostop`` and ``lease`` of the sample, where armed. It never raises."""
         try:
+            self._sink.tell_full(sample.get("disks") or [])
             found = self._tick(sample, sampler)
             self._trouble = ""
             return found
@@ -126,16 +133,12 @@ class Watchman:
         if not self._plans:
             return {}
         at = idle_clock.now()
-        for mode in list(self._plans):
-            why = plan.why_void(self._plans[mode], at)
-            if why:
-                disarm(self._folder, [mode], "%s; nothing is armed any more" % why)
-                self._reload()
-        if not self._plans:
-            self._relay()
-            return {}
         if at.boot - self._looked >= self._every:
             self._looked = at.boot
+            self._disarm_void(at)
+            if not self._plans:
+                self._relay()
+                return {}
             self._look(at, sample, sampler)
         else:
             self._glance(at, sample)
@@ -144,6 +147,14 @@ class Watchman:
         self._relay()
         self._save(at)
         return {FIELDS[mode]: self._row(mode, at) for mode in self._plans}
+
+    def _disarm_void(self, at: Now) -> None:
+        """Take back, loudly, what was not armed for this box and boot."""
+        for mode in list(self._plans):
+            why = plan.why_void(self._plans[mode], at)
+            if why:
+                disarm(self._folder, [mode], "%s; nothing is armed any more" % why)
+                self._reload()
 
     def _reload(self) -> None:
         """Take over what is armed, where that has changed."""
@@ -272,34 +283,40 @@ class Watchman:
                 )
                 story.tell(self._folder, "asked", "%s: stop it, it cannot do so itself" % what, mode=mode)
             return
-        self._states[mode] = "stopping"
-        self._started = at.boot
-        control.detach(place.command("autostop", "--carry-out", mode))
+        self._begin_stop(mode, at)
 
     def _stopping(self, mode: str, at: Now) -> bool:
         """Tell whether a stop is being carried out; when it has ended without one, draw the conclusion."""
         if stop_journal.is_at_work(self._folder):
-            self._states[mode] = "stopping" if stop_journal.mode_at_work(self._folder) == mode else "armed"
+            mine = stop_journal.mode_at_work(self._folder) == mode
+            self._states[mode] = "stopping" if mine else self._states.get(mode, "armed")
             return True
         journal = stop_journal.read_journal(self._folder)
-        mine = journal if journal.get("id") == self._plans[mode]["id"] else {}
-        phase = mine.get("phase")
-        if phase in stop_journal.UNFINISHED and at.boot - self._started >= stop_journal.START_WITHIN:
-            # It was killed half-way: it goes on by asking what came of it.
-            self._started = at.boot
-            control.detach(place.command("autostop", "--carry-out", mode))
+        phase = journal.get("phase") if journal.get("id") == self._plans[mode]["id"] else None
+        if at.boot - self._started < stop_journal.start_within() and phase not in stop_journal.FINISHED:
+            return self._states.get(mode) == "stopping"
+        if phase in stop_journal.ASKED:
+            # It was killed after the intent: a process of its own asks what came of it, and sends nothing again.
+            self._begin_stop(mode, at)
             return True
-        if self._states.get(mode) == "stopping":
-            if at.boot - self._started < stop_journal.START_WITHIN and phase not in stop_journal.FINISHED:
-                return True
-            self._states[mode] = "failed" if phase == stop_journal.FAILED else "armed"
-            self._counts[mode] = countdown.Countdown()
-            if mode == "idle":
-                self._clock.begin_anew()
-            else:
-                self._counts[mode].not_before = at.boot + countdown.RETRY
-            stop_journal.forget_journal(self._folder)
+        if phase is None and self._states.get(mode) != "stopping":
+            return False
+        if phase not in stop_journal.FINISHED:
+            text = "the stop was not carried out: its process was killed, or could not be started"
+            story.tell(self._folder, "failed", text, mode=mode)
+        self._states[mode] = "armed" if phase == stop_journal.WITHDRAWN else "failed"
+        self._counts[mode] = countdown.Countdown()
+        if mode == "idle":
+            self._clock.begin_anew()
+        else:
+            self._counts[mode].not_before = at.boot + countdown.RETRY * stop_journal.pace()
+        stop_journal.forget_journal(self._folder)
         return False
+
+    def _begin_stop(self, mode: str, at: Now) -> None:
+        self._states[mode] = "stopping"
+        self._started = at.boot
+        control.detach(place.command("autostop", "--carry-out", mode))
 
     def _relay(self) -> None:
         for line in self._tail.news():

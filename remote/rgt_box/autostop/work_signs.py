@@ -28,7 +28,9 @@ CARDS_EVERY = 60.0
 """Seconds between two looks into every process's descriptors."""
 OWN_WORK = ("send", "cat", "mirror", "measure", "gpu-health", "manifest")
 """Verbs of the agent that work for a person who is there; all others only watch."""
-KTHREADD = 2
+KERNEL_THREAD = 0x00200000
+"""``PF_KTHREAD`` of the kernel's include/linux/sched.h, in the flags of ``/proc/PID/stat``: in a container the
+number 2 is anybody's."""
 
 
 class WorkSigns:
@@ -74,13 +76,10 @@ class WorkSigns:
         if written and not first:
             active.append("a result was written: %s" % written)
         processes = self._processes(passed, sample, cards)
-        named = {
-            card.get("index"): any(
-                card.get("minor", card.get("index")) in cards.get(row["pid"], ()) for row in processes
-            )
-            or any(user.get("mapped") for user in card.get("procs") or [])
-            for card in sample.get("gpus") or []
-        }
+        # Which of its files is which card a container does not tell: a process with any card open explains them all,
+        # for it counts as one that holds memory.
+        opened = any(row["vram"] for row in processes)
+        named = {card.get("index"): opened for card in sample.get("gpus") or []}
         signs = {"active": active, "unknown": unknown, "processes": processes, "named": named}
         return dict(signs, slurm=any(os.path.exists(os.path.join(job, detach.RECORD)) for job in self._jobs))
 
@@ -120,7 +119,7 @@ class WorkSigns:
             grown = row["cpu"] - before.get(known, 0 if before else row["cpu"])
             share = 100.0 * grown / procstat.CLOCK_TICKS / passed if passed > 0 else None
             run = runs.get(pid) or row["run"]
-            vram = pid in listed or pid in cards
+            vram = pid in listed or (pid in cards and not row["looks_on"])
             row.update(
                 started=round(boot + row["ticks"] / procstat.CLOCK_TICKS, 2),
                 cpu_pct=share,
@@ -147,10 +146,10 @@ def read_process(pid: int) -> dict[str, Any] | None:
     try:
         stat = procstat.Stat(pid, text or b"")
         after = (text or b"")[(text or b"").rindex(b")") + 2 :].split()
-        reaped = int(after[13]) + int(after[14])
+        reaped, kernels = int(after[13]) + int(after[14]), int(after[6]) & KERNEL_THREAD
     except (ValueError, IndexError):
         return None
-    if stat.state in "ZX" or pid == KTHREADD or stat.ppid == KTHREADD:
+    if stat.state in "ZX" or kernels:
         return None
     words = procstat.cmdline(pid, 4096)
     command = training_commands.read(words)
@@ -167,6 +166,7 @@ def read_process(pid: int) -> dict[str, Any] | None:
         "cmd": cmd or "pid %d" % pid,
         "run": cmd[:80] if command.why else "",
         "notebook": command.kind == "kernel",
+        "looks_on": gpu.is_onlooker(words),
         "counts": ours is None or verb in OWN_WORK,
     }
 

@@ -226,6 +226,7 @@ class Recorder:
         frame = {"t": "event", "boot": "", "seq": 0, "at": round(time.time(), 3)}
         frame.update(kind=kind, text=text[:4000], level=level)
         self._store.append(ring.EVENT, frame)
+        self._watchman.tell_sink(kind, text)
 
 
 def write_status(folder: str, status: dict[str, Any]) -> None:

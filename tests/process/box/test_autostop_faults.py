@@ -1,0 +1,213 @@
+"""What may go wrong while a box parks itself: killed half-way, blocked, blind, or no room left to write."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from rgt_box.autostop import armed_plan
+
+from rgt_tui.demo.platforms.local_runpod import LocalRunPod
+from rgt_tui.demo.platforms.local_server import Fault
+from tests.process.box.harness import make_job, until
+from tests.process.box.parking_box import POD, ParkingBox, by_runpod, needs_namespaces, pod
+
+ACTION = f"POST /v2/pods/{POD}/action"
+
+
+@pytest.fixture
+def lab(agent_file: Path, tmp_path: Path) -> Iterator[tuple[ParkingBox, LocalRunPod]]:
+    needs_namespaces()
+    with pod(agent_file, tmp_path / "lab") as found:
+        yield found
+
+
+def is_off(box: ParkingBox, plane: LocalRunPod) -> bool:
+    return plane.pods[POD].status == "EXITED" and not box.on
+
+
+def kill_the_stop(box: ParkingBox) -> None:
+    number = box.pid_outside(lambda words: "--carry-out" in words)
+    assert number
+    os.kill(number, signal.SIGKILL)
+    until(lambda: not box.holds("autostop-stop.lock"), "the end of the process")
+
+
+def test_killed_between_intent_and_answer_it_asks_and_sends_nothing_on_a_guess(
+    lab: tuple[ParkingBox, LocalRunPod],
+) -> None:
+    box, plane = lab
+    job = make_job(box.folder / "job", ["true"], ["a"])
+    assert box.arm(stop=by_runpod(plane), jobs=[str(job)])["ok"]
+    plane.inject(Fault(on=ACTION, hang=True))
+    until(lambda: ACTION in plane.requests, "the call")
+    sealed = box.run("queue", "run", "--job", str(job))
+    assert (sealed.returncode, b"sealed for a billing action" in sealed.stderr) == (3, True)
+    kill_the_stop(box)
+    box.kill_recorder()
+    before = len(plane.requests)
+    assert box.run("record").returncode == 0
+    until(lambda: "the stop was not carried out" in " ".join(box.told("withdrawn")), "the question")
+    asked = plane.requests[before:]
+    assert asked and ACTION not in asked
+    until(lambda: is_off(box, plane), "the stop, once it was idle anew")
+    assert plane.requests.count(ACTION) == 2
+
+
+def test_killed_after_it_was_carried_out_the_platform_tells_and_nothing_is_sent(
+    lab: tuple[ParkingBox, LocalRunPod],
+) -> None:
+    box, plane = lab
+    assert box.arm(stop=by_runpod(plane))["ok"]
+    plane.inject(Fault(on=ACTION, hang=True))
+    until(lambda: ACTION in plane.requests, "the call")
+    plane.pods[POD].status = "EXITED"  # its processes live a moment longer
+    kill_the_stop(box)
+    until(lambda: "off: it is EXITED" in box.told("answered"), "what came of it")
+    assert plane.requests.count(ACTION) == 1
+
+
+@pytest.mark.parametrize("event", ["sealed", "mirrored"])
+def test_killed_before_the_intent_it_is_told_and_begins_anew(
+    lab: tuple[ParkingBox, LocalRunPod], event: str
+) -> None:
+    box, plane = lab
+    box.env["RGT_AUTOSTOP_PACE"] = "0.3"  # so that there is a moment to kill it in
+    assert box.arm(stop=by_runpod(plane))["ok"]
+    until(lambda: box.told(event), event)
+    if not box.told("intent"):
+        kill_the_stop(box)
+        until(lambda: box.told("failed"), "the word")
+        assert "was killed, or could not be started" in box.told("failed")[0]
+        assert plane.requests.count(ACTION) == 0
+    until(lambda: is_off(box, plane), "the stop")
+
+
+def test_work_that_begins_in_the_last_moment_withdraws_it(lab: tuple[ParkingBox, LocalRunPod]) -> None:
+    box, plane = lab
+    assert box.arm(stop=by_runpod(plane))["ok"]
+    until(lambda: box.told("warned"), "the warning")
+    box.spawn(sys.executable, "-c", "while True: pass")
+    until(lambda: box.told("withdrawn") or not box.on)
+    assert (box.on, plane.requests.count(ACTION)) == (True, 0)
+    assert "of a core" in box.told("withdrawn")[0]
+
+
+NOTEBOOK = "held = b'x' * (280 << 20)\nprint('up', flush=True)\nimport time\ntime.sleep(1000)\n"
+
+
+def test_a_forgotten_notebook_blocks_it_until_that_very_one_is_accepted(
+    lab: tuple[ParkingBox, LocalRunPod],
+) -> None:
+    box, plane = lab
+    (box.folder / "ipykernel_launcher.py").write_text(NOTEBOOK)
+    child = box.spawn(sys.executable, str(box.folder / "ipykernel_launcher.py"), stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    assert child.stdout.readline() == b"up\n"
+    holder = box.arm(rehearse=True, stop=by_runpod(plane))["status"]["holders"][0]
+    assert "ipykernel_launcher" in holder["cmd"]
+    wrong = {"pid": holder["pid"], "started": holder["started"] - 60.0}
+    assert box.arm(stop=by_runpod(plane), accept_holders=[wrong])["status"]["holders"] != []
+    until(lambda: any("holds memory" in why for why in box.autostop("--status")["why"]), "the reason")
+    assert box.autostop("--status")["idle_s"] == 0
+    right = {key: holder[key] for key in ("pid", "started")}
+    assert box.arm(stop=by_runpod(plane), accept_holders=[right])["status"]["holders"] == []
+    until(lambda: is_off(box, plane), "the stop")
+    child.communicate()
+
+
+def test_who_types_keeps_it_and_reads_how_to_keep_it_longer(lab: tuple[ParkingBox, LocalRunPod]) -> None:
+    box, plane = lab
+    master, slave = pty.openpty()
+    try:
+        box.env["RGT_TERMINALS"] = os.ttyname(slave)
+        assert box.arm(stop=by_runpod(plane), warn_s=600.0, idle_s=3.0)["ok"]
+        read = b""
+        while b"autostop --keep 2h" not in read:
+            read += os.read(master, 4096)
+        assert b"rgt: idle for 3 s" in read
+        os.write(master, b"ls\n")
+        os.read(slave, 100)
+        os.utime(os.ttyname(slave), (time.time(), time.time()))  # the kernel notes it only every 8 seconds
+        until(lambda: box.told("withdrawn") or not box.on)
+        assert (box.on, plane.requests.count(ACTION)) == (True, 0)
+        assert "somebody" in box.told("withdrawn")[0]
+    finally:
+        os.close(master)
+        os.close(slave)
+
+
+def test_a_card_that_cannot_be_read_is_told_and_never_idle(lab: tuple[ParkingBox, LocalRunPod]) -> None:
+    box, plane = lab
+    (box.folder / "nvidia0").write_text("")
+    box.env["RGT_NVIDIA_DEVICES"] = str(box.folder / "nvidia")
+    assert box.arm(stop=by_runpod(plane), idle_s=1.0)["ok"]
+    until(lambda: box.told("unknown"), "the word")
+    assert "there is a GPU, and it cannot be read" in box.told("unknown")[0]
+    found = box.autostop("--status")
+    assert (found["idle_s"], found["state"], plane.requests.count(ACTION)) == (None, "armed", 0)
+    assert found["unknown_s"] >= 1.0
+
+
+def test_results_that_cannot_be_saved_keep_it_running(lab: tuple[ParkingBox, LocalRunPod]) -> None:
+    box, plane = lab
+    job = make_job(box.folder / "job", ["true"], ["a"])
+    (job / "out/a").mkdir(parents=True)
+    (job / "out/a/metrics.jsonl").write_text("1\n")
+    assert box.arm(stop=by_runpod(plane), jobs=[str(job)])["ok"]
+    (box.durable / "rgt-autostop").write_text("a file is in the way")
+    until(lambda: box.told("failed"), "the failure")
+    assert "results could not be saved" in box.told("failed")[0]
+    assert (box.on, plane.requests.count(ACTION)) == (True, 0)
+
+
+def test_an_intent_that_can_be_written_nowhere_is_not_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a file system that is really full, and with no memory to go to."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting needs root")
+    full = tmp_path / "full"
+    full.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(full)], check=True)
+    try:
+        monkeypatch.setenv("RGT_RAM_DIR", str(full / "ram"))
+        armed_plan.store(str(full), "x.json", {"a": 1})
+        with pytest.raises(OSError, match="No space left"):
+            (full / "filler").write_bytes(b"x" * (1 << 20))
+        with pytest.raises(armed_plan.NoRoom, match="No space left"):
+            armed_plan.store(str(full), "x.json", {"a": 2})
+        monkeypatch.setenv("RGT_RAM_DIR", str(tmp_path))
+        armed_plan.store(str(full), "x.json", {"a": 3})
+        assert [path.read_text() for path in tmp_path.glob("rgt-*/x.json")] == ['{"a":3}\n']
+    finally:
+        subprocess.run(["umount", str(full)], check=True)
+
+
+def test_the_warning_reaches_terminals_while_nobody_reads_them() -> None:
+    """A terminal whose reader sleeps must not hold the recorder."""
+    from rgt_box.autostop import warning
+
+    master, slave = pty.openpty()
+    os.set_blocking(slave, False)
+    try:
+        with pytest.raises(BlockingIOError):
+            while True:
+                os.write(slave, b"x" * 4096)
+        os.environ["RGT_TERMINALS"] = os.ttyname(slave)
+        done = threading.Thread(target=warning.write_to_terminals, args=("soon",))
+        done.start()
+        done.join(30)
+        assert not done.is_alive()
+    finally:
+        del os.environ["RGT_TERMINALS"]
+        os.close(master)
+        os.close(slave)
