@@ -218,6 +218,16 @@ COMMANDS: dict[str, Command] = {
         untold=UNREACHABLE,
         carries=True,
     ),
+    "queue": Command(
+        "work.queue_commands", "Work", "add to, run, check and reconcile the queue of a box, or of several",
+        (
+            (OK, "done; of run: alive; of reconcile: every cell is there, whole"),
+            (FAILED, "a cell died, is not whole, or a line stays; or a runner is alive, and nothing was changed"),
+            (USAGE, "wrong command line or fleet file; the queue cannot be run; reconcile: it could not be told"),
+            _LOST,
+        ),
+        untold=UNREACHABLE,
+    ),
     "ssh": Command(
         "work.shells", "Work", "open a shell on a box, by rgt's own way there",
         (

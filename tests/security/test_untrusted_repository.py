@@ -233,6 +233,7 @@ REFUSED = {
     "mute": ("mute", "exec"),
     "pull": ("pull", "exec", "--timeout", "5"),
     "check-box": ("check-box", "exec", "--timeout", "5"),
+    "queue": ("queue", "exec", "status", "--job", "x"),
     "run": ("run", "exec", "--", "true"),
     "ssh": ("ssh", "exec", "--timeout", "5"),
     "exec": ("exec", "exec", "--timeout", "5", "--", "true"),

@@ -161,6 +161,8 @@ usage: queue run --job DIR [--from NAME]         run every cell that is not done
        queue take-out --job DIR --cell NAME ... [--why TEXT]
                                                  comment lines out that neither run nor are done; prints
                                                  {"out", "kept", "absent"}
+       queue again --job DIR --cell NAME ...     have cells run once more that are done or have failed; no runner may be
+                                                 at work; prints {"again", "absent"}
 
   --from NAME  begin with this cell and leave those before it alone; a number leaves so many alone, of which those
                count whose lines are commented out
@@ -172,7 +174,7 @@ usage: queue run --job DIR [--from NAME]         run every cell that is not done
 Exit status of run and cell: 0 all done, 1 a cell failed, 2 the queue cannot be run, 3 another runner is alive,
 4 a cell before --from has not had its turn, 74 the next cell would not fit on the disk, 75 a cell was preempted,
 128+N stopped by signal N.
-Exit status of add and take-out: 0 done, 1 a line stays, 2 refused: nothing was changed.
+Exit status of add, take-out and again: 0 done, 1 a line stays, 2 refused: nothing was changed.
 Exit status of check: 0 nothing wrong, 2 the queue cannot be run, 3 a runner is alive and nothing was mended.
 
 Example: queue check --job ~/jobs/sweep --fix && queue run --job ~/jobs/sweep
@@ -199,8 +201,9 @@ def main(argv: list[str]) -> int:
         "check": check,
         "status": status,
         "wait": wait,
-        "add": add,
-        "take-out": take_out,
+        "add": lambda job, found: edit(job, found, "add"),
+        "again": lambda job, found: edit(job, found, "again"),
+        "take-out": lambda job, found: edit(job, found, "take-out"),
     }
     if not argv or argv[0] not in actions:
         print(HELP.strip(), file=sys.stdout if argv and argv[0] in ("-h", "--help") else sys.stderr)
@@ -233,30 +236,22 @@ def wait(job: queue_file.Job, found: dict[str, Any]) -> int:
     return 0 if not job.problems else USAGE
 
 
-def add(job: queue_file.Job, found: dict[str, Any]) -> int:
-    """Append what stands on standard input."""
+def edit(job: queue_file.Job, found: dict[str, Any], action: str) -> int:
+    """Append lines, comment them out, or have cells run again."""
     from rgt_box.queue import queue_edit
 
     try:
-        done = queue_edit.add(job, sys.stdin.buffer.read(8 << 20))
+        if action == "add":
+            done = queue_edit.add(job, sys.stdin.buffer.read(8 << 20))
+        elif action == "again":
+            done = queue_edit.again(job, found["cell"])
+        else:
+            done = queue_edit.take_out(job, found["cell"], found["why"] or "taken out")
     except queue_edit.NotEdited as error:
-        print("queue add: %s" % error, file=sys.stderr)
+        print("queue %s: %s" % (action, error), file=sys.stderr)
         return USAGE
     sys.stdout.buffer.write(jsonline.line(done))
-    return 0
-
-
-def take_out(job: queue_file.Job, found: dict[str, Any]) -> int:
-    """Comment lines out."""
-    from rgt_box.queue import queue_edit
-
-    try:
-        done = queue_edit.take_out(job, found["cell"], found["why"] or "taken out")
-    except queue_edit.NotEdited as error:
-        print("queue take-out: %s" % error, file=sys.stderr)
-        return USAGE
-    sys.stdout.buffer.write(jsonline.line(done))
-    return 1 if done["kept"] else 0
+    return 1 if done.get("kept") else 0
 
 
 def check(job: queue_file.Job, found: dict[str, Any]) -> int:

@@ -113,3 +113,36 @@ def _held(job: Job) -> files.Lock:
     if not held.acquire(10.0):
         raise NotEdited("%s is being edited by another one" % job.path("queue.txt"))
     return held
+
+
+def again(job: Job, names: list[str]) -> dict[str, Any]:
+    """Have cells that count as done, or have failed, run once more at the next launch: their copies were lost.
+
+    Returns:
+        ``again`` and ``absent``, names of cells.
+
+    Raises:
+        NotEdited: a runner is at work: what it writes would win.
+        OSError: it cannot be written.
+    """
+    held = files.Lock(job.path("runner.lock"))
+    if not held.acquire(1.0):
+        raise NotEdited("a runner is at work on %s, or it is sealed; nothing was changed" % job.folder)
+    try:
+        state = queue_state.load_state(job)
+        known = queue_state.by_name(state)
+        found = [name for name in names if name in known]
+        for name in found:
+            known[name].update(
+                state="interrupted", durable="pending", reason="its result was lost: it is to run again"
+            )
+        if found:
+            for name in found:
+                files.unlink(queue_state.lane_state_path(job, name))
+            state.update(done=False, runner_alive=False, runner_pid=None)
+            problem = queue_state.store_state(job.path("state.json"), state)
+            if problem:
+                raise NotEdited(problem)
+    finally:
+        held.release()
+    return {"again": found, "absent": [name for name in names if name not in known]}

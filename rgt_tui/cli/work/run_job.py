@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
+import posixpath
 import re
 import sys
 from collections.abc import Sequence
@@ -14,17 +16,21 @@ import msgspec
 
 from rgt_tui.cli import running
 from rgt_tui.cli.adding import keep_trust
+from rgt_tui.cli.bringing.push_to_box import ProgressLine, doubts
 from rgt_tui.cli.commands import FAILED, OK, UNREACHABLE, USAGE
 from rgt_tui.cli.opening import open_boxes, rgt_with
 from rgt_tui.cli.printing import complain, json_line, waiting
 from rgt_tui.fleet.config import FleetFileError
 from rgt_tui.fleet.config.box_lists import add_entry
 from rgt_tui.fleet.errands import reached
+from rgt_tui.fleet.pushes import push_code
 from rgt_tui.fleet.work.agent_answers import Row, ask, rows_of, text
 from rgt_tui.fleet.work.launching import CannotRun, Job, Launched, finding_lines, job_for, phase_of, said
 from rgt_tui.model.box import BoxSpec
+from rgt_tui.model.plain import clean
 from rgt_tui.profiles import load_profile
 from rgt_tui.ssh import AuthFailed, ConfigError, HostKeyRefused, Unreachable
+from rgt_tui.transfer.sending import SourceError
 
 SLACK_S = 60.0
 """What the box may take beside the smoke command and the look at the beginning."""
@@ -61,23 +67,53 @@ def run_run(arguments: argparse.Namespace) -> int:
         return USAGE
     config, (spec,) = opened
     try:
-        job = job_for(
-            spec,
-            load_profile(spec.profile),
-            arguments.words,
-            name=arguments.name,
-            workdir=arguments.workdir,
-            env=environment(arguments.env or ()),
-            retries=arguments.retries,
-            smoke=arguments.smoke,
-        )
+        job = _job(arguments, spec, arguments.workdir)
     except (CannotRun, ValueError) as error:
         complain(f"{spec.name}: {error}")
         return USAGE
     return running.run_on_box(spec.name, _run(arguments, config.path, spec, job))
 
 
+def _job(arguments: argparse.Namespace, spec: BoxSpec, workdir: str | None) -> Job:
+    return job_for(
+        spec,
+        load_profile(spec.profile),
+        arguments.words,
+        name=arguments.name,
+        workdir=workdir,
+        env=environment(arguments.env or ()),
+        retries=arguments.retries,
+        smoke=arguments.smoke,
+    )
+
+
+async def _pushed(arguments: argparse.Namespace, spec: BoxSpec) -> str:
+    """Push the code; return where the job starts: in this version of it, which never changes."""
+    accept: bool = arguments.accept_new_host_key
+    async with reached(spec, accept_new_host_keys=accept) as (connection, deployed):
+        line = ProgressLine()
+        try:
+            path = Path(arguments.push)
+            arrived = await push_code(
+                connection, deployed, load_profile(spec.profile), path, progress=line.tell
+            )
+        finally:
+            line.end()
+    for doubt in doubts(arrived):
+        complain(f"{spec.name}: {doubt}")
+    if not arguments.json:
+        sys.stdout.write(f"{spec.name}: code   {clean(arrived.path)}\n")
+        sys.stdout.flush()
+    return posixpath.join(arrived.path, arguments.workdir or "")
+
+
 async def _run(arguments: argparse.Namespace, fleet: Path, spec: BoxSpec, job: Job) -> int:
+    if arguments.push:
+        try:
+            job = _job(arguments, spec, await _pushed(arguments, spec))
+        except SourceError as error:
+            complain(error)
+            return USAGE
     words = ["launch", "--make", "--seconds", f"{arguments.probe:g}"]
     words += ["--smoke-seconds", f"{arguments.smoke_seconds:g}"] + ["--no-smoke"] * arguments.no_smoke
     for note in job.notes:
@@ -92,8 +128,10 @@ async def _run(arguments: argparse.Namespace, fleet: Path, spec: BoxSpec, job: J
     return code
 
 
-async def launch(spec: BoxSpec, words: Sequence[str], data: bytes, arguments: argparse.Namespace) -> Launched:
-    """Have the agent launch a job, and print what it tells as it comes.
+async def launch(
+    spec: BoxSpec, words: Sequence[str], data: bytes, arguments: argparse.Namespace, *, alone: bool = True
+) -> Launched:
+    """Have the agent launch a job, and print what it tells as it comes; `alone` = no other one at the same time.
 
     Raises:
         BoxError: the box was not reached, or lost.
@@ -112,7 +150,7 @@ async def launch(spec: BoxSpec, words: Sequence[str], data: bytes, arguments: ar
     try:
         async with reached(spec, accept_new_host_keys=accept) as (connection, deployed):
             asked = True
-            with waiting(f"launching on {spec.name} …"):
+            with waiting(f"launching on {spec.name} …") if alone else contextlib.nullcontext():
                 answer = await ask(connection, deployed, words, data=data, seconds=seconds, each=take)
     except Unreachable as error:
         if not asked:

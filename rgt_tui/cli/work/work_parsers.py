@@ -6,6 +6,7 @@ import argparse
 
 from rgt_tui.cli.arguments import (
     box_argument,
+    box_names,
     command,
     count,
     duration,
@@ -49,7 +50,7 @@ def add_run(subparsers: Subparsers) -> None:
         "behind -- is a line for a shell; several are run exactly as they stand. The same command again starts\n"
         "nothing: it tells how the job stands. $RGT_OUT in its environment is the directory of its results.",
         examples=(
-            "rgt run lab -- python train.py --config big.yaml",
+            "rgt run lab --push . -- python train.py --config big.yaml",
             "rgt run lab --in /workspace/code --smoke 'python train.py --steps 2' -- python train.py",
             "rgt run lab --name try-2 --env LR=3e-4 -- 'python train.py --out \"$RGT_OUT\"'",
             "rgt run lab --wait --json -- ./sweep.sh",
@@ -58,6 +59,9 @@ def add_run(subparsers: Subparsers) -> None:
     parser.set_defaults(words=[])
     box_argument(parser)
     parser.add_argument("--name", metavar="N", help="of the job (default: from the command, always the same)")
+    parser.add_argument(
+        "--push", metavar="PATH", help="push this code first (rgt push), and start in this version of it"
+    )
     parser.add_argument("--smoke", metavar="CMD", help="a line for a shell that must end with 0 before")
     parser.add_argument(
         "--env", metavar="K=V", action="append", help="environment of the command; several times"
@@ -72,6 +76,58 @@ def add_run(subparsers: Subparsers) -> None:
     launch_options(parser)
     fleet_option(parser)
     json_option(parser, "print one JSON object: box, name, job, smoke, check, start, begins, finding, exit")
+    host_key_option(parser)
+
+
+QUEUE_ACTIONS = ("add", "run", "status", "check", "reconcile", "take-out")
+
+
+def add_queue(subparsers: Subparsers) -> None:
+    """Declare ``rgt queue``."""
+    parser = command(
+        subparsers,
+        "queue",
+        about="The queue of a box, or one queue over several: a,b,c. add appends lines; run tries, checks and starts\n"
+        "it, and looks how it begins; status, check and reconcile change nothing (check --fix mends line ends). With\n"
+        "several boxes run QUEUEFILE shares its lines out by what such cells have cost, and reconcile compares the\n"
+        "cells of all boxes with what is there. run --hand-over BOX gives the undone cells of a box that is off to\n"
+        "the others.",
+        examples=(
+            "rgt queue lab add 'configs/a.yaml classify 20' 'configs/b.yaml classify'",
+            "rgt queue lab run --from b",
+            "rgt queue lab check --fix",
+            "rgt queue a,b,c run sweep.txt --job sweep",
+            "rgt queue a,b,c reconcile --json",
+            "rgt queue b,c run --hand-over a --job sweep",
+        ),
+    )
+    boxes = parser.add_argument("boxes", metavar="BOX[,BOX…]", help="names of boxes in the fleet file")
+    boxes.completer = box_names  # type: ignore[attr-defined]
+    parser.add_argument("action", metavar="ACTION", choices=QUEUE_ACTIONS, help=" | ".join(QUEUE_ACTIONS))
+    parser.add_argument(
+        "rest",
+        metavar="WORD",
+        nargs="*",
+        help="add: lines; run: a queue file of this machine; take-out: cells",
+    )
+    parser.add_argument(
+        "--job", metavar="J", help="name or directory of the job (default: the one of the fleet file)"
+    )
+    parser.add_argument("--from", dest="start", metavar="CELL", help="run, check: begin with this cell")
+    parser.add_argument("--fix", action="store_true", help="check: mend Windows line ends")
+    parser.add_argument(
+        "--again", metavar="CELL", action="append", help="run: a done cell, too, whose result was lost"
+    )
+    parser.add_argument(
+        "--durable", metavar="DIR", help="reconcile: where the copies are, instead of where the job says"
+    )
+    parser.add_argument(
+        "--hand-over", metavar="BOX", help="run: give the undone cells of this box to those named"
+    )
+    parser.add_argument("--confirm", metavar="NAME", help="the name of that box, in place of typing it")
+    launch_options(parser)
+    fleet_option(parser)
+    json_option(parser, "print one JSON object per box; of reconcile over several, one of all cells")
     host_key_option(parser)
 
 

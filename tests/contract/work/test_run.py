@@ -139,3 +139,19 @@ def test_a_line_that_is_lost_meanwhile_says_so(rgt: Rgt, box: BoxSpec, home: Pat
     assert (code, body["begins"]["verdict"]) == (0, "alive")
     assert (home / "lost").read_text() == "run\n"
     assert rgt.on("exec", "lab", "--", "kill", str(body["begins"]["pid"])).returncode == 0
+
+
+def test_pushed_code_is_where_it_starts(rgt: Rgt, box: BoxSpec, home: Path) -> None:
+    """Another version is another job: what runs keeps the files that it was started with."""
+    code = rgt.folder / "project"
+    (code / "sub").mkdir(parents=True)
+    (code / "train.py").write_text("print('one')\n")
+    words = ("--push", str(code), "--", "python3", "train.py")
+    code_1, first = launched(rgt, *words)
+    assert (code_1, first["begins"]["first"]) == (0, "one"), first
+    (code / "train.py").write_text("print('two')\n")
+    code_2, second = launched(rgt, *words)
+    assert (code_2, second["begins"]["first"]) == (0, "two")
+    assert first["name"] != second["name"] and first["name"].startswith("train-")
+    nowhere = rgt.on("run", "lab", "--push", str(code / "missing"), "--", "true")
+    assert nowhere.returncode == 2

@@ -1,0 +1,575 @@
+"""``rgt queue``: the queue of one box, or one queue over several boxes."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import posixpath
+import sys
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from rgt_tui.cli import running
+from rgt_tui.cli.commands import FAILED, OK, UNREACHABLE, USAGE
+from rgt_tui.cli.opening import open_boxes
+from rgt_tui.cli.printing import complain, json_line
+from rgt_tui.cli.work.box_tools import typed
+from rgt_tui.cli.work.run_job import launch, told
+from rgt_tui.fleet.config import FleetConfig
+from rgt_tui.fleet.errands import provider_word, reached, says
+from rgt_tui.fleet.renting.acceptance import checks_path, load_checks
+from rgt_tui.fleet.work.agent_answers import Answer, Row, ask, rows_of, text, texts
+from rgt_tui.fleet.work.fleet_roster import (
+    OK as WHOLE,
+)
+from rgt_tui.fleet.work.fleet_roster import (
+    Entry,
+    Part,
+    forget_handed,
+    handed_cells,
+    ledger_path,
+    note_handed,
+    roster,
+    same_job,
+)
+from rgt_tui.fleet.work.launching import JOBS
+from rgt_tui.fleet.work.queue_split import (
+    UNDONE,
+    NoQueue,
+    QueueLine,
+    line_of,
+    parse_lines,
+    seen_in,
+    share_words,
+    split,
+)
+from rgt_tui.model.box import BoxSpec
+from rgt_tui.model.money import Lifecycle
+from rgt_tui.model.plain import clean
+from rgt_tui.model.protocol import QueueState
+from rgt_tui.profiles.readings import ago, how_many
+from rgt_tui.ssh import BoxError, CommandFailed, ConfigError, Unreachable
+from rgt_tui.store import History, HistoryError, history_path
+
+SECONDS = 60.0
+HASHING_S = 4 * 3600.0
+"""Every file of every copy is read."""
+UNKNOWN = 2
+
+
+def run_queue(arguments: argparse.Namespace) -> int:
+    """Do one thing to the queue of each box that is named; return the exit status."""
+    names = list(dict.fromkeys(name for name in arguments.boxes.split(",") if name))
+    handed = [arguments.hand_over] if arguments.hand_over else []
+    opened = open_boxes(arguments, [*names, *handed], trusted=True)
+    if opened is None:
+        return USAGE
+    config, specs = opened
+    by_name = {spec.name: spec for spec in specs}
+    wrong = _wrong(arguments, names)
+    if wrong is not None:
+        complain(wrong)
+        return USAGE
+    try:
+        jobs = {name: jobs_of(by_name[name], arguments) for name in [*names, *handed]}
+    except ValueError as error:
+        complain(error)
+        return USAGE
+    work = Queues(arguments, config, [by_name[name] for name in names], jobs)
+    if arguments.action == "reconcile" and len(names) > 1:
+        return running.run(work.reconcile_fleet())
+    if arguments.hand_over:
+        return running.run_on_box(arguments.hand_over, work.hand_over(by_name[arguments.hand_over]))
+    if arguments.action == "run" and arguments.rest:
+        return running.run_on_box(",".join(names), work.split_file())
+    return running.run(work.each())
+
+
+def _wrong(arguments: argparse.Namespace, names: Sequence[str]) -> str | None:
+    action, rest = arguments.action, arguments.rest
+    if not names:
+        return "name a box, or several with commas between them: a,b,c"
+    if action == "add" and (len(names) > 1 or not rest):
+        return "add takes lines, and one box; several boxes share a file: rgt queue a,b run QUEUEFILE"
+    if action == "take-out" and not rest:
+        return "take-out takes the names of cells"
+    if action in ("status", "check", "reconcile") and rest:
+        return f"{action} takes no {rest[0]!r}"
+    if action == "run" and len(rest) > 1:
+        return "run takes one queue file"
+    if arguments.hand_over and action != "run":
+        return "--hand-over goes with run: rgt queue b,c run --hand-over a"
+    if arguments.hand_over in names:
+        return f"{arguments.hand_over} cannot take over its own cells"
+    if arguments.hand_over and rest:
+        return "--hand-over takes the cells of that box, and no file"
+    return None
+
+
+def jobs_of(spec: BoxSpec, arguments: argparse.Namespace) -> tuple[str, ...]:
+    """Return the job directories of a box that are meant: one, but for ``reconcile``.
+
+    Raises:
+        ValueError: none is known, or several are.
+    """
+    if arguments.job is not None:
+        said: str = arguments.job
+        if "/" in said:
+            return (said,)
+        return (next((job for job in spec.jobs if same_job(job, said)), f"{JOBS}/{said}"),)
+    if len(spec.jobs) == 1 or (spec.jobs and arguments.action == "reconcile"):
+        return spec.jobs
+    if not spec.jobs:
+        raise ValueError(f"{spec.name}: the fleet file names no job of it; say one: --job DIR")
+    names = ", ".join(posixpath.basename(job.rstrip("/")) for job in spec.jobs)
+    raise ValueError(f"{spec.name}: which of its jobs? --job one of: {names}")
+
+
+class Queues:
+    """One action on the queues of some boxes.
+
+    Args:
+        arguments: The command line.
+        config: The fleet file.
+        specs: The boxes, in the order in which they were named.
+        jobs: Box → its job directories.
+    """
+
+    def __init__(
+        self,
+        arguments: argparse.Namespace,
+        config: FleetConfig,
+        specs: Sequence[BoxSpec],
+        jobs: Mapping[str, tuple[str, ...]],
+    ) -> None:
+        self._arguments, self._config, self._specs, self._jobs = arguments, config, specs, jobs
+
+    async def each(self) -> int:
+        """Do it on each box, side by side; return the worst exit status."""
+        actions: dict[str, Callable[[BoxSpec], Coroutine[None, None, int]]] = {
+            "add": self._add,
+            "take-out": self._take_out,
+            "run": self._run,
+            "status": self._status,
+            "check": self._check,
+            "reconcile": self._reconcile,
+        }
+        action = actions[self._arguments.action]
+
+        async def guarded(spec: BoxSpec) -> int:
+            try:
+                return await action(spec)
+            except BoxError as error:
+                complain(f"{spec.name}: {error}")
+                return _status_of(error)
+
+        codes = await asyncio.gather(*map(guarded, self._specs))
+        return max(codes, key=lambda code: (code != OK, code == FAILED, code))
+
+    async def _ask(
+        self, spec: BoxSpec, words: Sequence[str], data: bytes = b"", seconds: float = SECONDS
+    ) -> Answer:
+        accept: bool = self._arguments.accept_new_host_key
+        async with reached(spec, accept_new_host_keys=accept) as (connection, deployed):
+            return await ask(connection, deployed, words, data=data, seconds=seconds)
+
+    def _job(self, spec: BoxSpec) -> str:
+        return self._jobs[spec.name][0]
+
+    def _print(self, spec: BoxSpec, row: Row, lines: Sequence[str]) -> None:
+        if self._arguments.json:
+            sys.stdout.write(json_line({"box": spec.name, "job": self._job(spec), **row}).decode())
+        else:
+            sys.stdout.write("".join(f"{spec.name}: {line}\n" for line in lines))
+
+    def _end(self, spec: BoxSpec, answer: Answer) -> int:
+        if answer.words and answer.status:
+            complain(f"{spec.name}: {answer.words}")
+        # The agent's own 3 is that a runner is alive; ours is that the box was not reached.
+        return FAILED if answer.status == UNREACHABLE else answer.status
+
+    async def _add(self, spec: BoxSpec) -> int:
+        data = "\n".join(self._arguments.rest).encode() + b"\n"
+        answer = await self._ask(spec, ["queue", "add", "--job", self._job(spec)], data)
+        if answer.status == OK:
+            added, there = texts(answer.last, "added"), texts(answer.last, "there")
+            lines = [f"added {', '.join(added)}"] if added else []
+            self._print(spec, answer.last, lines + ([f"there already: {', '.join(there)}"] if there else []))
+        return self._end(spec, answer)
+
+    async def _take_out(self, spec: BoxSpec) -> int:
+        answer = await self._ask(spec, take_out_words(self._job(spec), self._arguments.rest, "taken out"))
+        if answer.rows:
+            lines = [f"taken out {name}" for name in texts(answer.last, "out")]
+            kept = answer.last.get("kept")
+            lines += (
+                [f"kept {clean(str(name))}: {clean(str(why))}" for name, why in kept.items()]
+                if isinstance(kept, dict)
+                else []
+            )
+            self._print(
+                spec, answer.last, lines + [f"no cell {name}" for name in texts(answer.last, "absent")]
+            )
+        return self._end(spec, answer)
+
+    async def _run(self, spec: BoxSpec) -> int:
+        await self._tell_handed(spec)
+        arguments, job = self._arguments, self._job(spec)
+        if arguments.again:
+            words = [
+                "queue",
+                "again",
+                "--job",
+                job,
+                *(word for name in arguments.again for word in ("--cell", name)),
+            ]
+            answer = await self._ask(spec, words)
+            if answer.status != OK or texts(answer.last, "absent"):
+                complain(
+                    f"{spec.name}: {answer.words or 'no cell ' + ', '.join(texts(answer.last, 'absent'))}"
+                )
+                return USAGE
+        words = ["launch", "--job", job, "--seconds", f"{arguments.probe:g}"]
+        words += ["--smoke-seconds", f"{arguments.smoke_seconds:g}"] + ["--no-smoke"] * arguments.no_smoke
+        words += ["--from", arguments.start] if arguments.start else []
+        launched = await launch(spec, words, b"", arguments, alone=len(self._specs) == 1)
+        name = posixpath.basename(job.rstrip("/"))
+        return await told(arguments, spec, launched, name, {"job": job})
+
+    async def _status(self, spec: BoxSpec) -> int:
+        answer = await self._ask(spec, ["queue", "status", "--job", self._job(spec)])
+        queue = queue_of(answer)
+        self._print(spec, answer.last, queue_lines(queue, time.time()))
+        return self._end(spec, answer)
+
+    async def _check(self, spec: BoxSpec) -> int:
+        arguments = self._arguments
+        words = ["queue", "check", "--json", "--job", self._job(spec)] + ["--fix"] * arguments.fix
+        answer = await self._ask(spec, words + (["--from", arguments.start] if arguments.start else []))
+        row = answer.last
+        lines = [f"mended: {path}" for path in texts(row, "fixed")] + texts(row, "problems")
+        lines += [f"note: {note}" for note in texts(row, "notes")]
+        if row.get("ok"):
+            lines.append(f"{how_many(int(row.get('cells') or 0), 'cell')}, nothing wrong")
+        self._print(spec, row, lines)
+        return self._end(spec, answer)
+
+    async def _reconcile(self, spec: BoxSpec) -> int:
+        answer = await self._ask(spec, self._reconcile_words(spec), seconds=HASHING_S)
+        if not answer.rows:
+            return self._end(spec, answer)
+        lines = []
+        for cell in rows_of(answer.last, "cells"):
+            why = f": {text(cell, 'reason')}" if cell.get("reason") else ""
+            lines.append(f"{text(cell, 'status'):<10} {text(cell, 'name')}{why}")
+        lines += texts(answer.last, "problems") + [
+            f"extra      {path}" for path in texts(answer.last, "extra")
+        ]
+        self._print(spec, answer.last, lines)
+        return answer.status
+
+    def _reconcile_words(self, spec: BoxSpec) -> list[str]:
+        words = ["reconcile", *(word for job in self._jobs[spec.name] for word in ("--job", job))]
+        return words + (["--durable", self._arguments.durable] if self._arguments.durable else [])
+
+    # Over several boxes.
+
+    async def reconcile_fleet(self) -> int:
+        """Compare the cells of all boxes with what is there; return 0, 1, 2 for could not tell, 3 for not reached."""
+        parts = [part for found in await asyncio.gather(*map(self._part, self._specs)) for part in found]
+        entries = roster(parts)
+        lost = [part for part in parts if part.error]
+        if self._arguments.json:
+            body = {"cells": entries, "unreached": {part.box: part.error for part in lost}}
+            sys.stdout.write(json_line(body).decode())
+        else:
+            sys.stdout.write("".join(f"{line}\n" for entry in entries for line in entry_lines(entry)))
+        for part in lost:
+            complain(f"{part.box}: {part.error}; what it has is as it was seen last, and it may still run")
+        bad = {entry.status for entry in entries} - {WHOLE}
+        if bad - {"unknown", "unproven", "unreadable"}:
+            return FAILED
+        return UNREACHABLE if lost else UNKNOWN if bad or not entries else OK
+
+    async def _part(self, spec: BoxSpec) -> list[Part]:
+        try:
+            await self._tell_handed(spec)
+            accept: bool = self._arguments.accept_new_host_key
+            async with reached(spec, accept_new_host_keys=accept) as (connection, deployed):
+                answer = await ask(connection, deployed, self._reconcile_words(spec), seconds=HASHING_S)
+                rows = rows_of(answer.last, "cells")
+                found = []
+                for job in self._jobs[spec.name]:
+                    status = await ask(
+                        connection, deployed, ["queue", "status", "--job", job], seconds=SECONDS
+                    )
+                    mine = [
+                        row
+                        for row in rows
+                        if len(self._jobs[spec.name]) == 1 or same_job(text(row, "job"), job)
+                    ]
+                    found.append(Part(box=spec.name, job=job, queue=queue_of(status), cells=tuple(mine)))
+                return found
+        except BoxError as error:
+            remembered = (await self._remembered([spec])).get(spec.name, ())
+            queues = [
+                queue
+                for queue in remembered
+                if any(same_job(queue.path, job) for job in self._jobs[spec.name])
+            ]
+            return [
+                Part(box=spec.name, job=queue.path, queue=queue, error=str(error)) for queue in queues
+            ] or [Part(box=spec.name, job=self._job(spec), error=str(error))]
+
+    async def split_file(self) -> int:
+        """Share the lines of a file out over the boxes, add each share to its queue, and launch them."""
+        try:
+            path = Path(self._arguments.rest[0])
+            lines = parse_lines(path.read_text(encoding="utf-8"), str(path))
+        except (OSError, UnicodeDecodeError) as error:
+            complain(f"cannot read {self._arguments.rest[0]}: {error}")
+            return USAGE
+        except NoQueue as error:
+            complain(error)
+            return USAGE
+        return await self._share_out(lines)
+
+    async def _share_out(self, lines: Sequence[QueueLine]) -> int:
+        """Share lines out. Every box has to answer first: one that does not may have them already."""
+        queues = dict(
+            zip(
+                (s.name for s in self._specs),
+                await asyncio.gather(*map(self._queue, self._specs)),
+                strict=True,
+            )
+        )
+        there = {cell.name: box for box, queue in queues.items() for cell in queue.cells}
+        fresh = [line for line in lines if line.name not in there]
+        for box in dict.fromkeys(there.values()):
+            names = [line.name for line in lines if there.get(line.name) == box]
+            if names:
+                self._say(f"{box}: there already: {', '.join(names)}")
+        remembered = await self._remembered(self._config.boxes)
+        seen = [one for box, queue in queues.items() for one in seen_in(box, [queue])]
+        known = {(one.box, one.name) for one in seen}
+        seen += [
+            one
+            for box, states in remembered.items()
+            for one in seen_in(box, states)
+            if (one.box, one.name) not in known
+        ]
+        waiting = {
+            box: [line_of(cell) for cell in queue.cells if cell.state in UNDONE]
+            for box, queue in queues.items()
+        }
+        found = split(fresh, list(queues), seen=seen, speeds=speeds_of(os.environ), queued=waiting)
+        for note in found.notes if fresh else ():
+            self._say(note)
+        for share in found.shares:
+            if share.lines:
+                self._say(f"{share.box}: {share_words(share)}")
+        return await self._start({share.box: share.lines for share in found.shares})
+
+    async def _start(self, shares: Mapping[str, Sequence[QueueLine]]) -> int:
+        """Add each share to its queue, then launch all: whoever types it again adds nothing twice."""
+        by_name = {spec.name: spec for spec in self._specs}
+        for box, lines in shares.items():
+            if lines:
+                data = "\n".join(line.text for line in lines).encode() + b"\n"
+                spec = by_name[box]
+                answer = await self._ask(spec, ["queue", "add", "--job", self._job(spec)], data)
+                if answer.status != OK:
+                    return self._end(spec, answer)
+        self._arguments.action, self._arguments.rest = "run", []
+        self._specs = [spec for spec in self._specs if shares.get(spec.name)] or self._specs
+        return await self.each()
+
+    async def hand_over(self, away: BoxSpec) -> int:
+        """Give the undone cells of a box to others: never while it might still run them."""
+        job = self._job(away)
+        try:
+            queue = await self._queue(away)
+        except (Unreachable, CommandFailed) as error:
+            queue = await self._last_known(away, job)
+            if not await self._is_off(away, error):
+                return FAILED
+        else:
+            if queue.runner_alive:
+                complain(f"{away.name}: its runner is alive, and may run them: nothing was handed over")
+                return FAILED
+        await asyncio.gather(*map(self._queue, self._specs))  # who is to take them has to answer first
+        cells = [cell for cell in queue.cells if cell.state in UNDONE]
+        if not cells:
+            self._say(f"{away.name}: no cell is left to hand over")
+            return OK
+        names = [cell.name for cell in cells]
+        path = ledger_path(os.environ)
+        try:
+            # Written before anybody gets them: should the box come back, it is told first.
+            await asyncio.to_thread(note_handed, path, away.name, job, {"others": names})
+        except OSError as error:
+            complain(f"{path}: {error.strerror or error}; nothing was handed over")
+            return FAILED
+        lines = [line_of(cell, f"from {away.name}") for cell in cells]
+        try:
+            left = await self._tell_handed(away)
+        except BoxError:
+            left = ()
+        lines = [line for line in lines if line.name not in left]
+        try:
+            code = await self._share_out(lines)
+        except BoxError:
+            complain("what was taken from it, for a queue that does not have it yet:")
+            complain("\n".join(line.text for line in lines))
+            raise
+        return FAILED if left and code == OK else code
+
+    async def _is_off(self, spec: BoxSpec, error: BoxError) -> bool:
+        """Tell whether a box that does not answer runs nothing: by its provider, else by the person."""
+        meter = await provider_word(spec)
+        if (
+            meter is not None
+            and meter.error is None
+            and meter.lifecycle in (Lifecycle.STOPPED, Lifecycle.GONE)
+        ):
+            self._say(f"{spec.name}: {says(meter)}")
+            return True
+        word = f"; {says(meter)}" if meter is not None else "; nobody can be asked"
+        complain(f"{spec.name}: {error}{word}. Unreachable is not dead: it may still run its cells.")
+        return typed(
+            self._arguments, spec.name, "say that you have seen that it is off, and hand its cells over"
+        )
+
+    async def _last_known(self, spec: BoxSpec, job: str) -> QueueState:
+        queues = (await self._remembered([spec])).get(spec.name, ())
+        queue = next((queue for queue in queues if same_job(queue.path, job)), None)
+        if queue is None:
+            raise Unreachable(
+                f"it is not reached, and no rgt has seen its queue {job}: nobody knows its cells"
+            )
+        self._say(f"{spec.name}: its queue as it was seen {ago(queue.at, time.time())}")
+        return queue
+
+    async def _tell_handed(self, spec: BoxSpec) -> tuple[str, ...]:
+        """Comment out, on a box that answers, the cells that others run now; return those that it keeps."""
+        job, path = self._job(spec), ledger_path(os.environ)
+        try:
+            gone = [one for one in handed_cells(path) if one.box == spec.name and same_job(one.job, job)]
+        except OSError as error:
+            raise ConfigError(f"{path} {error.strerror}") from error
+        if not gone:
+            return ()
+        names = [one.cell for one in gone]
+        answer = await self._ask(spec, take_out_words(job, names, "handed over to another box"))
+        if not answer.rows:
+            raise CommandFailed(f"its queue could not be told which cells others run now: {answer.words}")
+        kept = answer.last.get("kept")
+        stays = tuple(clean(str(name)) for name in kept) if isinstance(kept, dict) else ()
+        for name in stays:
+            complain(
+                f"{spec.name}: {name} stays there: {clean(str(kept[name])) if isinstance(kept, dict) else ''}"
+            )
+        if texts(answer.last, "out"):
+            self._say(f"{spec.name}: not run there any more: {', '.join(texts(answer.last, 'out'))}")
+        try:
+            await asyncio.to_thread(forget_handed, path, spec.name, gone[0].job, names)
+        except OSError as error:
+            complain(f"{path}: {error.strerror or error}")
+        return stays
+
+    async def _queue(self, spec: BoxSpec) -> QueueState:
+        answer = await self._ask(spec, ["queue", "status", "--job", self._job(spec)])
+        if answer.status != OK:
+            raise CommandFailed(f"{spec.name}: {answer.words or text(answer.last, 'error')}")
+        return queue_of(answer)
+
+    async def _remembered(self, specs: Sequence[BoxSpec]) -> dict[str, tuple[QueueState, ...]]:
+        """Return the queues of boxes as an earlier rgt has seen them; none where no history is kept."""
+        path = history_path(os.environ)
+        if path is None or not path.exists():
+            return {}
+        history = History(path, fleet=str(self._config.path.absolute()))
+        try:
+            return {name: state.queues for name, state in (await history.recall(specs)).items()}
+        except HistoryError:
+            return {}
+        finally:
+            await history.close()
+
+    def _say(self, words: str) -> None:
+        out = sys.stderr if self._arguments.json else sys.stdout
+        out.write(clean(words) + "\n")
+        out.flush()
+
+
+def take_out_words(job: str, names: Sequence[str], why: str) -> list[str]:
+    """Return the agent's verb that comments cells out."""
+    return [
+        "queue",
+        "take-out",
+        "--job",
+        job,
+        "--why",
+        why,
+        *(word for name in names for word in ("--cell", name)),
+    ]
+
+
+def queue_of(answer: Answer) -> QueueState:
+    """Return the queue that the agent has told.
+
+    Raises:
+        CommandFailed: it has told none.
+    """
+    try:
+        return msgspec.convert(answer.last, QueueState)
+    except msgspec.ValidationError as error:
+        raise CommandFailed(
+            f"the agent's answer cannot be used: {answer.words or clean(str(error))}"
+        ) from error
+
+
+def queue_lines(queue: QueueState, now: float) -> list[str]:
+    """Return a queue as lines."""
+    lines = []
+    for cell in queue.cells:
+        when = f", {ago(cell.ended or cell.started, now)}" if cell.started else ""
+        why = f": {clean(cell.reason)}" if cell.reason else ""
+        lines.append(
+            f"{clean(cell.state):<11} {clean(cell.name)} ({clean(cell.task)}, {cell.epochs} epochs{when}){why}"
+        )
+    runner = f"runner pid {queue.runner_pid}" if queue.runner_pid else "a runner"
+    lines.append(
+        f"{runner} is at work"
+        if queue.runner_alive
+        else "every cell has had its turn"
+        if queue.done
+        else "no runner is at work"
+    )
+    return lines + ([f"error: {clean(queue.error)}"] if queue.error else [])
+
+
+def entry_lines(entry: Entry) -> list[str]:
+    """Return a cell of the fleet as lines."""
+    why = f": {entry.why}" if entry.why else ""
+    line = f"{entry.status:<10} {entry.name}  on {', '.join(entry.boxes)}{why}"
+    return [line, *([f"           {entry.command}"] if entry.command else [])]
+
+
+def speeds_of(env: Mapping[str, str]) -> dict[str, float]:
+    """Return what ``rgt check-box`` has measured of each box, the newest."""
+    found: dict[str, float] = {}
+    for check in sorted(load_checks(checks_path(env)), key=lambda one: one.at):
+        if check.tflops:
+            found[check.box] = check.tflops
+    return found
+
+
+def _status_of(error: BoxError) -> int:
+    if isinstance(error, ConfigError):
+        return USAGE
+    return UNREACHABLE if isinstance(error, Unreachable) else FAILED
