@@ -14,7 +14,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +30,7 @@ from benchmarks.report import BenchmarkError, Row, main, say
 from rgt_tui.model import protocol
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.ssh import build_agent, connect, deploy, open_channel
+from rgt_tui.ssh.channel import PackedLines
 
 NAME = "agent"
 
@@ -60,7 +60,7 @@ def steady_cost(folder: Path, plan: Plan, find: bool = False) -> tuple[float, fl
     agent = PackedAgent(folder)
     trace = write_trace(folder / "trace8.json", 8)
     try:
-        with agent.watch(interval=1.0, gpu_trace=str(trace), zlib=True, find=find) as process:
+        with agent.watch(interval=1.0, gpu_trace=str(trace), packed_lines=True, find=find) as process:
             pids = [agent.recorder_pid(), process.pid]
             time.sleep(FIND_SETTLED if find else 5)
             begin, before = time.monotonic(), [cpu_seconds(pid) for pid in pids]
@@ -103,7 +103,7 @@ def wire(folder: Path, plan: Plan) -> tuple[float, float]:
     trace = write_trace(folder / "trace1.json", 1)
     out = folder / "frames"
     training = subprocess.Popen([sys.executable, "-c", WORK, TRAINING])
-    config = {"gpu_trace": str(trace), "zlib": True, "pattern": TRAINING}
+    config = {"gpu_trace": str(trace), "packed_lines": True, "pattern": TRAINING}
     try:
         with out.open("wb") as file, agent.watch(file.fileno(), **config):
             time.sleep(plan.wire)
@@ -112,14 +112,14 @@ def wire(folder: Path, plan: Plan) -> tuple[float, float]:
         training.wait()
         agent.stop()
     _, _, stream = out.read_bytes().partition(b"\n")
-    inflate, line, sizes, packed, begun = zlib.decompressobj(), b"", [], [], 0
-    for place in range(len(stream)):
-        line += inflate.decompress(stream[place : place + 1])
-        if line.endswith(b"\n"):
-            if json.loads(line)["t"] == "sample":
-                sizes.append(len(line))
-                packed.append(place - begun)
-            line, begun = b"", place
+    lines, sizes, packed = PackedLines(), [], []
+    rest: bytes | None = stream
+    while rest:
+        before = len(rest)
+        line, rest = lines.feed(rest)
+        if line.startswith(b'{"t":"sample') and line.endswith(b"\n"):
+            sizes.append(len(line))
+            packed.append(before - len(rest or b""))
     if len(sizes) < 5:
         raise BenchmarkError(f"only {len(sizes)} samples came")
     # The first sample is like nothing before it, and the second has what needs two readings.
@@ -184,7 +184,7 @@ async def over_ssh(spec: BoxSpec, folder: Path, plan: Plan) -> tuple[list[float]
             for _ in range(plan.starts + 1):
                 counter = Counter()
                 begin = time.perf_counter()
-                config = protocol.WatchConfig(zlib=True)
+                config = protocol.WatchConfig(packed_lines=True)
                 channel = await open_channel(
                     connection, deployed.command("watch"), config, counter.take, lambda _: None
                 )
@@ -195,7 +195,7 @@ async def over_ssh(spec: BoxSpec, folder: Path, plan: Plan) -> tuple[list[float]
             for rate in (50_000, 400_000):
                 log = folder / f"flood-{rate}.log"
                 counter = Counter()
-                config = protocol.WatchConfig(zlib=True, logs=(str(log),))
+                config = protocol.WatchConfig(packed_lines=True, logs=(str(log),))
                 channel = await open_channel(
                     connection, deployed.command("watch"), config, counter.take, lambda _: None
                 )

@@ -24,6 +24,7 @@ from typing import Any
 import asyncssh
 import asyncssh.connection
 from asyncssh.constants import MSG_IGNORE
+from rgt_box.streams.pipes import WINDOW_BITS, packed
 
 from benchmarks.fleet_recording import Recording
 
@@ -32,8 +33,6 @@ START_FREE, START_RATE, START_FULL = 10, 0.3, 100
 BACKLOG, TAIL = 120, 200
 """What the real agent sends of the past to a client that knows nothing of the box: samples, and lines of a log
 unless it is asked for another number of them."""
-WINDOW_BITS = 13
-"""As in `rgt_box`."""
 NEWS_EVERY = 5
 """A line of the log and a point of the metrics come with one sample in so many."""
 
@@ -82,6 +81,28 @@ def send_no_ignore() -> None:
             send(self, pkttype, *args, **more)
 
     connection.send_packet = without  # type: ignore[method-assign]
+
+
+class Packed:
+    """What a box sends, packed as the client asks for: each line for itself, or in one stream as older agents do.
+
+    Args:
+        lines: The client takes packed lines.
+        stream: It takes a stream.
+    """
+
+    def __init__(self, *, lines: bool, stream: bool) -> None:
+        self.said = {"packed_lines": lines, "zlib": stream and not lines}
+        self._told: dict[bytes, bytes] = {}
+        self._stream = zlib.compressobj(wbits=WINDOW_BITS) if self.said["zlib"] else None
+
+    def put(self, frame: bytes) -> bytes:
+        """Return the bytes of a frame."""
+        if self.said["packed_lines"]:
+            return packed(frame, self._told)
+        if self._stream is None:
+            return frame
+        return self._stream.compress(frame) + self._stream.flush(zlib.Z_SYNC_FLUSH)
 
 
 class Server(asyncssh.SSHServer):
@@ -185,9 +206,8 @@ class Box(asyncssh.SSHServerSession[bytes]):
         self._number = Box.numbers
         self._recording = self._host.recordings[Box.numbers % len(self._host.recordings)]
         self._interval = float(str(config.get("interval", 1.0)))
-        packed = config.get("zlib") is True
-        self._chan.write(self._recording.hello(f"box{Box.numbers}", self._interval, packed))
-        self._zlib = zlib.compressobj(wbits=WINDOW_BITS) if packed else None
+        self._out = Packed(lines=config.get("packed_lines") is True, stream=config.get("zlib") is True)
+        self._chan.write(self._recording.hello(f"box{Box.numbers}", self._interval, **self._out.said))
         tail = int(str(config.get("tail", TAIL)))
         log = self._recording.log(self._number, tail, 0, 0)
         self._step, self._offset = tail, len(log)
@@ -212,11 +232,7 @@ class Box(asyncssh.SSHServerSession[bytes]):
 
     def _send(self, *frames: bytes) -> None:
         """Write frames as the agent does."""
-        if self._zlib is not None:
-            frames = tuple(
-                self._zlib.compress(frame) + self._zlib.flush(zlib.Z_SYNC_FLUSH) for frame in frames
-            )
-        self._chan.write(b"".join(frames))
+        self._chan.write(b"".join(map(self._out.put, frames)))
 
 
 async def serve(options: argparse.Namespace) -> None:

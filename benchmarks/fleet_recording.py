@@ -97,10 +97,9 @@ class Recording:
         self._rest = [_rest(line) for line in lines[3:]]
         self.boot = str(self._hello["boot"])
 
-    def hello(self, box: str, interval: float, packed: bool) -> bytes:
-        """First frame of a channel."""
-        more = {"host": box, "at": time.time(), "interval": interval, "zlib": packed}
-        return _line({**self._hello, **more})
+    def hello(self, box: str, interval: float, **more: bool) -> bytes:
+        """First frame of a channel; `more` says how what follows is packed."""
+        return _line({**self._hello, "host": box, "at": time.time(), "interval": interval, **more})
 
     def sample(self, place: int, seq: int, at: float) -> bytes:
         """The sample of a place in the round."""

@@ -188,6 +188,7 @@ class Intake:
             samples_after=SampleCursor(boot=counters.boot, seq=counters.seq) if counters.boot else None,
             log_cursors=dict(self._logs),
             scalar_cursors={**sources, **self._beyond},
+            packed_lines=True,
             zlib=True,
             history=wanted(state.sample_at if counters.boot else None, now, self._size.stretches),
             job_env=self._job_env,

@@ -209,8 +209,10 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="hello
     interval: float = 1.0
     limited: tuple[str, ...] = ()
     """What this agent cannot do here, in words."""
+    packed_lines: bool = False
+    """Each line that follows is a zlib stream, told by one before it."""
     zlib: bool = False
-    """All that follows is one zlib stream."""
+    """All that follows is one zlib stream: an older agent."""
     identity: dict[
         Annotated[str, msgspec.Meta(max_length=64)], Annotated[str, msgspec.Meta(max_length=256)]
     ] = {}
@@ -512,8 +514,10 @@ class WatchConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     samples_after: SampleCursor | None = None
     log_cursors: dict[str, Cursor] = {}
     scalar_cursors: dict[str, Cursor] = {}
+    packed_lines: bool = False
+    """Each line behind the `Hello` may come as a zlib stream of its own."""
     zlib: bool = False
-    """What follows the `Hello` may come as one zlib stream."""
+    """What follows the `Hello` may come as one zlib stream, from an agent that does not know `packed_lines`."""
     history: HistoryRequest | None = None
     """Sum up what was recorded; of the samples behind the cursor only the newest then come one by one."""
     job_env: dict[str, str] | None = None

@@ -50,7 +50,7 @@ def parse(line: bytes) -> dict[str, Any]:
         "samples_after": _sample_cursor(raw.get("samples_after")),
         "log_cursors": _cursors(raw, "log_cursors"),
         "scalar_cursors": _cursors(raw, "scalar_cursors"),
-        "zlib": raw.get("zlib") is True,
+        "packed_lines": raw.get("packed_lines") is True,
         "history": _history(raw.get("history")),
         "job_env": _environment(raw.get("job_env")),
         "job_hooks": None if raw.get("job_hooks") is None else hooks(raw["job_hooks"]),

@@ -218,11 +218,11 @@ class Watch:
             "gpu_source": status.get("gpu_source", "none"),
             "interval": self._config["interval"],
             "limited": status.get("limited", []),
-            "zlib": self._config["zlib"],
+            "packed_lines": self._config["packed_lines"],
             "identity": box_identity(),
         }
         self._outbox.put(jsonline.line(hello))
-        if self._config["zlib"]:
+        if self._config["packed_lines"]:
             self._outbox.compress()
         self._outbox.flush()
 

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +19,7 @@ import pytest
 from rgt_box.sampling import cgroup
 
 from rgt_tui.model import protocol
+from rgt_tui.ssh.channel import PackedLines
 
 PATIENCE = 60.0
 """Seconds after which something that was awaited counts as never coming."""
@@ -135,7 +135,7 @@ class Channel:
             agent.command("watch"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=agent.env, bufsize=0
         )
         self._buffer = b""
-        self._zlib: Any = None
+        self._packed: PackedLines | None = None
         self.send(config)
 
     def send(self, line: dict[str, Any]) -> None:
@@ -145,10 +145,16 @@ class Channel:
     def lines(self, patience: float = PATIENCE) -> Iterator[bytes]:
         """Yield complete lines until the channel ends or stays silent for `patience` seconds."""
         for line in self._lines(patience):
-            if self._zlib is None and b'"zlib":true' in line:
-                self._zlib = zlib.decompressobj()
-                self._buffer = self._zlib.decompress(self._buffer)
+            if self._packed is None and b'"packed_lines":true' in line:
+                self._packed, packed, self._buffer = PackedLines(), self._buffer, b""
+                self._take(packed)
             yield line
+
+    def _take(self, data: bytes) -> None:
+        rest: bytes | None = data
+        while rest is not None:
+            found, rest = (rest, None) if self._packed is None else self._packed.feed(rest)
+            self._buffer += found
 
     def _lines(self, patience: float) -> Iterator[bytes]:
         assert self.process.stdout is not None
@@ -166,7 +172,7 @@ class Channel:
             data = os.read(self.process.stdout.fileno(), 1 << 20) if ready else b""
             if not data:
                 return
-            self._buffer += data if self._zlib is None else self._zlib.decompress(data)
+            self._take(data)
 
     def frames(self, patience: float = PATIENCE) -> Iterator[Any]:
         for line in self.lines(patience):

@@ -91,7 +91,7 @@ def test_a_recorder_of_the_same_version_goes_on(agent: Agent, tmp_path: Path) ->
 
 
 def test_two_clients_at_once_get_the_same_samples(agent: Agent) -> None:
-    channels = [agent.watch(interval=0.05), agent.watch(interval=0.05, zlib=True)]
+    channels = [agent.watch(interval=0.05), agent.watch(interval=0.05, packed_lines=True)]
     found: list[dict[int, protocol.Sample]] = []
     for channel in channels:
         samples = {}

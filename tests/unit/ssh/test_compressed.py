@@ -1,4 +1,4 @@
-"""A channel whose frames come as one zlib stream behind a plain hello: any cut, noise before it, an old agent."""
+"""A channel whose lines come packed behind a plain hello: any cut, noise before it, an old agent."""
 
 from __future__ import annotations
 
@@ -16,10 +16,13 @@ from hypothesis import strategies as st
 from rgt_box.streams.pipes import Outbox
 
 from rgt_tui.model.protocol import Frame, Hello, Pong, Sample
-from rgt_tui.ssh.channel import _Session, read_frame
+from rgt_tui.ssh.channel import PackedLines, _Session, read_frame
 
-HELLO = b'{"t":"hello","proto":1,"agent":"a","boot":"b","host":"h","python":"3","pid":1,"at":1,"zlib":true}\n'
-OLD_HELLO = HELLO.replace(b',"zlib":true', b"")
+HELLO = b'{"t":"hello","proto":1,"agent":"a","boot":"b","host":"h","python":"3","pid":1,"at":1,"packed_lines":true}\n'
+STREAM_HELLO = HELLO.replace(b"packed_lines", b"zlib")
+"""Of an agent that packs all lines into one stream."""
+OLD_HELLO = HELLO.replace(b',"packed_lines":true', b"")
+both = pytest.mark.parametrize("hello", [HELLO, STREAM_HELLO])
 
 
 def pongs(count: int) -> list[bytes]:
@@ -28,6 +31,10 @@ def pongs(count: int) -> list[bytes]:
 
 def sent(frames: list[bytes], hello: bytes = HELLO) -> bytes:
     """What the agent's way out makes of frames."""
+    if hello == STREAM_HELLO:
+        stream = zlib.compressobj(wbits=13)
+        packed = (stream.compress(frame) + stream.flush(zlib.Z_SYNC_FLUSH) for frame in frames)
+        return b"".join((hello, *packed))
     read, write = os.pipe()
     outbox = Outbox(write)
     outbox.put(hello)
@@ -65,11 +72,12 @@ class Told:
         return [frame.id for frame in self.frames if isinstance(frame, Pong)]
 
 
+@both
 @settings(max_examples=60, deadline=None)
 @given(st.binary(max_size=40), st.data())
-def test_any_cut_gives_the_same_frames(noise: bytes, data: st.DataObject) -> None:
+def test_any_cut_gives_the_same_frames(hello: bytes, noise: bytes, data: st.DataObject) -> None:
     noise = noise.replace(b"{", b".")
-    stream, chunks = noise + sent(pongs(30)), []
+    stream, chunks = noise + sent(pongs(30), hello), []
     while stream:
         size = data.draw(st.integers(1, len(stream)))
         chunks.append(stream[:size])
@@ -81,15 +89,17 @@ def test_any_cut_gives_the_same_frames(noise: bytes, data: st.DataObject) -> Non
     assert told.bad == sum(map(bool, noise.split(b"\n")[:-1]))
 
 
-def test_each_frame_comes_with_its_last_byte() -> None:
+@both
+def test_each_frame_comes_with_its_last_byte(hello: bytes) -> None:
     for count in range(1, 6):
-        stream = sent(pongs(count))
+        stream = sent(pongs(count), hello)
         assert Told([stream[n : n + 1] for n in range(len(stream))]).pongs == list(range(count))
 
 
-def test_what_is_recorded_are_the_lines_as_the_agent_wrote_them() -> None:
+@both
+def test_what_is_recorded_are_the_lines_as_the_agent_wrote_them(hello: bytes) -> None:
     frames = pongs(9)
-    assert [line + b"\n" for line in Told([sent(frames)]).lines] == [HELLO, *frames]
+    assert [line + b"\n" for line in Told([sent(frames, hello)]).lines] == [hello, *frames]
 
 
 def test_an_agent_that_does_not_compress_is_understood() -> None:
@@ -105,14 +115,16 @@ def test_only_the_first_hello_begins_a_stream() -> None:
 DAMAGED = "ssh: the compressed stream from the box is damaged: "
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_damage_ends_the_channel_and_what_came_before_stands(seed: int) -> None:
+@both
+@pytest.mark.parametrize("seed", range(20))
+def test_damage_ends_the_channel_and_what_came_before_stands(seed: int, hello: bytes) -> None:
     pick = random.Random(seed)
     texts = [pick.randbytes(99).hex().encode() for _ in range(20)]
     frames = [
         b'{"t":"event","boot":"b","seq":%d,"at":1,"text":"%s"}\n' % (n, text) for n, text in enumerate(texts)
     ]
-    stream, place = bytearray(sent(frames)), len(sent(frames[:10])) + pick.randrange(100)
+    stream = bytearray(sent(frames, hello))
+    place = len(sent(frames[:10], hello)) + pick.randrange(100)
     stream[place : place + 8] = b"\xff" * 8
     told = Told([bytes(stream[n : n + 50]) for n in range(0, len(stream), 50)])
     assert [line + b"\n" for line in told.lines[1:10]] == frames[:9]
@@ -120,20 +132,22 @@ def test_damage_ends_the_channel_and_what_came_before_stands(seed: int) -> None:
     assert len(told.lines) < 21
 
 
-def test_a_line_that_is_no_json_ends_the_channel_and_an_unknown_frame_does_not() -> None:
+@both
+def test_a_line_that_is_no_json_ends_the_channel_and_an_unknown_frame_does_not(hello: bytes) -> None:
     unknown = b'{"t":"of a newer agent"}\n'
-    told = Told([sent([*pongs(1), unknown, *pongs(1), b"nonsense\n", *pongs(1)])])
+    told = Told([sent([*pongs(1), unknown, *pongs(1), b"nonsense\n", *pongs(1)], hello)])
     assert (told.pongs, told.bad, told.ended) == ([0, 0], 2, DAMAGED + "a line of it is not JSON")
 
 
 def test_a_stream_that_ends_is_damaged() -> None:
-    told = Told([HELLO + zlib.compress(b"".join(pongs(3))), *pongs(3)])
+    told = Told([STREAM_HELLO + zlib.compress(b"".join(pongs(3))), *pongs(3)])
     assert told.pongs in ([], [0, 1, 2])
     assert told.ended == DAMAGED + "it ends while the agent still runs"
 
 
-def test_what_is_no_stream_is_damaged() -> None:
-    told = Told([HELLO, *pongs(3)])
+@both
+def test_what_is_no_stream_is_damaged(hello: bytes) -> None:
+    told = Told([hello, *pongs(3)])
     assert (told.pongs, told.bad) == ([], 0)
     assert "damaged" in str(told.ended)
 
@@ -142,21 +156,68 @@ def test_a_sample_that_hardly_changed_costs_hardly_a_byte() -> None:
     gpus = [
         {"index": index, "name": "RTX 4090", "util": 90.0, "vram_used": 21474836480} for index in range(8)
     ]
-    frames = [
-        json.dumps({"t": "sample", "boot": "b", "seq": seq, "at": seq, "gpus": gpus}).encode() + b"\n"
-        for seq in range(1, 101)
-    ]
+    frames = [sample(seq=seq, at=seq, gpus=gpus) + b"\n" for seq in range(1, 101)]
     assert len(sent(frames)) < 100 * 30 + len(frames[0])
     assert [frame.seq for frame in Told([sent(frames)]).frames if isinstance(frame, Sample)] == list(
         range(1, 101)
     )
 
 
+TEXT = st.text(st.sampled_from("abcé\n\x00 0"), max_size=9000)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(["sample", "log", "scalar", "found"]), TEXT), max_size=12))
+def test_lines_of_every_kind_and_length_come_as_they_were_put(said: list[tuple[str, str]]) -> None:
+    lines = [b'{"t":"%s","x":%s}\n' % (kind.encode(), json.dumps(text).encode()) for kind, text in said]
+    assert [line + b"\n" for line in Told([sent(lines)]).lines[1:]] == lines
+
+
+def held(told: list[bytes]) -> list[bytes]:
+    """What a channel holds of the past."""
+    seen: list[list[bytes]] = []
+
+    def look(session: _Session) -> None:
+        assert isinstance(session._inflater, PackedLines)
+        seen.append(list(session._inflater._told.values()))
+
+    Told([sent(told)], look)
+    return seen[-1]
+
+
+def test_of_the_past_a_line_of_each_kind_is_held_and_none_that_is_long() -> None:
+    first, newest, long = (b'{"t":"sample","x":"%s"}\n' % text for text in (b"a", b"b", b"c" * 9000))
+    logs = [b'{"t":"log","x":%d}\n' % n for n in range(9)]
+    assert held([first, newest, long, *logs, *pongs(3)]) == [newest, logs[-1]]
+    edge = b'{"t":"sample","x":"%s"}\n'
+    assert held([edge % (b"d" * (8192 - len(edge) + 2))])
+    assert not held([edge % (b"d" * (8192 - len(edge) + 3))])
+
+
+def test_a_line_told_by_one_that_did_not_come_is_damaged() -> None:
+    stream = sent([sample(), sample()]).removeprefix(HELLO)
+    first = zlib.decompressobj()
+    first.decompress(stream)
+    told = Told([HELLO + first.unused_data])
+    assert told.ended == DAMAGED + "it is told by a line that did not come"
+
+
+def test_a_flipped_bit_of_a_packed_line_is_found() -> None:
+    lines = [sample(seq=n) + b"\n" for n in range(1, 4)]
+    stream = sent(lines)
+    for place in range(len(sent(lines[:2])), len(stream)):
+        bad = bytearray(stream)
+        bad[place] ^= 4
+        came = [line + b"\n" for line in Told([bytes(bad)]).lines[1:]]
+        assert came in (lines[:2], lines), place  # some bits mean nothing: those that fill a byte
+
+
 BIG = 10**30
 
 
 def sample(**fields: Any) -> bytes:
-    return json.dumps({"t": "sample", "boot": "b", "seq": 1, "at": 1.0} | fields).encode()
+    whole = {"t": "sample", "boot": "b", "seq": 1, "at": 1.0} | fields
+    return json.dumps(whole, separators=(",", ":")).encode()
 
 
 @pytest.mark.parametrize(
