@@ -6,7 +6,6 @@ import asyncio
 import math
 import time
 import zlib
-from collections import deque
 from collections.abc import Callable
 
 import asyncssh
@@ -28,9 +27,11 @@ from rgt_tui.ssh.ssh_errors import DeployFailed, NoCommands, NoPython
 STDERR_BYTES = 4096
 WAITING_BYTES = 256 << 10
 """When so much waits to be asked for, no more is taken from the box: it waits there, the agent leaves samples out."""
-TOLD_BY = (b'{"t":"sample', b'{"t":"log","', b'{"t":"scalar')
-"""How the lines begin of which the newest is held, since the next may be told by it; as in `rgt_box`."""
-LONGEST_TOLD = 8 << 10
+TOLD_BY = {b'{"t":"sample': 8192, b'{"t":"log","': 1024, b'{"t":"scalar': 1024}
+"""How the lines begin of which the newest is held, since the next may be told by it, and its bytes at most; as in
+`rgt_box`."""
+BEGINS = 12
+LONGEST_TOLD = max(TOLD_BY.values())
 HEAD = 6
 """Bytes of a zlib stream that say how it is told: https://www.rfc-editor.org/rfc/rfc1950"""
 DICTIONARY = 0x20
@@ -79,8 +80,8 @@ class PackedLines:
         if not self._stream.eof:
             self._line = line
             return found, self._stream.unconsumed_tail if len(found) == INFLATED_BYTES else None
-        begins = line[: len(TOLD_BY[0])]
-        if begins in TOLD_BY and len(line) <= LONGEST_TOLD:
+        begins = line[:BEGINS]
+        if len(line) <= TOLD_BY.get(begins, 0):
             self._told[begins] = line
         rest, self._stream, self._line = self._stream.unused_data, None, b""
         return found, rest or None
@@ -158,10 +159,11 @@ class _Session(asyncssh.SSHClientSession[bytes]):
         self._on_bad = on_bad
         self._on_line = on_line
         self._on_waiting = on_waiting
-        self._waiting: deque[bytes] = deque()
+        self._waiting: list[bytes] = []
+        """What came, the oldest at the end."""
         self._waiting_bytes = 0
-        self._cut: deque[bytes] = deque()
-        """Lines of what has been asked for already."""
+        self._cut: list[bytes] = []
+        """Lines of what has been asked for already, the first at the end."""
         self._chan: asyncssh.SSHClientChannel[bytes] | None = None
         self._paused = False
         self._lines = LineSplitter()
@@ -179,7 +181,7 @@ class _Session(asyncssh.SSHClientSession[bytes]):
             return
         if self.ended.done():
             return
-        self._waiting.append(data)
+        self._waiting.insert(0, data)
         self._waiting_bytes += len(data)
         if self._on_waiting is None:
             self.take_in(math.inf)
@@ -195,10 +197,11 @@ class _Session(asyncssh.SSHClientSession[bytes]):
         bad = 0
         while self._cut or self._waiting:
             if self._cut:
-                bad += not self._take(self._cut.popleft())
+                bad += not self._take(self._cut.pop())
             else:
                 before = self._lines.oversized
-                self._cut.extend(self._lines.feed(self._next()))
+                self._cut = self._lines.feed(self._next())
+                self._cut.reverse()
                 bad += self._lines.oversized - before
             if time.monotonic() > until:
                 break
@@ -211,7 +214,7 @@ class _Session(asyncssh.SSHClientSession[bytes]):
 
     def _next(self) -> bytes:
         """Take of what waits as much as may be cut into lines at once."""
-        data = self._waiting.popleft()
+        data = self._waiting.pop()
         self._waiting_bytes -= len(data)
         if self._inflater is not None:
             try:
@@ -229,7 +232,7 @@ class _Session(asyncssh.SSHClientSession[bytes]):
         return data
 
     def _wait_first(self, parts: list[bytes]) -> None:
-        self._waiting.extendleft(reversed(parts))
+        self._waiting.extend(reversed(parts))
         self._waiting_bytes += sum(map(len, parts))
 
     def _give_up(self, why: str) -> None:

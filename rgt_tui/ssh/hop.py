@@ -306,7 +306,7 @@ class Opener:
             if carrier is not None:
                 connection.set_tunnel(carrier)
             connection.set_extra_info(rgt_host=host, rgt_login=login)
-            forget_offers(connection)
+            lighten(connection)
             proxy = None
             return connection
         except asyncssh.HostKeyNotVerifiable:
@@ -332,14 +332,29 @@ class Opener:
                 proxy.close()
 
 
-def forget_offers(connection: asyncssh.SSHClientConnection) -> None:
-    """Free the lists of algorithms that both sides offered: of no use until a next key exchange brings its own.
+_ALIKE: dict[tuple[bytes, ...], list[bytes]] = {}
+"""Lists of algorithms, one object for all connections that have the same."""
 
-    asyncssh keeps them, 3 KiB for as long as the connection lives, and hundreds of boxes are watched.
+
+def lighten(connection: asyncssh.SSHClientConnection) -> None:
+    """Free what the login alone needed, and share what is the same for most boxes.
+
+    asyncssh keeps it, 7 KiB for as long as the connection lives, and hundreds of boxes are watched: what both sides
+    offered (a next key exchange brings its own), what signatures the server takes, the options as they were given.
+    Where another version calls it otherwise, it stays.
     """
     for name in ("_client_kexinit", "_server_kexinit"):
         if isinstance(getattr(connection, name, None), bytes):
             setattr(connection, name, b"")
+    if isinstance(getattr(connection, "_server_sig_algs", None), set):
+        setattr(connection, "_server_sig_algs", frozenset())  # noqa: B010  (no attribute of asyncssh's types)
+    for name in ("_server_host_key_algs", "_sig_algs", "_kex_algs", "_enc_algs", "_mac_algs", "_cmp_algs"):
+        value = getattr(connection, name, None)
+        if isinstance(value, list):
+            setattr(connection, name, _ALIKE.setdefault(tuple(value), value))
+    options = getattr(connection, "_options", None)
+    if isinstance(getattr(options, "kwargs", None), dict):
+        setattr(options, "kwargs", {})  # noqa: B010
 
 
 def _options(host: Host, login: Login, known: Known) -> dict[str, Any]:

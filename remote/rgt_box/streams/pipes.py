@@ -58,10 +58,10 @@ HIGH = 1 << 20
 LOW = 256 << 10
 
 WINDOW_BITS = 13
-TOLD_BY = (b'{"t":"sample', b'{"t":"log","', b'{"t":"scalar')
-"""How the lines begin that are told by the one before that begins so: both ends hold that, and no more of the past."""
-LONGEST_TOLD = 1 << WINDOW_BITS
-"""Bytes of a line that the next one is told by; of a longer one nothing is held."""
+TOLD_BY = {b'{"t":"sample': 8192, b'{"t":"log","': 1024, b'{"t":"scalar': 1024}
+"""How the lines begin that are told by the one before that begins so: both ends hold that, and no more of the past.
+And of how many bytes a line is held at most."""
+BEGINS = 12
 
 
 def packed(line: bytes, told: dict[bytes, bytes]) -> bytes:
@@ -71,13 +71,13 @@ def packed(line: bytes, told: dict[bytes, bytes]) -> bytes:
         line: With its newline.
         told: By how they begin, the lines that the other end holds; this one takes its place among them.
     """
-    begins = line[: len(TOLD_BY[0])]
+    begins = line[:BEGINS]
     before = told.get(begins)
     if before is None:
         packer = zlib.compressobj(wbits=WINDOW_BITS)
     else:
         packer = zlib.compressobj(wbits=WINDOW_BITS, zdict=before)
-    if begins in TOLD_BY and len(line) <= LONGEST_TOLD:
+    if len(line) <= TOLD_BY.get(begins, 0):
         told[begins] = line
     return packer.compress(line) + packer.flush()
 

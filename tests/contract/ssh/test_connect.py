@@ -8,7 +8,9 @@ import msgspec
 import pytest
 
 from rgt_tui.ssh import AuthFailed, HostKeyRefused, Unreachable, connect
+from rgt_tui.ssh.remote_command import run
 from tests.contract.ssh.conftest import RealSshd, free_port
+from tests.contract.ssh.servers import spec_of, sshd
 
 replace = msgspec.structs.replace
 
@@ -41,3 +43,18 @@ async def test_a_closed_port_is_unreachable_and_named(real_sshd: RealSshd) -> No
     port = free_port()
     with pytest.raises(Unreachable, match=rf"{port}: refused the connection; .*port still the same"):
         await connect(replace(real_sshd.spec, port=port))
+
+
+async def test_a_connection_outlives_a_new_key_exchange_and_holds_nothing_of_the_login(
+    tmp_path: Path,
+) -> None:
+    with sshd(tmp_path, "RekeyLimit 300K\n") as port:
+        async with await connect(spec_of(tmp_path, port)) as connection:
+            login = vars(connection)
+            assert (login["_client_kexinit"], login["_server_kexinit"]) == (b"", b"")
+            assert (login["_server_sig_algs"], login["_options"].kwargs) == (frozenset(), {})
+            first = connection.get_extra_info("send_cipher")
+            done = await run(connection, "head -c 3000000 /dev/zero", most_bytes=4_000_000)
+            assert len(done.out) == 3_000_000
+            assert login["_server_kexinit"], "keys were exchanged anew"
+            assert connection.get_extra_info("send_cipher") == first
