@@ -66,6 +66,10 @@ class Page(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     fixes: tuple[Fix, ...]
     """In the order in which to try them; every command is shown, never run."""
     never: str
+    resource: str = ""
+    """What ran out or broke, in a few words; ``{name}`` is filled with the first group of the pattern."""
+    terminal_only: bool = False
+    """It shows in a terminal of one's own, not in the log of a run: the live look at boxes leaves it out."""
     patterns: tuple[str, ...] = ()
     """Regular expressions, searched in a log with ``^`` and ``$`` at every line."""
     needles: tuple[str, ...] = ()
@@ -200,6 +204,8 @@ def _faults(page: Page) -> Iterator[str]:
             else:
                 if compiled.search(""):
                     yield f"{key}: it matches an empty line: {pattern[:60]}"
+    if page.patterns and not page.resource:
+        yield "resource: what ran out or broke? A page with patterns needs it"
     if any(needle != needle.lower() or len(needle) < 3 for needle in page.needles):
         yield "needles: each has at least three characters, in lower case"
 

@@ -73,8 +73,6 @@ class Entry(msgspec.Struct, frozen=True):
     fixes: tuple[Fix, ...]
     """In the order in which to try them; every command is shown, never run."""
     never: str
-    needles: tuple[str, ...] = ()
-    """Literals of which at least one stands in every text that a pattern can match: a cheap first look."""
     patterns: tuple[str, ...] = ()
     """Regular expressions, searched in a window of a run's own log with ``^`` and ``$`` at every line."""
     prove: Callable[[Facts], Iterable[Proof]] | None = None

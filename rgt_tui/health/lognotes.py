@@ -9,7 +9,8 @@ from collections.abc import Hashable, Iterator
 
 import msgspec
 
-from rgt_tui.health.handbook import HANDBOOK
+from rgt_tui.handbook import suspects as suspected
+from rgt_tui.health.handbook import HANDBOOK, PAGES
 from rgt_tui.model.box import BoxState, LogView
 from rgt_tui.model.protocol import Cell, Checkpoint
 from rgt_tui.model.run import RunState
@@ -29,7 +30,6 @@ _STEP = re.compile(r"(?i)\bloss['\"]?\s*[=: |]\s*(?:tensor\()?[-+]?\d|\d+/\d+ \[
 _RESUME = re.compile(r"(?i)\bresum(?:ed|ing) (?:from|at)\b|^(?:\S+ )?resume: at step \d")
 _FAILED_STEP = re.compile(r"(?:checkpoint save failed|^holding|^giving up) at step (\d[\d,]*)")
 _LAST_GOOD = re.compile(r"last good checkpoint is step (\d[\d,]*)")
-_NEEDLES = tuple(dict.fromkeys(needle for entry in HANDBOOK.values() for needle in entry.needles))
 _MARKS = (_SAVED, _STEP, _RESUME, _FAILED_STEP, _LAST_GOOD)
 
 
@@ -158,10 +158,7 @@ def _report(line: str) -> Report:
 
 def _seen(row: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
     marks = tuple(place for place, pattern in enumerate(_MARKS) if pattern.search(row))
-    needles = {needle for needle in _NEEDLES if needle in row}
-    if not needles:  # as nearly always
-        return marks, ()
-    return marks, tuple(entry.id for entry in HANDBOOK.values() if not needles.isdisjoint(entry.needles))
+    return marks, suspected(row, PAGES)
 
 
 def _newest(reports: tuple[Report, ...]) -> tuple[list[int], set[str]]:

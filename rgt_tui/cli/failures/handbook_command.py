@@ -30,7 +30,9 @@ fixes = [
     {{ text = "And then" }},
 ]
 never = "What makes it worse."
-# Regular expressions for lines of a log, and in lower case a piece of text that each such line holds.
+# For rgt triage and the screens: what ran out or broke, regular expressions for lines of a log, and in
+# lower case a piece of text that each such line holds.
+resource = "the shards"
 patterns = ['MyError: shard \\d+ is missing']
 needles = ["myerror: shard "]
 """

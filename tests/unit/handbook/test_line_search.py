@@ -17,7 +17,8 @@ from rgt_tui.handbook.file_triage import ranked
 PAGES = shipped_pages()
 CASES = [
     json.loads(line)
-    for line in (Path(__file__).parents[2] / "fixtures" / "triage" / "cases.jsonl").read_text().splitlines()
+    for name in ("cases", "lines")
+    for line in (Path(__file__).parents[2] / "fixtures" / "triage" / f"{name}.jsonl").read_text().splitlines()
 ]
 
 

@@ -62,7 +62,7 @@ def test_answers_come_whole_however_they_are_cut(cut: int) -> None:
         (b'{"id":1,"n":5}\n', "without a stamp"),
         (TAIL, "without a beginning"),
         (HEAD + b"12345" + HEAD, "announced"),
-        (HEAD + b"12345" + b"xyz\n", "none"),
+        (HEAD + b"12345" + b"xyz\n", "not a record"),
         (HEAD + b"12345" + b"[" * 70_000, "without an end"),
         (HEAD + b"12345" + TAIL + TAIL, "not made"),
         (b'{"id":1,"n":99999999999999999999999,"stamp":[5,1,2,3]}\n{"id":1}\n', "."),

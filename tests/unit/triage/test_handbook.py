@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from rgt_tui.health import HANDBOOK, diagnose
 from rgt_tui.model.evidence import Severity
+from tests.unit.handbook.test_line_search import CASES
 from tests.unit.triage.builders import NOW, box, cell, log, queue
 
 ILL: list[tuple[str, str]] = [
@@ -93,20 +96,33 @@ def test_healthy_lines_stay_silent(text: str, state: str) -> None:
     assert found(text, state) == []
 
 
-def test_every_entry_is_found_by_some_line_here() -> None:
-    assert {id_ for id_, _ in ILL} == set(HANDBOOK)
+def test_every_entry_is_found_by_some_line() -> None:
+    assert {id_ for id_, _ in ILL} | {case["expected"] for case in CASES} >= set(HANDBOOK)
 
 
-def test_needles_never_hide_a_pattern() -> None:
-    for id_, text in ILL:
-        entry = HANDBOOK[id_]
-        assert any(needle in text for needle in entry.needles), (id_, text)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case['case']}-{case['expected']}")
+def test_the_log_of_a_run_leads_to_the_same_page_as_the_file(case: dict[str, Any]) -> None:
+    """What only shows in a terminal of one's own is left out, and a window of lines is all that the live look has."""
+    lines = case["log"].rstrip("\n").split("\n")[-60:]
+    sick = box(
+        sample=None,
+        queues=(queue(cell(state="failed", exit_code=1)),),
+        runs=(),
+        checkpoints=(),
+        logs=(log(*lines),),
+    )
+    ids = [finding.gotcha for finding in diagnose(sick, NOW, ())]
+    expected = case["expected"]
+    if expected in HANDBOOK:
+        assert expected in ids[:2]
+    else:
+        assert not ids
 
 
 @pytest.mark.parametrize("id_", sorted(HANDBOOK))
 def test_every_entry_says_what_to_do_and_what_not(id_: str) -> None:
     entry = HANDBOOK[id_]
-    assert entry.never.startswith("Do not")
+    assert entry.never.startswith(("Do not", "Never"))
     assert entry.fixes or id_ in ("U6", "U7")  # theirs are made from the live reading
     assert entry.sources
     assert set(entry.beats) <= set(HANDBOOK)
