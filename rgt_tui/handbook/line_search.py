@@ -113,6 +113,20 @@ class Lookout:
             ):
                 yield page
 
+    def suspected(self, row: str) -> tuple[str, ...]:
+        """Return the ids of the pages of which something stands in one line: for nearly all lines none."""
+        data = row.encode("utf-8", "replace")
+        if self._all is not None:
+            if self._all.search(data) is None:
+                return ()
+        elif not self._always:
+            lower = data.lower()
+            if not any(literal in lower for literal in self._literals) and not any(
+                pattern.search(data) for pattern in self._cheap.values()
+            ):
+                return ()
+        return tuple(page.id for page in self.suspects(data))
+
 
 def _starts(text: bytes) -> Iterator[int]:
     at = 0
@@ -277,17 +291,3 @@ def search_text(text: str | bytes, pages: Iterable[Page]) -> list[LineHit]:
     data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogateescape")
     found = [*searcher.feed(data), *searcher.close()]
     return sorted(found, key=lambda hit: hit.line_no)
-
-
-@functools.cache
-def _lookout_of(pages: tuple[Page, ...]) -> Lookout:
-    return Lookout(pages)
-
-
-def suspects(row: str, pages: tuple[Page, ...]) -> tuple[str, ...]:
-    """Return the ids of the pages of which something stands in one line."""
-    data = row.encode("utf-8", "replace")
-    lookout = _lookout_of(pages)
-    if next(lookout.places(data), None) is None:  # as nearly always
-        return ()
-    return tuple(page.id for page in lookout.suspects(data))

@@ -9,7 +9,7 @@ from collections.abc import Hashable, Iterator
 
 import msgspec
 
-from rgt_tui.handbook import suspects as suspected
+from rgt_tui.handbook import Lookout
 from rgt_tui.health.handbook import HANDBOOK, PAGES
 from rgt_tui.model.box import BoxState, LogView
 from rgt_tui.model.protocol import Cell, Checkpoint
@@ -30,6 +30,7 @@ _STEP = re.compile(r"(?i)\bloss['\"]?\s*[=: |]\s*(?:tensor\()?[-+]?\d|\d+/\d+ \[
 _RESUME = re.compile(r"(?i)\bresum(?:ed|ing) (?:from|at)\b|^(?:\S+ )?resume: at step \d")
 _FAILED_STEP = re.compile(r"(?:checkpoint save failed|^holding|^giving up) at step (\d[\d,]*)")
 _LAST_GOOD = re.compile(r"last good checkpoint is step (\d[\d,]*)")
+_LOOKOUT = Lookout(PAGES)
 _MARKS = (_SAVED, _STEP, _RESUME, _FAILED_STEP, _LAST_GOOD)
 
 
@@ -158,7 +159,7 @@ def _report(line: str) -> Report:
 
 def _seen(row: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
     marks = tuple(place for place, pattern in enumerate(_MARKS) if pattern.search(row))
-    return marks, suspected(row, PAGES)
+    return marks, _LOOKOUT.suspected(row)
 
 
 def _newest(reports: tuple[Report, ...]) -> tuple[list[int], set[str]]:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rgt_tui.handbook import LineHit, Searcher, line_search, search_text, shipped_pages, suspects
+from rgt_tui.handbook import LineHit, Lookout, Searcher, line_search, search_text, shipped_pages
 from rgt_tui.handbook.file_triage import ranked
 
 PAGES = shipped_pages()
@@ -87,10 +87,12 @@ def test_without_re2_the_result_is_the_same(monkeypatch: pytest.MonkeyPatch) -> 
     assert len({hit.id for hit in fast}) > 60
 
 
-def test_a_line_is_suspected_by_its_literals_alone() -> None:
-    pages = tuple(PAGES.values())
-    assert suspects("step 3 loss 0.2", pages) == ()
-    assert "U7" in suspects("write: NO SPACE LEFT ON DEVICE", pages)
+def test_a_line_is_suspected_by_its_literals_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for automaton in (line_search._automaton, lambda pattern: None):
+        monkeypatch.setattr(line_search, "_automaton", automaton)
+        lookout = Lookout(PAGES.values())
+        assert lookout.suspected("step 3 loss 0.2") == ()
+        assert "U7" in lookout.suspected("write: NO SPACE LEFT ON DEVICE")
 
 
 def test_a_very_long_line_is_searched_around_its_literal() -> None:
