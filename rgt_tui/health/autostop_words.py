@@ -121,7 +121,11 @@ def story_lines(story: tuple[StopEvent, ...]) -> tuple[str, ...]:
 
 
 def moment(at: float) -> str:
-    """Return a time of the day, with the date where it is not today's."""
-    then, today = time.localtime(at), time.localtime()
+    """Return a time of the day, with the date where it is not today's; the seconds of one that no calendar has."""
+    today = time.localtime()
+    try:
+        then = time.localtime(at)
+    except (ValueError, OverflowError, OSError):
+        return f"{at:g}"
     same = then[:3] == today[:3]
     return time.strftime("%H:%M" if same else "%d %b %H:%M", then)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from rgt_tui.health.autostop_words import box_words, clock_words, off_words, told_words
+from rgt_tui.health.autostop_words import box_words, clock_words, moment, off_words, told_words
 from rgt_tui.model.autostop import AutostopReading, EndsBy, Mode, SelfStop, StopEvent
 from rgt_tui.model.box import Link
 from tests.unit.autostop.test_armed_book import KNOWN, STORY, armed
@@ -70,3 +70,8 @@ def test_a_box_says_what_counts_now() -> None:
     told = replace(KNOWN, story=STORY, told_at=NOW)
     assert box_words(box(self_stop=told), NOW).startswith("parked itself at")
     assert box_words(box(self_stop=told), NOW + 90_000.0) == ""
+
+
+@pytest.mark.parametrize("at", [1e300, -1e300, 2.0**62, float("inf"), float("nan")])
+def test_a_box_that_names_a_time_that_no_calendar_has_ends_no_screen(at: float) -> None:
+    assert moment(at) == f"{at:g}"
