@@ -34,6 +34,7 @@ VERBS = {
     "gpu-health": ("rgt_box.commands.gpu_health", "check the GPUs before a run"),
     "measure": ("rgt_box.commands.measure", "try GPUs, disk and network before money runs"),
     "mirrors": ("rgt_box.commands.mirrors", "turn a platform's mirrors and proxy on or off"),
+    "secret": ("rgt_box.credentials.secret_command", "keep secrets for runs, and find those that lie open"),
     "push": ("rgt_box.push.push_command", "take code and data that are pushed here, whole"),
     "remove": ("rgt_box.commands.remove", "take rgt off this box, or only its older agents"),
 }

@@ -398,6 +398,15 @@ COMMANDS: dict[str, Command] = {
             _NO_BOX,
         ),
     ),
+    "secret": Command(
+        "bringing.secret_values", "Push", "bring a key or token to a box, where nobody else reads it",
+        (
+            (OK, "it is kept there; listed, or removed"),
+            (FAILED, "refused: others would read it there, and where it may lie instead; or there is none"),
+            _WAY,
+            _NO_BOX,
+        ),
+    ),
     "push": Command(
         "bringing.push_to_box", "Push", "push code or data to a box, or the resumable trainer",
         (

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import asyncssh
 
 from rgt_tui.fleet.attention import Budget, Size, size, weight, within
+from rgt_tui.fleet.box_settings import durable_dirs
 from rgt_tui.fleet.connector import (
     LIVED_SECONDS,
     Backoff,
@@ -88,6 +89,7 @@ class Intake:
             dict.fromkeys(spec.mounts or (mount for tier in profile.tiers for mount in tier.mounts))
         )
         self._job_env = dict(profile.overrides.env)
+        self._durable = durable_dirs(spec, profile)
         self._job_hooks = JobHooks(
             env=profile.overrides.env_hook,
             proxy=profile.overrides.proxy_hook,
@@ -193,6 +195,7 @@ class Intake:
             history=wanted(state.sample_at if counters.boot else None, now, self._size.stretches),
             job_env=self._job_env,
             job_hooks=self._job_hooks,
+            durable=self._durable,
         )
 
 

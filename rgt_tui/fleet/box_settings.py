@@ -1,4 +1,4 @@
-"""What is set on a box for the runs there: mirrors and proxy, secrets. One command of the agent for each question."""
+"""What is set on a box for the runs there: mirrors, proxy, secrets. One command of the agent for each question."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import Any, TypeVar
 import asyncssh
 import msgspec
 
-from rgt_tui.model.plain import clean
+from rgt_tui.model.box import BoxSpec
+from rgt_tui.model.plain import Secret, clean
 from rgt_tui.model.profile import Profile
+from rgt_tui.model.protocol import ExposedToken
 from rgt_tui.ssh import CommandFailed, Deployed, record, run
 
 MOST_BYTES = 1 << 20
@@ -90,6 +92,79 @@ async def tell_platform(
     own = profile.overrides
     hooks = {"env": own.env_hook, "proxy": own.proxy_hook, "no_proxy": own.no_proxy}
     return await ask_mirrors(connection, deployed, "tell", {"env": own.env, "hooks": hooks})
+
+
+class KeptSecret(msgspec.Struct, frozen=True):
+    """A secret that is kept on a box, without its value."""
+
+    name: str
+    path: str
+    job: str | None = None
+    """The job whose cells get it; None = it is a file alone."""
+    problem: str | None = None
+
+
+class SecretAnswer(msgspec.Struct, frozen=True):
+    """What became of a secret, or which there are."""
+
+    put: KeptSecret | None = None
+    removed: tuple[KeptSecret, ...] = ()
+    secrets: tuple[KeptSecret, ...] = ()
+    found: tuple[ExposedToken, ...] = ()
+    """Keys that lie in the usual places."""
+    refused: str | None = None
+
+
+def durable_dirs(spec: BoxSpec, profile: Profile) -> tuple[str, ...]:
+    """Return the directories of a box that outlive it, or that other machines share: no secret belongs there."""
+    mounts = [
+        mount
+        for tier in profile.tiers
+        if tier.role == "durable" or tier.survives_destroy is True
+        for mount in tier.mounts
+    ]
+    named = [spec.durable, profile.overrides.durable_dir]
+    return tuple(dict.fromkeys([*mounts, *(path for path in named if path and path.startswith(("/", "~")))]))
+
+
+async def ask_secret(
+    connection: asyncssh.SSHClientConnection,
+    deployed: Deployed,
+    verb: str,
+    *words: str,
+    value: Secret | None = None,
+) -> SecretAnswer:
+    """Keep, list, remove or find secrets on a box. The value goes over standard input.
+
+    Args:
+        connection: To the box.
+        deployed: The agent there.
+        verb: put, list, remove or find.
+        words: Its options.
+        value: What is kept.
+
+    Raises:
+        BoxError: no answer, or one that cannot be used.
+    """
+    data = b"" if value is None else value.reveal().encode("utf-8", "surrogateescape")
+    command = deployed.command("secret", verb, *words)
+    done = await run(connection, command, data=data, most_bytes=MOST_BYTES, name="the secret")
+    found = answer(done.out, done.words, SecretAnswer)
+    return SecretAnswer(
+        found.put and _cleaned(found.put),
+        tuple(map(_cleaned, found.removed)),
+        tuple(map(_cleaned, found.secrets)),
+        tuple(
+            ExposedToken(clean(one.path), clean(one.why), one.open and clean(one.open)) for one in found.found
+        ),
+        found.refused and clean(found.refused),
+    )
+
+
+def _cleaned(row: KeptSecret) -> KeptSecret:
+    return KeptSecret(
+        clean(row.name), clean(row.path), row.job and clean(row.job), row.problem and clean(row.problem)
+    )
 
 
 def answer(out: bytes, words: str, kind: type[T]) -> T:

@@ -9,7 +9,7 @@ from rgt_tui.health.condition import NOTHING, SO, Reading, Verdict, failed, pass
 from rgt_tui.health.facts import LOST_S, SKEW_NOTED_S, SKEW_WARN_S, Facts
 from rgt_tui.model.box import Link
 from rgt_tui.model.money import Lifecycle
-from rgt_tui.profiles.readings import age, how_many
+from rgt_tui.profiles.readings import age, how_many, quoted
 
 
 def read_unreachable(view: Facts) -> Sequence[Reading] | None:
@@ -192,5 +192,15 @@ def check_gapless(view: Facts) -> Verdict:
 
 
 def check_credentials(view: Facts) -> Verdict:
-    """Where the secrets are cannot be read off a stream, and must not be."""
-    return person("no key stands in an argument, a log, or on the durable share")
+    """No key lies where others read it. Only the usual places are looked at: the rest, a person knows."""
+    hello = view.box.hello
+    if hello is None or hello.exposed is None:
+        return person("no key stands in an argument, a log, or on the durable share")
+    lying = [
+        f"{quoted(token.path)} ({quoted(token.why)}): {quoted(token.open, 200)}"
+        for token in hello.exposed
+        if token.open
+    ]
+    if lying:
+        return failed("; ".join(lying[:3]) + (f"; {len(lying) - 3} more" if len(lying) > 3 else ""))
+    return person("no key lies open in the usual places; look at arguments, scripts and logs yourself")

@@ -192,6 +192,16 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     """Why Slurm's queue could not be read, on a box that has Slurm."""
 
 
+class ExposedToken(msgspec.Struct, frozen=True):
+    """A key that lies in one of the usual places, without its value."""
+
+    path: str
+    why: str
+    """What it looks like."""
+    open: str | None = None
+    """Why others may read it; None = this user alone."""
+
+
 class Hello(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="hello"):
     """First frame of a channel."""
 
@@ -218,6 +228,8 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="hello
     ] = {}
     """What the box calls itself, by the name of where it is said: ``RUNPOD_POD_ID``, ``CONTAINER_ID``,
     ``SLURM_JOB_ID``, ``pod_uid``, … Empty = it says nothing, or the agent is older."""
+    exposed: tuple[ExposedToken, ...] | None = None
+    """Keys in the usual places; None = nobody has looked."""
 
 
 class Transfer(msgspec.Struct, frozen=True, kw_only=True):
@@ -522,6 +534,8 @@ class WatchConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Sum up what was recorded; of the samples behind the cursor only the newest then come one by one."""
     job_env: dict[str, str] | None = None
     """What cells get from now on where neither their job nor their runner sets it; None = leave it as it was told."""
+    durable: tuple[str, ...] = ()
+    """Directories that outlive the box, or that other machines share: no key belongs there."""
     job_hooks: JobHooks | None = None
     """What is run before the command of cells from now on; None = leave it as it was told."""
 

@@ -294,6 +294,7 @@ CALLS: dict[str, Callable[[Path, Callable[[Path], None]], list[list[str]]]] = {
     "gpu-health": lambda *_: [["gpu-health"]],
     "measure": _words("measure", "--dir", "{}", "--bytes", "4194304", "--seconds", "5"),
     "mirrors": lambda *_: [["mirrors", "show"]],
+    "secret": _jobs("secret", "find", "--job", "{}", "--durable", "{}", names=(*JOB, ".env", "secrets.env")),
     "push": _several(
         _words("push", "list", "--place", "{}"),
         _words("push", "publish", "--staging", "{}"),

@@ -228,6 +228,7 @@ REFUSED = {
     "metrics": ("metrics", "--once", "--timeout", "5"),
     "alerts": ("alerts", "test"),
     "mirrors": ("mirrors", "exec"),
+    "secret": ("secret", "exec", "--list"),
     "push": ("push", "--trainer", "exec", "--timeout", "5"),
     "remove": ("remove", "exec", "--yes", "--forget", "--timeout", "5"),
     "mute": ("mute", "exec"),

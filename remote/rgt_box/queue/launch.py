@@ -11,6 +11,7 @@ import zlib
 
 from rgt_box import files, jsonline, options, place
 from rgt_box.background import describe
+from rgt_box.credentials import secret_store
 from rgt_box.queue import cell_hooks, detach, job_making, queue_check, queue_file, queue_state
 from rgt_box.queue.beginning import WELL, Beginning
 
@@ -179,6 +180,7 @@ def run_smoke(job: queue_file.Job, words: list[str], seconds: float) -> dict[str
     env = queue_file.platform_environment(place.state_dir())
     env.update(os.environ, PYTHONUNBUFFERED="1", RGT_SMOKE="1")
     env.update({str(key): str(value) for key, value in job.settings["env"].items()})
+    env.update(secret_store.of_job(job.folder)[0])
     words = cell_hooks.wrapped(words, queue_file.platform_hooks(place.state_dir()), env)
     began, reason = time.monotonic(), None
     status: int | None = None
@@ -225,5 +227,10 @@ def _refuse(text: str) -> int:
 
 
 def _tell(row: dict[str, Any]) -> None:
+    masker = secret_store.Masker()
+    if masker.refresh():  # it may tell the last lines of a log
+        row = {key: masker.mask(value) if isinstance(value, str) else value for key, value in row.items()}
+        if isinstance(row.get("tail"), list):
+            row["tail"] = [masker.mask(str(line)) for line in row["tail"]]
     sys.stdout.buffer.write(jsonline.line(row))
     sys.stdout.buffer.flush()

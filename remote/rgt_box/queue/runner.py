@@ -11,6 +11,7 @@ import zlib
 
 from rgt_box import files, place, procstat
 from rgt_box.background import describe
+from rgt_box.credentials import secret_store
 from rgt_box.queue import cell_hooks, cell_process, disk_budget, durable_copy, queue_file, queue_state
 from rgt_box.queue.queue_file import Job, Line
 from rgt_box.queue.queue_state import Journal, now
@@ -100,6 +101,10 @@ def run_attempt(job: Job, line: Line, words: list[str], journal: Journal) -> int
     before, watch, began = _length(log), cell_process.OomWatch(), time.monotonic()
     try:
         env = cell_environment(job, line)
+        secrets, notes = secret_store.of_job(job.folder)
+        env.update(secrets)
+        for note in notes:
+            journal.say("%s: %s" % (line.name, note))
         hooked = cell_hooks.wrapped(words, queue_file.platform_hooks(place.state_dir()), env)
         child = cell_process.Process(hooked, job.workdir, env, log, int(job.settings["nice"]))
     except OSError as error:

@@ -53,6 +53,7 @@ def parse(line: bytes) -> dict[str, Any]:
         "packed_lines": raw.get("packed_lines") is True,
         "history": _history(raw.get("history")),
         "job_env": _environment(raw.get("job_env")),
+        "durable": _strings(raw, "durable"),
         "job_hooks": None if raw.get("job_hooks") is None else hooks(raw["job_hooks"]),
     }
 

@@ -10,6 +10,7 @@ from functools import partial
 
 from rgt_box import files
 from rgt_box.background import describe
+from rgt_box.credentials.secret_store import Masker
 from rgt_box.streams.job_files import CheckpointWatch, JobWatch
 from rgt_box.streams.log_follower import LogFollower
 
@@ -142,6 +143,7 @@ class Follows:
         self._unwanted: set[str] = set()
         self._jobs = [JobWatch(job) for job in config["jobs"]]
         self._logs: dict[str, LogFollower] = {}
+        self._masker = Masker()
         self._scalars: dict[str, ScalarFollower] = {}
         self._found: dict[str, FoundScalars] = {}
         self._checkpoints: dict[str, CheckpointWatch] = {}
@@ -232,6 +234,12 @@ class Follows:
         if self._first and not news and self._is_looked_at():
             self._first = False
             frames.append({"t": "looked"})
+        if self._masker.refresh():
+            for frame in news:
+                if frame["t"] == "log":
+                    frame["lines"] = [self._masker.mask(line) for line in frame["lines"]]
+                    if "partial" in frame:
+                        frame["partial"] = self._masker.mask(frame["partial"])
         return frames + news, bool(news)
 
     def _curves(self, budget: int, look: bool) -> list[dict[str, Any]]:

@@ -9,8 +9,9 @@ import sys
 import time
 from functools import partial
 
-from rgt_box import PROTO, jsonline, options, ownership, place
+from rgt_box import PROTO, background, jsonline, options, ownership, place
 from rgt_box.box_identity import box_identity
+from rgt_box.credentials import exposed_tokens
 from rgt_box.queue import queue_file, queue_state
 from rgt_box.recorder import control
 from rgt_box.recorder.ring_history import Summing
@@ -34,6 +35,8 @@ FILES_WAIT = 0.1
 """Seconds that files get to answer before the samples go first."""
 
 HURRY, HURRY_FOR = 0.02, 3.0
+LOOK_S = 2.0
+"""Seconds for a look at the usual places of keys, before the first frame."""
 
 
 class Watch:
@@ -220,11 +223,21 @@ class Watch:
             "limited": status.get("limited", []),
             "packed_lines": self._config["packed_lines"],
             "identity": box_identity(),
+            "exposed": self._exposed(),
         }
         self._outbox.put(jsonline.line(hello))
         if self._config["packed_lines"]:
             self._outbox.compress()
         self._outbox.flush()
+
+    def _exposed(self) -> list[dict[str, Any]] | None:
+        """Look for keys that lie open; None where a disk does not answer."""
+        config = self._config
+        work = background.Background(
+            lambda: exposed_tokens.look(config["jobs"], config["durable"]), 0.0, LOOK_S
+        )
+        found: list[dict[str, Any]] | None = work.poll(LOOK_S)[0]
+        return found
 
     def _event(self, kind: str, level: str, text: str, at: Any = None) -> None:
         """Say something that is not in the ring; its number 0 says that it moves no cursor."""

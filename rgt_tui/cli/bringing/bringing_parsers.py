@@ -98,3 +98,33 @@ def add_mirrors(subparsers: Subparsers) -> None:
     fleet_option(parser)
     json_option(parser, "print one JSON object: facts, jobs, login, problems")
     host_key_option(parser)
+
+
+def add_secret(subparsers: Subparsers) -> None:
+    """Declare ``rgt secret``."""
+    parser = command(
+        subparsers,
+        "secret",
+        about="Bring a key or token to a box: typed without an echo, or on standard input; never in a command line.\n"
+        "It lies in a file that you alone can read, on storage of that machine alone: a network file system or\n"
+        "storage that outlives the box is refused, and another place is named. With --cell, the cells of that job\n"
+        "get it as a variable. --list shows what is kept, and keys in the usual places; no value is ever printed.",
+        examples=(
+            "rgt secret lab HF_TOKEN",
+            "pass wandb | rgt secret lab WANDB_API_KEY --cell ~/jobs/sweep",
+            "rgt secret lab --list",
+            "rgt secret lab HF_TOKEN --remove",
+        ),
+    )
+    box_argument(parser)
+    parser.add_argument("name", metavar="NAME", nargs="?", help="name of the variable")
+    parser.add_argument(
+        "--cell", metavar="JOB", help="a variable of the cells of this job directory on the box"
+    )
+    parser.add_argument("--to", metavar="DIR", help="another directory on the box")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--list", action="store_true", help="list what is kept there, and keys that lie open")
+    what.add_argument("--remove", action="store_true", help="remove it")
+    fleet_option(parser)
+    json_option(parser, "print one JSON object: put, removed, secrets, found, refused")
+    host_key_option(parser)

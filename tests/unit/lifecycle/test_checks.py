@@ -12,7 +12,7 @@ from rgt_tui.health import CHECKS, evaluate
 from rgt_tui.model.box import BoxState, Counters, Link, LogView
 from rgt_tui.model.evidence import CheckResult, CheckStatus, Finding, Severity
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
-from rgt_tui.model.protocol import Gpu, Hello, Memory, Session
+from rgt_tui.model.protocol import ExposedToken, Gpu, Hello, Memory, Session
 from rgt_tui.model.run import Resume
 from rgt_tui.profiles import load_profile
 from tests.unit.triage.builders import (
@@ -40,6 +40,10 @@ def check(id_: str, state: BoxState, profile: str = "vastai") -> CheckResult:
 
 def box_of(**over: Any) -> BoxState:
     return box(**over)
+
+
+def looked(*found: ExposedToken) -> Hello:
+    return Hello(proto=1, agent="a", boot="b", host="h", python="3.12.1", pid=1, at=NOW, exposed=found)
 
 
 CASES: list[tuple[str, dict[str, Any], CheckStatus]] = [
@@ -93,6 +97,9 @@ CASES: list[tuple[str, dict[str, Any], CheckStatus]] = [
     ("1.4", {"counters": Counters(samples=9, gaps=1)}, WARN),
     ("1.4", {"counters": Counters(samples=9, duplicates=1)}, WARN),
     ("1.5", {}, PERSON),
+    ("1.5", {"hello": looked()}, PERSON),
+    ("1.5", {"hello": looked(ExposedToken("/root/.netrc", "a password"))}, PERSON),
+    ("1.5", {"hello": looked(ExposedToken("/nfs/.env", "a key", "it is on nfs"))}, FAILED),
     ("2.1", {}, PASSED),
     ("2.1", {"queues": (), "checkpoints": (), "runs": ()}, PERSON),
     ("2.1", {"queues": (queue(cell()),)}, WAITING),

@@ -1,0 +1,6 @@
+"""Secrets on this box: kept where no other machine and no later tenant reads them."""
+
+from __future__ import annotations
+
+__all__ = ["exposed_tokens", "secret_command", "secret_store"]
+"""Modules that other packages may use."""

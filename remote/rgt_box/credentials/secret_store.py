@@ -1,0 +1,221 @@
+"""Secrets that a person has given: a file each, mode 0600, on storage of this machine alone; an index without values.
+
+Never on a network or shared file system, whose readers nobody knows, nor on storage that outlives the box.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import zlib
+
+from rgt_box import files, ownership, place
+from rgt_box.sampling import disks
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+INDEX, LOCK = "secrets.json", "secrets.lock"
+"""In the state directory: which secrets there are, and where."""
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+MOST = 64 << 10
+MASK = "***"
+LEAST_MASKED = 6
+"""Characters of the shortest value that is masked in logs: shorter ones stand in every text by chance."""
+
+
+class Refused(Exception):
+    """Nothing was written; the message says why, and where it may lie instead."""
+
+
+def usual_places() -> list[str]:
+    """Return where secrets may lie, the first choice first."""
+    config = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
+    return [
+        os.path.join(config, "rgt", "secrets"),
+        "/dev/shm/rgt-secrets-%d" % os.geteuid(),
+        "/var/lib/rgt-secrets-%d" % os.geteuid(),
+    ]
+
+
+def why_not(folder: str, durable: list[str]) -> str:
+    """Say why no secret may lie in a directory; "" where one may.
+
+    Args:
+        folder: It need not exist yet.
+        durable: Directories of the platform that outlive the box, or that other machines share.
+    """
+    table = disks.mount_table()
+    path = disks.resolve(os.path.abspath(os.path.expanduser(folder)), table)
+    mount, kind = disks.mount_of(path, table)
+    if kind not in disks.LOCAL:
+        return "%s is on %s (%s), which other machines may read" % (
+            folder,
+            kind or "an unknown file system",
+            mount,
+        )
+    for above in durable:
+        real = disks.resolve(os.path.abspath(os.path.expanduser(above)), table)
+        if (path + "/").startswith(real.rstrip("/") + "/"):
+            return "%s lies on %s, which outlives this box" % (folder, above)
+    return ""
+
+
+def proposal(durable: list[str], but: str = "") -> str:
+    """Return another directory that would do; "" where none is known."""
+    return next((path for path in usual_places() if path != but and not why_not(path, durable)), "")
+
+
+def index() -> list[dict[str, Any]]:
+    """Return what was given: ``name``, ``path`` and ``job`` (None = a file alone)."""
+    told = (files.read_json(os.path.join(place.state_dir(), INDEX), 1 << 20) or {}).get("secrets")
+    return [row for row in told if _is_row(row)] if isinstance(told, list) else []
+
+
+def _is_row(row: Any) -> bool:
+    return (
+        isinstance(row, dict)
+        and isinstance(row.get("name"), str)
+        and isinstance(row.get("path"), str)
+        and (row.get("job") is None or isinstance(row["job"], str))
+    )
+
+
+def put(name: str, value: bytes, folder: str | None, job: str | None, durable: list[str]) -> dict[str, Any]:
+    """Write a secret, in place of one of the same name; returns its row.
+
+    Args:
+        name: As a variable of the environment is called.
+        value: What is kept, to the byte.
+        folder: Where; None = the first of the usual places that will do.
+        job: A job directory whose cells get it.
+        durable: As for `why_not`.
+
+    Raises:
+        Refused: there it would be read by others, or outlive the box.
+        OSError: it cannot be written.
+    """
+    if not NAME.fullmatch(name):
+        raise Refused("%r is no name of a variable" % name)
+    if not value or len(value) > MOST or (job is not None and b"\0" in value):
+        raise Refused("a secret has 1 to %d bytes, and for cells no zero byte" % MOST)
+    chosen = folder or proposal(durable)
+    why = (
+        why_not(chosen, durable)
+        if chosen
+        else "no place on this machine is known that is neither shared nor durable"
+    )
+    if why:
+        other = proposal(durable, chosen)
+        raise Refused(why + ("; %s would do (--to %s)" % (other, other) if other else ""))
+    top = os.path.abspath(os.path.expanduser(chosen))
+    where = top if job is None else os.path.join(top, "cells", "%08x" % zlib.crc32(os.fsencode(job)))
+    for path in dict.fromkeys((top, os.path.dirname(where) if job else top, where)):
+        ownership.take(path)
+        os.chmod(path, 0o700)
+    row = {"name": name, "path": os.path.join(where, name), "job": job}
+    files.replace(os.path.join(where, name), value, sync=True, mode=0o600)
+    _change(
+        lambda rows: [each for each in rows if not _same(each, name, job) or each["path"] == row["path"]], row
+    )
+    return row
+
+
+def remove(name: str, job: str | None) -> list[dict[str, Any]]:
+    """Remove the secrets of a name; returns the rows that are gone.
+
+    Args:
+        name: Its name.
+        job: Of the cells of this job; None = the file alone.
+
+    Raises:
+        OSError: one cannot be removed.
+    """
+    gone = [row for row in index() if _same(row, name, job)]
+    for row in gone:
+        try:
+            os.unlink(row["path"])
+        except FileNotFoundError:
+            pass
+    _change(lambda rows: [row for row in rows if not _same(row, name, job)], None)
+    return gone
+
+
+def _same(row: dict[str, Any], name: str, job: str | None) -> bool:
+    return bool(row["name"] == name and row["job"] == job)
+
+
+def _change(keep: Any, added: dict[str, Any] | None) -> None:
+    folder = place.state_dir()
+    ownership.take(folder)
+    held = files.Lock(os.path.join(folder, LOCK))
+    held.acquire(10.0)
+    try:
+        before = index()
+        rows = [row for row in keep(before) if row != added] + ([added] if added else [])
+        for row in before:  # of the same name, in another place: it would stay there unseen
+            if added and row not in rows:
+                files.unlink(row["path"])
+        files.write_json(os.path.join(folder, INDEX), {"secrets": rows})
+    finally:
+        held.release()
+
+
+def why_unfit(path: str) -> str:
+    """Say why what lies at a path is not taken for a secret of ours; "" where it is one."""
+    try:
+        seen = os.lstat(path)
+    except OSError:
+        return "it is gone: give it again"
+    if not ownership.is_ours(path) or stat.S_IMODE(seen.st_mode) & 0o077:
+        return "others may read or write it, or it is not this user's: give it again"
+    return ""
+
+
+def of_job(job: str) -> tuple[dict[str, str], list[str]]:
+    """Return the variables for the cells of a job, and what is to be told of those that cannot be had."""
+    found, notes = {}, []
+    for row in index():
+        if row["job"] != job:
+            continue
+        why = why_unfit(row["path"])
+        data = None if why else files.read(row["path"], MOST)
+        if data is None:
+            notes.append(
+                "the secret %s is not set: %s: %s" % (row["name"], row["path"], why or "cannot be read")
+            )
+        else:
+            found[row["name"]] = data.decode("utf-8", "surrogateescape")
+    return found, notes
+
+
+class Masker:
+    """Takes the values of all secrets out of lines of logs; looks for new ones when the index changes."""
+
+    def __init__(self) -> None:
+        self._seen: Any = ()
+        self._values: list[str] = []
+
+    def mask(self, line: str) -> str:
+        """Return a line without them."""
+        for value in self._values:
+            if value in line:
+                line = line.replace(value, MASK)
+        return line
+
+    def refresh(self) -> bool:
+        """Look whether there are others; returns whether there is anything to mask."""
+        path = os.path.join(place.state_dir(), INDEX)
+        seen = files.signature(path)
+        if seen != self._seen:
+            self._seen = seen
+            values = set()
+            for row in index() if seen else []:
+                data = None if why_unfit(row["path"]) else files.read(row["path"], MOST)
+                for part in (data or b"").decode("utf-8", "replace").splitlines():
+                    if len(part.strip()) >= LEAST_MASKED:
+                        values.add(part.strip())
+            self._values = sorted(values, key=len, reverse=True)
+        return bool(self._values)

@@ -1,0 +1,97 @@
+"""``rgt secret``: a key or token to a box, over standard input, and never onto storage that others read."""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import sys
+
+import msgspec
+
+from rgt_tui.cli import running
+from rgt_tui.cli.commands import FAILED, OK, USAGE
+from rgt_tui.cli.opening import open_boxes
+from rgt_tui.cli.printing import complain, json_line
+from rgt_tui.fleet.box_settings import SecretAnswer, ask_secret, durable_dirs
+from rgt_tui.fleet.errands import reached
+from rgt_tui.model.box import BoxSpec
+from rgt_tui.model.plain import Secret
+from rgt_tui.profiles import load_profile
+
+MOST = 64 << 10
+
+
+def run_secret(arguments: argparse.Namespace) -> int:
+    """Keep, list or remove; return the exit code."""
+    if arguments.list == bool(arguments.name):
+        complain("say which secret: rgt secret BOX NAME, or rgt secret BOX --list")
+        return USAGE
+    if arguments.to is not None and not arguments.to.startswith("/"):
+        complain(f"--to {arguments.to}: say an absolute directory on the box")
+        return USAGE
+    opened = open_boxes(arguments, [arguments.box], trusted=True)
+    if opened is None:
+        return USAGE
+    (spec,) = opened[1]
+    value = None
+    if not arguments.list and not arguments.remove:
+        value = read_value(arguments.name)
+        if value is None:
+            complain("nothing was given: the value comes on standard input")
+            return USAGE
+    return running.run_on_box(spec.name, _work(arguments, spec, value))
+
+
+def read_value(name: str) -> Secret | None:
+    """Return what is typed without an echo, or what comes on standard input, less one line end; None = nothing."""
+    if sys.stdin.isatty():
+        text = getpass.getpass(f"{name}: ").encode()
+    else:
+        text = sys.stdin.buffer.read(MOST + 1)
+        text = text.removesuffix(b"\n").removesuffix(b"\r")
+    return Secret(text.decode("utf-8", "surrogateescape")) if text else None
+
+
+async def _work(arguments: argparse.Namespace, spec: BoxSpec, value: Secret | None) -> int:
+    durable = durable_dirs(spec, load_profile(spec.profile))
+    outlives = [word for path in durable for word in ("--durable", path)]
+    async with reached(spec, accept_new_host_keys=arguments.accept_new_host_key) as (connection, deployed):
+        if arguments.list:
+            kept = await ask_secret(connection, deployed, "list", *outlives)
+            jobs = [word for job in spec.jobs for word in ("--job", job)]
+            found = await ask_secret(connection, deployed, "find", *jobs, *outlives)
+            return _tell(arguments, spec, msgspec.structs.replace(kept, found=found.found))
+        words = ["--name", arguments.name, *(["--job", arguments.cell] if arguments.cell else [])]
+        if arguments.remove:
+            return _tell(arguments, spec, await ask_secret(connection, deployed, "remove", *words))
+        words += [*(["--to", arguments.to] if arguments.to else []), *outlives]
+        return _tell(arguments, spec, await ask_secret(connection, deployed, "put", *words, value=value))
+
+
+def _tell(arguments: argparse.Namespace, spec: BoxSpec, answer: SecretAnswer) -> int:
+    if arguments.json:
+        sys.stdout.write(json_line({"box": spec.name, **msgspec.to_builtins(answer)}).decode())
+    else:
+        for line in lines(spec.name, answer):
+            sys.stdout.write(line + "\n")
+    if answer.refused is not None:
+        complain(f"{spec.name}: {answer.refused}")
+        return FAILED
+    return OK
+
+
+def lines(box: str, answer: SecretAnswer) -> list[str]:
+    """Return what is printed, one line for each thing; no value is known here."""
+    found = []
+    if answer.put is not None:
+        whose = f"for the cells of {answer.put.job}" if answer.put.job else "in a file"
+        found.append(f"{box}: {answer.put.name} {whose}: {answer.put.path}")
+    found += [f"{box}: removed {row.path}" for row in answer.removed]
+    for row in answer.secrets:
+        whose = f"cells of {row.job}" if row.job else "file"
+        found.append(f"{box}: {row.name}  {row.path}  ({whose}){f': {row.problem}' if row.problem else ''}")
+    for token in answer.found:
+        found.append(f"{box}: found {token.path}: {token.why}; {token.open or 'this user alone may read it'}")
+    return found or (
+        [] if answer.refused else [f"{box}: no secret is kept there, and none lies in the usual places"]
+    )
