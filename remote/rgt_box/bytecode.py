@@ -133,11 +133,10 @@ class Importer:
         return known if key == _key() else {}
 
 
-def install(loader: Any) -> Importer:
-    """Have the agent's modules found this way from now on."""
-    importer = Importer(loader)
-    sys.meta_path.insert(0, importer)
-    return importer
+def install(loader: Any) -> None:
+    """Have the agent's modules found this way from now on; unpacked, Python does so by itself."""
+    if hasattr(loader, "archive"):
+        sys.meta_path.insert(0, Importer(loader))
 
 
 def save() -> None:

@@ -21,13 +21,13 @@ MAIN = f'''"""Entry point of the packed agent."""
 
 from {PACKAGE} import bytecode
 
-importer = bytecode.install(__loader__)
+bytecode.install(__loader__)
 from {PACKAGE}.__main__ import main
 
 try:
     status = main()
 finally:
-    importer.save()
+    bytecode.save()
 raise SystemExit(status)
 '''
 

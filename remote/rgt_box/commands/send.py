@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import select
 import sys
 import threading
 import time
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 HELP = """
-usage: send
+usage: send [--apart]
 
 Read requests on standard input, one JSON object a line, and answer them in their order until it ends:
   {"id": N, "path": P, "start": A, "end": B}                 send bytes A to B of a file; without "end": to its end
@@ -40,6 +41,9 @@ Answers:
   {"id": N, "verb": "manifest" or "results", "words": [WORD...]}   run that verb here: what it prints, and then
   {"id": N, "status": STATUS}
 
+  --apart   answer one request, with "run", on standard error, so that standard output is nothing but the bytes; not to
+            their end where standard input ends before, or more comes on it
+
 Exit status: 0 the input has ended, or the reader has gone, 2 wrong command line.
 
 Example: echo '{"id": 1, "path": "/workspace/a.pt"}' | python3 rgt-box.pyz send
@@ -57,14 +61,16 @@ VERBS = {"manifest": "rgt_box.commands.manifest", "results": "rgt_box.commands.r
 
 def main(argv: list[str]) -> int:
     """Run the verb; returns its exit status."""
-    paths, _ = file_tree.parse_words(argv, {}, HELP)
+    paths, found = file_tree.parse_words(argv, {"--apart": "flag"}, HELP)
     if paths:
         return file_tree.refuse("send: requests come on standard input")
     widen(1)
-    server = Server(1)
+    server = Server(1, 2) if found["apart"] else Server(1)
     try:
         for line in sys.stdin.buffer:
             server.answer(line)
+            if found["apart"]:
+                break
     except (BrokenPipeError, ConnectionResetError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter would complain once more at its end
     finally:
@@ -108,11 +114,15 @@ class Server:
     """Answers requests.
 
     Args:
-        out: Descriptor that the answers are written to.
+        out: Descriptor that bytes of files are written to.
+        answers: And the answers; None = the same.
     """
 
-    def __init__(self, out: int) -> None:
+    def __init__(self, out: int, answers: int | None = None) -> None:
         self._out = out
+        self._answers = out if answers is None else answers
+        self._asked = select.poll()
+        self._asked.register(0, select.POLLIN)
         self._buffer = bytearray(BLOCK)
         self._opener = files.Opener()
         self._cache: hashing.HashCache | None = None
@@ -170,7 +180,7 @@ class Server:
         end = min(max(start, _whole(request.get("end"), found.st_size)), found.st_size)
         if request.get("hash") is True:
             self._hash(fd, number, found, start, end)
-        elif request.get("run") is True:
+        elif request.get("run") is True or self._answers != self._out:
             self._run(fd, number, found, start, end)
         else:
             self._send(fd, number, found, start, end)
@@ -192,7 +202,7 @@ class Server:
                 told = b'"%s"' % digest.hexdigest().encode() if digest is not None else b"null"
                 after = _stamp_text(os.fstat(fd))
                 last = b'{"id":%d,"stamp":%s,"sha256":%s}\n' % (number, after, told)
-            self._write([head, part, last])
+            self._write(self._out, [head, part, last])
             head = b""
 
     def _run(self, fd: int, number: int, found: os.stat_result, start: int, end: int) -> None:
@@ -219,6 +229,8 @@ class Server:
     def _bytes(self, fd: int, at: int, end: int) -> None:
         view = memoryview(self._buffer)
         while at < end:
+            if self._answers != self._out and self._asked.poll(0):
+                raise BrokenPipeError  # who asked has gone: nobody else would end who writes for him
             if not self._copied:
                 try:
                     count = os.sendfile(self._out, fd, at, min(BLOCK, end - at))
@@ -234,7 +246,7 @@ class Server:
             if not part:  # it was cut: the count was promised, and the stamp tells
                 part = memoryview(bytes(min(BLOCK, end - at)))
             at += len(part)
-            self._write([part])
+            self._write(self._out, [part])
 
     def _hash(self, fd: int, number: int, found: os.stat_result, start: int, end: int) -> None:
         whole = start == 0 and end == found.st_size
@@ -263,12 +275,13 @@ class Server:
         return self._cache
 
     def _say(self, row: dict[str, Any]) -> None:
-        self._write([jsonline.line(row)])
+        self._write(self._answers, [jsonline.line(row)])
 
-    def _write(self, parts: list[Any]) -> None:
+    @staticmethod
+    def _write(fd: int, parts: list[Any]) -> None:
         parts = [part for part in parts if part]
         while parts:
-            count = os.writev(self._out, parts)
+            count = os.writev(fd, parts)
             while parts and count >= len(parts[0]):
                 count -= len(parts.pop(0))
             if count:

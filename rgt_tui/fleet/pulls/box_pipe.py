@@ -183,10 +183,15 @@ class BoxPipe:
                 pass
         last = self.words
         if refuses_host(self._words.decode("utf-8", "replace")):
-            return HostKeyRefused(
-                "the box showed one host key when rgt logged in, and another one to ssh just now: someone may be "
-                "intercepting the connection; nothing more was taken"
-            )
+            return other_host()
         if not self._came and self.process.returncode == NOT_CONNECTED:
             return NotCarried(f"ssh does not get there ({last or 'it says nothing'})")
         return Unreachable(f"the connection was lost ({last})" if last else "the connection was lost")
+
+
+def other_host() -> HostKeyRefused:
+    """Return what is said where `ssh` arrives at another host than the one that rgt has logged in to."""
+    return HostKeyRefused(
+        "the box showed one host key when rgt logged in, and another one to ssh just now: someone may be "
+        "intercepting the connection; nothing more was taken"
+    )

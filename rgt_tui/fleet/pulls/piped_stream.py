@@ -14,6 +14,8 @@ from collections.abc import Callable
 from functools import partial
 
 from rgt_tui.fleet.pulls.box_pipe import BoxPipe
+from rgt_tui.fleet.pulls.pull_way import ENOUGH, SILENCE_S
+from rgt_tui.fleet.pulls.whole_file import Start, take_whole
 from rgt_tui.transfer.copying import Fetcher, Stream
 
 BUFFERS, BUFFER_BYTES = 8, 512 << 10
@@ -31,6 +33,7 @@ class PipedStream:
         throttle: Counts bytes that came; returns for how many seconds none should be taken.
         high: Bytes that wait to be written, before it waits.
         low: Where it goes on.
+        start: Starts an `ssh` that writes to a file; None = that is not to be.
 
     Attributes:
         bell: Set from outside when there may be new requests, or all is done.
@@ -43,10 +46,12 @@ class PipedStream:
         throttle: Callable[[int], float],
         high: int,
         low: int,
+        start: Start | None = None,
     ) -> None:
         self.bell = threading.Event()
         self.stream = Stream(fetcher, low, self.bell.set)
         self._pipe, self._fetcher, self._throttle, self._high = pipe, fetcher, throttle, high
+        self._start = start
         self._stopped = threading.Event()
         self._free: queue.SimpleQueue[bytearray] = queue.SimpleQueue()
         for _ in range(BUFFERS):
@@ -69,6 +74,14 @@ class PipedStream:
             StreamError: what came is not what the agent sends.
         """
         while not (self._stopped.is_set() or self._fetcher.finished):
+            if (
+                self._start is not None
+                and self.stream.idle
+                and (copy := self._fetcher.take_large()) is not None
+            ):
+                if not take_whole(self._fetcher, copy, self._start, ENOUGH, SILENCE_S, self._over):
+                    self._start = None
+                continue
             if self.stream.held > self._high:
                 self._wait()
                 continue

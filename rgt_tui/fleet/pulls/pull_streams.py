@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 from rgt_tui.fleet.pulls.piped_stream import PipedStream
-from rgt_tui.fleet.pulls.pull_way import SILENCE_S, PullFailed, PullRequest, Way
+from rgt_tui.fleet.pulls.pull_way import ENOUGH, SILENCE_S, PullFailed, PullRequest, Way
 from rgt_tui.ssh import (
     AuthFailed,
     BoxError,
@@ -33,9 +33,6 @@ MOST_NONSENSE = 3
 """A box that so often sends what no agent does is not asked again."""
 HOPELESS = (AuthFailed, HostKeyRefused, ConfigError, NoPython)
 """More tries change nothing."""
-ENOUGH = 60e6
-"""Bytes per second that one `ssh` brings at the least where the line is not what bounds it: its window is 2 MB, so a
-slower one may be a long line, which more of them fill better."""
 ALONE_S = 2.0
 """For so long the first one shows what it can."""
 
@@ -123,7 +120,7 @@ async def _stream(
         before = fetcher.came_bytes
         try:
             if await way.client() is not None:
-                await _piped_stream(way, fetcher, throttle, bell)
+                await _piped_stream(way, request, fetcher, throttle, bell)
             else:
                 await _one_stream(way, fetcher, throttle, bell, number)
         except NotCarried as error:
@@ -165,14 +162,17 @@ async def _is_needed(fetcher: Fetcher, number: int) -> bool:
     return False
 
 
-async def _piped_stream(way: Way, fetcher: Fetcher, throttle: Throttle, bell: asyncio.Event) -> None:
+async def _piped_stream(
+    way: Way, request: PullRequest, fetcher: Fetcher, throttle: Throttle, bell: asyncio.Event
+) -> None:
     """Carry one stream through the system's `ssh`, in a thread.
 
     Raises:
         NotCarried: it does not get there: asyncssh has to.
     """
     pipe = await way.piped()
-    piped = PipedStream(pipe, fetcher, throttle.wait, HELD_HIGH, HELD_LOW)
+    start = None if request.limit is not None else await way.into_file()
+    piped = PipedStream(pipe, fetcher, throttle.wait, HELD_HIGH, HELD_LOW, start)
     working = asyncio.ensure_future(asyncio.to_thread(piped.run))
     ringing = asyncio.ensure_future(_pass_on(bell, piped.bell))
     whole = False

@@ -30,6 +30,9 @@ PATIENCE_S = 120.0
 """A connection that was lost is tried again for so long."""
 SILENCE_S = 120.0
 """A box that sends nothing for so long, while something is asked of it, is given up."""
+ENOUGH = 60e6
+"""Bytes per second that one `ssh` brings at the least where the line is not what bounds it: its window is 2 MB, so a
+slower one may be a long line, which more of them fill better."""
 ENDING_S = 2.0
 """An `ssh` whose command has ended, or must, has so long to go."""
 SEND = "send"
@@ -148,6 +151,17 @@ class Way:
             raise NotCarried(self.carrier)
         _, deployed = await self._connection(0)
         return BoxPipe(await asyncio.to_thread(client.start, deployed.command(SEND)), SILENCE_S)
+
+    async def into_file(self) -> Callable[[int], subprocess.Popen[bytes]] | None:
+        """Return what starts a `send` whose bytes `ssh` writes to a descriptor; None where `ssh` cannot be used.
+
+        Raises:
+            BoxError: there is no connection.
+        """
+        client = await self.client()
+        _, deployed = await self._connection(0)
+        command = deployed.command(SEND, "--apart")
+        return None if client is None else lambda fd: client.start_into(command, fd)
 
     def get_ready(self) -> None:
         """Connect now, and log `ssh` in while the agent is looked for: what it is to run it is told after that."""

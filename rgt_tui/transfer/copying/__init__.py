@@ -10,7 +10,7 @@ from rgt_tui.transfer.copying.box_listing import (
     RemoteFile,
     folds_case,
 )
-from rgt_tui.transfer.copying.fetching import Fetcher, Stream, empty_but_listed
+from rgt_tui.transfer.copying.fetching import Copy, Fetcher, Stream, empty_but_listed, whole_request
 from rgt_tui.transfer.copying.local_copy import LandingFailed, sync_folder
 from rgt_tui.transfer.copying.piece_stream import LONGEST_LINE, StreamError
 from rgt_tui.transfer.copying.pull_plan import RANGE_BYTES, Plan, parts_folder, plan
@@ -19,6 +19,7 @@ from rgt_tui.transfer.copying.pull_progress import PullProgress
 __all__ = [
     "LONGEST_LINE",
     "RANGE_BYTES",
+    "Copy",
     "Fetcher",
     "LandingFailed",
     "Listing",
@@ -35,4 +36,5 @@ __all__ = [
     "parts_folder",
     "plan",
     "sync_folder",
+    "whole_request",
 ]

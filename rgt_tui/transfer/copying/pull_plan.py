@@ -20,6 +20,10 @@ RANGE_BYTES = 8 << 20
 """Of a larger one: so much is lost when the connection breaks."""
 
 
+LARGE_BYTES = 256 << 20
+"""From here on a file is worth a login of its own."""
+
+
 class Course(enum.StrEnum):
     """How a file of the box comes here whose verified copy does not stand here yet."""
 
