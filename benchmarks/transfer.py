@@ -1,7 +1,10 @@
 """How fast results come off a box, hashes and fsync included, beside ``rsync -W`` over the same sshd.
 
-Both begin with their connection and end with the last file in place; the files are in memory on the box. The runs take
-turns, and the median of the ratios of neighbours counts: whatever else the machine does slows both.
+All begin with their connection and end with the last file in place; the files are in memory on the box. The runs take
+turns, and the median of the ratios of neighbours counts: whatever else the machine does slows all. The first ratio is
+that to plain ``rsync -W``, which neither hashes nor syncs. A second one is that to what gives the same proof with it:
+``rsync -W --fsync``, then ``sha256sum`` on both sides at once, compared. Processor time is that of all processes of
+both sides; what the kernel writes to the disk later is nobody's.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import shlex
 import shutil
 import statistics
 import subprocess
@@ -17,6 +21,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -31,6 +36,7 @@ LEAST = 1.2
 CIPHER = "aes128-gcm@openssh.com"
 """What rgt and a new OpenSSH agree on as well."""
 FEW = 100
+PATIENCE_S = 5.0
 SMALL_FILES = 5000
 SMALL_BYTES = (1000, 79_000)
 
@@ -65,52 +71,104 @@ def ours(spec: BoxSpec, source: Path, target: Path, env: dict[str, str]) -> None
         raise BenchmarkError(f"the pull was not whole: {report.refused[:3]}")
 
 
-def theirs(spec: BoxSpec, source: Path, target: Path) -> None:
-    """Copy everything with rsync."""
-    way = (
+def ssh(spec: BoxSpec) -> str:
+    """Return the command line of a login."""
+    return (
         f"ssh -F none -i {spec.identity} -o UserKnownHostsFile={spec.known_hosts} -o IdentitiesOnly=yes "
         f"-o BatchMode=yes -c {CIPHER} -p {spec.port}"
     )
-    words = ["rsync", "-aW", "-e", way, f"{spec.user}@{spec.host}:{source}/", f"{target}/"]
+
+
+def theirs(spec: BoxSpec, source: Path, target: Path, *more: str) -> None:
+    """Copy everything with rsync."""
+    words = ["rsync", "-aW", *more, "-e", ssh(spec), f"{spec.user}@{spec.host}:{source}/", f"{target}/"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:
         raise BenchmarkError(f"rsync: {done.stderr.strip()}")
 
 
-def seconds(work: Callable[[Path], None], folder: Path) -> float:
-    """Return how long a copy into a new directory takes; the disk is at rest before and after it.
+HASHES = "cd {} && find . -type f -print0 | sort -z | xargs -0 sha256sum"
+
+
+def theirs_proven(spec: BoxSpec, source: Path, target: Path) -> None:
+    """Copy everything with rsync, to the disk, and compare the hashes of both sides."""
+    theirs(spec, source, target, "--fsync")
+    there = [*shlex.split(ssh(spec)), f"{spec.user}@{spec.host}", HASHES.format(shlex.quote(str(source)))]
+    here = ["sh", "-c", HASHES.format(shlex.quote(str(target)))]
+    both = [subprocess.Popen(words, stdout=subprocess.PIPE) for words in (there, here)]
+    first, second = [process.communicate()[0] for process in both]
+    if not first or first != second or any(process.returncode for process in both):
+        raise BenchmarkError("the hashes of what rsync has brought differ")
+
+
+def processor_seconds(sshd: int) -> float:
+    """Return what this process, the box, and all of both that has ended have used, once the last login has."""
+    children = Path(f"/proc/{sshd}/task/{sshd}/children")
+    deadline = time.monotonic() + PATIENCE_S
+    while children.read_text() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    box = Path(f"/proc/{sshd}/stat").read_text().rpartition(")")[2].split()[11:15]
+    return sum(os.times()[:4]) + sum(map(int, box)) / os.sysconf("SC_CLK_TCK")
+
+
+class Took(NamedTuple):
+    """What one copy has cost."""
+
+    wall: float
+    processor: float
+
+
+def took(work: Callable[[Path], None], folder: Path, sshd: int) -> Took:
+    """Return what a copy into a new directory takes; the disk is at rest before and after it.
 
     A single file is removed at once. Many stay until all is measured: ext4 steps over each inode that was freed a few
     seconds ago whenever it looks for a new one, which costs both sides more than the copying does.
     """
     target = Path(tempfile.mkdtemp(prefix="target-", dir=folder))
     os.sync()
+    before = processor_seconds(sshd)
     begun = time.perf_counter()
     work(target)
-    took = time.perf_counter() - begun
+    wall = time.perf_counter() - begun
+    processor = processor_seconds(sshd) - before
     if sum(path.is_file() for path in target.rglob("*")) < FEW:
         shutil.rmtree(target)
     shutil.rmtree(folder / "state", ignore_errors=True)
     os.sync()
-    return took
+    return Took(wall, processor)
 
 
 def side_by_side(name: str, spec: BoxSpec, source: Path, size: int, folder: Path, rounds: int) -> list[Row]:
-    """Measure both in turns."""
+    """Measure all in turns."""
     env = {"HOME": str(folder), "XDG_STATE_HOME": str(folder / "state")}
-    pairs = []
+    sshd = int((folder / "sshd" / "sshd.pid").read_text())
+    ways: tuple[Callable[[Path], None], ...] = (
+        lambda target: ours(spec, source, target, env),
+        lambda target: theirs(spec, source, target),
+        lambda target: theirs_proven(spec, source, target),
+    )
+    turns = []
     for turn in range(rounds + 1):
-        mine = seconds(lambda target: ours(spec, source, target, env), folder)
-        rsync = seconds(lambda target: theirs(spec, source, target), folder)
+        found = [took(way, folder, sshd) for way in ways]
         if turn:  # the first is to warm up
-            pairs.append((mine, rsync))
-            say(f"{name}: rgt {size / mine / 1e6:.0f} MB/s, rsync {size / rsync / 1e6:.0f} MB/s")
-    ratio = statistics.median(rsync / mine for mine, rsync in pairs)
-    mine, rsync = (statistics.median(times) for times in zip(*pairs, strict=True))
+            turns.append(found)
+            rates = [f"{size / one.wall / 1e6:.0f} MB/s in {one.processor:.2f} CPU-s" for one in found]
+            load = os.getloadavg()[0]
+            say(f"{name}: rgt {rates[0]}, rsync {rates[1]}, rsync and sha256sum {rates[2]}; load {load:.1f}")
+    mine, rsync, proven = (
+        Took(*(statistics.median(values) for values in zip(*costs, strict=True)))
+        for costs in zip(*turns, strict=True)
+    )
+    ratio = statistics.median(turn[1].wall / turn[0].wall for turn in turns)
+    same = statistics.median(turn[2].wall / turn[0].wall for turn in turns)
+    work = mine.processor / rsync.processor
     return [
-        Row(f"rsync_{name}", size / rsync / 1e6, "MB/s"),
-        Row(f"rgt_{name}", size / mine / 1e6, "MB/s"),
+        Row(f"rsync_{name}", size / rsync.wall / 1e6, "MB/s"),
+        Row(f"rsync_fsync_sha256sum_{name}", size / proven.wall / 1e6, "MB/s"),
+        Row(f"rgt_{name}", size / mine.wall / 1e6, "MB/s"),
         Row(f"pull_{name}_over_rsync", ratio, "times as fast", ratio, "rsync -W", ratio_least=LEAST),
+        Row(f"pull_{name}_over_proven_rsync", same, "times as fast", same, "rsync -W --fsync, sha256sum"),
+        Row(f"rgt_{name}_processor", mine.processor, "CPU-s", work, f"rsync -W ({rsync.processor:.2f})"),
     ]
 
 

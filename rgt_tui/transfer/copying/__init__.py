@@ -10,11 +10,12 @@ from rgt_tui.transfer.copying.box_listing import (
     RemoteFile,
     folds_case,
 )
-from rgt_tui.transfer.copying.fetching import Copy, Fetcher, Stream, empty_but_listed, whole_request
+from rgt_tui.transfer.copying.fetching import Copy, Fetcher, empty_but_listed, whole_request
 from rgt_tui.transfer.copying.local_copy import LandingFailed, sync_folder
 from rgt_tui.transfer.copying.piece_stream import LONGEST_LINE, StreamError
 from rgt_tui.transfer.copying.pull_plan import RANGE_BYTES, Plan, parts_folder, plan
 from rgt_tui.transfer.copying.pull_progress import PullProgress
+from rgt_tui.transfer.copying.request_stream import Stream
 
 __all__ = [
     "LONGEST_LINE",

@@ -1,7 +1,6 @@
 """A pull at work, without the network: which requests go out on each stream, and what becomes of the answers.
 
-Several streams take requests from one queue. What comes is written and hashed in threads; a stream whose answers
-wait to be written is told to wait. A file that changes, or comes damaged, is taken once more, and then named.
+Several streams take requests from one queue. A file that changes, or comes damaged, is taken once more, and then named.
 """
 
 from __future__ import annotations
@@ -23,10 +22,9 @@ import msgspec
 from rgt_tui.transfer.copying.box_listing import TRAINERS_LIST, Refused, size_in_trainers_list
 from rgt_tui.transfer.copying.group_sync import Gatherer, group_sync
 from rgt_tui.transfer.copying.local_copy import OF_ONE, PartFile, dated, failed, settle, write_part
-from rgt_tui.transfer.copying.piece_stream import Busy, Failed, Head, PieceDecoder, StreamError, Tail
+from rgt_tui.transfer.copying.piece_stream import Head, StreamError, Tail
 from rgt_tui.transfer.copying.pull_plan import (
     LARGE_BYTES,
-    RANGE_BYTES,
     WHOLE_BYTES,
     Course,
     Plan,
@@ -37,16 +35,12 @@ from rgt_tui.transfer.copying.pull_plan import (
 from rgt_tui.transfer.copying.pull_progress import PullProgress, Rate, time_to_go
 from rgt_tui.transfer.ledger import CODED, FileRow, Ledger, Stamp, said, sha256_of
 
-AHEAD_BYTES, AHEAD_TASKS = 4 * RANGE_BYTES, 256
-"""Asked for on a stream before the answers are there: on a long line a stream never waits for a request."""
 MOST_WHOLE = 2 * WHOLE_BYTES
 """A file that was small when it was listed may have grown."""
 TRIES = 2
 PART = ".rgt-part"
 LANDERS = 6
 """Threads that write small files where each waits for its own to be on the disk; else one does."""
-BATCH = 1 << 20
-"""Bytes that are written at once."""
 ROWS, ROWS_S = 256, 0.5
 """The ledger is brought to the disk after so many files, or seconds."""
 
@@ -701,130 +695,6 @@ class Fetcher:
         with self._lock:
             copy.counted += count
             self._done_bytes += count
-
-
-class Stream:
-    """One stream of requests and answers.
-
-    Args:
-        fetcher: Where the requests come from.
-        low: Bytes.
-        drained: Called, from a thread, when no more than `low` wait to be written.
-
-    Attributes:
-        held: Bytes that have come and are not written.
-        came: Bytes that have come, answers and all.
-    """
-
-    def __init__(self, fetcher: Fetcher, low: int, drained: Callable[[], None]) -> None:
-        self.held = self.came = 0
-        self._fetcher = fetcher
-        self._low, self._drained = low, drained
-        self._decoder = PieceDecoder()
-        self._pending: deque[Task] = deque()
-        self._ahead = 0
-        self._writer = Workers("write", 1)
-        self._lock = threading.Lock()
-
-    @property
-    def idle(self) -> bool:
-        """Nothing is being waited for."""
-        return not self._pending
-
-    @property
-    def hungry(self) -> bool:
-        """It is time for further requests."""
-        return self._ahead < AHEAD_BYTES // 2 and len(self._pending) < AHEAD_TASKS // 2
-
-    def requests(self) -> bytes:
-        """Return the requests that are due now; empty = none."""
-        lines = []
-        while len(self._pending) < AHEAD_TASKS and (self._ahead < AHEAD_BYTES or not self._pending):
-            task = self._fetcher.take(self)
-            if task is None:
-                break
-            self._decoder.expected.append((task.number, task.most))
-            self._pending.append(task)
-            self._ahead += task.end - task.start
-            lines.append(task.line())
-        return b"".join(lines)
-
-    @property
-    def left(self) -> int:
-        """How many bytes of a file are still to come before the next answer."""
-        return self._decoder.left
-
-    def feed(self, data: bytes | bytearray, count: int | None = None) -> None:
-        """Take what has come.
-
-        Args:
-            data: It. Of a `bytearray` nothing is kept but views of it, until what was put to `Fetcher.hashed` after
-                this is done.
-            count: How many bytes of it have come; None = all.
-
-        Raises:
-            StreamError: it is not what the agent sends; the stream cannot be used any more.
-        """
-        self.came += len(data) if count is None else count
-        for piece in self._decoder.feed(data, count):
-            task = self._pending[0]
-            if isinstance(piece, (bytes, memoryview)):
-                self._fetcher.came(task, len(piece))
-                if isinstance(piece, memoryview):
-                    if task.kind is Kind.RANGE:
-                        self._fetcher.land(task, piece)
-                        continue
-                    piece = bytes(piece)
-                task.chunks.append(piece)
-                task.waiting += len(piece)
-                if task.kind is Kind.RANGE and task.waiting >= BATCH:
-                    self._do(task, self._fetcher.write)
-            elif isinstance(piece, Head):
-                task.head = piece
-                self._fetcher.head(task, piece)
-            elif isinstance(piece, Tail):
-                self._next()
-                self._do(task, partial(self._fetcher.end, piece))
-            elif isinstance(piece, Failed):
-                self._next()
-                self._do(task, partial(self._fetcher.refused, piece.error))
-            else:
-                assert isinstance(piece, Busy)
-
-    def _next(self) -> None:
-        task = self._pending.popleft()
-        self._ahead -= task.end - task.start
-
-    def _do(self, task: Task, work: Callable[[Task, list[bytes]], None]) -> None:
-        chunks, count = task.chunks, task.waiting
-        task.chunks, task.waiting = [], 0
-        with self._lock:
-            self.held += count
-        workers = self._fetcher.landers if task.kind is Kind.WHOLE else self._writer
-        workers.put(partial(self._work, task, chunks, count, work))
-
-    def _work(
-        self, task: Task, chunks: list[bytes], count: int, work: Callable[[Task, list[bytes]], None]
-    ) -> None:
-        try:
-            if self._fetcher.failure is None:
-                work(task, chunks)
-        except OSError as error:
-            path, size = task.copy.step.file.path, task.copy.stamp.size
-            self._fetcher.fail(failed(path, size, self._fetcher.destination, error))
-        except Exception as error:
-            self._fetcher.fail(error)
-        with self._lock:
-            before = self.held
-            self.held = before - count
-        if before >= self._low > self.held:
-            self._drained()
-
-    def lost(self) -> None:
-        """Give back what was not answered, once what was has been written. It blocks for a moment."""
-        self._writer.close()
-        tasks, self._pending = tuple(self._pending), deque()
-        self._fetcher.give_back(tasks)
 
 
 def empty_but_listed(rows: Iterable[FileRow]) -> tuple[Refused, ...]:
