@@ -12,6 +12,7 @@ import msgspec
 
 from rgt_tui.cli.doctor_here import BOX_CHECKS, Finding, Status, box_id
 from rgt_tui.fleet.errands import elsewhere, provider_word, says
+from rgt_tui.gate import GENERIC, SAID, recognised, recognised_words
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.plain import clean
 from rgt_tui.model.profile import Profile
@@ -43,6 +44,14 @@ Judged = tuple[Status, str, str]
 
 FULL_PCT, NEARLY_PCT = 97.0, 90.0
 SKEW_WARN_S, SKEW_FAIL_S = 5.0, 300.0
+
+
+WHERE = (
+    r"n='\(" + r"\|".join(sorted({name for names in SAID.values() for name in names})) + r"\)'; "
+    r"{ tr '\000' '\n' </proc/1/environ; env; } 2>/dev/null | sed -n 's/^'$n'=..*/\1/p'; "
+    "cut -d' ' -f2 /proc/mounts 2>/dev/null; true"
+)
+"""Prints the names of variables that a platform sets, without their values, and all mount points."""
 
 
 def judge(
@@ -192,6 +201,7 @@ class BoxDoctor:
             if deployed is not None:
                 await self._sample(connection, deployed)
                 await self._tmux(connection)
+                await self._platform(connection)
         finally:
             connection.abort()
 
@@ -331,6 +341,17 @@ class BoxDoctor:
             return
         for check, (status, text, advice) in judge(sample, self._spec, named, before, after).items():
             self._put(check, status, text, advice)
+
+    async def _platform(self, connection: asyncssh.SSHClientConnection) -> None:
+        if self._spec.profile != GENERIC or self._spec.untrusted:
+            self._put("platform", Status.OK, f"{self._profile.name}, as the fleet file has it")
+            return
+        told = (await self._text(connection, WHERE, "looking for what the box calls itself")).splitlines()
+        found = recognised(told, told)
+        if found is None:
+            self._put("platform", Status.OK, "nothing there says which platform it is")
+            return
+        self._put("platform", Status.WARN, recognised_words(*found), f'set profile = "{found[0]}"')
 
     async def _tmux(self, connection: asyncssh.SSHClientConnection) -> None:
         script = "for t in tmux setsid sbatch; do command -v $t >/dev/null && echo $t; done; true"

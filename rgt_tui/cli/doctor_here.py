@@ -59,6 +59,7 @@ BOX_CHECKS: dict[str, str] = {
     "clock-skew": "the box's clock against ours",
     "mounts": "the mount points that the fleet file or the profile names",
     "gpu": "the GPUs and where their readings come from",
+    "platform": "the profile is that of the platform on which the box seems to be",
 }
 """In the order in which they are done; the full id is ``box.NAME.CHECK``."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from rgt_tui.fleet.meters import SOURCE
+from rgt_tui.gate import GENERIC, recognised, recognised_words
 from rgt_tui.health import finding_key
 from rgt_tui.health.autostop_words import off_words, story_lines, told_words
 from rgt_tui.model.box import BoxState, Link
@@ -26,6 +27,7 @@ def between(old: BoxState, new: BoxState, now: float) -> list[FleetEvent]:
     quiet = frozenset(alert.id for alert in new.alerts if alert.muted)
     found = [
         *_link(old, new, quiet),
+        *_platform(old, new),
         *_cells(old, new, quiet),
         *_resumes(old, new),
         *_findings(old, new, quiet),
@@ -45,6 +47,7 @@ def _same(old: BoxState, new: BoxState) -> bool:
         and old.queues is new.queues
         and old.findings is new.findings
         and old.meter is new.meter
+        and (old.sample is None) is (new.sample is None)
         and (old.runs is new.runs or not any(run.resumes for run in new.runs))
     )
 
@@ -72,6 +75,17 @@ def _link(old: BoxState, new: BoxState, quiet: frozenset[str]) -> Iterator[Said]
     elif new.link in _LINKS:
         words, level = _LINKS[new.link]
         yield (words.format(new.reason), level, "link")
+
+
+def _platform(old: BoxState, new: BoxState) -> Iterator[Said]:
+    """With the first sample ever of a box that nobody has said the platform of: what it seems to be."""
+    spec = new.spec
+    if old.sample is not None or new.sample is None or spec.profile != GENERIC or spec.untrusted:
+        return
+    names = new.hello.identity if new.hello is not None else {}
+    found = recognised(names, (disk.mount for disk in new.sample.disks))
+    if found is not None:
+        yield (recognised_words(*found), "info", "platform")
 
 
 def _cells(old: BoxState, new: BoxState, quiet: frozenset[str]) -> Iterator[Said]:

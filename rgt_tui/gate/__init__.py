@@ -8,6 +8,7 @@ functions of their arguments.
 from rgt_tui.gate.audit import AuditEntry, AuditEvent, AuditFailed, AuditLine, AuditLog, Chain, verify
 from rgt_tui.gate.decision import changes, digest, evaluate, objections, review
 from rgt_tui.gate.evidence import Consent, Situation, gather, sealed, tiers
+from rgt_tui.gate.identity import GENERIC, SAID, recognised, recognised_words
 from rgt_tui.gate.journal import (
     JOURNAL,
     SETTLED,
@@ -29,7 +30,9 @@ from rgt_tui.gate.rent_permits import RentCase, rent_permit, rent_review
 from rgt_tui.gate.roster import Told
 
 __all__ = [
+    "GENERIC",
     "JOURNAL",
+    "SAID",
     "SETTLED",
     "Action",
     "ActionState",
@@ -61,6 +64,8 @@ __all__ = [
     "objections",
     "outdated",
     "phrase",
+    "recognised",
+    "recognised_words",
     "rent_permit",
     "rent_review",
     "review",

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from rgt_tui.model.box import BoxState, Link
 from rgt_tui.model.evidence import EvidenceItem
 from rgt_tui.model.money import Meter
+from rgt_tui.profiles import load_profile
 from rgt_tui.profiles.readings import quoted
 
 IDENTITY = "identity"
+GENERIC = "generic-ssh"
+"""The profile of a box of which nobody has said what it is."""
 
 SAID: dict[str, tuple[str, ...]] = {
     "runpod": ("RUNPOD_POD_ID",),  # docs.runpod.io/pods/templates/environment-variables, 2026-11
@@ -23,8 +26,42 @@ SAID: dict[str, tuple[str, ...]] = {
     "kubernetes": ("pod_uid",),
 }
 """Provider kind → the names under which a box of it says its instance's id (`Hello.identity`)."""
+MOUNTS = {
+    "/root/autodl-tmp": "autodl",
+    "/hy-tmp": "gpushare",
+}
+"""Mount points that one platform alone has → its profile, which says where that is from."""
 PREFIXES = {"VAST_CONTAINERLABEL": "C."}
 """What stands before the id there."""
+
+
+def recognised(names: Iterable[str], mounts: Iterable[str]) -> tuple[str, str] | None:
+    """Return the profile of the platform on which a box seems to be, and by what; None = nothing there tells.
+
+    What a scheduler says counts last: its jobs run on machines of platforms, too.
+
+    Args:
+        names: Under which the box says what it is (`Hello.identity`).
+        mounts: Its mount points.
+    """
+    said, there = set(names), set(mounts)
+    marks = {name: kind for kind, ways in SAID.items() for name in ways}
+    first = [
+        (kind, name) for name, kind in marks.items() if kind not in ("slurm", "kubernetes") and name in said
+    ]
+    found = [*first, *((kind, mount) for mount, kind in MOUNTS.items() if mount in there)]
+    found += [
+        (kind, name) for name, kind in marks.items() if kind in ("slurm", "kubernetes") and name in said
+    ]
+    return found[0] if found else None
+
+
+def recognised_words(profile: str, mark: str) -> str:
+    """Say what a box without a profile of its own seems to be. Nobody changes its profile but the person."""
+    return (
+        f'it seems to be a box of {load_profile(profile).name} ({mark}): with profile = "{profile}" in the fleet '
+        "file rgt would know what survives a stop there, and which clocks run"
+    )
 
 
 def identity(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import socket
@@ -14,8 +15,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.cli.doctor_box import BoxDoctor
+from rgt_tui.cli.doctor_box import WHERE, BoxDoctor
 from rgt_tui.cli.doctor_here import BOX_CHECKS
+from rgt_tui.gate import recognised
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.ssh import Policy
 from tests.contract.cli.conftest import Rgt
@@ -42,6 +44,7 @@ PROMISED = [
     "client.python", "client.terminal", "client.ssh-agent", "client.ssh-config", "config.file", "config.secrets",
     "box.lab.dns", "box.lab.tcp", "box.lab.hostkey", "box.lab.login", "box.lab.python", "box.lab.agent",
     "box.lab.disk", "box.lab.tmux", "box.lab.clock-skew", "box.lab.mounts", "box.lab.gpu",
+    "box.lab.platform",
 ]  # fmt: skip
 """Scripts look for these: a change here breaks them."""
 
@@ -128,7 +131,9 @@ async def test_a_box_that_answers_anything_fails_alone(lab: BoxSpec, kind: str, 
         f'exec -a "$0" {shlex.quote(sys.executable)} "$@"\n'
     )
     ours.chmod(0o755)
-    main = "def main(): sys.argv.pop(0); runpy.run_path(sys.argv[0], run_name='__main__')"
+    # Behind Python's own options stands the agent.
+    skip = "next(at for at, word in enumerate(sys.argv) if at and not word.startswith('-'))"
+    main = f"def main(): del sys.argv[:{skip}]; runpy.run_path(sys.argv[0], run_name='__main__')"
     (tmp_path / "agent.py").write_text(f"import runpy, sys\n{main}\n{script}\n")
     found = await BoxDoctor(replace(lab, python=str(ours)), Policy.ASK).check(30)
     assert (tmp_path / "agent").exists(), found
@@ -161,3 +166,17 @@ def test_the_text_ends_with_a_summary(rgt: Rgt, lab: BoxSpec) -> None:
     done = rgt.on("doctor")
     assert re.search(r"^ok +box\.lab\.login +as ", done.stdout, re.MULTILINE)
     assert re.fullmatch(r"\d+ ok(, \d+ warn)?(, \d+ fail)?(, \d+ skip)?", done.stdout.splitlines()[-1])
+
+
+def test_what_tells_a_platform_comes_without_values() -> None:
+    env = {
+        "PATH": os.environ["PATH"],
+        "RUNPOD_POD_ID": "k3v9",
+        "SLURM_JOB_ID": "",
+        "OTHER": "RUNPOD_POD_ID=1",
+    }
+    done = subprocess.run(["sh", "-c", WHERE], env=env, capture_output=True, text=True, check=True)
+    lines = done.stdout.splitlines()
+    assert "RUNPOD_POD_ID" in lines and "/" in lines
+    assert "SLURM_JOB_ID" not in lines and "k3v9" not in done.stdout
+    assert recognised(lines, lines) == ("runpod", "RUNPOD_POD_ID")

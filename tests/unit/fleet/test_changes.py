@@ -10,7 +10,7 @@ from rgt_tui.model.alert import Alert
 from rgt_tui.model.box import BoxSpec, BoxState, Counters, Link
 from rgt_tui.model.evidence import Finding, Severity
 from rgt_tui.model.money import Lifecycle, Meter
-from rgt_tui.model.protocol import Cell, QueueState
+from rgt_tui.model.protocol import Cell, Disk, Hello, QueueState, Sample
 from rgt_tui.model.run import Resume, RunState
 
 BASE = BoxState(spec=BoxSpec(name="a", host="h"), since=100.0)
@@ -125,3 +125,20 @@ def test_names_and_reasons_of_a_box_are_plain_text() -> None:
 
 def test_nothing_changed_is_no_event() -> None:
     assert between(BASE, BASE, 1.0) == []
+
+
+def test_a_box_without_a_profile_that_says_what_it_is_is_told_once_and_not_changed() -> None:
+    hello = Hello(
+        proto=1, agent="a", boot="b", host="h", python="3", pid=1, at=1.0, identity={"RUNPOD_POD_ID": "x1"}
+    )
+    first = Sample(boot="b", seq=1, at=1.0)
+    known = msgspec.structs.replace(BASE, hello=hello)
+    (said,) = texts(known, sample=first)
+    assert "it seems to be a box of RunPod (RUNPOD_POD_ID)" in said and "x1" not in said
+    seen = msgspec.structs.replace(known, sample=first)
+    assert texts(seen, sample=Sample(boot="b", seq=2, at=2.0)) == []
+    for spec in (BoxSpec(name="a", host="h", profile="vastai"), BoxSpec(name="a", host="h", untrusted=True)):
+        assert texts(msgspec.structs.replace(known, spec=spec), sample=first) == []
+    assert texts(BASE, sample=first) == []
+    autodl = msgspec.structs.replace(first, disks=(Disk(mount="/root/autodl-tmp"),))
+    assert "AutoDL (/root/autodl-tmp)" in texts(BASE, sample=autodl)[0]

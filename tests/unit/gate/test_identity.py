@@ -5,10 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from rgt_tui.gate import evaluate
-from rgt_tui.gate.identity import SAID, same_endpoint
+from rgt_tui.gate import evaluate, recognised, recognised_words
+from rgt_tui.gate.identity import MOUNTS, SAID, same_endpoint
 from rgt_tui.model.box import Link, ProviderRef
 from rgt_tui.model.evidence import Permit, Verb
+from rgt_tui.profiles import all_profiles
 from tests.unit.gate.builders import HELLO, METER, TICKS, against, box, evidence, items, spec, text
 
 replace = msgspec.structs.replace
@@ -123,3 +124,35 @@ def test_two_endpoints_agree_differ_or_cannot_be_compared(
     host: str | None, port: int | None, peer: tuple[str, int] | None, answer: bool | None
 ) -> None:
     assert same_endpoint(host, port, peer) is answer
+
+
+@pytest.mark.parametrize(
+    ("names", "mounts", "found"),
+    [
+        (("RUNPOD_POD_ID",), ("/workspace",), ("runpod", "RUNPOD_POD_ID")),
+        (("CONTAINER_ID",), (), ("vastai", "CONTAINER_ID")),
+        (("FEATURIZE_INSTANCE_ID",), (), ("featurize", "FEATURIZE_INSTANCE_ID")),
+        ((), ("/", "/root/autodl-tmp"), ("autodl", "/root/autodl-tmp")),
+        ((), ("/hy-tmp",), ("gpushare", "/hy-tmp")),
+        (("SLURM_JOB_ID",), (), ("slurm", "SLURM_JOB_ID")),
+        (("pod_uid", "RUNPOD_POD_ID"), (), ("runpod", "RUNPOD_POD_ID")),
+        (("pod_uid",), ("/root/autodl-tmp",), ("autodl", "/root/autodl-tmp")),
+        (("HOSTNAME",), ("/", "/workspace", "/data"), None),
+    ],
+)
+def test_what_a_box_seems_to_be(
+    names: tuple[str, ...], mounts: tuple[str, ...], found: tuple[str, str] | None
+) -> None:
+    assert recognised(names, mounts) == found
+    if found is not None:
+        assert f'profile = "{found[0]}"' in recognised_words(*found)
+
+
+@pytest.mark.parametrize("mount", MOUNTS)
+def test_a_mount_that_tells_a_platform_is_in_its_profile_and_in_no_other(mount: str) -> None:
+    have = {
+        profile.id
+        for profile in all_profiles().values()
+        if any(mount in tier.mounts for tier in profile.tiers)
+    }
+    assert have == {MOUNTS[mount]}
