@@ -22,6 +22,7 @@ from rgt_tui.fleet.config.editing import add_boxes, box_table, write_atomically
 from rgt_tui.fleet.config.loading import FILE_NAME, VARIABLE, Source
 from rgt_tui.fleet.config.trusted import default_path, renew
 from rgt_tui.model.profile import Profile
+from rgt_tui.model.tunnel import pasted_tunnel
 from rgt_tui.profiles import all_profiles, load_profile
 from rgt_tui.ssh import ConfigError, Wanted, resolve, scan, surroundings
 
@@ -35,7 +36,7 @@ class NotSsh(ValueError):
 
 
 def parse_target(text: str) -> dict[str, Any]:
-    """Return ``host`` and, where they are said, ``port``, ``user``, ``identity`` and ``ssh_config``.
+    """Return ``host`` and, where they are said, ``port``, ``user``, ``identity``, ``ssh_config`` and ``tunnels``.
 
     Args:
         text: ``HOST``, ``USER@HOST``, ``HOST:PORT``, ``ssh://…``, or a whole ssh command.
@@ -68,7 +69,10 @@ def _command(words: list[str]) -> dict[str, Any]:
             target = _address(word)
             continue
         for key, value in _option(word, words):
-            found.setdefault(key, value)
+            if key == "tunnels":
+                found.setdefault(key, []).append(value)
+            else:
+                found.setdefault(key, value)
     if target is None:
         raise NotSsh("the ssh command names no host")
     return target | found
@@ -94,6 +98,9 @@ def _option(word: str, rest: list[str]) -> list[tuple[str, Any]]:
             return [("ssh_config", value)]
         if letter == "o":
             return _long(value)
+        if letter in "LD":
+            tunnel = pasted_tunnel(letter, value)
+            return [] if tunnel is None else [("tunnels", str(tunnel))]
         if letter == "J":
             raise NotSsh(
                 f"-J {value}: put it into an entry of ~/.ssh/config (Host ALIAS, ProxyJump {value}), "
@@ -144,7 +151,8 @@ def _port(text: str) -> int:
 
 
 ORDER = (
-    "host", "port", "user", "identity", "ssh_config", "profile", "logs", "jobs", "runs", "provider", "asked",
+    "host", "port", "user", "identity", "ssh_config", "profile", "logs", "jobs", "runs", "tunnels",
+    "provider", "asked",
 )  # fmt: skip
 
 

@@ -247,6 +247,19 @@ COMMANDS: dict[str, Command] = {
         ),
         carries=True,
     ),
+    "tunnel": Command(
+        "work.tunnels", "Work", "let ports of this machine lead to a box, until Ctrl-C",
+        (
+            (OK, "ended by Ctrl-C or SIGTERM"),
+            (FAILED, "no port could be had here"),
+            _WAY,
+            (UNREACHABLE, "the box could not be reached at first, or refuses the login now"),
+        ),
+    ),
+    "code": Command(
+        "work.editors", "Work", "print what editors need to open a directory of a box",
+        ((OK, "printed, or written"), (FAILED, "it cannot be written"), _WAY),
+    ),
     "gpu-health": Command(
         "work.box_tools", "Box tools", "check the GPUs before a run",
         (

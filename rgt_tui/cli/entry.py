@@ -86,11 +86,22 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         raise SystemExit(USAGE)
     parser = build_parser([word] if word else ())
     if word is None or not COMMANDS[word].carries or "--" not in words:
-        return parser.parse_args(words)
+        return _parsed(parser, words)
     # By hand: what argparse makes of a -- differs between versions of Python, and these words are somebody else's.
     at = list(words).index("--")
-    arguments = parser.parse_args(words[:at])
+    arguments = _parsed(parser, words[:at])
     arguments.words = list(words[at + 1 :])
+    return arguments
+
+
+def _parsed(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
+    """Parse; where a command's last words go on behind an option (`gathers` names them), they are the same words."""
+    arguments, more = parser.parse_known_args(words)
+    gathers = getattr(arguments, "gathers", None)
+    if more and (gathers is None or any(word.startswith("-") for word in more)):
+        parser.error(f"unrecognized arguments: {' '.join(more)}")
+    if more and gathers is not None:
+        setattr(arguments, gathers, [*getattr(arguments, gathers), *more])
     return arguments
 
 

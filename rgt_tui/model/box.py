@@ -130,6 +130,8 @@ class BoxSpec(msgspec.Struct, frozen=True):
     """No billing action without a separate act that lifts this."""
     asked: Agreed | None = None
     """What it was rented as; written by ``rgt up``."""
+    tunnels: tuple[str, ...] = ()
+    """Ports of this machine that lead to the box, as `rgt_tui.model.tunnel` has them."""
     untrusted: bool = False
     """Nobody has trusted the fleet file that names it: it is reached as a host of the person's own ssh_config, or not.
     No key of the file."""

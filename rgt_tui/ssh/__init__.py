@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from rgt_tui.ssh.bulk_channel import BulkChannel, open_bulk
     from rgt_tui.ssh.bundle import AgentBundle, build_agent, build_trainer, remote_root, trainer_root
     from rgt_tui.ssh.channel import NO_FILES, Channel, Watching, open_channel, watch
+    from rgt_tui.ssh.config_block import config_blocks
     from rgt_tui.ssh.connection import Elsewhere, by_hand, connect, hops, where
     from rgt_tui.ssh.deployment import Deployed, Pushed, deploy, find_torch, push
     from rgt_tui.ssh.host_keys import Policy
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     )
     from rgt_tui.ssh.person import Answers, Person
     from rgt_tui.ssh.remote_cat import CatFailed, FileBegins, FileListed, Place, cat, listed
-    from rgt_tui.ssh.remote_command import NO_SFTP, Done, LineSplitter, has_sftp, record, run
+    from rgt_tui.ssh.remote_command import NO_SFTP, Done, LineSplitter, has_sftp, lost, record, run
     from rgt_tui.ssh.remote_feed import feed
     from rgt_tui.ssh.sh_probe import Probe
     from rgt_tui.ssh.standard_streams import Passed, pass_through
@@ -88,6 +89,7 @@ __all__ = [
     "cat",
     "check_host",
     "check_user",
+    "config_blocks",
     "connect",
     "deploy",
     "expand",
@@ -96,6 +98,7 @@ __all__ = [
     "has_sftp",
     "hops",
     "listed",
+    "lost",
     "open_bulk",
     "open_channel",
     "pass_through",
@@ -120,6 +123,7 @@ __getattr__ = imported_later(
         "bulk_channel": "BulkChannel open_bulk",
         "bundle": "AgentBundle build_agent build_trainer remote_root trainer_root",
         "channel": "NO_FILES Channel Watching open_channel watch",
+        "config_block": "config_blocks",
         "connection": "Elsewhere by_hand connect hops where",
         "deployment": "Deployed Pushed deploy find_torch push",
         "host_keys": "Policy",
@@ -127,7 +131,7 @@ __getattr__ = imported_later(
         "person": "Answers Person",
         "remote_cat": "CatFailed FileBegins FileListed Place cat listed",
         "standard_streams": "Passed pass_through",
-        "remote_command": "NO_SFTP Done LineSplitter has_sftp record run",
+        "remote_command": "NO_SFTP Done LineSplitter has_sftp lost record run",
         "remote_feed": "feed",
         "sh_probe": "Probe",
     },

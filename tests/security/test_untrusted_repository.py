@@ -234,6 +234,8 @@ REFUSED = {
     "mute": ("mute", "exec"),
     "pull": ("pull", "exec", "--timeout", "5"),
     "check-box": ("check-box", "exec", "--timeout", "5"),
+    "tunnel": ("tunnel", "exec", "6006"),
+    "code": ("code", "exec"),
     "queue": ("queue", "exec", "status", "--job", "x"),
     "run": ("run", "exec", "--", "true"),
     "ssh": ("ssh", "exec", "--timeout", "5"),

@@ -87,6 +87,7 @@ def add_grep(subparsers: Subparsers) -> None:
         60.0,
     )
     parser.add_argument("pattern", metavar="PATTERN", help="a regular expression")
+    parser.set_defaults(gathers="paths")
     parser.add_argument("paths", metavar="PATH", nargs="*", help="a file, a directory or a glob on the box")
     parser.add_argument("--max", metavar="N", type=count, help="stop after so many matches (default 100)")
     parser.add_argument("--context", metavar="N", type=count, help="lines around each match (at most 50)")

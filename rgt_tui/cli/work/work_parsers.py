@@ -104,6 +104,7 @@ def add_queue(subparsers: Subparsers) -> None:
     boxes = parser.add_argument("boxes", metavar="BOX[,BOX…]", help="names of boxes in the fleet file")
     boxes.completer = box_names  # type: ignore[attr-defined]
     parser.add_argument("action", metavar="ACTION", choices=QUEUE_ACTIONS, help=" | ".join(QUEUE_ACTIONS))
+    parser.set_defaults(gathers="rest")
     parser.add_argument(
         "rest",
         metavar="WORD",
@@ -167,4 +168,52 @@ def add_exec(subparsers: Subparsers) -> None:
     box_argument(parser)
     fleet_option(parser)
     timeout_option(parser, CONNECT_SECONDS)
+    host_key_option(parser)
+
+
+def add_tunnel(subparsers: Subparsers) -> None:
+    """Declare ``rgt tunnel``."""
+    parser = command(
+        subparsers,
+        "tunnel",
+        about="Let ports of this machine lead to ports of a box, until Ctrl-C. Only 127.0.0.1 listens; where a port\n"
+        "is taken here another one is used, and said. The ports stay while the connection is lost and taken up\n"
+        "again. Without PORT: the tunnels of the fleet file, such as those of a pasted ssh command (-L, -D).",
+        examples=(
+            "rgt tunnel lab 6006",
+            "rgt tunnel lab 8080:6006 9000:db.internal:5432",
+            "rgt tunnel lab socks:1080",
+        ),
+    )
+    box_argument(parser)
+    parser.set_defaults(gathers="ports")
+    parser.add_argument(
+        "ports",
+        metavar="PORT",
+        nargs="*",
+        help="PORT, LOCAL:PORT, LOCAL:HOST:PORT, or socks:PORT for a SOCKS proxy",
+    )
+    fleet_option(parser)
+    json_option(parser, "print one JSON object per tunnel: box, url, local, wanted, to")
+    host_key_option(parser)
+
+
+def add_code(subparsers: Subparsers) -> None:
+    """Declare ``rgt code``."""
+    parser = command(
+        subparsers,
+        "code",
+        about="Print what VS Code, Cursor and JetBrains need to open a directory of a box: a block of ssh_config that\n"
+        "says the same as rgt's own way there, and the address of the directory. Nothing is written; with --write\n"
+        "the block goes to a file of rgt's own, and one line that includes it is shown, for ~/.ssh/config.",
+        examples=("rgt code lab", "rgt code lab --write --dir /workspace/project"),
+    )
+    box_argument(parser)
+    parser.add_argument(
+        "--dir", metavar="DIR", help="on the box (default: the data directory of its platform, or home)"
+    )
+    parser.add_argument("--write", action="store_true", help="write the block to rgt's own ssh_config")
+    fleet_option(parser)
+    json_option(parser, "print one JSON object: box, host, ssh_config, folder, uri, file, include")
+    timeout_option(parser, 30.0)
     host_key_option(parser)

@@ -17,6 +17,7 @@ import msgspec
 from rgt_tui import files
 from rgt_tui.model.alert import AlertSettings
 from rgt_tui.model.box import Agreed, BoxSpec, ProviderRef
+from rgt_tui.model.tunnel import parse_tunnel
 from rgt_tui.profiles import ProfileError, load_profile
 from rgt_tui.providers import IN_BOX, OVER
 from rgt_tui.ssh import check_host, check_user, percent
@@ -363,6 +364,15 @@ def _ignored(value: Sequence[str]) -> str | None:
     return f"holds {whole!r}, which would ignore every result" if whole is not None else _globs(value)
 
 
+def _tunnels(value: Sequence[str]) -> str | None:
+    for text in value:
+        try:
+            parse_tunnel(text)
+        except ValueError as error:
+            return f"cannot be used: {error}"
+    return None
+
+
 def _pattern(value: str | None) -> str | None:
     try:
         re.compile(value or "")
@@ -404,6 +414,7 @@ BOX: dict[str, Check] = {
     "pattern": _pattern,
     "results": _globs,
     "ignore": _ignored,
+    "tunnels": _tunnels,
 }
 
 

@@ -23,7 +23,10 @@ TAKEN: list[tuple[str, dict[str, Any]]] = [
         "ssh root@194.68.245.10 -p 22113 -i ~/.ssh/id_ed25519",
         {"host": "194.68.245.10", "port": 22113, "user": "root", "identity": "~/.ssh/id_ed25519"},
     ),
-    ("ssh -p 31592 root@ssh5.vast.ai -L 8080:localhost:8080", {"host": "ssh5.vast.ai", "port": 31592, "user": "root"}),
+    ("ssh -p 31592 root@ssh5.vast.ai -L 8080:localhost:8080",
+     {"host": "ssh5.vast.ai", "port": 31592, "user": "root", "tunnels": ["8080:localhost:8080"]}),
+    ("ssh a -L 0.0.0.0:1:db.x:2 -D 1080 -L 3:[::1]:4 -L /tmp/s:/x -N",
+     {"host": "a", "tunnels": ["1:db.x:2", "socks:1080", "3:[::1]:4"]}),
     (
         "ssh k3v9q0x1fake01-6441@ssh.runpod.io -i ~/.ssh/id_ed25519",
         {"host": "ssh.runpod.io", "user": "k3v9q0x1fake01-6441", "identity": "~/.ssh/id_ed25519"},

@@ -1,0 +1,189 @@
+"""Tunnels to one box: listeners on the loopback that stay while the connection behind them comes and goes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+from collections.abc import Callable, Sequence
+
+import asyncssh
+
+from rgt_tui.fleet.connector import Backoff
+from rgt_tui.fleet.errands import connected
+from rgt_tui.model.box import BoxSpec
+from rgt_tui.model.plain import clean
+from rgt_tui.model.tunnel import LOOPBACK, Tunnel
+from rgt_tui.ssh import AuthFailed, BoxError, ConfigError, HostKeyRefused, lost
+
+BLOCK = 64 << 10
+FINAL = (AuthFailed, HostKeyRefused, ConfigError)
+"""What no further try changes before a person does something."""
+
+
+class CannotListen(OSError):
+    """No port of the loopback could be had; the message says why."""
+
+
+class Tunnels:
+    """All tunnels of one box.
+
+    Args:
+        spec: The box.
+        tunnels: What is wanted.
+        tell: Called with a line whenever something is to be said.
+        accept_new_host_keys: Write the key of an unknown host to known_hosts.
+    """
+
+    def __init__(
+        self,
+        spec: BoxSpec,
+        tunnels: Sequence[Tunnel],
+        tell: Callable[[str], None],
+        *,
+        accept_new_host_keys: bool = False,
+    ) -> None:
+        self._spec, self._tunnels, self._tell, self._accept = spec, tuple(tunnels), tell, accept_new_host_keys
+        self._connection: asyncssh.SSHClientConnection | None = None
+        self._servers: list[asyncio.Server] = []
+        self._socks: list[tuple[Tunnel, int]] = []
+        self._said: set[str] = set()
+        self._busy: set[asyncio.Task[None]] = set()
+
+    async def listen(self) -> list[tuple[Tunnel, int]]:
+        """Begin to listen; returns the tunnels with their ports: another one where the wanted one is taken.
+
+        Raises:
+            CannotListen: no port could be had.
+        """
+        found = []
+        for tunnel in self._tunnels:
+            port = await self._open(tunnel) if tunnel.host else await self._free(tunnel.local)
+            if not tunnel.host:
+                self._socks.append((tunnel, port))
+            found.append((tunnel, port))
+        return found
+
+    async def _open(self, tunnel: Tunnel) -> int:
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            task = asyncio.current_task()
+            if task is not None:
+                self._busy.add(task)
+                task.add_done_callback(self._busy.discard)
+            await self._serve(tunnel, reader, writer)
+
+        for port in (tunnel.local, 0):
+            try:
+                server = await asyncio.start_server(serve, LOOPBACK, port)
+            except OSError as error:
+                if error.errno in (errno.EADDRINUSE, errno.EACCES) and port:
+                    continue
+                raise CannotListen(
+                    error.errno, f"cannot listen on {LOOPBACK}:{port}: {error.strerror}"
+                ) from error
+            self._servers.append(server)
+            return int(server.sockets[0].getsockname()[1])
+        raise AssertionError("a free port was refused as taken")
+
+    async def _free(self, port: int) -> int:
+        """Return the port if it is free, else another one that is: asyncssh listens on it with each connection."""
+        for wanted in (port, 0):
+            try:
+                server = await asyncio.start_server(lambda *_: None, LOOPBACK, wanted)
+            except OSError as error:
+                if wanted:
+                    continue
+                raise CannotListen(error.errno, f"cannot listen on {LOOPBACK}: {error.strerror}") from error
+            found = int(server.sockets[0].getsockname()[1])
+            server.close()
+            await server.wait_closed()
+            return found
+        raise AssertionError("a free port was refused as taken")
+
+    async def run(self, up: Callable[[], None]) -> None:
+        """Keep a connection, until cancelled; `up` is called when the first one stands.
+
+        Raises:
+            BoxError: the first try failed, or a later one for a reason that only a person can change.
+        """
+        backoff, first = Backoff(), True
+        while True:
+            try:
+                async with connected(self._spec, accept_new_host_keys=self._accept) as connection:
+                    await self._socks_of(connection)
+                    self._connection = connection
+                    if first:
+                        up()
+                    else:
+                        self._tell("connected again")
+                    first = False
+                    backoff.reset()
+                    await connection.wait_closed()
+                    raise lost(connection)
+            except FINAL:
+                raise
+            except BoxError as error:
+                if first:
+                    raise
+                wait = backoff.wait()
+                self._tell(f"{error}; trying again in {wait:.0f} s, the ports stay")
+            finally:
+                self._connection = None
+            await asyncio.sleep(wait)
+
+    async def _socks_of(self, connection: asyncssh.SSHClientConnection) -> None:
+        for tunnel, port in self._socks:
+            try:
+                await connection.forward_socks(LOOPBACK, port)
+            except OSError as error:
+                self._tell(
+                    f"{tunnel}: cannot listen on {LOOPBACK}:{port}: {error.strerror or clean(str(error))}"
+                )
+
+    async def _serve(
+        self, tunnel: Tunnel, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        """Carry one connection; without a way to the box it is closed at once."""
+        connection = self._connection
+        try:
+            if connection is None:
+                return
+            host = tunnel.host.strip("[]")
+            there, back = await connection.open_connection(host, tunnel.port, encoding=None)
+        except asyncssh.ChannelOpenError as error:
+            self._once(f"{tunnel.end}: {clean(str(error.reason))}: is anything listening there?")
+            return
+        except (asyncssh.Error, OSError):
+            return
+        else:
+            await asyncio.gather(_pump(reader, back), _pump(there, writer), return_exceptions=True)
+            back.close()
+        finally:
+            writer.close()
+            with contextlib.suppress(OSError, asyncssh.Error):
+                await writer.wait_closed()
+
+    def _once(self, words: str) -> None:
+        if words not in self._said:
+            self._said.add(words)
+            self._tell(words)
+
+    async def close(self) -> None:
+        """Stop listening, and end what is carried."""
+        for server in self._servers:
+            server.close()
+        for task in list(self._busy):
+            task.cancel()
+        await asyncio.gather(*self._busy, return_exceptions=True)
+
+
+async def _pump(
+    reader: asyncio.StreamReader | asyncssh.SSHReader[bytes],
+    writer: asyncio.StreamWriter | asyncssh.SSHWriter[bytes],
+) -> None:
+    """Copy until the end, at the pace of who takes it; an end on one side is an end of that side alone."""
+    with contextlib.suppress(OSError, asyncssh.Error):
+        while data := await reader.read(BLOCK):
+            writer.write(data)
+            await writer.drain()
+        writer.write_eof()
