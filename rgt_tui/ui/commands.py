@@ -160,10 +160,19 @@ FIRST: tuple[Command, ...] = (
 )  # fmt: skip
 """Work on what is said when a platform is first met."""
 
+HANDBOOK: tuple[Command, ...] = (
+    Command("handbook.search", ("slash",), "search", "Search by id, words, or a line of a log.", footer=1),
+    Command("handbook.copy-fix", ("y",), "copy fix", "Copy the steps of the selected page.", footer=2),
+    Command("handbook.next-pane", ("tab",), "list or page", "Give the keys to the page, and back.", footer=3),
+)  # fmt: skip
+"""Work on the pages of known failures."""
+
 BOX_CARE: tuple[Command, ...] = (
     Command("box.alerts", ("a",), "alerts",
             "Active alerts, since when they hold, and what to do; mute them there.",
             "open_for_box('alerts')", footer=9),
+    Command("box.handbook", ("H",), "handbook",
+            "Known failures, what this box shows first: the proof, the cause, the fix.", "open_for_box('handbook')"),
     Command("box.connect", ("r",), "connect now",
             "Connect to the box now; restart the fleet if it failed to start.", "connect"),
     Command("box.pause", ("P",), "pause", "Disconnect from the box, or reconnect.", "pause"),
@@ -222,6 +231,7 @@ SCREENS: dict[str, tuple[str, str, str]] = {
     "alerts": ("Alerts", "rgt_tui.ui.screens.alerts", "AlertsScreen"),
     "teardown": ("Tear down", "rgt_tui.ui.screens.teardown", "TeardownScreen"),
     "platform": ("Platform", "rgt_tui.ui.screens.platform", "PlatformScreen"),
+    "handbook": ("Handbook", "rgt_tui.ui.screens.handbook_pages", "HandbookScreen"),
     "first contact": ("First contact", "rgt_tui.ui.screens.platform", "FirstContactScreen"),
 }
 """Title, module and class of each screen; all but the fleet's take ``(fleet, box_name)``."""

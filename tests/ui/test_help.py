@@ -94,7 +94,7 @@ def test_the_page_of_keys_is_generated_and_up_to_date() -> None:
 
 
 async def test_help_lists_every_command_of_the_screen_and_closes() -> None:
-    async with running(keys=("question_mark",)) as (app, pilot, _):
+    async with running(size=(120, 40), keys=("question_mark",)) as (app, pilot, _):
         assert isinstance(app.screen, HelpScreen)
         text = screen_text(app)
         fleet_screen = app.screen_stack[0]

@@ -135,8 +135,8 @@ class FleetScreen(Moves, FleetAwareScreen):
 
     def action_open_for_box(self, place: str) -> None:
         """Open a screen for the selected box, or the alerts of all; whoever does so has chosen the box."""
-        if place == "alerts" and self.has_fleet:
-            cast("Dashboard", self.app).open_screen("alerts", None)
+        if place in ("alerts", "handbook") and self.has_fleet:
+            cast("Dashboard", self.app).open_screen(place, None)
             return
         self.query_one(FleetTable).hold()
         super().action_open_for_box(place)

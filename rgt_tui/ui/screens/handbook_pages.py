@@ -1,0 +1,281 @@
+"""The handbook: what boxes show now first, every known failure below, searched as one types, a page beside it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from typing import ClassVar
+
+from textual import events, work
+from textual.binding import BindingType
+from textual.containers import Horizontal
+from textual.widget import Widget
+
+from rgt_tui.fleet import FleetSource
+from rgt_tui.handbook import ACTION_WORDS, HandbookError, Page, all_pages, find_pages, shipped_pages
+from rgt_tui.model.evidence import Finding, Severity
+from rgt_tui.model.fleet import FleetState
+from rgt_tui.profiles.readings import how_many
+from rgt_tui.ui.commands import HANDBOOK, MOVE, Command, bindings
+from rgt_tui.ui.notation import clean, glyphs
+from rgt_tui.ui.screens.base import FleetAwareScreen, Moves
+from rgt_tui.ui.widgets.fixed_lines import Parts
+from rgt_tui.ui.widgets.lines import EntryChanged, EntryClosed, LineWidget, RowChosen
+from rgt_tui.ui.widgets.panes import Pane, Section
+from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, dim, fit, labelled, line, wrapped
+
+WIDE = 110
+"""From this width on the page stands beside the list, not below it."""
+IDS = 8
+TONES = {
+    Severity.FATAL: Tone.TROUBLE,
+    Severity.SILENT_WRONG: Tone.WARN,
+    Severity.DEGRADING: Tone.TEXT,
+    Severity.COST: Tone.TEXT,
+}
+
+
+ORDER = {severity: place for place, severity in enumerate(Severity)}
+
+
+class PageList(LineWidget):
+    """Pages, one selected; those that a box shows now are marked."""
+
+    DEFAULT_CSS = "PageList { width: 1fr; height: 1fr; }"
+
+    def __init__(self) -> None:
+        super().__init__(id="pages")
+        self._pages: Sequence[Page] = ()
+        self._now: frozenset[str] = frozenset()
+        self._index = self._top = 0
+
+    def show(self, pages: Sequence[Page], now: frozenset[str]) -> None:
+        """Set the pages in their order; the selection stays on its page."""
+        here = self.picked
+        self._pages, self._now = pages, now
+        ids = [page.id for page in pages]
+        self._index = ids.index(here.id) if here is not None and here.id in ids else 0
+        self.redraw()
+
+    @property
+    def picked(self) -> Page | None:
+        """The selected page."""
+        return self._pages[self._index] if self._index < len(self._pages) else None
+
+    def move(self, count: int) -> None:
+        """Select another page."""
+        if self._pages:
+            self._pick(min(max(self._index + count, 0), len(self._pages) - 1))
+
+    def _pick(self, index: int) -> None:
+        self._index = index
+        self.redraw()
+        self.post_message(RowChosen(self._pages[index].id, opened=False))
+
+    def make_lines(self, width: int, height: int) -> list[Line]:
+        """Draw the pages in sight."""
+        if not self._pages:
+            return [EMPTY, line(dim(" no page matches; esc clears the search"))]
+        self._top = min(max(self._top, self._index - height + 1), self._index)
+        self._top = min(self._top, max(0, len(self._pages) - height))
+        return [self._row(page, width) for page in self._pages[self._top : self._top + height]]
+
+    def _row(self, page: Page, width: int) -> Line:
+        mark = glyphs().trouble if page.id in self._now else " "
+        row = line(
+            Span(f" {mark} ", Tone.TROUBLE),
+            Span(fit(page.id, IDS), TONES[page.severity]),
+            Span(clean(page.title), Tone.STRONG if page.own else Tone.TEXT),
+        )
+        return clip(row, width)
+
+    def selected_line(self) -> int | None:
+        """The selected row's line."""
+        return self._index - self._top if self._pages else None
+
+    def on_click(self, event: events.Click) -> None:
+        """Select the page under the pointer."""
+        index = self._top + event.y
+        if index < len(self._pages):
+            self._pick(index)
+
+
+def page_sections(page: Page, findings: Sequence[Finding], width: int) -> list[Section]:
+    """Return a page for a pane of that inner width: what proves it here, then never before the steps."""
+    head = [
+        *wrapped(clean(page.title), width, Tone.STRONG),
+        line(Span(page.severity, TONES[page.severity]), dim(f" · {clean(page.topic)}")),
+        *labelled("now", ACTION_WORDS[page.action], width),
+    ]
+    made = [Section(line(page.id, dim("  your own" if page.own else "")), head)]
+    if findings:
+        rows = [
+            row
+            for finding in findings
+            for row in (
+                *labelled("proof", clean(finding.evidence), width, Tone.WARN, most=4),
+                *labelled("where", clean(finding.where), width, Tone.DIM),
+            )
+        ]
+        made.append(Section(line(Span("on this box now", Tone.TROUBLE)), rows))
+    steps = findings[0].fixes if findings and findings[0].fixes else page.fixes
+    rows = labelled("never", clean(page.never), width, Tone.WARN, most=6)
+    for number, fix in enumerate(steps, 1):
+        rows += labelled(f"fix {number}", clean(fix.text), width, most=8)
+        if fix.command is not None:
+            rows += labelled("", f"$ {clean(fix.command)}", width, Tone.ACCENT, most=6)
+    made.append(Section(line("fix"), rows))
+    about = [
+        *labelled("seen", clean(page.symptom), width, pad=7, most=12),
+        *labelled("cause", clean(page.cause), width, pad=7, most=12),
+    ]
+    made.append(Section(line("why"), about))
+    more = labelled("beats", ", ".join(page.beats), width, Tone.DIM) if page.beats else []
+    more += [row for source in page.sources for row in wrapped(clean(source), width, Tone.DIM)]
+    made.append(Section(line("sources"), more))
+    return made
+
+
+class HandbookScreen(Moves, FleetAwareScreen):
+    """Known failures: what they look like, why they happen, the way out."""
+
+    PLACE = "handbook"
+    KEYS: ClassVar[tuple[Command, ...]] = (*HANDBOOK, *MOVE)
+    BINDINGS: ClassVar[list[BindingType]] = bindings(KEYS)
+    AUTO_FOCUS = ""
+    HORIZONTAL_BREAKPOINTS = [(0, "-below"), (WIDE, "-beside")]  # noqa: RUF012
+    DEFAULT_CSS = """
+    HandbookScreen #split { layout: vertical; }
+    HandbookScreen.-beside #split { layout: horizontal; }
+    HandbookScreen #page { width: 1fr; height: 2fr; }
+    HandbookScreen.-beside #page { height: 1fr; }
+    """
+
+    def __init__(self, fleet: FleetSource, box_name: str | None = None) -> None:
+        super().__init__(fleet, box_name)
+        self._pages: Mapping[str, Page] = shipped_pages()
+        self._term = ""
+        self._found: tuple[str, Sequence[Page]] | None = None
+
+    def body(self) -> Iterable[Widget]:
+        """Return the list and the page."""
+        with Horizontal(id="split"):
+            yield PageList()
+            yield Pane(id="page", focusable=True)
+
+    def on_mount(self) -> None:
+        """Read the person's own pages, which may lie on a slow disk."""
+        super().on_mount()
+        self.read_own()
+
+    @work(group="handbook", exit_on_error=False, description="read the pages of one's own")
+    async def read_own(self) -> None:
+        """Take in the person's own pages; a broken one is named."""
+        try:
+            self._pages = await asyncio.to_thread(all_pages)
+        except HandbookError as error:
+            self.hint(clean(str(error)), 15.0)
+        self._found = None
+        self.redraw_now()
+
+    @property
+    def page_list(self) -> PageList:
+        """The list."""
+        return self.query_one(PageList)
+
+    def crumbs(self) -> tuple[str, ...]:
+        """Return where the screen is."""
+        return ("fleet", self.PLACE) if self.box_name is None else super().crumbs()
+
+    def _findings(self, state: FleetState) -> dict[str, list[Finding]]:
+        found: dict[str, list[Finding]] = {}
+        for box in state.boxes:
+            if self.box_name in (None, box.spec.name):
+                for finding in box.findings:
+                    if not finding.cleared:
+                        found.setdefault(finding.gotcha, []).append(finding)
+        return found
+
+    def _shown(self, now: Iterable[str]) -> Sequence[Page]:
+        """Return the pages that match, those of the moment first."""
+        if self._found is None or self._found[0] != self._term:
+            pages = list(self._pages.values())
+            self._found = (self._term, find_pages(self._term, pages) if self._term.strip() else pages)
+        held = set(now)
+        return sorted(
+            self._found[1], key=lambda page: ORDER[page.severity] if page.id in held else len(ORDER)
+        )
+
+    def show_state(self, state: FleetState, now: float) -> None:
+        """Draw the list and the selected page."""
+        findings = self._findings(state)
+        self.page_list.show(self._shown(findings), frozenset(findings))
+        picked = self.page_list.picked
+        hint = line(dim("tab scrolls it"))
+
+        def made(width: int) -> list[Section]:
+            return [] if picked is None else page_sections(picked, findings.get(picked.id, ()), width)
+
+        self.query_one("#page", Pane).show(made, hint)
+
+    def on_row_chosen(self, message: RowChosen) -> None:
+        """Follow the selection."""
+        self.redraw_now()
+
+    def action_move(self, count: int) -> None:
+        """Select another page, or scroll the page that has the keys."""
+        if isinstance(self.focused, Pane):
+            self.focused.scroll_lines(count)
+        else:
+            self.page_list.move(count)
+
+    @property
+    def page_rows(self) -> int:
+        """Rows of what has the keys."""
+        return self.focused.page_rows if isinstance(self.focused, Pane) else self.page_list.size.height
+
+    def action_next_pane(self) -> None:
+        """Give the keys to the page, and back to the list."""
+        self.set_focus(None if isinstance(self.focused, Pane) else self.query_one("#page", Pane))
+
+    def action_search(self) -> None:
+        """Open the entry line of the search."""
+        self.open_entry("search", self._term)
+
+    def on_entry_changed(self, message: EntryChanged) -> None:
+        """Search while typing."""
+        self._term = message.text
+        self.redraw_now()
+
+    def on_entry_closed(self, message: EntryClosed) -> None:
+        """Keep the search, or clear it when the entry was given up."""
+        if message.text is None:
+            self.clear()
+
+    def clear(self) -> bool:
+        """Clear the search."""
+        had = bool(self._term)
+        self._term = ""
+        self.redraw_now()
+        return had
+
+    def summary(self, state: FleetState, now: float) -> Parts:
+        """Return what is searched for, else the fleet."""
+        if not self._term:
+            return super().summary(state, now)
+        found = how_many(len(self._shown(())), "page")
+        return [(0, line(dim("search "), Span(clean(self._term), Tone.ACCENT))), (1, line(dim(found)))]
+
+    def action_copy_fix(self) -> None:
+        """Put the steps of the page on the clipboard of the terminal, where it takes them (OSC 52)."""
+        page = self.page_list.picked
+        if page is None:
+            self.hint("nothing to copy")
+            return
+        findings = self._findings(self.fleet_state).get(page.id, []) if self.fleet_state is not None else []
+        steps = findings[0].fixes if findings and findings[0].fixes else page.fixes
+        rows = [f"# never: {page.never}"]
+        for fix in steps:
+            rows += [f"# {fix.text}", *([fix.command] if fix.command is not None else [])]
+        self.app.copy_to_clipboard("\n".join(clean(row) for row in rows) + "\n")
+        self.hint(f"copied the fix of {page.id}: {len(steps)} steps")

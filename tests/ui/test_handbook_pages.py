@@ -1,0 +1,118 @@
+"""The handbook's screen: what boxes show now stands first, a search as one types, proof and never before the steps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rgt_tui.model.evidence import Severity
+from rgt_tui.ui.screens.fleet import FleetScreen
+from rgt_tui.ui.screens.handbook_pages import HandbookScreen, PageList
+from rgt_tui.ui.widgets.panes import Pane
+from rgt_tui.ui.widgets.spans import text_of
+from tests.ui.fakes import demo_state
+from tests.ui.snap import check, running, screen_text, settle
+
+
+@pytest.fixture(autouse=True)
+def own_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    return tmp_path / "rgt" / "handbook"
+
+
+def page_text(screen: HandbookScreen) -> str:
+    return "\n".join(text_of(row) for row in screen.query_one("#page", Pane).shown_lines)
+
+
+def picked(screen: HandbookScreen) -> str:
+    page = screen.query_one(PageList).picked
+    return "" if page is None else page.id
+
+
+async def test_what_a_box_shows_now_stands_first_with_its_proof() -> None:
+    state = demo_state()
+    finding = next(one for box in state.boxes for one in box.findings if one.severity is Severity.FATAL)
+    async with running(state, size=(200, 50), keys=("H",)) as (app, pilot, _):
+        screen = app.screen
+        assert isinstance(screen, HandbookScreen)
+        assert picked(screen) == finding.gotcha
+        text = page_text(screen)
+        assert "on this box now" in text and finding.evidence[:40] in text
+        assert text.index("never") < text.index("fix 1"), "what must not be done stands above the steps"
+        assert finding.fixes[0].text[:40] in text, "the steps for this box, with its real paths"
+        await pilot.press("G")
+        await settle(pilot)
+        assert picked(screen) != finding.gotcha and "on this box now" not in page_text(screen)
+        await pilot.press("q")
+        await settle(pilot)
+        assert isinstance(app.screen, FleetScreen)
+
+
+async def test_a_search_narrows_while_it_is_typed_and_escape_clears_it() -> None:
+    async with running(demo_state(), keys=("H", "slash", *"fabric")) as (app, pilot, _):
+        screen = app.screen
+        assert isinstance(screen, HandbookScreen) and picked(screen) == "MN1"
+        await pilot.press("enter")
+        await settle(pilot)
+        assert "search fabric" in screen_text(app)
+        await pilot.press("escape")
+        await settle(pilot)
+        assert app.screen_stack[-1] is screen and "search fabric" not in screen_text(app)
+        await pilot.press("slash", *"xyzzy")
+        await settle(pilot)
+        assert (
+            isinstance(screen, HandbookScreen)
+            and picked(screen) == ""
+            and "no page matches" in screen_text(app)
+        )
+        await pilot.press("enter", "y")
+        await settle(pilot)
+        assert "nothing to copy" in screen_text(app)
+
+
+async def test_y_copies_the_steps_with_what_never_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running(demo_state(), keys=("H", "slash", *"EADDRINUSE", "enter")) as (app, pilot, _):
+        copied: list[str] = []
+        monkeypatch.setattr(app, "copy_to_clipboard", copied.append)
+        await pilot.press("y")
+        await settle(pilot)
+        assert "copied the fix of D4: 2 steps" in screen_text(app)
+        assert copied[0].startswith("# never: ") and "\nss -ltnp | grep 29500\n" in copied[0]
+
+
+async def test_own_pages_are_marked_and_a_broken_one_is_named(own_config: Path) -> None:
+    own_config.mkdir(parents=True)
+    path = own_config / "lab.toml"
+    path.write_text(
+        'topic = "Lab"\n[[pages]]\nid = "LAB1"\ntitle = "The lab\'s proxy is down"\nseverity = "fatal"\n'
+        'action = "ask-user"\nsymptom = "a"\ncause = "b"\nfixes = [{ text = "call them" }]\nnever = "c"\n'
+    )
+    async with running(demo_state(), keys=("H", "slash", *"LAB1")) as (app, _, _):
+        assert isinstance(app.screen, HandbookScreen)
+        assert picked(app.screen) == "LAB1" and "your own" in page_text(app.screen)
+    path.write_text("topic = ")
+    async with running(demo_state(), size=(200, 50), keys=("H",)) as (app, _, _):
+        assert "lab.toml: not TOML" in screen_text(app)
+        assert isinstance(app.screen, HandbookScreen) and picked(app.screen)
+
+
+async def test_tab_gives_the_keys_to_the_page() -> None:
+    async with running(demo_state(), size=(80, 24), keys=("H", "tab")) as (app, pilot, _):
+        screen = app.screen
+        assert isinstance(screen, HandbookScreen) and isinstance(screen.focused, Pane)
+        here, before = picked(screen), page_text(screen)
+        await pilot.press("pagedown")
+        await settle(pilot)
+        assert picked(screen) == here and page_text(screen) != before
+        await pilot.press("tab", "j")
+        await settle(pilot)
+        assert picked(screen) != here
+
+
+@pytest.mark.parametrize("size", [(60, 20), (80, 24), (120, 34), (200, 50)], ids=str)
+async def test_the_screen_at_each_size(size: tuple[int, int]) -> None:
+    async with running(demo_state(), size=size, keys=("H",)) as (app, _, _):
+        rows = screen_text(app).splitlines()
+        assert len(rows) == size[1] and max(map(len, rows)) <= size[0]
+        check(app, f"handbook-{size[0]}x{size[1]}")
