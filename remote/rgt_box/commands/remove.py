@@ -14,6 +14,7 @@ import stat
 import sys
 
 from rgt_box import background, files, jsonline, landing, options, place, procstat
+from rgt_box.autostop import armed_plan
 from rgt_box.queue import detach, queue_file, queue_state
 from rgt_box.recorder import control, state_files
 from rgt_box.sampling import disks
@@ -213,9 +214,9 @@ usage: remove [--old] [--dry-run] [--job DIR]...
 Stop the recorder of this host, and remove its history, what rgt keeps in the state directory, and the files of agent
 and trainer. What else stands there is left. Job directories, results and checkpoints are not touched.
 
-Nothing is removed while a queue runs or waits here, or another rgt watches. A file that a process, a Slurm job, a Pod,
-cron or the batch script of a job that is not through can name is kept. So are all agents where other hosts may share
-them, or where one of these cannot be asked.
+Nothing is removed while a queue runs or waits here, another rgt watches, or the box is armed to stop itself. A file
+that a process, a Slurm job, a Pod, cron or the batch script of a job that is not through can name is kept. So are all
+agents where other hosts may share them, or where one of these cannot be asked.
 
   --old       only agents of other versions than this one
   --dry-run   only say what would be removed
@@ -229,7 +230,8 @@ Exit status: 0 all of it is gone (or would be), 1 something stays, 2 the command
 ZIPAPP = re.compile(r"rgt-(box|train)-[0-9a-f]{16}\.pyz$")
 STATE = re.compile(
     r"(?:recorder\.(?:lock|json)|recorder-config\.json|watch-\d+\.json|pynvml-.*\.pyc|hashes\.jsonl|mirror-.*\.lock|seal\.lock"
-    r"|found\.json|mirrors\.json|job-env\.json|xid\.json|host\.json|env-\d+|probe)(?:\.tmp-\d+)?|rgt-(?:box|train)-.*\.tmp"
+    r"|found\.json|mirrors\.json|job-env\.json|xid\.json|host\.json|env-\d+|probe"
+    r"|autostop\.(?:json|lock|jsonl)|sink\.json)(?:\.tmp-\d+)?|rgt-(?:box|train)-.*\.tmp"
 )
 RING = re.compile(r"\d+\.seg|spare-\d+")
 
@@ -241,7 +243,7 @@ def main(argv: list[str]) -> int:
     state = place.state_dir()
     packed = list(zipapps([landing.home(), *landing.spares()]))
     naming, doubts = look_for_namers(packed, found["job"])
-    refused = [] if found["old"] else list(live(naming, found["job"]))
+    refused = [] if found["old"] else [*live(naming, found["job"]), *armed(state)]
     shared = shared_with(landing.home(), state)
     own = os.path.basename(place.root())
     recorder = 0 if found["old"] else recorder_of(state)  # it is stopped, and names nothing then
@@ -288,6 +290,12 @@ def live(naming: list[Namer], jobs: list[str]) -> Iterator[str]:
             yield "another rgt watches this box (%s): quit it first" % namer.who
         elif namer.verb not in ("", "record") and namer.file.startswith("rgt-box-"):
             yield "the agent is at work: %s" % namer.who
+
+
+def armed(state: str) -> Iterator[str]:
+    """Yield what was promised that would not come any more: nobody would park the machine, and its meter would run."""
+    for mode in armed_plan.load(state):
+        yield "the box is armed to stop itself (%s): disarm it first (rgt autostop BOX --disarm)" % mode
 
 
 def zipapps(places: list[str]) -> Iterator[str]:

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rgt_box.autostop import armed_plan
+from rgt_box.autostop.idle_clock import Now
 
 from tests.contract.slurm.cluster import running
 from tests.process.box.harness import Agent, make_job, until
@@ -97,6 +99,22 @@ def test_what_is_not_rgts_stays_with_its_directory(box: Agent) -> None:
     assert status == 0
     assert files(box.state) == {"notes.txt", "found.json"}
     assert ".cache/rgt/found.json" not in gone
+
+
+def test_a_box_that_is_to_stop_itself_keeps_what_would_stop_it(box: Agent) -> None:
+    asked = {"mode": "idle", "action": "ask", "boot": "b", "instance": "i", "box": "lab"}
+    plan = armed_plan.bind(armed_plan.parse(asked), Now(1.0, 1.0, 1.0), None)
+    armed_plan.save(str(box.state), {"idle": plan})
+    (box.state / "sink.json").write_text('{"token": "secret"}')
+    before = files(box.state)
+    status, end, _ = remove(box)
+    assert status == 1 and files(box.state) >= before
+    assert "armed to stop itself (idle)" in end["refused"][0] and "--disarm" in end["refused"][0]
+    assert remove(box, "--old")[1]["refused"] == []
+    armed_plan.save(str(box.state), {})
+    status, end, gone = remove(box)
+    assert (status, end["refused"], files(box.state)) == (0, [], set())
+    assert ".cache/rgt/sink.json" in gone, "a token is not left behind"
 
 
 def test_nothing_is_removed_while_a_queue_runs(box: Agent, tmp_path: Path) -> None:
