@@ -311,11 +311,15 @@ def test_every_verb_is_in_the_matrix() -> None:
 
 
 RUNNER = """
-import json, os, signal, sys, tempfile, traceback
+import gc, json, os, pkgutil, signal, sys, tempfile, traceback
+import ctypes, glob, hashlib, resource, shutil, socket, subprocess, threading, uuid, zipfile
 sys.path.insert(0, sys.argv[1])
-from rgt_box.__main__ import VERBS, main
-for module, _ in VERBS.values():
-    __import__(module)
+import rgt_box
+from rgt_box.__main__ import main
+for module in pkgutil.walk_packages(rgt_box.__path__, "rgt_box."):  # else each child imports what its verb does late
+    if not module.name.endswith("__main__"):
+        __import__(module.name)
+gc.freeze()
 
 def start(words):
     out = tempfile.TemporaryFile()
