@@ -21,8 +21,9 @@ TRAIN = [
     "--set", "steps_per_epoch=40", "--set", "save_every=10", "--set", "width=16", "--set", "layers=1",
     "--set", "context=16", "--set", "batch=4", "--set", "threads=1",
 ]  # fmt: skip
-PACE = ["--set", "pace_ms=10"]
+PACE = ["--set", "pace_ms=40"]
 """Long enough to be preempted in the middle, without a CPU for it."""
+EPOCHS = 8
 SLOW = "trap 'echo saved; exit 75' TERM; echo up >> {name}.up; while :; do [ -e ok.{name} ] && exit 0; sleep 0.05; done"
 
 
@@ -63,7 +64,7 @@ def test_a_preempted_array_resumes_to_the_same_bits(slurm: Cluster, agent: Agent
         ["a", "b"],
         detach="slurm",
         parallel=2,
-        default_epochs=20,
+        default_epochs=EPOCHS,
     )
     (job / "queue.txt").write_text("a.toml char_lm\nb.toml char_lm\n")
     array = detach(agent, job)
@@ -91,14 +92,14 @@ def test_a_preempted_array_resumes_to_the_same_bits(slurm: Cluster, agent: Agent
         assert '"event": "resume"' in path.read_text()
     straight(tmp_path / "straight")
     expected = final_losses(tmp_path / "straight")
-    assert len(expected) == 800
+    assert len(expected) == 40 * EPOCHS
     for name in "ab":
         assert final_losses(job / "out" / name) == expected, "the bits of the uninterrupted run"
 
 
 def straight(out: Path) -> None:
     """Train the same without any interruption."""
-    fill = {"{task}": "char_lm", "{epochs}": "20", "{out}": str(out)}
+    fill = {"{task}": "char_lm", "{epochs}": str(EPOCHS), "{out}": str(out)}
     words = [fill.get(word, word) for word in (*TRAIN, "--seed", "7")]
     subprocess.run(
         words, env=dict(os.environ, PYTHONPATH=str(ROOT / "remote")), check=True, capture_output=True
