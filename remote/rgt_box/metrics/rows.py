@@ -277,4 +277,5 @@ class Held:
         if not self._tag:
             return offset
         del self._batch.points[self._index :]
+        self._batch.starts = [start for start in self._batch.starts if start.before <= self._index]
         return self._offset

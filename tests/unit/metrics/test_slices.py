@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from rgt_box.metrics.formats import open_reader
 
@@ -94,10 +94,18 @@ def test_tables(rows: list[tuple[int, float, bool]], cuts: list[float], limit: i
 
 
 @QUICK
+@example(  # a session that starts again while a zero is held
+    records=[
+        ("train/loss", 0, 0.0), ("train/grad_norm", 1, 0.0), ("train/loss", 0, 0.0), 1,
+        ("eval/loss", 1, 0.0), ("train/grad_norm", 28, 0.0),
+    ],
+    cuts=[0.75],
+    limit=13,
+)  # fmt: skip
 @given(
-    st.lists(st.one_of(st.tuples(TAGS, STEPS, Y), STEPS), max_size=40),
-    CUTS,
-    st.integers(min_value=1, max_value=20),
+    records=st.lists(st.one_of(st.tuples(TAGS, STEPS, Y), STEPS), max_size=40),
+    cuts=CUTS,
+    limit=st.integers(min_value=1, max_value=20),
 )
 def test_event_files(records: list[tuple[str, int, float] | int], cuts: list[float], limit: int) -> None:
     data = makers.scalars()
