@@ -222,7 +222,8 @@ def _result(check: Check, seen: Facts) -> CheckResult:
         sample_at = seen.box.sample_at
         last = "no sample" if sample_at is None else f"last sample {age(seen.now - sample_at)} ago"
         status, evidence = CheckStatus.WAITING, f"{evidence} ({last})"
-    return CheckResult(check.id, check.phase, check.title, status, evidence, verdict.at)
+    command = check.command.replace("{box}", seen.box.spec.name)
+    return CheckResult(check.id, check.phase, check.title, status, evidence, verdict.at, command)
 
 
 PHASES = ("consult", "launch", "smoke", "queue", "babysit", "collect")

@@ -109,6 +109,8 @@ class Check(msgspec.Struct, frozen=True):
     evaluator: Callable[[Facts], Verdict]
     live: bool = True
     """Proved only while the evidence is of now; False for facts that stay true (a finished cell, a profile)."""
+    command: str = ""
+    """What to type to check it anew, or to bring it about, with ``{box}`` for the name; empty = there is nothing."""
 
     @property
     def phase(self) -> int:

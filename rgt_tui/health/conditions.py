@@ -21,14 +21,17 @@ _ROWS: tuple[Condition, ...] = (
         "finding", "Triage found what broke", "finding", queue.read_findings, queue.say_finding, YES,
         told=True,
         advice="Open the box: the finding shows the line that proves it, and the way out.",
-        checks=(Check("4.7", "nothing diagnosed", queue.check_undiagnosed),),
+        checks=(
+            Check("4.7", "nothing diagnosed", queue.check_undiagnosed,
+                  command="rgt grep {box} 'Error|Traceback'"),
+        ),
         see="triage",
     ),
     Condition(
         "failed", "A cell failed", "failed", queue.read_failed, queue.say_failed, YES_ERROR,
         told=True,
         advice="Read the end of its log, fix the cause, then run the queue again from this cell.",
-        checks=(Check("5.1", "every cell done", queue.check_all_done, live=False),),
+        checks=(Check("5.1", "every cell done", queue.check_all_done, live=False, command="rgt queue {box} status"),),
     ),
     Condition(
         "ended", "A training outside the queues has ended", "ended", runs.read_ended, runs.say_ended,
@@ -40,7 +43,10 @@ _ROWS: tuple[Condition, ...] = (
     Condition(
         "queue", "A queue cannot be read", "queue", queue.read_queue_error, queue.say_queue_error, YES_ERROR,
         advice="Fix the queue file or its state file; what is running keeps running.",
-        checks=(Check("3.1", "queue read, names distinct", queue.check_queue_read, live=False),),
+        checks=(
+            Check("3.1", "queue read, names distinct", queue.check_queue_read, live=False,
+                  command="rgt queue {box} check"),
+        ),
     ),
     Condition(
         "stalled", "A run makes no progress", "stalled", queue.read_stalled, queue.say_stalled,
@@ -59,7 +65,10 @@ _ROWS: tuple[Condition, ...] = (
         "no-step", "A cell has not logged its first step", "stalled", queue.read_no_step, queue.say_no_step, YES,
         hold_s=FIRST_STEP_S, escalates=True,
         advice="Look at its log: it takes long to load, waits for something, or buffers its output.",
-        checks=(Check("3.3", "first step logged", queue.check_first_step, live=False),),
+        checks=(
+            Check("3.3", "first step logged", queue.check_first_step, live=False,
+                  command="rgt grep {box} Traceback"),
+        ),
         see="U43",
     ),
     Condition(
@@ -149,7 +158,7 @@ _ROWS: tuple[Condition, ...] = (
         advice="The card is lost until the machine restarts: get the checkpoint off, rent another.",
         findings=("U22",),
         covered=gpu.card_of,
-        checks=(Check("0.4", "GPU seen", gpu.check_gpu_seen),),
+        checks=(Check("0.4", "GPU seen", gpu.check_gpu_seen, command="rgt gpu-health {box}"),),
     ),
     Condition(
         "loss-nan", "The loss is not a number", "nan", runs.read_nan, runs.say_nan,
@@ -182,21 +191,21 @@ _ROWS: tuple[Condition, ...] = (
         "waiting", "Cells are waiting, and no runner is alive", "waiting", queue.read_waiting, say_text, YES,
         escalates=True, over="cells that waited without a runner",
         advice="Start the queue's runner.",
-        checks=(Check("3.2", "runner detached", queue.check_detached),),
+        checks=(Check("3.2", "runner detached", queue.check_detached, command="rgt queue {box} run"),),
     ),
     Condition(
         "done-billing", "The queue is done, the GPU is still billing", "finished", money.read_done_billing,
         money.say_done_billing, YES, live=False, escalates=True,
         over="a GPU that billed for nothing",
         advice="Pull and check the results, then stop the meter (tear down).",
-        checks=(Check("5.4", "nothing training", queue.check_quiet),),
+        checks=(Check("5.4", "nothing training", queue.check_quiet, command="rgt reap {box}"),),
         see="5.1 5.6",
     ),
     Condition(
         "unreachable", "The box does not answer", "unreachable", link.read_unreachable, link.say_unreachable,
         YES, hold_s=LOST_S, live=False,
         advice="That does not mean it is dead: check the provider's console and your own network.",
-        checks=(Check("1.1", "channel live, host key verified", link.check_channel),),
+        checks=(Check("1.1", "channel live, host key verified", link.check_channel, command="rgt doctor {box}"),),
         see="MP3 SSH-K2",
     ),
     Condition(
@@ -340,13 +349,16 @@ _ROWS: tuple[Condition, ...] = (
         checks=(Check("0.3", "the memory limit is the container's", space.check_memory_limit),),
     ),
     Condition("agent", "The agent does not answer",
-        checks=(Check("1.2", "the agent answers", link.check_agent),),
+        checks=(Check("1.2", "the agent answers", link.check_agent, command="rgt doctor {box}"),),
     ),
     Condition("credentials", "A secret is exposed",
         checks=(Check("1.5", "credentials in no argument, log or share", link.check_credentials, live=False),),
     ),
     Condition("smoke", "Nothing has shown yet that a run saves and goes on",
-        checks=(Check("2.1", "smoke: a short run saves and goes on", runs.check_smoke, live=False),),
+        checks=(
+            Check("2.1", "smoke: a short run saves and goes on", runs.check_smoke, live=False,
+                  command="rgt run {box} --smoke CMD -- CMD"),
+        ),
     ),
     Condition("loss-flat", "The loss does not fall",
         checks=(Check("2.2", "loss finite and falling", runs.check_loss_falls, live=False),),
@@ -357,7 +369,10 @@ _ROWS: tuple[Condition, ...] = (
         ),
     ),
     Condition("no-durable", "A result is copied nowhere",
-        checks=(Check("3.5", "every cell copies to a durable place", queue.check_durable_named, live=False),),
+        checks=(
+            Check("3.5", "every cell copies to a durable place", queue.check_durable_named, live=False,
+                  command="rgt mirror {box} SRC DST"),
+        ),
     ),
     Condition("layers", "A source of evidence is silent",
         checks=(Check("4.1", "four layers reporting", runs.check_four_layers),),
@@ -369,13 +384,19 @@ _ROWS: tuple[Condition, ...] = (
         checks=(Check("4.6", "you compared two validation samples", runs.check_looked, live=False),),
     ),
     Condition("unverified", "A copy is not verified",
-        checks=(Check("5.2", "every finished cell verified on durable", queue.check_all_verified, live=False),),
+        checks=(
+            Check("5.2", "every finished cell verified on durable", queue.check_all_verified, live=False,
+                  command="rgt queue {box} reconcile"),
+        ),
     ),
     Condition("durable-lost", "A destroy takes the durable place, too",
         checks=(Check("5.3", "the durable place survives destroy", money.check_durable_survives, live=False),),
     ),
     Condition("unopened", "Nobody has opened the results",
-        checks=(Check("5.6", "results opened by you", runs.check_opened, live=False),),
+        checks=(
+            Check("5.6", "results opened by you", runs.check_opened, live=False,
+                  command="rgt verify pulled/{box}"),
+        ),
     ),
 )  # fmt: skip
 

@@ -82,6 +82,8 @@ class CheckResult(msgspec.Struct, frozen=True):
     evidence: str
     at: float | None = None
     """Client clock of the evidence; None where there is none."""
+    command: str = ""
+    """What to type to check it anew, or to bring it about; empty = there is nothing."""
 
 
 class Verb(enum.StrEnum):

@@ -199,6 +199,8 @@ def detail_lines(row: Row | None, width: int, height: int, now: float) -> list[L
     lines = [head, *wrapped(clean(check.title), width, Tone.STRONG)]
     if check.evidence:
         lines += wrapped(clean(check.evidence), width)
+    if check.command and len(lines) < height:
+        lines.append(line(dim("to run  "), clean(check.command)))
     return lines if len(lines) <= height else [*lines[: height - 1], line(dim(glyphs().ellipsis))]
 
 

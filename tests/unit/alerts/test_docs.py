@@ -58,8 +58,12 @@ def handbook() -> str:
 
 
 def checks() -> str:
-    rows = [f"| {check.id} | {check.title} | {inspect.getdoc(check.evaluator)} |\n" for check in CHECKS]
-    return "| check | | |\n|---|---|---|\n" + "".join(rows)
+    rows = [
+        f"| {check.id} | {check.title} | {inspect.getdoc(check.evaluator)} | "
+        f"{'`' + check.command.format(box='BOX').replace('|', chr(92) + '|') + '`' if check.command else ''} |\n"
+        for check in CHECKS
+    ]
+    return "| check | | | to run |\n|---|---|---|---|\n" + "".join(rows)
 
 
 @pytest.mark.parametrize(
