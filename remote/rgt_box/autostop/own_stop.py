@@ -66,7 +66,7 @@ _IDS = {"runpod": re.compile(r"[A-Za-z0-9_-]{1,80}"), "vastai": re.compile(r"[0-
 NOTHING, ASK, MAYBE, ACCEPTED = "nothing", "ask", "maybe", "accepted"
 PROOFS: dict[str, dict[Any, str]] = {
     "runpod": {401: NOTHING, 403: NOTHING, 404: ASK, 409: ASK, 422: NOTHING, 429: NOTHING},
-    "vastai": {401: NOTHING, 403: NOTHING, 404: ASK, 429: NOTHING, "no_such_instance": ASK},
+    "vastai": {401: NOTHING, 403: NOTHING, 404: ASK, 409: ASK, 429: NOTHING, "no_such_instance": ASK},
 }
 """Kind → status, or the error's own word → what it proves: nothing was done, or ask. Any other: maybe it was."""
 

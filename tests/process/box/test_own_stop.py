@@ -1,0 +1,219 @@
+"""The call by the box's own key: what its answers prove, who it goes to, and that the key stays with it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rgt_box.autostop import own_stop
+from rgt_box.autostop.own_stop import NoKey, OwnStop, own_key
+
+from rgt_tui.demo.platforms.local_runpod import LocalRunPod
+from rgt_tui.demo.platforms.local_server import Fault
+from rgt_tui.demo.platforms.local_vast import LocalVast
+from rgt_tui.model.evidence import Verb
+from rgt_tui.providers.answers import ANSWERS, ANYWHERE
+from tests.process.box.parking_box import INSTANCE, KEY, POD, serving
+
+STOP = f"POST /v2/pods/{POD}/action"
+
+
+@pytest.fixture
+def runpod(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[OwnStop, LocalRunPod]]:
+    monkeypatch.setenv("RUNPOD_API_KEY", KEY)
+    monkeypatch.setenv("RUNPOD_POD_ID", POD)
+    plane = LocalRunPod(settle_s=0)
+    plane.add_pod(POD, "lab")
+    plane.machine_keys[KEY] = POD
+    with serving(plane):
+        yield OwnStop({"kind": "runpod", "url": plane.base_url}, POD), plane
+
+
+@pytest.fixture
+def vast(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[OwnStop, LocalVast]]:
+    monkeypatch.setenv("CONTAINER_API_KEY", KEY)
+    monkeypatch.setenv("CONTAINER_ID", str(INSTANCE))
+    plane = LocalVast(settle_s=0)
+    plane.add_instance(INSTANCE, "lab")
+    plane.machine_keys[KEY] = str(INSTANCE)
+    with serving(plane):
+        yield OwnStop({"kind": "vastai", "url": plane.base_url}, str(INSTANCE)), plane
+
+
+@pytest.mark.parametrize("kind", ["runpod", "vastai"])
+def test_an_answer_proves_here_what_it_proves_on_the_client(kind: str) -> None:
+    there = {code: str(proof) for code, proof in {**ANYWHERE, **ANSWERS[kind, Verb.PARK]}.items()}
+    assert there == own_stop.PROOFS[kind]
+
+
+def test_a_pod_is_read_and_stopped(runpod: tuple[OwnStop, LocalRunPod]) -> None:
+    own, plane = runpod
+    assert own_stop.prove(own) == (True, "the box's own key has read this instance: it is RUNNING")
+    assert own.read().state == "on"
+    assert own.park().proves == "accepted"
+    assert own.read().state == "off"
+    assert own.park() == ("ask", "answered 409: action 'stop' is not available while pod is EXITED")
+    assert set(plane.askers) == {POD}
+
+
+def test_an_instance_of_vast_is_read_and_stopped(vast: tuple[OwnStop, LocalVast]) -> None:
+    own, plane = vast
+    assert own.read() == ("on", "it is running")
+    assert own.park() == ("accepted", "answered 200")
+    assert own.read() == ("off", "it is exited")
+    assert plane.bodies[1] == b'{"state": "stopped"}'
+
+
+@pytest.mark.parametrize(
+    ("fault", "proves"),
+    [
+        ({"status": 401}, "nothing"),
+        ({"status": 403}, "nothing"),
+        ({"status": 422}, "nothing"),
+        ({"status": 429}, "nothing"),
+        ({"status": 404}, "ask"),
+        ({"status": 409}, "ask"),
+        ({"status": 500}, "maybe"),
+        ({"status": 302, "headers": {"Location": "https://elsewhere.example/"}}, "maybe"),
+        ({"drop": True}, "maybe"),
+        ({"status": 200, "raw": b"<html>"}, "maybe"),
+        ({"status": 200, "raw": b"[]"}, "maybe"),
+        ({"status": 200, "raw": b'{"error": "odd"}'}, "maybe"),
+        ({"cut": 3}, "maybe"),
+    ],
+)
+def test_what_an_answer_of_runpod_proves(
+    runpod: tuple[OwnStop, LocalRunPod], fault: Any, proves: str
+) -> None:
+    own, plane = runpod
+    plane.inject(Fault(on=STOP, **fault))
+    answer = own.park()
+    assert answer.proves == proves
+    assert KEY not in answer.text
+    assert plane.requests == [STOP]  # once, and nobody is followed elsewhere
+
+
+@pytest.mark.parametrize(
+    ("raw", "proves"),
+    [
+        (b'{"success": true}', "accepted"),
+        (b'{"success": false, "error": "no_such_instance", "msg": "gone"}', "ask"),
+        (b'{"success": false, "error": "odd", "msg": "?"}', "maybe"),
+        (b"{}", "maybe"),
+    ],
+)
+def test_an_error_at_200_is_none_of_success(vast: tuple[OwnStop, LocalVast], raw: bytes, proves: str) -> None:
+    own, plane = vast
+    plane.inject(Fault(on="PUT ", status=200, raw=raw))
+    assert own.park().proves == proves
+
+
+@pytest.mark.parametrize(
+    ("raw", "status"),
+    [
+        (b'{"id": "another", "status": "EXITED"}', 200),
+        (b'{"id": "k3v9q0x1fake01", "status": "OF TOMORROW"}', 200),
+        (b'{"id": "k3v9q0x1fake01"}', 200),
+        (b'{"id": "k3v9q0x1fake01", "status": "EXITED", "success": false}', 200),
+        (b"", 200),
+        (b'{"id": "k3v9q0x1fake01", "status": "EXITED"}', 503),
+    ],
+)
+def test_a_reading_that_does_not_say_it_plainly_is_unknown(
+    runpod: tuple[OwnStop, LocalRunPod], raw: bytes, status: int
+) -> None:
+    own, plane = runpod
+    plane.inject(Fault(on="GET ", status=status, raw=raw))
+    assert own.read().state == "unknown"
+
+
+def test_a_locked_pod_cannot_be_armed(runpod: tuple[OwnStop, LocalRunPod]) -> None:
+    own, plane = runpod
+    plane.pods[POD].locked = True
+    assert own_stop.prove(own) == (
+        False,
+        "the box's own key cannot be used: the instance is locked: the platform refuses a stop; unlock it",
+    )
+
+
+def test_the_key_stands_in_no_message(runpod: tuple[OwnStop, LocalRunPod]) -> None:
+    own, plane = runpod
+    plane.inject(Fault(on="GET ", status=401, raw=b'{"detail": "bad key %s\\u001b[31m"}' % KEY.encode()))
+    assert own.read().text == "answered 401: bad key *** [31m"
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("http://api.runpod.io", "must begin with https"),
+        ("ftp://127.0.0.1", "no address of a platform"),
+        ("https://user@127.0.0.1", "no address of a platform"),
+        ("https://", "no address of a platform"),
+    ],
+)
+def test_a_key_goes_to_no_odd_address(runpod: tuple[OwnStop, LocalRunPod], url: str, words: str) -> None:
+    with pytest.raises(NoKey, match=words):
+        OwnStop({"kind": "runpod", "url": url}, POD)
+
+
+def test_without_an_address_it_is_the_vendors(runpod: tuple[OwnStop, LocalRunPod]) -> None:
+    assert OwnStop({"kind": "runpod"}, POD)._url == "https://api.runpod.io"
+
+
+def test_whose_key_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {"RUNPOD_API_KEY": " k ", "RUNPOD_POD_ID": "p1"}
+    assert own_key("runpod", given) == ("k", "p1")
+    for less in ({}, {"RUNPOD_API_KEY": "k"}, {"RUNPOD_POD_ID": "p1"}):
+        with pytest.raises(NoKey, match="RUNPOD_API_KEY and RUNPOD_POD_ID are not in its environment"):
+            own_key("runpod", less)
+    with pytest.raises(NoKey, match="holds no id"):
+        own_key("runpod", {"RUNPOD_API_KEY": "k", "RUNPOD_POD_ID": "../v2/pods/x"})
+    monkeypatch.setattr(
+        own_stop, "_first_process", lambda: {"RUNPOD_API_KEY": "platform", "RUNPOD_POD_ID": "p2"}
+    )
+    assert own_key("runpod", given) == ("platform", "p2")
+
+
+def program(folder: Path, text: str, mode: int = 0o755) -> str:
+    path = folder / "shutdown"
+    path.write_text(text)
+    path.chmod(mode)
+    return str(path)
+
+
+def test_a_command_must_be_the_platforms_own(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("a platform's command is root's")
+    here = Path("/usr/local/lib") / f"rgt-test-{os.getpid()}"
+    here.mkdir()
+    try:
+        fine = program(here, f"#!/bin/sh\\necho done > {tmp_path}/off\\n".replace("\\n", "\n"))
+        mark = [str(tmp_path)]
+        own = OwnStop({"kind": "command", "command": [fine], "marks": mark}, "x")
+        assert (own_stop.prove(own)[0], own.can_be_asked, own.read().state) == (True, False, "on")
+        assert own.park().proves == "accepted"
+        assert (tmp_path / "off").exists()
+        for stop, words in (
+            ({"command": [fine], "marks": ["/not/there"]}, "not the platform"),
+            ({"command": ["shutdown"], "marks": mark}, "full path"),
+            ({"command": [], "marks": mark}, "full path"),
+            ({"command": [str(here / "none")], "marks": mark}, "No such file"),
+        ):
+            with pytest.raises(NoKey, match=words):
+                OwnStop({"kind": "command", **stop}, "x")
+        for mode, words in ((0o775, "root's alone"), (0o757, "root's alone"), (0o644, "cannot be run")):
+            program(here, "#!/bin/sh\nexit 3\n", mode)
+            with pytest.raises(NoKey, match=words):
+                OwnStop({"kind": "command", "command": [fine], "marks": mark}, "x")
+        program(here, "#!/bin/sh\nexit 3\n")
+        assert OwnStop({"kind": "command", "command": [fine], "marks": mark}, "x").park().proves == "maybe"
+        here.chmod(0o777)
+        with pytest.raises(NoKey, match="everybody can write"):
+            OwnStop({"kind": "command", "command": [fine], "marks": mark}, "x")
+    finally:
+        for path in here.iterdir():
+            path.unlink()
+        here.rmdir()
