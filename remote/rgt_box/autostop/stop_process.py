@@ -126,7 +126,7 @@ class Stop:
         self._folder, self._armed, self._mode = folder, armed, str(armed["mode"])
         self._began = time.time()
         self._locks: list[files.Lock] = []
-        self._newest: tuple[int, str] | None = None
+        self._newest: int | None = None
         before = read_journal(folder)
         self._journal = (
             before if before.get("id") == armed["id"] and before.get("phase") in UNFINISHED else {}
@@ -333,16 +333,13 @@ class Stop:
     def _new_results(self) -> list[str]:
         """Return what was written while the box was taken to be idle."""
         roots = work_signs.result_roots(self._armed["jobs"], self._armed["results"])
-        newest, path, whole = work_signs.newest_change(roots, time.monotonic() + WALK)
-        before, self._newest = self._newest, (newest, path)
-        if not whole:
+        now = work_signs.newest_change(roots, time.monotonic() + WALK, time.time())
+        before, self._newest = self._newest, now.mark
+        if not now.whole:
             return ["the results cannot be looked at in %d s" % WALK]
-        if before is not None and before != self._newest:
-            return ["a result was written: %s" % path]
-        since = self._began - float(self._armed["idle_s"])
-        if before is None and since + 1.0 < newest / 1e9 <= time.time():
-            return ["a result was written: %s" % path]
-        return []
+        if before is None and now.at / 1e9 <= self._began - float(self._armed["idle_s"]) + 1.0:
+            return []
+        return [] if before == now.mark else ["a result was written: %s" % now.path]
 
     def _save_results(self) -> None:
         """Bring what a stop would erase to where it survives.

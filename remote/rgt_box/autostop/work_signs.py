@@ -6,6 +6,7 @@ The process table is read whole, by the same names as the finder's, so that noth
 from __future__ import annotations
 
 import glob
+import itertools
 import os
 import time
 
@@ -17,10 +18,35 @@ from rgt_box.sampling.processes import AGENT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Mapping
+    from typing import Any, Mapping, NamedTuple
 
     from rgt_box.autostop.idle_clock import Now
     from rgt_box.sampling.sampler import Sampler
+
+    class Entry(NamedTuple):
+        """A file or directory as it is."""
+
+        path: str
+        changed: int
+        """ctime, ns."""
+        size: int
+        folder: bool
+
+    class Change(NamedTuple):
+        """What changed last."""
+
+        at: int
+        """ctime, ns; 0 where there is nothing."""
+        path: str
+        mark: int
+        """Another number whenever anything has changed."""
+        whole: bool
+        """Everything was looked at."""
+else:
+    from collections import namedtuple
+
+    Entry = namedtuple("Entry", "path changed size folder")
+    Change = namedtuple("Change", "at path mark whole")
 
 FILES_EACH = 4000
 """Entries of results that a look may stat; where there are more, the next look goes on."""
@@ -206,26 +232,25 @@ class Results:
 
     def __init__(self, jobs: list[str], patterns: list[str]) -> None:
         self._jobs, self._patterns = jobs, patterns
-        self._newest = 0
+        self._known: dict[str, int] | None = None
+        """Directory → what stands for its files; None until all were seen once: only then a change is news."""
+        self._now: dict[str, int] = {}
         self._left: list[str] = []
-        self._whole = False
-        """Every entry has been seen once: only then a newer one is news."""
 
     def look(self, most: int = FILES_EACH) -> str:
-        """Return the path of what was written since the last look; "" for nothing that was seen."""
-        if not self._left:
-            self._left = result_roots(self._jobs, self._patterns)
-        newest, path = self._newest, ""
+        """Return where something was written since the last look; "" for nothing that was seen."""
+        news = ""
+        self._left = self._left or result_roots(self._jobs, self._patterns)
         while self._left and most > 0:
             top = self._left.pop()
-            for name, changed, folder in _entries(top):
-                most -= 1
-                if changed > newest:
-                    newest, path = changed, name
-                if folder:
-                    self._left.append(name)
-        news = path if self._whole else ""
-        self._newest, self._whole = newest, self._whole or not self._left
+            entries = _entries(top)
+            most -= max(1, len(entries))
+            self._left += [entry.path for entry in entries if entry.folder and entry.path != top]
+            self._now[top] = hash(tuple(entries))
+            if self._known is not None and self._known.get(top) != self._now[top]:
+                news = top
+        if not self._left:
+            self._known, self._now = self._now, {}
         return news
 
 
@@ -243,38 +268,41 @@ def result_roots(jobs: list[str], patterns: list[str]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _entries(top: str) -> list[tuple[str, int, bool]]:
-    """Return path, ctime (ns) and whether it is a directory, of a directory or file and what lies right in it."""
+def _entries(top: str) -> list[Entry]:
+    """Return a directory or file and what lies right in it, of very many only the first."""
     found = []
     try:
         seen = os.lstat(top)
-        found.append((top, seen.st_ctime_ns, False))
+        found.append(Entry(top, seen.st_ctime_ns, seen.st_size, False))
         with os.scandir(top) as inside:
-            for entry in inside:
+            for entry in itertools.islice(inside, FILES_EACH):
                 try:
-                    found.append(
-                        (
-                            entry.path,
-                            entry.stat(follow_symlinks=False).st_ctime_ns,
-                            entry.is_dir(follow_symlinks=False),
-                        )
-                    )
+                    seen, folder = entry.stat(follow_symlinks=False), entry.is_dir(follow_symlinks=False)
                 except OSError:
                     continue
+                found.append(Entry(entry.path, seen.st_ctime_ns, seen.st_size, folder))
     except OSError:
-        pass  # a file, or what is gone: its directory's change has told
+        pass  # a file, or what is gone: that its directory has changed says so
     return found
 
 
-def newest_change(folders: list[str], deadline: float) -> tuple[int, str, bool]:
-    """Return ctime (ns) and path of what changed last below some directories, and whether all of them were seen."""
-    newest, path, left = 0, "", list(folders)
+def newest_change(folders: list[str], deadline: float, until: float = float("inf")) -> Change:
+    """Return what changed last below some directories.
+
+    Args:
+        folders: Directories, or files.
+        deadline: When to give up, by the monotonic clock.
+        until: What bears a later time (epoch seconds) does not count as the newest: a clock was wrong when it was made.
+    """
+    newest, path, mark, left = 0, "", 0, list(folders)
     while left:
         if time.monotonic() > deadline:
-            return newest, path, False
-        for name, changed, folder in _entries(left.pop()):
-            if changed > newest:
-                newest, path = changed, name
-            if folder:
-                left.append(name)
-    return newest, path, True
+            return Change(newest, path, mark, False)
+        top = left.pop()
+        for entry in _entries(top):
+            mark ^= hash(entry)
+            if newest < entry.changed <= until * 1e9:
+                newest, path = entry.changed, entry.path
+            if entry.folder and entry.path != top:
+                left.append(entry.path)
+    return Change(newest, path, mark, True)

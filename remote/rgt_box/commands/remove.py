@@ -230,8 +230,8 @@ Exit status: 0 all of it is gone (or would be), 1 something stays, 2 the command
 ZIPAPP = re.compile(r"rgt-(box|train)-[0-9a-f]{16}\.pyz$")
 STATE = re.compile(
     r"(?:recorder\.(?:lock|json)|recorder-config\.json|watch-\d+\.json|pynvml-.*\.pyc|hashes\.jsonl|mirror-.*\.lock|seal\.lock"
-    r"|found\.json|mirrors\.json|job-env\.json|xid\.json|host\.json|env-\d+|probe"
-    r"|autostop\.(?:json|lock|jsonl)|sink\.json)(?:\.tmp-\d+)?|rgt-(?:box|train)-.*\.tmp"
+    r"|autostop(?:-state|-stop)?\.json|autostop(?:-stop)?\.lock|autostop\.jsonl|sink\.json"
+    r"|found\.json|mirrors\.json|job-env\.json|xid\.json|host\.json|env-\d+|probe)(?:\.tmp-\d+)?|rgt-(?:box|train)-.*\.tmp"
 )
 RING = re.compile(r"\d+\.seg|spare-\d+")
 
@@ -280,6 +280,8 @@ def recorder_of(state: str) -> int:
 
 def live(naming: list[Namer], jobs: list[str]) -> Iterator[str]:
     """Yield what speaks against removing anything: a queue, or somebody who watches."""
+    if armed_plan.load(place.state_dir()):
+        yield "the box is armed to stop itself: disarm it first (autostop --disarm)"
     for job in jobs:
         if queue_state.is_runner_alive(queue_file.Job(job)):
             yield "the queue in %s is running" % job

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import signal
@@ -101,6 +102,42 @@ def test_work_that_begins_in_the_last_moment_withdraws_it(lab: tuple[ParkingBox,
     assert "of a core" in box.told("withdrawn")[0]
 
 
+def test_the_last_look_is_its_own_and_withdraws_by_itself(lab: tuple[ParkingBox, LocalRunPod]) -> None:
+    """No recorder runs here: what is seen, the process that would stop the box has seen."""
+    box, plane = lab
+    job = make_job(box.folder / "job", ["true"], ["a"])
+    (job / "out/a").mkdir(parents=True)
+    assert box.arm(stop=by_runpod(plane), jobs=[str(job)], idle_s=600.0)["ok"]
+    refused = box.run("remove", "--dry-run")
+    assert b"armed to stop itself: disarm it first" in refused.stdout
+    box.kill_recorder()
+
+    def withdrawn(**env: str) -> str:
+        before = len(box.told("withdrawn"))
+        assert box.run("autostop", "--carry-out", "idle", env=env).returncode == 1
+        told = box.told("withdrawn")
+        assert len(told) == before + 1, box.story()
+        return told[-1]
+
+    (job / "out/a/metrics.jsonl").write_text("1\n")
+    assert "a result was written" in withdrawn()
+    assert "the box was rebooted" in withdrawn(RGT_BOOT_ID="another")
+    held = box.run("seal", "--seconds", "60", env={"RGT_ROOTS": str(box.folder)})
+    assert held.returncode == 0
+    assert "another seal holds this box" in withdrawn()
+    nonce = json.loads(held.stdout)["nonce"]
+    assert box.run("unseal", nonce).returncode == 0
+    box.autostop("--keep", "1h")
+    assert "it was put off" in withdrawn()
+    box.autostop("--disarm")
+    assert box.run("autostop", "--carry-out", "idle").returncode == 1
+    assert box.arm(stop=by_runpod(plane), idle_s=0.5)["ok"] and box.run("record", "--stop").returncode == 0
+    work = box.spawn(sys.executable, "-c", "while True: pass")
+    assert "of a core" in withdrawn()
+    assert plane.requests.count(ACTION) == 0
+    os.killpg(work.pid, signal.SIGKILL)
+
+
 NOTEBOOK = "held = b'x' * (280 << 20)\nprint('up', flush=True)\nimport time\ntime.sleep(1000)\n"
 
 
@@ -117,7 +154,7 @@ def test_a_forgotten_notebook_blocks_it_until_that_very_one_is_accepted(
     wrong = {"pid": holder["pid"], "started": holder["started"] - 60.0}
     assert box.arm(stop=by_runpod(plane), accept_holders=[wrong])["status"]["holders"] != []
     until(lambda: any("holds memory" in why for why in box.autostop("--status")["why"]), "the reason")
-    assert box.autostop("--status")["idle_s"] == 0
+    until(lambda: box.autostop("--status")["idle_s"] == 0, "the second look")
     right = {key: holder[key] for key in ("pid", "started")}
     assert box.arm(stop=by_runpod(plane), accept_holders=[right])["status"]["holders"] == []
     until(lambda: is_off(box, plane), "the stop")
@@ -188,6 +225,9 @@ def test_an_intent_that_can_be_written_nowhere_is_not_one(
         monkeypatch.setenv("RGT_RAM_DIR", str(tmp_path))
         armed_plan.store(str(full), "x.json", {"a": 3})
         assert [path.read_text() for path in tmp_path.glob("rgt-*/x.json")] == ['{"a":3}\n']
+        (full / "filler").unlink()
+        armed_plan.store(str(full), "x.json", {"a": 4})  # what stands in memory would be taken for newer
+        assert ((full / "x.json").read_text(), list(tmp_path.glob("rgt-*/x.json"))) == ('{"a":4}\n', [])
     finally:
         subprocess.run(["umount", str(full)], check=True)
 

@@ -159,6 +159,13 @@ def test_a_key_goes_to_no_odd_address(runpod: tuple[OwnStop, LocalRunPod], url: 
         OwnStop({"kind": "runpod", "url": url}, POD)
 
 
+def test_https_is_spoken_where_it_is_asked_for(runpod: tuple[OwnStop, LocalRunPod]) -> None:
+    _, plane = runpod
+    own = OwnStop({"kind": "runpod", "url": plane.base_url.replace("http:", "https:")}, POD)
+    assert own.read().state == "unknown"  # this server does not
+    assert plane.requests == []
+
+
 def test_without_an_address_it_is_the_vendors(runpod: tuple[OwnStop, LocalRunPod]) -> None:
     assert OwnStop({"kind": "runpod"}, POD)._url == "https://api.runpod.io"
 

@@ -90,6 +90,8 @@ def test_a_process_is_accepted_by_pid_and_start() -> None:
         {"pid": 1 << 22, "started": 1},
     ]
     bound = bind(parse(REQUEST | {"accept_holders": asked}), now(), None)
+    assert bound["identity"] == armed_plan.own_identity()
+    assert isinstance(bound["identity"], dict)
     assert bound["accepted"] == [[os.getpid(), procstat.start_ticks(os.getpid())]]
 
 
@@ -131,6 +133,14 @@ def test_it_is_kept_and_an_edited_file_arms_nothing(tmp_path: Path) -> None:
     for text in ("", "[]", "{", '{"idle": 5}'):
         file.write_text(text)
         assert load(str(tmp_path)) == {}
+
+
+def test_two_do_not_change_it_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(armed_plan, "LOCK_WAIT", 0.0)
+    with armed_plan.Held(str(tmp_path)), pytest.raises(armed_plan.NoRoom, match="another rgt"):
+        armed_plan.Held(str(tmp_path)).__enter__()
+    with armed_plan.Held(str(tmp_path)):
+        pass
 
 
 @pytest.mark.usefixtures("boot")
