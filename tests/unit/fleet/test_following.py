@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rgt_tui.fleet.config import Place, open_place, whole
-from rgt_tui.fleet.config.following import Following
+from rgt_tui.fleet.config.following import EVERY_SECONDS, Following
 from rgt_tui.fleet.config.trusted import default_path, look, trust
 
 ONE = '[boxes.lab]\nhost = "lab-a100"\n'
@@ -145,3 +145,42 @@ def test_settings_of_alerts_wait_for_the_next_start(world: Callable[..., World])
     found = here.seen(file)
     assert found == ["lab", "mill"] or here.said
     assert any("counts from the next start" in text for text, _ in here.said), here.said
+
+
+async def test_it_is_looked_at_again_and_again_until_something_counts(world: Callable[..., World]) -> None:
+    here = world()
+    config = open_place(here.place, here.env)
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 3:
+            here.write(TWO)
+        assert len(slept) < 9
+
+    file = Following(here.place, config, env=here.env, sleep=sleep)
+    found = await file.changed(lambda text, level: here.said.append((text, level)))
+    assert [spec.name for spec in found] == ["lab", "mill"]
+    assert (slept, here.said) == ([EVERY_SECONDS] * 3, [])
+
+
+def test_a_doubt_is_said_once_however_often_the_file_is_written(world: Callable[..., World]) -> None:
+    here = world(True)
+    here.trust()
+    file = here.follow()
+    for remark in ("one", "another"):
+        here.write(f"{TWO}# {remark}\n")
+        assert here.seen(file) is None
+    assert len(here.said) == 1
+
+
+def test_what_is_odd_about_it_is_said_when_it_is_new(world: Callable[..., World]) -> None:
+    here = world()
+    file = here.follow()
+    here.write(ONE + '[boxes.twin]\nhost = "lab-a100"\n')
+    assert here.seen(file) == ["lab", "twin"]
+    ((told, level),) = here.said
+    assert (level, "twin" in told) == ("warn", True)
+    here.write(ONE + '[boxes.twin]\nhost = "lab-a100"\nper_hour = 1\n')
+    assert here.seen(file) == ["lab", "twin"]
+    assert len(here.said) == 1
