@@ -280,8 +280,6 @@ def recorder_of(state: str) -> int:
 
 def live(naming: list[Namer], jobs: list[str]) -> Iterator[str]:
     """Yield what speaks against removing anything: a queue, or somebody who watches."""
-    if armed_plan.load(place.state_dir()):
-        yield "the box is armed to stop itself: disarm it first (autostop --disarm)"
     for job in jobs:
         if queue_state.is_runner_alive(queue_file.Job(job)):
             yield "the queue in %s is running" % job

@@ -109,7 +109,7 @@ def test_the_last_look_is_its_own_and_withdraws_by_itself(lab: tuple[ParkingBox,
     (job / "out/a").mkdir(parents=True)
     assert box.arm(stop=by_runpod(plane), jobs=[str(job)], idle_s=600.0)["ok"]
     refused = box.run("remove", "--dry-run")
-    assert b"armed to stop itself: disarm it first" in refused.stdout
+    assert b"the box is armed to stop itself (idle): disarm it first" in refused.stdout
     box.kill_recorder()
 
     def withdrawn(**env: str) -> str:
