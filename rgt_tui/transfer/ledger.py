@@ -231,11 +231,15 @@ class Ledger:
 
 
 def _written(row: Row) -> Row:
-    row = msgspec.structs.replace(row, path=said(row.path))
+    path = said(row.path)
+    if isinstance(row, GoneRow):
+        return msgspec.structs.replace(row, path=path)
+    local = said(row.local)
     if isinstance(row, FolderRow):
-        missing = tuple((said(path), reason) for path, reason in row.missing[:MOST_MISSING])
-        return msgspec.structs.replace(row, local=said(row.local), missing=missing)
-    return msgspec.structs.replace(row, local=said(row.local)) if isinstance(row, FileRow) else row
+        missing = tuple((said(name), reason) for name, reason in row.missing[:MOST_MISSING])
+        return msgspec.structs.replace(row, path=path, local=local, missing=missing)
+    plain = path is row.path and local is row.local  # as nearly all are, and there may be thousands
+    return row if plain else msgspec.structs.replace(row, path=path, local=local)
 
 
 def sha256_of(path: Path, most: int | None = None) -> tuple[str, Stamp]:

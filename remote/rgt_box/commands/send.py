@@ -17,7 +17,7 @@ from rgt_box.commands.hashing import stamp
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Iterator
 
 HELP = """
 usage: send [--apart]
@@ -49,6 +49,10 @@ Exit status: 0 the input has ended, or the reader has gone, 2 wrong command line
 Example: echo '{"id": 1, "path": "/workspace/a.pt"}' | python3 rgt-box.pyz send
 """
 BLOCK = 1 << 20
+REQUESTS = 1 << 16
+GATHERED = 1 << 18
+"""A file up to this is sent together with others: each write wakes who encrypts it, for packets that are not full."""
+LONGEST_ANSWER = 512
 HASHED = 1 << 18
 """Read at once to be hashed: it stays in the processor's cache between the two."""
 F_SETPIPE_SZ = 1031
@@ -67,15 +71,32 @@ def main(argv: list[str]) -> int:
     widen(1)
     server = Server(1, 2) if found["apart"] else Server(1)
     try:
-        for line in sys.stdin.buffer:
+        for line in requests(server):
             server.answer(line)
             if found["apart"]:
                 break
+        server.flush()
     except (BrokenPipeError, ConnectionResetError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter would complain once more at its end
     finally:
         server.close()
     return 0
+
+
+def requests(server: Server) -> Iterator[bytes]:
+    """Yield the lines of standard input; before it is waited for, what has gathered of the answers goes out."""
+    rest = b""
+    while True:
+        data = os.read(0, REQUESTS)
+        if not data:
+            break
+        lines = (rest + data).split(b"\n")
+        rest = lines.pop()
+        for line in lines:
+            yield line
+        server.flush()
+    if rest:
+        yield rest
 
 
 def widen(fd: int) -> None:
@@ -124,6 +145,7 @@ class Server:
         self._asked = select.poll()
         self._asked.register(0, select.POLLIN)
         self._buffer = bytearray(BLOCK)
+        self._gathered, self._filled = bytearray(BLOCK), 0
         self._opener = files.Opener()
         self._cache: hashing.HashCache | None = None
         self._running: Running | None = None
@@ -164,6 +186,7 @@ class Server:
             except SystemExit as end:
                 status[0] = end.code if isinstance(end.code, int) else 1
 
+        self.flush()
         thread = threading.Thread(target=work)  # a thread's niceness is its own, and goes with it
         thread.start()
         thread.join()
@@ -189,6 +212,8 @@ class Server:
         head = b'{"id":%d,"n":%d,"stamp":%s}\n' % (number, end - start, _stamp_text(found))
         whole = start == 0 and end == found.st_size
         digest = hashing.hasher() if whole else None
+        if digest is not None and end <= GATHERED:
+            return self._gather(fd, number, head, end, digest)
         view, at = memoryview(self._buffer), start
         while at < end or head:
             part = view[: os.preadv(fd, [view[: min(BLOCK, end - at)]], at)] if at < end else view[:0]
@@ -197,13 +222,43 @@ class Server:
             if digest is not None:
                 digest.update(part)
             at += len(part)
-            last = b""
-            if at >= end:
-                told = b'"%s"' % digest.hexdigest().encode() if digest is not None else b"null"
-                after = _stamp_text(os.fstat(fd))
-                last = b'{"id":%d,"stamp":%s,"sha256":%s}\n' % (number, after, told)
+            last = _last(fd, number, digest) if at >= end else b""
             self._write(self._out, [head, part, last])
             head = b""
+        return None
+
+    def _gather(self, fd: int, number: int, head: bytes, size: int, digest: Any) -> None:
+        """Put a small file behind others that wait to be sent."""
+        if self._filled + size + 2 * len(head) + LONGEST_ANSWER > BLOCK:
+            self.flush()
+        view, at = memoryview(self._gathered), self._filled + len(head)
+        view[self._filled : at] = head
+        end = at + size
+        part = view[at:end]
+        try:
+            while at < end:
+                count = os.preadv(fd, [view[at:end]], at - end + size)
+                if not count:  # it was cut: the count was promised, and the stamp tells
+                    view[at:end] = bytes(end - at)
+                    break
+                at += count
+        except OSError as error:
+            return self._say({"id": number, "error": describe(error)})
+        digest.update(part)
+        last = _last(fd, number, digest)
+        view[end : end + len(last)] = last
+        self._filled = end + len(last)
+        return None
+
+    def flush(self) -> None:
+        """Send what has gathered.
+
+        Raises:
+            BrokenPipeError: the reader has gone.
+        """
+        if self._filled:
+            data, self._filled = memoryview(self._gathered)[: self._filled], 0
+            self._put(self._out, [data])
 
     def _run(self, fd: int, number: int, found: os.stat_result, start: int, end: int) -> None:
         """Send a piece while another thread hashes it: the kernel copies the bytes, and neither waits for the other."""
@@ -277,8 +332,12 @@ class Server:
     def _say(self, row: dict[str, Any]) -> None:
         self._write(self._answers, [jsonline.line(row)])
 
+    def _write(self, fd: int, parts: list[Any]) -> None:
+        self.flush()
+        self._put(fd, parts)
+
     @staticmethod
-    def _write(fd: int, parts: list[Any]) -> None:
+    def _put(fd: int, parts: list[Any]) -> None:
         parts = [part for part in parts if part]
         while parts:
             count = os.writev(fd, parts)
@@ -296,6 +355,11 @@ class Server:
 
 def _stamp_text(found: os.stat_result) -> bytes:
     return b"[%d,%d,%d,%d]" % (found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
+
+
+def _last(fd: int, number: int, digest: Any) -> bytes:
+    told = b'"%s"' % digest.hexdigest().encode() if digest is not None else b"null"
+    return b'{"id":%d,"stamp":%s,"sha256":%s}\n' % (number, _stamp_text(os.fstat(fd)), told)
 
 
 def _whole(value: Any, default: int) -> int:

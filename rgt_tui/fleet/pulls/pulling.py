@@ -284,8 +284,12 @@ async def _compare(
         if group.path in tops or home(group.path, tops) is not None
     }
     members: dict[str, list[FileRow]] = {path: [] for path in within}
+    homes: dict[str, str | None] = {}
     for row in ledger.files():
-        owner = home(row.path, members)
+        folder = row.path.rpartition("/")[0]
+        if folder not in homes:
+            homes[folder] = home(row.path, members)
+        owner = homes[folder]
         if owner is not None and row.instance == instance and not is_own(row.path, within[owner]):
             members[owner].append(row)
     folders = tuple(

@@ -83,6 +83,9 @@ class Task:
     def line(self) -> bytes:
         """Return the request."""
         path = said(self.copy.step.file.path)
+        if self.kind is Kind.WHOLE and not path.startswith(CODED):
+            text = msgspec.json.encode(path)
+            return b'{"id":%d,"path":%b,"start":0,"end":%d}\n' % (self.number, text, MOST_WHOLE)
         name = {"path_b64": path[len(CODED) :]} if path.startswith(CODED) else {"path": path}
         end = MOST_WHOLE if self.kind is Kind.WHOLE else self.end
         only = {"hash": True} if self.kind in HASHES else {"run": True} if self.kind is Kind.RANGE else {}
@@ -163,6 +166,10 @@ class Workers:
             thread.join()
 
 
+def _is_plain(step: Step) -> bool:
+    return step.course is Course.FETCH and step.file.there.size <= WHOLE_BYTES
+
+
 class Fetcher:
     """Carries a plan out.
 
@@ -187,10 +194,9 @@ class Fetcher:
         self._plan, self._ledger, self.destination, self._instance = plan, ledger, destination, instance
         self._news = news
         self._large: deque[Step] = deque()
-        steps: list[Step] = []
+        self._steps: deque[Step] = deque()
         for step in plan.steps:
-            (self._large if self._is_large(step) else steps).append(step)
-        self._steps = iter(steps)
+            (self._large if self._is_large(step) else self._steps).append(step)
         self._ready: dict[Copy, deque[Task]] = {}
         self._lock = threading.RLock()
         self._writing = threading.Lock()
@@ -226,6 +232,8 @@ class Fetcher:
             stream: Who asks. It gets a file of its own as long as there is one, and helps with another's after that.
         """
         with self._lock:
+            if not self._ready and self._steps and self.failure is None and _is_plain(self._steps[0]):
+                return self._plain(self._steps.popleft())
             copy = self._next(stream)
             if copy is None:
                 return None
@@ -243,15 +251,26 @@ class Fetcher:
             self._path = copy.step.file.path
             return task
 
+    def _plain(self, step: Step) -> Task:
+        """Return the only request for a small file that nothing stands in the way of: there may be thousands."""
+        copy = Copy(step)
+        copy.open = 1
+        task = Task(copy, Kind.WHOLE, 0, copy.stamp.size)
+        self._numbers += 1
+        task.number = self._numbers
+        self._path = step.file.path
+        return task
+
     def _next(self, stream: object) -> Copy | None:
         """Return the file whose request is the next."""
         while self.failure is None:
             for copy in self._ready:
                 if copy.stream is None or copy.stream is stream:
                     return copy
-            step = next(self._steps, None) or (self._large.popleft() if self._large else None)
-            if step is None:
+            steps = self._steps or self._large
+            if not steps:
                 return next(iter(self._ready), None)
+            step = steps.popleft()
             copy = Copy(step)
             if step.course is Course.COMPARE:
                 self._ask(copy, [Task(copy, Kind.HASH, 0, copy.stamp.size)], tell=False)

@@ -231,8 +231,10 @@ def write_part(path: str, chunks: Sequence[bytes], mtime_ns: int, group: GroupSy
 
 def dated(target: int | str, mtime_ns: int) -> None:
     """Give a copy the time of its original, where this machine can hold it."""
-    with contextlib.suppress(OSError, OverflowError):
+    try:  # noqa: SIM105 (what `suppress` costs is a third of the call, and there may be thousands)
         os.utime(target, ns=(mtime_ns, mtime_ns))
+    except (OSError, OverflowError):
+        pass
 
 
 def settle(part: str, local: str, sha256: str, there: Stamp, known: FileRow | None) -> Landed:

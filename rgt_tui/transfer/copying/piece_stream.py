@@ -106,13 +106,15 @@ class PieceDecoder:
                 yield piece
                 continue
             stop = data.find(b"\n", at, end)
-            self._line += data[at : end if stop < 0 else stop]
-            if len(self._line) > LONGEST_LINE:
+            line = bytes(source[at : end if stop < 0 else stop])
+            if self._line or stop < 0:
+                self._line += line
+                line = bytes(self._line)
+            if len(line) > LONGEST_LINE:
                 raise StreamError("a line without an end")
             if stop < 0:
                 return
             at = stop + 1
-            line = bytes(self._line)
             self._line.clear()
             found = self._record(line)
             if found is not None:

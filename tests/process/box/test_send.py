@@ -234,3 +234,25 @@ def test_apart_nothing_more_is_sent_once_who_asked_has_gone(agent: Agent, tmp_pa
     )
     assert (done.returncode, len(done.stdout) < 1 << 30) == (0, True)
     assert b"sha256" not in done.stderr
+
+
+def test_many_small_files_are_whole_and_answered_before_more_is_waited_for(
+    sending: Sending, tmp_path: Path
+) -> None:
+    sizes = [0, 1, 4095, 200_000, 262_144, 262_145, 300_000, 524_288, 3] * 4
+    paths = [rested(tmp_path / f"{number}.txt", os.urandom(size)) for number, size in enumerate(sizes)]
+    lines = [json.dumps({"id": number, "path": str(path)}) for number, path in enumerate(paths)]
+    lines.insert(5, json.dumps({"id": 99, "path": "/nonexistent"}))
+    asked = "".join(line + "\n" for line in lines)
+    assert sending.process.stdin is not None
+    for at in range(0, len(asked), 700):  # lines are cut anywhere
+        sending.process.stdin.write(asked[at : at + 700].encode())
+        sending.process.stdin.flush()
+    for number, path in enumerate(paths):
+        if number == 5:
+            assert sending.row()["id"] == 99
+        head = sending.row()
+        assert (head["id"], head["n"]) == (number, len(path.read_bytes()))
+        assert sending.read(head["n"]) == path.read_bytes()
+        assert sending.row()["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert sending.whole(path=str(paths[1]))[0] == paths[1].read_bytes(), "it waits, and answers at once"
