@@ -198,7 +198,7 @@ async def push_tree(
                 read_tree, path, rules, secrets_too=choice.secrets_too, mend=choice.mend, name=choice.name
             )
         plan = await _plan(
-            connection, deployed, _manifest(tree, choice, place, as_folder=code or path.is_dir())
+            connection, deployed, _manifest(tree, choice, place, as_folder=code or path.is_dir()), tree.bytes
         )
         wanted = _checked(plan, tree)
         _refuse(plan, tree)
@@ -256,10 +256,12 @@ def _manifest(tree: SourceTree, choice: PushChoice, place: str, *, as_folder: bo
     )
 
 
-async def _plan(connection: asyncssh.SSHClientConnection, deployed: Deployed, manifest: bytes) -> _Plan:
+async def _plan(
+    connection: asyncssh.SSHClientConnection, deployed: Deployed, manifest: bytes, total: int
+) -> _Plan:
     done = await run(
         connection, deployed.command("push", "plan"),
-        data=manifest, seconds=PLAN_S, most_bytes=MOST_ANSWER, name="planning the push",
+        data=manifest, seconds=max(PLAN_S, total / SLOWEST), most_bytes=MOST_ANSWER, name="planning the push",
     )  # fmt: skip
     return _answer(done.out, done.status, done.words, _Plan)
 

@@ -198,3 +198,44 @@ def test_versions_are_listed_and_pruned(rgt: Rgt, lab: BoxSpec, project: Path, p
     done = rgt.on("push", "lab", "--prune", "--to", str(place), "--yes")
     assert done.returncode == 0 and done.stdout.count("removed") == 1
     assert [path.exists() for path in paths] == [False, True, True]
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        'case "$1" in --version) echo "rsync  version 3.2.7  protocol version 31";; *) echo broken >&2; exit 14;; esac',
+        'echo "openrsync: protocol version 29, rsync version 2.6.9 compatible"',
+    ],
+    ids=["fails", "another"],
+)
+def test_an_rsync_that_cannot_be_used_is_done_without(
+    rgt: Rgt, lab: BoxSpec, big: Path, place: Path, tmp_path: Path, script: str
+) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "rsync").write_text(f"#!/bin/sh\n{script}\n")
+    (tmp_path / "bin" / "rsync").chmod(0o755)
+    rgt.env["PATH"] = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
+    found = push(rgt, big, "--to", place)
+    assert found["carrier"] == "ssh"
+    assert (Path(found["path"]) / "weights.bin").read_bytes() == (big / "weights.bin").read_bytes()
+
+
+def test_data_go_to_their_place_and_what_is_in_use_stays(
+    rgt: Rgt, lab: BoxSpec, tmp_path: Path, place: Path
+) -> None:
+    data = tmp_path / "set"
+    (data / "checkpoints").mkdir(parents=True)
+    (data / "checkpoints" / "a.bin").write_bytes(b"one")
+    (data / "b.bin").write_bytes(b"two")
+    found = push(rgt, data, "--data", "--to", place)
+    assert found["path"] == str(place / "set") and found["refused"] == []
+    assert (place / "set/checkpoints/a.bin").read_bytes() == b"one"
+    (data / "b.bin").write_bytes(b"new")
+    os.utime(data / "b.bin", ns=(1, 1))
+    done = rgt.on("push", "lab", str(data), "--data", "--to", str(place))
+    assert done.returncode == 1 and "not replaced: set/b.bin: the file on the box is newer" in done.stderr
+    assert (place / "set/b.bin").read_bytes() == b"two"
+    assert push(rgt, data, "--data", "--to", place, "--replace-newer")["refused"] == []
+    assert (place / "set/b.bin").read_bytes() == b"new"
+    lost = rgt.on("push", "lab", str(data), "--data")
+    assert lost.returncode == 1 and "say one with --to DIR" in lost.stderr
