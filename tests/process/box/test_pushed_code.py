@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rgt_box.commands.hashing import HashCache
 from rgt_box.files import Lock
-from rgt_box.push import code_versions, file_holders, push_staging
+from rgt_box.push import code_versions, file_holders, placed_data, push_staging
 
 from tests.process.box.harness import Agent, until
 
@@ -203,6 +204,21 @@ def test_who_begins_to_use_it_in_between_gets_it_back(
     assert chosen["kept"] == "process 8 works in it" and (old / "train.py").exists()
 
 
+def test_what_is_written_into_it_in_between_is_not_lost(
+    place: Path, old: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = code_versions.listed(str(place), [])
+    real = file_holders.users
+
+    def writing(paths: list[str], jobs: list[str]) -> file_holders.Held:
+        (Path(paths[-1]) / "loss.csv").write_text("1\n")
+        return real(paths, jobs)
+
+    monkeypatch.setattr(file_holders, "users", writing)
+    code_versions.prune(str(place), rows, [])
+    assert (old / "loss.csv").read_text() == "1\n"
+
+
 def test_pruning_follows_no_link_and_touches_nothing_else(
     agent: Agent, place: Path, old: Path, tmp_path: Path
 ) -> None:
@@ -215,6 +231,7 @@ def test_pruning_follows_no_link_and_touches_nothing_else(
     answer(agent, "prune", "--place", str(place))
     assert not old.exists() and (tmp_path / "mine" / "thesis.txt").exists()
     assert (place / "exp-000000000000").is_dir() and (place / "other").is_dir()
+    assert (place / "exp" / "train.py").read_bytes() == b"print(2)\n"
 
 
 def test_unfinished_pushes_go_after_a_day(agent: Agent, place: Path) -> None:
@@ -264,6 +281,24 @@ def test_what_a_process_has_open_is_not_replaced(
     assert (place / "a.bin").read_bytes() == b"one" and (place / "b.bin").read_bytes() == b"due"
 
 
+def test_what_may_be_open_is_not_replaced_unasked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unseen(_: list[str]) -> file_holders.Held:
+        held = file_holders.Held()
+        held.doubts.append("what process 7 uses may not be looked at")
+        return held
+
+    monkeypatch.setattr(file_holders, "opened", unseen)
+    (tmp_path / "a.bin").write_bytes(b"old")
+    os.utime(tmp_path / "a.bin", (1, 1))
+    for replace in (False, True):
+        told = json.loads(manifest("data", tmp_path, {"a.bin": b"new"}, replace=replace))
+        found = placed_data.sort(push_staging.Manifest(told), HashCache(None))
+        assert found.going == (["a.bin"] if replace else [])
+        assert [why for _, why in found.refused] == (
+            [] if replace else ["what process 7 uses may not be looked at"]
+        )
+
+
 def test_data_stay_in_their_place(agent: Agent, tmp_path: Path) -> None:
     place = tmp_path / "data"
     place.mkdir()
@@ -275,6 +310,8 @@ def test_data_stay_in_their_place(agent: Agent, tmp_path: Path) -> None:
     found = pushed(agent, "data", place, files)
     assert {row[0] for row in found["refused"]} == {"exp/a", "dir", "file/b"} and found["placed"] == 1
     assert list((tmp_path / "out").iterdir()) == []
+    found = pushed(agent, "data", place, {"dir": b"2"}, mtime=4 * 10**18)
+    assert found["refused"] == [["dir", "what is there is no regular file"]]
     for path in ("../up", "/abs", "a//b", "a/../b", ".rgt-push/x", ""):
         assert (
             "no path below"
