@@ -10,6 +10,7 @@ from rgt_box import background, files, jsonline, options
 from rgt_box.commands.hashing import HashCache, default_path
 from rgt_box.push import code_versions, placed_data, push_staging
 from rgt_box.push.push_staging import BadManifest, Manifest
+from rgt_box.queue import job_making
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -180,7 +181,7 @@ def publish(found: dict[str, Any]) -> int:
 def listed(found: dict[str, Any]) -> int:
     """Print the versions of code in a place."""
     place = os.path.abspath(os.path.expanduser(found["place"]))
-    rows = code_versions.listed(place, found["job"])
+    rows = code_versions.listed(place, _jobs(found))
     push_staging.say({"place": place, "versions": rows, "unfinished": _unfinished(place, remove=False)})
     return 0
 
@@ -188,12 +189,23 @@ def listed(found: dict[str, Any]) -> int:
 def prune(found: dict[str, Any]) -> int:
     """Remove the versions that nothing is known to use."""
     place = os.path.abspath(os.path.expanduser(found["place"]))
-    rows = code_versions.listed(place, found["job"], bool(found["shared"]))
+    jobs = _jobs(found)
+    rows = code_versions.listed(place, jobs, bool(found["shared"]))
     if not found["dry-run"]:
-        rows = code_versions.prune(place, rows, found["job"])
+        rows = code_versions.prune(place, rows, jobs)
     unfinished = _unfinished(place, remove=not found["dry-run"])
     push_staging.say({"place": place, "versions": rows, "unfinished": unfinished})
     return 0
+
+
+def _jobs(found: dict[str, Any]) -> list[str]:
+    """Return the job directories that are told, and those that rgt has made here: nobody lists all of them."""
+    top = os.path.expanduser(job_making.JOBS)
+    try:
+        made = [os.path.join(top, name) for name in sorted(os.listdir(top))]
+    except OSError:
+        made = []
+    return list(dict.fromkeys([*found["job"], *(path for path in made if os.path.isdir(path))]))
 
 
 def _unfinished(place: str, remove: bool) -> list[dict[str, Any]]:

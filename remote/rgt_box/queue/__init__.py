@@ -12,6 +12,7 @@ __all__ = [
     "detach",
     "disk_budget",
     "durable_copy",
+    "job_making",
     "launch",
     "queue_command",
     "queue_file",

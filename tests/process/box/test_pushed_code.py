@@ -161,6 +161,17 @@ def test_a_version_that_a_queue_names_stays(place: Path, old: Path, tmp_path: Pa
     assert "which version" in (kept(place, job)[old.name] or "")
 
 
+def test_a_version_that_a_job_of_rgt_run_names_stays(
+    agent: Agent, place: Path, old: Path, tmp_path: Path
+) -> None:
+    job = tmp_path / "home" / "jobs" / "train-1"
+    job.mkdir(parents=True)
+    (job / "job.json").write_text(f'{{"workdir": "{old}"}}')
+    agent.env["HOME"] = str(tmp_path / "home")
+    answer(agent, "prune", "--place", str(place))
+    assert (old / "train.py").exists()
+
+
 @pytest.mark.parametrize("name", ["results/loss.csv", "train.py", "link"])
 def test_what_was_written_into_a_version_is_not_lost(place: Path, old: Path, name: str) -> None:
     (old / "__pycache__").mkdir()
