@@ -34,7 +34,7 @@ class Beginning:
     """
 
     def __init__(self, job: Job, fresh: bool) -> None:
-        self._job = job
+        self._job, self._fresh = job, fresh
         self._attempts: dict[str, int] = {}
         self._logs: dict[str, int] = {}
         self._sources: dict[str, list[list[Any]]] = {}
@@ -100,7 +100,7 @@ class Beginning:
                 found, verdict=TROUBLE if stuck else ALIVE, sure=found["step"] is not None and not stuck
             )
         if state == "done":
-            return dict(found, verdict=DONE if frame.get("done") else ALIVE, sure=True)
+            return dict(found, verdict=DONE if queue_state.is_over(frame["cells"]) else ALIVE, sure=True)
         # Between two attempts of a cell the runner is alive, and tries again.
         again = bool(frame.get("runner_alive")) and int(cell.get("attempts") or 0) <= int(
             self._job.settings["retries"]
@@ -108,14 +108,16 @@ class Beginning:
         return dict(found, verdict=DIED, sure=not again)
 
     def _newest(self, cells: list[dict[str, Any]]) -> dict[str, Any] | None:
-        """Return the cell that runs, else the one that has ended last, of those that have begun meanwhile."""
+        """Return the cell to tell of: one that failed since the launch, one that runs, one that failed, the last."""
         begun = [
             cell
             for cell in cells
             if int(cell.get("attempts") or 0) > self._attempts.get(str(cell["name"]), 0)
         ]
+        failed = [cell for cell in begun if cell.get("state") == "failed"]
         at_work = [cell for cell in begun if cell.get("state") == "running"]
-        return max(at_work or begun, key=lambda cell: float(cell.get("started") or 0.0), default=None)
+        told = (failed or at_work if self._fresh else at_work or failed) or begun
+        return max(told, key=lambda cell: float(cell.get("started") or 0.0), default=None)
 
     def _of(self, cell: dict[str, Any]) -> dict[str, Any]:
         name, log = str(cell["name"]), str(cell["log"])
@@ -175,11 +177,21 @@ def _size(path: str) -> int:
         return 0
 
 
-def await_end(job: Job, seconds: float) -> dict[str, Any]:
-    """Return the ``queue`` frame once nobody is at work on the job any more, or the time is up."""
-    until = time.monotonic() + seconds
+def await_end(job: Job, seconds: float, slurm: Callable[[], Any] | None = None) -> dict[str, Any]:
+    """Return the ``queue`` frame once nobody is at work on the job any more, or the time is up.
+
+    Args:
+        job: The job.
+        seconds: How long at most.
+        slurm: As for `Beginning.watch`; what waits in Slurm's queue is ``queued``, and no end.
+    """
+    until, asked_at, known = time.monotonic() + seconds, float("-inf"), None
     while True:
         frame = queue_state.queue_frame(job, job.folder)
-        if not frame.get("runner_alive") or time.monotonic() >= until:
+        now = time.monotonic()
+        if slurm is not None and now - asked_at >= RARE_S:
+            asked_at, known = now, slurm()
+        frame["queued"] = known is not None
+        if not (frame.get("runner_alive") or known) or now >= until:
             return frame
         time.sleep(LOOK_S)

@@ -115,12 +115,13 @@ def has_begun(job: queue_file.Job, slurm: bool) -> bool:
 
 
 def _begins(job: queue_file.Job, beginning: Beginning, seconds: float, slurm: bool) -> int:
-    found = beginning.watch(seconds, (lambda: _in_slurm(job)) if slurm else None)
+    found = beginning.watch(seconds, (lambda: in_slurm(job)) if slurm else None)
     _tell(dict(found, phase="begins"))
     return OK if found["verdict"] in WELL else FAILED
 
 
-def _in_slurm(job: queue_file.Job) -> tuple[str, str] | None:
+def in_slurm(job: queue_file.Job) -> tuple[str, str] | None:
+    """Return number and state of the job's submission, if Slurm knows it; what Slurm says where it cannot be asked."""
     try:
         return detach.waiting_in_slurm(job)
     except detach.SlurmRefused as error:

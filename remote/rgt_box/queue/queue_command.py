@@ -156,7 +156,8 @@ usage: queue run --job DIR [--from NAME]         run every cell that is not done
        queue cell --job DIR [--index K]          run one cell in a lane of its own, beside others
        queue check --job DIR [--json] [--fix]    say everything that keeps the queue from running
        queue status --job DIR                    print the state of the queue as one JSON line
-       queue wait --job DIR [--seconds S]        the same, once no runner is at work, or after S seconds (default: 60)
+       queue wait --job DIR [--seconds S]        the same, once nobody is at work, or after S seconds (default: 60);
+                                                 "queued" = it waits in Slurm's queue
        queue add --job DIR < LINES               append lines, all or none; prints {"added", "there"}
        queue take-out --job DIR --cell NAME ... [--why TEXT]
                                                  comment lines out that neither run nor are done; prints
@@ -229,10 +230,11 @@ def status(job: queue_file.Job, _: dict[str, Any]) -> int:
 
 def wait(job: queue_file.Job, found: dict[str, Any]) -> int:
     """Print the ``queue`` frame once no runner is at work."""
-    from rgt_box.queue import beginning
+    from rgt_box.queue import beginning, launch
 
     seconds = 60.0 if found["seconds"] is None else found["seconds"]
-    sys.stdout.buffer.write(jsonline.line(beginning.await_end(job, seconds)))
+    slurm = (lambda: launch.in_slurm(job)) if job.settings["detach"] == "slurm" else None
+    sys.stdout.buffer.write(jsonline.line(beginning.await_end(job, seconds, slurm)))
     return 0 if not job.problems else USAGE
 
 

@@ -18,7 +18,7 @@ from rgt_tui.cli import running
 from rgt_tui.cli.adding import keep_trust
 from rgt_tui.cli.bringing.push_to_box import ProgressLine, doubts
 from rgt_tui.cli.commands import FAILED, OK, UNREACHABLE, USAGE
-from rgt_tui.cli.opening import open_boxes, rgt_with
+from rgt_tui.cli.opening import meant, open_boxes, rgt_with
 from rgt_tui.cli.printing import complain, json_line, waiting
 from rgt_tui.fleet.config import FleetFileError
 from rgt_tui.fleet.config.box_lists import add_entry
@@ -121,7 +121,7 @@ async def _run(arguments: argparse.Namespace, fleet: Path, spec: BoxSpec, job: J
     launched = await launch(spec, words, msgspec.json.encode(job.asked), arguments)
     made = launched.rows.get("job", {})
     if made.get("same"):
-        _keep(fleet, spec, job.folder)
+        _keep(arguments, fleet, spec, job.folder)
     code = await told(arguments, spec, launched, job.name, {"job": text(made, "folder") or None})
     if code == OK and arguments.wait and "begins" in launched.rows:
         return await follow(arguments, spec, job.folder)
@@ -181,7 +181,7 @@ async def told(
     return code
 
 
-def _keep(fleet: Path, spec: BoxSpec, folder: str) -> None:
+def _keep(arguments: argparse.Namespace, fleet: Path, spec: BoxSpec, folder: str) -> None:
     """Have the fleet file name the job, so that every rgt watches its queue."""
     if folder in spec.jobs:
         return
@@ -192,8 +192,10 @@ def _keep(fleet: Path, spec: BoxSpec, folder: str) -> None:
         )
     except FleetFileError as error:
         complain(f'it runs, and the fleet file does not name it: {error}; by hand: jobs = ["{folder}"]')
-    for doubt in filter(None, doubts):
-        complain(doubt)
+    place = meant(arguments)
+    if place is not None and place.lies_there:
+        for doubt in filter(None, doubts):
+            complain(doubt)
 
 
 async def follow(arguments: argparse.Namespace, spec: BoxSpec, folder: str) -> int:
@@ -206,7 +208,7 @@ async def follow(arguments: argparse.Namespace, spec: BoxSpec, folder: str) -> i
                 while True:
                     words = ["queue", "wait", "--job", folder, "--seconds", f"{WAIT_S:g}"]
                     frame = (await ask(connection, deployed, words, seconds=WAIT_S + SLACK_S)).last
-                    if not frame.get("runner_alive"):
+                    if not (frame.get("runner_alive") or frame.get("queued")):
                         return _ended(arguments, spec, frame)
         except (AuthFailed, HostKeyRefused, ConfigError):
             raise

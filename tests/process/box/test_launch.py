@@ -262,3 +262,14 @@ def test_lines_are_added_all_or_none_and_taken_out(box: Agent) -> None:
     done = box.run("queue", "take-out", "--job", str(job), "--cell", "b", "--cell", "zz", "--why", "moved")
     assert (done.returncode, json.loads(done.stdout)) == (0, {"out": ["b"], "kept": {}, "absent": ["zz"]})
     assert "\n# moved: b.toml t 3" in (job / "queue.txt").read_text()
+
+
+def test_a_cell_that_fails_is_told_although_the_next_one_runs(box: Agent) -> None:
+    command = ["sh", "-c", "[ {name} = a ] && exit 3; while [ ! -e go ]; do sleep 0.05; done"]
+    job = make_job(home(box) / "jobs/q", command, ["a", "b"])
+    code, rows, _ = launched(box, "--job", str(job))
+    assert (code, rows["begins"]["verdict"], rows["begins"]["cell"]) == (1, "died", "a")
+    code, rows, _ = launched(box, "--seconds", "0", "--job", str(job))
+    assert (code, rows["begins"]["verdict"], rows["begins"]["cell"]) == (0, "alive", "b")
+    (job / "go").touch()
+    until(lambda: (job / "master.log").read_text().endswith("QUEUE DONE\n"))
