@@ -66,4 +66,4 @@ def test_every_verb_of_the_agent_is_reached_from_rgt() -> None:
 def test_what_a_person_asks_for_is_a_command() -> None:
     """These were verbs that only somebody on the box could call."""
     for verb in ("gpu-health", "reap", "mirror", "grep", "manifest", "launch", "queue", "reconcile"):
-        assert any(file.startswith("rgt_tui/cli/work/") for file in callers()[verb]), verb
+        assert any(file.split("/")[:3] == ["rgt_tui", "cli", "work"] for file in callers()[verb]), verb
