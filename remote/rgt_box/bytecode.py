@@ -74,6 +74,15 @@ class Importer:
         found = self._source(name)
         return None if found is None else found[1].decode()
 
+    def get_data(self, path: str) -> bytes:
+        """Return a file of the zipapp, for `pkgutil.get_data`.
+
+        Raises:
+            OSError: there is none.
+        """
+        data: bytes = self._loader.get_data(path)
+        return data
+
     def _source(self, name: str) -> tuple[bool, bytes] | None:
         for is_package in (False, True):
             try:
