@@ -83,6 +83,7 @@ def carry_out(folder: str, mode: str) -> int:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
     armed = plan.load(folder).get(mode)
     if armed is None or armed["action"] != "park":
+        held.release()
         return 1
     os.nice(NICE)
     stop = Stop(folder, armed)
