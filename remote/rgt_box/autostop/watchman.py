@@ -116,9 +116,7 @@ class Watchman:
         """Go on; returns the fields ``autostop`` and ``lease`` of the sample, where armed. It never raises."""
         try:
             self._sink.tell_full(sample.get("disks") or [])
-            found = self._tick(sample, sampler)
-            self._trouble = ""
-            return found
+            return self._tick(sample, sampler)
         except Exception as error:  # what goes wrong here must cost neither the sample nor the recorder
             text = "autostop: %s" % describe(error)
             if text != self._trouble:
@@ -211,6 +209,7 @@ class Watchman:
             runs = saving.runs_of(sample, signs, self._plans["lease"])
             self._savers = [run.name for run in runs if run.saves]
             self._unsaving = [run.name for run in runs if not run.saves]
+        self._trouble = ""
 
     def _glance(self, at: Now, sample: dict[str, Any]) -> None:
         """Between two looks: a card that works for a second has worked."""
@@ -227,9 +226,9 @@ class Watchman:
 
     def _count(self, mode: str, at: Now) -> None:
         """Do what is due of one armed stop."""
-        armed, count = self._plans[mode], self._counts[mode]
         if self._stopping(mode, at):
             return
+        armed, count = self._plans[mode], self._counts[mode]
         if mode == "lease" and self._states.get(mode) == "failed" and self._refused():
             self._stops[mode] = None  # it has been told; as long as they run, nothing will come of it
             return
