@@ -273,3 +273,23 @@ def test_a_cell_that_fails_is_told_although_the_next_one_runs(box: Agent) -> Non
     assert (code, rows["begins"]["verdict"], rows["begins"]["cell"]) == (0, "alive", "b")
     (job / "go").touch()
     until(lambda: (job / "master.log").read_text().endswith("QUEUE DONE\n"))
+
+
+def test_a_cell_that_runs_or_is_done_keeps_its_line(box: Agent) -> None:
+    command = ["sh", "-c", "[ {name} = a ] || while [ ! -e go ]; do sleep 0.05; done"]
+    job = make_job(home(box) / "jobs/q", command, ["a", "b", "c"])
+    launched(box, "--seconds", "0", "--job", str(job))
+    until(lambda: "START b" in (job / "master.log").read_text())
+    names = [word for name in "abc" for word in ("--cell", name)]
+    done = box.run("queue", "take-out", "--job", str(job), *names)
+    told = json.loads(done.stdout)
+    assert (done.returncode, told["out"], told["kept"]) == (
+        1,
+        ["c"],
+        {"a": "it is done", "b": "it is running"},
+    )
+    again = box.run("queue", "again", "--job", str(job), "--cell", "a")
+    assert again.returncode == 2 and b"a runner is at work" in again.stderr
+    (job / "go").touch()
+    until(lambda: (job / "master.log").read_text().endswith("QUEUE DONE\n"))
+    assert "START c" not in (job / "master.log").read_text()
