@@ -28,6 +28,7 @@ from rgt_tui.fleet.work.fleet_roster import (
 )
 from rgt_tui.fleet.work.fleet_roster import (
     Entry,
+    Handed,
     Part,
     forget_handed,
     handed_cells,
@@ -316,14 +317,15 @@ class Queues:
                 return found
         except BoxError as error:
             remembered = (await self._remembered([spec])).get(spec.name, ())
-            queues = [
-                queue
-                for queue in remembered
-                if any(same_job(queue.path, job) for job in self._jobs[spec.name])
-            ]
-            return [
-                Part(box=spec.name, job=queue.path, queue=queue, error=str(error)) for queue in queues
-            ] or [Part(box=spec.name, job=self._job(spec), error=str(error))]
+            given = {(one.box, one.cell) for one in self._handed()}
+            found = []
+            for job in self._jobs[spec.name]:
+                queue = next((queue for queue in remembered if same_job(queue.path, job)), None)
+                if queue is not None:  # what others run now is theirs to show
+                    cells = tuple(cell for cell in queue.cells if (spec.name, cell.name) not in given)
+                    queue = msgspec.structs.replace(queue, cells=cells)
+                found.append(Part(box=spec.name, job=job, queue=queue, error=str(error)))
+            return found
 
     async def split_file(self) -> int:
         """Share the lines of a file out over the boxes, add each share to its queue, and launch them."""
@@ -457,10 +459,7 @@ class Queues:
     async def _tell_handed(self, spec: BoxSpec) -> tuple[str, ...]:
         """Comment out, on a box that answers, the cells that others run now; return those that it keeps."""
         job, path = self._job(spec), ledger_path(os.environ)
-        try:
-            gone = [one for one in handed_cells(path) if one.box == spec.name and same_job(one.job, job)]
-        except OSError as error:
-            raise ConfigError(f"{path} {error.strerror}") from error
+        gone = [one for one in self._handed() if one.box == spec.name and same_job(one.job, job)]
         if not gone:
             return ()
         names = [one.cell for one in gone]
@@ -480,6 +479,13 @@ class Queues:
         except OSError as error:
             complain(f"{path}: {error.strerror or error}")
         return stays
+
+    def _handed(self) -> tuple[Handed, ...]:
+        path = ledger_path(os.environ)
+        try:
+            return handed_cells(path)
+        except OSError as error:
+            raise ConfigError(f"{path} {error.strerror}") from error
 
     async def _queue(self, spec: BoxSpec) -> QueueState:
         answer = await self._ask(spec, ["queue", "status", "--job", self._job(spec)])
