@@ -95,9 +95,7 @@ class Watchman:
         self._reload()
         if not self._plans:
             return config
-        limits = [
-            armed["idle_s"] if mode == "idle" else armed["lease_s"] for mode, armed in self._plans.items()
-        ]
+        limits = [armed[mode + "_s"] for mode, armed in self._plans.items()]
         interval = max(control.MIN_INTERVAL, min(SLOWEST, min(limits) / 8.0))
         wide = dict(config, find=True, interval=min(float(config.get("interval") or 1.0), interval))
         for key in ("jobs", "mounts"):
@@ -189,7 +187,7 @@ class Watchman:
             for key in ("jobs", "results")
         }
         self._signs = WorkSigns(both)
-        limits = [armed["idle_s"] for mode, armed in self._plans.items() if mode == "idle"]
+        limits = [armed[mode + "_s"] for mode, armed in self._plans.items()]
         self._every = min([LOOK_EVERY] + [limit / 4.0 for limit in limits])
         self._clock = idle_clock.IdleClock(max(self._every, SLOWEST))
         self._looked = float("-inf")

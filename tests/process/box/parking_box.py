@@ -126,7 +126,7 @@ class ParkingBox(Agent):
 
     def request(self, **changed: Any) -> dict[str, Any]:
         return {
-            "mode": "idle", "action": "park", "idle_s": 1.5, "lease_s": 3.0, "warn_s": 0.5, "boot": self.boot(),
+            "mode": "idle", "action": "park", "idle_s": 1.0, "lease_s": 3.0, "warn_s": 0.3, "boot": self.boot(),
             "instance": POD, "box": "lab", "durable": [str(self.durable)], "jobs": [],
         } | changed  # fmt: skip
 

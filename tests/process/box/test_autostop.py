@@ -155,9 +155,7 @@ def kill_inside(box: ParkingBox, words: str) -> None:
 
 def test_keep_puts_it_off_and_withdraws_a_warning(lab: tuple[ParkingBox, LocalRunPod]) -> None:
     box, plane = lab
-    assert box.arm(stop=by_runpod(plane), warn_s=600.0)[
-        "ok"
-    ]  # warned of as soon as it is idle, for the whole limit
+    assert box.arm(stop=by_runpod(plane), idle_s=30.0, warn_s=600.0)["ok"]  # warned of as soon as it is idle
     until(lambda: box.told("warned"), "the warning")
     found = box.autostop("--keep", "1h")
     assert found["kept_until"] > time.time() + 3500

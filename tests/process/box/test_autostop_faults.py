@@ -166,11 +166,11 @@ def test_who_types_keeps_it_and_reads_how_to_keep_it_longer(lab: tuple[ParkingBo
     master, slave = pty.openpty()
     try:
         box.env["RGT_TERMINALS"] = os.ttyname(slave)
-        assert box.arm(stop=by_runpod(plane), warn_s=600.0, idle_s=3.0)["ok"]
+        assert box.arm(stop=by_runpod(plane), warn_s=600.0, idle_s=30.0)["ok"]
         read = b""
         while b"autostop --keep 2h" not in read:
             read += os.read(master, 4096)
-        assert b"rgt: idle for 3 s" in read
+        assert b"rgt: idle for 30 s" in read
         os.write(master, b"ls\n")
         os.read(slave, 100)
         os.utime(os.ttyname(slave), (time.time(), time.time()))  # the kernel notes it only every 8 seconds

@@ -97,8 +97,8 @@ def test_one_that_began_after_the_arming_is_told_and_holds_the_box_until_it_ends
     until(lambda: box.told("failed"), "the word")
     assert "the lease is over, and not parked: not known to save on SIGTERM" in box.told("failed")[0]
     assert (box.on, plane.requests.count(ACTION)) == (True, 0)
-    found = box.autostop("--status")["lease"]
-    assert (found["state"], len(found["unsaving"])) == ("failed", 1)
+    until(lambda: box.autostop("--status")["lease"]["state"] == "failed", "its state")
+    until(lambda: len(box.autostop("--status")["lease"]["unsaving"]) == 1, "the run in its way")
     assert len(box.told("failed")) == 1
     for entry in Path("/proc").iterdir():
         try:
