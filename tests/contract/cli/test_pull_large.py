@@ -21,7 +21,7 @@ from rgt_tui.fleet.pulls.pulling import PullReport
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.ssh import HostKeyRefused
 from rgt_tui.ssh.openssh_client import BulkClient
-from rgt_tui.transfer.copying import Fetcher, fetching
+from rgt_tui.transfer.copying import Copy, Fetcher, fetching
 from rgt_tui.transfer.copying.pull_plan import RANGE_BYTES, part_path
 from tests.contract.ssh.conftest import RealSshd
 
@@ -133,7 +133,8 @@ def not_at_all(self: BulkClient, command: str, fd: int) -> subprocess.Popen[byte
 
 def of_another(self: BulkClient, command: str, fd: int) -> subprocess.Popen[bytes]:
     """The box says that the file is another one than it has listed."""
-    return into(self, f"{command} 2>&1 >/dev/fd/1 | sed s/1000000000000000000/1000000000000000001/ >&2", fd)
+    told = "s/1000000000000000000/1000000000000000001/"
+    return into(self, f"sh -c '{{ {command} 2>&1 1>&3 | sed {told} >&2; }} 3>&1'", fd)
 
 
 @pytest.mark.parametrize(
@@ -157,8 +158,17 @@ def test_whatever_goes_wrong_it_comes_in_pieces_and_what_is_good_is_kept(
     wrong: Into,
     again: range,
 ) -> None:
+    ends: list[str | None] = []
+    written = Fetcher.written
+
+    def end(self: Fetcher, copy: Copy, sha256: str | None) -> None:
+        ends.append(sha256)
+        written(self, copy, sha256)
+
+    monkeypatch.setattr(Fetcher, "written", end)
     monkeypatch.setattr(BulkClient, "start_into", wrong)
     pulled(lab, source, tmp_path / "out")
+    assert ends == [None] or (wrong is altered and len(ends) == 1), "not believed"
     assert sum(pieces) in again
 
 
