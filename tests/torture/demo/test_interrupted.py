@@ -16,7 +16,7 @@ from tests.torture.demo.demo_process import demo, last_json, leftovers
 
 pytestmark = [pytest.mark.serial, pytest.mark.timeout(120)]
 
-MOMENTS = ["autodl-demo: ssh", "connected", "launched", "started"]
+MOMENTS = ["autodl-demo: ssh", "connected", "launched", "an evaluation writes"]
 ENDED_BY_US = (130, -signal.SIGINT)
 BEFORE_OURS = ("Failed to import the site module", "Could not import runpy module")
 
