@@ -24,6 +24,9 @@ from rgt_tui.ssh.channel import PackedLines
 PATIENCE = 60.0
 """Seconds after which something that was awaited counts as never coming."""
 
+RECORDING = (("watch",), ("record",), ("autostop",))
+"""The verbs that start the recorder."""
+
 INTERPRETERS = Path(__file__).parents[3] / ".interpreters"
 """Where set-up puts a Python of every version that the agent supports."""
 
@@ -82,8 +85,10 @@ class Agent:
         self.env = dict(os.environ, RGT_STATE_DIR=str(state), RGT_RING_BYTES=str(1 << 20))
         self.env.pop("TMUX", None)
         self.channels: list[Channel] = []
+        self._records = False
 
     def command(self, *words: str) -> list[str]:
+        self._records = self._records or words[:1] in RECORDING
         return [self.python, "-I", "-S", str(self.path), *words]
 
     def run(
@@ -124,7 +129,8 @@ class Agent:
         for channel in self.channels:
             channel.process.kill()
             channel.process.wait()
-        assert self.run("record", "--stop").returncode == 0
+        if self._records or self.state.exists():
+            assert self.run("record", "--stop").returncode == 0
 
 
 class Channel:

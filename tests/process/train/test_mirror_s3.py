@@ -35,8 +35,8 @@ URL = "s3://box/runs/a"
 @pytest.fixture(scope="module")
 def s3() -> Iterator[dict[str, str]]:
     python = frameworks.require()
-    probe = subprocess.run([str(python), "-c", "import s3fs, moto.server"], capture_output=True, check=False)
-    if probe.returncode != 0:
+    probe = "import importlib.util as u; raise SystemExit(not (u.find_spec('s3fs') and u.find_spec('moto')))"
+    if subprocess.run([str(python), "-c", probe], capture_output=True, check=False).returncode != 0:
         pytest.skip("needs s3fs and moto: make frameworks")
     server = subprocess.Popen(
         [str(python), "-c", SERVER],

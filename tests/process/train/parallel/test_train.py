@@ -241,12 +241,11 @@ def test_data_of_different_length_leave_the_replicas_alike(trainers: Zygote, tmp
         assert found["together"] == []
 
 
-def test_the_documented_loop_runs(tmp_path: Path) -> None:
+def test_the_documented_loop_runs(trainers: Zygote, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(documented("ddp"))
-    with torchrun(2, "train.py", cwd=tmp_path) as process:
-        told, _ = process.communicate()
-    assert process.returncode == 0, told.decode()
-    assert "done: step 60" in told.decode()
+    ranks = forked(trainers, 2, tmp_path / "train.py")
+    assert ranks.wait() == [0, 0], ranks.text()
+    assert "done: step 60" in ranks.text()
 
 
 def test_the_documented_plain_loop_runs(trainers: Zygote, tmp_path: Path) -> None:
