@@ -45,18 +45,22 @@ ROW = """    Condition(
         checks=(Check("4.9", "no card above 83 °C", gpu.check_hot),),
     ),
 """
-ENTRY = """    Entry(
-        id="HOT1",
-        title="The card is too hot",
-        severity=Severity.DEGRADING,
-        resource="the GPU",
-        fixes=(Fix("See which", "nvidia-smi -q -d TEMPERATURE"),),
-        never="Do not raise its limit.",
-        needles=("thermal limit",),
-        patterns=(r"GPU \\d+ reached its thermal limit",),
-        prove=gpu.prove_hot,
-        sources=("https://docs.nvidia.com (2026-11)",),
-    ),
+PAGE = """
+[[pages]]
+id = "HOT1"
+title = "The card is too hot"
+severity = "degrading"
+action = "re-rent"
+symptom = "It is slower than it was."
+cause = "Its fans, or the host."
+fixes = [{ text = "See which", command = "nvidia-smi -q -d TEMPERATURE" }]
+never = "Do not raise its limit."
+resource = "the GPU"
+patterns = ['GPU \\d+ reached its thermal limit']
+needles = ["thermal limit"]
+sources = ["https://docs.nvidia.com (2026-11)"]
+"""
+LIVE = """    "HOT1": Live(prove=gpu.prove_hot),
 """
 FOLLOWED = """
 import msgspec
@@ -100,14 +104,16 @@ def put(path: Path, text: str, *, before: str = "") -> None:
 def copy(tmp_path: Path) -> Path:
     unwanted = shutil.ignore_patterns("__pycache__", "_data")
     shutil.copytree(ROOT / "rgt_tui", tmp_path / "rgt_tui", ignore=unwanted)
-    shutil.copytree(ROOT / "profiles", tmp_path / "profiles")
+    for data in ("profiles", "handbook"):
+        shutil.copytree(ROOT / data, tmp_path / data)
     return tmp_path / "rgt_tui" / "health"
 
 
 def test_a_row_and_its_readers_are_an_alert_a_finding_and_a_check(copy: Path) -> None:
     put(copy / "conditions_gpu.py", READERS)
     put(copy / "conditions.py", ROW, before="    # Only in the checklist.\n")
-    put(copy / "handbook.py", ENTRY, before=")\n\n\nHANDBOOK: ")
+    put(copy.parents[1] / "handbook" / "speed.toml", PAGE)
+    put(copy / "handbook.py", LIVE, before='}\n"""By id."""\n')
     path = os.pathsep.join((str(copy.parents[1]), str(ROOT)))
     done = subprocess.run(
         [sys.executable, "-c", FOLLOWED],

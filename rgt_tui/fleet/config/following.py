@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
@@ -28,7 +27,7 @@ class Following:
         config: What it says, as it counts since the start.
         names: Only these boxes; none = all.
         env: The environment; None = the process's.
-        sleep: Waits that many seconds.
+        sleep: Waits that many seconds; None = the loop's own.
     """
 
     def __init__(
@@ -38,7 +37,7 @@ class Following:
         *,
         names: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        sleep: Callable[[float], Awaitable[None]] | None = None,
     ) -> None:
         self._place, self._config, self._names = place, config, frozenset(names)
         self._env = os.environ if env is None else env
@@ -54,8 +53,11 @@ class Following:
         Args:
             say: Told, with a level, of what does not count, and why.
         """
+        import asyncio  # here: the file is read before the first frame, and that needs no loop
+
+        sleep = self._sleep or asyncio.sleep
         while True:
-            await self._sleep(EVERY_SECONDS)
+            await sleep(EVERY_SECONDS)
             found = await asyncio.to_thread(self.look, say)
             if found is not None:
                 return found
