@@ -70,7 +70,7 @@ def test_add_refuses_and_changes_nothing(rgt: Run, tmp_path: Path) -> None:
     before = (tmp_path / "rgt.toml").read_bytes()
     for words, code, said in (
         (("lab", "other"), 2, "rgt.toml:1: boxes.lab already exists"),
-        (("a b", "other"), 2, "'a b' is no name"),
+        (("a b", "other"), 2, "'a b' is not a valid box name"),
         (("x", "ssh -p"), 2, "needs a value"),
         (("x", "h", "--profile", "runpood"), 2, "did you mean 'runpod'"),
         (("x", "h", "-p", "0"), 2, "not a port"),
