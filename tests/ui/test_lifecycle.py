@@ -10,6 +10,7 @@ from textual.pilot import Pilot
 
 from rgt_tui.model.evidence import CheckResult, CheckStatus
 from rgt_tui.ui import RgtApp
+from rgt_tui.ui.screens.fleet import FleetScreen
 from rgt_tui.ui.screens.lifecycle import LifecycleScreen
 from rgt_tui.ui.widgets.checklist import (
     CheckDetail,
@@ -200,9 +201,7 @@ async def test_every_size_without_checks_and_without_the_box(fleet: FakeFleet) -
         await pilot.press("e", "j", "enter", "a", "left")
         fleet.push(msgspec.structs.replace(fleet.state, boxes=()))
         app.tick(force=True)
-        await until(pilot, lambda: "no longer in the fleet" in listed(screen))
-        await pilot.press("e", "k", "space", "right", "q")
-        await until(pilot, lambda: app.screen is not screen)
+        await until(pilot, lambda: isinstance(app.screen, FleetScreen))
 
 
 async def test_hostile_evidence_is_plain_text(fleet: FakeFleet) -> None:
