@@ -129,9 +129,10 @@ class Stop:
         self._locks: list[files.Lock] = []
         self._newest: int | None = None
         before = read_journal(folder)
-        self._journal = (
-            before if before.get("id") == armed["id"] and before.get("phase") in UNFINISHED else {}
-        )
+        mine = before.get("id") == armed["id"] and before.get("phase") in UNFINISHED
+        # A call that went out for what was armed before, or in the other mode, is as open as one of our own.
+        asked = before.get("phase") in ASKED and before.get("boot") == place.boot_id()
+        self._journal = before if mine or asked else {}
         self._tries = 0
 
     def run(self) -> None:
@@ -281,6 +282,9 @@ class Stop:
         now = plan.load(self._folder).get(self._mode)
         if now is None or now["id"] != self._armed["id"]:
             raise Withdrawn("it is no longer armed")
+        why = plan.why_void(self._armed, idle_clock.now())
+        if why:
+            raise Withdrawn(why)
         if float(now.get("kept_until_boot") or 0.0) > idle_clock.now().boot:
             raise Withdrawn("it was put off")
 
