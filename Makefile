@@ -6,7 +6,7 @@ SHELL := bash
 MAKEFLAGS += --no-print-directory
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help setup ready demo-ready parts frameworks lock demo test torture gate-check lint format bench screenshots clean distclean
+.PHONY: help setup ready demo-ready parts frameworks lock demo test torture gate-check autostop-check lint format bench screenshots clean distclean
 
 ARGS ?=
 
@@ -47,6 +47,9 @@ torture: ready ## the full forms of the trainer's torture, about an hour (ARGS="
 
 gate-check: ready ## a hundred thousand random steps against the gate, and each of its guards left out
 	@RGT_TORTURE=full exec .venv/bin/python -m pytest -n 0 -s -o timeout=7200 tests/torture/gate $(ARGS)
+
+autostop-check: ready ## a hundred thousand samples of a box that stops itself, and each of its guards left out
+	@RGT_TORTURE=full exec .venv/bin/python -m pytest -n 0 -s -o timeout=7200 tests/torture/autostop $(ARGS)
 
 lint: ready ## formatting, lint, types and import rules
 	@bash scripts/lint.sh
