@@ -1,0 +1,98 @@
+"""``rgt autostop``, ``lease``, ``keep`` and ``notify``: what is refused at once, and what a real box says."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+
+from rgt_tui.cli.commands import FAILED, OK, UNREACHABLE, USAGE
+from rgt_tui.model.box import BoxSpec, ProviderRef
+from tests.contract.cli.conftest import Rgt
+
+replace = msgspec.structs.replace
+NOWHERE = BoxSpec(
+    name="lab", host="127.0.0.1", port=1, profile="lambda", provider=ProviderRef("lambda", "i-1")
+)
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        (NOWHERE, "not armed: this box cannot stop itself"),
+        (
+            replace(NOWHERE, profile="runpod", provider=ProviderRef("runpod", "p"), protected=True),
+            "protected",
+        ),
+        (replace(NOWHERE, profile="runpod", provider=None), "names no provider"),
+    ],
+)
+def test_what_is_known_beforehand_is_refused_without_a_connection(rgt: Rgt, spec: BoxSpec, says: str) -> None:
+    rgt.describe([spec])
+    for words in (("autostop", "lab", "--idle", "45m"), ("lease", "lab", "8h")):
+        done = rgt.on(*words, "--confirm", "lab", "--json")
+        body = json.loads(done.stdout)
+        assert (done.returncode, body["ok"], body["armed"]) == (FAILED, False, False), done.stderr
+        assert any(says in reason for reason in body["reasons"])
+    said = rgt.on("autostop", "lab", "--idle", "45m", "--dry-run")
+    assert said.returncode == FAILED
+    assert "lab: nothing was armed" in said.stderr
+
+
+def test_a_box_that_is_not_reached_is_not_a_box_that_refuses(rgt: Rgt) -> None:
+    rgt.describe([NOWHERE])
+    for words in (
+        ("autostop", "lab", "--idle", "45m", "--ask", "--confirm", "lab", "--timeout", "5"),
+        ("autostop", "lab", "--status"),
+        ("keep", "lab", "2h"),
+    ):
+        assert rgt.on(*words).returncode == UNREACHABLE, words
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("autostop", "lab"), "one of the arguments"),
+        (("autostop", "lab", "--idle", "45m"), "cannot prompt here"),
+        (("autostop", "lab", "--idle", "soon", "--dry-run"), "is not a time"),
+        (("autostop", "lab", "--status", "--accept", "7"), "say --idle TIME as well"),
+        (("autostop", "lab", "--idle", "45m", "--dry-run", "--confirm", "lab"), "nothing to confirm"),
+        (("lease", "lab", "8h"), "cannot prompt here"),
+        (("notify", "lab"), "no address came over standard input"),
+    ],
+)
+def test_a_wrong_command_line_sends_nothing(rgt: Rgt, words: tuple[str, ...], says: str) -> None:
+    rgt.describe([NOWHERE])
+    done = rgt.on(*words)
+    assert (done.returncode, says in done.stderr) == (USAGE, True), done.stderr
+
+
+def test_readonly_arms_and_disarms_nothing(rgt: Rgt) -> None:
+    rgt.describe([NOWHERE])
+    for words in (
+        ("autostop", "lab", "--idle", "45m", "--ask", "--confirm", "lab"),
+        ("autostop", "lab", "--disarm"),
+    ):
+        done = rgt.on(*words, "--readonly")
+        assert (done.returncode, "--readonly" in done.stderr) == (FAILED, True), done.stderr
+
+
+def test_a_real_box_that_may_only_ask_is_armed_kept_and_disarmed_in_writing(rgt: Rgt, lab: BoxSpec) -> None:
+    before = json.loads(rgt.on("autostop", "lab", "--status", "--json").stdout)
+    assert (before["armed"], before["state"]) == (False, "none")
+    assert rgt.on("keep", "lab", "2h").returncode == FAILED
+    wrong = rgt.on("autostop", "lab", "--idle", "45m", "--ask", "--confirm", "LAB", "--json")
+    assert (wrong.returncode, json.loads(wrong.stdout)["armed"]) == (FAILED, False)
+    armed = rgt.on("autostop", "lab", "--idle", "45m", "--ask", "--confirm", "lab", "--json")
+    assert (armed.returncode, json.loads(armed.stdout)["armed"]) == (OK, True), armed.stderr
+    kept = json.loads(rgt.on("keep", "lab", "2h", "--json").stdout)
+    assert kept["kept_until"] is not None
+    gone = json.loads(rgt.on("autostop", "lab", "--disarm", "--json").stdout)
+    assert gone["armed"] is False
+    lines = [json.loads(line) for line in rgt("audit", "--json").stdout.splitlines()]
+    boot = json.loads(armed.stdout)["boot"]
+    assert {line["boot"] for line in lines} == {boot}
+    assert [line["event"] for line in lines][::2] == ["requested"] * 3
+    assert [line["event"] for line in lines][1::2] == ["armed", "kept", "disarmed"]
+    assert "whole" in rgt("audit", "--verify").stdout
