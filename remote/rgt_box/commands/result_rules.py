@@ -59,6 +59,7 @@ IMAGE = Rule("came with the image, as far as can be told")
 OBJECTS = Rule("objects of git", hides=True, counted=False)
 HOME_FILES = Rule("start-up files and histories of shells")
 OWN = Rule("rgt's own", hides=True)
+RECORDS = Rule("records of rgt push")
 READ_ONLY = Rule("mounted read-only")
 DOWNLOADS = Rule("downloads", hides=True)
 
@@ -93,6 +94,7 @@ TABLE = (
         ),
         pattern=re.compile(r"^(?:/var)?/tmp/(?:torchinductor_|triton|pip-|uv-|npm-)[^/]*$"),
     ),
+    Rows(RECORDS, names=(".rgt-push",)),
     Rows(
         SETTINGS,
         at_home=(

@@ -219,7 +219,7 @@ async def test_up_push_run_pull_verify_down(chain: Chain) -> None:
     down = ["down", BOX, "--destroy"]
     refused = json.loads((await chain(*down, "--dry-run", "--json", ends=FAILED)).stdout)
     stand = [item for item in refused["items"] if item["path"] and not item["ok"]]
-    assert {item["path"] for item in stand} == {pushed, str(Path(pushed).with_name(".rgt-push"))}, stand
+    assert [item["path"] for item in stand] == [pushed], stand  # A run may have written into its code.
     down += [word for item in stand for word in ("--ignore", item["key"])]
     shown = await chain.told(*down, "--dry-run")
     assert (shown["reasons"], chain.sent("destroy")) == ([], 0)

@@ -254,6 +254,18 @@ def test_what_a_person_leaves_out_is_counted_by_the_glob_and_what_survives_is_no
     }
 
 
+def test_what_a_push_notes_down_is_no_result_and_hides_none(tree: Tree) -> None:
+    tree.put("rgt-code/.rgt-push/exp-0123456789ab.json", "rgt-code/.rgt-push/publish.lock")
+    tree.put("rgt-code/exp-0123456789ab/train.py", "rgt-code/.rgt-push/in-x/model.pt", "run/.rgt-push/a")
+    tree.owners.add(str(tree.root / "run"), "run r")
+    assert tree.look() == {
+        "rgt-code/.rgt-push/in-x": ("", 1),
+        "rgt-code/exp-0123456789ab": ("", 1),
+        "run": ("run r", 1),
+    }
+    assert tree.walk.skips.rules["records of rgt push"][0] == 2
+
+
 def test_an_environment_is_told_by_what_lies_in_it_unless_it_is_a_runs(tree: Tree) -> None:
     tree.put("env/pyvenv.cfg", "env/bin/python", "env/out.pt", "conda/conda-meta/history", "run/pyvenv.cfg")
     tree.owners.add(str(tree.root / "run"), "run r")
