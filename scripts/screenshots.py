@@ -112,6 +112,10 @@ async def shoot(out: Path, *, png: bool) -> None:
         for size in SIZES:
             await camera.take("platform" if size == NORMAL else f"platform-{size[0]}x{size[1]}", size)
         await camera.press("escape")
+        await camera.press("H")
+        for size in SIZES:
+            await camera.take("handbook" if size == NORMAL else f"handbook-{size[0]}x{size[1]}", size)
+        await camera.press("escape")
         await camera.press("l")
         await camera.take("log")
         await camera.top()

@@ -126,6 +126,8 @@ def test_own_pages_count_and_take_the_place_of_shipped_ones(tmp_path: Path) -> N
         ("fabric manager", "MN1"),
         ("windows line ends", "U26"),
         ("find_unused_parameters", "D8"),
+        ("egress", "U14"),
+        ("which launcher", "D7"),
     ],
 )
 def test_a_search_finds_the_page(term: str, best: str) -> None:
