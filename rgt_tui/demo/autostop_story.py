@@ -33,7 +33,7 @@ from rgt_tui.fleet.config.editing import dump_fleet
 from rgt_tui.ssh import build_agent
 
 EPOCHS = 1
-STEPS = 240
+STEPS = 120
 IDLE = "8s"
 """The limit that the box is armed with; a person takes 45m."""
 PACE = "0.2"

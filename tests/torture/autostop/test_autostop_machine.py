@@ -305,8 +305,8 @@ def check(steps: int, mutant: str = "") -> None:
 
 
 SOON = (
-    "parked", "armed: idle, park", "armed: lease, park", "stop asked for (fine)", "a stop ended: withdrawn",
-    "rebooted, with the plan on its disk", "the recorder is another one",
+    "an idle box has parked itself", "armed: idle, park", "armed: lease, park", "stop asked for (fine)",
+    "a stop ended: withdrawn", "rebooted, with the plan on its disk", "the recorder is another one",
 )  # fmt: skip
 HAS_TO_REACH = (
     *SOON,
