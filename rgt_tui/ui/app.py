@@ -213,9 +213,7 @@ class RgtApp(Enduring, App[None]):
         if not isinstance(name, str) or state.box(name) is not None or self.screen is self.screen_stack[0]:
             return
         self.pop_screen()
-        cast("FleetAwareScreen", self.screen_stack[0]).hint(
-            f"{clean(name)} is no box of the fleet file any more"
-        )
+        cast("FleetAwareScreen", self.screen_stack[0]).hint(f"{clean(name)} is no longer in the fleet file")
 
     def introduce(self) -> None:
         """Show the page of a platform that the person has not been told of, once a box of it has answered."""

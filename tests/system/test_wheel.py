@@ -69,6 +69,7 @@ def shipped() -> dict[str, str]:
     places = {
         "rgt_tui/": "rgt_tui/",
         "profiles/": "rgt_tui/_data/profiles/",
+        "handbook/": "rgt_tui/_data/handbook/",
         "remote/rgt_box/": "rgt_tui/_data/remote/rgt_box/",
         "remote/rgt_train/": "rgt_train/",
     }

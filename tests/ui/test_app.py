@@ -236,4 +236,4 @@ async def test_what_is_on_top_of_a_box_that_is_no_more_is_closed_and_that_is_sai
         app.tick(force=True)
         await settle(pilot)
         assert isinstance(app.screen, FleetScreen)
-        assert f"{name} is no box of the fleet file any more" in screen_text(app)
+        assert f"{name} is no longer in the fleet file" in screen_text(app)

@@ -71,7 +71,7 @@ def test_what_costs_money_speaks_again_after_a_day(two: Rgt, what: tuple[str, ..
         ((), "which box?"),
         (("lob",), "did you mean 'lab'?"),
         (("lab", "idle-gpo"), "did you mean 'idle-gpu'?"),
-        (("lab", "--for", "2 hours"), "90s, 30m, 2h or 1d"),
+        (("lab", "--for", "2 hours"), "90s, 30m, 2h, 1h30 or 1d"),
         (("lab", "--for", "-3"), "90s"),
         (("lab", "--for", "nan"), "90s"),
         (("lab", "--for", "1h", "--off"), "not allowed with"),

@@ -19,6 +19,9 @@ from rgt_box.autostop.idle_clock import Now
 from tests.contract.slurm.cluster import running
 from tests.process.box.harness import Agent, make_job, until
 
+# It looks at all processes, and one whose files are gone is a doubt: those that other tests leave for a moment.
+pytestmark = pytest.mark.serial
+
 OLD = "rgt-box-00000000deadbeef.pyz"
 TRAINER = "rgt-train-00000000deadbeef.pyz"
 

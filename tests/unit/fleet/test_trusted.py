@@ -43,6 +43,7 @@ results = ["/r"]
 ignore = ["/i"]
 protected = true
 asked = { spot = true }
+tunnels = ["6006"]
 [boxes.lab.provider]
 kind = "runpod"
 instance = "pod"
