@@ -147,6 +147,24 @@ def open_regular(path: Path, *, follow: bool = True) -> BinaryIO:
     raise OSError(errno.EINVAL, "it is not a regular file")
 
 
+class NotOurs(Exception):
+    """A person's own file that others may change; says whose it is, and what to do."""
+
+
+def read_own(path: Path, most: int) -> bytes:
+    """Return up to `most` bytes of a file that decides something in a person's name.
+
+    Raises:
+        NotOurs: others may write to it, or to its directory.
+        OSError: it is not a regular file, or cannot be read.
+    """
+    with open_regular(path) as file:
+        wrong = fault(path, os.fstat(file.fileno()), file.fileno()) or fault(path.parent, path.parent.stat())
+        if wrong is not None:
+            raise NotOurs(f"{wrong.words}, so that it is not used: {wrong.cure}")
+        return file.read(most)
+
+
 @contextlib.contextmanager
 def alone(path: Path) -> Iterator[None]:
     """Hold the lock beside a file of the state: the file itself is replaced, and a lock on it would go with it.

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -201,19 +202,9 @@ async def run_teardown(*, as_json: bool, port_base: int | None = None) -> int:
         DemoError: the demo cannot run here.
     """
     interrupted = _listening()
-    problem = ""
     async with Embedded((story_box(),), port_base=port_base) as embedded:
         story = TeardownStory(embedded, say)
-        telling = asyncio.create_task(story.tell())
-        try:
-            await _first(telling, interrupted.wait())
-            if not interrupted.is_set():
-                await telling
-        except StoryFailed as failed:
-            problem = str(failed)
-        finally:
-            telling.cancel()
-            await asyncio.gather(telling, return_exceptions=True)
+        problem = await _told(story.tell(), interrupted)
         deletes = story.deletes
     ok = not problem and not interrupted.is_set()
     if as_json:
@@ -228,6 +219,21 @@ async def run_teardown(*, as_json: bool, port_base: int | None = None) -> int:
     return 0 if ok else 1
 
 
+async def _told(story: Coroutine[Any, Any, None], interrupted: asyncio.Event) -> str:
+    """Tell a story until its end or an interrupt; return what did not happen, empty where all did."""
+    telling = asyncio.create_task(story)
+    try:
+        await _first(telling, interrupted.wait())
+        if not interrupted.is_set():
+            await telling
+    except StoryFailed as failed:
+        return str(failed)
+    finally:
+        telling.cancel()
+        await asyncio.gather(telling, return_exceptions=True)
+    return ""
+
+
 async def run_autostop(*, as_json: bool, port_base: int | None = None) -> int:
     """Let one box train, park itself while nobody watches, and tell the story; return the exit code.
 
@@ -239,7 +245,7 @@ async def run_autostop(*, as_json: bool, port_base: int | None = None) -> int:
         DemoError: the demo cannot run here.
     """
     interrupted = _listening()
-    problem, began = "", time.monotonic()
+    began = time.monotonic()
 
     def note(step: dict[str, Any]) -> None:
         if as_json:
@@ -247,16 +253,7 @@ async def run_autostop(*, as_json: bool, port_base: int | None = None) -> int:
             sys.stdout.flush()
 
     async with Embedded((idle_box(),), port_base=port_base) as embedded:
-        telling = asyncio.create_task(AutostopStory(embedded, say, note).tell())
-        try:
-            await _first(telling, interrupted.wait())
-            if not interrupted.is_set():
-                await telling
-        except StoryFailed as failed:
-            problem = str(failed)
-        finally:
-            telling.cancel()
-            await asyncio.gather(telling, return_exceptions=True)
+        problem = await _told(AutostopStory(embedded, say, note).tell(), interrupted)
     ok = not problem and not interrupted.is_set()
     note({"ok": ok, "problem": problem, "seconds": round(time.monotonic() - began, 1)})
     if interrupted.is_set():

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from rgt_tui.files import config_directory, fault, open_regular
+from rgt_tui.files import NotOurs, config_directory, read_own
 from rgt_tui.model.evidence import Fix, Severity
 
 MOST_BYTES = 4 << 20
@@ -136,11 +136,9 @@ def all_pages(env: Mapping[str, str] = os.environ) -> Mapping[str, Page]:
 
 def _read_own(path: Path) -> tuple[Page, ...]:
     try:
-        with open_regular(path) as file:
-            wrong = fault(path, os.fstat(file.fileno()), file.fileno())
-            if wrong is not None:
-                raise HandbookError(f"{wrong.words}, so that it is not used: {wrong.cure}")
-            data = file.read(MOST_BYTES)
+        data = read_own(path, MOST_BYTES)
+    except NotOurs as error:
+        raise HandbookError(str(error)) from error
     except OSError as error:
         raise HandbookError(f"{path}: cannot be read: {error.strerror or error}") from error
     return read_pages(data, str(path))

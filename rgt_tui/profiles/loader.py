@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from rgt_tui.files import config_directory, fault, open_regular
+from rgt_tui.files import NotOurs, config_directory, read_own
 from rgt_tui.model.profile import Profile
 from rgt_tui.profiles.profile_faults import faults, nearest, none_of
 
@@ -136,13 +136,9 @@ def _own_files(directory: Path) -> dict[str, Path]:
 def _read_own(path: Path) -> Profile:
     """Read a profile of the person's own; one that others may write is refused: it decides about data and money."""
     try:
-        with open_regular(path) as file:
-            wrong = fault(path, os.fstat(file.fileno()), file.fileno()) or fault(
-                path.parent, path.parent.stat()
-            )
-            if wrong is not None:
-                raise ProfileError(f"{wrong.words}, so that it is not used: {wrong.cure}")
-            data = file.read(MOST_BYTES)
+        data = read_own(path, MOST_BYTES)
+    except NotOurs as error:
+        raise ProfileError(str(error)) from error
     except OSError as error:
         raise ProfileError(f"{path}: cannot be read: {error.strerror or error}") from error
     return _checked(data, path.stem, str(path))

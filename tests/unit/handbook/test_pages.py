@@ -111,6 +111,11 @@ def test_own_pages_count_and_take_the_place_of_shipped_ones(tmp_path: Path) -> N
     (folder / "mine.toml").chmod(0o666)
     with pytest.raises(HandbookError, match=r"mine\.toml can be written by .*chmod go-w"):
         all_pages(env)
+    (folder / "mine.toml").chmod(0o600)
+    folder.chmod(0o777)
+    with pytest.raises(HandbookError, match=r"handbook can be written by everyone"):
+        all_pages(env)
+    folder.chmod(0o700)
     (folder / "mine.toml").unlink()
     os.mkfifo(folder / "mine.toml")
     with pytest.raises(HandbookError, match=r"mine\.toml: cannot be read: it is not a regular file"):
