@@ -113,6 +113,8 @@ def _processes(paths: list[str], texts: tuple[str, ...]) -> Iterator[Namer]:
             continue
         pid = int(entry)
         words = procstat.cmdline(pid, LONGEST)
+        if _is_landing(words):
+            continue
         environment = (procstat.read_bytes("/proc/%d/environ" % pid, LONGEST) or b"").decode(
             "utf-8", "replace"
         )
@@ -134,6 +136,17 @@ def _processes(paths: list[str], texts: tuple[str, ...]) -> Iterator[Namer]:
             yield Namer(name, "process %d%s" % (pid, " (%s)" % verb if verb else ""), verb, pid)
 
 
+def _is_landing(words: list[str]) -> bool:
+    """Tell whether a process is a client's look whether its agent is there (``landing.py``), at any home of the host.
+
+    It ends at once, and a client that was told of an agent which has gone since puts it there again.
+    """
+    return any(
+        word in ("look", "write") and ZIPAPP.match(name) and DIGEST.match(digest)
+        for word, name, digest in zip(words, words[1:], words[2:])
+    )
+
+
 def _says(said: str, text: str) -> bool:
     """Tell whether an absolute path, or one below it, stands in a text."""
     return text in said and re.search(r"%s(?![\w.\-])" % re.escape(text), said) is not None
@@ -153,9 +166,13 @@ def _means(pid: int, text: str, path: str) -> bool:
     seen = "/proc/%d/root%s" if text.startswith("/") else "/proc/%d/cwd/%s"
     try:
         return os.path.samefile(seen % (pid, text), path)
-    except OSError:
-        # Its files cannot be looked into, or have gone: then it is this user's own that is in doubt.
+    except OSError as error:
+        # Its files cannot be looked into, or have gone: then it is this user's own that is in doubt. What is not
+        # there in the tree that is ours, too, is no other name of a file that is.
         try:
+            if isinstance(error, FileNotFoundError) and text.startswith("/"):
+                if os.path.exists(path) and os.path.samefile("/proc/%d/root" % pid, "/"):
+                    return False
             return os.stat("/proc/%d" % pid).st_uid == os.geteuid()
         except OSError:
             return False
@@ -233,6 +250,7 @@ STATE = re.compile(
     r"|autostop(?:-state|-stop)?\.json|autostop(?:-stop)?\.lock|autostop\.jsonl|sink\.json"
     r"|found\.json|mirrors\.json|job-env\.json|xid\.json|host\.json|env-\d+|probe)(?:\.tmp-\d+)?|rgt-(?:box|train)-.*\.tmp"
 )
+DIGEST = re.compile(r"[0-9a-f]{64}$")
 RING = re.compile(r"\d+\.seg|spare-\d+")
 
 

@@ -185,6 +185,20 @@ def test_the_same_version_of_somebody_else_is_another_file(box: Agent, tmp_path:
         process.communicate()
 
 
+@pytest.mark.parametrize("what", ["a look whether it is there", "a file that has gone"])
+def test_who_only_asks_or_named_another_file_is_in_no_doubt(box: Agent, tmp_path: Path, what: str) -> None:
+    code = "import time; print('up', flush=True); time.sleep(600)"
+    look = ["exec(...)", "look", box.path.name, "0" * 64, "1"]
+    words = look if what.startswith("a look") else [str(tmp_path / "ended" / box.path.name), "queue", "run"]
+    process = subprocess.Popen([sys.executable, "-c", code, *words], cwd=tmp_path, stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None and process.stdout.readline() == b"up\n"
+        assert remove(box)[0] == 0
+    finally:
+        process.kill()
+        process.communicate()
+
+
 def test_old_takes_older_agents_alone(box: Agent) -> None:
     assert box.run("record").returncode == 0
     status, _, gone = remove(box, "--old")
