@@ -155,6 +155,7 @@ class Pace:
         step_samples: Samples of an optimizer step.
         epoch_steps: Steps of an epoch.
         saving: Says whether a save is in flight: then a step may take longer than usual.
+        split: Returns where the time of so many steps went, by name.
     """
 
     def __init__(
@@ -166,9 +167,10 @@ class Pace:
         step_samples: int,
         epoch_steps: int,
         saving: Callable[[], bool],
+        split: Callable[[int], Mapping[str, float]],
     ) -> None:
         self._report, self._stop, self._cadence, self._options = report, stop, cadence, options
-        self._epoch_steps, self._saving = epoch_steps, saving
+        self._epoch_steps, self._saving, self._split = epoch_steps, saving, split
         self._per_step = step_samples * options.per_sample
         self._busy = 0.0
         self._steps = 0
@@ -194,11 +196,12 @@ class Pace:
 
     def _log(self, progress: Progress, values: Dict[str, float]) -> None:
         rate = self._per_step * self._steps / max(self._busy, 1e-9)
+        split = self._split(self._steps)
         self._busy, self._steps = 0.0, 0
         unit = self._options.unit
         epoch = progress.epoch + progress.done_steps / self._epoch_steps
         loss = progress.loss if progress.loss is not None else float("nan")
-        numbers = {"loss": loss, **values, f"{unit}_s": round(rate, 1)}
+        numbers = {"loss": loss, **split, **values, f"{unit}_s": round(rate, 1)}
         self._report.point(progress.step, epoch, **numbers)
         shown = [f"step {progress.step}", f"epoch {progress.epoch + 1}", f"loss {loss:.4f}"]
         shown += [f"{_SHORT.get(k, k)} {v:{_FORMAT.get(k, '.4g')}}" for k, v in values.items()]

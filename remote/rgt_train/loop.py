@@ -300,9 +300,11 @@ def _epoch(run: Run, setup: Setup) -> None:
     p = run.progress
     setup.optimizer.zero_grad()
     for indices, part in run.parts(run.batches()):
+        run.phase("forward")
         loss = setup.loss(indices[: part.real], run.sample_seed)
         if part.share != 1:
             loss = loss * part.share
+        run.phase("backward")
         setup.backward(loss)
         p.micro_loss += loss.item()
         if not run.micro():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Iterable, Iterator, List, Mapping, Optional, Tuple, Type, Union
+from typing import Any, Iterable, Iterator, List, Mapping, Optional, Tuple, Type, TypeVar, Union
 
 import torch
 
@@ -26,10 +26,14 @@ from rgt_train.options import Options
 from rgt_train.progress import Progress, is_better
 from rgt_train.ranks import choose, launch
 from rgt_train.ranks.coordinator import Coordinator, StandIn
+from rgt_train.ranks.heartbeat import CHECKPOINT, COLLECTIVE, END, EVALUATION, LOOP, PHASES, optimizer_hooks
 from rgt_train.ranks.launch import Ranks
 from rgt_train.run_files import RunFiles
 
+T = TypeVar("T")
+
 BEST_METRIC = "val_loss"
+_NAMED = PHASES[:COLLECTIVE]
 
 
 class Run:
@@ -109,6 +113,7 @@ class Run:
         self.sampler = order_of(sampler, samples, batch_size, seed, steps_per_epoch, accumulate, max_steps)
         self.epochs_total, self.total_steps = lengths(epochs, max_steps, self.sampler.steps_per_epoch)
         self._ranks: Ranks = choose.ranks_of(ranks)
+        self._beat = self._ranks.beat
         self._data = DataPosition(
             self.sampler, self.total_steps, self.progress, streamed, self._ranks.rank, self._ranks.world,
             lambda: self._pending.first_batch(over=self._data.is_over),
@@ -156,6 +161,7 @@ class Run:
         while not self.finished and self.progress.epoch < self.epochs_total:
             self._boundary.look(self._pending.rng)
             self._data.begin_epoch()
+            self._beat.enter(LOOP)
             yield self.progress.epoch
             if self._over:
                 return
@@ -187,7 +193,27 @@ class Run:
         The mean loss over the first ``part.real`` samples, times ``part.share``, gives the gradients of the whole batch
         when the ranks' gradients are averaged, however the batch is shared.
         """
-        return self._data.parts(loader)
+        return self._beat.timed(self._data.parts(loader))
+
+    def loading(self, loader: Iterable[T]) -> Iterator[T]:
+        """Yield the batches of a `loader`, and measure how long each was waited for (``data_time`` of the metrics).
+
+        Where a rank hangs, it is also known at once whether it waits for its data. `parts` and `stream` do the same.
+        """
+        return self._beat.timed(loader)
+
+    def phase(self, name: str) -> None:
+        """Tell what comes next: ``data``, ``forward``, ``backward`` or ``loop`` (anything else of the loop).
+
+        Not needed: the phases that a run knows by itself are told without it. Where several ranks wait for one of them,
+        it says within a minute what that one is at.
+
+        Raises:
+            UsageError: No such phase.
+        """
+        if name not in _NAMED:
+            raise exits.UsageError(f"run.phase({name!r}): it is one of {', '.join(_NAMED)}")
+        self._beat.go(_NAMED.index(name))
 
     def seeded(self, dataset: Any) -> Seeded:
         """Return `dataset` with random state of its own for every sample, for loading by ``run.batches()``.
@@ -210,7 +236,7 @@ class Run:
         Raises:
             UsageError: The run was made without `stream`, or it ended too early.
         """
-        return self._data.streamed()
+        return self._beat.timed(self._data.streamed())
 
     def sample_seed(self, index: int) -> int:
         """Return the seed for augmenting sample `index` in this epoch, whatever the number of workers.
@@ -269,6 +295,7 @@ class Run:
         shown, plain = number("loss", loss), {name: number(name, value) for name, value in values.items()}
         self._data.see_room()
         self.progress.advance()
+        self._beat.stepped(self.progress.step)
         self._pending.stepped()
         self.progress.loss = self._ranks.mean([shown])[0]
         self._files.pace.end_of_step(self.progress, plain)
@@ -277,7 +304,8 @@ class Run:
         stop = launch.STOP if self._stop.requested else 0
         agreed = self._ranks.agree(stop | self._files.saver.wishes(self.progress.step))
         if not agreed & launch.STOP:
-            self._files.boundary(self.progress.step, agreed)
+            with self._beat.within(CHECKPOINT):
+                self._files.boundary(self.progress.step, agreed)
             self._files.pace.begin_step()
         self._data.pass_over(self._files.report)
         self._boundary.stepped()
@@ -326,7 +354,7 @@ class Run:
         self.restore_rng()
         self._files.persister.before_change()
         try:
-            with evaluation(self._state.models.values()):
+            with self._beat.within(EVALUATION), evaluation(self._state.models.values()):
                 yield
         finally:
             self._files.pace.begin_step()
@@ -355,7 +383,11 @@ class Run:
         better = is_better(reached, p.best, mode)
         if better:
             former, p.best, p.best_step = (p.best, p.best_step), reached, p.step
-            if not self._coordinator.do(lambda: self._files.saver.offer_best(p.step, reached, metric)):
+            with self._beat.within(CHECKPOINT):
+                published = self._coordinator.do(
+                    lambda: self._files.saver.offer_best(p.step, reached, metric)
+                )
+            if not published:
                 p.best, p.best_step = former
         best = f"best {p.best:.4f} of step {p.best_step}" if p.best is not None else "no best yet"
         shown = "".join(f"  {name} {score:.4f}" for name, score in (scores or {}).items())
@@ -395,6 +427,7 @@ class Run:
     ) -> None:
         if self.finished:
             return
+        self._beat.enter(END)
         try:
             if error is None:
                 self._data.see_entered()
@@ -414,6 +447,7 @@ class Run:
         if self._watchdog is not None:
             self._watchdog.close()
             self._boundary.close()
+            self._unhook()
             self._files.close()
             self._stop.close()
 
@@ -437,6 +471,7 @@ class Run:
         )  # fmt: skip
         fresh = files.restored is None and self._ranks.world == 1
         seed = None if fresh else mix(self.sampler.seed, p.step, self._ranks.rank, 0x72616E6B)
+        self._unhook = optimizer_hooks(self._beat, optimizers)
         self._pending = Pending(state, files.restored, seed)
         rules = Rules(o.max_bad_steps, o.spike, o.spike_factor, o.spike_window)
         stepped = optimizers[0] if optimizers else None

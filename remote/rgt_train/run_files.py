@@ -29,6 +29,7 @@ from rgt_train.ranks.replicated import Checks
 from rgt_train.tracking import run_log
 from rgt_train.tracking.report import Launch, Report, last_seen, open_sinks, say
 from rgt_train.tracking.run_log import Past, RunLog
+from rgt_train.tracking.step_times import StepTimes
 
 
 class RunFiles:
@@ -248,7 +249,12 @@ class RunFiles:
     def _begin_clock(self, cadence: Cadence) -> None:
         samples, steps = self._sampler.batch_size * self._sampler.accumulate, self._sampler.steps_per_epoch
         saving = lambda: bool(self.saver.busy)  # noqa: E731
-        self.pace = Pace(self.report, self._stop, cadence, self._options, samples, steps, saving)
+        times = StepTimes(
+            self._ranks.beat, self._state.models.values(), self._ranks.world, self._sampler.accumulate
+        )
+        self.pace = Pace(
+            self.report, self._stop, cadence, self._options, samples, steps, saving, times.of_steps
+        )
 
     def _persisting(self, store: Store) -> Persister:
         background = self._options.background and os.environ.get(BACKGROUND) != "0"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, List, Mapping, Optional, Protocol, Sequence
 
 from rgt_train.exits import UsageError
+from rgt_train.ranks.heartbeat import Heartbeat
 
 STOP = 1
 """Wish of a rank that was asked to stop."""
@@ -29,11 +30,13 @@ class Ranks(Protocol):
         rank: Number of this process, from 0.
         world: How many there are.
         nodes: Machines they run on (what divides the mean time between failures).
+        beat: What this process is at.
     """
 
     rank: int
     world: int
     nodes: int
+    beat: Heartbeat
 
     @property
     def is_writer(self) -> bool:
@@ -73,6 +76,9 @@ class Alone:
     world = 1
     nodes = 1
     is_writer = True
+
+    def __init__(self) -> None:
+        self.beat = Heartbeat()
 
     def agree(self, wishes: int) -> int:
         """Return `wishes`."""

@@ -40,6 +40,7 @@ from torch.distributed.rendezvous import rendezvous
 from rgt_train.checkpoint.state import Stateful
 from rgt_train.exits import RanksError, UsageError
 from rgt_train.ranks import launch
+from rgt_train.ranks.heartbeat import Heartbeat
 
 PATIENCE_S = 1.0
 """Seconds for the slower ranks: a connection that breaks is noticed before they have come."""
@@ -156,6 +157,7 @@ class TorchRanks:
 
     Attributes:
         device: Where this rank computes.
+        beat: What it is at.
 
     Args:
         how: What the launcher said; None reads the environment.
@@ -174,6 +176,8 @@ class TorchRanks:
         self.rank, self.world, self.nodes = how.rank, how.world, how.nodes
         self.device = bind(how.local_rank) if how.launcher != launch.GROUP else here()
         self._timeout = timedelta(seconds=timeout_s)
+        self.beat = Heartbeat()
+        self.beat.show(how.rank, how.world)
         die_with_parent()
         if self._joined:
             self._join()
@@ -255,6 +259,7 @@ class TorchRanks:
             other._group = dist.new_group(backend="gloo", timeout=self._timeout)
             other._roll = self._roll_call("saves")
             other._joined, other._wish = False, torch.zeros(1, dtype=torch.int32)
+            other.beat = Heartbeat()  # of its own thread, which nobody asks for
             self._background = other
         found: TorchRanks = self._background
         return found
@@ -287,12 +292,15 @@ class TorchRanks:
             ) from error
 
     def _call(self, collective: Any) -> None:
+        before = self.beat.meet()
         try:
             self._roll.came()
             collective()
         except RuntimeError as error:
             missing = in_words(self._roll.absent(), self._timeout.total_seconds())
             raise RanksError(f"rank {self.rank} of {self.world}: {missing}: {_first_line(error)}") from error
+        finally:
+            self.beat.enter(before)
 
     def _roll_call(self, name: str) -> RollCall:
         store: Any = dist.distributed_c10d._get_default_store()

@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -115,9 +116,12 @@ class Trainer:
 
 
 class Zygote:
-    """The forking process, plain or behind `prefix` (a command that ends by executing its arguments)."""
+    """The forking process, plain or behind `prefix` (a command that ends by executing its arguments).
 
-    def __init__(self, place: Path, prefix: list[str] | None = None) -> None:
+    Under another `python` it has the packages of this one.
+    """
+
+    def __init__(self, place: Path, prefix: list[str] | None = None, *, python: str = sys.executable) -> None:
         place.mkdir(parents=True, exist_ok=True)
         self._place = place
         self._count = 0
@@ -125,9 +129,13 @@ class Zygote:
         self._trainers: dict[int, Trainer] = {}
         self._early: dict[int, int] = {}
         self._lock = threading.Lock()
-        command = [*(prefix or []), sys.executable, str(Path(__file__).with_name("zygote.py"))]
+        command = [*(prefix or []), python, str(Path(__file__).with_name("zygote.py"))]
+        env = ENV
+        if python != sys.executable:
+            packages = sysconfig.get_path("purelib")
+            env = ENV | {"PYTHONPATH": os.pathsep.join([ENV["PYTHONPATH"], str(ROOT), packages])}
         self.process = subprocess.Popen(
-            command, env=ENV, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            command, env=env, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         assert self.process.stdout is not None
         self._ready = self.process.stdout.readline()
@@ -208,9 +216,9 @@ class Zygote:
 
 
 @contextmanager
-def zygote(place: Path, prefix: list[str] | None = None) -> Iterator[Zygote]:
+def zygote(place: Path, *, python: str = sys.executable) -> Iterator[Zygote]:
     """Give a running zygote."""
-    result = Zygote(place, prefix)
+    result = Zygote(place, python=python)
     try:
         yield result
     finally:

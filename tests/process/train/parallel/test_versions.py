@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import pickle
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from types import ModuleType
 from typing import Any
@@ -23,9 +23,9 @@ from torch.distributed._shard.sharded_tensor import metadata as old_metadata
 from torch.distributed.checkpoint import metadata as new_metadata
 from torch.distributed.checkpoint.state_dict_saver import save as save_sharded
 
-from tests.process.train.harness import ENV, ROOT, Zygote, losses, metrics
+from tests.process.train.harness import ROOT, Zygote, losses, metrics, zygote
 from tests.process.train.parallel import train_worker
-from tests.process.train.parallel.forked import forked, free_port, variables
+from tests.process.train.parallel.forked import forked
 from tests.system.tree import unpack
 
 WRITTEN = ROOT / "tests" / "fixtures" / "checkpoints"
@@ -132,24 +132,24 @@ def other_python() -> str:
     return sys.executable
 
 
-def launch(trainers: Zygote, python: str, out: Path, *words: str) -> tuple[list[int], str]:
-    """Run two ranks to their end under an interpreter, with the packages of this one."""
-    words = (str(out), "--parallel", "fsdp", *WORDS, *words)
+@pytest.fixture(scope="module")
+def others(trainers: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
+    """Forks trainers under the other Python, with the packages of this one."""
+    python = other_python()
     if python == sys.executable:
-        ranks = forked(trainers, 2, train_worker.__file__, *words, background=False)
-        return ranks.wait(), ranks.text()
-    port = free_port()
-    path = os.pathsep.join([ENV["PYTHONPATH"], str(ROOT), str(Path(torch.__file__).parents[1])])
-    command = [python, "-W", "ignore", train_worker.__file__, *words]
-    processes = [
-        subprocess.Popen(
-            command, env=ENV | variables(rank, 2, port) | {"PYTHONPATH": path, "RGT_TRAIN_BACKGROUND": "0"},
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )
-        for rank in range(2)
-    ]  # fmt: skip
-    texts = [process.communicate(timeout=300)[0].decode() for process in processes]
-    return [process.returncode for process in processes], "\n".join(texts)
+        yield trainers
+        return
+    with zygote(tmp_path_factory.mktemp("others") / "fifos", python=python) as running:
+        assert running.alive, f"{python} does not import what it forks"
+        yield running
+
+
+def launch(trainers: Zygote, out: Path, *words: str) -> tuple[list[int], str]:
+    """Run two ranks to their end."""
+    ranks = forked(
+        trainers, 2, train_worker.__file__, str(out), "--parallel", "fsdp", *WORDS, *words, background=False
+    )
+    return ranks.wait(), ranks.text()
 
 
 @pytest.fixture(scope="module")
@@ -163,15 +163,15 @@ def whole(trainers: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.mark.parametrize("first", ["other", "this"])
 def test_a_killed_sharded_run_goes_on_under_another_patch_version(
-    trainers: Zygote, tmp_path: Path, whole: Any, first: str
+    trainers: Zygote, others: Zygote, tmp_path: Path, whole: Any, first: str
 ) -> None:
     """Debian 12 has Python 3.11.2, which pickles enums otherwise than 3.11.7: every such run began anew."""
-    order = [other_python(), sys.executable]
+    order = [others, trainers]
     if first == "this":
         order.reverse()
-    codes, text = launch(trainers, order[0], tmp_path, "--die-once", "12")
+    codes, text = launch(order[0], tmp_path, "--die-once", "12")
     assert codes[1] == -9, text
-    codes, text = launch(trainers, order[1], tmp_path)
+    codes, text = launch(order[1], tmp_path)
     assert codes == [0, 0], text
     assert "resume: at step 10 of 23 from" in text
     assert state(tmp_path, "final") == whole

@@ -1,0 +1,110 @@
+"""Each rank of our own trainer tells what it is at, and the one that the others wait for is named with it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Iterator
+
+import pytest
+from rgt_box.sampling import rank_phases
+
+from rgt_tui.health.rank_progress import beat_of
+from rgt_tui.model.evidence import Finding
+from rgt_tui.model.protocol import Heartbeat
+from tests.process.train.parallel import beat_worker
+from tests.process.train.parallel.launching import torchrun
+from tests.process.train.parallel.watched import Watched
+
+AGE_S = 45.0
+"""So long the launch stands, by the agent's clock, when it is judged."""
+
+
+class Beats(Watched):
+    """The launch, and what its ranks say."""
+
+    def beats(self) -> dict[int, Heartbeat]:
+        return {rank: beat for rank, proc in self.look(10.0).items() if (beat := beat_of(proc)) is not None}
+
+    def has_done(self, steps: int) -> bool:
+        found = self.beats()
+        return len(found) == 3 and min(beat.steps for beat in found.values()) > steps
+
+    def at(self, phases: dict[int, str]) -> bool:
+        """Tell whether the ranks are there, and have been for a while."""
+        found = self.beats()
+        return all(rank in found and found[rank].phase == phase for rank, phase in phases.items()) and all(
+            beat.for_s >= 0.3 for beat in found.values()
+        )
+
+    def judged(self, later: float = AGE_S) -> list[Finding]:
+        """Return what is found `later` seconds on, in which nothing has moved."""
+        real = rank_phases.clock
+        rank_phases.clock = lambda: real() + int(later * 1e9)
+        try:
+            return self.findings()
+        finally:
+            rank_phases.clock = real
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Beats]:
+    folder = tmp_path_factory.mktemp("beats")
+    with torchrun(3, beat_worker.__file__, str(folder)) as process:
+        found = Beats(folder)
+        try:
+            found.until(lambda: found.has_done(5) or process.poll() is not None, "the first steps")
+            assert process.poll() is None, process.communicate()[0].decode()
+            yield found
+        finally:
+            for proc in found.look(10.0).values():
+                os.kill(proc.pid, signal.SIGKILL)
+
+
+def test_a_run_that_advances_tells_its_steps_and_is_no_hang(seen: Beats) -> None:
+    before = seen.beats()
+    seen.until(lambda: seen.beats()[1].step > before[1].step + 3, "steps")
+    now = seen.beats()[1]
+    assert now.steps >= now.step > 0
+    assert 0.0 < now.usual_s <= now.slowest_s < 30.0
+    assert now.step_s < 30.0
+    assert seen.findings() == []
+
+
+def test_a_rank_that_evaluates_alone_is_no_hang(seen: Beats) -> None:
+    seen.tell(0, "evaluate")
+    seen.until(lambda: seen.at({0: "evaluation", 1: "collective", 2: "collective"}), "it evaluates")
+    assert seen.judged(600.0) == []
+    seen.tell(0, "")
+    before = seen.beats()[0].step
+    seen.until(lambda: seen.beats()[0].step > before + 2, "it goes on")
+
+
+@pytest.mark.parametrize(
+    ("rank", "word", "phase", "told", "confidence"),
+    [
+        (2, "spin", "forward", "is in the forward pass of step", 0.8),
+        (1, "sleep", "forward", "is in the forward pass of step", 0.8),
+        (0, "data", "data", "is waiting for its data of step", 0.8),
+        (1, "own", "loop", "is in the code of its loop of step", 0.6),
+    ],
+)
+def test_what_holds_the_others_up_is_named_with_rank_phase_step_and_age(
+    rank: int, word: str, phase: str, told: str, confidence: float, seen: Beats
+) -> None:
+    pid = seen.look(10.0)[rank].pid
+    seen.tell(rank, word)
+    seen.until(lambda: seen.at({rank: phase}), f"{word} on rank {rank}")
+    beat = seen.beats()[rank]
+    assert seen.judged(10.0) == []  # so long a step may take
+    (found,) = seen.judged()
+    assert (found.gotcha, found.resource) == ("HANG2", f"rank {rank} of 3 (pid {pid})")
+    assert found.confidence == confidence
+    said = re.match(rf"rank {rank} \(pid {pid}\) {told} {beat.step + 1} for (\d+) s", found.evidence)
+    assert said is not None, found.evidence
+    assert AGE_S <= int(said[1]) < 60
+    assert "wait for it (in the backward pass of step" in found.evidence
+    seen.tell(rank, "")
+    seen.until(lambda: seen.beats()[rank].step > beat.step + 2, "it goes on")
+    assert seen.findings() == []
