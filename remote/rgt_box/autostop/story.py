@@ -107,6 +107,8 @@ class Tail:
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._seen: dict[str, tuple[int, int]] = {}
+        self._last: dict[str, bytes] = {}
+        """The last line of each file: two may have one time."""
         self._told = 0.0
         self.news()
 
@@ -124,12 +126,19 @@ class Tail:
                 continue
             data = files.read(path, READ) or b""
             whole = data[: data.rfind(b"\n") + 1]
-            start = before[1] if before is not None and before[0] == inode else 0
+            last = self._last.get(path)
+            if before is not None and before[0] == inode:
+                start = before[1]
+            else:  # the older half was forgotten, and the file is another one
+                at = whole.rfind(last) if last is not None else -1
+                start = at + len(last) if last is not None and at >= 0 else 0
             self._seen[path] = (inode, len(whole))
+            if whole:
+                self._last[path] = whole[whole.rfind(b"\n", 0, -1) + 1 :]
             lines = [
                 line for line in map(jsonline.loads_dict, whole[start:].splitlines()) if line is not None
             ]
-            if start == 0 and before is not None:  # the older half was forgotten, and the file is another one
+            if start == 0 and before is not None:
                 lines = [line for line in lines if float(line.get("at") or 0.0) > self._told]
             found += lines
         self._told = max([self._told] + [float(line.get("at") or 0.0) for line in found])

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from typing import Any, Iterator
 
 BLOCK = 256 << 10
+COUNTED = 1 << 20
+"""Bytes in which lines are counted at a time."""
 KEPT = 1024
 """So many bytes before a position prove that it is still in the same text."""
 
@@ -115,6 +117,35 @@ class ExactReader:
         """Go to where the last `count` lines begin; an unfinished one counts."""
         self.size = os.fstat(self._fd).st_size
         self.offset = last_lines(self._fd, self.size, count)
+
+    def nth_line(self, number: int) -> None:
+        """Go to where a line begins, counted from 1; to the end where there are not so many."""
+        left, at = number - 1, 0
+        while left > 0:
+            data = os.pread(self._fd, COUNTED, at)
+            if not data:
+                break
+            found = data.count(b"\n")
+            if found < left:
+                left -= found
+                at += len(data)
+                continue
+            place = -1
+            for _ in range(left):
+                place = data.index(b"\n", place + 1)
+            at, left = at + place + 1, 0
+        self.size, self.offset = os.fstat(self._fd).st_size, at
+
+    def count(self, until: int) -> int:
+        """Return how many lines end before a byte."""
+        found = at = 0
+        while at < until:
+            data = os.pread(self._fd, min(COUNTED, until - at), at)
+            if not data:
+                break
+            found += data.count(b"\n")
+            at += len(data)
+        return found
 
     def read(self, limit: int | None = None) -> bytes:
         """Return the next bytes, up to `limit` as an offset in the file; empty where there are none now."""
@@ -233,7 +264,8 @@ def _backwards(fd: int, size: int) -> Iterator[tuple[int, bytes]]:
 
 
 HELP = """
-usage: cat --path PATH [--cursor C] [--lines N] [--until BYTE] [--follow]
+usage: cat --path PATH [--cursor C] [--lines N | --line N] [--until BYTE] [--follow]
+       cat --path PATH --count --until BYTE [--cursor C]
        cat --list PATH [--list PATH ...]
 
 Print the exact bytes of a file. "~" and globs are expanded; of several files the one written last is taken. Every
@@ -248,6 +280,8 @@ piece is announced by a JSON line of its own:
   --cursor C      INODE:OFFSET:LENGTH:SHA256: go on behind OFFSET; the hash is of the LENGTH (at most 1024) bytes
                   before it, and tells the same text from another
   --lines N       begin with the last N lines (ignored with --cursor)
+  --line N        begin with the N-th line, counted from 1; behind the last one there is nothing
+  --count         print {"t": "count", "lines"} instead: how many lines end before --until
   --until BYTE    stop there; default without --follow: at the present end
   --follow        go on with what is written, until stdin ends; wait for a file that is not there yet
 
@@ -257,6 +291,7 @@ Example: cat --path ~/jobs/sweep/logs/a.log --lines 100 --follow
 """
 SPEC = {
     "--path": "str", "--list": "list", "--cursor": "str", "--lines": "int", "--until": "int", "--follow": "flag",
+    "--line": "int", "--count": "flag",
 }  # fmt: skip
 SHORTEST_MS, LONGEST_MS = 20, 500
 """Between two looks at a file that does not grow."""
@@ -314,6 +349,9 @@ def _print(given: dict[str, Any], cursor: Cursor | None) -> int:
         _say({"t": "error", "text": str(problem)})
         return 1
     _file(reader, why)
+    if given["count"]:
+        _say({"t": "count", "lines": reader.count(given["until"] or 0)})
+        return 0
     if given["follow"]:
         _follow(reader)
     until = given["until"] if given["until"] is not None else reader.size
@@ -330,7 +368,9 @@ def _begin(reader: ExactReader, cursor: Cursor | None, given: dict[str, Any]) ->
             if cursor is not None:
                 return reader.resume(cursor) or "resumed"
             reader.open()
-            if given["lines"] is not None:
+            if given["line"] is not None:
+                reader.nth_line(given["line"])
+            elif given["lines"] is not None:
                 reader.last_lines(given["lines"])
             return None
         except NotThere:

@@ -7,10 +7,12 @@ import os
 import re
 import signal
 import sys
+import time
 
 from rgt_box import files, jsonline
 from rgt_box.background import describe
 from rgt_box.commands import file_tree
+from rgt_box.streams.log_follower import siblings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -72,20 +74,83 @@ def lines_backwards(fd: int, budget: Budget) -> Iterator[tuple[int, bytes]]:
         yield 0, held
 
 
+PIECE = 4 << 20
+"""Bytes that are searched at a time where no lines around a match are wanted."""
+_ALONE = re.compile(rb"\\[AZB]|\(\?")
+"""A pattern with one of these has to see each line by itself; any other may be tried on many lines at once."""
+
+
+def regions_backwards(fd: int, end: int, budget: Budget) -> Iterator[tuple[int, bytes]]:
+    """Yield (offset, whole lines) of a file up to a byte, the last piece first.
+
+    Args:
+        fd: A regular file.
+        end: Where to begin; an unfinished line before it counts.
+        budget: Bytes that may be read.
+    """
+    held = b""
+    while end > 0:
+        size = min(PIECE, end, budget.left)
+        if size <= 0:
+            budget.cut = True
+            return
+        data = os.pread(fd, size, end - size)
+        if not data:
+            return
+        end -= size
+        budget.left -= len(data)
+        budget.read += len(data)
+        first = data.find(b"\n") + 1 if end > 0 else 0
+        if end > 0 and not first:
+            held = data + held
+            if len(held) <= PIECE + LONGEST:
+                continue
+        else:
+            yield end + first, data[first:] + held
+            held = data[:first]
+            continue
+        yield end, held
+        held = b""
+    if held:
+        yield end, held
+
+
+def quick_search(pattern: str, fixed: bool, fold: bool) -> tuple[bytes, re.Pattern[bytes] | None] | None:
+    """Return how to look for a pattern in many lines at once: a text, or an expression of bytes; None = one by one."""
+    raw = pattern.encode("utf-8", "replace")
+    if fixed and not (fold and not pattern.isascii()):
+        return (raw.lower() if fold else raw), None
+    if fixed or not pattern.isascii() or _ALONE.search(raw):
+        return None
+    try:
+        return b"", re.compile(raw, (re.IGNORECASE if fold else 0) | re.MULTILINE)
+    except (re.error, RecursionError, OverflowError):
+        return None
+
+
 HELP = """
-usage: grep PATTERN PATH... [--max N] [--context N] [--ignore-case] [--limit-mib N] [--timeout S]
+usage: grep PATTERN PATH... [--max N] [--context N] [--ignore-case] [--limit-mib N] [--timeout S] [--fixed] [--count]
+            [--inode N] [--before BYTE] [--progress S] [--cut N] [--most-kib N] [--nice]
 
 Search logs from their end: the newest lines come first. PATTERN is a regular expression of Python, PATH a file, a
 glob, or a directory (all files below it, the newest file first). Prints one JSON line for each match,
-{"path", "offset", "text", "before", "after"}, and at the end {"end": true, "matches", "files", "read", "complete",
-"stopped", "problems"}. "offset" is the byte in the file; "complete" is false when something was not searched, and
-"stopped" says why. Lines of more than 16 KiB are shown cut.
+{"path", "offset", "inode", "text", "before", "after"}, and at the end {"end": true, "matches", "files", "read",
+"complete", "stopped", "problems"}. "offset" is the byte in the file; "complete" is false when something was not
+searched, and "stopped" says why. Lines of more than 16 KiB are shown cut.
 
   --max N         stop after N matches (default 100)
   --context N     lines before and after each match (default 0, at most 50)
   --ignore-case   upper and lower case are the same
   --limit-mib N   read at most N MiB of all files together (default 256)
   --timeout S     stop after S seconds (default 20): some patterns take for ever
+  --fixed         PATTERN is plain text
+  --count         after --max matches the others are counted, and not printed
+  --inode N       of a log that was rotated: the file with this inode, by whatever name rotation gave it
+  --before BYTE   search only what stands before that byte
+  --progress S    print {"progress": true, "read", "matches"} every S seconds
+  --cut N         show lines of more than N characters cut
+  --most-kib N    print no more of matches than N KiB: further ones are counted
+  --nice          give way to whatever else runs
 
 Exit status: 0 something matched, 1 nothing did, 2 wrong command line, a pattern that is none, or nothing to search.
 
@@ -93,6 +158,8 @@ Example: grep 'CUDA out of memory|Traceback' ~/jobs/sweep/logs --context 3 --max
 """
 SPEC = {
     "--max": "int", "--context": "int", "--ignore-case": "flag", "--limit-mib": "int", "--timeout": "float",
+    "--fixed": "flag", "--count": "flag", "--inode": "int", "--before": "int", "--progress": "float", "--cut": "int",
+    "--most-kib": "int", "--nice": "flag",
 }  # fmt: skip
 WIDEST = 16 << 10
 MOST_FILES = 10000
@@ -107,55 +174,139 @@ class Search:
 
     Args:
         pattern: What to look for.
-        most: Matches after which to stop.
-        context: Lines to show around each.
-        limit: Bytes that may be read.
+        quick: How to look for it in many lines at once; None = one by one.
+        given: The options.
     """
 
-    def __init__(self, pattern: re.Pattern[str], most: int, context: int, limit: int) -> None:
-        self._pattern, self._most, self._context = pattern, most, context
-        self.budget = Budget(limit)
+    def __init__(
+        self,
+        pattern: re.Pattern[str],
+        quick: tuple[bytes, re.Pattern[bytes] | None] | None,
+        given: dict[str, Any],
+    ) -> None:
+        self._pattern, self._quick, self._fold = pattern, quick, given["ignore-case"]
+        self._most, self._context = _given(given["max"], 100), min(50, _given(given["context"], 0))
+        self._counts, self._inode, self._before = given["count"], given["inode"], given["before"]
+        self._cut, self._every = _given(given["cut"], WIDEST), given["progress"]
+        self._room = _given(given["most-kib"], 1 << 40) << 10
+        self.budget = Budget(_given(given["limit-mib"], 256) << 20)
         self.matches = self.files = 0
         self.stopped: str | None = None
         self.problems: list[dict[str, Any]] = []
+        self._said = time.monotonic()
 
     def file(self, path: str) -> Iterator[dict[str, Any]]:
         """Yield the matches of one file, newest first."""
         try:
-            fd = files.open_regular(path)
+            fd = self._open(path)
         except OSError as error:
             self._problem(path, describe(error))
             return
         try:
             self.files += 1
-            yield from self._lines(path, fd)
+            size = os.fstat(fd).st_size
+            if self._context or (self._before is None and self._quick is None):
+                yield from self._lines(path, fd)
+            else:
+                yield from self._found(path, fd, size if self._before is None else min(self._before, size))
+            if os.fstat(fd).st_size < size:
+                self._problem(path, "was cut while it was searched")
+            if self.budget.cut and self.stopped is None:
+                self.stopped = "%d bytes read" % self.budget.read
         except OSError as error:
             self._problem(path, describe(error))
         finally:
             os.close(fd)
 
+    def _open(self, path: str) -> int:
+        fd = files.open_regular(path)
+        if self._inode is None or os.fstat(fd).st_ino == self._inode:
+            return fd
+        os.close(fd)
+        for candidate, status in siblings(path):
+            if status.st_ino == self._inode:
+                return files.open_regular(candidate)
+        raise OSError(0, "another file stands there now")
+
+    def _found(self, path: str, fd: int, end: int) -> Iterator[dict[str, Any]]:
+        """Yield the matches without lines around them, by looking at many lines at once."""
+        inode = os.fstat(fd).st_ino
+        for start, region in regions_backwards(fd, end, self.budget):
+            for left, right in self._places(region):
+                self.matches += 1
+                if self.matches <= self._most and self._room > 0:
+                    text = shown(region[left:right].decode("utf-8", "replace"), self._cut)
+                    found = dict(
+                        file_tree.named(os.fsencode(path)), offset=start + left, inode=inode, text=text
+                    )
+                    self._room -= len(jsonline.line(found))
+                    yield dict(found, before=[], after=[])
+                if self.matches >= self._most and not self._counts:
+                    self.stopped = "%d matches" % self._most
+                    return
+            if self._every is not None and time.monotonic() - self._said >= self._every:
+                self._said = time.monotonic()
+                yield {"progress": True, "read": self.budget.read, "matches": self.matches}
+
+    def _places(self, region: bytes) -> Iterator[tuple[int, int]]:
+        """Yield where the lines begin and end that match, the last one first."""
+        bars = b"\r" in region  # a progress bar: each of its states is a line
+        if self._quick is None or (self._quick[1] is not None and (bars or not region.isascii())):
+            for left, right in reversed(list(_rows(region))):
+                if self._pattern.search(region[left:right].decode("utf-8", "replace")):
+                    yield left, right
+            return
+        needle, expression = self._quick
+        if expression is None:
+            text, stop = region.lower() if self._fold else region, len(region)
+            at = text.rfind(needle, 0, stop)
+            while at >= 0:
+                left, right = _row_around(region, at, bars)
+                if at + len(needle) <= right:
+                    yield left, right
+                    stop = left
+                else:
+                    stop = at + len(needle) - 1
+                at = text.rfind(needle, 0, stop)
+            return
+        places = []
+        at = 0
+        while at < len(region):
+            match = expression.search(region, at)
+            if match is None:
+                break
+            left, right = _row_around(region, match.start(), bars)
+            if left < len(region) and self._pattern.search(region[left:right].decode()):
+                places.append((left, right))
+            at = right + 1
+        yield from reversed(places)
+
     def _lines(self, path: str, fd: int) -> Iterator[dict[str, Any]]:
         newer: list[str] = []
         waiting: list[dict[str, Any]] = []  # matches that lack lines before them, which are read after them
+        inode = os.fstat(fd).st_ino
         for offset, raw in lines_backwards(fd, self.budget):
             text = raw.decode("utf-8", "replace")
             for match in waiting:
-                match["before"].insert(0, shown(text))
+                match["before"].insert(0, shown(text, self._cut))
             while waiting and len(waiting[0]["before"]) >= self._context:
                 yield waiting.pop(0)
             if self.matches < self._most and self._pattern.search(text):
                 self.matches += 1
-                found = dict(file_tree.named(os.fsencode(path)), offset=offset, text=shown(text))
+                found = dict(
+                    file_tree.named(os.fsencode(path)),
+                    offset=offset,
+                    inode=inode,
+                    text=shown(text, self._cut),
+                )
                 waiting.append(dict(found, before=[], after=list(newer)))
                 if not self._context:
                     yield waiting.pop()
             if self.matches >= self._most and not waiting:
                 self.stopped = "%d matches" % self._most
                 return
-            newer = ([shown(text)] + newer)[: self._context]
+            newer = ([shown(text, self._cut)] + newer)[: self._context]
         yield from waiting
-        if self.budget.cut:
-            self.stopped = "%d bytes read" % self.budget.read
 
     def _problem(self, path: str, text: str) -> None:
         self.problems.append(dict(file_tree.named(os.fsencode(path)), error=text))
@@ -175,22 +326,28 @@ def main(argv: list[str]) -> int:
     if len(paths) < 2:
         return file_tree.refuse("grep: give PATTERN and PATH")
     try:
-        pattern = re.compile(paths[0], re.IGNORECASE if found["ignore-case"] else 0)
+        text = re.escape(paths[0]) if found["fixed"] else paths[0]
+        pattern = re.compile(text, re.IGNORECASE if found["ignore-case"] else 0)
     except (re.error, RecursionError, OverflowError) as error:
         return file_tree.refuse("grep: %r is not a regular expression: %s" % (paths[0], error))
-    most, context = _given(found["max"], 100), min(50, _given(found["context"], 0))
-    limit, seconds = _given(found["limit-mib"], 256), found["timeout"] or 20.0
-    if most < 1 or context < 0 or limit < 1 or not 0 < seconds < 1e6:
+    seconds = found["timeout"] or 20.0
+    wrong = [name for name in ("max", "limit-mib", "cut", "most-kib") if _given(found[name], 1) < 1]
+    if wrong or _given(found["context"], 0) < 0 or _given(found["before"], 0) < 0 or not 0 < seconds < 1e6:
         return file_tree.refuse(
-            "grep: --max, --limit-mib and --timeout must be above 0, --context not below 0"
+            "grep: --max, --limit-mib, --cut, --most-kib and --timeout must be above 0, --context and --before not "
+            "below 0"
         )
-    search = Search(pattern, most, context, limit << 20)
+    if found["nice"]:
+        os.nice(10)
+    search = Search(pattern, quick_search(paths[0], found["fixed"], found["ignore-case"]), found)
     signal.signal(signal.SIGALRM, _ring)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         for path in expand(paths[1:], search):
             for row in search.file(path):
                 sys.stdout.buffer.write(jsonline.line(row))
+                if "progress" in row:
+                    sys.stdout.buffer.flush()
             if search.stopped:
                 break
     except Slow:
@@ -236,6 +393,27 @@ def _below(folder: str) -> list[str]:
     return [path for _, path in sorted(found)]
 
 
-def shown(text: str) -> str:
+def _row_around(region: bytes, at: int, bars: bool) -> tuple[int, int]:
+    """Return where the line begins and ends that has a byte."""
+    left, right = region.rfind(b"\n", 0, at) + 1, region.find(b"\n", at)
+    right = len(region) if right < 0 else right
+    if bars:
+        left = max(left, region.rfind(b"\r", left, at) + 1)
+        end = region.find(b"\r", at, right)
+        right = right if end < 0 else end
+    return left, right
+
+
+def _rows(region: bytes) -> Iterator[tuple[int, int]]:
+    """Yield where the lines of a text begin and end."""
+    left = 0
+    for match in _END.finditer(region):
+        yield left, match.start()
+        left = match.end()
+    if left < len(region):
+        yield left, len(region)
+
+
+def shown(text: str, most: int) -> str:
     """Return a line as it is shown."""
-    return text if len(text) <= WIDEST else text[:WIDEST] + " … [line cut]"
+    return text if len(text) <= most else text[:most] + " … [line cut]"

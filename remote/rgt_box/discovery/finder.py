@@ -7,7 +7,7 @@ import re
 import time
 
 from rgt_box import masking, ownership, place, procstat
-from rgt_box.discovery import found_run, open_files, process_tree, training_commands
+from rgt_box.discovery import found_run, open_files, process_tree, script_look, training_commands
 from rgt_box.discovery.found_run import Panes, Run, load, summary
 from rgt_box.discovery.process_tree import Node, Table
 from rgt_box.sampling import processes as cells_of
@@ -117,6 +117,8 @@ PANES = 1.5
 MOST, REMEMBERED = 32, 40
 """Runs that are shown while they live, and that are remembered once they have ended."""
 FORGET = 7 * 86400.0
+SETTLED = 120.0
+"""Seconds after its start in which a run may still start ranks."""
 SAY_SEEN = 300.0
 """Seconds between two writes of nothing but when the runs were last seen alive."""
 MAX_COMMAND, MAX_PIDS = 1000, 64
@@ -259,10 +261,23 @@ class Finder:
             known = self._table.known(pid)
             if known is not None:
                 self._rows[pid] = known.stat.start, known.words, run.name
+        if run.marks is None:
+            self._read_script(run)
+        if run.world is None and (new or run.seen - run.started < SETTLED):
+            run.world = script_look.world_of(run.pids, run.started)
         if new:
             self._say("training-found", summary(run))
             if run.silent:
                 self._say("no-log", "%s: %s" % (run.name, run.silent), "warn")
+
+    def _read_script(self, run: Run) -> None:
+        """Look at the script once: `marks` is a list from then on."""
+        known = self._table.known(run.pid)
+        if known is None:
+            return
+        env = found_run.environ(run.pid) or {}
+        said = script_look.look(run.pid, known.words, run.cwd, env, procstat.root_of(run.pid))
+        run.marks, run.uses, run.cache = said.get("marks", []), said.get("uses", []), said.get("cache")
 
     def _end(self, run: Run) -> None:
         now = time.time()

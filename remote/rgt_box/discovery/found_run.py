@@ -39,11 +39,11 @@ else:
     Life = namedtuple("Life", "kind place socket pane", defaults=(None, None))
     Pane = namedtuple("Pane", "name piped")
 
-LISTS = ("logs", "files", "dirs", "notes", "pids", "lives")
+LISTS = ("logs", "files", "dirs", "notes", "pids", "lives", "uses")
 MOST_LIVES = 20
 FIELDS = (
     "name", "key", "pid", "ticks", "started", "command", "why", "cwd", "user", "session", "place", "pane", "socket",
-    "silent", "deleted", "seen", "ended", "exit_code", "outcome", *LISTS,
+    "silent", "deleted", "seen", "ended", "exit_code", "outcome", "marks", "cache", "world", "world_before", *LISTS,
 )  # fmt: skip
 
 
@@ -70,6 +70,8 @@ class Run:
         lives: (start, end) of the same training before it was started again, the oldest first.
         exit_code: None: only a process's parent learns it. Slurm tells that of its jobs.
         outcome: Slurm's word for how the job ended, such as TIMEOUT; None where nobody says one.
+        uses, marks, cache: See `script_look.look`.
+        world, world_before: How many ranks it has, and had before it was started again; None = not known.
     """
 
     __slots__ = FIELDS
@@ -94,11 +96,17 @@ class Run:
         self.ended: float | None = None
         self.exit_code: int | None = None
         self.outcome: str | None = None
+        self.uses: list[str] = []
+        self.marks: list[str] | None = None
+        self.cache: str | None = None
+        self.world: int | None = None
+        self.world_before: int | None = None
 
     def succeed(self, old: Run) -> None:
         """Take over what is known of the same training before it was started again."""
         self.lives = (old.lives + [[old.started, old.seen if old.ended is None else old.ended]])[-MOST_LIVES:]
         self.files = list(old.files)
+        self.world_before = old.world or old.world_before
 
     def lived(self, at: float, slack: float, late: float) -> bool:
         """Tell whether it ran at a time, or up to `slack` seconds before it began and `late` after its end."""

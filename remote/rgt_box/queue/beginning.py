@@ -67,14 +67,17 @@ class Beginning:
             ``verdict``, and what there is of ``cell``, ``state``, ``reason``, ``exit_code``, ``pid``, ``first``,
             ``step``, ``traceback``, ``tail``, ``log``, ``seconds``, ``slurm``.
         """
-        began, asked_at, known = time.monotonic(), float("-inf"), None
+        began, asked_at, known, stood = time.monotonic(), float("-inf"), None, False
         while True:
             now = time.monotonic()
             if slurm is not None and now - asked_at >= RARE_S:
                 asked_at, known = now, slurm()
             found = self._look(known)
             found["seconds"] = round(now - began, 1)
-            if found.pop("sure") or now - began >= seconds:
+            # The state was read before it was looked whether the runner lives: it may have ended between the two.
+            again = found["verdict"] == STILL and not stood
+            stood = found["verdict"] == STILL
+            if (found.pop("sure") and not again) or now - began >= seconds:
                 return found
             time.sleep(LOOK_S)
 

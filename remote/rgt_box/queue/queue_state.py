@@ -137,7 +137,7 @@ BLOCK = 16384
 
 CELL_FIELDS = (
     "name", "cfg", "task", "epochs", "state", "attempts", "started", "ended", "exit_code", "signal", "reason",
-    "durable", "durable_path", "out", "log", "best", "flag",
+    "durable", "durable_path", "out", "log", "best", "flag", "told",
 )  # fmt: skip
 READS = 4
 """Looks at a state.json that is not legible: on a full disk it is overwritten in place, which takes an instant."""
@@ -256,7 +256,7 @@ def shortened(frame: dict[str, Any], most: int) -> dict[str, Any]:
     an error.
     """
     keep = ("name", "cfg", "task", "epochs", "state", "attempts", "exit_code", "signal", "durable", "best")
-    for less in (("durable_path",), ("durable_path", "out", "log"), None):
+    for less in (("durable_path", "told"), ("durable_path", "told", "out", "log"), None):
         cells = [
             {key: value for key, value in cell.items() if (key in keep if less is None else key not in less)}
             for cell in frame["cells"]

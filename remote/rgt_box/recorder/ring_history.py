@@ -296,8 +296,12 @@ class Summary:
         return dict(found, rows=[row.wire(names) for row in rows])
 
 
+MOST_CARDS = 8
+"""So many cards of a box have a history of their own."""
+
+
 def figures(sample: dict[str, Any]) -> dict[str, float]:
-    """Return the percentages of a sample that are summed up."""
+    """Return the figures of a sample that are summed up: percentages, and of each of several cards also °C."""
     gpus = sample.get("gpus") or []
     utils = [gpu["util"] for gpu in gpus if gpu.get("util") is not None]
     mem = sample.get("mem") or {}
@@ -306,6 +310,12 @@ def figures(sample: dict[str, Any]) -> dict[str, float]:
         "vram": share([gpu.get("vram_used") for gpu in gpus], [gpu.get("vram_total") for gpu in gpus]),
         "cgroup": share([max(0, (mem.get("used") or 0) - (mem.get("cache") or 0))], [mem.get("limit")]),
     }
+    for gpu in gpus[:MOST_CARDS] if len(gpus) > 1 else ():
+        card = gpu.get("index")
+        found["util:%s" % card] = gpu.get("util")
+        found["vram:%s" % card] = share([gpu.get("vram_used")], [gpu.get("vram_total")])
+        found["temp:%s" % card] = gpu.get("temp_c")
+        found["power:%s" % card] = share([gpu.get("power_w")], [gpu.get("power_limit_w")])
     for disk in sample.get("disks") or []:
         for name, part, whole in (
             ("disk", "bytes_used", "bytes_total"),

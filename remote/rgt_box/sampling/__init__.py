@@ -5,5 +5,5 @@ sampler puts one sample together: of gpu (gpu_nvml, gpu_smi, gpu_vendors), cgrou
 
 from __future__ import annotations
 
-__all__ = ["cgroup", "disks", "gpu", "processes", "quiet_signs", "sampler", "xid"]
+__all__ = ["cgroup", "disks", "gpu", "processes", "quiet_signs", "rank_waits", "sampler", "xid"]
 """Modules that other packages may use."""

@@ -289,6 +289,7 @@ class CpuSampler:
         self._files = [[KeptFile(os.path.join(level, name)) for name in names] for level in self._levels]
         self._stat = KeptFile(os.path.join(self._levels[0], "cpu.stat")) if self._levels else None
         self._last: tuple[int, int] | None = None
+        self._ticks: list[int] = []
 
     def read(self) -> dict[str, Any]:
         """Return the ``cpu`` object of a sample."""
@@ -305,8 +306,13 @@ class CpuSampler:
                 "load1": float(load[0]) if load else None,
                 "throttled_pct": self._throttled(fields),
                 "throttled_s": throttled_s(fields),
+                "steal_pct": self._stolen(),
             }
         )
+
+    def _stolen(self) -> float | None:
+        before, self._ticks = self._ticks, processor_ticks(procstat.read_bytes("/proc/stat", 256) or b"")
+        return stolen_pct(before, self._ticks)
 
     def _quota(self, files: list[KeptFile]) -> float | None:
         if self._version == 2:
@@ -338,6 +344,20 @@ def throttled_pct(before: tuple[int, int] | None, now: tuple[int, int]) -> float
     return round(100.0 * max(0, now[1] - before[1]) / (now[0] - before[0]), 1)
 
 
+def processor_ticks(data: bytes) -> list[int]:
+    """Return user, nice, system, idle, iowait, irq, softirq and steal (proc_stat(5)); [] where they are not told."""
+    words = data.split(b"\n", 1)[0].split()
+    return [int(word) for word in words[1:9]] if len(words) > 8 and words[0] == b"cpu" else []
+
+
+def stolen_pct(before: list[int], now: list[int]) -> float | None:
+    """Return the share of the processors' time, since the last reading, that went to other machines of the host."""
+    passed = sum(now) - sum(before)
+    if not before or not now or passed <= 0:
+        return None
+    return round(100.0 * max(0, now[7] - before[7]) / passed, 1)
+
+
 def throttled_s(fields: dict[str, int]) -> float | None:
     """Return the time that the quota took from all threads together, from the fields of ``cpu.stat``."""
     for name, unit in THROTTLED_TIME:
@@ -366,10 +386,16 @@ CALM = 60.0
 """Seconds without it, after which it may be told again."""
 
 
+def threads_of(procs: list[dict[str, Any]]) -> int:
+    """Return the threads of some processes and of the workers that they have forked off."""
+    workers = [proc.get("workers") or {} for proc in procs]
+    return sum(int(one.get("threads") or 0) for one in (*procs, *workers))
+
+
 def oversubscribed(procs: list[dict[str, Any]], cpu: dict[str, Any]) -> bool:
     """Tell whether the training has far more threads than cores, and suffers from it."""
     usable = cpu.get("usable")
-    threads = sum(proc.get("threads") or 0 for proc in procs)
+    threads = threads_of(procs)
     if not usable or threads <= max(AT_LEAST, PER_CORE * usable):
         return False
     if cpu.get("quota") is not None and cpu.get("throttled_pct") is not None:
@@ -404,7 +430,7 @@ class ThreadWatch:
         if self._told or now - self._since < LASTING:
             return None
         self._told = True
-        threads = sum(proc.get("threads") or 0 for proc in procs)
+        threads = threads_of(procs)
         return "the training has %d threads for %g usable cores, and they slow each other down" % (
             threads,
             cpu["usable"],

@@ -66,6 +66,46 @@ def _listed(nvml: Any, handle: Any, kind: str) -> list[Any] | None:
     return None
 
 
+MOST_NVLINKS = 36
+"""NVML_NVLINK_MAX_LINKS of nvml.h (2026-08, https://docs.nvidia.com/deploy/nvml-api/); a card of now has up to 18."""
+NO_SUCH = frozenset((2, 3, 6))
+"""NVML_ERROR_INVALID_ARGUMENT, _NOT_SUPPORTED, _NOT_FOUND: there is no link, or no slice, of that number."""
+
+
+def _nvlinks(nvml: Any, handle: Any) -> dict[str, Any]:
+    """Count the links and those of them that are up; a card without any says nothing."""
+    up = there = 0
+    for link in range(MOST_NVLINKS):
+        try:
+            up += 1 if nvml.nvmlDeviceGetNvLinkState(handle, link) else 0
+        except nvml.NVMLError as error:
+            if not there or getattr(error, "value", None) not in NO_SUCH:
+                break  # a card without links is not asked for each of them
+            continue
+        there += 1
+    return {"nvlinks": there, "nvlinks_up": up} if there else {}
+
+
+def _slices(nvml: Any, handle: Any) -> dict[str, Any]:
+    """List what a card is cut into (MIG); nothing of one that is whole."""
+    mode, _ = nvml.nvmlDeviceGetMigMode(handle)
+    if not mode:
+        return {}
+    found = []
+    for number in range(nvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
+        try:
+            part = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, number)
+        except nvml.NVMLError as error:
+            if getattr(error, "value", None) in NO_SUCH:
+                continue
+            raise
+        name = _text(nvml.nvmlDeviceGetName(part)) or ""
+        # The name of a part is the card's and its own: "NVIDIA A100-SXM4-80GB MIG 1g.10gb".
+        slice_ = {"name": name.rpartition("MIG ")[2] or "?", "uuid": _text(nvml.nvmlDeviceGetUUID(part))}
+        found.append(jsonline.compact(dict(slice_, **_memory(nvml, part))))
+    return {"mig": found}
+
+
 CONSTANT: Table = (
     lambda nvml, handle: {"clock_max_mhz": nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM)},
     lambda nvml, handle: {"bus": procstat.pci_address(nvml.nvmlDeviceGetPciInfo(handle).busId)},
@@ -73,6 +113,11 @@ CONSTANT: Table = (
     lambda nvml, handle: {"minor": nvml.nvmlDeviceGetMinorNumber(handle)},
     lambda nvml, handle: {"pcie_gen_max": nvml.nvmlDeviceGetMaxPcieLinkGeneration(handle)},
     lambda nvml, handle: {"pcie_width_max": nvml.nvmlDeviceGetMaxPcieLinkWidth(handle)},
+    lambda nvml, handle: {
+        "temp_slow_c": nvml.nvmlDeviceGetTemperatureThreshold(
+            handle, nvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN
+        )
+    },
 )
 """Asked once per device."""
 
@@ -96,6 +141,9 @@ SLOW: Table = (
     _processes,
 )
 """Asked every few seconds: they change slowly, and some of them cost the driver a millisecond."""
+
+BESIDE: Table = (_nvlinks, _slices)
+"""Asked as seldom. Containers may forbid them, and many cards have neither: what they say against it is no fault."""
 
 
 def is_unsupported(nvml: Any, error: Any) -> bool:
@@ -250,7 +298,8 @@ class Nvml:
         values.update(found)
         now = time.monotonic()
         if index not in self._slow or now - self._slow[index][0] >= SLOWLY:
-            self._slow[index] = (now, *self._ask(SLOW, handle))
+            slow, failed = self._ask(SLOW, handle)
+            self._slow[index] = (now, dict(slow, **self._ask(BESIDE, handle)[0]), failed)
         values.update(self._slow[index][1])
         errors += self._slow[index][2]
         values["error"] = errors[0] if errors else None

@@ -113,15 +113,60 @@ MOST, MAX_CMD = 32, 300
 """How many processes, and how much of each command line, a sample tells: it has to fit the ring."""
 
 
+LONGEST_NAME = 64
+"""Characters of a user's name that are told."""
+
+
+def users(path: str = "/etc/passwd") -> dict[int, str]:
+    """Return the names of the users that the box itself lists.
+
+    Those of a directory service are not asked for: it may hang, and with it the samples. Such a user is a number.
+    """
+    found: dict[int, str] = {}
+    for row in (procstat.read_whole(path, 1 << 20) or b"").decode("utf-8", "replace").splitlines():
+        cells = row.split(":")
+        if len(cells) > 2 and cells[2].isdigit():
+            found.setdefault(int(cells[2]), cells[0][:LONGEST_NAME])
+    return found
+
+
+def omp_threads(pid: int) -> int | None:
+    """Return ``OMP_NUM_THREADS`` of a process's environment; None where it is not set, or not ours to read."""
+    for word in (procstat.read_whole("/proc/%d/environ" % pid, 1 << 20) or b"").split(b"\0"):
+        if word.startswith(b"OMP_NUM_THREADS="):
+            first = word[16:].split(b",")[0].strip()  # a list has a number for each level of nesting
+            return int(first) if first.isdigit() and len(first) < 7 else None
+    return None
+
+
+def user_of(pid: int) -> int | None:
+    """Return the effective uid of a process (proc_pid_status(5)); its directory may be root's all the same."""
+    for row in (procstat.read_bytes("/proc/%d/status" % pid, 4096) or b"").splitlines():
+        if row.startswith(b"Uid:"):
+            numbers = row.split()[1:]
+            return int(numbers[1]) if len(numbers) > 1 and numbers[1].isdigit() else None
+    return None
+
+
 class Tracked:
     """A process that is read every tick."""
 
-    __slots__ = ("cmd", "fds", "run", "ticks", "words")
+    __slots__ = ("cmd", "fds", "omp", "run", "ticks", "uid", "words")
 
     def __init__(self, ticks: int, words: list[str], run: str | None) -> None:
         self.ticks, self.words, self.run = ticks, words, run
         self.cmd = " ".join(masking.masked(words))[:MAX_CMD]
         self.fds: int | None = None
+        self.omp: int | None = None
+        self.uid: int | None = None
+
+    def look(self, pid: int, before: Tracked | None = None) -> None:
+        """Read what changes seldom; and what never does, unless `before` is this very process."""
+        self.fds = count_fds(pid)
+        if before is not None and before.ticks == self.ticks and before.uid is not None:
+            self.omp, self.uid = before.omp, before.uid
+        elif self.uid is None:
+            self.omp, self.uid = omp_threads(pid), user_of(pid)
 
     @property
     def wrapper(self) -> bool:
@@ -151,6 +196,7 @@ class ProcSampler:
         self._cpu: dict[tuple[int, int], tuple[float, int]] = {}
         self._scanned = 0.0
         self._scans = 0
+        self._users: dict[int, str] | None = None
 
     def read(self) -> list[dict[str, Any]]:
         """Return the ``procs`` list of a sample."""
@@ -167,17 +213,39 @@ class ProcSampler:
         self._tracked = {pid: kept for pid, kept in self._tracked.items() if pid in alive}
         carried = {kept.run for kept in self._tracked.values() if kept.run and not kept.wrapper}
         found, cpu = [], {}
+        forked: dict[int, dict[str, Any]] = {}
         for pid, stat in alive.items():
             kept = self._tracked[pid]
             parent = self._tracked.get(stat.ppid)
             if parent is not None and parent.words == kept.words:
+                _add(forked.setdefault(self._forked_by(stat, alive), new_workers()), stat)
                 continue  # a loader worker: forked, never exec'ed
             if kept.wrapper and kept.run in carried:
                 continue  # what it waits for is listed
             cpu[pid, kept.ticks] = (now, stat.cpu)
             found.append(self._describe(stat, kept, now, self._cpu.get((pid, kept.ticks))))
         self._cpu = cpu
+        for proc in found:
+            if proc["pid"] in forked:
+                proc["workers"] = forked[proc["pid"]]
         return found[:MOST]
+
+    def _forked_by(self, stat: procstat.Stat, alive: dict[int, procstat.Stat]) -> int:
+        """Return the process that a worker comes from, by way of other workers."""
+        words, parent = self._tracked[stat.pid].words, stat.ppid
+        while parent in alive:
+            above = self._tracked.get(alive[parent].ppid)
+            if above is None or above.words != words or alive[parent].ppid not in alive:
+                break
+            parent = alive[parent].ppid
+        return parent
+
+    def _user(self, uid: int | None) -> str | None:
+        if uid is None:
+            return None
+        if self._users is None or (uid not in self._users and self._scans % FULL == 0):
+            self._users = users()
+        return self._users.get(uid, str(uid))
 
     def _describe(
         self, stat: procstat.Stat, kept: Tracked, now: float, before: tuple[float, int] | None
@@ -198,6 +266,9 @@ class ProcSampler:
                 "age_s": round(max(0.0, time.time() - started), 1),
                 "fds": kept.fds,
                 "run": kept.run,
+                "ppid": stat.ppid,
+                "user": self._user(kept.uid),
+                "omp": kept.omp,
             }
         )
 
@@ -219,7 +290,7 @@ class ProcSampler:
             self._judged[pid] = scans + 1
             judged = self._judge(pid, cells)
             if judged is not None:
-                judged.fds = count_fds(pid)
+                judged.look(pid, self._tracked.get(pid))
                 self._tracked[pid] = judged
             elif pid not in found:
                 self._tracked.pop(pid, None)
@@ -227,7 +298,7 @@ class ProcSampler:
             known = self._tracked.get(pid)
             if known is None or (known.ticks, known.words, known.run) != (ticks, words, run):
                 known = self._tracked[pid] = Tracked(ticks, words, run)
-            known.fds = count_fds(pid)
+            known.look(pid)
 
     def _judge(self, pid: int, cells: dict[int, str]) -> Tracked | None:
         words = procstat.cmdline(pid)
@@ -242,6 +313,17 @@ class ProcSampler:
             return None
         ticks = procstat.start_ticks(pid)
         return None if ticks is None else Tracked(ticks, words, run)
+
+
+def new_workers() -> dict[str, Any]:
+    """Return no workers, to which some are added."""
+    return {"count": 0, "threads": 0, "states": {}}
+
+
+def _add(workers: dict[str, Any], stat: procstat.Stat) -> None:
+    workers["count"] += 1
+    workers["threads"] += stat.threads
+    workers["states"][stat.state] = workers["states"].get(stat.state, 0) + 1
 
 
 def count_fds(pid: int) -> int | None:

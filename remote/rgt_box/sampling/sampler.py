@@ -17,6 +17,7 @@ from rgt_box.sampling.disks import DiskSampler
 from rgt_box.sampling.gpu import GpuSampler
 from rgt_box.sampling.processes import ProcSampler
 from rgt_box.sampling.quiet_signs import QuietSigns
+from rgt_box.sampling.rank_waits import RankWatch
 from rgt_box.sampling.tmux_slurm import SessionSampler
 from rgt_box.sampling.xid import XidWatch
 
@@ -54,6 +55,7 @@ class Sampler:
         self._disks = DiskSampler()
         self._session = SessionSampler()
         self._signs = QuietSigns()
+        self._ranks = RankWatch()
         self._memory = MemorySampler(cgroup.locate("memory"))
         self._cpu = CpuSampler(cgroup.locate("cpu"))
         self._threads = ThreadWatch()
@@ -130,6 +132,7 @@ class Sampler:
         fields: dict[str, Any] = {"at": round(at, 3)}
         reads: list[tuple[str, Callable[[], Any]]] = [
             ("procs", self._procs.read if self._procs else list),
+            ("ranks", lambda: self._ranks.look(procs)),
             ("gpus", lambda: self._gpu.read(at, procs, wait) if self._gpu else []),
             ("mem", self._memory.read),
             ("cpu", self._cpu.read),
@@ -149,6 +152,7 @@ class Sampler:
             if key == "procs":
                 procs = fields.get("procs", [])
         signs = fields.pop("signs", {})
+        fields.pop("ranks", None)
         if self.finder is not None:
             events += self.finder.events
             self.finder.events = []

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rgt_box.streams.trainings import Trainings
 
 HUNG_AFTER = 10.0
-"""Seconds without an answer from the file system after which the client is told."""
+"""Seconds for which the file system keeps a thread from computing, after which the client is told."""
 
 
 class Collector:
@@ -43,7 +43,11 @@ class Collector:
         self._asked: float | None = None
         self._told = False
         self._failure = ""
-        threading.Thread(target=self._run, daemon=True).start()
+        thread = threading.Thread(target=self._run, daemon=True)
+        thread.start()
+        assert thread.ident is not None
+        self._processor = time.pthread_getcpuclockid(thread.ident)
+        self._computed, self._moved = 0.0, 0.0
 
     def order(self, action: Callable[[], None]) -> None:
         """Have `action` run in the thread before its next round."""
@@ -65,14 +69,22 @@ class Collector:
             self._done.clear()
             self._wanted.set()
         if not self._done.wait(wait):
-            if not self._told and now - self._asked > HUNG_AFTER:
+            still = now - max(self._asked, self._last_move(now))
+            if not self._told and still > HUNG_AFTER:
                 self._told = True
-                text = "the file system has not answered for %d s; logs and curves wait" % (now - self._asked)
+                text = "the file system has not answered for %d s; logs and curves wait" % still
                 return [{"t": "event", "kind": "files-hang", "level": "warn", "text": text}], False
-            return [], now - self._asked < HUNG_AFTER
+            return [], still < HUNG_AFTER
         self._asked, self._told = None, False
         frames, self._frames = self._frames, []
         return frames, self._more
+
+    def _last_move(self, now: float) -> float:
+        """Return when the thread was last seen to have computed: a round that takes long is no file that hangs."""
+        computed = time.clock_gettime(self._processor)
+        if computed != self._computed:
+            self._computed, self._moved = computed, now
+        return self._moved
 
     def _run(self) -> None:
         while True:

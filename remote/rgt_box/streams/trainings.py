@@ -283,6 +283,11 @@ class Training:
                 "ended": run.ended,
                 "exit_code": run.exit_code,
                 "outcome": run.outcome,
+                "uses": run.uses,
+                "marks": run.marks or None,
+                "cache": run.cache,
+                "world": run.world,
+                "world_before": run.world_before,
                 "notes": notes[:MAX_NAMED],
             }
         )

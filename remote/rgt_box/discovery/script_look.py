@@ -1,0 +1,165 @@
+"""What a training's script says of how it resumes: a bounded look at its text and at what is installed, once a run.
+
+Nothing is imported or run. What is not found in the text may still come from a module that it imports, so that only the
+client's advice rests on it, never an alarm.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+
+from rgt_box.discovery import training_commands
+from rgt_box.sampling import rank_waits
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Mapping
+
+LARGEST = 512 << 10
+"""Bytes of a script that are looked at; a larger one is left alone."""
+INSTALLED = 20_000
+"""Entries of a ``site-packages`` that are looked at."""
+
+FRAMEWORKS = {
+    "transformers": "transformers", "trl": "trl", "accelerate": "accelerate", "lightning": "lightning",
+    "pytorch_lightning": "pytorch-lightning", "torchdata": "torchdata", "deepspeed": "deepspeed",
+}  # fmt: skip
+"""Module → distribution."""
+_IMPORT = re.compile(r"^[ \t]*(?:from|import)[ \t]+(%s)\b" % "|".join(FRAMEWORKS), re.M)
+
+MARKS = {
+    "resume": r"resume_from_checkpoint(?!\s*=\s*(?:None|False)\b)|get_last_checkpoint|\bckpt_path\s*=(?!\s*None\b)"
+    r"|\.load_state\(|\.load_checkpoint\(|--resume\b|--ckpt[-_]path\b",
+    "newest": r"resume_from_checkpoint\s*=\s*True\b|\bget_last_checkpoint\b",
+    "train()": r"\.train\(\s*\)",
+    "fit": r"\.fit\(",
+    "ModelCheckpoint": r"\bModelCheckpoint\(",
+    "save_last": r"\bsave_last\s*=\s*(?:True|[\"'])",
+    "save_total_limit=1": r"\bsave_total_limit\s*[= ]\s*1\b",
+    "total_limit=1": r"\btotal_limit\s*=\s*1\b",
+    "save_top_k=1": r"\bsave_top_k\s*=\s*1\b",
+    "AsyncCheckpointIO": r"\bAsyncCheckpointIO\b",
+    "BatchNorm": r"\bBatchNorm[123]d\b|\bresnet(?:18|34|50|101|152)\b",
+    "SyncBatchNorm": r"\bSyncBatchNorm\b|\bsync_batchnorm\s*=\s*True\b",
+    "StatefulDataLoader": r"\bStatefulDataLoader\b",
+    "DeepSpeed": r"\bdeepspeed\.initialize\(|--deepspeed\b",
+}
+"""What is told of a script and of its command line → how it looks there."""
+_MARKS = {name: re.compile(pattern) for name, pattern in MARKS.items()}
+
+
+def look(
+    pid: int, words: list[str], cwd: str | None, env: Mapping[str, str], inside: str = ""
+) -> dict[str, Any]:
+    """Return ``uses`` (framework and version), ``marks`` and ``cache`` of a training; what cannot be told is missing.
+
+    Args:
+        pid: Its root.
+        words: The command line of the root.
+        cwd: Its working directory.
+        env: The environment that it was started with.
+        inside: What leads to the files as the process sees them.
+    """
+    command = training_commands.read(words)
+    text = script_text(command.script, cwd, inside)
+    said = "%s\n%s" % (" ".join(words), text or "")
+    modules = sorted(
+        set(_IMPORT.findall(text or "")) | ({"deepspeed"} if _MARKS["DeepSpeed"].search(said) else set())
+    )
+    found: dict[str, Any] = {}
+    if text is not None:
+        found["marks"] = [name for name, pattern in _MARKS.items() if pattern.search(said)]
+    if modules:
+        versions = installed(site_packages(pid, words, env, inside))
+        names = [FRAMEWORKS[module] for module in modules]
+        found["uses"] = [("%s %s" % (name, versions.get(name, ""))).rstrip() for name in names]
+    if {"transformers", "trl", "accelerate"} & set(modules):
+        found["cache"] = hub_cache(env)
+    return found
+
+
+def script_text(script: str, cwd: str | None, inside: str) -> str | None:
+    """Return the text of a script; None where there is none, or it is no ordinary file of moderate size."""
+    if not script.endswith(".py") or not (os.path.isabs(script) or cwd):
+        return None
+    path = inside + os.path.normpath(os.path.join(cwd or "/", script))
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except (OSError, ValueError):
+        return None
+    try:
+        seen = os.fstat(fd)
+        if not stat.S_ISREG(seen.st_mode) or seen.st_size > LARGEST:
+            return None
+        return os.read(fd, LARGEST).decode("utf-8", "replace")
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+
+
+def site_packages(pid: int, words: list[str], env: Mapping[str, str], inside: str = "") -> list[str]:
+    """Return the directories in which the packages of a process's Python are likely to be, at most four."""
+    try:
+        program = os.readlink("/proc/%d/exe" % pid)
+    except OSError:
+        program = ""
+    said = words[0] if words and os.path.isabs(words[0]) else ""
+    prefixes = [os.path.dirname(os.path.dirname(path)) for path in (said, program) if path]
+    prefixes[1:1] = [env[name] for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if env.get(name)]
+    found = []
+    for prefix in dict.fromkeys(prefixes):
+        try:
+            names = sorted(os.listdir(os.path.join(inside + prefix, "lib")))
+        except (OSError, ValueError):
+            continue
+        for name in names:
+            for last in ("site-packages", "dist-packages"):
+                path = os.path.join(inside + prefix, "lib", name, last)
+                if re.fullmatch(r"python3(?:\.\d+)?t?", name) and os.path.isdir(path):
+                    found.append(path)
+    return found[:4]
+
+
+_DIST = re.compile(r"([A-Za-z0-9_.]+)-([0-9][^-/]{0,40})\.dist-info")
+
+
+def installed(folders: list[str]) -> dict[str, str]:
+    """Return the versions of the frameworks in some directories of packages; the first directory wins."""
+    wanted = set(FRAMEWORKS.values())
+    found: dict[str, str] = {}
+    for folder in folders:
+        try:
+            with os.scandir(folder) as entries:
+                for _, entry in zip(range(INSTALLED), entries):  # noqa: B905
+                    match = _DIST.fullmatch(entry.name)
+                    name = match.group(1).replace("_", "-").lower() if match else ""
+                    if match and name in wanted:
+                        found.setdefault(name, match.group(2))
+        except OSError:
+            continue
+    return found
+
+
+def hub_cache(env: Mapping[str, str]) -> str | None:
+    """Return where Hugging Face keeps models, as its documentation says.
+
+    https://huggingface.co/docs/huggingface_hub/package_reference/environment_variables
+    """
+    if env.get("HF_HUB_CACHE"):
+        return env["HF_HUB_CACHE"]
+    if env.get("HF_HOME"):
+        return os.path.join(env["HF_HOME"], "hub")
+    above = env.get("XDG_CACHE_HOME") or (os.path.join(env["HOME"], ".cache") if env.get("HOME") else None)
+    return os.path.join(above, "huggingface", "hub") if above else None
+
+
+def world_of(pids: list[int], started: float) -> int | None:
+    """Return how many ranks a run has, by the environment of the first of its processes that says so."""
+    for pid in pids[:16]:
+        member = rank_waits.read(pid, started, "")
+        if member is not None:
+            return member.world
+    return None

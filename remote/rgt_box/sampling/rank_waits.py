@@ -1,0 +1,236 @@
+"""The ranks of a distributed training: since when each has not run, and in what of the kernel it waits.
+
+Who waits in a collective and who is elsewhere is for the client to say; here is only read. A blocked main thread costs
+one read of ``/proc/PID/schedstat``: its count of time slices stands still exactly as long as the thread has not run
+(https://docs.kernel.org/scheduler/sched-stats.html).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+import zlib
+
+from rgt_box import jsonline, procstat
+from rgt_box.sampling import rank_phases
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Iterable, Mapping
+
+PERIOD = 5.0
+"""Seconds between two looks."""
+BUSY = 0.9
+"""Share of the time that a main thread runs from which on it spins."""
+AGAIN = 20.0
+"""Seconds after which a rank without a heartbeat is looked through for one again."""
+STACK_AFTER, FRAMES = 15.0, 4
+"""Seconds of standing still after which the stack in the kernel is read, once, and how much of it is told."""
+MOST = 32
+"""Processes that a sample has room for: where there are so many, one that is not listed may well be alive."""
+ENVIRONMENT = 256 << 10
+"""Bytes of a process's environment that are looked at."""
+
+LAUNCHES = (
+    ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
+     ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT")),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE",
+     ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid")),
+    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", ("HYDI_CONTROL_FD", "PMI_PORT")),
+    ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "", ("SLURM_JOB_ID", "SLURM_STEP_ID")),
+)  # fmt: skip
+"""Names of rank, number of ranks, both on this machine, and of what tells one launch from another, by launcher."""
+LAUNCHER = re.compile(r"(?:^|[/\s])(?:torchrun|accelerate|deepspeed)\b|torch\.distributed\.(?:run|launch)\b")
+"""A launcher may be given a rank itself, that of its machine; what it starts then has ``LOCAL_RANK`` as well."""
+DUMPS = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
+"""Where torch's flight recorder writes, the newer name first: the rank follows
+(https://docs.pytorch.org/docs/stable/torch_nccl_environment_variables.html)."""
+USUAL_DUMPS = ("/tmp/nccl_trace_rank_",)
+
+
+class Member:
+    """One rank of a launch.
+
+    Attributes:
+        siblings: The ranks that its launcher has started on this machine; empty where it does not say.
+        still_since: Since when its main thread has not run; None where that cannot be read.
+        spins_since: Since when it has run nearly all the time; None = it does not.
+    """
+
+    __slots__ = ("beat", "beat_at", "dumps", "group", "looked", "ran", "rank", "reading", "siblings", "slices",
+                 "spins_since", "stack", "started", "still_since", "world")  # fmt: skip
+
+    def __init__(self, started: float, env: Mapping[str, str], launch: tuple[Any, ...]) -> None:
+        rank, world, local, local_world, names = launch
+        self.started = started
+        self.rank, self.world = int(env[rank]), int(env[world])
+        place, count = _number(env.get(local)), _number(env.get(local_world))
+        self.siblings = (
+            frozenset(range(self.rank - place, self.rank - place + count))
+            if place is not None and count is not None and place <= self.rank and count <= self.world
+            else frozenset()
+        )
+        told = "\0".join("%s=%s" % (name, env.get(name, "")) for name in names)
+        self.group = "%08x" % zlib.crc32(("%d\0%s" % (self.world, told)).encode("utf-8", "replace"))
+        prefixes = [env[name] for name in DUMPS if env.get(name)] or list(USUAL_DUMPS)
+        self.dumps = ["%s%d" % (prefix, self.rank) for prefix in prefixes]
+        self.beat: str | None = None
+        self.beat_at = float("-inf")
+        self.slices, self.ran, self.looked = -1, 0, 0.0
+        self.still_since: float | None = None
+        self.spins_since: float | None = None
+        self.stack = ""
+        self.reading: dict[str, Any] = {}
+
+    def look(self, pid: int, now: float) -> None:
+        """Read what its main thread does; `now` is monotonic."""
+        read = ran(pid)
+        if read is None:
+            self.still_since = self.spins_since = None
+        else:
+            run_ns, slices = read
+            if slices != self.slices:
+                self.still_since, self.stack = now, ""
+            busy = (
+                self.slices >= 0
+                and now > self.looked
+                and (run_ns - self.ran) / 1e9 >= BUSY * (now - self.looked)
+            )
+            self.spins_since = (self.spins_since or self.looked) if busy else None
+            self.ran, self.slices, self.looked = run_ns, slices, now
+        still = None if self.still_since is None else now - self.still_since
+        if still is not None and still >= STACK_AFTER and not self.stack:
+            self.stack = stack_of(pid)
+        self.reading = jsonline.compact(
+            {
+                "rank": self.rank,
+                "world": self.world,
+                "group": self.group,
+                "still_s": None if still is None else round(still, 1),
+                "spin_s": None if self.spins_since is None else round(now - self.spins_since, 1),
+                "wait": waits_in(pid) if still else None,
+                "stack": self.stack or None,
+                "beat": self._beat(pid, now),
+                "dump": next((path for path in self.dumps if _newer(path, self.started)), None),
+            }
+        )
+
+    def _beat(self, pid: int, now: float) -> dict[str, Any] | None:
+        if self.beat is None and now - self.beat_at >= AGAIN:
+            self.beat, self.beat_at = rank_phases.find(pid), now
+        told = rank_phases.read(self.beat, self.rank, self.world) if self.beat is not None else None
+        if told is None:
+            self.beat = None
+        return told
+
+
+class RankWatch:
+    """Adds ``dist`` to the processes of a sample that are ranks of a launch."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[tuple[float, str], Member | None]] = {}
+        self._seen: dict[str, dict[int, int]] = {}
+        """Launch → the ranks that were there → their pids."""
+        self._looked = float("-inf")
+
+    def look(self, procs: list[dict[str, Any]], now: float | None = None) -> None:
+        """Look at the ranks among `procs` when it is time, and tell of each what is known.
+
+        Args:
+            procs: As `ProcSampler.read` returns them; what is found is added.
+            now: Monotonic time.
+        """
+        now = time.monotonic() if now is None else now
+        before, self._known = self._known, {}
+        for proc in procs:
+            pid, key = proc["pid"], (proc["started"], proc["cmd"])
+            known = before.get(pid)
+            self._known[pid] = known if known is not None and known[0] == key else (key, read(pid, *key))
+        firsts = self._firsts(procs)
+        due = now - self._looked >= PERIOD - 0.5
+        if due:
+            self._looked = now
+        for proc, member in firsts:
+            if due or not member.reading:
+                member.look(proc["pid"], now)
+            proc["dist"] = dict(member.reading)
+        self._say_lost(firsts, complete=len(procs) < MOST)
+
+    def _firsts(self, procs: Iterable[dict[str, Any]]) -> list[tuple[dict[str, Any], Member]]:
+        """Return the ranks themselves: what they started has their environment, too, and is younger."""
+        found: dict[tuple[str, int], tuple[dict[str, Any], Member]] = {}
+        for proc in sorted(procs, key=lambda proc: (proc["started"], proc["pid"])):
+            member = self._known[proc["pid"]][1]
+            if member is not None:
+                found.setdefault((member.group, member.rank), (proc, member))
+        return list(found.values())
+
+    def _say_lost(self, firsts: list[tuple[dict[str, Any], Member]], complete: bool) -> None:
+        """Add the ranks of this machine that are gone although others of their launch are there."""
+        groups: dict[str, list[tuple[dict[str, Any], Member]]] = {}
+        for proc, member in firsts:
+            groups.setdefault(member.group, []).append((proc, member))
+        self._seen = {group: self._seen.get(group, {}) for group in groups}
+        for group, both in groups.items():
+            alive = {member.rank: proc["pid"] for proc, member in both if proc.get("state") not in ("Z", "X")}
+            seen = self._seen[group]
+            seen.update(alive)
+            expected = set().union(*(member.siblings for _, member in both))
+            lost = sorted((expected | set(seen)) - set(alive)) if complete else []
+            for proc, _ in both:
+                if lost:
+                    proc["dist"]["lost"] = [[rank, seen.get(rank)] for rank in lost]
+
+
+def read(pid: int, started: float, cmd: str) -> Member | None:
+    """Return the rank that a process says it is; None for any other process, and where it may not be asked."""
+    raw = procstat.read_whole("/proc/%d/environ" % pid, ENVIRONMENT) or b""
+    rows = (row.split(b"=", 1) for row in raw.split(b"\0") if b"=" in row)
+    env = {name.decode("latin-1"): os.fsdecode(value) for name, value in rows}
+    for launch in LAUNCHES:
+        rank, world = _number(env.get(launch[0])), _number(env.get(launch[1]))
+        if rank is None or world is None or not rank < world or world < 2:
+            continue
+        if LAUNCHER.search(cmd) and launch[2] not in env:
+            continue
+        return Member(started, env, launch)
+    return None
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and re.fullmatch("[0-9]{1,7}", text) else None
+
+
+def ran(pid: int) -> tuple[int, int] | None:
+    """Return for how many nanoseconds the main thread has run, and how often; None where neither can be read."""
+    words = (procstat.read_bytes("/proc/%d/schedstat" % pid, 256) or b"").split()
+    if len(words) == 3 and words[2] != b"0":
+        return int(words[0]), int(words[2])
+    text = procstat.read_bytes("/proc/%d/status" % pid, 8192) or b""
+    switches = re.findall(rb"^(?:non)?voluntary_ctxt_switches:\s*(\d+)", text, re.MULTILINE)
+    stat = procstat.read_bytes("/proc/%d/task/%d/stat" % (pid, pid), 4096) or b""
+    if len(switches) != 2 or b")" not in stat:
+        return None
+    fields = stat[stat.rindex(b")") + 2 :].split()
+    ticks = int(fields[11]) + int(fields[12])
+    return ticks * (1_000_000_000 // procstat.CLOCK_TICKS), sum(map(int, switches)) + ticks
+
+
+def waits_in(pid: int) -> str | None:
+    """Return the function of the kernel in which the main thread sleeps (proc(5), ``wchan``); None = not told."""
+    text = (procstat.read_bytes("/proc/%d/wchan" % pid, 128) or b"").decode("ascii", "replace").strip()
+    return text if text not in ("", "0") else None
+
+
+def stack_of(pid: int) -> str:
+    """Return the innermost functions of the main thread in the kernel; "" where only a greater root may read them."""
+    text = (procstat.read_bytes("/proc/%d/stack" % pid, 4096) or b"").decode("ascii", "replace")
+    return " < ".join(re.findall(r"^\[<[0-9a-f]+>\] ([\w.]+)", text, re.MULTILINE)[:FRAMES])
+
+
+def _newer(path: str, than: float) -> bool:
+    try:
+        return os.stat(path).st_mtime >= than
+    except (OSError, ValueError):
+        return False
