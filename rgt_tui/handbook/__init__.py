@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rgt_tui.handbook.file_triage import FileFinding, Unreadable, triage_file
+from rgt_tui.handbook.file_triage import SPECIFIC, FileFinding, Unreadable, how_sure, triage_file
 from rgt_tui.handbook.line_search import LineHit, Lookout, Searcher, search_text
 from rgt_tui.handbook.page_search import find_pages
 from rgt_tui.handbook.pages import (
@@ -18,7 +18,7 @@ from rgt_tui.handbook.pages import (
 from rgt_tui.handbook.sample_evidence import read_samples, weighed
 
 __all__ = [
-    "ACTION_WORDS", "Action", "FileFinding", "HandbookError", "LineHit", "Lookout", "Page", "Searcher", "Unreadable",
-    "all_pages", "find_pages", "own_directory", "read_pages", "read_samples", "search_text", "shipped_pages",
-    "triage_file", "weighed",
+    "ACTION_WORDS", "SPECIFIC", "Action", "FileFinding", "HandbookError", "LineHit", "Lookout", "Page", "Searcher",
+    "Unreadable", "all_pages", "find_pages", "how_sure", "own_directory", "read_pages", "read_samples", "search_text",
+    "shipped_pages", "triage_file", "weighed",
 ]  # fmt: skip

@@ -6,7 +6,7 @@ import gzip
 import os
 import sys
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
@@ -42,8 +42,15 @@ class FileFinding(msgspec.Struct, frozen=True, kw_only=True):
     """Lines of another kind each; such as differ by numbers alone count once."""
 
 
-def triage_file(path: Path, pages: Mapping[str, Page]) -> list[FileFinding]:
+def triage_file(
+    path: Path, pages: Mapping[str, Page], also: Callable[[bytes], None] | None = None
+) -> list[FileFinding]:
     """Return what a file shows, the best first; ``-`` is standard input, ``.gz`` is unpacked.
+
+    Args:
+        path: Of the file.
+        pages: The handbook.
+        also: Called with each piece that is read.
 
     Raises:
         Unreadable: it is missing, no regular file, or damaged.
@@ -54,6 +61,8 @@ def triage_file(path: Path, pages: Mapping[str, Page]) -> list[FileFinding]:
         with _opened(path) as file:
             while data := file.read(PIECE):
                 hits.extend(searcher.feed(data))
+                if also is not None:
+                    also(data)
     except (OSError, EOFError, zlib.error) as error:
         raise Unreadable(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
     hits.extend(searcher.close())
@@ -87,6 +96,16 @@ def ranked(hits: Iterable[LineHit], pages: Mapping[str, Page]) -> list[FileFindi
     return sorted(causes or found, key=lambda finding: (-finding.confidence, finding.line_no))
 
 
+def how_sure(page: Page, general: Container[str]) -> float:
+    """Return how sure a finding is by its line alone.
+
+    Args:
+        page: Which it is of.
+        general: Ids of what some page explains away.
+    """
+    return SYMPTOM if page.symptom_only else GENERAL if page.id in general else SPECIFIC
+
+
 def _findings(
     first: Mapping[str, LineHit],
     times: Mapping[str, int],
@@ -103,7 +122,7 @@ def _findings(
             title=page.title,
             line_no=hit.line_no,
             line=hit.line,
-            confidence=SYMPTOM if page.symptom_only else GENERAL if id_ in general else SPECIFIC,
+            confidence=how_sure(page, general),
             severity=str(page.severity),
             action=str(page.action),
             fix=page.fixes,

@@ -20,9 +20,7 @@ from rgt_tui.health.assessment import (
     evaluate,
 )
 from rgt_tui.health.condition import Condition, Reading, Rung
-from rgt_tui.health.conditions import ALERTS, BY_ID, CHECKS, CONDITIONS, covered
-from rgt_tui.health.conditions_queue import finding_key
-from rgt_tui.health.conditions_runs import ended_at
+from rgt_tui.health.conditions import ALERTS, BY_ID, CHECKS, conditions, covered
 from rgt_tui.health.danger_clocks import (
     Bound,
     ClockReading,
@@ -45,13 +43,18 @@ from rgt_tui.health.mutes import (
     key_of,
     load_alerts,
     mark_muted,
+    mute_changes,
     mute_covers,
     mute_is_over,
     put_mute,
     silences,
     update_alerts,
 )
+from rgt_tui.health.remedies import Remedy, remedies
 from rgt_tui.health.remembered import Memory, Trend, park_confirmed, stop_asked
+from rgt_tui.health.rows.conditions_gpu import slowed, throttle_words
+from rgt_tui.health.rows.conditions_queue import finding_key
+from rgt_tui.health.rows.conditions_runs import ended_at
 from rgt_tui.health.worst_case import Worst, WorstCase, worst_case, worst_of
 
 if TYPE_CHECKING:
@@ -60,16 +63,17 @@ if TYPE_CHECKING:
     from rgt_tui.health.delivery import GATHER_S, MARGIN_S, Delivery, failure_reason, hears_findings
 
 __all__ = [
-    "ALERTS", "BY_ID", "CHECKS", "CONDITIONS", "EVERYTHING", "GATHER_S", "HANDBOOK", "MARGIN_S", "PHASES",
+    "ALERTS", "BY_ID", "CHECKS", "EVERYTHING", "GATHER_S", "HANDBOOK", "MARGIN_S", "PHASES",
     "SINKS", "AlertState", "Aside", "Assessment", "Bound", "ClockReading", "Condition", "Delivery",
-    "Facts", "Memory", "Mute", "Notes", "Reading", "Rung", "SettingsError", "Sink", "SinkError", "Step",
+    "Facts", "Memory", "Mute", "Notes", "Reading", "Remedy", "Rung", "SettingsError", "Sink", "SinkError", "Step",
     "Stored", "Told", "Trend", "Worst", "WorstCase", "advice", "alert_began", "alert_ended",
     "alert_message", "alert_rows", "alerts_path", "alerts_stamp", "assess", "build_sink", "calls",
-    "calls_once", "clock_readings", "covered", "dangers", "diagnose", "ended_at", "evaluate", "facts_of",
+    "calls_once", "clock_readings", "conditions", "covered", "dangers", "diagnose", "ended_at", "evaluate", "facts_of",
     "failure_reason", "finding_key", "hears_findings", "holding", "key_of", "listed", "load_alerts",
-    "log_finding", "mark_muted", "mute_covers", "mute_is_over", "notices", "ordered", "park_confirmed", "parse_alerts",
-    "pending_readings", "put_mute", "resumed", "silences", "step_alerts", "stop_asked", "update_alerts",
-    "worst_case", "worst_of",
+    "log_finding", "mark_muted", "mute_changes", "mute_covers", "mute_is_over", "notices", "ordered", "park_confirmed",
+    "parse_alerts",
+    "pending_readings", "put_mute", "remedies", "resumed", "silences", "slowed", "step_alerts", "stop_asked",
+    "throttle_words", "update_alerts", "worst_case", "worst_of",
 ]  # fmt: skip
 
 # What sends alerts: the gate asks for facts alone, which needs no event loop.

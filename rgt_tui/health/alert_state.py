@@ -10,7 +10,7 @@ import msgspec
 
 from rgt_tui.health.condition import Condition, Reading
 from rgt_tui.health.conditions import ALERTS, BY_ID, covered
-from rgt_tui.health.facts import Facts, facts_of
+from rgt_tui.health.facts import Facts, alike, facts_of
 from rgt_tui.health.remembered import TREND_EVERY_S, Memory, News, lived, measured, news_of
 from rgt_tui.model.alert import Alert
 from rgt_tui.model.box import BoxState
@@ -113,8 +113,26 @@ LONGEST_STEP_S = 60.0
 """More time between two steps is not believed: the laptop slept, or its clock was set."""
 LEVELS = {"error": 0, "warn": 1}
 _NONE: frozenset[str] = frozenset()
+_NEVER = object()
 
 replace = msgspec.structs.replace
+
+
+SOURCES = (
+    "account", "autostop", "clock_skew", "findings", "hello", "lease", "link", "meter", "news", "off", "open_action",
+    "past", "peer", "queues", "self_stop", "spec",
+)  # fmt: skip
+"""What changes seldom, as `Condition.of` calls it."""
+
+
+def sources(view: Facts) -> tuple[object, ...]:
+    """Return the `SOURCES` of a box, in their order."""
+    box, sample = view.box, view.box.sample
+    autostop, lease = (sample.autostop, sample.lease) if sample is not None else (None, None)
+    return (
+        box.account, autostop, box.clock_skew, box.findings, box.hello, lease, box.link, box.meter, view.news, view.off,
+        box.open_action, view.memory.past, box.peer, box.queues, box.self_stop, box.spec,
+    )  # fmt: skip
 
 
 class AlertState(msgspec.Struct, frozen=True):
@@ -130,6 +148,10 @@ class AlertState(msgspec.Struct, frozen=True):
     events: tuple[Event, ...] = ()
     news: News = News()
     """What `events` tell."""
+    live: bool = False
+    """The last step had figures of now."""
+    sources: tuple[object, ...] = ()
+    """What `sources` were at the last step."""
     hushed: frozenset[str] = frozenset()
     """Ids of alerts that hold and that a finding has told: when it ends they have not begun, and nobody is paged.
     One that becomes worse is told like any other."""
@@ -151,6 +173,7 @@ def step_alerts(
     now: float,
     kinds: Sequence[Condition] = ALERTS,
     elsewhere: frozenset[str] = frozenset(),
+    like: Facts | None = None,
 ) -> Step:
     """Return the state of the alerts after `box` was looked at. Pure.
 
@@ -160,18 +183,24 @@ def step_alerts(
         now: Client clock.
         kinds: The rows that count, with their limits.
         elsewhere: Ids of alerts that another box tells.
+        like: What `facts_of` has made of the same box at the same moment, where that is known already.
     """
     dt = 0.0 if book.at is None else min(max(now - book.at, 0.0), LONGEST_STEP_S)
     news = book.news if box.events is book.events else news_of(box.events)
     memory, trend_s = _remember(book, box, dt)
     if box.life != memory.past:
         box = replace(box, life=memory.past)
-    seen = facts_of(box, now, memory, news)
+    seen = facts_of(box, now, memory, news) if like is None else alike(like, box, now, memory, news)
     machines = book.machines
     raised: list[Alert] = []
     cleared: list[Alert] = []
+    told_by = sources(seen)
+    before = zip(SOURCES, book.sources or [_NEVER] * len(SOURCES), told_by, strict=True)
+    others = {name for name, old, new in before if old is not new}
     for kind in kinds:
         held = machines.get(kind.id)
+        if held is None and kind.of and kind.of.isdisjoint(others) and (book.live or not kind.live):
+            continue  # it was read before, and was at rest
         if seen.live or not kind.live:
             readings = kind.read(seen)
             if readings is None:
@@ -195,7 +224,7 @@ def step_alerts(
         hidden = told | elsewhere
         raised = [alert for alert in raised if alert.id not in hidden]
         cleared = [alert for alert in cleared if alert.id not in hidden | book.hushed]
-    made = AlertState(machines, memory, now, trend_s, box.events, news, book.hushed)
+    made = AlertState(machines, memory, now, trend_s, box.events, news, seen.live, told_by, book.hushed)
     if told or book.hushed:
         hushed = (book.hushed - {alert.id for alert in raised}) | told
         made = replace(made, hushed=hushed & {alert.id for alert in holding(made)})

@@ -12,11 +12,13 @@ from rgt_tui.health.facts import BUSY_PCT, Facts, facts_of, trainers
 from rgt_tui.model.alert import Alert, AlertEvent
 from rgt_tui.model.box import BoxState, Health, Link
 from rgt_tui.model.evidence import CheckResult, CheckStatus
+from rgt_tui.model.figures import pct
 from rgt_tui.model.fleet import FleetEvent
 from rgt_tui.model.money import Lifecycle
 from rgt_tui.model.plain import clean
 from rgt_tui.model.profile import Profile
 from rgt_tui.profiles.readings import age, how_many
+from rgt_tui.profiles.run_advice import advised
 
 
 class Assessment(msgspec.Struct, frozen=True):
@@ -45,8 +47,9 @@ _LINKS = {
     Link.REFUSED_KEY: (Health.UNREACHABLE, "key refused"),
     Link.REFUSED_LOGIN: (Health.UNREACHABLE, "login refused"),
     Link.ASKING: (Health.WARN, "asks you"),
-    Link.PAUSED: (Health.STALE, "paused"),
+    Link.PAUSED: (Health.PAUSED, "paused"),
     Link.CONNECTING: (Health.CONNECTING, "connecting"),
+    Link.NOT_KEPT: (Health.CONNECTING, "not kept"),
 }
 
 
@@ -136,7 +139,7 @@ def _unseen(seen: Facts, why: str) -> str:
     """Say why nobody knows what runs, and what speaks for a training all the same."""
     gpus = seen.box.sample.gpus if seen.box.sample is not None else ()
     busy = max((gpu.util for gpu in gpus if gpu.util is not None), default=0.0)
-    return f"{why}; a GPU is {busy:.0f} % busy" if busy >= BUSY_PCT else why
+    return f"{why}; a GPU is {pct(busy)} busy" if busy >= BUSY_PCT else why
 
 
 def _rank(health: Health, alerts: list[Alert], seen: Facts) -> tuple[int, int, int, float, str]:
@@ -212,10 +215,24 @@ def evaluate(
         page_seen: A person was shown the platform's page as it is now, see `rgt_tui.profiles.seen_at`.
     """
     seen = facts_of(box, now, profile=profile, page_seen=page_seen)
-    return tuple(_result(check, seen) for check in CHECKS)
+    told: dict[str, list[str]] = {}
+    for one in advised(box, now):
+        told.setdefault(ADVISED_AT[one.about], []).append(f"{one.run}: {one.text}")
+    return tuple(_result(check, seen, "; ".join(told.get(check.id, ()))) for check in CHECKS)
 
 
-def _result(check: Check, seen: Facts) -> CheckResult:
+ADVISED_AT = {
+    "save": "4.5",
+    "resume": "2.3",
+    "batch": "2.3",
+    "cache": "4.3",
+    "workers": "4.2",
+    "memory": "4.2",
+}
+"""What an advice is about → the check at which it stands."""
+
+
+def _result(check: Check, seen: Facts, told: str) -> CheckResult:
     verdict = check.evaluator(seen)
     status, evidence = verdict.status, verdict.evidence
     if check.live and status is CheckStatus.PASSED and not seen.live:
@@ -223,7 +240,7 @@ def _result(check: Check, seen: Facts) -> CheckResult:
         last = "no sample" if sample_at is None else f"last sample {age(seen.now - sample_at)} ago"
         status, evidence = CheckStatus.WAITING, f"{evidence} ({last})"
     command = check.command.replace("{box}", seen.box.spec.name)
-    return CheckResult(check.id, check.phase, check.title, status, evidence, verdict.at, command)
+    return CheckResult(check.id, check.phase, check.title, status, evidence, verdict.at, command, advice=told)
 
 
 PHASES = ("consult", "launch", "smoke", "queue", "babysit", "collect")

@@ -59,6 +59,12 @@ class Proof(NamedTuple):
     step: int | None = None
     durable: str | None = None
     """Where the run's results are copied to, for the commands that want it."""
+    fixes: tuple[Fix, ...] = ()
+    """In place of the entry's: the steps with what this box really has."""
+    confidence: float | None = None
+    """How sure it is; None = as sure as a reading that says it."""
+    line_no: int | None = None
+    """Which line of its log it is; None = it is none, or nobody knows."""
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -68,6 +74,8 @@ class Entry(msgspec.Struct, frozen=True):
     """Stable for ever."""
     title: str
     severity: Severity
+    action: str
+    """What to do now, of a closed set (`rgt_tui.handbook.Action`)."""
     resource: str
     """What ran out or broke; ``{name}`` is filled with the first group of the pattern, where there is one."""
     fixes: tuple[Fix, ...]
@@ -85,6 +93,8 @@ class Entry(msgspec.Struct, frozen=True):
     """What a run that goes on shows when it is over: a finite ``step``, or a checkpoint ``saved``."""
     beats: tuple[str, ...] = ()
     """More general entries that this one explains away."""
+    confidence: float = 0.0
+    """How sure a line alone is, 0 to 1."""
     symptom: bool = False
     """It only follows from something else: it gives way to any other finding of the box."""
     sources: tuple[str, ...] = ("https://github.com/Hanyuyuan6/remote-gpu-trainer (2026-08)",)
@@ -144,6 +154,10 @@ class Condition(msgspec.Struct, frozen=True):
     """The value is a count: raised when it grows, cleared when it has not grown for `quiet_s`."""
     live: bool = True
     """Needs figures of now: without them it stays as it is."""
+    of: frozenset[str] = frozenset()
+    """All that its readings are made of, as `rgt_tui.health.alert_state.SOURCES` calls it. As long as none of it is
+    another object, what was at rest is so still and is not read again. Empty = it is read at every look: what is made
+    of the time, or of a sample, has to be."""
     told: bool = False
     """The fleet's events tell of it anyway."""
     gauge: bool = False

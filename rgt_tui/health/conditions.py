@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 
-from rgt_tui.health import conditions_autostop as autostop
-from rgt_tui.health import conditions_gpu as gpu
-from rgt_tui.health import conditions_link as link
-from rgt_tui.health import conditions_money as money
-from rgt_tui.health import conditions_queue as queue
-from rgt_tui.health import conditions_runs as runs
-from rgt_tui.health import conditions_space as space
+from rgt_tui.health import stuck_ranks
 from rgt_tui.health.condition import YES, YES_ERROR, Check, Condition, Rung, say_text
 from rgt_tui.health.facts import FIRST_STEP_S, LOST_S, METER_LOST_S, OOM_RECENT_S, SKEW_CLEAR_S, SKEW_WARN_S
 from rgt_tui.health.handbook import HANDBOOK
+from rgt_tui.health.rows import conditions_autostop as autostop
+from rgt_tui.health.rows import conditions_curves as curves
+from rgt_tui.health.rows import conditions_gpu as gpu
+from rgt_tui.health.rows import conditions_link as link
+from rgt_tui.health.rows import conditions_money as money
+from rgt_tui.health.rows import conditions_pace as pace
+from rgt_tui.health.rows import conditions_queue as queue
+from rgt_tui.health.rows import conditions_runs as runs
+from rgt_tui.health.rows import conditions_shares as shares
+from rgt_tui.health.rows import conditions_space as space
 from rgt_tui.model.evidence import Finding
 
 _ROWS: tuple[Condition, ...] = (
     Condition(
         "finding", "Triage found what broke", "finding", queue.read_findings, queue.say_finding, YES,
         told=True,
+        of=frozenset(("findings",)),
         advice="Open the box: the finding shows the line that proves it, and the way out.",
         checks=(
             Check("4.7", "nothing diagnosed", queue.check_undiagnosed,
@@ -30,6 +36,7 @@ _ROWS: tuple[Condition, ...] = (
     Condition(
         "failed", "A cell failed", "failed", queue.read_failed, queue.say_failed, YES_ERROR,
         told=True,
+        of=frozenset(("queues",)),
         advice="Read the end of its log, fix the cause, then run the queue again from this cell.",
         checks=(Check("5.1", "every cell done", queue.check_all_done, live=False, command="rgt queue {box} status"),),
     ),
@@ -42,6 +49,7 @@ _ROWS: tuple[Condition, ...] = (
     ),
     Condition(
         "queue", "A queue cannot be read", "queue", queue.read_queue_error, queue.say_queue_error, YES_ERROR,
+        of=frozenset(("queues",)),
         advice="Fix the queue file or its state file; what is running keeps running.",
         checks=(
             Check("3.1", "queue read, names distinct", queue.check_queue_read, live=False,
@@ -52,6 +60,8 @@ _ROWS: tuple[Condition, ...] = (
         "stalled", "A run makes no progress", "stalled", queue.read_stalled, queue.say_stalled,
         (Rung("warn", 1.0, 1.0),), unit="× usual (30 s, or 10 steps)", escalates=True,
         advice="Look at its log and, before a restart loses the evidence, at py-spy dump --pid PID.",
+        findings=("HANG1", "HANG2", "D19", "D20"),
+        covered=runs.run_of,
         checks=(Check("4.2", "progress, not utilisation", runs.check_progress),),
         see="T21",
     ),
@@ -59,6 +69,8 @@ _ROWS: tuple[Condition, ...] = (
         "halted", "A training process is stopped by a signal", "halted", queue.read_halted, queue.say_halted, YES,
         hold_s=15.0, escalates=True,
         advice="Somebody or something sent SIGSTOP, or ctrl-z was pressed: kill -CONT PID resumes it.",
+        findings=("HANG1",),
+        covered=stuck_ranks.pid_of,
         see="4.2",
     ),
     Condition(
@@ -76,6 +88,38 @@ _ROWS: tuple[Condition, ...] = (
         (Rung("warn", 5.0, 10.0),), unit="% util", below=True, hold_s=600.0, quiet_s=60.0, escalates=True,
         advice="Check that the run uses every card you pay for, and that its input keeps up.",
         see="U24 U31 G5",
+    ),
+    Condition(
+        "gpu-spins", "A GPU spins without any progress", "hangs", pace.read_spinning, pace.say_spinning, YES,
+        hold_s=60.0, quiet_s=30.0, escalates=True,
+        advice="Its ranks wait for one another: keep the stacks (py-spy dump --pid PID) before you restart.",
+        findings=("HANG2", "D19", "D20", "HANG1"),
+        covered=runs.run_of,
+        see="4.2",
+    ),
+    Condition(
+        "starved", "The GPUs wait for their input", "starved", pace.read_starved, pace.say_starved,
+        (Rung("warn", 30.0, 45.0),), unit="% util, mean", below=True, hold_s=600.0, quiet_s=120.0,
+        advice="More loader workers (up to the cores), pinned memory, data on the local disk; not a larger card.",
+        see="U24 U8 T4",
+    ),
+    Condition(
+        "input-bound", "Steps wait for their data", "input-bound", shares.read_input, shares.say_input,
+        (Rung("warn", 30.0, 20.0),), unit="% of a step", hold_s=300.0, quiet_s=60.0,
+        advice="More loader workers (up to the cores), pinned memory, local data; py-spy top --pid shows what is slow.",
+        see="U24 U8 U38",
+    ),
+    Condition(
+        "comm-bound", "Steps wait for the other ranks", "comm-bound", shares.read_talk, shares.say_talk,
+        (Rung("warn", 40.0, 30.0),), unit="% of a step", hold_s=300.0, quiet_s=60.0,
+        advice="Larger buckets, no .item() in each step, shards within one machine; or one rank is the slow one.",
+        see="T23",
+    ),
+    Condition(
+        "held-back", "A log is silent while its run goes on", "buffered", pace.read_held_back, pace.say_held_back,
+        YES, hold_s=60.0,
+        advice="Start it with PYTHONUNBUFFERED=1 (or python -u): what it prints stays in a buffer.",
+        see="U43",
     ),
     Condition(
         "bytes", "A mount is running out of bytes", "disk", space.read_bytes, space.say_bytes, space.DISK,
@@ -136,6 +180,18 @@ _ROWS: tuple[Condition, ...] = (
         see="U40",
     ),
     Condition(
+        "crowded", "Too many threads for the cores", "threads", pace.read_crowded, pace.say_crowded, YES,
+        hold_s=300.0, quiet_s=60.0,
+        advice="Set OMP_NUM_THREADS and the number of loader workers to the number of cores you get.",
+        see="U40",
+    ),
+    Condition(
+        "stolen", "The host gives the processors to others", "steal", pace.read_stolen, pace.say_stolen,
+        (Rung("warn", 10.0, 5.0),), unit="% of the time", hold_s=300.0, quiet_s=120.0,
+        advice="A noisy neighbour: if it lasts, rent another machine; nothing on this one helps.",
+        see="U41",
+    ),
+    Condition(
         "xid", "The driver reports broken hardware", "xid", gpu.read_xid, say_text, YES_ERROR,
         advice="Get the newest checkpoint off the box, then stop it and rent another.",
         findings=("U22",),
@@ -143,6 +199,7 @@ _ROWS: tuple[Condition, ...] = (
     Condition(
         "xid-soft", "The driver reports a program error", "xid", gpu.read_xid_soft, say_text, YES,
         unit="more reports", rises=True, quiet_s=600.0,
+        of=frozenset(("news",)),
         advice="Usually the program's own error: read its log; if it recurs, check the card.",
         see="U22",
     ),
@@ -175,6 +232,31 @@ _ROWS: tuple[Condition, ...] = (
         see="P12 P14",
     ),
     Condition(
+        "loss-flat", "The loss does not fall", "flat", curves.read_flat, curves.say_flat, YES,
+        hold_s=60.0, quiet_s=60.0,
+        advice="See whether the weights change at all: learning rate, frozen layers, labels, the optimizer's groups.",
+        checks=(Check("2.2", "loss finite and falling", runs.check_loss_falls, live=False),),
+        see="P12",
+    ),
+    Condition(
+        "loss-rising", "The loss rises", "rising", curves.read_rising, curves.say_rising,
+        (Rung("warn", 1.5, 1.25),), unit="× its lowest level", hold_s=60.0, quiet_s=60.0,
+        advice="It diverges: resume from before it rose, with a third to a tenth of the learning rate.",
+        see="P12 P14",
+    ),
+    Condition(
+        "loss-resumed", "The loss is higher since a resume", "resume", curves.read_jumped, curves.say_jumped,
+        (Rung("warn", 1.3, 1.15),), unit="× before", hold_s=30.0, quiet_s=60.0,
+        advice="The resume has lost something: optimizer, scheduler, scaler or the data's order; compare with a copy.",
+        see="2.3",
+    ),
+    Condition(
+        "began-anew", "A run began again although it had checkpoints", "anew", curves.read_anew, curves.say_anew, YES,
+        hold_s=30.0, escalates=True,
+        advice="Stop it before retention removes the checkpoint, and start it with its path to resume from.",
+        see="2.3",
+    ),
+    Condition(
         "fast-finish", "A cell finished much too soon", "too soon", queue.read_fast, say_text, YES,
         hold_s=30.0, escalates=True,
         advice="Read its log: most likely it did not do what it was asked to.",
@@ -183,6 +265,7 @@ _ROWS: tuple[Condition, ...] = (
     Condition(
         "interrupted", "A cell was cut off, and nobody runs it", "interrupted", queue.read_interrupted,
         say_text, YES, told=True, escalates=True,
+        of=frozenset(("queues",)),
         advice="Start the queue again: it resumes from the newest checkpoint.",
         findings=("SP1",),
         checks=(Check("2.3", "a cut-off run went on from its checkpoint", runs.check_resume_proved, live=False),),
@@ -190,6 +273,7 @@ _ROWS: tuple[Condition, ...] = (
     Condition(
         "waiting", "Cells are waiting, and no runner is alive", "waiting", queue.read_waiting, say_text, YES,
         escalates=True, over="cells that waited without a runner",
+        of=frozenset(("queues",)),
         advice="Start the queue's runner.",
         checks=(Check("3.2", "runner detached", queue.check_detached, command="rgt queue {box} run"),),
     ),
@@ -215,20 +299,30 @@ _ROWS: tuple[Condition, ...] = (
         see="MP3 U22",
     ),
     Condition(
+        "proxied", "SSH goes through a proxy", "proxy", link.read_proxied, link.say_proxied, YES,
+        hold_s=30.0, live=False,
+        of=frozenset(("link", "peer")),
+        advice="A proxy of your own computer stands between and may cut it: resolve the name past it, for ssh alone.",
+        see="SSH-W1",
+    ),
+    Condition(
         "asking", "A question waits for you", "asks you", link.read_asking, link.say_asking, YES,
         hold_s=LOST_S, live=False, told=True, escalates=True,
+        of=frozenset(("link",)),
         advice="Answer it in rgt, or give rgt a key that needs no answer (ssh-agent, identity).",
         see="1.1",
     ),
     Condition(
         "host-key", "The box shows another host key", "key", link.read_host_key, link.say_host_key, YES_ERROR,
         live=False, told=True,
+        of=frozenset(("link",)),
         advice="If the box was recreated, remove the line that is named; otherwise do not log in.",
         see="SSH-T6",
     ),
     Condition(
         "login", "The box refuses the login", "login", link.read_login, link.say_login, YES_ERROR,
         live=False,
+        of=frozenset(("link",)),
         advice="Check user, key and agent; rgt does not retry by itself.",
         see="1.1",
     ),
@@ -236,12 +330,14 @@ _ROWS: tuple[Condition, ...] = (
         "stopped", "The provider stopped the box, and nobody asked for it here", "stopped",
         link.read_stopped, link.say_stopped, YES,
         live=False, escalates=True,
+        of=frozenset(("meter", "off", "past", "self_stop", "spec")),
         advice="Preempted, out of money, or stopped elsewhere: check the console, and how long its disk stays.",
         see="SP1",
     ),
     Condition(
         "gone", "The provider no longer knows the box", "gone", link.read_gone, link.say_gone, YES_ERROR,
         live=False,
+        of=frozenset(("meter", "off", "past", "spec")),
         advice="Only what is on durable storage is left; see the console for the reason.",
         see="C4 5.3",
     ),
@@ -268,12 +364,14 @@ _ROWS: tuple[Condition, ...] = (
     Condition(
         "unconfirmed", "A stop or a rental is not confirmed", "sent?", money.read_open_action, money.say_open_action,
         YES_ERROR, live=False,
+        of=frozenset(("open_action",)),
         advice="Look at the provider's console: a meter may run. rgt asks on; it sends nothing again.",
     ),
     Condition(
         "autostop-failed", "The box could not stop itself", "no stop!", autostop.read_failed_stop,
         autostop.say_failed_stop, YES_ERROR,
         over="a box that could not stop itself",
+        of=frozenset(("autostop", "lease", "link")),
         advice="It bills on: stop it (tear down, or its console); rgt autostop BOX --status has the reason.",
     ),
     Condition(
@@ -286,17 +384,20 @@ _ROWS: tuple[Condition, ...] = (
         "autostop-unknown", "For longer than the limit nobody can tell whether it is idle", "idle?",
         autostop.read_unknown_idle, autostop.say_unknown_idle,
         (Rung("warn", 1.0, 0.5),), unit="× the limit", escalates=True,
+        of=frozenset(("autostop", "lease", "link")),
         advice="It will not stop itself: see what it cannot read (rgt autostop BOX --status), or stop it yourself.",
     ),
     Condition(
         "lease-unsaving", "The lease will find a run that does not save", "lease",
         autostop.read_lease_unsaving, autostop.say_lease_unsaving,
         (Rung("warn", 1.0, 1.0),), unit="runs", escalates=True,
+        of=frozenset(("autostop", "lease", "link")),
         advice="Accept it by name (rgt lease BOX TIME --accept RUN), put the end off (rgt keep), or end it.",
     ),
     Condition(
         "autostop-warned", "The box is about to stop itself", "stops", autostop.read_warned, autostop.say_clock, YES,
         over="it was about to stop itself", escalates=True,
+        of=frozenset(("autostop", "lease", "link")),
         advice="Nothing, if that is what you want; rgt keep BOX 2h puts it off.",
     ),
     Condition(
@@ -308,11 +409,13 @@ _ROWS: tuple[Condition, ...] = (
     Condition(
         "parked-itself", "The box is off, as it was armed to be", "parked", autostop.read_parked_itself,
         autostop.say_parked_itself, YES, live=False, told=True,
+        of=frozenset(("meter", "off", "self_stop", "spec")),
         advice="Its disks bill on; start it when you need it, and it tells what it saved.",
     ),
     Condition(
         "unlisted", "A machine bills that no box names", "unseen", money.read_unlisted, money.say_unlisted, YES,
         live=False, escalates=True, over="no box names a machine that bills",
+        of=frozenset(("account",)),
         advice="Take it in (rgt import --from PROVIDER), end it on the console, or mute it by its id.",
         see="platform",
     ),
@@ -320,18 +423,21 @@ _ROWS: tuple[Condition, ...] = (
         "leftover", "A volume, address or snapshot bills that no box uses", "unseen",
         money.read_leftovers, money.say_unlisted, YES, live=False,
         over="something bills that no box uses",
+        of=frozenset(("account",)),
         advice="Delete it on the console if nobody needs it any more; what is kept on purpose can be muted by its id.",
         see="platform",
     ),
     Condition(
         "agreed", "It is billed otherwise than was asked for", "price!", money.read_agreed, money.say_agreed, YES,
         live=False, escalates=True,
+        of=frozenset(("meter", "spec")),
         advice="Compare with the console: end it while that is cheap, or correct `asked` in the fleet file.",
         see="platform",
     ),
     Condition(
         "clock-skew", "The box's clock is off", "skew", link.read_skew, link.say_skew,
         (Rung("warn", SKEW_WARN_S, SKEW_CLEAR_S),), unit="s", hold_s=60.0,
+        of=frozenset(("clock_skew",)),
         advice="Ages are corrected for it; tokens and signatures with an expiry on the box are not.",
         checks=(Check("1.3", "clocks agree", link.check_clock_skew),),
     ),
@@ -359,9 +465,6 @@ _ROWS: tuple[Condition, ...] = (
             Check("2.1", "smoke: a short run saves and goes on", runs.check_smoke, live=False,
                   command="rgt run {box} --smoke CMD -- CMD"),
         ),
-    ),
-    Condition("loss-flat", "The loss does not fall",
-        checks=(Check("2.2", "loss finite and falling", runs.check_loss_falls, live=False),),
     ),
     Condition("stop-loses", "A stop empties the disk of the checkpoints",
         checks=(
@@ -402,18 +505,21 @@ _ROWS: tuple[Condition, ...] = (
 
 _NAMED = frozenset(id_ for row in _ROWS for id_ in row.findings)
 
-CONDITIONS: tuple[Condition, ...] = (
-    *_ROWS,
-    *(
+
+@functools.cache
+def conditions() -> tuple[Condition, ...]:
+    """Return all that can be wrong, alerts first and in the order in which those of one level are shown."""
+    by_log = (
         Condition(entry.id, entry.title, findings=(entry.id,))
         for entry in HANDBOOK.values()
         if entry.id not in _NAMED
-    ),
-)
-"""All that can be wrong, alerts first and in the order in which those of one level are shown."""
-ALERTS = tuple(row for row in CONDITIONS if row.rungs)
+    )
+    return (*_ROWS, *by_log)
+
+
+ALERTS = tuple(row for row in _ROWS if row.rungs)
 BY_ID = {row.id: row for row in ALERTS}
-CHECKS = tuple(sorted((check for row in CONDITIONS for check in row.checks), key=lambda check: check.id))
+CHECKS = tuple(sorted((check for row in _ROWS for check in row.checks), key=lambda check: check.id))
 
 
 def covered(findings: Iterable[Finding]) -> frozenset[str]:

@@ -33,6 +33,8 @@ from rgt_tui.model.profile import ClockMode, ClockStart, DangerClock, Profile
 from rgt_tui.profiles.prices import money
 from rgt_tui.profiles.readings import age
 
+COUNTING = (ClockMode.COUNTDOWN, ClockMode.CHARGE)
+"""The modes of which there is a reading."""
 SAME_S = 900.0
 """Where a beginning is known to within so long, the time left counts as exact."""
 
@@ -89,19 +91,24 @@ class Span(NamedTuple):
     sure: bool = True
 
 
-def clock_readings(profile: Profile, box: BoxState, now: float) -> tuple[ClockReading, ...]:
+def clock_readings(
+    profile: Profile, box: BoxState, now: float, *, charges: bool = True
+) -> tuple[ClockReading, ...]:
     """Return every clock of the platform that counts for `box` now: those with a time first, the soonest first.
 
     Args:
         profile: Platform of the box.
         box: Its state.
         now: Client clock. A time that lies in the future, because a clock was set, counts as now.
+        charges: With those that cost money and have no end.
     """
-    if provider_word(box) is Lifecycle.GONE or not math.isfinite(now):
+    modes = COUNTING if charges else COUNTING[:1]
+    clocks = [clock for clock in profile.clocks if clock.mode in modes]
+    if not clocks or provider_word(box) is Lifecycle.GONE or not math.isfinite(now):
         return ()
     stop = stopped(box, now)
     found: list[ClockReading] = []
-    for clock in profile.clocks:
+    for clock in clocks:
         made = None
         if clock.mode is ClockMode.COUNTDOWN and clock.counts_from is not None:
             made = _COUNTS[clock.counts_from](clock, box, stop, now)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import msgspec
 
+from rgt_tui.handbook import SPECIFIC
 from rgt_tui.health import fulldisk
 from rgt_tui.health.condition import Entry, Proof
-from rgt_tui.health.facts import MEMORY_WARN_PCT, facts_of
+from rgt_tui.health.facts import MEMORY_WARN_PCT, Facts, facts_of
 from rgt_tui.health.fulldisk import STORAGE_IDS, command
 from rgt_tui.health.handbook import HANDBOOK
 from rgt_tui.health.lognotes import Case, Hit, cases, scan, window
@@ -46,6 +48,12 @@ def from_logs(cases: list[Case]) -> Iterator[Finding]:
             yield _of_hit(case, HANDBOOK[_told_apart(case.box, hit)], hit)
 
 
+def _sure(box: BoxState, entry: Entry) -> float:
+    """Return how sure a line is; a kill that the kernel has counted is as good as read."""
+    counted = entry.id == "U9" and box.sample is not None and bool(box.sample.mem.oom_kills)
+    return SPECIFIC if counted else entry.confidence
+
+
 def _told_apart(box: BoxState, hit: Hit) -> str:
     """A bare kill is the kernel's only if the kernel counted it: with a counter at zero it was not."""
     if hit.id != "U9" or box.sample is None or _KERNEL_SAYS.search(hit.line):
@@ -64,6 +72,8 @@ def _of_hit(case: Case, entry: Entry, hit: Hit) -> Finding:
         run=case.name,
         step=case.run.step if case.run is not None else None,
         durable=case.cell.durable_path if case.cell is not None else None,
+        confidence=_sure(case.box, entry),
+        line_no=case.line_no(hit),
     )
     return _finding(case.box, entry, proof)
 
@@ -76,11 +86,14 @@ def _finding(box: BoxState, entry: Entry, proof: Proof) -> Finding:
         resource=proof.resource or entry.resource,
         evidence=proof.evidence,
         where=proof.where,
-        fixes=filled(entry.fixes, proof.durable),
+        fixes=proof.fixes or filled(entry.fixes, proof.durable),
         never=entry.never,
         reading=entry.reading(box) if entry.reading is not None else None,
         run=proof.run,
         step=proof.step,
+        action=entry.action,
+        confidence=SPECIFIC if proof.confidence is None else proof.confidence,
+        line_no=proof.line_no,
     )
 
 
@@ -111,25 +124,39 @@ def log_finding(lines: tuple[str, ...], log: str = "") -> Finding | None:
     resource = entry.resource.replace("{name}", f"'{hit.name}'" if hit.name else "?")
     fixes = filled(entry.fixes, None)
     return Finding(
-        entry.id, entry.title, entry.severity, resource, hit.line, log, fixes=fixes, never=entry.never
+        entry.id,
+        entry.title,
+        entry.severity,
+        resource,
+        hit.line,
+        log,
+        fixes=fixes,
+        never=entry.never,
+        action=entry.action,
+        confidence=entry.confidence,
     )
 
 
-def from_readings(box: BoxState, now: float, explained: Mapping[str, set[str | None]]) -> Iterator[Finding]:
+@functools.cache
+def _proved() -> tuple[tuple[Entry, Callable[[Facts], Iterable[Proof]]], ...]:
+    """Return the entries that readings alone can prove."""
+    return tuple((entry, entry.prove) for entry in HANDBOOK.values() if entry.prove is not None)
+
+
+def from_readings(seen: Facts, explained: Mapping[str, set[str | None]]) -> Iterator[Finding]:
     """Yield a finding for all that the live readings prove, but for the `explained` runs, by what they explain."""
-    seen = facts_of(box, now)
-    for entry in HANDBOOK.values():
-        if entry.prove is None:
-            continue
-        for proof in entry.prove(seen):
+    for entry, prove in _proved():
+        for proof in prove(seen):
             if proof.run not in explained.get(entry.gives_way, ()):
-                yield _finding(box, entry, proof)
+                yield _finding(seen.box, entry, proof)
 
 
 _ORDER = {severity: place for place, severity in enumerate(Severity)}
 
 
-def diagnose(box: BoxState, now: float, previous: tuple[Finding, ...]) -> tuple[Finding, ...]:
+def diagnose(
+    box: BoxState, now: float, previous: tuple[Finding, ...], seen: Facts | None = None
+) -> tuple[Finding, ...]:
     """Return the findings that hold now, worst first. Pure; unchanged logs are not searched again.
 
     Args:
@@ -137,16 +164,18 @@ def diagnose(box: BoxState, now: float, previous: tuple[Finding, ...]) -> tuple[
         now: Client clock.
         previous: What the last call returned: a finding keeps its `since` while it holds; a full disk that
             has room again stays, marked `cleared`, until its run has saved.
+        seen: What `facts_of` has made of the same box at the same moment; None = it is worked out.
     """
-    seen = list(cases(box))
-    full = list(fulldisk.from_logs(seen, previous))
-    full += fulldisk.kept(seen, {finding.run for finding in full}, previous)
+    logs = list(cases(box))
+    full = list(fulldisk.from_logs(logs, previous))
+    full += fulldisk.kept(logs, {finding.run for finding in full}, previous)
     full = _one_per_resource(full)
     resources = {finding.resource for finding in full if not finding.cleared}
     full += fulldisk.from_readings(box, resources, previous)
-    other = list(from_logs(seen))
+    other = list(from_logs(logs))
     logged = {finding.run for finding in other}
-    other += from_readings(box, now, {"log": logged, "any": logged | {finding.run for finding in full}})
+    seen = facts_of(box, now) if seen is None else seen
+    other += from_readings(seen, {"log": logged, "any": logged | {finding.run for finding in full}})
     found = [*full, *_causes_only([*full, *other], other)]
     dated = [_dated(finding, now, previous) for finding in _unique(found)]
     return tuple(sorted(dated, key=lambda f: (f.cleared, _ORDER[f.severity], -f.since, f.gotcha)))

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 
 import msgspec
 
+from rgt_tui.handbook import SPECIFIC, Action
+from rgt_tui.health.condition import Entry
 from rgt_tui.health.facts import DISK_MARGIN_PCT, short_of
 from rgt_tui.health.handbook import HANDBOOK
 from rgt_tui.health.lognotes import TOGETHER, Case, Hit
@@ -160,6 +162,20 @@ def reading(disk: Disk, what: str) -> str:
     return f"{free} (inodes {pct(inode_pct(disk))})"
 
 
+KEPT_PART = 0.5
+"""Of a disk's bytes: where checkpoints hold more of them, little can be removed."""
+
+
+def action(box: BoxState, entry: Entry, what: str, disk: Disk | None) -> str:
+    """Return what to do now: a disk that results fill has to grow, else there is something to remove."""
+    if disk is None or what != "bytes" or not disk.bytes_used:
+        return entry.action
+    disks = box.sample.disks if box.sample is not None else ()
+    items = [item for kept in box.checkpoints for item in kept.items]
+    held = sum(item.bytes for item in items if disk_of(disks, item.path) == disk)
+    return str(Action.ENLARGE) if held >= KEPT_PART * disk.bytes_used else entry.action
+
+
 def fixes(box: BoxState, what: str, disk: Disk | None, last_good: int | None) -> tuple[Fix, ...]:
     """Return the steps out of it."""
     if disk is None:
@@ -189,6 +205,8 @@ def from_readings(box: BoxState, named: set[str], previous: tuple[Finding, ...])
             fixes=fixes(box, what, disk, None),
             never=entry.never,
             reading=proof,
+            action=action(box, entry, what, disk),
+            confidence=SPECIFIC,
         )
 
 
@@ -342,6 +360,9 @@ def _finding(case: Case, hit: Hit, cause: Cause, before: Finding | None) -> Find
         run=case.name,
         step=_step(case, hit, before),
         cleared=cause.short is False,
+        action=action(case.box, entry, cause.what, cause.disk),
+        confidence=SPECIFIC if cause.short else entry.confidence,
+        line_no=case.line_no(hit),
     )
 
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from rgt_tui.handbook import Page, shipped_pages
-from rgt_tui.health import conditions_gpu as gpu
-from rgt_tui.health import conditions_queue as queue
-from rgt_tui.health import conditions_runs as runs
-from rgt_tui.health import conditions_space as space
+from rgt_tui.handbook import Page, how_sure, shipped_pages
+from rgt_tui.health import stuck_ranks
 from rgt_tui.health.condition import Entry, Proof
 from rgt_tui.health.facts import Facts
+from rgt_tui.health.rows import conditions_curves as curves
+from rgt_tui.health.rows import conditions_domains as domains
+from rgt_tui.health.rows import conditions_gpu as gpu
+from rgt_tui.health.rows import conditions_queue as queue
+from rgt_tui.health.rows import conditions_runs as runs
+from rgt_tui.health.rows import conditions_space as space
 from rgt_tui.model.box import BoxState
 
 
@@ -43,16 +47,25 @@ LIVE = {
     "U3": Live(prove=queue.prove_killed, gives_way="any", reading=space.memory_reading),
     "P8": Live(prove=runs.prove_nan, gives_way="log"),
     "U22": Live(prove=gpu.prove_lost),
+    "BOOT1": Live(prove=queue.prove_restarted, gives_way="any"),
+    "C12": Live(prove=curves.prove_epoch_anew),
+    "C14": Live(prove=curves.prove_lr_anew),
+    "HANG1": Live(prove=stuck_ranks.prove_stopped),
+    "HANG2": Live(prove=stuck_ranks.prove_away, gives_way="log"),
+    "D19": Live(prove=stuck_ranks.prove_all_wait, gives_way="log"),
+    "D20": Live(prove=stuck_ranks.prove_gone, gives_way="log"),
+    **{rule.page: Live(prove=domains.proves(rule.page), gives_way="log") for rule in domains.RULES},
 }
 """By id."""
 
 
-def _entry(page: Page) -> Entry:
+def _entry(page: Page, general: frozenset[str]) -> Entry:
     live = LIVE.get(page.id, Live())
     return Entry(
         id=page.id,
         title=page.title,
         severity=page.severity,
+        action=str(page.action),
         resource=page.resource,
         fixes=page.fixes if live.fixes else (),
         never=page.never,
@@ -62,11 +75,39 @@ def _entry(page: Page) -> Entry:
         reading=live.reading,
         cleared_by=live.cleared_by,
         beats=page.beats,
+        confidence=how_sure(page, general),
         symptom=page.symptom_only,
         sources=page.sources,
     )
 
 
-PAGES = tuple(page for page in shipped_pages().values() if page.patterns and not page.terminal_only)
-"""The pages that the log of a run can show."""
-HANDBOOK = {page.id: _entry(page) for page in PAGES}
+@functools.cache
+def run_pages() -> tuple[Page, ...]:
+    """Return the pages that the log of a run can show."""
+    return tuple(page for page in shipped_pages().values() if page.patterns and not page.terminal_only)
+
+
+@functools.cache
+def _entries() -> dict[str, Entry]:
+    shown = run_pages()
+    known = {page.id for page in shown}
+    by_readings = [page for page in shipped_pages().values() if page.id in LIVE and page.id not in known]
+    general = frozenset(loser for page in shipped_pages().values() for loser in page.beats)
+    return {page.id: _entry(page, general) for page in (*shown, *by_readings)}
+
+
+class _Handbook(Mapping[str, Entry]):
+    """Read when it is first asked for: 230 KB of TOML are not to delay the first frame."""
+
+    def __getitem__(self, id_: str) -> Entry:
+        return _entries()[id_]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_entries())
+
+    def __len__(self) -> int:
+        return len(_entries())
+
+
+HANDBOOK: Mapping[str, Entry] = _Handbook()
+"""All that can be found on a box: what logs show, then what readings alone prove."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import posixpath
 import re
 from collections.abc import Hashable, Iterator
@@ -10,7 +11,7 @@ from collections.abc import Hashable, Iterator
 import msgspec
 
 from rgt_tui.handbook import Lookout
-from rgt_tui.health.handbook import HANDBOOK, PAGES
+from rgt_tui.health.handbook import HANDBOOK, run_pages
 from rgt_tui.model.box import BoxState, LogView
 from rgt_tui.model.protocol import Cell, Checkpoint
 from rgt_tui.model.run import RunState
@@ -30,8 +31,9 @@ _STEP = re.compile(r"(?i)\bloss['\"]?\s*[=: |]\s*(?:tensor\()?[-+]?\d|\d+/\d+ \[
 _RESUME = re.compile(r"(?i)\bresum(?:ed|ing) (?:from|at)\b|^(?:\S+ )?resume: at step \d")
 _FAILED_STEP = re.compile(r"(?:checkpoint save failed|^holding|^giving up) at step (\d[\d,]*)")
 _LAST_GOOD = re.compile(r"last good checkpoint is step (\d[\d,]*)")
-_LOOKOUT = Lookout(PAGES)
 _MARKS = (_SAVED, _STEP, _RESUME, _FAILED_STEP, _LAST_GOOD)
+_WORDS = (("checkpoint", "saved"), ("loss", "["), ("resum",), (" at step ",), ("last good checkpoint",))
+"""Of each of `_MARKS`, what stands in every line that it is in, in small letters."""
 
 
 class Hit(msgspec.Struct, frozen=True):
@@ -44,6 +46,8 @@ class Hit(msgspec.Struct, frozen=True):
     """Its place in the window."""
     name: str | None = None
     """First group of the pattern, e.g. the missing module."""
+    row: int = 0
+    """Place of `line` itself, which may stand a few rows before `index`."""
 
 
 class Scan(msgspec.Struct, frozen=True):
@@ -157,9 +161,20 @@ def _report(line: str) -> Report:
     return _SAME.setdefault(report, report)
 
 
+@functools.cache
+def _lookout() -> Lookout:
+    return Lookout(run_pages())
+
+
 def _seen(row: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    marks = tuple(place for place, pattern in enumerate(_MARKS) if pattern.search(row))
-    return marks, _LOOKOUT.suspected(row)
+    low = row.lower()
+    marks = tuple(
+        place
+        for place, (pattern, words) in enumerate(zip(_MARKS, _WORDS, strict=True))
+        # A letter that is none of ASCII may stand for one to a pattern, such as the Kelvin sign.
+        if (not low.isascii() or any(word in low for word in words)) and pattern.search(row)
+    )
+    return marks, _lookout().suspected(row)
 
 
 def _newest(reports: tuple[Report, ...]) -> tuple[list[int], set[str]]:
@@ -203,7 +218,7 @@ def _find(id: str, rows: list[str], text: str) -> Hit | None:  # noqa: A002
     # Of lines that stand together, the one whose pattern comes first tells most.
     proof, match = next(pair for pair in zip(places, last, strict=True) if pair[0] >= index - TOGETHER)
     name = match.group(1) if match.re.groups else None
-    return Hit(id=id, line=rows[proof].strip(), index=index, name=name)
+    return Hit(id=id, line=rows[proof].strip(), index=index, name=name, row=proof)
 
 
 @functools.cache
@@ -220,12 +235,26 @@ class Case(msgspec.Struct, frozen=True):
     """One log to look at, with the cell and the run that wrote it."""
 
     box: BoxState
-    log: str
+    view: LogView
     scan: Scan
     cell: Cell | None
     run: RunState | None
     checkpoints: tuple[Checkpoint, ...]
     """Newest last."""
+
+    @property
+    def log(self) -> str:
+        """Its path."""
+        return self.view.path
+
+    def line_no(self, hit: Hit) -> int | None:
+        """Return which line of the log a hit is, from 1; None where nobody has counted those before it."""
+        if not self.view.counted:
+            return None
+        lines = window(self.view.lines)
+        first = self.view.dropped + len(self.view.lines) - len(lines) + 1
+        ends = itertools.accumulate(len(_texts(line)) for line in lines)
+        return first + next(place for place, end in enumerate(ends) if hit.row < end)
 
     @property
     def name(self) -> str | None:
@@ -261,7 +290,7 @@ def cases(box: BoxState) -> Iterator[Case]:
         name = cell.name if cell is not None else None
         run = runs.get(name) if name is not None else None
         found = scan(window(view.lines), (box.spec.name, box.spec.host, view.path))
-        yield Case(box, view.path, found, cell, run, kept.get(name or "", ()))
+        yield Case(box, view, found, cell, run, kept.get(name or "", ()))
 
 
 def _owner(view: LogView, cells: list[Cell]) -> Cell | None:

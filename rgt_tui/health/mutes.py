@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -49,6 +50,43 @@ def put_mute(
     if longest is not None:
         seconds = longest if seconds is None else min(seconds, longest)
     return (*kept, Mute(box, what, None if seconds is None else now + seconds, now))
+
+
+def mute_changes(
+    before: Sequence[Mute], after: Sequence[Mute], since: float, now: float
+) -> list[tuple[str, float, str, str]]:
+    """Return what has changed between two lists of mutes: whose (`Mute.box`), when, about what, in words.
+
+    Args:
+        before: As they were.
+        after: As they are.
+        since: A mute that was said before is no change.
+        now: Client clock, as all times.
+    """
+    said = [mute for mute in after if mute not in before and mute.at >= since]
+    anew = {(mute.box, mute.what) for mute in said}
+    found = []
+    for mute in before:
+        if mute in after or (mute.box, mute.what) in anew:
+            continue
+        over = mute.until is not None and now >= mute.until
+        why = ", its time is up" if over else ""
+        at = mute.until if over and mute.until is not None else now
+        found.append((mute.box, at, mute.what, f"no longer muted: {_named(mute.what)}{why}"))
+    for mute in said:
+        found.append((mute.box, now, mute.what, f"muted {_until(mute.until, now)}: {_named(mute.what)}"))
+    return found
+
+
+def _named(what: str) -> str:
+    return "everything" if what == EVERYTHING else what
+
+
+def _until(until: float | None, now: float) -> str:
+    if until is None:
+        return "until it is over"
+    same = time.localtime(until)[:3] == time.localtime(now)[:3]
+    return time.strftime("until %H:%M" if same else "until %Y-%m-%d %H:%M", time.localtime(until))
 
 
 def mute_covers(mute: Mute, alert: Alert) -> bool:

@@ -28,6 +28,8 @@ class Link(enum.StrEnum):
     """A person has to answer first, see `FleetState.questions`."""
     PAUSED = "paused"
     """Someone said not to connect for now."""
+    NOT_KEPT = "not-kept"
+    """Of a moment of the past: the history has nothing of the box then."""
 
 
 class Health(enum.StrEnum):
@@ -40,6 +42,8 @@ class Health(enum.StrEnum):
     """Its figures are of now, and whether anything trains cannot be told."""
     STALE = "stale"
     CONNECTING = "connecting"
+    PAUSED = "paused"
+    """Somebody said not to connect; what it does nobody sees."""
     RUNNING = "running"
     IDLE = "idle"
     FINISHED = "finished"
@@ -136,6 +140,20 @@ class BoxSpec(msgspec.Struct, frozen=True):
     """Nobody has trusted the fleet file that names it: it is reached as a host of the person's own ssh_config, or not.
     No key of the file."""
 
+    def ssh_words(self, default_user: str | None = None) -> list[str]:
+        """Return the command with which a person logs in, as far as the description says how.
+
+        Args:
+            default_user: Who logs in where the description names nobody, and ssh_config may not either.
+        """
+        files = (("-F", self.ssh_config), ("-i", self.identity))
+        words = ["ssh", *(word for flag, path in files if path is not None for word in (flag, path))]
+        words += ["-o", f"UserKnownHostsFile={self.known_hosts}"] if self.known_hosts is not None else []
+        words += ["-p", str(self.port)] if self.port is not None else []
+        user = self.user or (default_user if self.ssh_config is None else None)
+        words += ["-l", user] if user else []
+        return [*words, "--", self.host] if self.host.startswith("-") else [*words, self.host]
+
     @property
     def endpoint(self) -> str:
         """``user@host:port`` as far as the description says it; ssh_config may add what is left out."""
@@ -149,7 +167,8 @@ class Past(msgspec.Struct, frozen=True):
     """What was seen over hours, at reduced resolution, oldest first; a stretch that nobody saw is a hole in `at`."""
 
     names: tuple[str, ...] = ()
-    """``util``, ``vram``, ``cgroup``, ``disk:MOUNT``, ``inodes:MOUNT``: percent."""
+    """``util``, ``vram``, ``cgroup``, ``disk:MOUNT``, ``inodes:MOUNT``: percent. Of each of several cards ``util:0``,
+    ``vram:0``, ``power:0`` (of its limit), and ``temp:0`` in °C."""
     at: tuple[float, ...] = ()
     """Client clock at the end of each stretch."""
     values: tuple[tuple[float | None, ...], ...] = ()
@@ -198,6 +217,8 @@ class LogView(msgspec.Struct, frozen=True):
     """Lines that exist on the box before these or between them, but were not sent or not kept."""
     at: float | None = None
     """When the newest line arrived (client clock)."""
+    counted: bool = False
+    """`dropped` counts every line before these: the log was followed from its beginning."""
 
 
 class Counters(msgspec.Struct, frozen=True):
@@ -288,6 +309,8 @@ class BoxState(msgspec.Struct, frozen=True):
     remembered_at: float | None = None
     """Client clock of the newest value that comes from an earlier rgt; None = everything is of this one."""
     past: Past = Past()
+    recent: Past = Past()
+    """The newest part of it more finely, as far as this very rgt has seen it."""
     found: tuple[FoundRun, ...] = ()
     looked: bool = False
     """The agent has read all that there is once, since it was connected last."""

@@ -45,7 +45,7 @@ class Finding(msgspec.Struct, frozen=True):
     evidence: str
     """The very line of the log, or the reading, that proves it."""
     where: str
-    """Where the evidence stands: a log path, or ``sample``."""
+    """Where the evidence stands: a log path, or ``sample`` or ``scalars``."""
     fixes: tuple[Fix, ...] = ()
     never: str | None = None
     """What must not be done."""
@@ -57,6 +57,12 @@ class Finding(msgspec.Struct, frozen=True):
     """Client clock when it was first seen."""
     cleared: bool = False
     """True when the cause is gone, but the run has not shown yet that it goes on."""
+    action: str = ""
+    """What to do now, of a closed set (`rgt_tui.handbook.Action`); it is advice, nothing is done by rgt."""
+    confidence: float | None = None
+    """0 to 1: how sure it is; None = nobody has said."""
+    line_no: int | None = None
+    """Which line of its log `evidence` is, from 1; None = a reading, or the log was not followed from its beginning."""
 
 
 class CheckStatus(enum.StrEnum):
@@ -84,6 +90,21 @@ class CheckResult(msgspec.Struct, frozen=True):
     """Client clock of the evidence; None where there is none."""
     command: str = ""
     """What to type to check it anew, or to bring it about; empty = there is nothing."""
+    by: str = ""
+    """Who ticked it; empty = nobody has, or its readings alone prove it."""
+    advice: str = ""
+    """What would be cheaper or safer by what was measured, with its figures; it changes no status."""
+
+
+class PersonTick(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person said of a check that only a person can judge."""
+
+    ticked: bool
+    """False = it was taken back."""
+    at: float
+    """Client clock."""
+    by: str
+    note: str = ""
 
 
 class Verb(enum.StrEnum):

@@ -53,6 +53,23 @@ class FleetEvent(msgspec.Struct, frozen=True):
     """What it is about, e.g. an alert's id: a later event of the same box about the same says how it went on."""
 
 
+class Spot(msgspec.Struct, frozen=True, kw_only=True):
+    """A place in what a box has told that a screen can be opened at; what is None is not part of it."""
+
+    at: float | None = None
+    """Client clock, epoch seconds."""
+    log: str | None = None
+    """Path of a log on the box."""
+    line_no: int | None = None
+    """Line of that log, counted from 1."""
+    text: str | None = None
+    """The line itself, where its number is not known."""
+    run: str | None = None
+    step: int | None = None
+    gotcha: str | None = None
+    """A page of the handbook."""
+
+
 class Spend(msgspec.Struct, frozen=True):
     """What the fleet has cost, as far as some rgt saw it, per currency."""
 

@@ -43,6 +43,17 @@ class GpuHolder(msgspec.Struct, frozen=True, kw_only=True):
     cmd: str
 
 
+class MigSlice(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of a card that its owner has cut (Multi-Instance GPU): a program is given one, not the card."""
+
+    name: str
+    """The driver's profile, ``1g.10gb``."""
+    vram_used: int | None = None
+    vram_total: int | None = None
+    uuid: str | None = None
+    """``MIG-…``"""
+
+
 class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     """One accelerator as its driver (NVML, nvidia-smi, sysfs) or a replayed trace reports it."""
 
@@ -78,6 +89,14 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     orphans: tuple[GpuHolder, ...] = ()
     uuid: str | None = None
     """The driver's name of this very card, ``GPU-…``: it stays when cards are numbered anew. NVIDIA's alone."""
+    temp_slow_c: float | None = None
+    """From here on the driver slows the card down to cool it."""
+    nvlinks_up: int | None = None
+    """NVLinks that are active; None where the card has none, or nobody could ask."""
+    nvlinks: int | None = None
+    """NVLinks that the card has, bridged or not."""
+    mig: tuple[MigSlice, ...] | None = None
+    """What the card is cut into; None where it is whole, or nobody could ask. Its own `util` is then not told."""
 
 
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,6 +136,8 @@ class Cpu(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds for which the quota held the cgroup's threads back, since it was made."""
     oversubscribed: bool = False
     """True while the training has many times more threads than usable cores, and they are in each other's way."""
+    steal_pct: float | None = None
+    """Of the time of the machine's processors since the last sample: what its host gave to others."""
 
 
 class InodeHog(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,6 +169,65 @@ class Disk(msgspec.Struct, frozen=True, kw_only=True):
     """The mount point that holds it, where it is none itself: an ordinary directory, or a link."""
 
 
+class LostRank(msgspec.Struct, frozen=True, array_like=True):
+    """A rank of this machine that is gone although others of its launch are there."""
+
+    rank: int
+    pid: int | None = None
+    """The one that it had; None = it was never seen."""
+
+
+class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
+    """What a rank of our own trainer says that it is at."""
+
+    phase: str
+    """``loop`` (the loop's own code), ``data``, ``forward``, ``backward``, ``collective``, ``optimizer``,
+    ``checkpoint``, ``evaluation``, ``start`` or ``end``."""
+    for_s: float
+    """Seconds since that phase began."""
+    step: int
+    """Optimizer steps that are done."""
+    step_s: float
+    """Seconds since the last of them ended."""
+    usual_s: float = 0.0
+    slowest_s: float = 0.0
+    """How long a step takes without saves and evaluations, and the slowest took."""
+    steps: int = 0
+    """How many this process has done."""
+
+
+class RankReading(msgspec.Struct, frozen=True, kw_only=True):
+    """What is read of a process that a launcher made a rank of a distributed training, every 5 s."""
+
+    rank: int
+    world: int
+    group: str
+    """Tells its launch from others."""
+    still_s: float | None = None
+    """For so long, at least, its main thread has not run at all; None where that cannot be read."""
+    spin_s: float | None = None
+    """For so long, at least, its main thread has run nearly all the time; None = it does not."""
+    wait: str | None = None
+    """The function of the kernel in which it sleeps, such as ``futex_do_wait``; None = it runs, or nobody says."""
+    stack: str | None = None
+    """The innermost functions of the kernel, where root may read them."""
+    dump: str | None = None
+    """What torch's flight recorder has written of this attempt."""
+    beat: Heartbeat | None = None
+    """None for any other trainer, and where it cannot be read."""
+    lost: tuple[LostRank, ...] = ()
+
+
+class Workers(msgspec.Struct, frozen=True, kw_only=True):
+    """Copies that a process has forked off itself, such as those of a DataLoader, summed up."""
+
+    count: int
+    threads: int
+    """Of all of them together."""
+    states: dict[Annotated[str, msgspec.Meta(max_length=1)], int] = {}
+    """Letter of /proc/PID/stat → how many of them are in it."""
+
+
 class Proc(msgspec.Struct, frozen=True, kw_only=True):
     """A training process, by its pid in the agent's own namespace."""
 
@@ -165,6 +245,16 @@ class Proc(msgspec.Struct, frozen=True, kw_only=True):
     """Open file descriptors; None where they are another user's."""
     run: str | None = None
     """Name of the queue's cell that it belongs to."""
+    dist: RankReading | None = None
+    """None = it is no rank, or that cannot be read."""
+    ppid: int | None = None
+    """Its parent, which may or may not be listed."""
+    user: Annotated[str, msgspec.Meta(max_length=256)] | None = None
+    """Whose it is: a name of the box's own list of users, else the number."""
+    workers: Workers | None = None
+    """None = it has none, or the agent is older."""
+    omp: int | None = None
+    """``OMP_NUM_THREADS`` in its environment; None = not set there, or not ours to read."""
 
 
 class SlurmJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -289,7 +379,8 @@ class History(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="his
     width: float
     """Seconds that one row stands for, by a clock that does not jump."""
     names: tuple[str, ...] = ()
-    """``util`` and ``vram`` (percent, mean of the GPUs), ``cgroup``, ``disk:MOUNT``, ``inodes:MOUNT`` (percent)."""
+    """``util`` and ``vram`` (percent, mean of the GPUs), ``cgroup``, ``disk:MOUNT``, ``inodes:MOUNT`` (percent);
+    of each of several cards ``util:0``, ``vram:0``, ``power:0`` (percent) and ``temp:0`` (°C)."""
     rows: tuple[HistoryRow, ...] = ()
     """Oldest first."""
 
@@ -363,6 +454,8 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     best: float | None = None
     flag: str | None = None
     """What is odd about an end that looks like success, in words: much too soon, or another config than before."""
+    told: dict[str, str] | None = None
+    """What its config says of learning rate, batch, seed and the like; None = it has not started, or nobody read it."""
 
 
 class QueueState(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="queue"):
@@ -446,6 +539,16 @@ class FoundRun(msgspec.Struct, frozen=True, kw_only=True):
     """None = unknown, not success: only a process's parent learns it. Slurm tells that of its jobs."""
     outcome: str | None = None
     """Slurm's word for how its job ended: ``COMPLETED``, ``TIMEOUT``, ``NODE_FAIL``, …; None where nobody says one."""
+    uses: tuple[str, ...] = ()
+    """Frameworks that its script imports, with the version that is installed, e.g. ``transformers 4.57.1``."""
+    marks: tuple[str, ...] = ()
+    """What its script or command line says of saving and resuming, e.g. ``resume``, ``save_total_limit=1``."""
+    cache: str | None = None
+    """Where Hugging Face keeps models for it."""
+    world: int | None = None
+    """How many ranks it has; None = one, or not known."""
+    world_before: int | None = None
+    """How many it had before it was started again."""
     notes: tuple[str, ...] = ()
     """What could not be found out, or will be lost, in words."""
 

@@ -8,6 +8,11 @@ import msgspec
 
 from rgt_tui.model.protocol import Cursor
 
+TIME = "@time"
+"""Series of a run that is no metric: when each point was logged, client clock; NaN where it has no time of its own."""
+EPOCH = "@epoch"
+"""The same: the epoch of each point."""
+PLACES = (TIME, EPOCH)
 MOST_LEVELS = 64
 """A run stands at most so many names below its training."""
 
@@ -118,6 +123,11 @@ class RunState(msgspec.Struct, frozen=True):
     """Box clock when a found run was seen to be gone. Its exit status is unknown: this is not "done"."""
     surplus: int = 0
     """Points that came of more curves than are kept of a run."""
+
+    @property
+    def metrics(self) -> dict[str, Series]:
+        """The curves that the run logged, without `PLACES`."""
+        return {name: series for name, series in self.series.items() if name not in PLACES}
 
 
 def training_of(run: str, trainings: Container[str]) -> str | None:

@@ -50,11 +50,17 @@ def until_clock(profile: Profile, per_hour: Amount) -> str:
     return f"{money(sum_.value, sum_.currency, sum_.at_least)} until {clock.what} ({length})"
 
 
+def in_both(action: BillingAction) -> str:
+    """Return the platform's own word for a verb, with ours beside it where it is not English: ``关机 (stop)``."""
+    word = action.native_label
+    return word if word.isascii() else f"{word} ({action.verb.replace('-', ' ')})"
+
+
 def by_hand(action: BillingAction | None) -> tuple[tuple[str, str], ...]:
     """Return how a person stops the meter without rgt, as (label, text): what comes first, the ways, what is told."""
     if action is None:
         return ()
-    ways = action.how or (action.native_label,)
+    ways = action.how or (in_both(action),)
     lines = [("first", action.first), *(("by hand", way) for way in ways)]
     lines += [("note", action.note), ("done when", action.confirm_with)]
     return tuple((label, text) for label, text in lines if text)
@@ -67,13 +73,11 @@ def lacking(profile: Profile, verb: Verb) -> str:
     other = action_for(profile, Verb.DESTROY if verb is Verb.PARK else Verb.PARK)
     text = f"{profile.name} has no action that would {verb.value} a box"
     if not profile.billed:
-        return f"{text}: nothing bills there" + (
-            f"; {other.native_label} ends it" if other is not None else ""
-        )
+        return f"{text}: nothing bills there" + (f"; {in_both(other)} ends it" if other is not None else "")
     if verb is Verb.DESTROY:
         return f"{text}: to spend nothing at all takes {profile.stops_all}" if profile.stops_all else text
     if other is None or other.stops_gpu_meter is not True:
         return text
-    traps = ", ".join(action.native_label for action in profile.billing if action.trap)
+    traps = ", ".join(in_both(action) for action in profile.billing if action.trap)
     does = "do" if ", " in traps else "does"
-    return f"{text}: only {other.native_label} ends the bill" + (f" ({traps} {does} not)" if traps else "")
+    return f"{text}: only {in_both(other)} ends the bill" + (f" ({traps} {does} not)" if traps else "")

@@ -93,6 +93,9 @@ FIRST_CONTACT = (
 )
 """What a tenant reads before money runs; the whole page stands behind it."""
 
+KNOWN = {"battle-tested": "used daily", "from-docs": "known from its documents alone"}
+"""How well a platform is known, in a few words."""
+
 _KINDS = {
     "battle-tested": "used daily by the people who wrote it down",
     "from-docs": "from the platform's documents, not from use",

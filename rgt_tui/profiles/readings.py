@@ -5,9 +5,13 @@ from __future__ import annotations
 import errno
 import math
 import os
+from collections.abc import Iterator, Sequence
 
 from rgt_tui.model.box import BoxState
-from rgt_tui.model.protocol import Cell, Disk, FoundRun, Memory
+from rgt_tui.model.figures import how_many as how_many
+from rgt_tui.model.figures import pct as pct
+from rgt_tui.model.figures import size as size
+from rgt_tui.model.protocol import Cell, Disk, FoundRun, Gpu, Memory
 from rgt_tui.model.run import RunState
 
 STALE_INTERVALS = 3
@@ -20,6 +24,28 @@ def percent(used: float | None, total: float | None) -> float | None:
     if used is None or total is None or total <= 0:
         return None
     return 100.0 * used / total
+
+
+MOST_CARDS = 8
+"""So many cards of a box have a history of their own."""
+CARD_FIGURES = ("util", "vram", "temp", "power")
+"""Kept of each card of a box that has several, as ``util:0``: percent, of the limit for ``power``; °C for ``temp``."""
+
+
+def card_figures(gpus: Sequence[Gpu]) -> Iterator[tuple[str, float]]:
+    """Yield what of each card is kept over hours; of a box with one card its own figures say as much."""
+    for gpu in gpus[:MOST_CARDS] if len(gpus) > 1 else ():
+        known = (
+            gpu.util, percent(gpu.vram_used, gpu.vram_total), gpu.temp_c, percent(gpu.power_w, gpu.power_limit_w),
+        )  # fmt: skip
+        for name, value in zip(CARD_FIGURES, known, strict=True):
+            if value is not None:
+                yield f"{name}:{gpu.index}", value
+
+
+def is_of_card(name: str) -> bool:
+    """Tell whether a figure of `rgt_tui.model.box.Past` is of one card."""
+    return name.partition(":")[0] in CARD_FIGURES and ":" in name
 
 
 def inode_pct(disk: Disk) -> float | None:
@@ -96,22 +122,6 @@ def age(seconds: float | None) -> str:
     return f"{days}d {hours}h"
 
 
-def size(count: float | None) -> str:
-    """Return bytes in decimal units, e.g. ``38.2 GB``; ``?`` when unknown."""
-    if count is None:
-        return "?"
-    for unit in ("B", "kB", "MB", "GB"):
-        if abs(count) < 1000:
-            return f"{count:.0f} {unit}" if unit == "B" or abs(count) >= 100 else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} TB"
-
-
-def pct(value: float | None) -> str:
-    """Return a percentage in words, rounded down so that 99.6 never reads as full; ``?`` when unknown."""
-    return "?" if value is None else f"{math.floor(value + 1e-9)} %"
-
-
 STALL_MIN_S = 30.0
 STALL_STEPS = 10.0
 
@@ -147,11 +157,6 @@ def quoted(text: str, limit: int = 120) -> str:
     """Return a name or path from a box without characters that do something on a terminal."""
     shown = "".join(char if char.isprintable() else "·" for char in text[: limit + 1])
     return shown if len(shown) <= limit else shown[:limit] + "…"
-
-
-def how_many(count: int, one: str, many: str = "") -> str:
-    """Return e.g. ``1 cell``, ``2,310 cells``; `many` where it is not `one` with an s."""
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
 def listed(names: list[str], limit: int = 4) -> str:

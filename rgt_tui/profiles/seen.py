@@ -17,6 +17,7 @@ import msgspec
 from rgt_tui.files import alone, publish, state_directory
 from rgt_tui.model.evidence import Verb
 from rgt_tui.model.profile import Profile
+from rgt_tui.profiles.keeps_billing import in_both
 from rgt_tui.profiles.survival import action_for
 
 VERSION = 1
@@ -96,9 +97,9 @@ def before_renting(profile: Profile) -> tuple[str, ...]:
             said.append(f"{tier.name} is bound to where it is made{scope}: choose the place first")
     park, destroy = action_for(profile, Verb.PARK), action_for(profile, Verb.DESTROY)
     if park is None or not park.stops_gpu_meter:
-        how = f"only {destroy.native_label} can end it" if destroy is not None else "nothing here ends it"
+        how = f"only {in_both(destroy)} can end it" if destroy is not None else "nothing here ends it"
         said.append(f"no stop is known that ends the GPU's bill and keeps the box: {how}")
-    said += [f"{one.native_label} does not end the bill" for one in profile.billing if one.trap]
+    said += [f"{in_both(one)} does not end the bill" for one in profile.billing if one.trap]
     traffic = profile.network.traffic
     if traffic is None:
         said.append("whether traffic costs money is not known")

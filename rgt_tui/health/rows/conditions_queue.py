@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from rgt_tui.health.condition import NOTHING, Proof, Reading, Verdict, absent, failed, passed, waiting, warn
@@ -90,7 +91,8 @@ def say_halted(view: Facts, reading: Reading, since: float) -> str:
     """Name the process, and what resumes it."""
     proc: Proc = reading.about
     who = f"{proc.run}, pid {proc.pid}" if proc.run else f"pid {proc.pid} ({proc.cmd})"
-    return f"stopped by a signal (state T): {who}; kill -CONT {proc.pid} resumes it"
+    resumes = f"; kill -CONT {proc.pid} resumes it" if proc.pid > 1 else ""
+    return f"stopped by a signal (state T): {who}{resumes}"
 
 
 def read_no_step(view: Facts) -> Sequence[Reading] | None:
@@ -337,14 +339,68 @@ def prove_killed(view: Facts) -> Iterator[Proof]:
     yield from _killed(view, by_kernel=False)
 
 
-def _killed(view: Facts, *, by_kernel: bool) -> Iterator[Proof]:
-    if bool(view.box.sample is not None and view.box.sample.mem.oom_kills) is not by_kernel:
+RESTARTED_S = 300.0
+"""What the machine's restart ended is seen to be gone within so long of it, by whoever looks then."""
+
+
+def prove_restarted(view: Facts) -> Iterator[Proof]:
+    """Yield the cells and found trainings that ran when the machine was restarted, and that nobody runs now."""
+    boots = [event for event in view.box.events if event.kind == "rebooted"]
+    if not boots:
         return
+    at = boots[-1].at
     for queue, cell in _cells_of(view):
+        left = cell.state in ("interrupted", "running") and not queue.runner_alive and not view.trains
+        if left and cell.exit_code is None and cell.started is not None and cell.started < at:
+            yield _proof(queue, cell, f"{cell.name} was running when the machine was restarted")
+    for run in view.box.found:
+        if (
+            not run.alive
+            and run.ended is not None
+            and (run.seen or run.started) < at <= run.ended + RESTARTED_S
+        ):
+            yield Proof(f"{run.name} was running when the machine was restarted", run=run.name)
+
+
+def _killed(view: Facts, *, by_kernel: bool) -> Iterator[Proof]:
+    if by_kernel:
+        yield from _found_killed(view)
+    for queue, cell in _cells_of(view):
+        if _kernel_killed(view, cell) is not by_kernel:
+            continue
         preempted = cell.state == "interrupted" and cell.exit_code == PREEMPTED
         killed = cell.exit_code in KILLED or cell.signal == "SIGKILL"
         if cell.state in ("failed", "interrupted") and killed and not preempted:
             yield _proof(queue, cell, _how(cell))
+
+
+def _kernel_killed(view: Facts, cell: Cell) -> bool:
+    """Tell whether the container's counter moved while the cell ran; where nobody saw when, whether it ever did."""
+    if view.box.sample is None or not view.box.sample.mem.oom_kills:
+        return False
+    kills = [event.at for event in view.box.events if event.kind == "oom-kill"]
+    if not kills or cell.started is None:
+        return True
+    until = math.inf if cell.ended is None else cell.ended + OOM_NEAR_S
+    return any(cell.started <= at <= until for at in kills)
+
+
+OOM_NEAR_S = 30.0
+"""A found training that was seen to be gone within so long of a kill by the kernel was most likely its victim."""
+
+
+def _found_killed(view: Facts) -> Iterator[Proof]:
+    """Yield the found trainings that ended as the kernel killed for memory: their exit status nobody knows."""
+    kills = [event for event in view.box.events if event.kind == "oom-kill"]
+    for run in view.box.found:
+        if run.alive or run.ended is None or run.exit_code == 0 or run.outcome == "COMPLETED":
+            continue
+        first = (run.seen if run.seen is not None else run.ended) - OOM_NEAR_S
+        hit = next((event for event in kills if first <= event.at <= run.ended + OOM_NEAR_S), None)
+        if hit is not None:
+            yield Proof(
+                f"{run.name} ended as the kernel killed for memory: {hit.text}", run=run.name, confidence=0.8
+            )
 
 
 def _cells_of(view: Facts) -> Iterator[tuple[QueueState, Cell]]:

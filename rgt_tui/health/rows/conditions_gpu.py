@@ -10,11 +10,24 @@ from rgt_tui.health.facts import MOVING_S, NO_QUEUE_MOVING_S, NO_QUEUE_STALL_S, 
 from rgt_tui.health.remembered import HARDWARE, xid_level
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.evidence import Finding
+from rgt_tui.model.plain import clean
 from rgt_tui.model.protocol import Gpu
 from rgt_tui.profiles.readings import age, how_many, pct, size, stall_after, step_time
 
 SLOWED = frozenset(("hw_slowdown", "hw_thermal", "hw_power_brake", "sw_thermal"))
 """Reasons that no healthy card gives under load; the same as in the agent's ``gpu-health``."""
+THROTTLE_WORDS = {
+    "sw_power_cap": "power cap",
+    "hw_slowdown": "hardware slowdown",
+    "sync_boost": "held to the clock of another card",
+    "sw_thermal": "thermal slowdown",
+    "hw_thermal": "thermal slowdown by the hardware",
+    "hw_power_brake": "power brake of the host",
+}
+"""The agent's names of the driver's reasons.
+
+Source: "NvmlClocksEventReasons", https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html (2026-08).
+"""
 CAPPED, CAPPED_CLOCK, FULL_PCT = "sw_power_cap", 0.7, 90.0
 """A power cap is normal under load: it counts only where it takes a busy card below this part of its clock."""
 MOVING_STEPS = 3.0
@@ -73,15 +86,21 @@ def say_idle(view: Facts, reading: Reading, since: float) -> str:
 
 def read_throttled(view: Facts) -> Sequence[Reading] | None:
     """Cards that their driver slows down."""
-    return [Reading(str(gpu.index), 1.0, gpu) for gpu in _gpus(view) if gpu.throttle and _slowed(gpu)]
+    return [Reading(str(gpu.index), 1.0, gpu) for gpu in _gpus(view) if slowed(gpu)]
 
 
-def _slowed(gpu: Gpu) -> bool:
+def slowed(gpu: Gpu) -> bool:
+    """Say whether a card is slowed down as no healthy one is."""
     if SLOWED & set(gpu.throttle):
         return True
     if CAPPED not in gpu.throttle or gpu.clock_mhz is None or not gpu.clock_max_mhz:
         return False
     return (gpu.util or 0.0) > FULL_PCT and gpu.clock_mhz / gpu.clock_max_mhz < CAPPED_CLOCK
+
+
+def throttle_words(gpu: Gpu) -> str:
+    """Return why a card's clock is held down; of a newer agent's reason its own name."""
+    return ", ".join(THROTTLE_WORDS.get(name, clean(name)) for name in gpu.throttle[:8])
 
 
 def say_throttled(view: Facts, reading: Reading, since: float) -> str:
@@ -93,7 +112,7 @@ def say_throttled(view: Facts, reading: Reading, since: float) -> str:
         if gpu.clock_mhz is None or gpu.clock_max_mhz is None
         else f", {gpu.clock_mhz:.0f} of {gpu.clock_max_mhz:.0f} MHz"
     )
-    return f"{_name(gpu)} is slowed down: {', '.join(gpu.throttle)}{heat}{clock}"
+    return f"{_name(gpu)} is slowed down: {throttle_words(gpu)}{heat}{clock}"
 
 
 def read_xid(view: Facts) -> Sequence[Reading] | None:

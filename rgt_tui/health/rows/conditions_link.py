@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Sequence
 
 from rgt_tui.health.autostop_words import may_have_parked
@@ -47,6 +48,28 @@ def say_silent(view: Facts, reading: Reading, since: float) -> str:
         return "connected, and no sample has come yet: the agent hangs, or its recorder does"
     return (
         f"connected, and no sample for {age(view.sample_age)}: the agent, its recorder or the machine hangs"
+    )
+
+
+FAKE = ipaddress.ip_network("198.18.0.0/15")
+"""For benchmarks of networks alone (RFC 2544, RFC 6890): what proxies give to names in place of real addresses."""
+
+
+def read_proxied(view: Facts) -> Sequence[Reading] | None:
+    """Whether the connection leads to an address that only a proxy hands out."""
+    if view.box.peer is None:
+        return None if view.box.link is Link.CONNECTING else NOTHING
+    try:
+        address = ipaddress.ip_address(view.box.peer[0])
+    except ValueError:
+        return NOTHING
+    return (Reading("", 1.0, view.box.peer[0]),) if address.version == 4 and address in FAKE else NOTHING
+
+
+def say_proxied(view: Facts, reading: Reading, since: float) -> str:
+    """Give the address."""
+    return (
+        f"ssh goes through a proxy: {view.box.spec.host} leads to {reading.about}, an address of no machine"
     )
 
 

@@ -28,7 +28,7 @@ FLOOR = 0.01
 MOST_BAD = 50
 
 
-def _runs(view: Facts) -> Iterator[RunState]:
+def runs_of(view: Facts) -> Iterator[RunState]:
     """Runs that go on: those of running cells, and those of trainings outside of the queues."""
     for _, _, run in view.running:
         if run is not None:
@@ -37,7 +37,7 @@ def _runs(view: Facts) -> Iterator[RunState]:
         yield from runs
 
 
-def _attempt(run: RunState) -> tuple[list[float], int, int] | None:
+def attempt_of(run: RunState) -> tuple[list[float], int, int] | None:
     """Return the losses and where the present attempt begins and ends in them."""
     loss = run.series.get("loss")
     if loss is None or not len(loss):
@@ -51,13 +51,13 @@ def read_nan(view: Facts) -> Sequence[Reading] | None:
     if view.blind:
         return None
     found = []
-    for run in _runs(view):
+    for run in runs_of(view):
         if run.loss is None:
             continue
         if math.isfinite(run.loss):
             found.append(Reading(run.name, 0.0, run))
             continue
-        attempt = _attempt(run)
+        attempt = attempt_of(run)
         bad = 1
         if attempt is not None:
             values, start, count = attempt
@@ -80,8 +80,8 @@ def read_spike(view: Facts) -> Sequence[Reading] | None:
     if view.blind:
         return None
     found = []
-    for run in _runs(view):
-        attempt = _attempt(run)
+    for run in runs_of(view):
+        attempt = attempt_of(run)
         if attempt is None:
             continue
         values, start, count = attempt
@@ -110,7 +110,7 @@ def spike(usual: Sequence[float], newest: Sequence[float]) -> float | None:
 def say_spike(view: Facts, reading: Reading, since: float) -> str:
     """Give the loss, and what was usual before."""
     run: RunState = reading.about
-    attempt = _attempt(run)
+    attempt = attempt_of(run)
     assert attempt is not None
     values, start, count = attempt
     known = [v for v in values[max(start, count - NEWEST - LOOK_BACK) : count - NEWEST] if math.isfinite(v)]

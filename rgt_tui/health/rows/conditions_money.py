@@ -170,7 +170,7 @@ def read_clock(view: Facts) -> Sequence[Reading] | None:
         profile = view.profile
     except ProfileError:
         return None  # of a platform that nobody describes, no clock is known
-    found = soonest(clock_readings(profile, view.box, view.now))
+    found = soonest(clock_readings(profile, view.box, view.now, charges=False))
     if found is None:
         return None if view.meter_unread else NOTHING
     left = urgency(found)

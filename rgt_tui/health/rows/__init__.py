@@ -1,0 +1,1 @@
+"""What the rows of the condition table read and say, by subject."""

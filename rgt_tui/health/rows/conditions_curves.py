@@ -1,0 +1,199 @@
+"""What a curve shows besides NaN and spikes: it never falls, it rises, or a resume has lost something."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from statistics import median
+
+from rgt_tui.health.condition import Proof, Reading
+from rgt_tui.health.facts import Facts
+from rgt_tui.health.rows.conditions_runs import attempt_of, runs_of
+from rgt_tui.model.protocol import Checkpoint
+from rgt_tui.model.run import EPOCH, Resume, RunState
+
+WINDOW = 30
+"""Points whose median counts as the loss of that time."""
+FLAT_POINTS, FLAT = 300, 0.98
+"""After so many points a loss that is not below this part of its beginning has never fallen."""
+RISING_POINTS = 120
+TO_SIGMA, CLEAR = 1.4826, 4.0
+"""Median absolute deviation to standard deviation; so many of them no scatter explains."""
+BEFORE, AFTER = 50, 20
+"""Points before and after a resume that are compared."""
+LR_HIGHER, LR_LOWER = 1.5, 0.1
+"""Parts of its value before a resume outside of which the learning rate has begun anew."""
+GONE_BACK = 0.5
+"""A run that goes on below this part of its newest checkpoint has not loaded it."""
+
+
+def read_flat(view: Facts) -> Sequence[Reading] | None:
+    """Whether the loss of a run that was never resumed is where it began."""
+    if view.blind:
+        return None
+    out = []
+    for run in runs_of(view):
+        found = attempt_of(run)
+        if found is None or run.resumes or found[2] < FLAT_POINTS or run.series["loss"].dropped:
+            continue
+        values, _, count = found
+        first, last = _median(values[:WINDOW]), _median(values[count - WINDOW : count])
+        # A loss about zero is that of a policy, or of a game: it need not fall.
+        if first is not None and last is not None and min(values[:WINDOW]) > 0:
+            flat = last >= FLAT * first
+            out.append(Reading(run.name, 1.0 if flat else 0.0, (run, first, last, count)))
+    return out
+
+
+def say_flat(view: Facts, reading: Reading, since: float) -> str:
+    """Give both ends of the curve."""
+    run, first, last, count = reading.about
+    return f"{run.name}: the loss has not fallen over {count:,} points: {first:.4g} at first, {last:.4g} now"
+
+
+def read_rising(view: Facts) -> Sequence[Reading] | None:
+    """How many times its lowest level of earlier the loss is by now; levels are medians, at places of the curve."""
+    if view.blind:
+        return None
+    out = []
+    for run in runs_of(view):
+        found = attempt_of(run)
+        if found is None:
+            continue
+        values, start, count = found
+        if count - start < RISING_POINTS:
+            continue
+        out.append(Reading(run.name, _rise(values, start, count), run))
+    return out
+
+
+def _rise(values: Sequence[float], start: int, count: int) -> float | None:
+    now = _median(values[count - WINDOW : count])
+    span = count - WINDOW - start
+    windows = [values[at : at + WINDOW] for at in (start + span * part // 4 for part in (1, 2, 3))]
+    levels = [(level, window) for window in windows if (level := _median(window)) is not None]
+    if now is None or not levels:
+        return None
+    level, window = min(levels, key=lambda pair: pair[0])
+    known = [value for value in window if math.isfinite(value)]
+    scatter = TO_SIGMA * median([abs(value - level) for value in known])
+    if level <= 0 or now - level < CLEAR * scatter:
+        return 1.0
+    return now / level
+
+
+def say_rising(view: Facts, reading: Reading, since: float) -> str:
+    """Give the factor."""
+    return f"{reading.key}: the loss is {reading.value:.1f} times what it was earlier in this attempt, and stays there"
+
+
+def read_jumped(view: Facts) -> Sequence[Reading] | None:
+    """How many times higher the loss is after the newest resume than before it, where no scatter explains it."""
+    if view.blind:
+        return None
+    out = []
+    for run in runs_of(view):
+        sides = _around(run)
+        if sides is not None:
+            before, after, resume = sides
+            level, now = median(before), median(after)
+            scatter = TO_SIGMA * median([abs(value - level) for value in before])
+            clear = level > 0 and now - level >= CLEAR * scatter
+            out.append(Reading(run.name, now / level if clear else 1.0, (resume, level, now)))
+    return out
+
+
+def say_jumped(view: Facts, reading: Reading, since: float) -> str:
+    """Give both sides."""
+    resume, level, now = reading.about
+    return f"{reading.key}: since it went on at step {resume.step:,} the loss is {now:.4g}, before it was {level:.4g}"
+
+
+def _around(run: RunState) -> tuple[list[float], list[float], Resume] | None:
+    """Return the finite losses before and after the newest resume that did not begin anew; None = too few."""
+    loss = run.series.get("loss")
+    if loss is None or not run.resumes or run.resumes[-1].step <= 0:
+        return None
+    xs, ys, count = loss.columns()
+    resume = run.resumes[-1]
+    at = resume.index
+    earlier = [ys[i] for i in range(max(0, at - 4 * BEFORE), min(at, count)) if xs[i] <= resume.step][
+        -BEFORE:
+    ]
+    before = [value for value in earlier if math.isfinite(value)]
+    after = [value for value in ys[at : min(count, at + AFTER)] if math.isfinite(value)]
+    return (before, after, resume) if len(before) >= AFTER and len(after) >= AFTER else None
+
+
+def read_anew(view: Facts) -> Sequence[Reading] | None:
+    """Runs that went on far below a checkpoint that was there already, and have not come back to it."""
+    if view.blind:
+        return None
+    kept = {entry.run: entry.items for entry in view.box.checkpoints}
+    out = []
+    for run in runs_of(view):
+        items = kept.get(run.name, ())
+        if not run.resumes or not items or run.step is None:
+            continue
+        resume = run.resumes[-1]
+        if "rollback" in resume.reason:
+            continue
+        newest: Checkpoint = max(items, key=lambda item: item.step)
+        anew = resume.step < GONE_BACK * newest.step and run.step < newest.step
+        out.append(Reading(run.name, 1.0 if anew else 0.0, (resume, newest)))
+    return out
+
+
+def say_anew(view: Facts, reading: Reading, since: float) -> str:
+    """Name the checkpoint that was passed over."""
+    resume, newest = reading.about
+    return f"{reading.key} began again at step {resume.step:,}, although {newest.path} holds step {newest.step:,}"
+
+
+def prove_lr_anew(view: Facts) -> Iterator[Proof]:
+    """Yield the runs whose learning rate after a resume is another than before it."""
+    for run in runs_of(view):
+        rates, loss = run.series.get("lr"), run.series.get("loss")
+        if rates is None or loss is None or not run.resumes or run.resumes[-1].step <= 0:
+            continue
+        resume = run.resumes[-1]
+        at = resume.index - (len(loss) - len(rates))  # written beside each loss, or from some point on
+        xs, ys, count = rates.columns()
+        if not 0 < at < count:
+            continue
+        old = next((ys[i] for i in range(at - 1, max(-1, at - 4 * BEFORE), -1) if xs[i] <= resume.step), None)
+        if old is None or not math.isfinite(old) or old <= 0 or not math.isfinite(ys[at]):
+            continue
+        if ys[at] > LR_HIGHER * old or ys[at] < LR_LOWER * old:
+            text = f"learning rate {old:.3g} before the resume at step {resume.step:,}, {ys[at]:.3g} after it"
+            yield Proof(text, "scalars", run=run.name, step=resume.step)
+
+
+def prove_epoch_anew(view: Facts) -> Iterator[Proof]:
+    """Yield the runs whose epochs are counted from the beginning again after a resume, while their step went on."""
+    for run in runs_of(view):
+        epochs, loss = run.series.get(EPOCH), run.series.get("loss")
+        if epochs is None or loss is None or not run.resumes or run.resumes[-1].step <= 0:
+            continue
+        resume = run.resumes[-1]
+        at = resume.index - (len(loss) - len(epochs))
+        xs, ys, count = epochs.columns()
+        if not 0 < at < count:
+            continue
+        earlier = (ys[i] for i in range(at - 1, max(-1, at - 4 * BEFORE), -1) if xs[i] <= resume.step)
+        old = next((value for value in earlier if math.isfinite(value)), None)
+        new = next((ys[i] for i in range(at, min(count, at + AFTER)) if math.isfinite(ys[i])), None)
+        if old is None or new is None or xs[at] < GONE_BACK * resume.step:
+            continue
+        if new < FIRST_EPOCHS and old - new >= 1.0:
+            text = f"epoch {old:g} before the resume at step {resume.step:,}, {new:g} after it, at step {xs[at]:,}"
+            yield Proof(text, "scalars", run=run.name, step=resume.step)
+
+
+FIRST_EPOCHS = 2.0
+"""A run that counts its epochs from 0 or from 1 is below this in its first one."""
+
+
+def _median(values: Sequence[float]) -> float | None:
+    known = [value for value in values if math.isfinite(value)]
+    return median(known) if len(known) >= WINDOW // 2 else None

@@ -1,0 +1,167 @@
+"""Work that goes on slower than it is paid for: starved cards, a noisy neighbour, too many threads, a silent log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rgt_tui.health.condition import NOTHING, Reading
+from rgt_tui.health.facts import NO_QUEUE_MOVING_S, NO_QUEUE_STALL_S, Facts, trainers
+from rgt_tui.health.rows import conditions_shares as shares
+from rgt_tui.health.rows.conditions_gpu import pausing
+from rgt_tui.model.protocol import Gpu, Sample
+from rgt_tui.model.run import RunState, training_of
+from rgt_tui.profiles.readings import age, how_many, pct, stall_after
+
+LEAST_POINTS = 30
+"""Samples whose mean says how busy the cards are: single ones say nothing, a step has pauses of its own."""
+ONE_CORE_PCT = 90.0
+"""CPU of a process whose one thread is the limit; a loader in the training process looks like that."""
+ALL_CORES = 0.85
+"""Share of the cores from which on the processors are the limit."""
+SPINS_PCT, SPINS_POWER = 95.0, 0.45
+"""A card that waits for others spins: it is called busy, and draws far less than it may."""
+STANDS = 3.0
+"""Times the usual stall after which a card that is busy without any progress is told."""
+SILENT_S, MOVED_S = 1800.0, 300.0
+"""A log that has said nothing for so long, while the curve or a checkpoint is younger than that, is held back."""
+
+
+def read_starved(view: Facts) -> Sequence[Reading] | None:
+    """Mean utilisation of the cards over the last samples, while a run advances."""
+    sample = view.box.sample
+    real = [gpu for gpu in sample.gpus if not gpu.sim and gpu.error is None] if sample is not None else []
+    if sample is None or not real or not view.trains:
+        return None if view.blind else NOTHING
+    known = [value for value in view.box.rings.gpu_util if value is not None]
+    if view.progress_age is None or view.progress_age > NO_QUEUE_MOVING_S or pausing(view):
+        return None
+    if len(known) < LEAST_POINTS:
+        return None
+    return (Reading("", sum(known) / len(known), sample),)
+
+
+def say_starved(view: Facts, reading: Reading, since: float) -> str:
+    """Give the mean, and what the processors say of the reason."""
+    many = len(reading.about.gpus)
+    cards = "the GPU is" if many == 1 else f"the {many} GPUs are"
+    why = shares.in_words(view) or limit_of(reading.about)
+    return f"{cards} {pct(reading.value)} busy, while the run advances: {why}"
+
+
+def limit_of(sample: Sample) -> str:
+    """Say what holds a training up whose cards are not busy, by what its processes make of the processors."""
+    busy = sum(proc.cpu_pct or 0.0 for proc in trainers(sample))
+    cores = sample.cpu.usable
+    if sample.cpu.throttled_pct is not None and sample.cpu.throttled_pct >= 10.0:
+        return f"CPU-bound, its quota runs out {pct(sample.cpu.throttled_pct)} of the time"
+    if cores and busy >= 100.0 * ALL_CORES * cores:
+        return f"CPU-bound, all {cores:g} cores are busy"
+    known = [proc.cpu_pct for proc in trainers(sample) if proc.cpu_pct is not None]
+    if known and max(known) >= ONE_CORE_PCT:
+        return (
+            f"its main process keeps a core {pct(max(known))} busy, so it loads or computes there (workers?)"
+        )
+    if known:
+        return "the processors rest, too: it waits for a disk, the network or the other ranks"
+    return "what it waits for is not known"
+
+
+def read_spinning(view: Facts) -> Sequence[Reading] | None:
+    """Runs that stand still on cards that are called busy and draw little power."""
+    if view.blind or not view.live or view.box.sample is None:
+        return None
+    cards = [gpu for gpu in view.box.sample.gpus if _spins(gpu)]
+    stands = [
+        (run, view.now - run.progressed_at)
+        for _, cell, run in view.running
+        if run is not None
+        and run.progressed_at is not None
+        and view.now - run.progressed_at >= STANDS * stall_after(cell, run)
+    ]
+    stands += [
+        (runs[0], view.now - runs[0].progressed_at)
+        for runs in view.beside
+        if runs[0].progressed_at is not None and view.now - runs[0].progressed_at >= NO_QUEUE_STALL_S
+    ]
+    return [Reading(run.name, 1.0, (still, cards)) for run, still in stands] if cards else NOTHING
+
+
+def _spins(gpu: Gpu) -> bool:
+    if gpu.sim or gpu.util is None or gpu.power_w is None or not gpu.power_limit_w:
+        return False
+    return gpu.util >= SPINS_PCT and gpu.power_w < SPINS_POWER * gpu.power_limit_w
+
+
+def say_spinning(view: Facts, reading: Reading, since: float) -> str:
+    """Give the card that spins, and for how long nothing advanced."""
+    still, cards = reading.about
+    gpu: Gpu = cards[0]
+    more = f" (and {len(cards) - 1} more)" if len(cards) > 1 else ""
+    return (
+        f"GPU {gpu.index}{more} is {pct(gpu.util)} busy at {gpu.power_w:.0f} of {gpu.power_limit_w:.0f} W, and "
+        f"{reading.key} has not advanced for {age(still)}: it hangs"
+    )
+
+
+def read_stolen(view: Facts) -> Sequence[Reading] | None:
+    """Percent of the processors' time that the host gave to others (steal)."""
+    sample = view.box.sample
+    if sample is None or sample.cpu.steal_pct is None:
+        return None
+    return (Reading("", sample.cpu.steal_pct),) if view.trains else NOTHING
+
+
+def say_stolen(view: Facts, reading: Reading, since: float) -> str:
+    """Give the share."""
+    return f"the host gives {pct(reading.value)} of the processors' time to other machines (steal)"
+
+
+def read_crowded(view: Facts) -> Sequence[Reading] | None:
+    """Whether the training has far more threads than cores; where a quota runs out, that is told by itself."""
+    sample = view.box.sample
+    if sample is None:
+        return None
+    if not sample.cpu.oversubscribed or sample.cpu.throttled_pct is not None:
+        return NOTHING
+    return (Reading("", 1.0, sample),)
+
+
+def say_crowded(view: Facts, reading: Reading, since: float) -> str:
+    """Give threads and cores."""
+    sample: Sample = reading.about
+    threads = sum(proc.threads or 0 for proc in trainers(sample))
+    cores = "?" if sample.cpu.usable is None else f"{sample.cpu.usable:g}"
+    return f"the training has {how_many(threads, 'thread')} on {cores} cores, and they slow each other down"
+
+
+def read_held_back(view: Facts) -> Sequence[Reading] | None:
+    """Logs that have been silent for long while curve or checkpoints of the same run go on."""
+    if not view.live or view.blind:
+        return None
+    logs = {log.path: log.at for log in view.box.logs if log.at is not None}
+    saved = {entry.run: view.client(entry.items[-1].at) for entry in view.box.checkpoints if entry.items}
+    pairs = [(cell.name, cell.log, run) for _, cell, run in view.running]
+    runs = [runs[0] for runs in view.beside]
+    for found in view.box.found:
+        mine = next((run for run in runs if training_of(run.name, {found.name}) == found.name), None)
+        pairs += [(found.name, found.log, mine)] if found.alive else []
+    out = []
+    for name, path, run in pairs:
+        said = logs.get(path or "")
+        moved = max((at for at in (_moved(run), saved.get(name)) if at is not None), default=None)
+        if said is None or moved is None:
+            continue
+        silent = view.now - said
+        held = silent >= SILENT_S and view.now - moved <= MOVED_S
+        out += [Reading(name, 1.0, (path, silent, view.now - moved))] if held else []
+    return out
+
+
+def _moved(run: RunState | None) -> float | None:
+    return run.progressed_at if run is not None else None
+
+
+def say_held_back(view: Facts, reading: Reading, since: float) -> str:
+    """Say for how long it has been silent, and how young the proof of life is."""
+    path, silent, moved = reading.about
+    return f"{reading.key} goes on (moved {age(moved)} ago), but {path} has been silent for {age(silent)}: buffered"

@@ -1,0 +1,358 @@
+"""Which rank of a distributed training holds the others up: dead, stopped, asleep, or elsewhere. Pure.
+
+A rank that waits in a collective does not run at all (gloo sleeps in a futex) or runs all the time (NCCL spins in the
+synchronisation of its stream). While a rank evaluates, loads or saves, it runs now and then, however long the others
+wait: so only one that has not run for a while is named soon, and any other after `PATIENT_S` without a sign of life.
+
+Ranks of our own trainer say by a heartbeat what they are at: then whoever is behind is named soon, whatever it does.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from rgt_tui.health import rank_progress
+from rgt_tui.health.condition import Proof
+from rgt_tui.health.facts import Facts
+from rgt_tui.health.rank_progress import Standing
+from rgt_tui.model.evidence import Finding, Fix
+from rgt_tui.model.figures import noun
+from rgt_tui.model.plain import exact
+from rgt_tui.model.protocol import Proc
+from rgt_tui.model.run import training_of
+
+WAITED_S = 20.0
+"""For so long the others wait at least before one that is dead, stopped or asleep is named."""
+ASLEEP_S = 30.0
+"""So long nothing that still works for the training sleeps by itself: what polls wakes up in between."""
+PATIENT_S = 300.0
+"""The same where it may be an evaluation, a slow disk or a slow loader, and nothing else speaks for a hang."""
+ALONE_S = 40.0
+"""So long the others wait at least before one is named that is in its own code, and no rank but 0 has work alone."""
+SLACK_S = 15.0
+"""By so much a curve may come later than what it is about: it is written, read and sent."""
+MOST_NAMED = 4
+
+COLLECTIVE = ("futex", "do_futex")
+"""Where a thread of PyTorch sleeps that waits for another one's work, so also for a collective."""
+ELSEWHERE = (
+    (("hrtimer_nanosleep", "do_nanosleep", "common_nsleep"), "sleeps by itself (time.sleep or the like)"),
+    (("do_wait", "kernel_wait4"), "waits for a program that it has started"),
+    (("pipe_", "anon_pipe"), "waits at a pipe, as that of a loader's worker"),
+    (
+        ("do_poll", "do_sys_poll", "poll_schedule", "do_select", "ep_poll", "do_epoll"),
+        "waits for a connection or a pipe",
+    ),
+    (("wait_woken", "sk_wait", "tcp_", "unix_stream", "inet_"), "waits for a connection"),
+    (("n_tty", "tty_"), "waits for somebody to type"),
+    (("flock", "locks_", "fcntl_setlk"), "waits for a file that another has locked"),
+)  # fmt: skip
+"""Names of functions of the kernel by their beginnings, and what a thread does there."""
+SLEEPS = ELSEWHERE[0][0]
+
+STOPPED, GONE, AWAY, ALL = "HANG1", "D20", "HANG2", "D19"
+"""Pages of the handbook."""
+SURE, LIKELY, MAYBE = 0.95, 0.8, 0.6
+
+
+class Stuck(NamedTuple):
+    """A training that waits for some of its ranks."""
+
+    page: str
+    run: str | None
+    away: tuple[tuple[int, int | None, str], ...]
+    """Rank, pid (None = not known) and why, of those that the others wait for; () = all wait."""
+    wait: tuple[Proc, ...]
+    confidence: float
+    age: float = PATIENT_S
+    """For so long, at least, nothing has gone on."""
+
+
+def stuck(view: Facts) -> list[Stuck]:
+    """Return the trainings of a box of which nothing goes on because of some of their ranks."""
+    groups: dict[str, list[Proc]] = {}
+    for proc in view.box.sample.procs if view.box.sample is not None else ():
+        if proc.dist is not None:
+            groups.setdefault(proc.dist.group, []).append(proc)
+    return [found for ranks in groups.values() if (found := _judged(view, ranks)) is not None]
+
+
+def _judged(view: Facts, ranks: list[Proc]) -> Stuck | None:
+    there = sorted(ranks, key=_rank)
+    away = [(lost.rank, lost.pid, "is gone") for lost in there[0].dist.lost] if there[0].dist else []
+    stopped = [proc for proc in there if proc.state in ("T", "t") and _still(proc) >= SLACK_S]
+    rest = [proc for proc in there if proc not in stopped and proc.state not in ("Z", "X")]
+    if not rest:
+        return None  # all are stopped: the run was paused as a whole, and `halted` tells of it
+    quiet = _quiet(view, there[0].run, logs=False)
+    if away or stopped:
+        waited = min(_waits(proc, quiet) for proc in rest)
+        # The last one there may as well be at the end of its work: it uploads, say, while the others have left.
+        if waited < (PATIENT_S if away and len(rest) == 1 else WAITED_S) or (
+            quiet is not None and quiet < waited - SLACK_S
+        ):
+            return None
+        named = away + [
+            (_rank(proc), proc.pid, f"is stopped by a signal (state T){_at(proc)}") for proc in stopped
+        ]
+        return Stuck(GONE if away else STOPPED, there[0].run, tuple(named), tuple(rest), SURE)
+    place = rank_progress.standing(rest)
+    if place is None or (place.aside and place.age >= place.limit):
+        return _elsewhere(view, rest, quiet)
+    if place.aside or place.age < place.limit or (quiet is not None and quiet < place.age - SLACK_S):
+        return None
+    return _behind(place) if place.ahead else _level(view, place)
+
+
+def _behind(place: Standing) -> Stuck | None:
+    """Name those that are less far than the others."""
+    if place.exact:
+        return _named(AWAY, place.behind, place.ahead, LIKELY)
+    if place.phases == {"collective"}:  # the others got past it: they are not in the same one
+        return _all_wait(place) if place.age >= ALONE_S else None
+    return _in_its_loop(place, place.behind, place.ahead)
+
+
+def _level(view: Facts, place: Standing) -> Stuck | None:
+    """Judge ranks that are all at the same place of a step: the kernel tells who waits there for the others."""
+    ranks = place.behind
+    together = _together(ranks)
+    away = [proc for proc in ranks if proc not in together]
+    if place.phases == {"data"}:
+        return _elsewhere(view, ranks, _quiet(view, ranks[0].run, logs=False))
+    if not together or len(away) > len(together):
+        return None
+    if not away:
+        return _all_wait(place) if place.age >= ALONE_S else None
+    if place.exact:
+        return _named(AWAY, away, together, LIKELY) if place.age >= ALONE_S else None
+    return _in_its_loop(place, away, together)
+
+
+def _in_its_loop(place: Standing, away: Sequence[Proc], wait: Sequence[Proc]) -> Stuck | None:
+    """Name ranks that are in code of the person's own: rank 0 may well have work there that the others have not."""
+    if all(_still(proc) >= ASLEEP_S and _in(proc, SLEEPS) for proc in away):
+        return _named(AWAY, away, wait, LIKELY)
+    patience = PATIENT_S if any(_rank(proc) == 0 for proc in away) else ALONE_S
+    return _named(AWAY, away, wait, MAYBE) if place.age >= patience else None
+
+
+def _all_wait(place: Standing) -> Stuck:
+    ranks = (*place.behind, *place.ahead)
+    return Stuck(ALL, ranks[0].run, (), ranks, MAYBE, place.age)
+
+
+def _together(ranks: Sequence[Proc]) -> list[Proc]:
+    """Return those that are in a collective; where most ranks spin, spinning is the collective."""
+    spinning = [proc for proc in ranks if _spins(proc) >= WAITED_S]
+    blocked = [proc for proc in ranks if _still(proc) >= WAITED_S and _in(proc, COLLECTIVE)]
+    return spinning if len(spinning) > len(blocked) else blocked
+
+
+def _elsewhere(view: Facts, ranks: Sequence[Proc], quiet: float | None) -> Stuck | None:
+    """Tell those in a collective from those elsewhere, by what the kernel says alone."""
+    together = _together(ranks)
+    away = [proc for proc in ranks if proc not in together]
+    if not together:
+        return None
+    waited = min(max(_still(proc), _spins(proc)) for proc in together)
+    if quiet is not None and quiet < waited - SLACK_S:
+        return None
+    asleep = [proc for proc in away if _still(proc) >= ASLEEP_S and _in(proc, SLEEPS)]
+    if asleep and asleep == away and _in(together[0], COLLECTIVE):
+        return _named(AWAY, asleep, together, LIKELY)
+    still = [age for age in (quiet, _quiet(view, ranks[0].run, logs=True)) if age is not None]
+    if waited < PATIENT_S or not still or min(still) < PATIENT_S:
+        return None
+    if not away:
+        return Stuck(ALL, ranks[0].run, (), tuple(ranks), MAYBE)
+    return _named(AWAY, away, together, MAYBE) if len(away) <= len(together) else None
+
+
+def _named(page: str, away: Sequence[Proc], wait: Iterable[Proc], confidence: float) -> Stuck:
+    told = tuple((_rank(proc), proc.pid, _why(proc)) for proc in away)
+    return Stuck(page, away[0].run, told, tuple(wait), confidence)
+
+
+def _at(proc: Proc) -> str:
+    """Return what a rank itself says that it is at."""
+    told = rank_progress.in_words(proc)
+    return told and f", {told}"
+
+
+def _why(proc: Proc) -> str:
+    told = rank_progress.in_words(proc)
+    return f"is {told}: {_does(proc)}" if told else _does(proc)
+
+
+def _does(proc: Proc) -> str:
+    where = (proc.dist.stack or proc.dist.wait) if proc.dist is not None else None
+    told = f" ({where})" if where else ""
+    if proc.state == "D":
+        return f"waits for a disk or a file server (state D){told}"
+    if _still(proc) >= WAITED_S:
+        what = next((words for names, words in ELSEWHERE if _in(proc, names)), "waits for something else")
+        return f"{what}{told}"
+    return "computes by itself" if _spins(proc) >= WAITED_S else "works by itself"
+
+
+def _rank(proc: Proc) -> int:
+    return proc.dist.rank if proc.dist is not None else 0
+
+
+def _still(proc: Proc) -> float:
+    return (proc.dist.still_s if proc.dist is not None else None) or 0.0
+
+
+def _spins(proc: Proc) -> float:
+    return (proc.dist.spin_s if proc.dist is not None else None) or 0.0
+
+
+def _in(proc: Proc, names: Sequence[str]) -> bool:
+    return proc.dist is not None and (proc.dist.wait or "").startswith(tuple(names))
+
+
+def _waits(proc: Proc, quiet: float | None) -> float:
+    """Return for how long a rank has waited; spinning is work, too, as long as the curve advances."""
+    spun = min(_spins(proc), quiet - WAITED_S) if quiet is not None else 0.0
+    return max(
+        _still(proc) if proc.dist is None or not proc.dist.wait or _in(proc, COLLECTIVE) else 0.0, spun
+    )
+
+
+def _quiet(view: Facts, name: str | None, *, logs: bool) -> float | None:
+    """Return the age of the newest point of a training's curves, or line of its logs, when the sample came."""
+    box = view.box
+    if logs:
+        paths = {cell.log for cell in view.cells if cell.name == name}
+        paths.update(path for found in box.found if found.name == name for path in (found.log, *found.logs))
+        ages = [log.at for log in box.logs if log.path in paths and log.at is not None]
+    else:
+        runs = [run for run in box.runs if name is None or training_of(run.name, {name}) == name]
+        ages = [run.progressed_at for run in runs if run.progressed_at is not None]
+    return max(0.0, (box.sample_at or view.now) - max(ages)) if ages else None
+
+
+def _ranks(numbers: Sequence[int]) -> str:
+    shown = ", ".join(map(str, numbers[:MOST_NAMED]))
+    more = f" and {len(numbers) - MOST_NAMED} more" if len(numbers) > MOST_NAMED else ""
+    return f"{noun(len(numbers), 'rank')} {shown}{more}"
+
+
+def _proved(found: Stuck) -> Proof:
+    waiting = [_rank(proc) for proc in found.wait]
+    first = found.wait[0].dist
+    assert first is not None
+    where = [
+        told for told in (rank_progress.in_words(found.wait[0]) if found.away else "", first.wait) if told
+    ]
+    at = f" ({'; '.join(where)})" if where else ""
+    verb = "wait" if len(waiting) > 1 else "waits"
+    if not found.away:
+        text = f"all {len(waiting)} ranks here wait{at}, and {_since(found)}"
+        return Proof(
+            text,
+            resource=f"all ranks of {first.world}",
+            run=found.run,
+            fixes=_steps(found),
+            confidence=found.confidence,
+        )
+    told = "; ".join(
+        f"rank {rank}{f' (pid {pid})' if pid is not None else ''} {why}"
+        for rank, pid, why in found.away[:MOST_NAMED]
+    )
+    rank, pid, _ = found.away[0]
+    return Proof(
+        f"{told}; {_ranks(waiting)} {verb} for it{at}",
+        resource=f"rank {rank} of {first.world}" + (f" (pid {pid})" if pid is not None else ""),
+        run=found.run,
+        fixes=_steps(found),
+        confidence=found.confidence,
+    )
+
+
+def _since(found: Stuck) -> str:
+    """Say for how long nothing has gone on where all wait, and where each does."""
+    told: dict[str, list[int]] = {}
+    for proc in found.wait:
+        told.setdefault(rank_progress.in_words(proc), []).append(_rank(proc))
+    if "" in told:
+        return f"nothing has been logged for {PATIENT_S / 60:.0f} min"
+    first = found.wait[0].dist
+    missing = first is not None and len(found.wait) < first.world
+    return f"none has gone on for {found.age:.0f} s: " + "; ".join(
+        [f"{_ranks(ranks)} {words}" for words, ranks in list(told.items())[:MOST_NAMED]]
+        + ["the one that they wait for may be on another machine"] * missing
+    )
+
+
+def _steps(found: Stuck) -> tuple[Fix, ...]:
+    """Return the way out, with the pids of this box: what looks comes before what changes."""
+    # A box may say any number: -1 is no process, but all of them.
+    pids = [pid for _, pid, _ in found.away if pid is not None and pid > 1]
+    others = [proc.pid for proc in found.wait if proc.pid > 1]
+    keep = [
+        Fix(f"Keep the stack of {whose} before anything is restarted", f"py-spy dump --pid {pid}")
+        for whose, known in (("it", [] if found.page == GONE else pids), ("one that waits", others))
+        for pid in known[:1]
+    ]
+    dumps = [proc.dist.dump for proc in found.wait if proc.dist is not None and proc.dist.dump]
+    if dump := next((path for path in dumps if path.startswith("/") and exact(path)), None):
+        folder, name = posixpath.split(dump)
+        prefix = name.rstrip("0123456789")
+        compare = f"torchfrtrace {shlex.quote(folder)} --prefix {shlex.quote(prefix)}"
+        keep.append(Fix("The flight recorder has written: compare what each rank came to", compare))
+    ps = ",".join(map(str, (*pids, *others)))
+    look = Fix("See in which state each rank is", f"ps -o pid,ppid,stat,wchan:24,etime,args -p {ps}")
+    last = Fix("Then end the launch and start it again: it resumes from its newest checkpoint")
+    if found.page == STOPPED and pids:
+        return (
+            look,
+            Fix("Let it go on: the others only wait", f"kill -CONT {' '.join(map(str, pids))}"),
+            *keep[1:],
+        )
+    if found.page == GONE:
+        why = Fix(
+            "Find out why it ended: its first error in the log, or a kill by the kernel",
+            "dmesg -T | grep -iE 'oom|killed process' | tail",
+        )
+        return (why, look, *keep, last)  # fmt: skip
+    return (
+        look,
+        *keep,
+        Fix("Where NCCL's own client is installed, it names the rank that is missing", "ncclras"),
+        last,
+    )
+
+
+def prove_stopped(view: Facts) -> Iterator[Proof]:
+    """Yield the ranks that a signal has stopped while the others wait."""
+    return _proofs(view, STOPPED)
+
+
+def prove_gone(view: Facts) -> Iterator[Proof]:
+    """Yield the ranks that are gone while the others wait."""
+    return _proofs(view, GONE)
+
+
+def prove_away(view: Facts) -> Iterator[Proof]:
+    """Yield the ranks that do something else while the others wait in a collective."""
+    return _proofs(view, AWAY)
+
+
+def prove_all_wait(view: Facts) -> Iterator[Proof]:
+    """Yield the trainings of which all ranks wait, and none goes on."""
+    return _proofs(view, ALL)
+
+
+def _proofs(view: Facts, page: str) -> Iterator[Proof]:
+    return (_proved(found) for found in stuck(view) if found.page == page)
+
+
+def pid_of(finding: Finding) -> str | None:
+    """Return the pid of the rank that a finding is about."""
+    _, found, rest = finding.resource.partition("(pid ")
+    return rest.rstrip(")") if found else None

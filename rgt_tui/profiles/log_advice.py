@@ -1,0 +1,300 @@
+"""Advice from a log of any origin: how often it saves, what its attempts lost, which versions it names.
+
+Pure. What a log does not say is not guessed: then there is no advice.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
+from typing import Any
+
+import msgspec
+
+from rgt_tui.profiles.readings import pct, size
+from rgt_tui.profiles.resume_faults import faults_of
+from rgt_tui.profiles.run_advice import LEAST_POINTS, LEAST_SAVES, ROOM_PCT, Advice, ranks_changed, saving
+
+FIRST_BYTES, LAST_BYTES = 1 << 20, 2 << 20
+"""So much of both ends of a log is looked at: versions stand at the beginning, what it does now at the end."""
+LONGEST, MOST_TELLING = 1000, 20_000
+"""Characters of a line, and lines that may say something, that are looked at."""
+NAME = "this run"
+
+
+class Ends:
+    """Keeps both ends of what is fed to it, however much that is."""
+
+    def __init__(self) -> None:
+        self._first = bytearray()
+        self._last = bytearray()
+
+    def feed(self, data: bytes) -> None:
+        """Take the next piece."""
+        room = FIRST_BYTES - len(self._first)
+        self._first += data[:room]
+        self._last += data[max(0, room) :]
+        if len(self._last) > 2 * LAST_BYTES:
+            del self._last[:-LAST_BYTES]
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines of both ends; each state of one that rewrites itself is a line."""
+        text = bytes(self._first) + bytes(self._last[-LAST_BYTES:])
+        return [line[:LONGEST] for line in text.decode("utf-8", "replace").replace("\r", "\n").split("\n")]
+
+
+_SAVED = re.compile(
+    r"\bcheckpoint (?P<ours>\d[\d,]*) → |\bSaving model checkpoint to \S*?checkpoint-(?P<hf>\d+)"
+    r"|(?i:\bsav(?:ed|ing) (?:the )?checkpoint\b)(?:.{0,80}?\bstep[ =:-]{0,3}(?P<other>\d+))?"
+)
+_STALLED = re.compile(r"\bstalled (\d[\d,]*) ms")
+_CLOCK = re.compile(r"^\W{0,3}(?:(\d{4})-(\d\d)-(\d\d)[ T_])?(\d\d):(\d\d):(\d\d)\b")
+_BAR = re.compile(r"\b(\d+)/(\d+) \[(?:(\d+):)?(\d\d?):(\d\d)<")
+_BEGINS = re.compile(r"\*{5} Running training \*{5}|^GPU available: |(?:^|\s)\S+ on \S+: torch \d")
+"""How Hugging Face, Lightning and rgt_train begin an attempt."""
+_GOES_ON = re.compile(
+    r"(?:Continuing|Resuming) training from checkpoint|^Restor(?:ing|ed all) states|^resume: at step [1-9]"
+    r"|(?i:\bresum(?:ed|ing) (?:from|at) (?:step|checkpoint|epoch)\b)"
+)
+_RANKS = re.compile(
+    r", (\d+) ranks \(|\bStarting with (\d+) processes\b"
+    r"|--nproc[-_]per[-_]node[= ](\d+)\b|\bWORLD_SIZE[=: ]{1,2}(\d+)\b"
+)
+_BATCH = re.compile(r"\bTotal train batch size \(w\. parallel, distributed & accumulation\) = ([\d,]+)")
+_WORKERS = re.compile(r"\bwill create (\d+) worker processes in total|\bnum_workers[\"']?[=: ]{1,3}(\d+)\b")
+_VERSION = re.compile(
+    r"\b(transformers|trl|accelerate|pytorch[-_]lightning|lightning|torchdata|deepspeed)"
+    r"(?:==|[-_ ]version[\"']?[=: ]{1,3}[\"']?|-)(\d+(?:\.\d+)+[\w.+]{0,20})"
+)
+_FRAMEWORK = {"***** Running training *****": "transformers", "GPU available: ": "lightning"}
+_MARKS = {
+    "save_total_limit=1": re.compile(r"\bsave_total_limit[\"']?[=: ]{1,3}1\b(?!\.)"),
+    "StatefulDataLoader": re.compile(r"\bStatefulDataLoader\b"),
+    "DeepSpeed": re.compile(r"\bDeepSpeed info: version|--deepspeed\b"),
+}
+_DEEPSPEED = re.compile(r"\bDeepSpeed info: version=(\d+(?:\.\d+)+)")
+_NEEDLES = (
+    "checkpoint", "running training", "gpu available", ": torch ", "restor", "resum", " ranks (", " processes", "nproc",
+    "world_size", "total train batch", "worker", "transformers", "trl", "accelerate", "lightning", "torchdata",
+    "deepspeed", "save_total_limit", "statefuldataloader", "batchnorm",
+)  # fmt: skip
+"""In lower case, of which each line that says something holds one; progress bars are looked at by themselves."""
+DAY_S = 86400.0
+
+
+class Attempt(msgspec.Struct):
+    """What a log says between one start of the training and the next."""
+
+    saves: list[tuple[int | None, float | None]] = []
+    """Step and time of each save; None = it says none."""
+    costs: list[float] = []
+    """Seconds that saves took from the training."""
+    step_s: float | None = None
+    """Seconds a step, by its progress bar."""
+    ran_s: float = 0.0
+    """For how long it ran at least."""
+    resumed: bool = False
+    ranks: int | None = None
+    batch: int | None = None
+
+
+class _Log(msgspec.Struct):
+    """What is gathered of a log."""
+
+    attempts: list[Attempt] = []
+    uses: dict[str, str] = {}
+    marks: list[str] = []
+    workers: int | None = None
+    batch_norm: bool = False
+    since: float | None = None
+    """Time of the present attempt's first line that has one."""
+
+
+def log_advice(lines: Sequence[str], samples: Sequence[Mapping[str, Any]] = ()) -> tuple[Advice, ...]:
+    """Return what a log's own figures advise.
+
+    Args:
+        lines: Of the log, in its order.
+        samples: Readings of the box from that time; none = nothing is said that needs them.
+    """
+    seen = _read(lines)
+    return (*_saves(seen), *_resumes(seen), *_ranks(seen), *_workers(seen, samples), *_room(samples))
+
+
+def _read(lines: Sequence[str]) -> _Log:
+    seen = _Log(attempts=[Attempt()])
+    clock, bar, left = 0.0, "", MOST_TELLING
+    last = len(lines) - 1
+    for place, line in enumerate(lines):
+        low = line.lower()
+        if 0 < place < last and not any(needle in low for needle in _NEEDLES):
+            bar = line if "<" in line and "/" in line else bar
+            continue
+        left -= 1
+        if not left:
+            break
+        here = seen.attempts[-1]
+        _read_bar(here, bar)
+        bar = ""
+        if _BEGINS.search(line):
+            seen.uses |= {name: seen.uses.get(name, "") for text, name in _FRAMEWORK.items() if text in line}
+            if here != Attempt() or seen.since is not None:
+                here = Attempt()
+                seen.attempts.append(here)
+                seen.since = None
+        if (time := _time_of(line, clock)) is not None:
+            clock = time
+            seen.since = time if seen.since is None else seen.since
+            here.ran_s = max(here.ran_s, time - seen.since)
+        _read_line(seen, here, line, time)
+    return seen
+
+
+def _read_line(seen: _Log, here: Attempt, line: str, time: float | None) -> None:
+    if match := _SAVED.search(line):
+        step = next((text for text in match.groups() if text), None)
+        here.saves.append((int(step.replace(",", "")) if step else None, time))
+        if cost := _STALLED.search(line):
+            here.costs.append(_number(cost.group(1)) / 1000.0)
+    _read_bar(here, line)
+    here.resumed = here.resumed or bool(_GOES_ON.search(line))
+    if match := _RANKS.search(line):
+        here.ranks = here.ranks or int(next(text for text in match.groups() if text))
+    if match := _BATCH.search(line):
+        here.batch = int(_number(match[1]))
+    if match := _WORKERS.search(line):
+        seen.workers = int(next(text for text in match.groups() if text))
+    for name, version in _VERSION.findall(line):
+        seen.uses[name.replace("_", "-")] = version
+    if match := _DEEPSPEED.search(line):
+        seen.uses["deepspeed"] = match[1]
+    seen.marks += [
+        mark for mark, pattern in _MARKS.items() if mark not in seen.marks and pattern.search(line)
+    ]
+    seen.batch_norm = seen.batch_norm or "BatchNorm" in line
+
+
+def _read_bar(here: Attempt, line: str) -> None:
+    """Take in a progress bar: the last one before a line that says something is all that is needed."""
+    if match := _BAR.search(line):
+        done, hours, minutes, seconds = int(match[1]), int(match[3] or 0), int(match[4]), int(match[5])
+        spent = 3600.0 * hours + 60.0 * minutes + seconds
+        if done and spent:
+            here.step_s, here.ran_s = spent / done, max(here.ran_s, spent)
+
+
+def _number(text: str) -> float:
+    return float(text.replace(",", ""))
+
+
+def _time_of(line: str, before: float) -> float | None:
+    """Return the seconds of a line's clock; one without a date goes on from the time before, over midnight, too."""
+    match = _CLOCK.match(line)
+    if match is None:
+        return None
+    hours, minutes, seconds = (int(text) for text in match.groups()[3:])
+    of_day = 3600.0 * hours + 60.0 * minutes + seconds
+    if match[1]:
+        year, month, day = (int(text) for text in match.groups()[:3])
+        return _days(year, month, day) * DAY_S + of_day
+    at = before - before % DAY_S + of_day
+    return at if at >= before - DAY_S / 2 else at + DAY_S
+
+
+def _days(year: int, month: int, day: int) -> int:
+    """Return days since a beginning that is the same for all dates; an impossible date is a number, too."""
+    year -= month <= 2
+    month += 9 if month <= 2 else -3
+    return 365 * year + year // 4 - year // 100 + year // 400 + (153 * month + 2) // 5 + day
+
+
+def _saves(seen: _Log) -> Iterator[Advice]:
+    every = _interval(seen.attempts)
+    if every is None:
+        return
+    costs = [cost for one in seen.attempts for cost in one.costs]
+    watched = sum(one.ran_s for one in seen.attempts)
+    cost = max(median(costs[-5:]), 1e-3) if costs else None
+    yield from saving(NAME, every, watched, len(seen.attempts) - 1, cost, lambda lost: "")
+
+
+def _interval(attempts: Sequence[Attempt]) -> float | None:
+    """Return the usual seconds between two saves, by their times, else by their steps and what a step takes."""
+    timed: list[float] = []
+    stepped: list[float] = []
+    for one in attempts:
+        for (step, at), (later, then) in itertools.pairwise(one.saves):
+            if at is not None and then is not None and then > at:
+                timed.append(then - at)
+            elif step is not None and later is not None and later > step and one.step_s is not None:
+                stepped.append((later - step) * one.step_s)
+    gaps = timed if len(timed) >= LEAST_SAVES - 1 else stepped
+    return median(gaps) if len(gaps) >= LEAST_SAVES - 1 else None
+
+
+def _resumes(seen: _Log) -> Iterator[Advice]:
+    """Yield what the frameworks that a log names lose; without a script only what its own lines show."""
+    again = len(seen.attempts) > 1 and any(one.saves for one in seen.attempts[:-1])
+    marks = list(seen.marks)
+    if again and not any(one.resumed for one in seen.attempts[1:]):
+        marks += ["train()", "fit"]
+    if any(one.resumed for one in seen.attempts):
+        marks += ["resume", "fit"]
+    uses = [f"{name} {version}".rstrip() for name, version in sorted(seen.uses.items())]
+    for text, fault in faults_of(uses, marks):
+        yield Advice(run=NAME, about="resume", text=text, page=fault.page)
+
+
+def _ranks(seen: _Log) -> Iterator[Advice]:
+    for before, now in itertools.pairwise(seen.attempts):
+        if before.batch and now.batch and before.batch != now.batch:
+            text = (
+                f"the total batch is {now.batch:,} now, {before.batch:,} before: learning rate, warm-up and steps "
+                "an epoch were made for the one before"
+            )
+            yield Advice(run=NAME, about="batch", text=text, page="D11")
+        elif before.ranks and now.ranks and before.ranks != now.ranks and not (before.batch and now.batch):
+            yield from ranks_changed(NAME, before.ranks, now.ranks, batch_norm=seen.batch_norm)
+
+
+def _workers(seen: _Log, samples: Sequence[Mapping[str, Any]]) -> Iterator[Advice]:
+    cores = next((value for sample in samples if (value := _figure(sample, "cpu", "usable"))), None)
+    if cores and seen.workers is not None and seen.workers > cores:
+        spare = max(1, int(cores) - 1)
+        text = (
+            f"{seen.workers} loader workers share {cores:g} cores: {spare} are as fast, and take less memory"
+        )
+        yield Advice(run=NAME, about="workers", text=text, page="U40")
+
+
+def _room(samples: Sequence[Mapping[str, Any]]) -> Iterator[Advice]:
+    cards = [
+        (used / total, total)
+        for sample in samples
+        for gpu in _list(sample.get("gpus"))
+        if isinstance(gpu, dict)
+        and not gpu.get("sim")
+        and isinstance(used := gpu.get("vram_used"), (int, float))
+        and isinstance(total := gpu.get("vram_total"), (int, float))
+        and total > 0
+    ]
+    if len(cards) < LEAST_POINTS:
+        return
+    fullest, total = max(cards)
+    if 0.0 < 100.0 * fullest < ROOM_PCT:
+        free = size(int(total * (1.0 - fullest)))
+        text = f"the cards were never fuller than {pct(100.0 * fullest)} ({free} free): a larger batch fits"
+        yield Advice(run=NAME, about="memory", text=text)
+
+
+def _figure(sample: Mapping[str, Any], part: str, key: str) -> float | None:
+    found = sample.get(part)
+    value = found.get(key) if isinstance(found, dict) else None
+    return float(value) if isinstance(value, (int, float)) and value > 0 else None
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []

@@ -1,0 +1,273 @@
+"""Advice from what was measured: how often to save, how many loader workers, room for a larger batch. Never an alarm.
+
+Pure. Where a figure is not known nothing is said: nothing here is guessed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+import shlex
+from collections.abc import Callable, Iterator
+from statistics import median
+
+import msgspec
+
+from rgt_tui.model.box import BoxState, LogView
+from rgt_tui.model.money import Amount, MeterKind
+from rgt_tui.model.plain import exact
+from rgt_tui.model.protocol import Checkpoint, FoundRun
+from rgt_tui.model.run import RunState
+from rgt_tui.profiles.prices import money, projected, rate
+from rgt_tui.profiles.readings import age, disk_of, how_many, pct, size
+from rgt_tui.profiles.resume_faults import faults_of
+
+LEAST_SEEN_S = 3600.0
+"""A run that was watched for less says nothing of how often its machine fails."""
+LEAST_SAVES = 3
+FAR = 2.0
+"""Times off the optimum from which on it is worth a word: within that the waste differs by a quarter at most."""
+LONG_S = 1800.0
+"""A longer stretch of work is a loss that is worth a word, whatever a save costs."""
+ROOM_PCT, LEAST_POINTS = 60.0, 30
+"""A card that was never fuller than this, over so many samples, has room."""
+SPARE = 2
+"""Processes of a training that are neither ranks nor loader workers, at most (a shell, a launcher)."""
+_COST = re.compile(r"^(?:\S+ )?checkpoint \d[\d,]* .* stalled ([\d,]+) ms")
+
+
+class Advice(msgspec.Struct, frozen=True, kw_only=True):
+    """One word of advice about a run."""
+
+    run: str
+    about: str
+    """``save``, ``resume``, ``cache``, ``workers``, ``memory`` or ``batch``."""
+    text: str
+    page: str | None = None
+    """Of the handbook."""
+    seconds: float | None = None
+    """Of ``save``: the interval that would lose the least; None where what a save costs is not known."""
+
+
+def daly(cost_s: float, mtbf_s: float) -> float:
+    """Return the seconds of work between two saves that lose the least.
+
+    J. T. Daly, *A higher order estimate of the optimum checkpoint interval for restart dumps*, 2006
+    (https://doi.org/10.1016/j.future.2004.11.016); its first order is Young's √(2·cost·mtbf) of 1974.
+
+    Args:
+        cost_s: Seconds that a save takes from the training, above 0.
+        mtbf_s: Mean seconds between failures, above 0.
+    """
+    if cost_s >= 2.0 * mtbf_s:
+        return mtbf_s
+    part = cost_s / (2.0 * mtbf_s)
+    return math.sqrt(2.0 * cost_s * mtbf_s) * (1.0 + math.sqrt(part) / 3.0 + part / 9.0) - cost_s
+
+
+def advised(box: BoxState, now: float) -> tuple[Advice, ...]:
+    """Return the advice for the runs of a box that go on.
+
+    Args:
+        box: Its state.
+        now: Client clock.
+    """
+    found: list[Advice] = []
+    for name in _going_on(box):
+        found += _save(box, name, now)
+        found += _resume(box, name)
+        found += _cache(box, name)
+        found += _workers(box, name)
+        found += _batch(box, name)
+    return (*found, *_memory(box))
+
+
+def _going_on(box: BoxState) -> list[str]:
+    cells = [cell.name for queue in box.queues for cell in queue.cells if cell.state == "running"]
+    return list(dict.fromkeys([*cells, *(found.name for found in box.found if found.alive)]))
+
+
+def _save(box: BoxState, name: str, now: float) -> Iterator[Advice]:
+    items = next((entry.items for entry in box.checkpoints if entry.run == name), ())
+    every, run = _interval(items), next((run for run in box.runs if run.name == name), None)
+    begun = _begun(box, name, items)
+    if every is None or begun is None:
+        return
+    watched = now + (box.clock_skew or 0.0) - begun
+    yield from saving(
+        name, every, watched, _failures(run), _save_cost(box, name), lambda lost: _price_of(box, lost)
+    )
+
+
+def saving(
+    name: str, every: float, watched: float, fails: int, cost: float | None, price: Callable[[float], str]
+) -> Iterator[Advice]:
+    """Yield what the interval between saves is worth a word for.
+
+    Args:
+        name: Of the run.
+        every: Seconds between two saves.
+        watched: Seconds that it was watched for.
+        fails: Failures in that time.
+        cost: Seconds that a save takes from the training; None = not known.
+        price: From seconds of work to what they cost, in words.
+    """
+    if watched < LEAST_SEEN_S:
+        return
+    mtbf = watched / max(1, fails)
+    often = f"{how_many(fails, 'failure')} in {age(watched)}" if fails else f"no failure in {age(watched)}"
+    if cost is not None:
+        best = daly(cost, mtbf)
+        if not 1.0 / FAR <= every / best <= FAR:
+            text = (
+                f"saves every {age(every)}; {age(best)} would lose less (a save costs {cost:.1f} s, {often})"
+            )
+            yield Advice(run=name, about="save", text=text, seconds=round(best, 1))
+    elif every >= LONG_S:
+        lost = every / 2.0
+        text = (
+            f"saves every {age(every)}: a failure costs {age(lost)} of work{price(lost)} on average ({often})"
+        )
+        yield Advice(run=name, about="save", text=text)
+
+
+def _price_of(box: BoxState, seconds: float) -> str:
+    per_hour = rate(box.meter) if box.meter.kind is MeterKind.COMPUTE_AND_STORAGE else None
+    return "" if per_hour is None else _price(projected(per_hour, seconds))
+
+
+def _price(amount: Amount) -> str:
+    return f", {money(amount.value, amount.currency, amount.at_least)},"
+
+
+def _interval(items: tuple[Checkpoint, ...]) -> float | None:
+    """Return the usual seconds between two saves; the gaps that retention leaves are passed over by the median."""
+    times = sorted(item.at for item in items)
+    gaps = [later - before for before, later in itertools.pairwise(times) if later > before]
+    return median(gaps) if len(gaps) >= LEAST_SAVES - 1 else None
+
+
+def _begun(box: BoxState, name: str, items: tuple[Checkpoint, ...]) -> float | None:
+    """Return since when the run is known to have been at work, box clock."""
+    known = [cell.started for queue in box.queues for cell in queue.cells if cell.name == name]
+    known += [found.started for found in box.found if found.name == name]
+    return min((at for at in (*known, *(item.at for item in items)) if at is not None), default=None)
+
+
+def _failures(run: RunState | None) -> int:
+    return sum("rollback" not in resume.reason for resume in run.resumes) if run is not None else 0
+
+
+def _save_cost(box: BoxState, name: str) -> float | None:
+    """Return what a save takes from the training by its own words, in seconds; None where it says nothing."""
+    logs = _logs(box, name)
+    told = [match.group(1) for log in logs for line in log.lines[-200:] if (match := _COST.match(line))]
+    costs = [int(text.replace(",", "")) / 1000.0 for text in told[-5:]]
+    return max(median(costs), 1e-3) if costs else None
+
+
+def _logs(box: BoxState, name: str) -> list[LogView]:
+    paths = {cell.log for queue in box.queues for cell in queue.cells if cell.name == name}
+    paths |= {path for found in box.found if found.name == name for path in (found.log, *found.logs)}
+    return [log for log in box.logs if log.path in paths]
+
+
+def _resume(box: BoxState, name: str) -> Iterator[Advice]:
+    found = _found(box, name)
+    if found is None:
+        return
+    for text, fault in faults_of(found.uses, found.marks):
+        yield Advice(run=name, about="resume", text=text, page=fault.page)
+
+
+def _found(box: BoxState, name: str) -> FoundRun | None:
+    return next((found for found in box.found if found.name == name), None)
+
+
+IN_MEMORY = ("tmpfs", "ramfs")
+
+
+def _cache(box: BoxState, name: str) -> Iterator[Advice]:
+    """Models of some hundred gigabytes on a small system disk, beside an empty data disk."""
+    found, sample = _found(box, name), box.sample
+    if found is None or found.cache is None or sample is None:
+        return
+    disk = disk_of(sample.disks, found.cache)
+    writable = [other for other in sample.disks if not other.read_only and other.error is None]
+    others = [
+        other
+        for other in writable
+        if other.mount != "/" and exact(other.mount) and other.on is None and other.kind not in IN_MEMORY
+    ]
+    roomy = max(others, key=lambda other: other.bytes_free or 0, default=None)
+    if disk is None or disk.mount != "/" or disk.bytes_free is None or roomy is None:
+        return
+    if (roomy.bytes_free or 0) > FAR * disk.bytes_free:
+        text = (
+            f"Hugging Face's cache is on the system disk ({size(disk.bytes_free)} free), {roomy.mount} has "
+            f"{size(roomy.bytes_free)}: HF_HOME={shlex.quote(roomy.mount)}/hf"
+        )
+        yield Advice(run=name, about="cache", text=text, page="CN3")
+
+
+def _workers(box: BoxState, name: str) -> Iterator[Advice]:
+    sample = box.sample
+    found = _found(box, name)
+    if sample is None or found is None or sample.cpu.usable is None:
+        return
+    ranks = [proc for proc in sample.procs if proc.run == name]
+    workers = len(set(found.pids) - {proc.pid for proc in ranks})
+    cores = sample.cpu.usable
+    spare = max(1, math.floor(cores) - len(ranks))
+    if ranks and workers - SPARE > cores:
+        text = (
+            f"about {workers} loader workers share {cores:g} cores: {spare} are as fast, and take less memory"
+        )
+        yield Advice(run=name, about="workers", text=text)
+
+
+def _memory(box: BoxState) -> Iterator[Advice]:
+    known = [value for value in box.rings.vram_pct if value is not None]
+    gpus = [
+        gpu for gpu in (box.sample.gpus if box.sample is not None else ()) if not gpu.sim and gpu.vram_total
+    ]
+    runs = _going_on(box)
+    if not gpus or not runs or len(known) < LEAST_POINTS or not 0.0 < max(known) < ROOM_PCT:
+        return
+    free = (gpus[0].vram_total or 0) * (1.0 - max(known) / 100.0)
+    text = f"the cards were never fuller than {pct(max(known))} ({size(free)} free): a larger batch fits"
+    yield Advice(run=runs[0], about="memory", text=text)
+
+
+def _batch(box: BoxState, name: str) -> Iterator[Advice]:
+    found = _found(box, name)
+    sample = box.sample
+    if sample is None or found is None or found.world_before is None:
+        return
+    worlds = {proc.dist.world for proc in sample.procs if proc.run == name and proc.dist is not None}
+    if len(worlds) != 1 or (world := worlds.pop()) == found.world_before:
+        return
+    marks = () if "SyncBatchNorm" in found.marks else found.marks
+    yield from ranks_changed(name, found.world_before, world, batch_norm="BatchNorm" in marks)
+
+
+def ranks_changed(name: str, before: int, now: int, *, batch_norm: bool) -> Iterator[Advice]:
+    """Yield what another number of ranks does to a training that goes on with the settings it had.
+
+    Args:
+        name: Of the run.
+        before: Ranks of the attempt before.
+        now: Ranks of this one.
+        batch_norm: The model normalises over the batch of each rank alone.
+    """
+    text = (
+        f"{now} ranks now, {before} before: the effective batch is {now / before:.3g} times what it was, "
+        "unless accumulation or the learning rate were changed with it"
+    )
+    yield Advice(run=name, about="batch", text=text, page="D11")
+    if batch_norm:
+        text = (
+            "BatchNorm has the statistics of each rank alone: SyncBatchNorm, or the batch of a rank as it was"
+        )
+        yield Advice(run=name, about="batch", text=text, page="D10")
