@@ -21,6 +21,7 @@ from rgt_tui.health import (
     AlertState,
     Aside,
     Delivery,
+    Facts,
     Memory,
     Mute,
     Notes,
@@ -38,6 +39,7 @@ from rgt_tui.health import (
     key_of,
     listed,
     mark_muted,
+    mute_changes,
     mute_covers,
     mute_is_over,
     notices,
@@ -315,6 +317,9 @@ class Alerting:
         """Box → ids of what held without being shown when an earlier rgt ended, until the box is seen again."""
         self._met: set[Mute] = set()
         """Mutes of what has been seen to hold."""
+        self._muted: tuple[Mute, ...] = ()
+        """As they were when what had changed was told last."""
+        self._opened_at = 0.0
         self._news: list[FleetEvent] = []
         self._checked = 0.0
         self._tasks: list[asyncio.Task[None]] = []
@@ -322,7 +327,7 @@ class Alerting:
             path,
             clock,
             partial(self._trouble, "alerts-file", "the state file of the alerts"),
-            self._judge_again,
+            self._remuted,
         )
         environment = os.environ if env is None else env
         made = [build_sink(one, environment) for one in settings.sinks] if sinks is None else sinks
@@ -348,6 +353,7 @@ class Alerting:
             wake: Called when there is something to publish that no box tells.
         """
         self._wake = wake
+        self._opened_at = self._clock()
         self._keys = {spec.name: key_of(spec) for spec in specs}
         self._accounts = Accounts(specs)
         with contextlib.suppress(TimeoutError):
@@ -407,10 +413,17 @@ class Alerting:
         old = {name for name, (_, at) in self._seen.items() if not 0.0 <= now - at < EVERY_S}
         return frozenset(old | self._behind)
 
-    def judged(self, box: BoxState, now: float) -> tuple[BoxState, list[FleetEvent]]:
+    def judged(
+        self, box: BoxState, now: float, like: Facts | None = None
+    ) -> tuple[BoxState, list[FleetEvent]]:
         """Return `box` with its alerts, and what began or ended, in words.
 
         Nothing is looked at twice within a second, unless the link, a queue, the meter or a finding changed.
+
+        Args:
+            box: Its state, with its findings.
+            now: Client clock.
+            like: What `facts_of` has made of it, where that is known already.
         """
         name = box.spec.name
         last = self._seen.get(name)
@@ -420,7 +433,7 @@ class Alerting:
         self._behind.discard(name)
         before = self._books.get(name, _NEW)
         elsewhere = self._accounts.told_elsewhere(name)
-        book, raised, cleared = step_alerts(before, box, now, self._kinds, elsewhere)
+        book, raised, cleared = step_alerts(before, box, now, self._kinds, elsewhere, like)
         self._books[name] = book
         self._accounts.note(name, book)
         shown = self._quieted(box, listed(book, box.findings, elsewhere), now)
@@ -463,7 +476,24 @@ class Alerting:
     def mute(self, box: str, what: str, seconds: float | None) -> None:
         """Be quiet about an alert id or a kind of a box; 0 = speak again, None = until it is over."""
         self._file.mute(self._key(box), what, seconds)
+        self._tell_mutes()
         self._judge_again(box)
+
+    def _remuted(self) -> None:
+        """Another rgt has muted something, or speaks again."""
+        self._tell_mutes()
+        self._judge_again()
+
+    def _tell_mutes(self) -> None:
+        """Say what is muted since the last look, and what no longer is; what an earlier rgt has muted is no news."""
+        before, self._muted = self._muted, self._file.stored.mutes
+        if before == self._muted:
+            return
+        names = {key: name for name, key in self._keys.items()}
+        for key, at, what, text in mute_changes(before, self._muted, self._opened_at, self._clock()):
+            if key in names:
+                event = FleetEvent(at=at, box=names[key], text=clean(text), about=f"mute:{what}")
+                self._news.append(event)
 
     def _judge_again(self, *boxes: str) -> None:
         """Judge these boxes anew at once, all of them where none is named: what is muted has changed."""
@@ -530,6 +560,7 @@ class Alerting:
         if ended:
             self._met.difference_update(ended)
             self._file.unmute(ended)
+            self._tell_mutes()
         marked = mark_muted(self._file.stored.mutes, key, alerts, now)
         return ordered(marked) if marked is not alerts else alerts
 
@@ -590,7 +621,17 @@ def _ids(book: AlertState) -> set[str]:
 
 def _bare(box: BoxState) -> BoxState:
     """Leave out what is not compared: a second of hundreds of boxes is held in memory."""
-    return replace(box, sample=None, rings=Rings(), past=Past(), runs=(), found=(), checkpoints=(), logs=())
+    return replace(
+        box,
+        sample=None,
+        rings=Rings(),
+        past=Past(),
+        recent=Past(),
+        runs=(),
+        found=(),
+        checkpoints=(),
+        logs=(),
+    )
 
 
 def _same(old: BoxState, new: BoxState) -> bool:

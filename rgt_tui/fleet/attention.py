@@ -14,7 +14,7 @@ import msgspec
 
 from rgt_tui.model.box import BoxState, LeftOut, LogView
 from rgt_tui.model.protocol import Checkpoints, Frame, LogLines, QueueState, Scalars
-from rgt_tui.model.run import RunState
+from rgt_tui.model.run import PLACES, RunState
 
 
 class Attention(enum.StrEnum):
@@ -46,6 +46,8 @@ class Size(NamedTuple):
     """How many stretches of a box's past are kept."""
     look: float
     """Seconds between two looks for findings and alerts, at the least, where nothing is urgent."""
+    cards: bool = True
+    """Each card of a box has a past of its own."""
 
 
 SIZES = (
@@ -57,9 +59,15 @@ SIZES = (
     ),
     # 60 lines are what is searched for diagnoses.
     Size(
+        300,
+        {Attention.HIDDEN: 5.0, Attention.NOBODY: 10.0},
+        tail=60, lines=60, ring=60, stretches=240, look=3.0, cards=False,
+    ),
+    # Looking is half of what the engine does; what is urgent does not wait for its turn.
+    Size(
         float("inf"),
         {Attention.HIDDEN: 5.0, Attention.NOBODY: 10.0},
-        tail=60, lines=60, ring=60, stretches=240, look=3.0,
+        tail=60, lines=60, ring=60, stretches=240, look=5.0, cards=False,
     ),
 )  # fmt: skip
 SLOWEST_SECONDS = 15.0
@@ -127,13 +135,16 @@ PER_CURVE = 400
 """Of a curve without points, as of a source."""
 
 
+_KEPT = (QueueState, Checkpoints)
+
+
 def weight(frame: Frame) -> int:
     """Return about how many bytes a frame adds to what is kept; nothing for those whose values replace the old."""
     if isinstance(frame, LogLines):
         return sum(map(len, frame.lines)) + 60 * len(frame.lines)
     if isinstance(frame, Scalars):
         return PER_CURVE + sum(PER_POINT * len(point.values) for point in frame.points)
-    return STRUCTS * len(_packed(frame)) if isinstance(frame, QueueState | Checkpoints) else 0
+    return STRUCTS * len(_packed(frame)) if isinstance(frame, _KEPT) else 0
 
 
 def within(state: BoxState, budget: Budget) -> BoxState:
@@ -252,7 +263,7 @@ def _points(runs: Sequence[RunState], most: int) -> tuple[tuple[RunState, ...], 
     for run in runs:
         longer = {name: len(series) - cap for name, series in run.series.items() if len(series) > cap}
         if longer:
-            cut += sum(longer.values())
+            cut += sum(more for name, more in longer.items() if name not in PLACES)
             shorter = {name: run.series[name].newest(cap) for name in longer}
             first = longer.get("loss", 0)
             resumes = tuple(replace(resume, index=max(0, resume.index - first)) for resume in run.resumes)

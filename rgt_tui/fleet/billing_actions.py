@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from rgt_tui.fleet import box_evidence
 from rgt_tui.fleet.box_evidence import Asking
 from rgt_tui.fleet.box_session import BoxSession
-from rgt_tui.fleet.fleet_source import GateClosed, Given
+from rgt_tui.fleet.fleet_source import GateClosed, Given, NoControlPlane
 from rgt_tui.fleet.meters import Meters
 from rgt_tui.gate import (
     JOURNAL,
@@ -342,7 +342,7 @@ class Teardown:
             what = "so rgt cannot stop its meter: do it by hand"
             if not self._profiles[box].billed:
                 what = f"and nothing bills on {self._profiles[box].name}"
-            raise GateClosed((f"{box} has no control plane in the fleet file, {what}",))
+            raise NoControlPlane((f"{box} has no control plane in the fleet file, {what}",))
         return provider
 
     def _target(self, box: str) -> Target:

@@ -23,8 +23,19 @@ from rgt_tui.fleet.connector import (
     link_of,
 )
 from rgt_tui.fleet.fleet_source import Tap
-from rgt_tui.fleet.keepalive import Keepalive, shifted
-from rgt_tui.fleet.past import Stretch, Values, figures, merged, wanted
+from rgt_tui.fleet.history.past import (
+    RECENT_PART,
+    RECENT_SECONDS,
+    Stretch,
+    Values,
+    appended,
+    figures,
+    merged,
+    wanted,
+    without_cards,
+)
+from rgt_tui.fleet.keepalive import HUNG_SECONDS, Keepalive, shifted
+from rgt_tui.fleet.logs.kept_lines import KeptLines, kept_from
 from rgt_tui.fleet.reducers import LOG_LINES, RING, apply, count, replace, with_history, with_log, with_sample
 from rgt_tui.model.autostop import SelfStop
 from rgt_tui.model.box import BoxSpec, BoxState, Link
@@ -65,6 +76,7 @@ from rgt_tui.ssh import (
     Watching,
     has_sftp,
     watch,
+    watched_elsewhere,
 )
 
 MOST_CURSORS = 1024
@@ -101,9 +113,11 @@ class Intake:
         """About how many bytes since the budget was looked at."""
         self._more: tuple[str, ...] = ()
         self._logs: dict[str, Cursor] = {}
+        self._kept: dict[str, tuple[KeptLines, int]] = {}
+        """Logs of which all lines are kept, and by how many readers."""
         self._beyond: dict[str, Cursor] = {}
         """Metric sources of which a frame could not be taken in: they go on behind it."""
-        self._stretch = Stretch()
+        self._stretch, self._fine = Stretch(), Stretch()
 
     def follow(self, path: str) -> bool:
         """Ask for one more log from now on; return whether it is new."""
@@ -111,6 +125,31 @@ class Intake:
             return False
         self._more += (path,)
         return True
+
+    def keep_log(self, state: BoxState, path: str) -> KeptLines | None:
+        """Keep all lines of a log from now on; None = nothing is known of such a log."""
+        kept, readers = self._kept.get(path, (None, 0))
+        if kept is None:
+            view = next((view for view in state.logs if view.path == path), None)
+            if view is None:
+                return None
+            cursor = self._logs.get(path)
+            kept = kept_from(view, *((None, 0) if cursor is None else (cursor.inode, cursor.offset)))
+        self._kept[path] = kept, readers + 1
+        return kept
+
+    def leave_log(self, path: str) -> None:
+        """Forget the older lines of a log that nobody reads any more."""
+        if path in self._kept:
+            kept, readers = self._kept.pop(path)
+            if readers > 1:
+                self._kept[path] = kept, readers - 1
+
+    def take_readers(self, other: Intake) -> None:
+        """Go on for those who read logs of another intake of the box; their lines come again."""
+        for kept, _ in other._kept.values():
+            kept.begin_anew()
+        self._kept.update(other._kept)
 
     @property
     def stretches(self) -> int:
@@ -137,23 +176,32 @@ class Intake:
     def _taken(self, state: BoxState, frame: Frame, now: float) -> BoxState:
         if isinstance(frame, Sample):
             most = RING if self.focused else self._size.ring
-            found = figures(frame)
+            found = figures(frame, cards=self._size.cards)
             return self._sample(with_sample(state, frame, now, found, most=most), frame, found)
         if isinstance(frame, LogLines):
             if frame.path not in self._logs and any(view.path == frame.path for view in state.logs):
                 # What an earlier rgt left of this log: the box tells its newest lines anew.
                 state = replace(state, logs=tuple(view for view in state.logs if view.path != frame.path))
+                if frame.path in self._kept:
+                    self._kept[frame.path][0].begin_anew()
             self._logs[frame.path] = Cursor(inode=frame.inode, offset=frame.end)
+            if frame.path in self._kept:
+                self._kept[frame.path][0].take_frame(frame, now)
             most = LOG_LINES if self.focused else self._size.lines
             return with_log(state, frame, now, most=most)
         if isinstance(frame, History):
+            frame = frame if self._size.cards else without_cards(frame)
             return with_history(state, frame, stretches=self._size.stretches)
         return apply(state, frame, now)
 
     def _sample(self, state: BoxState, frame: Sample, found: Values) -> BoxState:
         if state.sample is not frame or state.sample_at is None:
             return state
+        fine = self._fine.add(state.sample_at, found, RECENT_SECONDS)
         done = self._stretch.add(state.sample_at, found, state.past.width)
+        if fine is not None:
+            most = self._size.stretches // RECENT_PART
+            state = replace(state, recent=appended(state.recent, fine, most))
         return state if done is None else replace(state, past=merged(state.past, done, self._size.stretches))
 
     def give_up(self, state: BoxState, frame: Frame) -> BoxState:
@@ -302,7 +350,7 @@ class BoxSession:
         self._fault: str | None = None
         self._hung: str | None = None
         self._files = FileAccess(self._limit)
-        self._keepalive = Keepalive(lambda: stale_after(self.state), self._ping, self._cut)
+        self._keepalive = Keepalive(self._patience, self._ping, self._cut)
 
     def recall(self, state: BoxState) -> None:
         """Begin with what an earlier rgt knew; before `run`."""
@@ -418,6 +466,12 @@ class BoxSession:
         self.retry_now()
         if self._channel is not None:
             self._keepalive.woke()
+
+    def _patience(self) -> float:
+        seconds = stale_after(self.state)
+        if self._connection is not None:
+            watched_elsewhere(self._connection, seconds + HUNG_SECONDS)
+        return seconds
 
     def _ping(self) -> None:
         with contextlib.suppress(OSError):  # it is just being closed

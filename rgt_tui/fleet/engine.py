@@ -6,11 +6,14 @@ import asyncio
 import contextlib
 import logging
 import os
+import shlex
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
+
+import msgspec
 
 from rgt_tui.fleet import box_evidence, keepalive
 from rgt_tui.fleet.alerting import Alerting
@@ -19,10 +22,14 @@ from rgt_tui.fleet.autostop import ARMED, ArmedBook, SelfStops
 from rgt_tui.fleet.billing_actions import Teardown
 from rgt_tui.fleet.box_evidence import Asking
 from rgt_tui.fleet.box_session import BoxSession
+from rgt_tui.fleet.check_runs import NotRunnable, run_words, words_of
 from rgt_tui.fleet.config.following import Following
 from rgt_tui.fleet.connector import ConnectLimit
 from rgt_tui.fleet.event_loop import collect_less, guarded
-from rgt_tui.fleet.fleet_source import Given, Observer, Pulled, Remember, Tap
+from rgt_tui.fleet.fleet_source import Chronicle, Given, Keeper, Observer, Pulled, Remember, Tap
+from rgt_tui.fleet.logs import box_logs
+from rgt_tui.fleet.logs.box_logs import BoxSearch, LogPiece
+from rgt_tui.fleet.logs.kept_lines import FilePlace, KeptLines
 from rgt_tui.fleet.meters import Meters
 from rgt_tui.fleet.open_actions import OpenActions
 from rgt_tui.fleet.publisher import Publisher, Questions
@@ -30,16 +37,18 @@ from rgt_tui.fleet.unlisted import AccountWatch
 from rgt_tui.gate import JOURNAL, AuditLog, Journal
 from rgt_tui.health import evaluate
 from rgt_tui.model.box import BoxSpec, BoxState
-from rgt_tui.model.evidence import CheckResult, Review, StopProgress, Verb
+from rgt_tui.model.evidence import CheckResult, CheckStatus, PersonTick, Review, StopProgress, Verb
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.plain import clean
 from rgt_tui.model.profile import Profile
 from rgt_tui.profiles import ProfileError, load_profile, seen_at
 from rgt_tui.ssh import Answers, Deployed, Policy, build_agent
+from rgt_tui.store import TicksError, say_tick, ticks_of, with_ticks
 
 if TYPE_CHECKING:
     import asyncssh
 
+    from rgt_tui.fleet.transfer_diary import TransferNote
     from rgt_tui.profiles.traffic_price import Toll
     from rgt_tui.transfer.copying import PullProgress
 
@@ -107,6 +116,11 @@ class BaseFleet:
         read = seen_at(profile) is not None
         return evaluate(self._publisher.sessions[box].state, profile, self._clock(), page_seen=read)
 
+    @property
+    def chronicle(self) -> Chronicle | None:
+        """What was kept of the fleet; None = nothing is."""
+        return next((one.chronicle for one in self._observers if isinstance(one, Keeper)), None)
+
     def answer(self, question: int, text: str | None) -> None:
         """Answer a question."""
         self._questions.answer(question, text)
@@ -167,6 +181,7 @@ class Fleet(BaseFleet):
         copies: Path | None = None,
         whole: bool = False,
         following: Following | None = None,
+        fleet_file: Path | None = None,
     ) -> None:
         """Describe the fleet; nothing connects before `start`.
 
@@ -186,6 +201,7 @@ class Fleet(BaseFleet):
             copies: Where results are pulled to, a directory for each box; None = ``pulled`` in the working directory.
             whole: These are all boxes of the fleet file: what else their accounts are billed for is looked for, too.
             following: The fleet file, whose changes are taken over; None = the boxes stay these.
+            fleet_file: Which commands that are run beside it name; None = none can be run.
 
         Raises:
             ProfileError: a box names a profile that does not exist.
@@ -199,6 +215,7 @@ class Fleet(BaseFleet):
         )
         self._remember = remember
         self._following = following
+        self._fleet_file = fleet_file
         self._new_session = partial(
             BoxSession,
             bundle=build_agent(),
@@ -259,6 +276,41 @@ class Fleet(BaseFleet):
         """Box → seconds between samples that a person asked for."""
         self._collect_again: Callable[[], None] | None = None
 
+    def checks(self, box: str) -> tuple[CheckResult, ...]:
+        """The lifecycle checks of a box, evaluated now, with what a person has ticked."""
+        found = super().checks(box)
+        try:
+            return with_ticks(found, ticks_of(self._sessions[box].state.spec, self._env))
+        except TicksError as error:
+            told = {CheckStatus.PERSON: f"not known whether it is ticked: {error}"}
+            return tuple(
+                msgspec.structs.replace(one, evidence=told.get(one.status, one.evidence)) for one in found
+            )
+
+    async def tick(self, box: str, check: str, tick: PersonTick) -> str | None:
+        """Keep what a person says of a check."""
+        try:
+            await asyncio.to_thread(say_tick, self._sessions[box].state.spec, check, tick, self._env)
+        except TicksError as error:
+            return str(error)
+        return None
+
+    def runnable(self, box: str, check: str) -> str | None:
+        """Return the command that runs a check, as one would type it."""
+        words = words_of(check, box, self._copies)
+        return None if words is None else f"rgt {shlex.join(words)}"
+
+    async def run_check(self, box: str, check: str, on_line: Callable[[str], None]) -> int:
+        """Run a check's command beside the fleet."""
+        words = words_of(check, box, self._copies)
+        if words is None:
+            raise NotRunnable("no command that only looks belongs to it")
+        if self._fleet_file is None:
+            raise NotRunnable("these boxes stand in no fleet file; type the command yourself")
+        if self._sessions[box].state.spec.untrusted:
+            raise NotRunnable("the fleet file is not trusted: rgt trust")
+        return await run_words(words, self._fleet_file, on_line, self._env)
+
     def focus(self, box: str | None) -> None:
         """Sample the box on screen fast, and, in a large fleet, the others slowly."""
         if box != self._focus:
@@ -281,6 +333,34 @@ class Fleet(BaseFleet):
     def follow(self, box: str, path: str) -> None:
         """Follow one more log file of a box."""
         self._sessions[box].follow(path)
+
+    def keep_log(self, box: str, path: str) -> KeptLines | None:
+        """Keep all lines of a log from now on."""
+        session = self._sessions.get(box)
+        return None if session is None else session.intake.keep_log(session.state, path)
+
+    def leave_log(self, box: str, path: str) -> None:
+        """Keep no more than its newest lines, once nobody reads it."""
+        if box in self._sessions:
+            self._sessions[box].intake.leave_log(path)
+
+    async def log_piece(self, box: str, path: str, inode: int, start: int, stop: int) -> LogPiece:
+        """Read the whole lines between two bytes of a log."""
+        return await box_logs.log_piece(*self.agent(box), path, inode, start, stop)
+
+    async def log_place(self, box: str, path: str, line: int) -> FilePlace:
+        """Return where a line of a log begins, counted from 1."""
+        return await box_logs.place_of_line(*self.agent(box), path, line)
+
+    async def log_lines_before(self, box: str, path: str, place: FilePlace) -> int:
+        """Return how many lines of a log stand before a place."""
+        return await box_logs.lines_before(*self.agent(box), path, place)
+
+    async def find_in_log(
+        self, box: str, path: str, wanted: str, *, fixed: bool, fold: bool, each: Callable[[BoxSearch], None]
+    ) -> BoxSearch:
+        """Search a whole log where it lies."""
+        return await box_logs.find_on_box(*self.agent(box), path, wanted, fixed=fixed, fold=fold, each=each)
 
     def pause(self, box: str, paused: bool) -> None:
         """Disconnect from a box and leave it alone, or connect again."""
@@ -378,6 +458,12 @@ class Fleet(BaseFleet):
                 )
             finally:
                 self._teardown.look_again(box)
+
+    async def transfers(self) -> tuple[TransferNote, ...]:
+        """Return what every rgt of this person copies and has copied, the newest first."""
+        from rgt_tui.fleet.transfer_diary import read_notes
+
+        return await asyncio.to_thread(read_notes, self._env)
 
     async def open_actions_asked(self) -> None:
         """Wait until what an earlier rgt left open was asked for at its provider once, and written down."""

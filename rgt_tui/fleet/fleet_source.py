@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING, Protocol, TypedDict, Unpack, runtime_checkable
 
 import msgspec
 
+from rgt_tui.fleet.logs.kept_lines import FilePlace, KeptLines
 from rgt_tui.model.box import BoxSpec, BoxState
-from rgt_tui.model.evidence import CheckResult, Review, StopProgress, Verb
+from rgt_tui.model.chronicle import Happenings, Moment, Night, Timeline, Wanted
+from rgt_tui.model.evidence import CheckResult, PersonTick, Review, StopProgress, Verb
 from rgt_tui.model.fleet import FleetEvent, FleetState, Spend
 from rgt_tui.model.profile import Profile
 
 if TYPE_CHECKING:
+    from rgt_tui.fleet.logs.box_logs import BoxSearch, LogPiece
+    from rgt_tui.fleet.transfer_diary import TransferNote
     from rgt_tui.profiles.traffic_price import Toll
     from rgt_tui.transfer.copying import PullProgress
 
@@ -23,6 +27,10 @@ class GateClosed(Exception):
     def __init__(self, reasons: tuple[str, ...]) -> None:
         super().__init__("; ".join(reasons))
         self.reasons = reasons
+
+
+class NoControlPlane(GateClosed):
+    """Nobody but a person can stop this box's meter: rgt knows no control plane of it."""
 
 
 class Pulled(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,8 +53,39 @@ class Given(TypedDict, total=False):
     """What was typed to lift ``protected``."""
 
 
+class Chronicle(Protocol):
+    """What was kept of a fleet. A question waits for a disk, aside, and may end in an error that says what is wrong."""
+
+    async def happened(self, wanted: Wanted, before: int | None, count: int) -> Happenings:
+        """Return the last `count` events that are wanted, of those before number `before`; None = of all."""
+        ...
+
+    async def night(self, since: float, until: float, box: str | None) -> Night:
+        """Return the facts of a stretch of time, of one box or of all."""
+        ...
+
+    async def timeline(self) -> Timeline:
+        """Return all moments that were kept."""
+        ...
+
+    async def moment(self, n: int, at: float, full: frozenset[str]) -> Moment:
+        """Return how the fleet stood.
+
+        Args:
+            n: Number of the last moment that was kept by then (`Timeline.ns`).
+            at: Client clock.
+            full: Boxes whose curves, logs and hours before are wanted, too.
+        """
+        ...
+
+
 class FleetSource(Protocol):
     """A running fleet."""
+
+    @property
+    def chronicle(self) -> Chronicle | None:
+        """What was kept of the fleet; None = nothing is."""
+        ...
 
     @property
     def state(self) -> FleetState:
@@ -194,6 +233,143 @@ class Playback(Protocol):
         ...
 
 
+@runtime_checkable
+class Bygone(Protocol):
+    """A fleet source that shows an earlier moment: its time stands still, and nothing can be done to it."""
+
+    @property
+    def moment(self) -> float:
+        """Client clock of what is shown."""
+        ...
+
+    @property
+    def words(self) -> str:
+        """When that is."""
+        ...
+
+    @property
+    def why_nothing(self) -> str:
+        """Why nothing can be done here, and what to do."""
+        ...
+
+
+@runtime_checkable
+class Recorded(Playback, Protocol):
+    """A recording that knows where it is."""
+
+    @property
+    def position(self) -> float:
+        """Seconds since its beginning."""
+        ...
+
+    @property
+    def length(self) -> float | None:
+        """Seconds that it lasts; None while that is not known."""
+        ...
+
+
+@runtime_checkable
+class LogKeeper(Protocol):
+    """A fleet source that keeps all lines of a log for whom reads it; others have no more than `LogView`."""
+
+    def keep_log(self, box: str, path: str) -> KeptLines | None:
+        """Keep all lines of a log from now on; None = this box has no such log, or none is kept.
+
+        Each call is to be answered by one of `leave_log`.
+        """
+        ...
+
+    def leave_log(self, box: str, path: str) -> None:
+        """Keep no more than the newest lines, once nobody reads it."""
+        ...
+
+
+@runtime_checkable
+class LogReader(LogKeeper, Protocol):
+    """A fleet source that can ask a box for what is not kept of its logs."""
+
+    async def log_piece(self, box: str, path: str, inode: int, start: int, stop: int) -> LogPiece:
+        """Read the whole lines between two bytes of a log.
+
+        Raises:
+            Exception: they cannot be had; the message says why.
+        """
+        ...
+
+    async def log_place(self, box: str, path: str, line: int) -> FilePlace:
+        """Return where a line of a log begins, counted from 1.
+
+        Raises:
+            Exception: it is not known; the message says why.
+        """
+        ...
+
+    async def log_lines_before(self, box: str, path: str, place: FilePlace) -> int:
+        """Return how many lines of a log stand before a place.
+
+        Raises:
+            Exception: it is not known; the message says why.
+        """
+        ...
+
+    async def find_in_log(
+        self, box: str, path: str, wanted: str, *, fixed: bool, fold: bool, each: Callable[[BoxSearch], None]
+    ) -> BoxSearch:
+        """Search a whole log where it lies, its end first; tell `each` what is found, as it is found.
+
+        Args:
+            box: Its name.
+            path: Of the log.
+            wanted: A text, or a regular expression.
+            fixed: It is a text.
+            fold: Upper and lower case are the same.
+            each: Told what has come.
+
+        Raises:
+            Exception: it cannot be searched; the message says why.
+        """
+        ...
+
+
+@runtime_checkable
+class TransferKeeper(Protocol):
+    """A fleet source that knows what every rgt of this person copies and has copied; others know only their own."""
+
+    async def transfers(self) -> tuple[TransferNote, ...]:
+        """Return all that is remembered, the newest first; asked of the disk, aside.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        ...
+
+
+@runtime_checkable
+class CheckDesk(Protocol):
+    """A fleet source whose checks a person can tick and run; a recording's are as they were."""
+
+    async def tick(self, box: str, check: str, tick: PersonTick) -> str | None:
+        """Keep what a person says of a check; return why that failed, in words, or None."""
+        ...
+
+    def runnable(self, box: str, check: str) -> str | None:
+        """Return the command that runs a check, as one would type it; None where there is none that only looks."""
+        ...
+
+    async def run_check(self, box: str, check: str, on_line: Callable[[str], None]) -> int:
+        """Run a check's command; return its exit status. Cancelled, it is ended.
+
+        Args:
+            box: Name of the box.
+            check: Its id.
+            on_line: Told of each line that it prints.
+
+        Raises:
+            NotRunnable: it cannot be run; the message says why.
+        """
+        ...
+
+
 Tap = Callable[[str, float, bytes], None]
 """Called with box, client clock and one raw line as it came over the wire, before it is decoded."""
 
@@ -226,6 +402,59 @@ class Keeper(Observer, Protocol):
         """What the fleet has cost today."""
         ...
 
+    @property
+    def chronicle(self) -> Chronicle | None:
+        """What it has kept."""
+        ...
+
     def news(self) -> tuple[FleetEvent, ...]:
         """Return what it has to say, once; such as that nothing can be kept, and why."""
         ...
+
+
+class NothingToDo:
+    """What is shown is over, or somebody else's: every billing action and pull is refused, always with one reason."""
+
+    def why_refused(self) -> str:
+        """Return the reason."""
+        raise NotImplementedError
+
+    async def review(self, box: str, verb: Verb, **given: Unpack[Given]) -> Review:
+        """Refuse.
+
+        Raises:
+            GateClosed: always.
+        """
+        raise GateClosed((self.why_refused(),))
+
+    async def execute(
+        self,
+        box: str,
+        verb: Verb,
+        typed: str,
+        *,
+        evidence_digest: str | None = None,
+        **given: Unpack[Given],
+    ) -> AsyncIterator[StopProgress]:
+        """Refuse.
+
+        Raises:
+            GateClosed: always.
+        """
+        raise GateClosed((self.why_refused(),))
+        yield  # pragma: no cover - makes it the iterator that it is said to be
+
+    async def pull(
+        self,
+        box: str,
+        paths: tuple[str, ...],
+        on_progress: Callable[[PullProgress], None],
+        on_plan: Callable[[str], None],
+        agree: Callable[[Toll], Awaitable[bool]],
+    ) -> Pulled:
+        """Refuse.
+
+        Raises:
+            GateClosed: always.
+        """
+        raise GateClosed((self.why_refused(),))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import weakref
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -16,6 +17,45 @@ WOKEN_SECONDS = 10.0
 HUNG_SECONDS = 30.0
 """An agent that does not answer for so long hangs: it is stopped, or waits for a disk that is gone. A box that swaps
 may take a while to answer."""
+
+
+ROUND_SECONDS = 0.5
+"""So often all that need not be looked at sooner are gone through."""
+
+
+class _Rounds:
+    """One timer for all connections that speak: hundreds of their own, set anew every few seconds, are not free."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = weakref.ref(loop)
+        self._due: dict[Keepalive, float] = {}
+        self._goes = False
+
+    def join(self, one: Keepalive, seconds: float) -> None:
+        """Have one looked at within so many seconds."""
+        self._due[one] = time.monotonic() + seconds
+        self._begin()
+
+    def leave(self, one: Keepalive) -> None:
+        """Nobody waits for it any more."""
+        self._due.pop(one, None)
+
+    def _begin(self) -> None:
+        loop = self._loop()
+        if self._due and not self._goes and loop is not None:
+            self._goes = True
+            loop.call_later(ROUND_SECONDS, self._go)
+
+    def _go(self) -> None:
+        self._goes = False
+        soon = time.monotonic() + ROUND_SECONDS
+        for one in [one for one, due in self._due.items() if due <= soon]:
+            del self._due[one]
+            one.look()
+        self._begin()
+
+
+_rounds: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Rounds] = weakref.WeakKeyDictionary()
 
 
 class Keepalive:
@@ -35,6 +75,7 @@ class Keepalive:
         self._ask = ask
         self._cut = cut
         self._timer: asyncio.TimerHandle | None = None
+        self._rounds: _Rounds | None = None
 
     @property
     def lived(self) -> float:
@@ -59,12 +100,15 @@ class Keepalive:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._rounds is not None:
+            self._rounds.leave(self)
 
     def woke(self) -> None:
         """The computer slept: ask at once."""
         self._question(WOKEN_SECONDS)
 
-    def _look(self) -> None:
+    def look(self) -> None:
+        """See for how long nothing has come."""
         silent, patience = time.monotonic() - self._last, self._patience()
         if silent < patience:
             self._again(patience - silent)
@@ -84,7 +128,13 @@ class Keepalive:
             self._again(self._patience())
 
     def _again(self, seconds: float) -> None:
-        self._after(seconds, self._look)
+        if seconds <= 2 * ROUND_SECONDS:
+            self._after(seconds, self.look)
+            return
+        self.end()
+        loop = asyncio.get_running_loop()
+        self._rounds = _rounds.get(loop) or _rounds.setdefault(loop, _Rounds(loop))
+        self._rounds.join(self, seconds)
 
     def _after(self, seconds: float, call: Callable[..., None], *arguments: float) -> None:
         self.end()

@@ -16,7 +16,7 @@ from rgt_tui.fleet.changes import between
 from rgt_tui.fleet.event_loop import Faults
 from rgt_tui.fleet.fleet_source import Keeper, Observer
 from rgt_tui.fleet.reducers import replace
-from rgt_tui.health import diagnose
+from rgt_tui.health import diagnose, facts_of
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.fleet import FleetEvent, FleetState, Question
 from rgt_tui.model.renting import AccountBill
@@ -32,6 +32,7 @@ class Pace:
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._looked: dict[str, float] = {}
+        """In the order of the times."""
         self._behind: set[str] = set()
 
     def due(self, old: BoxState, new: BoxState, now: float, *, at_once: bool = False) -> bool:
@@ -48,6 +49,7 @@ class Pace:
         if not at_once and last is not None and now - last < self._seconds and not urgent(old, new):
             self._behind.add(name)
             return False
+        self._looked.pop(name, None)
         self._looked[name] = now
         self._behind.discard(name)
         return True
@@ -59,7 +61,13 @@ class Pace:
 
     def late(self, now: float) -> set[str]:
         """Return the boxes that have changed since they were looked at, and whose time has come."""
-        return {name for name in self._behind if now - self._looked[name] >= self._seconds}
+        found = set()
+        for name, at in self._looked.items():
+            if now - at < self._seconds:
+                break
+            if name in self._behind:
+                found.add(name)
+        return found
 
 
 def urgent(old: BoxState, new: BoxState) -> bool:
@@ -363,10 +371,11 @@ class Publisher:
     def _judged(self, box: BoxState, old: BoxState, now: float) -> tuple[BoxState, list[FleetEvent]]:
         """Return a box with its findings and alerts, and what began or ended, in words."""
         try:
-            findings = diagnose(box, now, old.findings)
+            seen = facts_of(box, now)
+            findings = diagnose(box, now, old.findings, seen)
             if findings != box.findings:
                 box = replace(box, findings=findings)
-            return self._alerting.judged(box, now)
+            return self._alerting.judged(box, now, seen)
         except Exception as error:
             self._fault(f"looking at {box.spec.name}", error)
             return box, []

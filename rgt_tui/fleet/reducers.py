@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from rgt_tui.fleet.past import EARLIEST, STRETCHES, figures, from_history, merged, tenths
+from rgt_tui.fleet.history.past import EARLIEST, STRETCHES, figures, from_history, merged, tenths
 from rgt_tui.model.box import BoxState, Counters, Link, LogView, Rings
 from rgt_tui.model.plain import clean
 from rgt_tui.model.protocol import (
@@ -26,7 +26,7 @@ from rgt_tui.model.protocol import (
     Sample,
     Scalars,
 )
-from rgt_tui.model.run import Resume, RunState, Series, training_of
+from rgt_tui.model.run import EPOCH, PLACES, TIME, Resume, RunState, Series, training_of
 
 LOG_LINES = 2000
 LONGEST_LINE = 20_000
@@ -58,7 +58,8 @@ def extended(old: LogView | None, frame: LogLines, now: float, most: int = LOG_L
         dropped += len(lines) - most
         lines = lines[-most:]
     kind = LogView if frame.partial is None else OpenLogView
-    return kind(path=frame.path, lines=lines, dropped=dropped, at=now)
+    counted = kept.counted if kept is not None else frame.start == 0
+    return kind(path=frame.path, lines=lines, dropped=dropped, at=now, counted=counted)
 
 
 _WORDS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
@@ -70,6 +71,8 @@ _LATEST = (
     ("throughput", "img_s"),
     ("throughput", "sample_s"),
 )
+LOSS = "loss"
+"""Of curves found one by one, that whose points say when and in which epoch they were."""
 BEST_OF = "val_loss"
 """The metric whose lowest finite value is a run's best."""
 TOTAL = "total_steps"
@@ -111,6 +114,7 @@ def rewound(run: RunState, frame: Scalars, known: Cursor | None) -> RunState:
         return _anew(run)
     # The source is called by the metric's canonical name, its points by the name on the wire.
     names = {name for point in frame.points for name in point.values} or {metric}
+    names |= {*PLACES} if _places_here(frame) else set()
     trimmed = {name: run.series[name].until(frame.start) for name in names if name in run.series}
     series = {**run.series, **trimmed}
     kept = tuple(resume for resume in run.resumes if resume.index <= len(series.get("loss", ())))
@@ -141,6 +145,8 @@ def fold(run: RunState, frame: Scalars, now: float, skew: float) -> RunState:
     for point in frame.points:
         for name, raw in point.values.items():
             value = number(raw)
+            if name in PLACES:
+                continue
             if name == TOTAL:
                 total = int(value) if value is not None and 0 < value < MANY_STEPS else None
             elif value is not None:
@@ -152,7 +158,9 @@ def fold(run: RunState, frame: Scalars, now: float, skew: float) -> RunState:
         if len(series) >= MOST_SERIES and name not in series:
             surplus += len(points)
             continue
-        series[name] = series.get(name, Series()).extended(points)
+        series[name] = _curve(series, name).extended(points)
+    if _places_here(frame) and new:
+        series |= {name: _curve(series, name).extended(told) for name, told in _places(frame, skew).items()}
     changes: dict[str, float] = {field: latest[name] for field, name in _LATEST if name in latest}
     return msgspec.structs.replace(
         run,
@@ -165,6 +173,31 @@ def fold(run: RunState, frame: Scalars, now: float, skew: float) -> RunState:
         **changes,
         **_progress(run, frame, now, skew),
     )
+
+
+def _curve(series: Mapping[str, Series], name: str) -> Series:
+    known = series.get(name)
+    return known if known is not None else Series()
+
+
+def _places_here(frame: Scalars) -> bool:
+    """Tell whether a frame says when its run was at its steps: of curves found one by one, that of the loss does."""
+    _, found, metric = frame.source.rpartition("#")
+    return not found or metric == LOSS
+
+
+def _places(frame: Scalars, skew: float) -> dict[str, list[tuple[int, float]]]:
+    """Return when the points were logged and in which epoch: as many as there are points, or none at all."""
+    told = {
+        TIME: [math.nan if point.at is None else point.at - skew for point in frame.points],
+        EPOCH: [math.nan if point.epoch is None else point.epoch for point in frame.points],
+    }
+    steps = [point.step for point in frame.points]
+    return {
+        name: list(zip(steps, values, strict=True))
+        for name, values in told.items()
+        if not all(map(math.isnan, values))
+    }
 
 
 def _cursors(known: dict[str, Cursor], frame: Scalars) -> dict[str, Cursor]:
@@ -272,15 +305,12 @@ def count(counters: Counters, boot: str, seq: int, skipped: int) -> Counters:
 
 
 def _rings(rings: Rings, found: Mapping[str, float | None], most: int) -> Rings:
+    first = 1 - most
     return Rings(
-        gpu_util=_push(rings.gpu_util, found["util"], most),
-        vram_pct=_push(rings.vram_pct, found["vram"], most),
-        cgroup_pct=_push(rings.cgroup_pct, found["cgroup"], most),
+        gpu_util=(*rings.gpu_util[first:], tenths(found["util"])),
+        vram_pct=(*rings.vram_pct[first:], tenths(found["vram"])),
+        cgroup_pct=(*rings.cgroup_pct[first:], tenths(found["cgroup"])),
     )
-
-
-def _push(ring: tuple[float | None, ...], value: float | None, most: int) -> tuple[float | None, ...]:
-    return (*ring[-(most - 1) :], tenths(value))
 
 
 def _log(state: BoxState, frame: LogLines, now: float) -> BoxState:

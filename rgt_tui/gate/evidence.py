@@ -16,7 +16,7 @@ from rgt_tui.model.evidence import Evidence, EvidenceItem, Forfeit, Verb
 from rgt_tui.model.money import Meter
 from rgt_tui.model.profile import Profile, Tier
 from rgt_tui.model.results import Seal
-from rgt_tui.profiles.keeps_billing import lacking
+from rgt_tui.profiles.keeps_billing import in_both, lacking
 from rgt_tui.profiles.readings import how_many, listed, quoted
 from rgt_tui.profiles.survival import action_for, tiers_of, unmounted, worse
 
@@ -275,7 +275,7 @@ def provider(given: Situation, verb: Verb, instance: str) -> EvidenceItem:
     if profile is not None and native is None:
         return item(False, lacking(profile, verb))
     if native is not None and native.stops_gpu_meter is None:
-        return item(False, f"by the profile, {native.native_label} does not surely stop the GPU meter")
+        return item(False, f"by the profile, {in_both(native)} does not surely stop the GPU meter")
     if given.action not in meter.actions:
         accepts = listed(list(meter.actions)) or "nothing"
         return item(
@@ -283,7 +283,7 @@ def provider(given: Situation, verb: Verb, instance: str) -> EvidenceItem:
         )
     if native is not None and native.stops_gpu_meter is False:
         note = f": {native.note}" if native.note else ""
-        text = f"{native.native_label} does not stop the GPU meter{note}"
+        text = f"{in_both(native)} does not stop the GPU meter{note}"
         return item(False, text, "the meter goes on", forfeitable=True)
     return item(True, f"{status}, accepts {given.action}")
 

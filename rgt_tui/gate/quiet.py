@@ -17,6 +17,7 @@ from rgt_tui.health.facts import (
 )
 from rgt_tui.model.box import BoxState, Link
 from rgt_tui.model.evidence import EvidenceItem
+from rgt_tui.model.figures import pct
 from rgt_tui.model.money import Lifecycle, Meter
 from rgt_tui.model.protocol import Gpu, Proc, Sample
 from rgt_tui.model.run import RunState
@@ -182,7 +183,7 @@ def _gpus(state: BoxState, now: float) -> Iterator[Reason]:
     for gpu in sample.gpus:
         about = f"gpu {gpu.index}"
         if gpu in busy:
-            use = f"GPU {gpu.index} {gpu.util:.0f} %"
+            use = f"GPU {gpu.index} {pct(gpu.util)}"
             yield Reason(about, f"no training process is known, but something computes: {use}", "computes")
         elif gpu in held:
             yield Reason(about, f"no training process is known, but {_holds(gpu)}", "held")
@@ -194,7 +195,7 @@ def _gpus(state: BoxState, now: float) -> Iterator[Reason]:
 def _holds(gpu: Gpu) -> str:
     told = [proc.bytes or 0 for proc in gpu.procs]
     used = gpu.vram_used if gpu.vram_used is not None else sum(told)
-    use = "a use that cannot be read" if gpu.util is None else f"{gpu.util:.0f} %"
+    use = "a use that cannot be read" if gpu.util is None else pct(gpu.util)
     pids = [str(holder.pid) for holder in gpu.orphans] + [str(proc.pid) for proc in gpu.procs if proc.mapped]
     who = f"pid {listed(pids)}" if pids else "somebody"
     return f"{who} holds {size(used)} of GPU {gpu.index} at {use}"

@@ -1,12 +1,19 @@
 """The history on disk: one SQLite file with what was seen, so that a restart shows it at once."""
 
 from rgt_tui.store.database import HistoryError
+from rgt_tui.store.happenings import MOST_EVENTS, OWN
 from rgt_tui.store.history import History, history_path
-from rgt_tui.store.history_file import Batch, Told
+from rgt_tui.store.history_file import FLEET, Batch, Told
 from rgt_tui.store.minute_means import Mean, Means
+from rgt_tui.store.moments import NEAR_SECONDS
+from rgt_tui.store.person_ticks import Ticks, TicksError, say_tick, ticks_of, ticks_path, with_ticks
 from rgt_tui.store.spending import Cost, Metering, ProviderSum
 
 __all__ = [
+    "FLEET",
+    "MOST_EVENTS",
+    "NEAR_SECONDS",
+    "OWN",
     "Batch",
     "Cost",
     "History",
@@ -15,6 +22,12 @@ __all__ = [
     "Means",
     "Metering",
     "ProviderSum",
+    "Ticks",
+    "TicksError",
     "Told",
     "history_path",
+    "say_tick",
+    "ticks_of",
+    "ticks_path",
+    "with_ticks",
 ]

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rgt_tui.files import take
-from rgt_tui.store import older_versions
+from rgt_tui.store import happenings, moments, older_versions
 
 APPLICATION_ID = 0x72677468
 VERSION = 4
@@ -46,6 +46,8 @@ TABLES = (
     """CREATE TABLE events (at REAL NOT NULL, box INTEGER NOT NULL, text TEXT NOT NULL, level TEXT NOT NULL,
        PRIMARY KEY (at, box, text)) WITHOUT ROWID""",
 )
+LATER = (happenings.TABLE, *moments.TABLES)
+"""Tables that came later without another version: an rgt that does not know them leaves them alone."""
 
 
 class HistoryError(Exception):
@@ -190,6 +192,7 @@ def connect(path: Path) -> sqlite3.Connection:
                     _make(con)
                 _settings(con, path)
                 check(con, path)
+                _add_later(con)
             except BaseException:
                 con.close()
                 raise
@@ -236,6 +239,17 @@ def _make(con: sqlite3.Connection) -> None:
         for table in TABLES:
             con.execute(table)
         con.execute(f"PRAGMA user_version = {VERSION}")
+
+
+def _add_later(con: sqlite3.Connection) -> None:
+    """Make the tables that came later, and take over what an rgt that does not know them has written."""
+    there = {row[0] for row in con.execute("SELECT name FROM sqlite_master")}
+    if "recorded" in there and con.execute("SELECT 1 FROM events LIMIT 1").fetchone() is None:
+        return
+    with transaction(con):
+        for table in LATER:
+            con.execute(table)
+        happenings.take_over(con)
 
 
 def _migrated(path: Path, version: int) -> sqlite3.Connection:

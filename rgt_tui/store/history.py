@@ -12,9 +12,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from rgt_tui.model.box import BoxSpec, BoxState
+from rgt_tui.model.chronicle import Happenings, Moment, Night, Timeline, Wanted
 from rgt_tui.model.fleet import FleetEvent, Spend
 from rgt_tui.store.database import Damaged, HistoryError, Refused, Trouble
+from rgt_tui.store.happenings import OWN
 from rgt_tui.store.history_file import MAX_BYTES, Batch, HistoryFile, joined
+from rgt_tui.store.look_back import LookBack
 from rgt_tui.store.saved_states import clock as clock_time
 
 CLOSE_SECONDS = 5.0
@@ -116,6 +119,28 @@ class History:
             HistoryError: nothing can be read.
         """
         return await asyncio.wrap_future(self._ask(lambda file: file.events(count)))
+
+    # As a `rgt_tui.fleet.fleet_source.Chronicle`; each raises HistoryError where nothing can be read.
+
+    async def happened(self, wanted: Wanted, before: int | None, count: int) -> Happenings:
+        """Return the last `count` wanted events before number `before`; None = of all."""
+        return await self._back(lambda past: past.happened(wanted, before, count))
+
+    async def night(self, since: float, until: float, box: str | None) -> Night:
+        """Return the facts of a stretch of time, of one box or of all."""
+        return await self._back(lambda past: past.night(since, until, box))
+
+    async def timeline(self) -> Timeline:
+        """Return all moments that were kept."""
+        return await self._back(lambda past: past.timeline())
+
+    async def moment(self, n: int, at: float, full: frozenset[str]) -> Moment:
+        """Return how the fleet stood at a moment."""
+        return await self._back(lambda past: past.moment(n, at, full))
+
+    async def _back(self, question: Callable[[LookBack], T]) -> T:
+        self._do(self._write)  # what is pending is part of the past already
+        return await asyncio.wrap_future(self._ask(lambda file: file.look_back(question)))
 
     def news(self) -> tuple[FleetEvent, ...]:
         """Return, once, what a person should know of the history."""
@@ -243,7 +268,7 @@ class History:
 
     def _say(self, text: str, level: str) -> None:
         with self._lock:
-            self._said.append(FleetEvent(at=self._clock(), box="", text=text, level=level))
+            self._said.append(FleetEvent(at=self._clock(), box="", text=text, level=level, about=OWN))
 
     def _complain(self, text: str) -> None:
         if text != self._trouble:

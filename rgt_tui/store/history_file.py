@@ -12,10 +12,11 @@ from typing import TypeVar
 
 import msgspec
 
-from rgt_tui.model.box import BoxSpec, BoxState
-from rgt_tui.model.fleet import FleetEvent, Spend
-from rgt_tui.store import database, minute_means, saved_curves, saved_states, spending
+from rgt_tui.model.box import BoxSpec, BoxState, Past
+from rgt_tui.model.fleet import FleetEvent, FleetState, Spend
+from rgt_tui.store import database, happenings, minute_means, moments, saved_curves, saved_states, spending
 from rgt_tui.store.database import Damaged, HistoryError, Writers, judged, pragma, transaction
+from rgt_tui.store.look_back import LookBack
 from rgt_tui.store.minute_means import Mean
 from rgt_tui.store.saved_curves import Kept
 from rgt_tui.store.spending import Cost, ProviderSum
@@ -25,11 +26,18 @@ LOW_WATER = 0.9
 SLICE = 2000
 """Events deleted in one go, so that no other writer waits long."""
 UPKEEP_SECONDS = 300.0
+FLEET = ""
+"""Of a batch: what concerns no single box stands under this name."""
+MOST_MOMENTS = 120
+"""Snapshots that are held back while the disk refuses; the oldest then go."""
 MOST_ROWS = 5000
 """Means and events of a box that are held back while the disk refuses; the oldest then go."""
 
 _OLDEST = (
-    "DELETE FROM events WHERE at <= (SELECT at FROM events ORDER BY at LIMIT 1 OFFSET {slice})",
+    "DELETE FROM happened WHERE n <= (SELECT n FROM happened ORDER BY n LIMIT 1 OFFSET {slice})",
+    "DELETE FROM ticks WHERE n IN (SELECT n FROM ticks ORDER BY n LIMIT {slice} / 10)",
+    "DELETE FROM moments WHERE n < (SELECT min(n) FROM ticks)",
+    "DELETE FROM bases WHERE base < (SELECT min(base) FROM moments m WHERE m.box = bases.box)",
     """DELETE FROM samples WHERE (box, width, chunk) IN
        (SELECT box, width, chunk FROM samples ORDER BY chunk * width LIMIT {slice} / 64)""",
     "DELETE FROM curves WHERE (box, run) IN (SELECT box, run FROM runs ORDER BY at LIMIT 1)",
@@ -51,6 +59,11 @@ class Told(msgspec.Struct, frozen=True):
     costs: tuple[Cost, ...] = ()
     sums: tuple[ProviderSum, ...] = ()
     events: tuple[FleetEvent, ...] = ()
+    """Under `FLEET`: of all boxes, in the order in which they came."""
+    moments: tuple[FleetState, ...] = ()
+    """Under `FLEET`: how all boxes stood at some times."""
+    recorded: tuple[Past, ...] = ()
+    """What the box's own recorder has told of time that nobody watched."""
 
 
 Batch = Mapping[str, Told]
@@ -73,6 +86,8 @@ def joined(batches: Iterable[Batch]) -> Batch:
                     costs=spending.joined((*old.costs, *new.costs)),
                     sums=(*old.sums, *new.sums)[-MOST_ROWS:],
                     events=(*old.events, *new.events)[-MOST_ROWS:],
+                    moments=(*old.moments, *new.moments)[-MOST_MOMENTS:],
+                    recorded=(*old.recorded, *new.recorded)[-MOST_MOMENTS:],
                 )
             )
     return found
@@ -115,6 +130,7 @@ class HistoryFile:
         self._runs: dict[tuple[str, str], Kept] = {}
         """Of the boxes that this process writes: what it knows of their runs in the file."""
         self._writers = Writers(path)
+        self._recording = moments.Recording()
         self._upkeep_at = float("-inf")
 
     def adopt(self, specs: Sequence[BoxSpec]) -> None:
@@ -167,26 +183,60 @@ class HistoryFile:
             now = self._clock()
             runs: dict[tuple[str, str], Kept] = {}
             numbers = dict(self._numbers)
-            with transaction(con):
-                for name, spec in self._specs.items():
-                    if not self._writes(spec):
-                        continue
-                    if name not in numbers:
-                        numbers[name] = saved_states.number(con, self._fleet, spec)
-                    told = batch.get(name)
-                    if told is None:
-                        continue
-                    for part, write in self._parts(con, numbers[name], told, runs, now):
-                        try:
-                            with database.savepoint(con):
-                                write()
-                        except Exception as error:
-                            if not database.is_unfit(error):
-                                raise
-                            left_out.append(LeftOut(name, part, f"{type(error).__name__}: {error}"[:200]))
+            try:
+                with transaction(con):
+                    writing = [(name, spec) for name, spec in self._specs.items() if self._writes(spec)]
+                    for name, spec in writing:
+                        if name not in numbers:
+                            numbers[name] = saved_states.number(con, self._fleet, spec)
+                        told = batch.get(name)
+                        if told is not None:
+                            parts = self._parts(con, numbers[name], told, runs, now)
+                            left_out += self._written(con, name, parts)
+                    written = {name: numbers[name] for name, _ in writing}
+                    whole = batch.get(FLEET, Told())
+                    for event in whole.events:  # of all boxes, in the order in which they came
+                        if not event.box and written:
+                            written[""] = saved_states.number_of_fleet(con, self._fleet)
+                        if event.box in written:
+                            write = partial(happenings.write, con, written[event.box], event)
+                            left_out += self._written(con, event.box, [("events", write)])
+                    written.pop("", None)
+                    for state in whole.moments if written else ():
+                        left_out += self._remembered(con, written, state)
+            except BaseException:
+                self._recording.forget()
+                raise
             self._numbers.update(numbers)
             self._runs.update(runs)
         return tuple(left_out)
+
+    def _written(
+        self, con: sqlite3.Connection, box: str, parts: Iterable[tuple[str, Callable[[], None]]]
+    ) -> Iterator[LeftOut]:
+        """Write the parts of a box; yield those that fit no history."""
+        for part, write in parts:
+            try:
+                with database.savepoint(con):
+                    write()
+            except Exception as error:
+                if not database.is_unfit(error):
+                    raise
+                yield LeftOut(box, part, f"{type(error).__name__}: {error}"[:200])
+
+    def _remembered(
+        self, con: sqlite3.Connection, numbers: Mapping[str, int], state: FleetState
+    ) -> Iterator[LeftOut]:
+        """Write how the boxes stood at a moment."""
+        n = moments.write_tick(con, self._fleet, state)
+        for box in state.boxes:
+            name = box.spec.name
+            if name in numbers:
+                write = partial(self._recording.write, con, numbers[name], n, state.at, box)
+                found = list(self._written(con, name, [("moment", write)]))
+                if found:
+                    self._recording.forget()
+                yield from found
 
     def _parts(
         self,
@@ -206,7 +256,9 @@ class HistoryFile:
         if told.sums:
             yield "provider's sums", partial(_each, spending.take_sum, con, box, told.sums)
         if told.events:
-            yield "events", partial(_each, saved_states.write_event, con, box, told.events)
+            yield "events", partial(_each, happenings.write, con, box, told.events)
+        if told.recorded:
+            yield "recorder's summary", partial(_each, moments.write_recorded, con, box, told.recorded)
         if told.runs is not None:
             yield "runs", partial(self._save_runs, con, box, told.runs, runs, now)
 
@@ -246,7 +298,21 @@ class HistoryFile:
         with self._used() as con:
             numbers = {saved_states.known(con, spec): name for name, spec in self._specs.items()}
             names = {n: name for n, name in numbers.items() if n is not None}
-            return saved_states.newest_events(con, names, count)
+            return happenings.newest(con, names, count)
+
+    def look_back(self, question: Callable[[LookBack], T]) -> T:
+        """Ask something about the past of the fleet: also of boxes that had one of its names before.
+
+        Raises:
+            HistoryError: it cannot be read.
+        """
+        with self._used() as con:
+            names = saved_states.ever_of(con, self._fleet)
+            for name, spec in self._specs.items():
+                box = saved_states.known(con, spec)
+                if box is not None:
+                    names[box] = name
+            return question(LookBack(con, self._fleet, names, self._specs))
 
     def upkeep(self, *, force: bool = False) -> str | None:
         """Drop what is too much and write the daily backup; every few minutes, or at once with `force`.
@@ -263,7 +329,9 @@ class HistoryFile:
         self._upkeep_at = now
         with self._used() as con:
             with transaction(con):
-                saved_states.trim_events(con)
+                happenings.trim(con)
+                if moments.thin(con):
+                    self._recording.forget()
             self._make_room(con)
             try:
                 database.back_up(con, self.path, now)
@@ -284,6 +352,7 @@ class HistoryFile:
                     break
             # What is known of the runs that are gone is no longer so.
             self._runs.clear()
+            self._recording.forget()
         if pragma(con, "freelist_count"):
             con.execute("PRAGMA incremental_vacuum(2000)").fetchall()
 
@@ -326,6 +395,7 @@ class HistoryFile:
         con, self._con = self._con, None
         self._numbers.clear()
         self._runs.clear()
+        self._recording.forget()
         if con is not None:
             with contextlib.suppress(sqlite3.Error):
                 con.close()

@@ -11,7 +11,7 @@ import msgspec
 
 from rgt_tui.model.box import BoxState, Past
 from rgt_tui.model.protocol import Sample
-from rgt_tui.profiles.readings import byte_pct, inode_pct, memory_pct, percent
+from rgt_tui.profiles.readings import byte_pct, card_figures, inode_pct, memory_pct, percent
 
 WIDTH = 60
 COARSE = 480
@@ -63,6 +63,7 @@ def _shares(sample: Sample) -> Iterator[tuple[str, float]]:
     cgroup = memory_pct(sample.mem)
     if cgroup is not None:
         yield "cgroup", cgroup
+    yield from card_figures(sample.gpus)
     for disk in sample.disks[:MOST_MOUNTS]:
         if len(disk.mount) > LONGEST_MOUNT:
             continue

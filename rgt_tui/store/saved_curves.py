@@ -174,6 +174,30 @@ def _recalled(con: sqlite3.Connection, box: int, name: str, body: bytes) -> Kept
     return Kept(run, held, run.resumes, tuple(resume.index for resume in run.resumes))
 
 
+def curves_of(con: sqlite3.Connection, box: int, run: str) -> dict[str, tuple[list[int], list[float]]]:
+    """Return the curves of a run as the file has them: steps and values by metric. One that is damaged is left out."""
+    found: dict[str, tuple[list[int], list[float]]] = {}
+    metrics = con.execute(
+        "SELECT DISTINCT metric FROM curves WHERE box = ? AND run = ?", (box, run)
+    ).fetchall()
+    for (metric,) in metrics:
+        try:
+            held = _taken_up(con, (box, run, metric))
+        except Damaged:
+            continue
+        found[metric] = (held.xs, held.ys)
+    return found
+
+
+def resumes_of(con: sqlite3.Connection, box: int, run: str) -> tuple[Resume, ...]:
+    """Return the resumes of a run, with their places in the loss curve as the file has it; none where it is damaged."""
+    row = con.execute("SELECT body FROM runs WHERE box = ? AND run = ?", (box, run)).fetchone()
+    try:
+        return () if row is None else _decode(row[0]).run.resumes
+    except msgspec.MsgspecError:
+        return ()
+
+
 # Curves.
 
 

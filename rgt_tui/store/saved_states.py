@@ -1,4 +1,4 @@
-"""Boxes in the file: by what they are known, which fleet calls them what, their last values, and what happened."""
+"""Boxes in the file: by what they are known, which fleet calls them what, and their last values."""
 
 from __future__ import annotations
 
@@ -8,11 +8,8 @@ import time
 import msgspec
 
 from rgt_tui.model.box import BoxSpec, BoxState, Link
-from rgt_tui.model.fleet import FleetEvent
 from rgt_tui.model.money import Meter
 from rgt_tui.model.protocol import Checkpoints, QueueState, Sample
-
-MOST_EVENTS = 20_000
 
 
 class Saved(msgspec.Struct, frozen=True):
@@ -65,6 +62,24 @@ def number(con: sqlite3.Connection, fleet: str, spec: BoxSpec) -> int:
     return box
 
 
+def whole_fleet(con: sqlite3.Connection, fleet: str) -> int | None:
+    """Return the number under which stands what is about no single box of a fleet; None when nothing does."""
+    row = con.execute("SELECT id FROM boxes WHERE place = ?", (_place_of_fleet(fleet),)).fetchone()
+    return None if row is None else int(row[0])
+
+
+def number_of_fleet(con: sqlite3.Connection, fleet: str) -> int:
+    """Return the same, in a transaction that may be the first to need it. `fleets` does not have it: it is no box."""
+    con.execute("INSERT OR IGNORE INTO boxes (place, name) VALUES (?, '')", (_place_of_fleet(fleet),))
+    found = whole_fleet(con, fleet)
+    assert found is not None
+    return found
+
+
+def _place_of_fleet(fleet: str) -> str:
+    return msgspec.json.encode(["fleet", fleet]).decode()
+
+
 def known(con: sqlite3.Connection, spec: BoxSpec) -> int | None:
     """Return the number of a box; None when nothing was ever written of it."""
     row = con.execute("SELECT id FROM boxes WHERE place = ?", (place_of(spec),)).fetchone()
@@ -77,6 +92,14 @@ def of_name(con: sqlite3.Connection, fleet: str, name: str) -> list[int]:
         int(row[0])
         for row in con.execute("SELECT box FROM fleets WHERE fleet = ? AND name = ?", (fleet, name))
     ]
+
+
+def ever_of(con: sqlite3.Connection, fleet: str) -> dict[int, str]:
+    """Return all boxes that a fleet ever had: number → name."""
+    return {
+        int(row[0]): str(row[1])
+        for row in con.execute("SELECT box, name FROM fleets WHERE fleet = ?", (fleet,))
+    }
 
 
 def save(con: sqlite3.Connection, box: int, state: BoxState, now: float) -> None:
@@ -124,34 +147,3 @@ def clock(at: float, now: float) -> str:
     """Return a time as a person says it: ``14:02``, or with its date when that is another day."""
     then, today = time.localtime(at), time.localtime(now)
     return time.strftime("%H:%M" if then[:3] == today[:3] else "%Y-%m-%d %H:%M", then)
-
-
-def write_event(con: sqlite3.Connection, box: int, event: FleetEvent) -> None:
-    """Write an event, once."""
-    con.execute("INSERT OR IGNORE INTO events VALUES (?, ?, ?, ?)", (event.at, box, event.text, event.level))
-
-
-def newest_events(con: sqlite3.Connection, names: dict[int, str], count: int) -> tuple[FleetEvent, ...]:
-    """Return the last events of boxes, oldest first.
-
-    Args:
-        con: The file.
-        names: Number of a box → its name.
-        count: How many.
-    """
-    marks = ", ".join("?" * len(names))
-    rows = con.execute(
-        f"SELECT at, box, text, level FROM events WHERE box IN ({marks}) ORDER BY at DESC LIMIT ?",
-        (*names, count),
-    ).fetchall()
-    return tuple(
-        FleetEvent(at=at, box=names[box], text=text, level=level) for at, box, text, level in reversed(rows)
-    )
-
-
-def trim_events(con: sqlite3.Connection) -> None:
-    """Drop the oldest events beyond the bound."""
-    con.execute(
-        "DELETE FROM events WHERE at < (SELECT at FROM events ORDER BY at DESC LIMIT 1 OFFSET ?)",
-        (MOST_EVENTS,),
-    )

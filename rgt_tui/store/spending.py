@@ -304,6 +304,16 @@ def spent(con: sqlite3.Connection, boxes: Iterable[int], now: float) -> Spend:
     )
 
 
+def is_bounded(con: sqlite3.Connection, boxes: Iterable[int], since: float, until: float) -> bool:
+    """Tell whether what boxes cost between two times is a lower bound: a price lacked, or hours of history are lost."""
+    if (
+        con.execute("SELECT 1 FROM losses WHERE start < ? AND stop > ?", (until, since)).fetchone()
+        is not None
+    ):
+        return True
+    return bool(_bounded(con, boxes, day_of(since), day_of(until + DAY)))
+
+
 def _bounded(con: sqlite3.Connection, boxes: Iterable[int], first: str, end: str) -> set[str]:
     """Return the days from `first` to before `end` on which a part of what one of the boxes cost had no price."""
     if con.execute("SELECT 1 FROM sqlite_master WHERE name = 'bounds'").fetchone() is None:

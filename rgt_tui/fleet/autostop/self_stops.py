@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from msgspec.structs import replace
 
-from rgt_tui.fleet.autostop.armed_book import ArmedBook
+from rgt_tui.fleet.autostop.armed_book import ArmedBook, Stamp
 from rgt_tui.fleet.autostop.autostop_verbs import Way, ask_story
 from rgt_tui.fleet.box_session import BoxSession
 from rgt_tui.health.facts import provider_word
@@ -52,7 +52,7 @@ class SelfStops:
         self._sessions = sessions
         self._clock = clock
         self._ask = ask
-        self._stamps: dict[str, tuple[int, int] | None] = {}
+        self._stamps: dict[str, Stamp | None] = {}
         self._due: dict[str, float] = {}
         """Box → when it is asked for its story again, if it did not answer."""
         self._one_look = asyncio.Lock()
@@ -69,8 +69,12 @@ class SelfStops:
             await self._look()
 
     async def _look(self) -> None:
-        for name, session in list(self._sessions.items()):  # boxes come and go
-            stamp = await asyncio.to_thread(self._book.stamp, session.state.spec)
+        sessions = list(self._sessions.items())  # boxes come and go
+        stamps = await asyncio.to_thread(self._book.stamps, (session.state.spec for _, session in sessions))
+        for name, session in sessions:
+            stamp = stamps.get(name)
+            if stamp is None and name in self._stamps and self._stamps[name] is None:
+                continue  # nearly always: nothing is remembered of it, and nothing was
             if name not in self._stamps or stamp != self._stamps[name]:
                 self._stamps[name] = stamp
                 found = (

@@ -13,6 +13,7 @@ from rgt_tui.fleet.fleet_source import Pulled
 from rgt_tui.fleet.pulls.pull_streams import OnProgress
 from rgt_tui.fleet.pulls.pull_way import PullRequest
 from rgt_tui.fleet.pulls.pulling import Agree, PullReport, pull
+from rgt_tui.fleet.transfer_diary import noted
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.money import Meter
 from rgt_tui.profiles.readings import how_many, quoted, size
@@ -57,17 +58,23 @@ async def pull_and_verify(
         rgt_tui.transfer.LedgerError: the list of what was pulled cannot be read.
         rgt_tui.transfer.NotVerifiable: the copy cannot be looked at.
     """
+    async with noted(spec.name, "pull", paths, str(destination.absolute()), env) as page:
 
-    def planned(todo: Plan, listing: Listing, traffic: str) -> None:
-        cost = f"; traffic: {traffic}" if traffic else ""
-        on_plan(
-            f"{len(todo.steps):,} of {how_many(len(listing.files), 'file')}, {size(todo.bytes)}, to {destination}{cost}"
-        )
+        def planned(todo: Plan, listing: Listing, traffic: str) -> None:
+            what = f"{len(todo.steps):,} of {how_many(len(listing.files), 'file')}, {size(todo.bytes)}"
+            page.plan(what)
+            on_plan(f"{what}, to {destination}{f'; traffic: {traffic}' if traffic else ''}")
 
-    request = PullRequest(paths=paths, destination=destination.absolute())
-    report = await pull(spec, request, on_progress, planned, env, agree=agree, meter=meter)
-    found = await _verified(spec.name, destination.absolute(), on_progress, env)
-    return ended(report, found, destination)
+        def progress(look: PullProgress) -> None:
+            page.look(look)
+            on_progress(look)
+
+        request = PullRequest(paths=paths, destination=destination.absolute())
+        report = await pull(spec, request, progress, planned, env, agree=agree, meter=meter)
+        found = await _verified(spec.name, destination.absolute(), progress, env)
+        end = ended(report, found, destination)
+        page.end(end.text, whole=end.whole)
+        return end
 
 
 def ended(report: PullReport, found: Verification, destination: Path) -> Pulled:

@@ -9,7 +9,6 @@ from rgt_tui.fleet.pushes.pushing import (
     code_place,
     data_place,
     prune_code,
-    push_code,
     push_tree,
     versions_of,
 )
@@ -23,7 +22,6 @@ __all__ = [
     "code_place",
     "data_place",
     "prune_code",
-    "push_code",
     "push_tree",
     "versions_of",
 ]

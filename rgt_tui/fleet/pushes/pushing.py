@@ -133,33 +133,6 @@ def data_place(profile: Profile) -> str:
     return profile.overrides.data_dir
 
 
-async def push_code(
-    connection: asyncssh.SSHClientConnection,
-    deployed: Deployed,
-    profile: Profile,
-    path: Path,
-    choice: PushChoice | None = None,
-    *,
-    progress: Progress | None = None,
-) -> Arrived:
-    """Push a directory or a script, and let its link lead to it.
-
-    Args:
-        connection: To the box.
-        deployed: The agent there (`rgt_tui.fleet.errands.reached` gives both).
-        profile: Of its platform.
-        path: Here.
-        choice: How.
-        progress: Is told how far it is.
-
-    Raises:
-        SourceError: it cannot be read here.
-        PushRefused: the box has no room for it, or something else stands in its place.
-        BoxError: the connection was lost, or the agent's answer cannot be used. The next push goes on.
-    """
-    return await push_tree(connection, deployed, profile, path, choice or PushChoice(), progress=progress)
-
-
 async def push_tree(
     connection: asyncssh.SSHClientConnection,
     deployed: Deployed,
@@ -170,21 +143,21 @@ async def push_tree(
     progress: Progress | None = None,
     rsync_from: int = RSYNC_FROM,
 ) -> Arrived:
-    """Push code or data, as `push_code` does.
+    """Push code and let its link lead to it, or data.
 
     Args:
         connection: To the box.
-        deployed: The agent there.
+        deployed: The agent there (`rgt_tui.fleet.errands.reached` gives both).
         profile: Of its platform.
-        path: Here.
+        path: Here: a directory or a file.
         choice: What, and how.
         progress: Is told how far it is.
         rsync_from: Bytes from which on rsync is used.
 
     Raises:
         SourceError: it cannot be read here.
-        PushRefused: as for `push_code`.
-        BoxError: as for `push_code`.
+        PushRefused: the box has no room for it, or something else stands in its place.
+        BoxError: the connection was lost, or the agent's answer cannot be used. The next push goes on.
     """
     code = choice.kind == "code"
     place = choice.to or (code_place(profile) if code else data_place(profile))

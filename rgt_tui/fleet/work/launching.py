@@ -15,6 +15,7 @@ from rgt_tui.fleet.work.agent_answers import Row, number, text, texts
 from rgt_tui.health import log_finding
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.evidence import Finding
+from rgt_tui.model.figures import how_many
 from rgt_tui.model.profile import Profile
 
 JOBS = "~/jobs"
@@ -176,7 +177,7 @@ def _check(row: Row) -> list[str]:
     problems, notes = texts(row, "problems"), texts(row, "notes")
     if problems:
         return [f"check  {line}" for line in problems]
-    lines = [f"check  {number(row, 'cells')} cell{'' if number(row, 'cells') == 1 else 's'}, nothing wrong"]
+    lines = [f"check  {how_many(number(row, 'cells'), 'cell')}, nothing wrong"]
     return lines + [f"note   {line}" for line in notes]
 
 

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 
 from rgt_tui.fleet.event_loop import Faults, guarded
-from rgt_tui.model.box import BoxSpec, BoxState
+from rgt_tui.fleet.fleet_source import Chronicle
+from rgt_tui.fleet.history.past import unwatched
+from rgt_tui.model.box import BoxSpec, BoxState, Past
 from rgt_tui.model.fleet import FleetEvent, FleetState, Spend
-from rgt_tui.store import Batch, History, HistoryError, Mean, Means, Metering, Told
+from rgt_tui.profiles.readings import how_many
+from rgt_tui.store import FLEET, OWN, Batch, History, HistoryError, Mean, Means, Metering, Told
 
 BATCH_SECONDS = 4.0
 """Between two batches. With each, the boxes whose writer has ended are taken over."""
+MINUTE = 60.0
+"""So often it is kept how the fleet stands."""
+MOST_EXTRA = 10
+"""Moments between the minutes that are kept because something happened: so many at once, and then one a minute."""
 STATE_SECONDS = 60.0
 """A box's last values are saved this often at most, and so are its curves: what came since, the box tells again."""
 
@@ -40,6 +48,13 @@ class Memory:
         """Box → when its oldest change that is not saved came."""
         self._events: list[FleetEvent] = []
         self._news: list[FleetEvent] = []
+        self._state: FleetState | None = None
+        self._moments: list[FleetState] = []
+        self._taken: FleetState | None = None
+        """The last of them."""
+        self._minute: int | None = None
+        self._extra = MOST_EXTRA
+        self._recorded: dict[str, list[Past]] = {}
         self._fault = Faults(self._say).tell
         self._timer: asyncio.Task[None] | None = None
         self._closed = False
@@ -56,26 +71,43 @@ class Memory:
         """What the fleet has cost since local midnight; None until that is known."""
         return self._history.spend
 
+    @property
+    def chronicle(self) -> Chronicle:
+        """What was kept of the fleet."""
+        return self._history
+
     def news(self) -> tuple[FleetEvent, ...]:
         """Return, once, what there is to say of the history."""
         news, self._news = self._news, []
         return (*self._history.news(), *news)
 
     def _say(self, text: str, level: str) -> None:
-        self._news.append(FleetEvent(at=self._clock(), box="", text=text, level=level))
+        self._news.append(FleetEvent(at=self._clock(), box="", text=text, level=level, about=OWN))
+
+    def _note(self, text: str) -> None:
+        """Keep for the journal what nobody needs to be told now."""
+        self._events.append(FleetEvent(at=self._clock(), box="", text=text))
 
     def published(self, state: FleetState, changed: tuple[tuple[BoxState, BoxState], ...]) -> None:
         """Take in a new fleet state."""
         if self._closed:
             return
+        self._state = state
         for box in state.boxes:
             self._newest[box.spec.name] = box
         if self._timer is None:
             self._history.adopt([box.spec for box in state.boxes])
+            self._note(
+                f"rgt began to watch {how_many(len(state.boxes), 'box', 'boxes')}, process {os.getpid()}"
+            )
             keeping = guarded("keeping the history", self._run, self._say)
             self._timer = asyncio.get_running_loop().create_task(keeping, name="history")
         for old, new in changed:
             self._changed.setdefault(new.spec.name, state.at)
+            if new.past is not old.past:
+                told = unwatched(old.past, new.past, state.at)
+                if told.at:
+                    self._recorded.setdefault(new.spec.name, []).append(told)
             if new.sample is not old.sample:
                 try:
                     self._means.take(new)
@@ -84,7 +116,11 @@ class Memory:
 
     def happened(self, events: tuple[FleetEvent, ...]) -> None:
         """Take in what happened. What the history says of itself is not kept in it."""
-        self._events += [event for event in events if event.box]
+        mine = [event for event in events if event.about != OWN]
+        self._events += mine
+        if mine and self._state is not None and self._extra > 0:
+            self._extra -= 1
+            self._take(self._state)
 
     async def close(self) -> None:
         """Save everything and close the history, once: a fleet may be stopped by more than one who leaves."""
@@ -95,6 +131,8 @@ class Memory:
         if timer is not None:
             timer.cancel()
             await asyncio.gather(timer, return_exceptions=True)
+        if timer is not None:
+            self._note(f"rgt stopped watching, process {os.getpid()}")
         try:
             self._look(self._clock())
             self._history.put(self._batch(None))
@@ -112,6 +150,21 @@ class Memory:
         for name, error in self._metering.look(tuple(self._newest.values()), now):
             self._fault(f"counting what {name} costs", error)
 
+    def _taken_moments(self, *, last: bool) -> tuple[FleetState, ...]:
+        """Return, once, the moments that are to be kept."""
+        state = self._state
+        if state is not None and (last or int(state.at // MINUTE) != self._minute):
+            self._minute = int(state.at // MINUTE)
+            self._extra = min(MOST_EXTRA, self._extra + 1)
+            self._take(state)
+        found, self._moments = tuple(self._moments), []
+        return found
+
+    def _take(self, state: FleetState) -> None:
+        if state is not self._taken:
+            self._taken = state
+            self._moments.append(state)
+
     def _batch(self, now: float | None) -> Batch:
         """Return what is due; everything when `now` is None."""
         due = [name for name, since in self._changed.items() if now is None or _is_due(name, since, now)]
@@ -121,22 +174,22 @@ class Memory:
         means: dict[str, list[Mean]] = {}
         for mean in self._means.closed(now):
             means.setdefault(mean.box, []).append(mean)
-        events: dict[str, list[FleetEvent]] = {}
-        for event in self._events:
-            events.setdefault(event.box, []).append(event)
-        self._events = []
+        events, self._events = tuple(self._events), []
         costs, sums = self._metering.taken()
-        return {
+        recorded, self._recorded = self._recorded, {}
+        kept = self._taken_moments(last=now is None)
+        batch = {
             name: Told(
                 state=states[name] if name in states and states[name].remembered_at is None else None,
                 runs=states[name] if name in states and states[name].runs else None,
                 means=tuple(means.get(name, ())),
                 costs=costs.get(name, ()),
                 sums=sums.get(name, ()),
-                events=tuple(events.get(name, ())),
+                recorded=tuple(recorded.get(name, ())),
             )
-            for name in {*states, *means, *events, *costs, *sums}
+            for name in {*states, *means, *costs, *sums, *recorded}
         }
+        return {**batch, FLEET: Told(moments=kept, events=events)} if kept or events else batch
 
 
 def _is_due(name: str, since: float, now: float) -> bool:

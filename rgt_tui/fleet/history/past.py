@@ -8,12 +8,16 @@ hole, never a line drawn across.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
+from operator import add
+
+import msgspec
 
 from rgt_tui.model.box import Past
 from rgt_tui.model.protocol import History, HistoryRequest, Sample
-from rgt_tui.profiles.readings import memory_pct
+from rgt_tui.profiles.readings import card_figures, is_of_card, memory_pct
 
 WIDTHS = (60.0, 120.0, 240.0, 480.0)
 """Seconds of a stretch: the narrowest with which there are not too many."""
@@ -28,18 +32,28 @@ LONG_GAP_SECONDS = 120.0
 """After so long an absence the recorder's summary is asked for; the agent then leaves out old samples."""
 NARROWEST, WIDEST = 1.0, 3600.0
 """Seconds of a recorder's row."""
+RECENT_SECONDS = 20.0
+"""Width of a stretch of what is kept more finely."""
+RECENT_PART = 4
+"""So much less of them is kept than of the others: an hour in a small fleet, 20 minutes in a large one."""
 HALF = 0.5
 """A stretch counts as seen when so much of it was."""
 
 Values = dict[str, float | None]
 
 
-def figures(sample: Sample) -> Values:
-    """Return the percentages of a sample that are kept, by the names of the ``history`` frame."""
+def figures(sample: Sample, *, cards: bool = True) -> Values:
+    """Return the percentages of a sample that are kept, by the names of the ``history`` frame.
+
+    Args:
+        sample: The sample.
+        cards: Those of each card, too.
+    """
     found: Values = {
         "util": utilisation(sample),
         "vram": vram(sample),
         "cgroup": memory_pct(sample.mem),
+        **(dict(card_figures(sample.gpus)) if cards else {}),
     }
     for disk in sample.disks:
         found[f"disk:{disk.mount}"] = share(disk.bytes_used, disk.bytes_total)
@@ -78,14 +92,29 @@ _TENTHS = tuple(round(number / 10, 1) for number in range(1001))
 
 
 class Stretch:
-    """Adds up the samples of the stretch that is going on."""
+    """Adds up the samples of the stretch that is going on.
 
-    __slots__ = ("_place", "_sums", "_width")
+    Nearly always one sample tells the same figures as the one before: their sums are then a column, not a table.
+    """
+
+    __slots__ = ("_counts", "_names", "_place", "_rounds", "_sums", "_totals", "_width")
 
     def __init__(self) -> None:
         self._place: int | None = None
         self._width = WIDTHS[0]
-        self._sums: dict[str, tuple[float, int]] = {}
+        self._begin({})
+
+    def _begin(self, sums: dict[str, tuple[float, int]], names: tuple[str, ...] = ()) -> None:
+        """Go on from the sums so far with samples that tell these figures."""
+        self._sums, self._names, self._rounds = sums, names, 0
+        before = [sums.get(name, _NONE) for name in names]
+        self._totals = [total for total, _ in before]
+        self._counts = [count for _, count in before]
+
+    def _summed(self) -> dict[str, tuple[float, int]]:
+        """Return sum and number of the values of each figure."""
+        column = zip(self._names, self._totals, self._counts, strict=True)
+        return self._sums | {name: (total, count + self._rounds) for name, total, count in column}
 
     def add(self, at: float, found: Values, width: float) -> Past | None:
         """Take in a sample.
@@ -102,18 +131,23 @@ class Stretch:
         place = math.floor(at / width)
         if place != self._place or width != self._width:
             done = self._done()
-            self._place, self._width, self._sums = place, width, {}
-        sums = self._sums
-        for name, value in found.items():
-            if value is not None:
-                total, count = sums.get(name, _NONE)
-                sums[name] = (total + value, count + 1)
+            self._place, self._width = place, width
+            self._begin({})
+        values: Collection[float | None] = found.values()
+        if None in values:
+            found = {name: value for name, value in found.items() if value is not None}
+            values = found.values()
+        names = tuple(found)
+        if names != self._names:
+            self._begin(self._summed(), names)
+        self._totals = list(map(add, self._totals, values))
+        self._rounds += 1
         return done
 
     def _done(self) -> Past | None:
-        if self._place is None or not self._sums:
+        sums = dict(islice(self._summed().items(), MOST_NAMES))
+        if self._place is None or not sums:
             return None
-        sums = dict(islice(self._sums.items(), MOST_NAMES))
         means = tuple(tenths(total / count) for total, count in sums.values())
         at = (self._place + 1) * self._width
         return Past(names=tuple(sums), at=(at,), values=(means,), width=self._width)
@@ -172,6 +206,21 @@ def from_history(frame: History, skew: float) -> Past:
     )
 
 
+def without_cards(frame: History) -> History:
+    """Return the frame without what it tells of single cards: half a megabyte of a box with eight."""
+    kept = [place for place, name in enumerate(frame.names) if not is_of_card(name)]
+    if len(kept) == len(frame.names):
+        return frame
+    rows = tuple(
+        msgspec.structs.replace(
+            row,
+            values=tuple(row.values[place] for place in kept) if len(row.values) == len(frame.names) else (),
+        )
+        for row in frame.rows
+    )
+    return msgspec.structs.replace(frame, names=tuple(frame.names[place] for place in kept), rows=rows)
+
+
 def merged(old: Past, new: Past, stretches: int = STRETCHES) -> Past:
     """Return `old` with what `new` knows of the holes in it.
 
@@ -200,6 +249,53 @@ def merged(old: Past, new: Past, stretches: int = STRETCHES) -> Past:
         at=tuple((place + 1) * width for place in places),
         values=tuple(tuple(known[place].get(name) for name in names) for place in places),
         width=width,
+    )
+
+
+def appended(old: Past, new: Past, most: int) -> Past:
+    """Return `old` with the one stretch of `new` behind it, and no more than the newest `most`.
+
+    A clock that was set back throws away what is of a time to come.
+    """
+    if not new.at:
+        return old
+    names = (
+        old.names
+        if set(new.names) <= set(old.names)
+        else tuple(dict.fromkeys((*old.names, *new.names)))[:MOST_NAMES]
+    )
+    found = dict(zip(new.names, new.values[-1], strict=False))
+    keep = [place for place, at in enumerate(old.at) if at < new.at[-1]][-(most - 1) :]
+    return Past(
+        names=names,
+        at=(*(old.at[place] for place in keep), new.at[-1]),
+        values=(*(old.values[place] for place in keep), tuple(found.get(name) for name in names)),
+        width=new.width,
+    )
+
+
+def unwatched(old: Past, new: Past, now: float) -> Past:
+    """Return what of `new` was seen by nobody but the box's own recorder: stretches that `old` lacks, and long over.
+
+    Args:
+        old: What was known.
+        new: What is known since.
+        now: Client clock.
+    """
+    spans = [(at - old.width, at) for at in old.at]
+    ends = [end for _, end in spans]
+    kept = []
+    for place, at in enumerate(new.at):
+        middle = at - new.width / 2
+        after = bisect_left(ends, middle)
+        known = after < len(spans) and spans[after][0] <= middle
+        if not known and at <= now - LONG_GAP_SECONDS:
+            kept.append(place)
+    return Past(
+        names=new.names,
+        at=tuple(new.at[place] for place in kept),
+        values=tuple(new.values[place] for place in kept),
+        width=new.width,
     )
 
 

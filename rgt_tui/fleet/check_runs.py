@@ -1,0 +1,125 @@
+"""Checks that are run on request: as the command that a person would type, in a process of its own that can be ended.
+
+Only commands that look are run: none that bills, ends, copies, starts or removes anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from rgt_tui.health import CHECKS
+from rgt_tui.model.plain import clean
+
+LOOKS: Mapping[str, frozenset[str]] = {
+    "doctor": frozenset(),
+    "gpu-health": frozenset(),
+    "grep": frozenset(),
+    "reap": frozenset(),
+    "verify": frozenset(),
+    "queue": frozenset(("check", "status", "reconcile")),
+}
+"""Commands that only look; where there are words, one of them must be the verb behind the box. ``rgt reap`` without
+``--kill`` lists."""
+SECONDS = 900.0
+LONGEST_LINE = 2_000
+MOST_LINES = 5_000
+"""What a command prints beyond that is counted."""
+GRACE_SECONDS = 3.0
+
+
+class NotRunnable(Exception):
+    """A check is not run from here; the message says why."""
+
+
+def words_of(check: str, box: str, copies: Path | None = None) -> tuple[str, ...] | None:
+    """Return the words behind ``rgt`` that run a check; None where there are none that only look.
+
+    Args:
+        check: Its id.
+        box: Name of the box.
+        copies: Where results are pulled to, a directory for each box.
+    """
+    found = next((one.command for one in CHECKS if one.id == check), "")
+    words = shlex.split(found)
+    if len(words) < 3 or words[0] != "rgt" or words[1] not in LOOKS or any(w.startswith("--") for w in words):
+        return None
+    verbs = LOOKS[words[1]]
+    if verbs and words[-1] not in verbs:
+        return None
+    if words[1] == "verify":
+        return ("verify", str((copies or Path("pulled")) / box))
+    return tuple(box if word == "{box}" else word for word in words[1:])
+
+
+async def run_words(
+    words: tuple[str, ...],
+    fleet_file: Path,
+    on_line: Callable[[str], None],
+    env: Mapping[str, str] = os.environ,
+) -> int:
+    """Run ``rgt``; return its exit status. Cancelled, or after `SECONDS`, it is ended with all that it began.
+
+    Args:
+        words: Behind ``rgt``.
+        fleet_file: Which names the box.
+        on_line: Told of each line that it prints.
+        env: Its environment.
+
+    Raises:
+        NotRunnable: it cannot be started, or took too long.
+    """
+    chosen = [] if words[0] == "verify" else ["--fleet", str(fleet_file)]
+    try:
+        process = await asyncio.create_subprocess_exec(
+            # -P: nothing is imported from the directory in which rgt happens to run.
+            *(sys.executable, "-P", "-m", "rgt_tui", words[0], *chosen, *words[1:]),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,
+            env={**env, "NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "160"},
+        )
+    except OSError as error:
+        raise NotRunnable(f"cannot be started: {error.strerror or error}") from error
+    try:
+        async with asyncio.timeout(SECONDS):
+            assert process.stdout is not None
+            await _told(process.stdout, on_line)
+            return await process.wait()
+    except TimeoutError:
+        raise NotRunnable(f"ended: it took longer than {SECONDS:g} s") from None
+    finally:
+        await asyncio.shield(_ended(process))
+
+
+async def _told(stream: asyncio.StreamReader, on_line: Callable[[str], None]) -> None:
+    """Pass on the lines, cut and counted, however long or many they are."""
+    rest, count = b"", 0
+    while chunk := await stream.read(65_536):
+        *whole, rest = (rest + chunk).split(b"\n")
+        rest = rest[:LONGEST_LINE]
+        for row in whole:
+            count += 1
+            if count <= MOST_LINES:
+                on_line(clean(row[:LONGEST_LINE].decode("utf-8", "replace")))
+    if rest and count < MOST_LINES:
+        on_line(clean(rest.decode("utf-8", "replace")))
+    if count > MOST_LINES:
+        on_line(f"and {count - MOST_LINES:,} more lines")
+
+
+async def _ended(process: asyncio.subprocess.Process) -> None:
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if process.returncode is not None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), GRACE_SECONDS)

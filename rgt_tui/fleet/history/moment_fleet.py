@@ -1,0 +1,299 @@
+"""An earlier moment as a fleet: the same states under the same screens, as they were kept; read only."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from rgt_tui.fleet.fleet_source import Chronicle, FleetSource, NothingToDo
+from rgt_tui.fleet.history.past import merged
+from rgt_tui.fleet.history.spoken_times import night_or_day
+from rgt_tui.health import evaluate
+from rgt_tui.model.box import BoxState, Link, Past
+from rgt_tui.model.chronicle import Happening, Moment, Timeline, Wanted
+from rgt_tui.model.evidence import CheckResult
+from rgt_tui.model.figures import pct
+from rgt_tui.model.fleet import FleetEvent, FleetState
+from rgt_tui.model.profile import Profile
+from rgt_tui.profiles import ProfileError, load_profile, seen_at
+from rgt_tui.profiles.readings import age, is_of_card
+from rgt_tui.store import MOST_EVENTS, NEAR_SECONDS
+
+MINUTE = 60.0
+STEP = 55.0
+"""Moments that are nearer than this belong to one step of a minute."""
+SOON = 90.0
+"""What is shown at an event is the moment that was kept with it, or one so soon after it."""
+ALL_FULL = 8
+"""Of so many boxes, curves and logs are read at once; of more, those of the one on screen."""
+FIGURES = {"util": "gpu", "vram": "vram", "cgroup": "memory"}
+
+
+class Place(NamedTuple):
+    """Where one is in the past."""
+
+    tick: int
+    """Which moment of the `Timeline` is the last that was kept by then."""
+    at: float
+    """Client clock; later than that moment where nobody watched."""
+
+
+def place_of(line: Timeline, at: float) -> Place | None:
+    """Return where a time is; None = nothing was kept by then.
+
+    Where a clock was set back and a time has been twice, the later one is meant, unless only the first was watched.
+    """
+    ats = line.ats
+    found = [
+        index
+        for index in range(len(ats))
+        if ats[index] <= at and (index + 1 == len(ats) or ats[index + 1] > at)
+    ]
+    watched = [index for index in found if at - ats[index] <= NEAR_SECONDS]
+    return _settled(line, (watched or found)[-1], at) if found else None
+
+
+def place_of_event(line: Timeline, at: float) -> Place | None:
+    """Return where an event is: at the moment that was kept with it, or the next one soon after."""
+    soon = [index for index, then in enumerate(line.ats) if 0.0 <= then - at <= SOON]
+    if not soon:
+        return place_of(line, at)
+    index = min(soon, key=line.ats.__getitem__)
+    return Place(index, line.ats[index])
+
+
+def _settled(line: Timeline, index: int, at: float) -> Place:
+    """Be at the moment itself where somebody watched, else at the very time."""
+    return Place(index, line.ats[index] if at - line.ats[index] <= NEAR_SECONDS else at)
+
+
+def minute_from(line: Timeline, here: Place, direction: int) -> Place | None:
+    """Return the place a minute on or back, in the order in which the moments came; None = there is none."""
+    ats, index, at = line.ats, here.tick, here.at
+    if direction > 0:
+        after = index + 1
+        while after < len(ats) and at <= ats[after] < at + STEP:
+            after += 1
+        if after >= len(ats):
+            return None
+        if ats[after] - at > NEAR_SECONDS:
+            return Place(after - 1, at + MINUTE)  # nobody watched
+        return Place(after, ats[after])
+    if at - MINUTE > ats[index] + NEAR_SECONDS:
+        return Place(index, at - MINUTE)
+    if at > ats[index]:
+        return Place(index, ats[index])
+    before = index - 1
+    while before >= 0 and at - STEP < ats[before] <= at:
+        before -= 1
+    if before < 0:
+        return None
+    if at - ats[before] > NEAR_SECONDS:
+        return Place(before, at - MINUTE)
+    return Place(before, ats[before])
+
+
+def event_from(rows: Sequence[Happening], at: float, direction: int) -> Happening | None:
+    """Return the next event, or the one before, by the clock; None = there is none."""
+    if direction > 0:
+        return min((row for row in rows if row.at > at + 1e-3), key=lambda row: row.at, default=None)
+    return max((row for row in rows if row.at < at - 1e-3), key=lambda row: row.at, default=None)
+
+
+class MomentFleet(NothingToDo):
+    """A `FleetSource` and a `Bygone`: how a fleet stood at a moment of its history.
+
+    Args:
+        live: The fleet of now.
+        chronicle: What was kept of it.
+        refused: Called with why, when somebody wants to do something to the past.
+    """
+
+    def __init__(self, live: FleetSource, chronicle: Chronicle, refused: Callable[[str], None]) -> None:
+        self.chronicle: Chronicle | None = chronicle
+        self.line = Timeline()
+        self.events: tuple[Happening, ...] = ()
+        """All that are kept."""
+        self.place: Place | None = None
+        self.moment = live.now()
+        """Client clock of what is shown."""
+        self._past = chronicle
+        self._live = live
+        self._refused = refused
+        self._state = FleetState(at=self.moment)
+        self._callbacks: list[Callable[[FleetState], None]] = []
+        self._focus: str | None = None
+        self._loading: asyncio.Task[None] | None = None
+
+    # Where one is.
+
+    async def open(self) -> None:
+        """Read which moments there are.
+
+        Raises:
+            Exception: nothing can be read; the message says why.
+        """
+        self.line = await self._past.timeline()
+        self.events = (await self._past.happened(Wanted(), None, MOST_EVENTS)).rows
+
+    async def go(self, place: Place) -> None:
+        """Be at a place.
+
+        Raises:
+            Exception: nothing can be read; the message says why.
+        """
+        found = await self._past.moment(self.line.ns[place.tick], place.at, self._full())
+        self.place, self.moment = place, place.at
+        self._show(found)
+
+    def _full(self) -> frozenset[str]:
+        names = [box.spec.name for box in self._live.state.boxes]
+        focus = () if self._focus is None else (self._focus,)
+        return frozenset((*names, *focus)) if len(names) <= ALL_FULL else frozenset(focus)
+
+    def _show(self, found: Moment) -> None:
+        boxes = tuple(_explained(box, found.recorded.get(box.spec.name), found.at) for box in found.boxes)
+        events = tuple(FleetEvent(row.at, row.box, row.text, row.level, row.about) for row in found.events)
+        self._state = FleetState(
+            boxes=boxes,
+            events=events,
+            at=found.at,
+            spend=found.spend,
+            alerts=found.alerts,
+            accounts=found.accounts,
+        )
+        for callback in list(self._callbacks):
+            callback(self._state)
+
+    @property
+    def words(self) -> str:
+        """When this is: ``02:31:07 last night, 4h39 ago``."""
+        now = self._live.now()
+        clock = time.strftime("%H:%M:%S", time.localtime(self.moment))
+        return f"{clock} {night_or_day(self.moment, now)}, {age(now - self.moment)} ago"
+
+    # What a front end may ask.
+
+    @property
+    def state(self) -> FleetState:
+        """The fleet as it stood."""
+        return self._state
+
+    def subscribe(self, callback: Callable[[FleetState], None]) -> Callable[[], None]:
+        """Call `callback` whenever another moment is shown; return the way to stop."""
+        self._callbacks.append(callback)
+        return lambda: self._callbacks.remove(callback) if callback in self._callbacks else None
+
+    def now(self) -> float:
+        """The client clock as it stood."""
+        return self.moment
+
+    def profile(self, box: str) -> Profile:
+        """The profile of a box, also of one that has left the fleet."""
+        found = self._state.box(box)
+        try:
+            return load_profile(found.spec.profile) if found is not None else self._live.profile(box)
+        except (ProfileError, KeyError):
+            return load_profile("generic-ssh")
+
+    def checks(self, box: str) -> tuple[CheckResult, ...]:
+        """The lifecycle checks of a box, evaluated from its state then."""
+        found = self._state.box(box)
+        if found is None:
+            return ()
+        profile = self.profile(box)
+        return evaluate(found, profile, self.moment, page_seen=seen_at(profile) is not None)
+
+    def focus(self, box: str | None) -> None:
+        """Read the curves and logs of the box on screen, too, where they were not read with the others."""
+        self._focus = box
+        if box is not None and self.place is not None and len(self._live.state.boxes) > ALL_FULL:
+            self._loading = asyncio.get_running_loop().create_task(self._again())
+
+    async def _again(self) -> None:
+        if self.place is not None:
+            await self.go(self.place)
+
+    def look(self, looking: bool) -> None:
+        """Nothing: what was seen was."""
+
+    def follow(self, box: str, path: str) -> None:
+        """Nothing: what was kept was."""
+
+    def pause(self, box: str, paused: bool) -> None:
+        """Refuse."""
+        self.refuse()
+
+    def retry(self, box: str) -> None:
+        """Refuse."""
+        self.refuse()
+
+    def set_interval(self, box: str, seconds: float | None) -> None:
+        """Refuse."""
+        self.refuse()
+
+    def mute(self, box: str, alert: str, seconds: float | None) -> None:
+        """Refuse."""
+        self.refuse()
+
+    def answer(self, question: int, text: str | None) -> None:
+        """Refuse."""
+        self.refuse()
+
+    @property
+    def why_nothing(self) -> str:
+        """Why nothing can be done here, and what to do."""
+        return f"this is {self.words}: nothing can be done to the past; esc goes back to now"
+
+    def refuse(self) -> None:
+        """Say why nothing can be done."""
+        self._refused(self.why_nothing)
+
+    def why_refused(self) -> str:
+        """Return why no billing action and no pull is possible."""
+        return self.why_nothing
+
+    async def start(self) -> None:
+        """Nothing: nobody is connected to."""
+
+    async def stop(self) -> None:
+        """Nothing: the fleet of now goes on."""
+
+
+def _explained(box: BoxState, recorded: Past | None, at: float) -> BoxState:
+    """Return a box with what its own recorder told later of the time that nobody watched, marked as that."""
+    if recorded is None:
+        return box
+    box = msgspec.structs.replace(box, past=merged(box.past, _until(recorded, at)))
+    if box.link is not Link.NOT_KEPT:
+        return box
+    told = recorder_words(recorded, at)
+    return box if not told else msgspec.structs.replace(box, reason=f"{box.reason}; its own recorder: {told}")
+
+
+def _until(past: Past, at: float) -> Past:
+    kept = [place for place, end in enumerate(past.at) if end <= at]
+    return Past(
+        names=past.names,
+        at=tuple(past.at[place] for place in kept),
+        values=tuple(past.values[place] for place in kept),
+        width=past.width,
+    )
+
+
+def recorder_words(past: Past, at: float) -> str:
+    """Return what a recorder told of a time: the means of the stretch that it is in; empty = nothing."""
+    for end, values in zip(past.at, past.values, strict=True):
+        if end - past.width < at <= end:
+            found = [
+                f"{FIGURES.get(name, name.replace(':', ' '))} {pct(value)}"
+                for name, value in zip(past.names, values, strict=False)
+                if value is not None and math.isfinite(value) and not is_of_card(name)
+            ]
+            return f"{', '.join(found)} (mean of {age(past.width)})" if found else ""
+    return ""

@@ -1,0 +1,134 @@
+"""Times as a person says them: ``02:30``, ``yesterday 14:00``, ``-3h``; and where the night begins. Pure."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta
+
+NIGHT_HOUR = 23
+LONGEST_SECONDS = 7 * 86400.0
+"""A report reaches no further back by itself."""
+FORMS = "02:30, yesterday 14:00, 2026-11-21 14:00, 3 days ago, -3h or now"
+_CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?")
+_DATE = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})")
+_BACK = re.compile(
+    r"-?\s*(?:(\d+)\s*d(?:ays?)?)?\s*(?:(\d+)\s*h(?:ours?)?)?\s*(?:(\d+)\s*m(?:in(?:utes?)?)?)?(?:\s+ago)?"
+)
+
+
+def said_time(text: str, now: float) -> float:
+    """Return the time that is meant, epoch seconds, by the local clock.
+
+    A time of day alone is the last one that has been: ``02:30`` said at 01:00 is of yesterday.
+
+    Raises:
+        ValueError: it is none of the forms; the message names them.
+    """
+    words = text.strip().casefold()
+    if words in ("now", ""):
+        if words:
+            return now
+        raise ValueError(f"say a time, such as {FORMS}")
+    back = _BACK.fullmatch(words)
+    if back is not None and any(back.groups()):
+        days, hours, minutes = (int(part or 0) for part in back.groups())
+        return now - (86400.0 * days + 3600.0 * hours + 60.0 * minutes)
+    here = _local(now)
+    try:
+        return _dated(words, here).timestamp()
+    except (ValueError, OverflowError, OSError):
+        raise ValueError(f"{text!r} is no time; say {FORMS}") from None
+
+
+COMING = "07:00, tomorrow 07:00, 2026-11-21 07:00, 30m or 2h"
+
+
+def coming_time(text: str, now: float) -> float:
+    """Return the time that is meant, epoch seconds, by the local clock; one that is still to come.
+
+    A time of day alone is the next one: ``07:00`` said at 23:00 is of tomorrow.
+
+    Raises:
+        ValueError: it is none of the forms, or is past; the message names them.
+    """
+    words, here = text.strip().casefold(), _local(now)
+    span = _BACK.fullmatch(words)
+    if span is not None and any(span.groups()) and words[0].isdigit() and not words.endswith("ago"):
+        days, hours, minutes = (int(part or 0) for part in span.groups())
+        return now + 86400.0 * days + 3600.0 * hours + 60.0 * minutes
+    first, _, rest = words.partition(" ")
+    try:
+        if first == "tomorrow":
+            found = _at(here + timedelta(days=1), rest.strip() or "00:00")
+        elif _CLOCK.fullmatch(words):
+            found = _at(here, words)
+            found = found if found > here else _at(here + timedelta(days=1), words)
+        else:
+            found = _dated(words, here)
+        at = found.timestamp()
+    except (ValueError, OverflowError, OSError):
+        raise ValueError(f"{text!r} is no time; say {COMING}") from None
+    if at <= now:
+        raise ValueError(f"{text!r} is past; say {COMING}")
+    return at
+
+
+def _dated(words: str, here: datetime) -> datetime:
+    first, _, rest = words.replace("t", " ", 1).partition(" ") if _DATE.match(words) else words.partition(" ")
+    date = _DATE.fullmatch(first)
+    if date is not None:
+        year, month, number = (int(part) for part in date.groups())
+        return _at(here.replace(year=year, month=month, day=number), rest.strip() or "00:00")
+    if first in ("yesterday", "today"):
+        day = here - timedelta(days=first == "yesterday")
+        return _at(day, rest.strip() or "00:00")
+    found = _at(here, words)
+    return found if found <= here else _at(here - timedelta(days=1), words)
+
+
+def _local(at: float) -> datetime:
+    """Return a time by the local clock, without its zone: an hour of another day may have another offset."""
+    return datetime.fromtimestamp(at).astimezone().replace(tzinfo=None)
+
+
+def _at(day: datetime, words: str) -> datetime:
+    clock = _CLOCK.fullmatch(words)
+    if clock is None:
+        raise ValueError(words)
+    hour, minute, second = (int(part or 0) for part in clock.groups())
+    return day.replace(hour=hour, minute=minute, second=second, microsecond=0)
+
+
+def night_began(now: float, looked: float | None = None) -> float:
+    """Return from when on a person has not seen what happened: from 23:00, or from when they last looked before that.
+
+    Args:
+        now: Client clock.
+        looked: When somebody last looked; None = nobody knows.
+    """
+    here = _local(now)
+    evening = here.replace(hour=NIGHT_HOUR, minute=0, second=0, microsecond=0)
+    if evening > here:
+        evening -= timedelta(days=1)
+    began = evening.timestamp()
+    return began if looked is None else max(min(began, looked), now - LONGEST_SECONDS)
+
+
+def day_and_clock(at: float, now: float) -> str:
+    """Return a time as it is said later: ``02:31`` of today or of the night before, else with its date."""
+    then = _local(at)
+    near = abs(now - at) < 86400.0
+    return then.strftime("%H:%M" if near else "%Y-%m-%d %H:%M")
+
+
+def night_or_day(at: float, now: float) -> str:
+    """Return what part of which day a time is in: ``last night``, ``this morning``, ``yesterday``, ``on Friday``."""
+    then, here = _local(at), _local(now)
+    days = (here.date() - then.date()).days
+    if days == 0:
+        return "last night" if then.hour < 6 <= here.hour else "today"
+    if days == 1:
+        return "last night" if then.hour >= 22 and here.hour < 18 else "yesterday"
+    if 1 < days < 7:
+        return f"on {then.strftime('%A')}"
+    return f"on {then.date().isoformat()}"

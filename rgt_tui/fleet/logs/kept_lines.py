@@ -1,0 +1,334 @@
+"""All lines of the log that somebody reads, in a tenth of the memory that as many strings take, within a bound."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+from rgt_tui.fleet.reducers import OpenLogView
+from rgt_tui.model.box import LogView
+from rgt_tui.model.plain import clean
+from rgt_tui.model.protocol import LogLines
+
+MOST_LINES = 1_000_000
+MOST_BYTES = 128 << 20
+"""Of the text of one log, whichever comes first; the oldest go, and the box has them."""
+BLOCK_BYTES = 64 << 10
+
+
+class FilePlace(NamedTuple):
+    """Where on the box a line begins."""
+
+    inode: int
+    offset: int
+
+
+class LineBlock(NamedTuple):
+    """Some lines that follow each other; it never changes, so that a thread may search it."""
+
+    first: int
+    """Number of its first line. Numbers count from where the log was opened: older lines have lower ones."""
+    text: bytes
+    """The lines, each with its end, as UTF-8."""
+    starts: array[int]
+    """Where each line begins in `text`."""
+
+    def line(self, index: int) -> bytes:
+        """Return a line without its end."""
+        end = self.starts[index + 1] if index + 1 < len(self.starts) else len(self.text)
+        return self.text[self.starts[index] : end - 1]
+
+
+def block_of(first: int, lines: Sequence[bytes]) -> LineBlock:
+    """Put lines together."""
+    starts = array("I", accumulate((len(row) + 1 for row in lines), initial=0))
+    starts.pop()
+    return LineBlock(first, b"\n".join([*lines, b""]), starts)
+
+
+class KeptLines:
+    """The lines of one log, made printable.
+
+    Args:
+        path: On the box.
+        most_lines: More are not kept.
+        most_bytes: Nor is more text.
+    """
+
+    def __init__(self, path: str, most_lines: int = MOST_LINES, most_bytes: int = MOST_BYTES) -> None:
+        self.path = path
+        self.partial: str | None = None
+        """The last line as far as it is written; it has no number yet."""
+        self.inode: int | None = None
+        """Of the file that is read now."""
+        self.reached = 0
+        """Byte up to which that file is known."""
+        self.notes: set[int] = set()
+        """Numbers of lines that are rgt's own words."""
+        self.at: float | None = None
+        """Client clock when something came last."""
+        self._most_lines, self._most_bytes = most_lines, most_bytes
+        self._blocks: list[LineBlock] = []
+        self._firsts: list[int] = []
+        self._bytes = 0
+        self._tail: list[bytes] = []
+        self._tail_first = 0
+        self._tail_bytes = 0
+        self._places: list[tuple[int, FilePlace]] = []
+        """Where some of the lines begin on the box, in order."""
+        self._came: tuple[array[int], array[float]] = (array("q"), array("d"))
+        """From which line on lines came when (client clock); NaN = nobody knows."""
+        self._seen_total = 0
+
+    @property
+    def first(self) -> int:
+        """Number of the oldest line that is kept."""
+        return self._firsts[0] if self._firsts else self._tail_first
+
+    @property
+    def end(self) -> int:
+        """Number of the line that will come next."""
+        return self._tail_first + len(self._tail)
+
+    def __len__(self) -> int:
+        return self.end - self.first
+
+    @property
+    def bytes(self) -> int:
+        """How much text is kept."""
+        return self._bytes + self._tail_bytes
+
+    @property
+    def place(self) -> tuple[int, FilePlace] | None:
+        """The oldest line of which it is known where on the box it begins, and where that is."""
+        return self._places[0] if self._places else None
+
+    def know(self, place: FilePlace) -> None:
+        """Take note of where the line that will come next begins."""
+        last = self._places[-1] if self._places else None
+        if last is None or place.inode != last[1].inode or place.offset - last[1].offset >= BLOCK_BYTES:
+            self._places.append((self.end, place))
+
+    def append(self, lines: Sequence[str], at: float | None = None) -> None:
+        """Take in the lines that come next.
+
+        Args:
+            lines: Complete ones.
+            at: Client clock when they came; None = they were written before, nobody knows when.
+        """
+        if not lines:
+            return
+        self._note_time(self.end, at)
+        for line in lines:
+            raw = clean(line).encode()
+            self._tail.append(raw)
+            self._tail_bytes += len(raw) + 1
+            if self._tail_bytes >= BLOCK_BYTES:
+                self._close()
+        self._trim()
+
+    def note(self, text: str, at: float | None = None) -> None:
+        """Say something of rgt's own between the lines."""
+        self.notes.add(self.end)
+        self.append((text,), at)
+
+    def _note_time(self, number: int, at: float | None) -> None:
+        numbers, times = self._came
+        value = float("nan") if at is None else at
+        if not times or not (times[-1] == value or 0 <= value - times[-1] < 0.5):
+            numbers.append(number)
+            times.append(value)
+
+    def _close(self) -> None:
+        if self._tail:
+            block = block_of(self._tail_first, self._tail)
+            self._blocks.append(block)
+            self._firsts.append(block.first)
+            self._bytes += len(block.text)
+            self._tail_first += len(self._tail)
+            self._tail, self._tail_bytes = [], 0
+
+    def _trim(self) -> None:
+        gone = 0
+        while gone < len(self._blocks) and (
+            self._bytes + self._tail_bytes > self._most_bytes
+            or self.end - self._firsts[gone] > self._most_lines
+        ):
+            self._bytes -= len(self._blocks[gone].text)
+            gone += 1
+        if gone:
+            del self._blocks[:gone], self._firsts[:gone]
+            self._forget_before(self.first)
+
+    def _forget_before(self, number: int) -> None:
+        self.notes = {one for one in self.notes if one >= number}
+        self._places = [known for known in self._places if known[0] >= number]
+
+    def begin_anew(self) -> None:
+        """Forget all lines: they come again. Numbers go on."""
+        self._close()
+        self._blocks, self._firsts, self._bytes = [], [], 0
+        self.partial = self.inode = None
+        self._forget_before(self.end)
+
+    def replace_before(self, number: int, lines: Sequence[str], place: FilePlace) -> bool:
+        """Put older lines in front of a line, in the place of those that stood there.
+
+        Args:
+            number: The line that they end before.
+            lines: Oldest first; nobody knows when they came.
+            place: Where the first of them begins.
+
+        Returns:
+            False when there is no room for them; nothing has changed then.
+        """
+        raw = [clean(line).encode() for line in lines]
+        self._split(number)
+        keep = bisect_right(self._firsts, number - 1)
+        stays = self.bytes - sum(len(block.text) for block in self._blocks[:keep])
+        fits = self.end - number + len(raw) <= self._most_lines
+        if not fits or stays + sum(map(len, raw)) + len(raw) > self._most_bytes:
+            return False
+        made: list[LineBlock] = []
+        start = size = 0
+        for index, row in enumerate(raw):
+            size += len(row) + 1
+            if size >= BLOCK_BYTES or index == len(raw) - 1:
+                made.append(block_of(number - len(raw) + start, raw[start : index + 1]))
+                start, size = index + 1, 0
+        self._blocks[:keep] = made
+        self._firsts[:keep] = [block.first for block in made]
+        self._bytes = stays - self._tail_bytes + sum(len(block.text) for block in made)
+        self._forget_before(number)
+        self._places.insert(0, (number - len(raw), place))
+        return True
+
+    def _split(self, number: int) -> None:
+        """Let a block begin at a line."""
+        if number >= self._tail_first:
+            if self._tail_first < number < self.end:
+                rest, self._tail = (
+                    self._tail[number - self._tail_first :],
+                    self._tail[: number - self._tail_first],
+                )
+                self._tail_bytes = sum(len(row) + 1 for row in self._tail)
+                self._close()
+                self._tail = rest
+                self._tail_bytes = sum(len(row) + 1 for row in rest)
+            elif number == self.end:
+                self._close()
+            return
+        index = bisect_right(self._firsts, number) - 1
+        if index < 0 or self._firsts[index] == number:
+            return
+        block = self._blocks[index]
+        rows = [block.line(place) for place in range(len(block.starts))]
+        cut = number - block.first
+        halves = [block_of(block.first, rows[:cut]), block_of(number, rows[cut:])]
+        self._blocks[index : index + 1] = halves
+        self._firsts[index : index + 1] = [half.first for half in halves]
+
+    def line(self, number: int) -> str:
+        """Return a line by its number; the unfinished one stands at `end`."""
+        if number >= self._tail_first:
+            if number == self.end:
+                return self.partial or ""
+            return self._tail[number - self._tail_first].decode()
+        index = bisect_right(self._firsts, number) - 1
+        if index < 0:
+            raise IndexError(number)
+        block = self._blocks[index]
+        return block.line(number - block.first).decode()
+
+    def lines(self, start: int, stop: int) -> list[str]:
+        """Return the lines of a range of numbers that are kept."""
+        return [self.line(number) for number in range(max(start, self.first), min(stop, self.end))]
+
+    def blocks(self, start: int, stop: int) -> Iterator[LineBlock]:
+        """Yield the blocks that hold the lines of a range of numbers; they may begin before it and end behind it."""
+        index = max(0, bisect_right(self._firsts, start) - 1)
+        while index < len(self._blocks) and self._firsts[index] < stop:
+            block = self._blocks[index]
+            if block.first + len(block.starts) > start:
+                yield block
+            index += 1
+        if self._tail and stop > self._tail_first and start < self.end:
+            yield block_of(self._tail_first, self._tail)
+
+    def came(self, number: int) -> float | None:
+        """Return when a line came (client clock); None = before the log was followed."""
+        numbers, times = self._came
+        index = bisect_right(numbers, number) - 1
+        if index < 0 or times[index] != times[index]:
+            return None
+        return times[index]
+
+    def take_view(self, view: LogView) -> bool:
+        """Take in what a box's newest lines have more than those taken in last; return False where it is another file.
+
+        For a source of states that keeps no more than `LogView` has.
+        """
+        whole, partial = whole_lines(view)
+        total = view.dropped + len(whole)
+        if total < self._seen_total or view.path != self.path:
+            return False
+        new = total - self._seen_total
+        if new > len(whole) and self._seen_total:
+            self.note(f"··· {new - len(whole):,} lines were not kept here", view.at)
+        if new:
+            known = view.at if self._seen_total else None
+            self.append(whole[-new:] if new < len(whole) else whole, known)
+        self._seen_total = total
+        self.partial = None if partial is None else clean(partial)
+        self.at = view.at
+        return True
+
+    def take_frame(self, frame: LogLines, now: float) -> None:
+        """Take in what a box sends of its log.
+
+        Args:
+            frame: The new lines.
+            now: Client clock.
+        """
+        begun = self.inode is not None
+        if frame.reset and frame.inode == self.inode:
+            self._places.clear()  # what was read before stands nowhere any more
+        if frame.reset and begun:
+            self.note("··· here the file was cut, or another one took its place", now)
+        if frame.skipped and begun:
+            self.note(
+                f"··· {frame.skipped:,} lines are left out: they came faster than the connection carries", now
+            )
+        self.know(FilePlace(frame.inode, frame.start))
+        self.append(frame.lines, now if begun else None)
+        self.inode, self.reached, self.at = frame.inode, frame.end, now
+        self.partial = None if frame.partial is None else clean(frame.partial)
+
+
+def whole_lines(view: LogView) -> tuple[tuple[str, ...], str | None]:
+    """Return the finished lines of a log's newest ones, and the unfinished one, if it has any."""
+    if isinstance(view, OpenLogView) and view.lines:
+        return view.lines[:-1], view.lines[-1]
+    return view.lines, None
+
+
+def kept_from(view: LogView, inode: int | None, reached: int) -> KeptLines:
+    """Begin to keep a log of which the newest lines are known.
+
+    Args:
+        view: These lines.
+        inode: Of the file that they are of; None = unknown.
+        reached: Byte behind the last of them.
+    """
+    kept = KeptLines(view.path)
+    whole, partial = whole_lines(view)
+    kept.append(whole)
+    kept.partial = None if partial is None else clean(partial)
+    kept.at = view.at
+    if inode is not None:
+        kept.inode, kept.reached = inode, reached
+        kept.know(FilePlace(inode, reached))
+    return kept

@@ -1,0 +1,256 @@
+"""What every rgt of this person copies now and has copied: one small file a transfer, kept across restarts.
+
+``$XDG_STATE_HOME/rgt/transfers/BEGAN-PID.json``. Whoever copies holds the lock of its file and writes it again about
+once a second; a file without an end whose lock is free belongs to a program that was killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from rgt_tui.files import open_regular, state_directory
+from rgt_tui.model.plain import clean
+from rgt_tui.transfer.copying import PullProgress, Rate, time_to_go
+
+EVERY_SECONDS = 1.0
+KEPT = 100
+"""Transfers that are remembered; the oldest of those that have ended go first."""
+MOST_BYTES = 64 << 10
+MOST_PATHS = 20
+STOPPED = "stopped"
+"""`TransferNote.text` of one that the person ended."""
+_OURS: set[str] = set()
+"""Names of the files that this process writes, or has written."""
+
+
+class TransferNote(msgspec.Struct, frozen=True, kw_only=True):
+    """One transfer, as its own rgt last wrote it down."""
+
+    box: str
+    kind: str
+    """``pull``, ``push code``, ``push data`` or ``push trainer``."""
+    paths: tuple[str, ...] = ()
+    """What is copied: on the box for a pull, here for a push. Empty = all results of the box."""
+    paths_left_out: int = 0
+    """How many more there are."""
+    to: str = ""
+    """Where to; empty = not known yet."""
+    began_at: float
+    """Client clock, as all times here."""
+    pid: int
+    """Of the rgt that copies."""
+    look: PullProgress | None = None
+    """How far it was; None = nothing was told yet."""
+    told_at: float
+    plan: str = ""
+    ended_at: float | None = None
+    whole: bool | None = None
+    """All of it arrived and was verified; None = it has not ended, or nobody saw how."""
+    text: str = ""
+    """How it ended, in a line."""
+    cut_off: bool = False
+    """It was not ended: its rgt was killed, or the machine stopped."""
+    ours: bool = False
+    """This process does it, or did."""
+    name: str = ""
+    """Of its file."""
+
+    @property
+    def under_way(self) -> bool:
+        """Whether it goes on."""
+        return self.ended_at is None and not self.cut_off
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a person ended it."""
+        return self.text == STOPPED
+
+
+class Page:
+    """Where one transfer writes how far it is; its methods may be called from any thread, and never wait.
+
+    Args:
+        note: What is known at the beginning.
+        clock: Seconds of a clock that only goes forward.
+    """
+
+    def __init__(self, note: TransferNote, clock: Callable[[], float] = time.monotonic) -> None:
+        self.note = note
+        self._clock = clock
+        self._rate = Rate()
+
+    def sent(self, done: int, total: int) -> None:
+        """Take in how many bytes of a push have been sent, of how many."""
+        rate = self._rate.at(self._clock(), done)
+        eta = time_to_go(total - done, rate)
+        self.look(PullProgress(phase="pushing", bytes=total, bytes_done=done, rate=rate, eta=eta))
+
+    def look(self, look: PullProgress) -> None:
+        """Take in how far it is."""
+        look = msgspec.structs.replace(look, path=_plain(look.path))
+        self.note = msgspec.structs.replace(self.note, look=look, told_at=time.time())
+
+    def plan(self, text: str) -> None:
+        """Take in what will be done."""
+        self.note = msgspec.structs.replace(self.note, plan=_plain(text), told_at=time.time())
+
+    def end(self, text: str, *, whole: bool, to: str | None = None) -> None:
+        """Take in how it ended."""
+        now = time.time()
+        place = self.note.to if to is None else _plain(to)
+        self.note = msgspec.structs.replace(
+            self.note, whole=whole, text=_plain(text), ended_at=now, told_at=now, to=place
+        )
+
+
+def _plain(text: str) -> str:
+    return clean(text.encode("utf-8", "surrogateescape").decode("utf-8", "replace"))
+
+
+@contextlib.asynccontextmanager
+async def noted(
+    box: str,
+    kind: str,
+    paths: tuple[str, ...] = (),
+    to: str = "",
+    env: Mapping[str, str] = os.environ,
+) -> AsyncIterator[Page]:
+    """Write down a transfer while it goes on, and how it ends. A disk that takes no note never hinders it.
+
+    Args:
+        box: Its name.
+        kind: As in `TransferNote`.
+        paths: What is copied.
+        to: Where to, where it is known by now.
+        env: Where the state of rgt lies.
+    """
+    now = time.time()
+    shown = tuple(map(_plain, paths[:MOST_PATHS]))
+    first = TransferNote(
+        box=box, kind=kind, paths=shown, paths_left_out=len(paths) - len(shown), to=_plain(to),
+        began_at=now, told_at=now, pid=os.getpid(),
+    )  # fmt: skip
+    page = Page(first)
+    handle = await asyncio.to_thread(_begin, page, env)
+    keeper = asyncio.ensure_future(_keep(page, first, handle)) if handle is not None else None
+    try:
+        yield page
+    except BaseException as error:
+        if page.note.ended_at is None:
+            stopped = isinstance(error, (asyncio.CancelledError, KeyboardInterrupt))
+            page.end(STOPPED if stopped else str(error) or type(error).__name__, whole=False)
+        raise
+    finally:
+        if keeper is not None:
+            keeper.cancel()
+            await asyncio.gather(keeper, return_exceptions=True)
+        if handle is not None:
+            if page.note.ended_at is None:
+                page.end("ended", whole=False)
+            await asyncio.to_thread(_finish, page, handle)
+
+
+def _begin(page: Page, env: Mapping[str, str]) -> int | None:
+    """Make the file and lock it; None = it cannot be written."""
+    folder = _folder(env)
+    name = f"{time.time_ns():020d}-{os.getpid()}.json"
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _forget(folder)
+        handle = os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        _OURS.add(name)
+        _write(handle, page.note)
+    except OSError:
+        os.close(handle)
+        return None
+    return handle
+
+
+async def _keep(page: Page, written: TransferNote, handle: int) -> None:
+    while True:
+        await asyncio.sleep(EVERY_SECONDS)
+        if (note := page.note) is not written:
+            with contextlib.suppress(OSError):
+                await asyncio.to_thread(_write, handle, note)
+            written = note
+
+
+def _finish(page: Page, handle: int) -> None:
+    try:
+        with contextlib.suppress(OSError):
+            _write(handle, page.note)
+    finally:
+        os.close(handle)
+
+
+def _write(handle: int, note: TransferNote) -> None:
+    """Write a note over the one before, at once, so that a reader sees one or the other."""
+    data = msgspec.json.encode(note) + b"\n"
+    os.pwrite(handle, data.ljust(os.fstat(handle).st_size), 0)
+
+
+def _folder(env: Mapping[str, str]) -> Path:
+    return state_directory(env) / "transfers"
+
+
+def _forget(folder: Path) -> None:
+    """Remove the oldest files of transfers that have ended."""
+    for path in sorted(folder.glob("*.json"), reverse=True)[KEPT - 1 :]:
+        with contextlib.suppress(OSError):
+            note = _read(path)
+            if note is None or not note.under_way:
+                path.unlink()
+
+
+def read_notes(env: Mapping[str, str] = os.environ) -> tuple[TransferNote, ...]:
+    """Return what is known of all transfers, the newest first. It blocks for as long as the disk does.
+
+    Args:
+        env: Where the state of rgt lies.
+
+    Raises:
+        OSError: the directory cannot be read; a file that is none of ours, or damaged, is left out.
+    """
+    try:
+        paths = sorted(_folder(env).glob("*.json"), reverse=True)
+    except FileNotFoundError:
+        return ()
+    found = []
+    for path in paths:
+        with contextlib.suppress(OSError):
+            note = _read(path)
+            if note is not None:
+                found.append(note)
+    return tuple(found)
+
+
+def _read(path: Path) -> TransferNote | None:
+    with open_regular(path, follow=False) as file:
+        dead = _is_free(file.fileno())  # before it is read: what ends in between has then written its end
+        try:
+            note = msgspec.json.decode(file.read(MOST_BYTES), type=TransferNote)
+        except (msgspec.DecodeError, ValueError, RecursionError):
+            return None
+    cut_off = dead and note.ended_at is None
+    return msgspec.structs.replace(note, cut_off=cut_off, ours=path.name in _OURS, name=path.name)
+
+
+def _is_free(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    fcntl.flock(handle, fcntl.LOCK_UN)
+    return True

@@ -1,0 +1,104 @@
+"""What happened, in words, in the file: in the order in which it came, whatever the clock did meanwhile."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping
+
+from rgt_tui.model.chronicle import Happening, Happenings, Wanted
+from rgt_tui.model.fleet import FleetEvent
+
+MOST_EVENTS = 20_000
+PAGE = 200
+
+OWN = "history"
+"""`FleetEvent.about` of what the history says of itself; that is not kept in it."""
+TABLE = """CREATE TABLE IF NOT EXISTS happened (n INTEGER PRIMARY KEY, at REAL NOT NULL, box INTEGER NOT NULL,
+    text TEXT NOT NULL, level TEXT NOT NULL, about TEXT NOT NULL, UNIQUE (at, box, text))"""
+
+
+def take_over(con: sqlite3.Connection) -> None:
+    """Bring in what older versions of rgt have written: their table has neither an order nor what an event is about.
+
+    Such a version may still have the file open, and goes on writing there.
+
+    Args:
+        con: In a transaction.
+    """
+    con.execute(
+        """INSERT OR IGNORE INTO happened (at, box, text, level, about)
+           SELECT at, box, text, level, '' FROM events ORDER BY at"""
+    )
+    con.execute("DELETE FROM events")
+
+
+def write(con: sqlite3.Connection, box: int, event: FleetEvent) -> None:
+    """Write an event, once."""
+    con.execute(
+        "INSERT OR IGNORE INTO happened (at, box, text, level, about) VALUES (?, ?, ?, ?, ?)",
+        (event.at, box, event.text, event.level, event.about),
+    )
+
+
+def newest(con: sqlite3.Connection, names: Mapping[int, str], count: int) -> tuple[FleetEvent, ...]:
+    """Return the last events of boxes, oldest first.
+
+    Args:
+        con: The file.
+        names: Number of a box → its name.
+        count: How many.
+    """
+    rows = page(con, names, Wanted(), None, count).rows
+    return tuple(
+        FleetEvent(at=row.at, box=row.box, text=row.text, level=row.level, about=row.about) for row in rows
+    )
+
+
+def page(
+    con: sqlite3.Connection, names: Mapping[int, str], wanted: Wanted, before: int | None, count: int = PAGE
+) -> Happenings:
+    """Return the last `count` events that are wanted, of those before number `before` (None = of all)."""
+    found: list[Happening] = []
+    older = False
+    for row in _each(con, names, before):
+        if fits(row, wanted):
+            if len(found) == count:
+                older = True
+                break
+            found.append(row)
+    marks = ", ".join("?" * len(names))
+    kept = con.execute(f"SELECT count(*) FROM happened WHERE box IN ({marks})", tuple(names)).fetchone()[0]
+    return Happenings(tuple(reversed(found)), older, int(kept))
+
+
+def fits(row: Happening, wanted: Wanted) -> bool:
+    """Tell whether an event is one of those that are wanted."""
+    if wanted.box is not None and row.box != wanted.box:
+        return False
+    if wanted.errors and row.level != "error":
+        return False
+    if wanted.since is not None and row.at < wanted.since:
+        return False
+    if wanted.until is not None and row.at > wanted.until:
+        return False
+    term = wanted.term.casefold()
+    return not term or term in row.text.casefold() or term in row.box.casefold()
+
+
+def _each(con: sqlite3.Connection, names: Mapping[int, str], before: int | None) -> Iterator[Happening]:
+    """Yield events, the newest first."""
+    marks = ", ".join("?" * len(names))
+    for n, at, box, text, level, about in con.execute(
+        f"""SELECT n, at, box, text, level, about FROM happened WHERE n < ? AND box IN ({marks})
+            ORDER BY n DESC""",
+        (2**63 - 1 if before is None else before, *names),
+    ):
+        yield Happening(n, at, names[box], text, level, about)
+
+
+def trim(con: sqlite3.Connection) -> None:
+    """Drop the oldest events beyond the bound."""
+    con.execute(
+        "DELETE FROM happened WHERE n <= (SELECT n FROM happened ORDER BY n DESC LIMIT 1 OFFSET ?)",
+        (MOST_EVENTS,),
+    )

@@ -1,0 +1,205 @@
+"""The past of a fleet as the history has it: what happened, a night's facts, and how every box stood at a moment."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection, Mapping
+
+import msgspec
+
+from rgt_tui.model.box import BoxSpec, BoxState, Link, Past
+from rgt_tui.model.chronicle import Happenings, Moment, Night, Tally, Timeline, Wanted
+from rgt_tui.model.run import RunState, Series
+from rgt_tui.store import happenings, minute_means, moments, saved_curves, saved_states, spending
+
+EVENTS = 200
+RECORDED_SECONDS = 86400.0
+UNWATCHED = "not kept: nobody watched then"
+DAMAGED = "not kept: what was written of this minute is damaged"
+
+_replace = msgspec.structs.replace
+
+
+class LookBack:
+    """Answers questions about the past; valid only as long as the file is in use.
+
+    Args:
+        con: The file.
+        fleet: By what the fleet is known.
+        names: Number of every box that it ever had → its name.
+        specs: The boxes that it has now.
+    """
+
+    def __init__(
+        self, con: sqlite3.Connection, fleet: str, names: Mapping[int, str], specs: Mapping[str, BoxSpec]
+    ) -> None:
+        self._con = con
+        self._fleet = fleet
+        self._names = names
+        self._specs = specs
+
+    def happened(self, wanted: Wanted, before: int | None, count: int) -> Happenings:
+        """Return the last `count` wanted events before number `before`; None = of all."""
+        whole = saved_states.whole_fleet(self._con, self._fleet)
+        names = self._names if whole is None else {**self._names, whole: ""}
+        return happenings.page(self._con, names, wanted, before, count)
+
+    def timeline(self) -> Timeline:
+        """Return all moments that were kept."""
+        return moments.timeline(self._con, self._fleet)
+
+    def night(self, since: float, until: float, box: str | None) -> Night:
+        """Return the facts of a stretch of time, of one box or of all."""
+        line = self.timeline()
+        numbers = [number for number, name in self._names.items() if box in (None, name)]
+        first = last = None
+        for n, at in zip(line.ns, line.ats, strict=True):
+            if at <= since or (first is None and at <= until):
+                first = (n, at)
+            if at <= until:
+                last = (n, at)
+        before: Mapping[str, Tally] = {}
+        after: Mapping[str, Tally] = {}
+        if first is not None and last is not None:
+            before = moments.tallies_at(self._con, numbers, first[0])
+            after = moments.tallies_at(self._con, numbers, last[0])
+        inside = [at for at in line.ats if since <= at <= until]
+        return Night(
+            since=since,
+            until=until,
+            happened=self.happened(
+                Wanted(box=box, since=since, until=until), None, happenings.MOST_EVENTS
+            ).rows,
+            counted_from=None if first is None else first[1],
+            counted_to=None if last is None else last[1],
+            before=tuple(before.values()),
+            after=tuple(after.values()),
+            at_least=spending.is_bounded(self._con, numbers, since, until),
+            rests=moments.rests(line.ats, since, until),
+            watched=bool(inside),
+        )
+
+    def moment(self, n: int, at: float, full: Collection[str]) -> Moment:
+        """Return how the fleet stood.
+
+        Args:
+            n: Number of the last moment that was kept by then.
+            at: Client clock; later than that moment where nobody watched for a while.
+            full: Boxes whose curves, logs and past are wanted, too.
+        """
+        tick = moments.tick_at(self._con, n)
+        kept_at = at if tick is None else tick[0]
+        watched = tick is not None and at - kept_at <= moments.NEAR_SECONDS
+        boxes: list[BoxState] = []
+        recorded: dict[str, Past] = {}
+        for name, spec, numbers in self._boxes():
+            state = self._box(name, spec, numbers, n, at, full) if watched else None
+            if state is None:
+                if spec is None:
+                    continue
+                why = DAMAGED if watched and self._is_damaged(numbers, n, at) else UNWATCHED
+                state = BoxState(spec=spec, link=Link.NOT_KEPT, reason=why, since=at, alerts_kept=True)
+            told = [
+                past
+                for number in numbers
+                for past in moments.recorded_by(self._con, number, at - RECORDED_SECONDS, at)
+            ]
+            if told:
+                recorded[name] = told[-1]
+            if name in full:
+                state = self._with_past(state, numbers, at)
+            boxes.append(state)
+        body = moments.TickBody() if tick is None or not watched else tick[1]
+        return Moment(
+            at=at,
+            boxes=tuple(boxes),
+            recorded=recorded,
+            spend=body.spend,
+            alerts=body.alerts,
+            accounts=body.accounts,
+            events=self.happened(Wanted(until=at), None, EVENTS).rows,
+        )
+
+    def _boxes(self) -> list[tuple[str, BoxSpec | None, list[int]]]:
+        """Return the boxes of today, and behind them those that there once were: name, description, numbers."""
+        names = dict.fromkeys((*self._specs, *self._names.values()))
+        return [
+            (name, self._specs.get(name), [number for number, own in self._names.items() if own == name])
+            for name in names
+        ]
+
+    def _box(
+        self, name: str, spec: BoxSpec | None, numbers: list[int], n: int, at: float, full: Collection[str]
+    ) -> BoxState | None:
+        found = [(number, moments.state_at(self._con, number, n)) for number in numbers]
+        near = [
+            (number, kept)
+            for number, kept in found
+            if kept is not None and abs(at - kept.at) <= moments.NEAR_SECONDS
+        ]
+        if not near:
+            return None
+        number, kept = max(near, key=lambda each: each[1].at)
+        state = kept.saved.state
+        if (
+            spec is not None
+            and spec.host == state.spec.host
+            and spec.provider == _without_key(spec, state.spec)
+        ):
+            state = _replace(state, spec=spec)
+        if name in full:
+            runs = tuple(self._with_curves(number, run, kept.saved) for run in state.runs)
+            state = _replace(state, runs=runs, logs=moments.logs_at(self._con, number, n))
+        return state
+
+    def _is_damaged(self, numbers: list[int], n: int, at: float) -> bool:
+        """Tell whether there is a row of this moment that cannot be read."""
+        return any(
+            self._con.execute(
+                "SELECT 1 FROM moments WHERE box = ? AND n <= ? AND at >= ?",
+                (number, n, at - moments.NEAR_SECONDS),
+            ).fetchone()
+            for number in numbers
+        )
+
+    def _with_curves(self, number: int, run: RunState, saved: moments.Saved) -> RunState:
+        """Return a run with its curves as far as they went then."""
+        places = moments.places_of(saved)
+        series = {}
+        for metric, (xs, ys) in saved_curves.curves_of(self._con, number, run.name).items():
+            place = places.get((run.name, metric))
+            if place is not None:
+                count = moments.series_until(xs, place.last, place.backs)
+                series[metric] = Series(xs[:count], ys[:count])
+        known = saved_curves.resumes_of(self._con, number, run.name)[: len(run.resumes)]
+        same = [(each.step, each.reason) for each in known] == [
+            (each.step, each.reason) for each in run.resumes
+        ]
+        points = len(series.get("loss", ()))
+        resumes = tuple(
+            _replace(each, index=min(each.index, points)) for each in (known if same else run.resumes)
+        )
+        return _replace(run, series=series, resumes=resumes)
+
+    def _with_past(self, state: BoxState, numbers: list[int], at: float) -> BoxState:
+        for number in numbers:
+            past = minute_means.past(self._con, number, at)
+            kept = [place for place, end in enumerate(past.at) if end <= at]
+            if kept:
+                return _replace(
+                    state,
+                    past=_replace(
+                        past,
+                        at=tuple(past.at[place] for place in kept),
+                        values=tuple(past.values[place] for place in kept),
+                    ),
+                )
+        return state
+
+
+def _without_key(spec: BoxSpec, kept: BoxSpec) -> object:
+    """Return the provider that a description must have to be that of the box that was kept."""
+    ref, old = spec.provider, kept.provider
+    if ref is None or old is None:
+        return old
+    return _replace(old, key_env=ref.key_env)

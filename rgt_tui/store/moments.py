@@ -1,0 +1,551 @@
+"""How the fleet stood, minute by minute, in the file: snapshots of the boxes, from which screens can be drawn again.
+
+A snapshot is compressed with the one before it that is its base as dictionary, so that it holds little more than what
+has changed. Up to 60 hang on one base; it therefore stands in the file twice, and whatever row is damaged, no other is
+lost with it. zlib's checksum tells a damaged row from a sound one.
+"""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+import zlib
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from rgt_tui.model.alert import Alert
+from rgt_tui.model.box import BoxState, LogView, Past, Rings, Seen
+from rgt_tui.model.chronicle import Rest, Tally, Timeline
+from rgt_tui.model.fleet import FleetState, Spend
+from rgt_tui.model.renting import AccountBill
+from rgt_tui.model.run import RunState
+
+TABLES = (
+    """CREATE TABLE IF NOT EXISTS ticks (n INTEGER PRIMARY KEY, fleet TEXT NOT NULL, at REAL NOT NULL,
+       body BLOB NOT NULL)""",
+    "CREATE INDEX IF NOT EXISTS ticks_of ON ticks (fleet, n, at)",
+    """CREATE TABLE IF NOT EXISTS bases (box INTEGER NOT NULL, base INTEGER NOT NULL, copy INTEGER NOT NULL,
+       body BLOB NOT NULL, PRIMARY KEY (box, base, copy))""",
+    """CREATE TABLE IF NOT EXISTS moments (box INTEGER NOT NULL, n INTEGER NOT NULL, at REAL NOT NULL,
+       base INTEGER NOT NULL, body BLOB NOT NULL, PRIMARY KEY (box, n))""",
+    """CREATE TABLE IF NOT EXISTS recorded (box INTEGER NOT NULL, first REAL NOT NULL, last REAL NOT NULL,
+       body BLOB NOT NULL, PRIMARY KEY (box, first, last))""",
+)
+"""With row ids: without them a row of more than a quarter of a page takes a page of its own."""
+MINUTE = 60.0
+ON_A_BASE = 60
+WINDOW = 32768
+"""Bytes of a dictionary that deflate can use."""
+MOST_BYTES = 512 << 10
+"""A snapshot that is larger, before compression, is not kept."""
+MOST_KEPT = 64 << 20
+"""Bytes of all snapshots; beyond them the oldest are thinned."""
+MOST_DAYS = 31
+MOST_RECORDED = 100
+"""Summaries of a box's own recorder that are kept."""
+NEAR_SECONDS = 150.0
+"""A longer pause between two moments is time that nobody watched."""
+RING = 32
+"""Values of a row's sparkline that are kept, in whole percent."""
+MOST_PERCENT = 1e6
+LINES = 200
+"""New lines of a log that one snapshot takes along, the newest."""
+LONGEST_LINE = 400
+LOGS = 8
+SHOWN_LINES = 2000
+"""Lines of a log that are put together again."""
+GAP = "··· {} lines were not kept ···"
+EVENTS = 20
+
+_replace = msgspec.structs.replace
+
+
+class LogPart(msgspec.Struct, frozen=True, array_like=True):
+    """What a log had got since the snapshot before."""
+
+    path: str
+    total: int
+    """Lines that it had in all, as far as the client counted."""
+    at: float | None = None
+    lines: tuple[str, ...] = ()
+    """The last of them."""
+
+
+class CurvePlace(msgspec.Struct, frozen=True, array_like=True):
+    """How far a curve went."""
+
+    run: str
+    metric: str
+    last: int
+    """Step of its last point."""
+    backs: int
+    """How often it had gone back in steps by then, as a resumed run does."""
+
+
+class Saved(msgspec.Struct, frozen=True):
+    """The body of a row of ``moments``."""
+
+    state: BoxState
+    logs: tuple[LogPart, ...] = ()
+    curves: tuple[CurvePlace, ...] = ()
+    tallies: tuple[Tally, ...] = ()
+
+
+class _Logs(msgspec.Struct, frozen=True):
+    logs: tuple[LogPart, ...] = ()
+
+
+class _Tallies(msgspec.Struct, frozen=True):
+    tallies: tuple[Tally, ...] = ()
+
+
+class TickBody(msgspec.Struct, frozen=True):
+    """The body of a row of ``ticks``: what concerns no single box."""
+
+    spend: Spend | None = None
+    alerts: tuple[Alert, ...] = ()
+    accounts: tuple[AccountBill, ...] = ()
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_state = msgspec.msgpack.Decoder(Saved)
+_logs = msgspec.msgpack.Decoder(_Logs)
+_tallies = msgspec.msgpack.Decoder(_Tallies)
+_tick = msgspec.msgpack.Decoder(TickBody)
+_past = msgspec.msgpack.Decoder(Past)
+
+
+# Writing.
+
+
+def bare(state: BoxState) -> BoxState:
+    """Return what of a state a snapshot keeps as it is: no curves, lines or rings, and nothing of this computer."""
+    spec, ref = state.spec, state.spec.provider
+    spec = _replace(spec, identity=None, known_hosts=None, ssh_config=None, gpu_trace=None)
+    if ref is not None:
+        spec = _replace(spec, provider=_replace(ref, key_env=None))
+    rings = Rings(
+        gpu_util=_whole(state.rings.gpu_util),
+        vram_pct=_whole(state.rings.vram_pct),
+        cgroup_pct=_whole(state.rings.cgroup_pct),
+    )
+    return _replace(
+        state,
+        spec=spec,
+        rings=rings,
+        runs=tuple(_replace(run, series={}, cursors={}) for run in state.runs),
+        logs=(),
+        events=state.events[-EVENTS:],
+        past=Past(),
+        recent=Past(),
+        seen=Seen(),
+    )
+
+
+def _whole(ring: Sequence[float | None]) -> tuple[float | None, ...]:
+    """Return the newest values in whole percent; what is no share at all stays as it was told."""
+    return tuple(
+        None if value is None or math.isnan(value) else round(value) if abs(value) < MOST_PERCENT else value
+        for value in ring[-RING:]
+    )
+
+
+class _Base:
+    __slots__ = ("body", "count", "number")
+
+    def __init__(self, number: int, body: bytes) -> None:
+        self.number = number
+        self.body = body
+        self.count = 0
+
+
+class Recording:
+    """Writes the snapshots of boxes; knows what of them stands in the file already."""
+
+    def __init__(self) -> None:
+        self._bases: dict[int, _Base] = {}
+        self._totals: dict[int, dict[str, int]] = {}
+        self._backs: dict[tuple[int, str, str], tuple[list[int], int, int]] = {}
+
+    def forget(self) -> None:
+        """Begin anew: what was written is not there any more, or may not be."""
+        self._bases.clear()
+        self._totals.clear()
+        self._backs.clear()
+
+    def write(self, con: sqlite3.Connection, box: int, n: int, at: float, state: BoxState) -> None:
+        """Write how a box stood.
+
+        Args:
+            con: In a transaction.
+            box: Its number.
+            n: The moment's.
+            at: Client clock.
+            state: The state that was published.
+
+        Raises:
+            ValueError: it is too large to be kept.
+        """
+        totals: dict[str, int] = {}
+        logs = tuple(self._part(box, view, totals) for view in _newest(state.logs))
+        tallies = tuple(tally(con, [box]))
+        body = _encode(Saved(bare(state), logs, tuple(self._places(box, state.runs)), tallies))
+        if len(body) > MOST_BYTES:
+            raise ValueError(
+                f"a snapshot of {len(body):,} bytes is more than the {MOST_BYTES:,} that are kept"
+            )
+        base = self._base(con, box, n, body)
+        con.execute(
+            "INSERT OR REPLACE INTO moments VALUES (?, ?, ?, ?, ?)",
+            (box, n, at, base.number, packed(body, base.body)),
+        )
+        base.count += 1
+        self._totals[box] = totals
+
+    def _base(self, con: sqlite3.Connection, box: int, n: int, body: bytes) -> _Base:
+        base = self._bases.get(box)
+        if base is not None and base.count < ON_A_BASE:
+            there = con.execute(
+                "SELECT 1 FROM bases WHERE box = ? AND base = ?", (box, base.number)
+            ).fetchone()
+            if there is not None:
+                return base
+        base = self._bases[box] = _Base(n, body)
+        whole = zlib.compress(body, 6)
+        con.executemany(
+            "INSERT OR REPLACE INTO bases VALUES (?, ?, ?, ?)", [(box, n, copy, whole) for copy in (0, 1)]
+        )
+        return base
+
+    def _part(self, box: int, view: LogView, totals: dict[str, int]) -> LogPart:
+        total = view.dropped + len(view.lines)
+        known = self._totals.get(box, {}).get(view.path, 0)
+        new = total - known if total >= known else len(view.lines)
+        totals[view.path] = total
+        # The last line may have been unfinished when it was written before: then it is written again.
+        lines = view.lines[-min(new + (known > 0), LINES) :]
+        return LogPart(view.path, total, view.at, tuple(line[:LONGEST_LINE] for line in lines))
+
+    def _places(self, box: int, runs: Iterable[RunState]) -> Iterator[CurvePlace]:
+        for run in runs:
+            for metric, series in run.series.items():
+                xs, _, count = series.columns()
+                if not count:
+                    continue
+                key = (box, run.name, metric)
+                known, done, backs = self._backs.get(key, (xs, 0, 0))
+                if known is not xs or done > count:
+                    done = backs = 0
+                backs += sum(xs[i] < xs[i - 1] for i in range(max(1, done), count))
+                self._backs[key] = (xs, count, backs)
+                yield CurvePlace(run.name, metric, xs[count - 1], backs)
+
+
+def _newest(logs: Sequence[LogView]) -> list[LogView]:
+    kept = sorted(logs, key=lambda view: -(view.at or 0.0))[:LOGS]
+    return [view for view in logs if view in kept]
+
+
+def write_tick(con: sqlite3.Connection, fleet: str, state: FleetState) -> int:
+    """Write what concerns no single box, and return the number of the moment."""
+    body = _encode(TickBody(state.spend, state.alerts, state.accounts))
+    con.execute(
+        "INSERT INTO ticks (fleet, at, body) VALUES (?, ?, ?)", (fleet, state.at, zlib.compress(body, 6))
+    )
+    return int(con.execute("SELECT last_insert_rowid()").fetchone()[0])
+
+
+def write_recorded(con: sqlite3.Connection, box: int, past: Past) -> None:
+    """Write what a box's own recorder told of time that nobody watched; the oldest such summary goes."""
+    body = zlib.compress(_encode(past), 6)
+    con.execute(
+        "INSERT OR REPLACE INTO recorded VALUES (?, ?, ?, ?)",
+        (box, past.at[0] - past.width, past.at[-1], body),
+    )
+    con.execute(
+        """DELETE FROM recorded WHERE box = ? AND first <
+           (SELECT first FROM recorded WHERE box = ? ORDER BY first DESC LIMIT 1 OFFSET ?)""",
+        (box, box, MOST_RECORDED),
+    )
+
+
+def tally(con: sqlite3.Connection, boxes: Sequence[int]) -> Iterator[Tally]:
+    """Yield what boxes have cost in all, by currency."""
+    marks = ", ".join("?" * len(boxes))
+    for row in con.execute(
+        f"SELECT currency, sum(billed), sum(idle) FROM days WHERE box IN ({marks}) GROUP BY currency",
+        tuple(boxes),
+    ):
+        yield Tally(*row)
+
+
+def packed(body: bytes, base: bytes) -> bytes:
+    """Return a snapshot, compressed on its base."""
+    deflate = zlib.compressobj(6, zdict=base[-WINDOW:])
+    return deflate.compress(body) + deflate.flush()
+
+
+def unpacked(body: bytes, base: bytes) -> bytes:
+    """Return a snapshot.
+
+    Raises:
+        zlib.error: it is damaged, or the base is another one.
+    """
+    inflate = zlib.decompressobj(zdict=base[-WINDOW:])
+    found = inflate.decompress(body, MOST_BYTES + 1) + inflate.flush()
+    if not inflate.eof:
+        raise zlib.error("it is cut off")
+    return found
+
+
+# Reading.
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """How a box stood, as the file has it."""
+
+    at: float
+    saved: Saved
+
+
+def state_at(con: sqlite3.Connection, box: int, n: int) -> Kept | None:
+    """Return the last snapshot of a box up to a moment; None where there is none, or it is damaged."""
+    row = con.execute(
+        "SELECT at, base, body FROM moments WHERE box = ? AND n <= ? ORDER BY n DESC LIMIT 1", (box, n)
+    ).fetchone()
+    if row is None:
+        return None
+    body = _whole_body(con, box, row[1], row[2], {})
+    try:
+        return None if body is None else Kept(row[0], _state.decode(body))
+    except msgspec.MsgspecError:
+        return None
+
+
+def _whole_body(
+    con: sqlite3.Connection, box: int, base: int, body: bytes, bases: dict[int, list[bytes]]
+) -> bytes | None:
+    if base not in bases:
+        rows = con.execute(
+            "SELECT body FROM bases WHERE box = ? AND base = ? ORDER BY copy", (box, base)
+        ).fetchall()
+        bases[base] = list(dict.fromkeys(_inflated(rows)))
+    for whole in bases[base]:
+        try:
+            return unpacked(body, whole)
+        except (zlib.error, TypeError):
+            continue
+    return None
+
+
+def _inflated(rows: Iterable[tuple[bytes]]) -> Iterator[bytes]:
+    for (body,) in rows:
+        try:
+            yield zlib.decompress(body)
+        except (zlib.error, TypeError):
+            continue
+
+
+def logs_at(con: sqlite3.Connection, box: int, n: int) -> tuple[LogView, ...]:
+    """Return the logs of a box as they stood at a moment; lines that were not kept are counted in their place."""
+    gathered: dict[str, _Gathered] = {}
+    order: list[str] = []
+    bases: dict[int, list[bytes]] = {}
+    rows = con.execute("SELECT base, body FROM moments WHERE box = ? AND n <= ? ORDER BY n DESC", (box, n))
+    for first, (base, body) in enumerate(rows):
+        whole = _whole_body(con, box, base, body, bases)
+        try:
+            parts = () if whole is None else _logs.decode(whole).logs
+        except msgspec.MsgspecError:
+            parts = ()
+        if first == 0:
+            order = [part.path for part in parts]
+            gathered = {part.path: _Gathered(part) for part in parts}
+            continue
+        open_ones = [each for each in gathered.values() if not each.whole]
+        if not open_ones:
+            break
+        by_path = {part.path: part for part in parts}
+        for each in open_ones:
+            if each.path in by_path:
+                each.before(by_path[each.path])
+    return tuple(gathered[path].view() for path in order)
+
+
+class _Gathered:
+    """Puts the lines of a log together, going back in time."""
+
+    def __init__(self, newest: LogPart) -> None:
+        self.path = newest.path
+        self._at = newest.at
+        self._total = newest.total
+        """As the earliest snapshot that was taken in says."""
+        self._first = newest.total - len(newest.lines)
+        """How many lines come before those that are here."""
+        self._parts: list[tuple[str, ...]] = [newest.lines]
+        self._count = len(newest.lines)
+        self.whole = self._first <= 0
+
+    def before(self, part: LogPart) -> None:
+        """Take in an earlier snapshot's lines."""
+        if part.total > self._total:  # the log was another one then
+            self.whole = True
+            return
+        self._total = part.total
+        missing = self._first - part.total
+        lines = part.lines if missing >= 0 else part.lines[:missing]
+        if not lines:
+            return
+        if missing > 0:
+            self._parts.append((GAP.format(f"{missing:,}"),))
+        self._parts.append(lines)
+        self._count += len(lines)
+        self._first = min(self._first, part.total) - len(lines)
+        self.whole = self._first <= 0 or self._count >= SHOWN_LINES
+
+    def view(self) -> LogView:
+        """Return the log."""
+        lines = tuple(line for part in reversed(self._parts) for line in part)
+        return LogView(path=self.path, lines=lines[-SHOWN_LINES:], dropped=max(0, self._first), at=self._at)
+
+
+def tick_at(con: sqlite3.Connection, n: int) -> tuple[float, TickBody] | None:
+    """Return what concerned no single box at a moment; None where there was none of that number."""
+    row = con.execute("SELECT at, body FROM ticks WHERE n = ?", (n,)).fetchone()
+    if row is None:
+        return None
+    try:
+        return row[0], _tick.decode(zlib.decompress(row[1]))
+    except (zlib.error, TypeError, msgspec.MsgspecError):
+        return row[0], TickBody()
+
+
+def timeline(con: sqlite3.Connection, fleet: str) -> Timeline:
+    """Return all moments of a fleet, in the order in which they came."""
+    ns, ats = array("q"), array("d")
+    for n, at in con.execute("SELECT n, at FROM ticks WHERE fleet = ? ORDER BY n", (fleet,)):
+        ns.append(n)
+        ats.append(at)
+    return Timeline(ns, ats)
+
+
+def rests(ats: Iterable[float], since: float, until: float) -> tuple[Rest, ...]:
+    """Return the stretches between two times that nobody watched, by the moments that were kept."""
+    found: list[Rest] = []
+    last = since
+    for at in sorted(at for at in ats if since - NEAR_SECONDS <= at <= until):
+        if at - last > NEAR_SECONDS:
+            found.append(Rest(last, at))
+        last = max(last, at)
+    if until - last > NEAR_SECONDS:
+        found.append(Rest(last, until))
+    return tuple(found)
+
+
+def tallies_at(con: sqlite3.Connection, boxes: Iterable[int], n: int) -> dict[str, Tally]:
+    """Return what boxes had cost in all by a moment, by currency."""
+    sums: dict[str, Tally] = {}
+    for box in boxes:
+        row = con.execute(
+            "SELECT base, body FROM moments WHERE box = ? AND n <= ? ORDER BY n DESC LIMIT 1", (box, n)
+        ).fetchone()
+        body = None if row is None else _whole_body(con, box, row[0], row[1], {})
+        try:
+            found = () if body is None else _tallies.decode(body).tallies
+        except msgspec.MsgspecError:
+            continue
+        for each in found:
+            old = sums.get(each.currency, Tally(each.currency, 0.0, 0.0))
+            sums[each.currency] = Tally(each.currency, old.billed + each.billed, old.idle + each.idle)
+    return sums
+
+
+def recorded_by(con: sqlite3.Connection, box: int, since: float, until: float) -> tuple[Past, ...]:
+    """Return what a box's own recorder told of a time."""
+    found = []
+    for (body,) in con.execute(
+        "SELECT body FROM recorded WHERE box = ? AND last > ? AND first < ? ORDER BY last",
+        (box, since, until),
+    ):
+        try:
+            found.append(_past.decode(zlib.decompress(body)))
+        except (zlib.error, TypeError, msgspec.MsgspecError):
+            continue
+    return tuple(found)
+
+
+# Bounds.
+
+
+def bytes_kept(con: sqlite3.Connection) -> int:
+    """Return how many bytes the snapshots have."""
+    return sum(
+        int(con.execute(f"SELECT total(length(body)) FROM {table}").fetchone()[0])
+        for table in ("moments", "bases", "ticks")
+    )
+
+
+def thin(con: sqlite3.Connection, most: int = MOST_KEPT) -> bool:
+    """Keep the snapshots within their bounds, in days and in bytes; tell whether anything went.
+
+    Beyond the bytes every second moment of the oldest quarter goes, again and again: what is long past is kept by
+    the quarter of an hour rather than not at all. Days are counted, not told by their age, so that a clock that jumps
+    ahead throws nothing away.
+
+    Args:
+        con: In a transaction.
+        most: Bytes.
+    """
+    days = [
+        row[0]
+        for row in con.execute(
+            "SELECT CAST(at / 86400 AS INTEGER) AS day FROM ticks GROUP BY day ORDER BY max(n)"
+        )
+    ]
+    gone = 0
+    for day in days[:-MOST_DAYS]:
+        gone += con.execute("DELETE FROM ticks WHERE CAST(at / 86400 AS INTEGER) = ?", (day,)).rowcount
+    while (size := bytes_kept(con)) > most and size:
+        ns = [row[0] for row in con.execute("SELECT n FROM ticks ORDER BY n")]
+        oldest = ns[: max(2, len(ns) // 4)][::2]
+        if len(ns) < 2:
+            break
+        con.executemany("DELETE FROM ticks WHERE n = ?", [(n,) for n in oldest])
+        gone += len(oldest)
+        _drop_orphans(con)
+    if gone:
+        _drop_orphans(con)
+    return bool(gone)
+
+
+def _drop_orphans(con: sqlite3.Connection) -> None:
+    con.execute("DELETE FROM moments WHERE n NOT IN (SELECT n FROM ticks)")
+    # A base is that of the first snapshot at or after its own, or of none.
+    con.execute(
+        """DELETE FROM bases WHERE coalesce((SELECT m.base FROM moments m WHERE m.box = bases.box
+           AND m.n >= bases.base ORDER BY m.n LIMIT 1), -1) <> base"""
+    )
+
+
+def series_until(xs: Sequence[int], last: int, backs: int) -> int:
+    """Return how many points of a curve, as it is kept now, it had when it ended at step `last`.
+
+    Args:
+        xs: Its steps.
+        last: Step of its last point then.
+        backs: How often it had gone back in steps by then.
+    """
+    part = 0
+    for index, x in enumerate(xs):
+        if index and x < xs[index - 1]:
+            part += 1
+        if part > backs or (part == backs and x > last):
+            return index
+    return len(xs)
+
+
+def places_of(saved: Saved) -> Mapping[tuple[str, str], CurvePlace]:
+    """Return how far each curve went, by run and metric."""
+    return {(place.run, place.metric): place for place in saved.curves}
