@@ -9,6 +9,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import ClassVar, Protocol, cast
 from weakref import WeakSet
 
@@ -21,17 +22,23 @@ from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
 from textual.widgets import Input
 
-from rgt_tui.fleet import FleetSource
+from rgt_tui.fleet import Bygone, FleetSource
 from rgt_tui.model.box import Link
-from rgt_tui.model.fleet import FleetState
+from rgt_tui.model.fleet import FleetState, Spot
 from rgt_tui.model.profile import Profile
 from rgt_tui.ui.box_pulls import BoxPulls
-from rgt_tui.ui.commands import APP, bindings, screen_class
+from rgt_tui.ui.commands import APP, bindings, choose_keys, key_for, screen_class
 from rgt_tui.ui.enduring import NO_TERMINAL, Enduring, report, report_path, short, words
+from rgt_tui.ui.first_start import FirstSteps
 from rgt_tui.ui.key_turns import KeyTurns, Typed
+from rgt_tui.ui.last_look import LastLook, looked_path
+from rgt_tui.ui.legends import legend_of
 from rgt_tui.ui.notation import clean
+from rgt_tui.ui.preferences import UNCHANGED, Preferences, remember_theme
+from rgt_tui.ui.quiet_garbage import REST_SECONDS, QuietGarbage
 from rgt_tui.ui.screens.base import FleetAwareScreen, StateSink
 from rgt_tui.ui.screens.fleet import FleetScreen
+from rgt_tui.ui.screenshots import write_screenshot
 from rgt_tui.ui.themes import DEFAULT, THEMES
 
 TICK_SECONDS = 0.5
@@ -41,8 +48,14 @@ AGE_SECONDS = 1.0
 STOP_SECONDS = 5.0
 FAULT_SECONDS = 30.0
 """So long it is said that a screen failed, and the same is not said again."""
+SAID_SECONDS = 15.0
+"""So long it is said where a screenshot is."""
 MOST_FAULTS = 100
 """Different ones that are written down."""
+
+
+LOOKS = (events.Key, events.Paste, events.MouseDown, events.AppFocus)
+"""What tells that somebody is there."""
 
 
 class MetPlatforms(Protocol):
@@ -58,9 +71,9 @@ class MetPlatforms(Protocol):
 
 
 def _palette() -> type:
-    from rgt_tui.ui.screens.help import ScreenCommands
+    from rgt_tui.ui.palette import Finder
 
-    return ScreenCommands
+    return Finder
 
 
 class RgtApp(Enduring, App[None]):
@@ -73,6 +86,9 @@ class RgtApp(Enduring, App[None]):
         farewell: One line printed after leaving; None says which boxes go on.
         notice: A line below the first one of every screen: what holds for the whole session, and what to do.
         readonly: Offer nothing that stops a meter.
+        preferences: The person's theme and keys.
+        remember: The file in which a theme that is chosen is remembered; None = it is not.
+        first_steps: Ways to a first fleet, where there is none; the fleet is made once one of them was gone.
         met: Knows which platforms the person has been told of; None = nobody is told unasked.
     """
 
@@ -96,6 +112,9 @@ class RgtApp(Enduring, App[None]):
         farewell: str | None = None,
         notice: tuple[str, str] | None = None,
         readonly: bool = False,
+        preferences: Preferences = UNCHANGED,
+        remember: Path | None = None,
+        first_steps: FirstSteps | None = None,
         met: MetPlatforms | None = None,
     ) -> None:
         super().__init__()
@@ -119,7 +138,9 @@ class RgtApp(Enduring, App[None]):
         self.seen_at = -math.inf
         """Client clock at which somebody has seen the event that stood."""
         self._keys = KeyTurns(self)
+        self._garbage = QuietGarbage()
         self.pulls = BoxPulls(self)
+        self.last_look = LastLook(self, looked_path(os.environ))
         self._met = met
         self._asked_of: dict[str, bool | None] = {}
         """Platform → whether its page has to be shown; None = not known yet, or no longer."""
@@ -131,10 +152,17 @@ class RgtApp(Enduring, App[None]):
         self.animation_level = "none"
         for theme in THEMES:
             self.register_theme(theme)
-        self.theme = DEFAULT
+        self.preferences = preferences
+        choose_keys(preferences.keys)
+        self.first_steps = first_steps
+        self._remember = remember
+        self.theme = preferences.theme or DEFAULT
 
     async def on_event(self, event: events.Event) -> None:
         """Let a key or a paste through when all that was typed before it has done what it does."""
+        if isinstance(event, LOOKS):
+            self.last_look.look()
+            self._garbage.typed()
         if event.is_forwarded or not isinstance(event, Typed) or self._keys.has_turn(event):
             await super().on_event(event)
 
@@ -144,8 +172,27 @@ class RgtApp(Enduring, App[None]):
 
     def on_mount(self) -> None:
         """Make the fleet as soon as the first frame is out."""
-        self.call_after_refresh(self.begin)
-        self.set_interval(TICK_SECONDS, self.tick)
+        if self.preferences.keys:
+            self.set_keymap(self.preferences.keymap)
+        if self.first_steps is None:
+            self.call_after_refresh(self.begin)
+        else:
+            self.push_screen(cast("Screen[None]", screen_class("welcome")(None)))
+        self.set_interval(TICK_SECONDS, self.beat)
+        self._garbage.begin()
+        self.set_interval(REST_SECONDS, self._garbage.look)
+
+    @property
+    def away_since(self) -> float | None:
+        """When the person was last here, before this visit (client clock); None = nobody knows."""
+        return self.last_look.away_since
+
+    def begin_with(self, make: Callable[[], FleetSource], said: str) -> None:
+        """Leave the welcome and start the fleet that was chosen."""
+        self._make_fleet = make
+        self.hint_text = said
+        self.pop_screen()
+        self.begin()
 
     @property
     def farewell(self) -> str:
@@ -173,6 +220,7 @@ class RgtApp(Enduring, App[None]):
                 if isinstance(screen, FleetScreen):
                     screen.attach(fleet)
             self.tick(force=True)
+            await self.last_look.begin(fleet)
             await fleet.start()
             self._take(fleet.state)
         except asyncio.CancelledError:
@@ -187,24 +235,62 @@ class RgtApp(Enduring, App[None]):
         """Keep the newest state until the next redraw tick."""
         self._newest = state
 
+    @property
+    def source(self) -> FleetSource | None:
+        """The fleet of the screens on top: that of now, or an earlier moment of it."""
+        for screen in reversed(self.screen_stack):
+            if isinstance(screen, FleetAwareScreen) and screen.has_fleet:
+                return screen.fleet
+        return self.fleet
+
+    async def beat(self) -> None:
+        """Do what a tick does, a piece at a time: keys that come meanwhile are dealt with and painted first."""
+        due = self._due()
+        if due is None:
+            return
+        top = self.screen
+        if isinstance(top, FleetAwareScreen) and top.has_fleet:
+            try:
+                await self._keys.behind(top.judging(*due))
+            except Exception as error:
+                if not self.endure(top, error):
+                    raise
+        if top is self.screen:
+            self._hand_on(*due)
+        else:
+            self.tick()
+
+    def _due(self, *, force: bool = False) -> tuple[FleetState, float] | None:
+        """Return the state that is to be drawn, and the time, if it or the time has changed."""
+        source = self.source
+        if source is None or self._newest is None or not self.is_running:
+            return None
+        is_now = source is self.fleet
+        now, newest = source.now(), self._newest if is_now else source.state
+        aged = not 0 <= now - self._drawn_at < AGE_SECONDS - TICK_SECONDS / 4
+        return (newest, now) if force or newest is not self._drawn or (aged and is_now) else None
+
     def tick(self, *, force: bool = False) -> None:
         """Hand the newest state to the screen on top, if it or the time has changed."""
-        if self.fleet is None or self._newest is None or not self.is_running:
+        due = self._due(force=force)
+        if due is not None:
+            self._hand_on(*due)
+
+    def _hand_on(self, newest: FleetState, now: float) -> None:
+        if not self.is_running:
             return
-        now = self.fleet.now()
-        aged = not 0 <= now - self._drawn_at < AGE_SECONDS - TICK_SECONDS / 4
-        if not (force or self._newest is not self._drawn or aged):
-            return
-        self._leave_gone(self._newest)
+        is_now = self.source is self.fleet
+        if is_now:
+            self._leave_gone(newest)
         top = self.screen
         if isinstance(top, StateSink):
-            self._drawn, self._drawn_at = self._newest, now
+            self._drawn, self._drawn_at = newest, now
             try:
-                top.receive_state(self._newest, now)
+                top.receive_state(newest, now)
             except Exception as error:
                 if not (isinstance(top, MessagePump) and self.endure(top, error)):
                     raise
-        if not self.ask_next():
+        if is_now and not self.ask_next():
             self.introduce()
 
     def _leave_gone(self, state: FleetState) -> None:
@@ -327,15 +413,46 @@ class RgtApp(Enduring, App[None]):
         if not self.endure(active_message_pump.get(self), error):
             super()._handle_exception(error)
 
-    def open_screen(self, place: str, box_name: str | None) -> None:
-        """Put a screen on top."""
-        if self.fleet is None:
+    def open_screen(self, place: str, box_name: str | None, spot: Spot | None = None) -> None:
+        """Put a screen on top, at a spot where it knows one."""
+        source = self.source
+        if source is None:
             return
+        if isinstance(source, Bygone):
+            if place == "time machine":
+                self._travel(spot)
+                return
+            if place == "teardown":
+                cast("FleetAwareScreen", self.screen).hint(source.why_nothing)
+                return
         if self.readonly and place == "teardown":
             self._hint_readonly()
             return
         make = cast("Callable[[FleetSource, str | None], Screen[None]]", screen_class(place))
-        self.push_screen(make(self.fleet, box_name))
+        screen = make(source, box_name)
+        if spot is not None and isinstance(screen, FleetAwareScreen):
+            screen.spot = spot
+        self.push_screen(screen)
+
+    def _travel(self, spot: Spot | None) -> None:
+        """Go back to the time machine that lies below, and on to another moment where one is named."""
+        from rgt_tui.ui.screens.time_machine import TimeMachineScreen
+
+        while not isinstance(self.screen, TimeMachineScreen) and len(self.screen_stack) > 1:
+            self.pop_screen()
+        top = self.screen
+        if isinstance(top, TimeMachineScreen) and spot is not None and spot.at is not None:
+            top.travel(spot.at)
+
+    def return_to(self, place: str, box_name: str | None) -> None:
+        """Close what lies over a screen; where it is not below, open it over the fleet."""
+        while len(self.screen_stack) > 1:
+            top = self.screen
+            if getattr(top, "PLACE", "") == place and getattr(top, "box_name", None) == box_name:
+                return
+            self.pop_screen()
+        if place != "fleet":
+            self.open_screen(place, box_name)
 
     def _hint_readonly(self) -> None:
         hint = getattr(self.screen, "hint", None)
@@ -346,22 +463,56 @@ class RgtApp(Enduring, App[None]):
         """Show the keys of the screen on top."""
         from rgt_tui.ui.screens.help import HelpScreen
 
-        if not isinstance(self.screen, HelpScreen):
-            commands = getattr(self.screen, "offered", None) or getattr(self.screen, "commands", None)
-            place = str(getattr(self.screen, "PLACE", ""))
-            self.push_screen(HelpScreen(commands() if callable(commands) else APP, place))
+        screen = self.screen
+        if isinstance(screen, HelpScreen):
+            return
+        place = str(getattr(screen, "PLACE", ""))
+        if isinstance(screen, FleetAwareScreen):
+            offered = screen.offered()
+            without = len(screen.commands()) - len(offered)
+            self.push_screen(HelpScreen(offered, place, screen.legend(), without))
+            return
+        own = getattr(screen, "commands", None)
+        commands = tuple(map(self.preferences.keyed, own() if callable(own) else APP))
+        self.push_screen(HelpScreen(commands, place, legend_of(place)))
 
     def action_next_theme(self) -> None:
         """Use the next of our themes."""
         names = [theme.name for theme in THEMES]
         here = names.index(self.theme) if self.theme in names else -1
         self.theme = names[(here + 1) % len(names)]
+        if self._remember is None:
+            self._say_below(f"theme {self.theme}", SAID_SECONDS)
+        else:
+            self._keep_theme(self._remember, self.theme)
+
+    @work(exclusive=True, group="theme", exit_on_error=False, description="remember the theme")
+    async def _keep_theme(self, path: Path, theme: str) -> None:
+        await asyncio.sleep(0)  # of two presses the second one counts
+        self._say_below(await asyncio.to_thread(remember_theme, path, theme), SAID_SECONDS)
+
+    def action_screenshot(self, filename: str | None = None, path: str | None = None) -> None:
+        """Write the screen as SVG where that is possible, and say where."""
+        svg, hint = self.export_screenshot(), getattr(self.screen, "hint", None)
+        self._put_screenshot(svg, hint if callable(hint) else self._say_below)
+
+    def _say_below(self, text: str, seconds: float) -> None:
+        """Say something on the event line of the screen below a dialog."""
+        for screen in reversed(self.screen_stack):
+            if isinstance(screen, FleetAwareScreen):
+                screen.hint(text, seconds)
+                return
+
+    @work(group="screenshot", exit_on_error=False, description="write a screenshot")
+    async def _put_screenshot(self, svg: str, say: Callable[[str, float], None]) -> None:
+        """Write a screenshot aside, as a disk may be slow."""
+        say(await asyncio.to_thread(write_screenshot, svg, os.environ), SAID_SECONDS)
 
     def action_help_quit(self) -> None:
         """Answer ctrl+c: say how to leave, on the event line."""
         hint = getattr(self.screen, "hint", None)
         if callable(hint):
-            hint("ctrl+q quits; the boxes keep running")
+            hint(f"{key_for('app.quit')} quits; the boxes keep running")
 
     async def action_quit(self) -> None:
         """Leave: disconnect, then go. What runs on the boxes goes on."""
@@ -371,6 +522,7 @@ class RgtApp(Enduring, App[None]):
     async def on_unmount(self) -> None:
         """Disconnect, too, when the app ends in another way."""
         await self.stop_fleet()
+        self._garbage.end()
 
     async def stop_fleet(self) -> None:
         """Stop the fleet once; a fleet that hangs does not keep the terminal."""
@@ -379,6 +531,7 @@ class RgtApp(Enduring, App[None]):
         self._stopped = True
         if self._unsubscribe is not None:
             self._unsubscribe()
+        await self.last_look.keep()
         if self.fleet is not None:
             try:
                 await asyncio.wait_for(self.fleet.stop(), STOP_SECONDS)

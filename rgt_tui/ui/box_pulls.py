@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from textual.worker import Worker
 
 from rgt_tui.fleet import FleetSource, Pulled
+from rgt_tui.ui.commands import key_for
 from rgt_tui.ui.notation import clean
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 TOLD_SECONDS = 30.0
 """So long the end of a pull stands on the screen that is on top then."""
+MOST_PAST = 50
+"""Pulls that have ended and are still listed, besides the newest one of each box."""
 KEPT = "what has come is kept, and the next pull goes on from there"
 
 
@@ -35,6 +38,10 @@ class Pull:
     end: Pulled | None = None
     stopped: bool = False
     """By the person."""
+    cut_off: bool = False
+    """Its rgt ended before it did."""
+    began_at: float | None = None
+    """Client clock."""
     ended_at: float | None = None
     """Client clock; None = it is under way."""
 
@@ -54,6 +61,7 @@ class BoxPulls:
     def __init__(self, app: App[None]) -> None:
         self._app = app
         self._pulls: dict[str, Pull] = {}
+        self._past: list[tuple[str, Pull]] = []
         self._workers: dict[str, Worker[None]] = {}
         self._answers: dict[str, asyncio.Future[None]] = {}
         self._agreed: dict[str, tuple[frozenset[str], Toll]] = {}
@@ -63,12 +71,21 @@ class BoxPulls:
         """Return the newest pull of a box, under way or ended."""
         return self._pulls.get(box)
 
+    def every(self) -> list[tuple[str, Pull]]:
+        """Return all pulls of this rgt with their boxes: those under way first, then the one that ended last."""
+        known = [*self._past, *self._pulls.items()]
+        return sorted(
+            known, key=lambda one: (not one[1].under_way, -(one[1].ended_at or one[1].began_at or 0.0))
+        )
+
     def start(self, fleet: FleetSource, box: str, paths: tuple[str, ...]) -> None:
         """Pull directories of a box, unless it is being pulled from."""
         before = self._pulls.get(box)
         if before is not None and before.under_way:
             return
-        self._pulls[box] = Pull(paths)
+        if before is not None:
+            self._past = [*self._past, (box, before)][-MOST_PAST:]
+        self._pulls[box] = Pull(paths, began_at=fleet.now())
         self._workers[box] = self._app.run_worker(
             self._run(fleet, box, paths),
             group=f"pull:{box}",
@@ -140,12 +157,13 @@ class BoxPulls:
         shown = False
         for screen in self._app.screen_stack:
             moved = getattr(screen, "pull_moved", None)
-            if callable(moved) and getattr(screen, "box_name", None) == box:
+            if callable(moved) and getattr(screen, "box_name", None) in (box, None):
                 moved()
                 shown = True
         pull = self._pulls[box]
         if not shown and pull.asks is not None:
-            text = f"{clean(box)}: the pull waits: {clean(pull.asks.short)}; the tear-down page (D) asks"
+            page = f"the tear-down page ({key_for('box.teardown')})"
+            text = f"{clean(box)}: the pull waits: {clean(pull.asks.short)}; {page} asks"
             self._app.notify(text, severity="warning", timeout=60, markup=False)
         if shown or pull.end is None or pull.stopped:
             return

@@ -51,7 +51,7 @@ def mark(health: Health) -> tuple[str, Tone]:
     g = glyphs()
     return {
         Health.TROUBLE: (g.trouble, Tone.TROUBLE),
-        Health.UNREACHABLE: (g.stale, Tone.WARN),
+        Health.UNREACHABLE: (g.unreachable, Tone.WARN),
         Health.WARN: (g.warn, Tone.WARN),
         Health.UNKNOWN: (g.warn, Tone.WARN),
         Health.STALE: (g.stale, Tone.DIM),
@@ -60,8 +60,25 @@ def mark(health: Health) -> tuple[str, Tone]:
         Health.IDLE: (g.idle, Tone.TEXT),
         Health.FINISHED: (g.finished, Tone.TEXT),
         Health.STOPPED: (g.stopped, Tone.DIM),
-        Health.GONE: (g.unknown, Tone.DIM),
+        Health.PAUSED: (g.paused, Tone.DIM),
+        Health.GONE: (g.gone, Tone.DIM),
     }[health]
+
+
+CALM = frozenset({Health.RUNNING, Health.IDLE, Health.FINISHED})
+
+
+def is_limited(box: BoxState, verdict: Assessment) -> bool:
+    """Tell whether a box that is well is seen only in part: no agent, no files; what is not seen may be wrong."""
+    return bool(box.limited) and verdict.health in CALM
+
+
+def standing(box: BoxState, verdict: Assessment) -> tuple[str, str, Tone]:
+    """Return the glyph and the word of a box, and their tone."""
+    if is_limited(box, verdict):
+        return glyphs().limited, "limited", Tone.TEXT
+    glyph, tone = mark(verdict.health)
+    return glyph, clean(verdict.word), tone
 
 
 def level_tone(level: str) -> Tone:
@@ -150,8 +167,8 @@ def _sum(spend: Spend, span: str, amounts: Sequence[tuple[str, float]]) -> str:
 
 def box_parts(box: BoxState, verdict: Assessment, platform: str, clock: Span | None) -> Parts:
     """Return the state of one box, its platform, its meter and its nearest danger clock."""
-    glyph, tone = mark(verdict.health)
-    parts: Parts = [(1, line(Span(f"{glyph} {clean(verdict.word)}", tone)))]
+    glyph, word, tone = standing(box, verdict)
+    parts: Parts = [(1, line(Span(f"{glyph} {word}", tone)))]
     if box.sample is not None:
         up = box.sample.session.uptime_s
         if up is not None and not verdict.stale:

@@ -7,11 +7,40 @@ prints ``docs/screens/keys.md``.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from textual.binding import Binding, BindingType
+from textual.keys import _character_to_key as character_key
+
+_KEYS: dict[str, tuple[str, ...]] = {}
+"""By id, the keys of every command as it was declared."""
+_CHOSEN: dict[str, tuple[str, ...]] = {}
+"""By id, those that the person has given to some."""
+
+
+def choose_keys(keys: Mapping[str, tuple[str, ...]]) -> None:
+    """Let every text name the keys that the person has chosen, by the ids of their commands."""
+    _CHOSEN.clear()
+    _CHOSEN.update(keys)
+
+
+def keys_for(command: str) -> tuple[str, ...]:
+    """Return Textual's names of the keys of a command, as the person has them."""
+    return _CHOSEN.get(command) or _KEYS[command]
+
+
+def key_for(command: str) -> str:
+    """Return the key of a command, as a person reads it. Texts that name a key ask here: it may be another one.
+
+    Args:
+        command: Its id.
+
+    Raises:
+        KeyError: there is none, or its screen was not loaded yet.
+    """
+    return key_name(keys_for(command)[0])
 
 
 @dataclass(frozen=True)
@@ -34,6 +63,11 @@ class Command:
     """True when it leads to something that cannot be undone. Never on a bare lowercase letter."""
     priority: bool = False
     """True when it works whatever has the focus."""
+    needs: tuple[str, ...] = ()
+    """What must be so that it works: ``box`` (one to act on), ``live`` (no recording), ``replay``, ``question``."""
+
+    def __post_init__(self) -> None:
+        _KEYS.setdefault(self.id, self.keys)
 
     @property
     def does(self) -> str:
@@ -54,6 +88,7 @@ class Command:
 _NAMES = {
     "question_mark": "?",
     "slash": "/",
+    "ampersand": "&",
     "colon": ":",
     "escape": "esc",
     "plus": "+",
@@ -78,6 +113,14 @@ def key_name(key: str) -> str:
     return "+".join([*modifiers, _NAMES.get(last, last)])
 
 
+def key_of(shown: str) -> str:
+    """Return Textual's name of a key as a person reads or writes it: ``question_mark`` for ``?``, ``D`` for ``D``."""
+    *modifiers, last = shown.split("+") if len(shown) > 1 else [shown]
+    names = {name: key for key, name in _NAMES.items()}
+    named = names.get(last) or (character_key(last) if len(last) == 1 and not last.isalnum() else last)
+    return "+".join([*modifiers, named])
+
+
 def bindings(commands: Iterable[Command]) -> list[BindingType]:
     """Return the Textual bindings of some commands."""
     return [
@@ -98,8 +141,10 @@ def bindings(commands: Iterable[Command]) -> list[BindingType]:
 APP: tuple[Command, ...] = (
     Command("app.help", ("question_mark", "f1"), "help",
             "Every key of this screen, and what it does.", "app.help", footer=20),
-    Command("app.palette", ("ctrl+p", "colon"), "commands", "Find a command by name.", "app.command_palette"),
-    Command("app.screenshot", ("ctrl+s",), "screenshot", "Save the screen as an SVG file.", "app.screenshot"),
+    Command("app.palette", ("ctrl+p", "colon"), "find",
+            "Find a box, a run, a screen or a command by name.", "app.command_palette"),
+    Command("app.screenshot", ("ctrl+s",), "screenshot",
+            "Save the screen as an SVG file: here, else in rgt's state directory.", "app.screenshot"),
     Command("app.theme", ("ctrl+t",), "next theme", "Switch to the next theme.", "app.next_theme"),
     Command("app.quit", ("ctrl+q",), "quit",
             "Quit rgt. Whatever runs on the boxes keeps running.", "app.quit", priority=True),
@@ -108,8 +153,16 @@ APP: tuple[Command, ...] = (
 
 SCREEN: tuple[Command, ...] = (
     Command("screen.back", ("q",), "back", "Go back to the previous screen."),
+    Command("screen.copy", ("y",), "copy", "Copy what is selected: to the clipboard, and to a file.",
+            footer=19),
     Command("screen.escape", ("escape",), "clear",
             "Clear the filter or search, then go back; on the fleet screen, dismiss the event line. Never quits."),
+    Command("past.journal", ("J",), "journal",
+            "What happened, across restarts, with the report of the night: of all boxes, or of this one.",
+            "open_past('journal')"),
+    Command("past.machine", ("T",), "time machine",
+            "Go back to any minute that was kept: fleet, boxes, curves, logs and money as they stood.",
+            "open_past('time machine')"),
 )  # fmt: skip
 """Work on every screen that shows the fleet."""
 
@@ -124,27 +177,41 @@ MOVE: tuple[Command, ...] = (
 """Work where there are lines to move through. ctrl+d moves; it never deletes."""
 
 BOX_TARGET: tuple[Command, ...] = (
-    Command("box.log", ("l",), "log", "The followed log, full screen.", "open_for_box('log')", footer=2),
-    Command("box.curves", ("c",), "curves", "The loss curves of the box's runs.", "open_for_box('curves')", footer=3),
+    Command("box.log", ("l",), "log", "The followed log, full screen.", "open_for_box('log')", footer=2,
+            needs=("box",)),
+    Command("box.curves", ("c",), "curves", "The loss curves of the box's runs.", "open_for_box('curves')", footer=3,
+            needs=("box",)),
     Command("box.phases", ("p",), "phases",
-            "The six phases of the box's life and their checks.", "open_for_box('phases')", footer=4),
+            "The six phases of the box's life and their checks.", "open_for_box('phases')", footer=4,
+            needs=("box",)),
     Command("box.teardown", ("D",), "tear down",
             "Review what it takes to stop the meter; nothing is sent until you type the name.",
-            "open_for_box('teardown')", footer=5, dangerous=True),
+            "open_for_box('teardown')", footer=5, dangerous=True,
+            needs=("box", "live")),
     Command("box.platform", ("i",), "platform",
             "What rgt knows of the box's platform: what survives, what bills, every clock.",
-            "open_for_box('platform')"),
+            "open_for_box('platform')",
+            needs=("box",)),
 )  # fmt: skip
 """Work on a box: the selected one on the fleet screen, the shown one elsewhere."""
 
 FLEET: tuple[Command, ...] = (
-    Command("fleet.open", ("enter",), "open", "Open the selected box.", footer=1),
-    Command("fleet.filter", ("slash",), "filter", "Show only boxes whose name, platform or state matches.", footer=6),
-    Command("fleet.sort", ("o",), "sort", "Change the sort order: trouble, name, age, spent, file.", footer=7),
+    Command("fleet.open", ("enter",), "open", "Open the selected box.", footer=1, needs=("box",)),
+    Command("fleet.filter", ("slash",), "filter",
+            "Show only some boxes: state:running gpu<50 platform:autodl cost>1 age>5m text.", footer=6),
+    Command("fleet.kept-filter", ("F",), "kept filters", "The next kept filter; save:NAME in a filter keeps it."),
+    Command("fleet.sort", ("o",), "sort", "Sort by the next column; last, as in the fleet file.", footer=7),
+    Command("fleet.turn-order", ("O",), "turn order", "Turn the sort order round."),
+    Command("fleet.group", ("b",), "group", "Group by platform, state, account, or not."),
     Command("fleet.next-pane", ("tab",), "next pane",
             "Focus the next pane to scroll it; after the last one, the boxes again.", "next_pane(1)"),
     Command("fleet.previous-pane", ("shift+tab",), "previous pane", "Focus the previous pane.", "next_pane(-1)"),
-    Command("fleet.answer", ("A",), "answer", "Answer a question from a box: a new host key, a password.", "answer"),
+    Command("fleet.transfers", ("x",), "transfers",
+            "Pulls and pushes of every rgt: how far, how fast, how they ended.", "open_all('transfers')"),
+    Command("fleet.audit", ("u",), "audit", "Who did what to which box, and whether the record is whole.",
+            "open_all('audit')"),
+    Command("fleet.answer", ("A",), "answer", "Answer a question from a box: a new host key, a password.", "answer",
+            needs=("question",)),
 )  # fmt: skip
 
 PLATFORM: tuple[Command, ...] = (
@@ -162,8 +229,7 @@ FIRST: tuple[Command, ...] = (
 
 HANDBOOK: tuple[Command, ...] = (
     Command("handbook.search", ("slash",), "search", "Search by id, words, or a line of a log.", footer=1),
-    Command("handbook.copy-fix", ("y",), "copy fix", "Copy the steps of the selected page.", footer=2),
-    Command("handbook.next-pane", ("tab",), "list or page", "Give the keys to the page, and back.", footer=3),
+    Command("handbook.next-pane", ("tab",), "list or page", "Give the keys to the page, and back.", footer=2),
 )  # fmt: skip
 """Work on the pages of known failures."""
 
@@ -174,26 +240,91 @@ BOX_CARE: tuple[Command, ...] = (
     Command("box.handbook", ("H",), "handbook",
             "Known failures, what this box shows first: the proof, the cause, the fix.", "open_for_box('handbook')"),
     Command("box.connect", ("r",), "connect now",
-            "Connect to the box now; restart the fleet if it failed to start.", "connect"),
-    Command("box.pause", ("P",), "pause", "Disconnect from the box, or reconnect.", "pause"),
-    Command("box.interval", ("I",), "interval", "Sample the box every 1, 2, 5, 15 or 60 seconds.", "interval"),
+            "Connect to the box now; restart the fleet if it failed to start.", "connect",
+            needs=("live",)),
+    Command("box.pause", ("P",), "pause", "Disconnect from the box, or reconnect.", "pause",
+            needs=("box", "live")),
+    Command("box.interval", ("I",), "interval", "Sample the box every 1, 2, 5, 15 or 60 seconds.", "interval",
+            needs=("box", "live")),
 )  # fmt: skip
 """How rgt treats a box; nothing of it touches what runs there."""
 
 REPLAY: tuple[Command, ...] = (
-    Command("replay.hold", ("space",), "pause replay", "In a replay: pause or resume.", "hold_replay"),
-    Command("replay.faster", ("plus", "equals_sign"), "faster", "In a replay: double the speed.", "pace_replay(2)"),
-    Command("replay.slower", ("minus",), "slower", "In a replay: halve the speed.", "pace_replay(0.5)"),
+    Command("replay.hold", ("space",), "pause replay", "In a replay: pause or resume.", "hold_replay",
+            needs=("replay",)),
+    Command("replay.faster", ("plus", "equals_sign"), "faster", "In a replay: double the speed.", "pace_replay(2)",
+            needs=("replay",)),
+    Command("replay.slower", ("minus",), "slower", "In a replay: halve the speed.", "pace_replay(0.5)",
+            needs=("replay",)),
 )  # fmt: skip
 """Work on a recording; a running fleet's time is nobody's to hold."""
 
 ALERTS: tuple[Command, ...] = (
     Command("alerts.open", ("enter",), "open", "Open the box of the selected alert.", footer=1),
-    Command("alerts.mute", ("m",), "mute 1 h", "Mute the selected alert for an hour.", "mute(3600)", footer=2),
-    Command("alerts.mute-long", ("M",), "mute", "Mute it until it clears.", "mute(-1)", footer=3),
-    Command("alerts.unmute", ("u",), "unmute", "Unmute it.", "mute(0)", footer=4),
+    Command("alerts.mute", ("m",), "mute 1 h", "Mute the selected alert for an hour.", "mute(3600)", footer=2,
+            needs=("live",)),
+    Command("alerts.mute-long", ("M",), "mute", "Mute it until it clears.", "mute(-1)", footer=3, needs=("live",)),
+    Command("alerts.mute-until", ("U",), "mute until", "Mute it until a time, such as 07:00.", "mute_until", footer=4,
+            needs=("live",)),
+    Command("alerts.unmute", ("u",), "unmute", "Unmute it.", "mute(0)", footer=5, needs=("live",)),
+    Command("alerts.ended", ("h",), "ended", "Show or hide the alerts that have ended.", "toggle_ended", footer=6),
 )  # fmt: skip
 """Work on the selected alert."""
+
+JOURNAL: tuple[Command, ...] = (
+    Command("journal.log", ("enter",), "log then", "Open the log of the box at the selected moment.",
+            "log_then", footer=1),
+    Command("journal.errors", ("f",), "errors only", "Show errors alone, or everything again.",
+            "errors_only", footer=2),
+    Command("journal.find", ("slash",), "find", "Show only events whose text or box has these words.",
+            "find", footer=3),
+    Command("journal.mute", ("m",), "mute 1 h",
+            "Mute the alert that the selected event is about for an hour, if it still holds.", "mute", footer=4),
+)  # fmt: skip
+"""Work on the selected event of the journal."""
+
+MACHINE: tuple[Command, ...] = (
+    Command("past.earlier-event", ("left",), "event back", "Go to the event before.", "event(-1)", footer=1),
+    Command("past.later-event", ("right",), "event on", "Go to the next event.", "event(1)", footer=2),
+    Command("past.earlier", ("comma",), "minute back", "Go back a minute.", "minute(-1)", footer=3),
+    Command("past.later", ("full_stop",), "minute on", "Go on a minute.", "minute(1)", footer=4),
+    Command("past.go", ("slash",), "go to", "Go to a time: 02:30, yesterday 14:00, 3h (ago).", "go_to", footer=5),
+    Command("past.refused", ("D", "r", "P", "I", "A", "m"), "read only",
+            "Nothing can be done to the past: tear down, connect, pause, mute and answer where it is now.", "refuse"),
+)  # fmt: skip
+"""Work in the time machine."""
+
+_IN_THE_PAST = frozenset(
+    (
+        "fleet.open", "fleet.sort", "fleet.turn-order", "fleet.group", "fleet.next-pane", "fleet.previous-pane",
+        "box.log", "box.curves", "box.phases",
+        "box.platform", "box.alerts", "box.handbook",
+    )
+)  # fmt: skip
+LOOKING: tuple[Command, ...] = tuple(
+    replace(command, footer=command.footer + 5 if command.footer else 0)
+    for command in (*FLEET, *BOX_TARGET, *BOX_CARE)
+    if command.id in _IN_THE_PAST
+)
+"""What of the fleet screen looks and does nothing: it works on an earlier moment, too."""
+
+TRANSFERS: tuple[Command, ...] = (
+    Command("transfers.open", ("enter",), "open", "Open the box of the selected transfer.", footer=1),
+    Command("transfers.stop", ("s",), "stop", "Stop the selected pull; what has come is kept.", "stop_pull", footer=2,
+            needs=("live",)),
+    Command("transfers.again", ("r",), "pull again",
+            "Pull the same again; what is whole here is not fetched anew.", "again", footer=3, needs=("live",)),
+    Command("transfers.agree", ("Y",), "agree",
+            "Agree to what the traffic of the selected pull costs.", footer=4, needs=("live",)),
+)  # fmt: skip
+"""Work on the selected pull."""
+
+AUDIT: tuple[Command, ...] = (
+    Command(
+        "audit.details", ("enter",), "details", "Show all that the selected line says, or hide it.", footer=1
+    ),
+)
+"""Work on the selected line of the record."""
 
 LOG_LINES: tuple[Command, ...] = (
     Command("log.next-error", ("e",), "next error", "Next line with an error.", "next_error(1)", footer=6),
@@ -208,12 +339,32 @@ BOX: tuple[Command, ...] = (
     Command("box.next-log", ("right_square_bracket",), "next log", "Show the next log of the box.", "next_log(1)"),
     Command("box.previous-log", ("left_square_bracket",), "previous log",
             "Show the previous log of the box.", "next_log(-1)"),
+    Command("box.history", ("h",), "past", "The last 10 minutes, hour, or day of the box's figures.", "history",
+            footer=8),
 )  # fmt: skip
 
 LOG: tuple[Command, ...] = (
-    Command("log.search", ("slash",), "search", "Search the log; an empty search clears it.", footer=2),
-    Command("log.next-match", ("n",), "next match", "Next matching line.", "next_match(1)", footer=3),
-    Command("log.previous-match", ("N",), "previous match", "Previous matching line.", "next_match(-1)"),
+    Command("log.search", ("slash",), "search",
+            "Search the log: text or a regular expression, upper and lower case alike unless you type a capital; "
+            "an empty search clears it.", footer=2),
+    Command("log.next-match", ("n",), "next match", "Next matching line; after the last, the first.",
+            "next_match(1)", footer=3),
+    Command("log.previous-match", ("N",), "previous match", "Previous matching line; before the first, the last.",
+            "next_match(-1)"),
+    Command("log.filter", ("ampersand",), "only", "Show only matching lines; type errors to see errors alone.",
+            "filter", footer=8),
+    Command("log.page", ("enter",), "page",
+            "Open the handbook at what the selected line shows; of lines found on the box, those around it.",
+            "open_page", footer=1),
+    Command("log.find", ("b",), "find on box",
+            "Search the whole log where it lies, however long it is; little is sent.", "find"),
+    Command("log.times", ("t",), "times",
+            "In front of each line: nothing, the time it was written, its age.", footer=9),
+    Command("log.select", ("v",), "select", "Begin to select several lines, or end it; copying takes all of them."),
+    Command("log.select-down", ("shift+down",), "select down", "Select one line more below.", "select_more(1)"),
+    Command("log.select-up", ("shift+up",), "select up", "Select one line more above.", "select_more(-1)"),
+    Command("log.merge", ("plus",), "merge", "Merge the box's next log into this one, by time; after the last, "
+            "this one alone.", "merge"),
     Command("log.wrap", ("w",), "wrap", "Wrap or truncate long lines.", "toggle_wrap"),
     Command("log.left", ("left",), "left", "Scroll truncated lines left.", "sideways(-1)"),
     Command("log.right", ("right",), "right", "Scroll truncated lines right.", "sideways(1)"),
@@ -222,6 +373,13 @@ LOG: tuple[Command, ...] = (
             "Show the previous log of the box.", "next_log(-1)"),
 )  # fmt: skip
 
+LOG_TARGET: tuple[Command, ...] = tuple(
+    command
+    for command in (*BOX_TARGET, *BOX_CARE)
+    if command.id not in {"box.log", "box.connect", "box.pause", "box.interval"}
+)
+"""What of a box's commands works from its log, too."""
+
 SCREENS: dict[str, tuple[str, str, str]] = {
     "fleet": ("Fleet", "rgt_tui.ui.screens.fleet", "FleetScreen"),
     "box": ("Box", "rgt_tui.ui.screens.box", "BoxScreen"),
@@ -229,12 +387,20 @@ SCREENS: dict[str, tuple[str, str, str]] = {
     "curves": ("Curves", "rgt_tui.ui.screens.curves", "CurvesScreen"),
     "phases": ("Phases", "rgt_tui.ui.screens.lifecycle", "LifecycleScreen"),
     "alerts": ("Alerts", "rgt_tui.ui.screens.alerts", "AlertsScreen"),
+    "time machine": ("Time machine", "rgt_tui.ui.screens.time_machine", "TimeMachineScreen"),
+    "journal": ("Journal", "rgt_tui.ui.screens.event_journal", "JournalScreen"),
     "teardown": ("Tear down", "rgt_tui.ui.screens.teardown", "TeardownScreen"),
+    "transfers": ("Transfers", "rgt_tui.ui.screens.transfers", "TransfersScreen"),
+    "audit": ("Audit", "rgt_tui.ui.screens.audit_log", "AuditScreen"),
     "platform": ("Platform", "rgt_tui.ui.screens.platform", "PlatformScreen"),
     "handbook": ("Handbook", "rgt_tui.ui.screens.handbook_pages", "HandbookScreen"),
+    "welcome": ("Welcome", "rgt_tui.ui.screens.welcome", "WelcomeScreen"),
     "first contact": ("First contact", "rgt_tui.ui.screens.platform", "FirstContactScreen"),
 }
 """Title, module and class of each screen; all but the fleet's take ``(fleet, box_name)``."""
+
+OF_ALL_BOXES = frozenset({"alerts", "handbook", "journal", "transfers", "audit"})
+"""Screens that make sense without a box."""
 
 
 def screen_class(place: str) -> Any:

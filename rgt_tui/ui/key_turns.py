@@ -8,7 +8,9 @@ screen below: ``/Demo`` would open the teardown.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from textual import events
@@ -25,6 +27,12 @@ LONGEST_S = 5.0
 LEAVE = "ctrl+q"
 """Waits for nothing: whoever wants to leave, leaves."""
 _LOOK_S = 0.01
+SLICE_S = 0.004
+"""So long the drawing of data holds the loop at a time."""
+BETWEEN_S = 0.002
+"""Between two slices: a key that has come gets through to the app."""
+HELD_S = 0.25
+"""Data wait no longer than this for the keys of somebody who holds one down."""
 
 
 class KeyTurns:
@@ -32,10 +40,12 @@ class KeyTurns:
 
     Args:
         app: A screen or an entry in it that is not ready yet says so by a property ``takes_keys``.
+        clock: Seconds, monotonic.
     """
 
-    def __init__(self, app: App[None]) -> None:
+    def __init__(self, app: App[None], clock: Callable[[], float] = time.perf_counter) -> None:
         self._app = app
+        self._clock = clock
         self._waiting: deque[Typed] = deque()
         self._next: Typed | None = None
         self._settling: asyncio.Task[None] | None = None
@@ -70,6 +80,9 @@ class KeyTurns:
                     await asyncio.sleep(_LOOK_S)
                 # A widget that has just been put up asks the app for the focus.
                 await _passed(self._app, self._app)
+                if not self._waiting:
+                    paint_now(self._app)
+                    await _passed(self._app.screen, self._app)
         except TimeoutError:
             if not self._ready():
                 self._waiting.clear()
@@ -79,12 +92,39 @@ class KeyTurns:
                 self._next = self._waiting.popleft()
                 self._app.post_message(self._next)
 
+    @property
+    def busy(self) -> bool:
+        """Whether a key is still to do what it does, or to be painted."""
+        return self._settling is not None or self._next is not None
+
+    async def behind(self, steps: Iterable[object]) -> None:
+        """Go through the steps of what has to be drawn, a slice at a time: keys that come meanwhile are first."""
+        until = self._clock() + SLICE_S
+        for _ in steps:
+            if self._clock() < until:
+                continue
+            latest = self._clock() + HELD_S
+            await asyncio.sleep(BETWEEN_S)
+            while self.busy and self._clock() < latest:  # noqa: ASYNC110  (keys come from outside)
+                await asyncio.sleep(BETWEEN_S)
+            until = self._clock() + SLICE_S
+
     def _ready(self) -> bool:
         try:
             screen = self._app.screen
         except ScreenStackError:
             return True  # the app ends
         return screen.is_mounted and bool(getattr(screen, "takes_keys", True))
+
+
+def paint_now(app: App[None]) -> None:
+    """Paint what the screen on top has to paint, instead of with Textual's next frame, up to a 60th of a second later.
+
+    It builds on a private method of Textual 8; where there is none, the frame comes when it comes.
+    """
+    paint = getattr(app.screen, "_on_timer_update", None)
+    if callable(paint):
+        app.screen.call_later(paint)
 
 
 async def _passed(pump: MessagePump, app: App[None]) -> None:

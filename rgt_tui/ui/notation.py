@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
+from rgt_tui.model.figures import whole_percent
 from rgt_tui.model.money import Amount
 from rgt_tui.model.plain import clean as clean
 from rgt_tui.profiles import prices
@@ -34,6 +35,17 @@ def compact_time(seconds: float | None) -> str:
     return f"{days}d{rest // HOUR:2d}h" if days < 1000 else f"{days}d"
 
 
+def stopwatch(seconds: float) -> str:
+    """Return a place in a recording: ``12:04``, ``1:30:00``."""
+    whole = max(0, int(seconds))
+    hours, rest = divmod(whole, HOUR)
+    return (
+        f"{hours}:{rest // MINUTE:02d}:{rest % MINUTE:02d}"
+        if hours
+        else f"{rest // MINUTE}:{rest % MINUTE:02d}"
+    )
+
+
 def clock(at: float | None) -> str:
     """Return the local time of day, ``14:02:11``."""
     if at is None:
@@ -47,11 +59,7 @@ def percent(value: float | None) -> str:
     """Return a percentage in at most four characters; never ``100%`` or ``0%`` for a value short of it."""
     if value is None or not math.isfinite(value):
         return NONE
-    if 99 < value < 100:
-        return "99%"
-    if 0 < value < 1:
-        return "<1%"
-    return f"{value:.0f}%"
+    return f"{whole_percent(value)}%"
 
 
 def ratio(part: float | None, whole: float | None) -> float | None:
@@ -123,6 +131,10 @@ class Glyphs:
     warn: str = "▲"
     trouble: str = "✖"
     stale: str = "◌"
+    unreachable: str = "⊘"
+    paused: str = "‖"
+    limited: str = "◐"
+    gone: str = "∅"
     stopped: str = "○"
     finished: str = "◆"
     unknown: str = "·"
@@ -130,6 +142,7 @@ class Glyphs:
     person: str = "?"
     closed: str = "▸"
     opened: str = "▾"
+    rising: str = "▴"
     arrow: str = "→"
     crumb: str = "›"
     dot: str = "·"
@@ -139,6 +152,8 @@ class Glyphs:
     cursor: str = "▌"
     more: str = "▼"
     """There is more below."""
+    margin: str = "◀"
+    """What stands behind it speaks of the line."""
     bar: str = " ▏▎▍▌▋▊▉█"
     """From empty to full, one character per eighth."""
     bar_rest: str = "·"
@@ -153,6 +168,8 @@ class Glyphs:
     degree: str = "°"
     times: str = "×"
     power: str = "⏻"
+    earlier: str = "◀"
+    later: str = "▶"
 
 
 UNICODE = Glyphs("unicode")
@@ -163,12 +180,17 @@ ASCII = Glyphs(
     warn="!",
     trouble="X",
     stale="~",
+    unreachable="/",
+    paused="=",
+    limited="%",
+    gone="_",
     stopped="-",
     finished="#",
     unknown=".",
     check="+",
     closed=">",
     opened="v",
+    rising="^",
     arrow="->",
     crumb=">",
     dot=".",
@@ -177,6 +199,7 @@ ASCII = Glyphs(
     limit="|",
     cursor=">",
     more="v",
+    margin="<",
     bar=" ########"[:1] + "   " + "#####",
     bar_rest=".",
     thin="= ",
@@ -188,6 +211,8 @@ ASCII = Glyphs(
     degree="",
     times="x",
     power="@",
+    earlier="<",
+    later=">",
 )
 
 _TO_ASCII = str.maketrans(
@@ -195,6 +220,7 @@ _TO_ASCII = str.maketrans(
         "–": "-", "—": "-", "…": "..", "·": ".", "→": "->", "›": ">", "×": "x", "°": "",
         "¥": "Y", "€": "E", "£": "L",
         "≥": ">=", "≤": "<=", "●": "*", "▲": "!", "✖": "X", "◌": "~", "○": "-", "◆": "#", "✔": "+",
+        "⊘": "/", "‖": "=", "◐": "%", "∅": "_", "▾": "v", "▴": "^",
         "↑": "up", "↓": "down", "←": "left", "▏": "|",
     }
 )  # fmt: skip

@@ -41,24 +41,33 @@ THEMES: tuple[Theme, ...] = (
         DEFAULT,
         dark=True,
         colours=(
-            "#c9ced6", "#838b97", "#7aa7d9", "#e0b050", "#f0616d", "#79b98a", "#111418", "#2f363f",
+            "#c9ced6", "#9aa3b0", "#7fabdc", "#e0b050", "#ff7f8a", "#7dbd8e", "#111418", "#2f363f",
         ),
     ),
     _theme(
         "rgt-light",
         dark=False,
         colours=(
-            "#2a2f36", "#6a717b", "#2563a8", "#8a5f00", "#c0212f", "#23703b", "#fafafa", "#c8ced6",
+            "#24292f", "#4b525b", "#17457d", "#5e4000", "#8f0f1c", "#12502a", "#fafafa", "#c8ced6",
         ),
     ),
     _theme(
         "rgt-contrast",
         dark=True,
         colours=(
-            "#ffffff", "#b4b4b4", "#7fc4ff", "#ffd75f", "#ff6b6b", "#7ee787", "#000000", "#303030",
+            "#ffffff", "#d0d0d0", "#9bd3ff", "#ffe07a", "#ffa8a8", "#9bf0a2", "#000000", "#303030",
+        ),
+    ),
+    _theme(
+        "rgt-colour-blind",
+        dark=True,
+        colours=(
+            "#d8dde4", "#9aa3b0", "#c3b0f5", "#f6e95a", "#ff8a3d", "#5cb3f2", "#111418", "#2f363f",
         ),
     ),
 )  # fmt: skip
 """Every theme names the same eight colours in the same order: text, faint, accent, warn, trouble, proved,
 background, raised. The last two stay apart, and each of the others stays readable on both, where a terminal has
-256 or 16 colours."""
+256 or 16 colours. In full colour each has a contrast of 4.5:1 to both, in rgt-contrast of 7:1
+(https://www.w3.org/TR/WCAG21/#contrast-minimum). In rgt-colour-blind text, warn, trouble and proved stay apart for
+those who see no red, no green or no blue: yellow, orange and blue."""

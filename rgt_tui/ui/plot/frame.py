@@ -1,96 +1,29 @@
-"""Draws a plot: cells of braille dots, axes, curves, marks and crosshair; the board keeps the curves of one box."""
+"""Draws a plot: axes, curves, marks and crosshair."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
-from rgt_tui.model.run import RunState
-from rgt_tui.ui.plot.ticks import labels, linear_ticks, log_ticks
-from rgt_tui.ui.plot.trace import Gap, Scale, Trace, dots, spans
-from rgt_tui.ui.plot.view import Settings, View, tag
-
-Row = tuple[tuple[str, int], ...]
-"""Pieces of one line: text and the number of its style."""
-
-_BRAILLE = 0x2800
-_SPACE = ord(" ")
-_BITS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
-ASCII_MARKS = "*+ox#%@&"
-
-
-class Canvas:
-    """Cells of 2 by 4 dots. What is drawn later lies on top and gives the cell its style."""
-
-    def __init__(self, width: int, height: int, *, ascii_only: bool = False) -> None:
-        self.width, self.height = max(1, width), max(1, height)
-        self._ascii = ascii_only
-        shape = (self.height, self.width)
-        self._tags: set[tuple[int, int]] = set()
-        self._mask: NDArray[np.uint8] = np.zeros(shape, dtype=np.uint8)
-        self._style: NDArray[np.int16] = np.zeros(shape, dtype=np.int16)
-        self._text: NDArray[np.uint32] = np.full(shape, _SPACE, dtype=np.uint32)
-
-    @property
-    def dots(self) -> tuple[int, int]:
-        """Columns and rows of dots."""
-        return 2 * self.width, 4 * self.height
-
-    def draw(self, grid: NDArray[np.bool_], style: int, mark: int = 0) -> None:
-        """Lay the dots of one curve over the others; `mark` is its character without braille."""
-        bits = np.zeros((self.height, self.width), dtype=np.uint8)
-        for row, pair in enumerate(_BITS):
-            for column, bit in enumerate(pair):
-                bits |= grid[row::4, column::2].astype(np.uint8) * np.uint8(bit)
-        here = bits != 0
-        self._mask |= bits
-        self._style[here] = style
-        if self._ascii:
-            self._text[here] = ord(ASCII_MARKS[mark % len(ASCII_MARKS)])
-        else:
-            self._text[here] = self._mask[here].astype(np.uint32) + _BRAILLE
-
-    def put(self, column: int, row: int, text: str, style: int, *, over: bool = True) -> None:
-        """Write `text` from a cell on, clipped; with `over` False only into cells without dots."""
-        if not 0 <= row < self.height:
-            return
-        for i, char in enumerate(text, start=column):
-            if 0 <= i < self.width and (over or not self._mask[row, i]):
-                self._text[row, i] = ord(char)
-                self._style[row, i] = style
-
-    def free(self, column: int, row: int, length: int) -> bool:
-        """Whether `length` cells from here on are on the canvas and empty."""
-        if not (0 <= row < self.height and column >= 0 and column + length <= self.width):
-            return False
-        return bool((self._text[row, column : column + length] == _SPACE).all())
-
-    def untagged(self, column: int, row: int) -> bool:
-        """Whether a cell is on the canvas and no tag stands there yet."""
-        return 0 <= row < self.height and 0 <= column < self.width and (column, row) not in self._tags
-
-    def tag(self, column: int, row: int, text: str, style: int) -> None:
-        """Write the tag of a curve over whatever is there."""
-        self._tags.add((column, row))
-        self.put(column, row, text, style)
-
-    def rows(self) -> list[Row]:
-        """Return the lines, neighbouring cells of one style in one piece."""
-        out: list[Row] = []
-        for codes, styles in zip(self._text, self._style, strict=True):
-            line = codes.tobytes().decode("utf-32-le" if _LITTLE else "utf-32-be")
-            cuts = [0, *(np.flatnonzero(np.diff(styles)) + 1).tolist(), self.width]
-            out.append(tuple((line[a:b], int(styles[a])) for a, b in pairwise(cuts)))
-        return out
-
-
-_LITTLE = np.little_endian
-
+from rgt_tui.ui.plot.averages import Floats
+from rgt_tui.ui.plot.axis import Knots
+from rgt_tui.ui.plot.canvas import Canvas, Row
+from rgt_tui.ui.plot.dots import Looks, Scale, edges_of, lit, look, rows_of
+from rgt_tui.ui.plot.pyramid import Pyramid
+from rgt_tui.ui.plot.ticks import (
+    ahead_of_utc,
+    clock_labels,
+    duration_labels,
+    labels,
+    linear_ticks,
+    log_ticks,
+    time_ticks,
+)
+from rgt_tui.ui.plot.trace import Path, Trace
+from rgt_tui.ui.plot.view import Axis, View
 
 AXIS, LABEL, CROSS, GAP = 1, 2, 3, 4
 """Styles of what is not a curve; those of curves start at `FIRST_CURVE`, two for each."""
@@ -112,11 +45,29 @@ class Curve:
     """Whether a gap is explained beside its mark."""
     tag: str = ""
     """Written at the end of the curve, so that it is told apart without its colour."""
+    keep: float = 0.0
+    """Smoothing."""
+    dash: int = 0
+    """Which of `DASHES`."""
+    knots: Knots | None = None
+    """Its places on the x axis; None = its steps."""
+    evaluations: Trace | None = None
+    """Drawn as points."""
+    best: tuple[float, float] | None = None
+    """Step and value of its best point."""
 
     @property
     def style(self) -> int:
         """The style of the curve."""
         return FIRST_CURVE + 2 * self.number
+
+    def x_of(self, step: float) -> float | None:
+        """Return where a step stands on the x axis."""
+        return step if self.knots is None else self.knots.x_of(step)
+
+    def step_of(self, x: float) -> float | None:
+        """Return the step at a place on the x axis."""
+        return x if self.knots is None else self.knots.step_of(x)
 
 
 @dataclass(frozen=True)
@@ -133,25 +84,56 @@ class Frame:
     low: float
     high: float
     log: bool
+    canvas: Canvas
 
     @property
-    def steps_per_dot(self) -> float:
-        """Steps between neighbouring columns of dots."""
+    def per_dot(self) -> float:
+        """How much of the x axis lies between neighbouring columns of dots."""
         return (self.window[1] - self.window[0]) / max(1, 2 * self.columns - 1)
 
-    def step_at(self, column: int) -> float:
-        """Return the step in the middle of a column, counted from the left edge, within the window."""
-        step = self.window[0] + (2 * (column - self.gutter) + 0.5) * self.steps_per_dot
-        return min(max(step, self.window[0]), self.window[1])
+    def x_at(self, column: int) -> float:
+        """Return the place in the middle of a column, counted from the left edge, within the window."""
+        x = self.window[0] + (2 * (column - self.gutter) + 0.5) * self.per_dot
+        return min(max(x, self.window[0]), self.window[1])
 
-    def column_of(self, step: float) -> int:
-        """Return the column of the plot's area in which a step lies (outside if it is not on screen)."""
-        return math.floor((step - self.window[0]) / self.steps_per_dot + 0.5) // 2
+    def column_of(self, x: float) -> int:
+        """Return the column of the plot's area in which a place lies (outside if it is not on screen)."""
+        return math.floor((x - self.window[0]) / self.per_dot + 0.5) // 2
+
+    def corner(
+        self, width: int, height: int, kept: tuple[int, int] | None = None
+    ) -> tuple[tuple[int, int], int]:
+        """Return column and row of the corner that hides least below a box of this size, and how many cells it does.
+
+        A cell around the box counts, too, so that a curve does not touch it.
+
+        Args:
+            width: Columns of the box.
+            height: Its rows.
+            kept: Where it was: it stays there for as long as it hides nothing.
+        """
+        right, below = max(0, self.columns - width), max(0, self.canvas.height - height)
+        # Right above first: there a loss is not.
+        corners = [(right, 0), (0, below), (0, 0), (right, below)]
+        corners.sort(key=lambda each: (self.gutter + each[0], each[1]) != kept)
+        found = [
+            (self.canvas.covered(x - 1, y - 1, width + 2, height + 2), place)
+            for place, (x, y) in enumerate(corners)
+        ]
+        covered, place = min(found)
+        x, y = corners[place]
+        return (self.gutter + x, y), covered
 
 
-def extent(traces: Sequence[Trace]) -> tuple[float, float]:
-    """Return the first and last step of all traces; ``(0, 1)`` where there is no point at all."""
-    ends = [(float(t.xs[0]), float(t.xs[-1])) for t in traces if len(t.xs)]
+def extent(curves: Sequence[Curve]) -> tuple[float, float]:
+    """Return the first and the last place of all curves; ``(0, 1)`` where there is no point at all."""
+    ends = []
+    for curve in curves:
+        if curve.knots is not None:
+            found = curve.knots.extent(curve.trace)
+            ends += [found] if found is not None else []
+        elif len(curve.trace.xs):
+            ends.append((float(curve.trace.xs[0]), float(curve.trace.xs[-1])))
     return (min(a for a, _ in ends), max(b for _, b in ends)) if ends else (0.0, 1.0)
 
 
@@ -163,14 +145,21 @@ def compose(
     log: bool = False,
     cross: float | None = None,
     ascii_only: bool = False,
+    axis: Axis = Axis.STEP,
+    gutter: int = 5,
 ) -> Frame:
-    """Draw `curves` into `size` (columns, rows), axes included."""
+    """Draw `curves` into `size` (columns, rows), axes included; done faster where `gutter` is guessed right."""
     width, height = max(16, size[0]), max(4, size[1])
-    reach = extent([curve.trace for curve in curves])
+    reach = extent(curves)
     window = view.window(reach)
-    found = _range(curves, window, positive=log)
-    log = log and found is not None
-    low, high = found or _range(curves, window, positive=False) or (0.0, 1.0)
+    guessed = 2 * max(1, width - gutter)
+    looks = _looked(curves, window, guessed, positive=log)
+    found = value_range(curves, looks, window, positive=log)
+    if log and found is None:
+        log = False
+        looks = _looked(curves, window, guessed, positive=False)
+        found = value_range(curves, looks, window, positive=False)
+    low, high = found or (0.0, 1.0)
     scale = Scale.of(low, high, log=log)
     rows = height - 2
     most = max(2, rows // 4)
@@ -180,12 +169,14 @@ def compose(
     names = [name if len(name) <= widest else "" for name in names]  # cut off, a number is another number
     gutter = max((len(name) for name in names), default=1) + 2
     canvas = Canvas(width - gutter, rows, ascii_only=ascii_only)
-    frame = Frame((), gutter, canvas.width, window, reach, scale.low, scale.high, log)
-    for curve in curves:
-        _draw(canvas, curve, frame, scale)
-    _crosshair(canvas, curves, frame, scale, cross, ascii_only)
+    frame = Frame((), gutter, canvas.width, window, reach, scale.low, scale.high, log, canvas)
+    if canvas.dots[0] != guessed:
+        looks = _looked(curves, window, canvas.dots[0], positive=log)
+    _draw(canvas, curves, looks, frame, scale)
     for curve in curves:
         _marks(canvas, curve, frame, scale, ascii_only)
+    canvas.settle()
+    _crosshair(canvas, curves, frame, scale, cross, ascii_only)
     at_row = {_row(scale, tick, rows): name for tick, name in zip(ticks, names, strict=True)}
     tee, bar = ("+", "|") if ascii_only else ("┤", "│")
     lines: list[Row] = []
@@ -193,53 +184,110 @@ def compose(
         name = at_row.get(y)
         left = f"{name:>{gutter - 2}} " if name is not None else " " * (gutter - 1)
         lines.append(((left, LABEL), (tee if name is not None else bar, AXIS), *line))
-    lines.extend(_x_axis(frame, curves, cross, ascii_only))
-    return Frame(tuple(lines), gutter, canvas.width, window, reach, scale.low, scale.high, log)
+    lines.extend(_x_axis(frame, curves, cross, axis, ascii_only))
+    return Frame(tuple(lines), gutter, canvas.width, window, reach, scale.low, scale.high, log, canvas)
 
 
-def _range(
-    curves: Sequence[Curve], window: tuple[float, float], *, positive: bool
+def value_range(
+    curves: Sequence[Curve], looks: Looks, window: tuple[float, float], *, positive: bool
 ) -> tuple[float, float] | None:
     """Return the lowest and the highest value on screen; what a resume threw away does not count."""
-    lows, highs = [], []
+    found = looks.range(positive=positive)
+    values = list(found) if found is not None else []
     for curve in curves:
-        xs, ys = curve.trace.xs, curve.trace.ys
-        a, b = np.searchsorted(xs, window[0], "left"), np.searchsorted(xs, window[1], "right")
-        seen = ys[max(0, int(a) - 1) : int(b) + 1]
-        seen = seen[seen > 0] if positive else seen[np.isfinite(seen)]
-        if len(seen):
-            lows.append(float(seen.min()))
-            highs.append(float(seen.max()))
-    return (min(lows), max(highs)) if lows else None
+        if curve.evaluations is not None:
+            values += [value for _, value in drawn_points(curve, window) if value > 0 or not positive]
+    return (min(values), max(values)) if values else None
 
 
-def _draw(canvas: Canvas, curve: Curve, frame: Frame, scale: Scale) -> None:
-    size = canvas.dots
-    pieces = [(xs, ys, curve.style + 1) for xs, ys in curve.trace.lost]
-    for xs, ys, style in [*pieces, (curve.trace.xs, curve.trace.ys, curve.style)]:
-        if len(xs) and xs[0] <= frame.window[1] and xs[-1] >= frame.window[0]:
-            canvas.draw(dots(*spans(xs, ys, frame.window, scale, size), size[1]), style, curve.number)
+def _looked(curves: Sequence[Curve], window: tuple[float, float], columns: int, *, positive: bool) -> Looks:
+    edges = edges_of(window, columns)
+    paths = []
+    for curve in curves:
+        steps, crossed = (edges, edges) if curve.knots is None else curve.knots.steps_of(edges)
+        paths.append((curve.trace.path(curve.keep, positive=positive), steps, crossed))
+    return look(paths, columns)
+
+
+def drawn_points(curve: Curve, window: tuple[float, float]) -> list[tuple[float, float]]:
+    """Return what of a curve is drawn as points: evaluations, and a run that has one point alone."""
+    found = []
+    sources = [curve.evaluations] if curve.evaluations is not None else []
+    if len(curve.trace.xs) == 1:
+        sources.append(curve.trace)
+    for trace in sources:
+        for step, value in zip(
+            trace.xs[-MOST_POINTS:].tolist(), trace.ys[-MOST_POINTS:].tolist(), strict=True
+        ):
+            x = curve.x_of(step)
+            if x is not None and math.isfinite(value) and window[0] <= x <= window[1]:
+                found.append((x, value))
+    return found
+
+
+MOST_POINTS = 2000
+"""Evaluations that are looked at, the newest."""
+
+
+def _draw(canvas: Canvas, curves: Sequence[Curve], looks: Looks, frame: Frame, scale: Scale) -> None:
+    height = canvas.dots[1]
+    for curve in curves:
+        for xs, ys in curve.trace.lost(curve.keep) if curve.knots is None else ():
+            if xs[0] <= frame.window[1] and xs[-1] >= frame.window[0]:
+                first, last = lit(*_piece(xs, ys, frame.window, scale, canvas.dots), height)
+                canvas.draw(first, last, [(curve.style + 1, curve.number, 0)])
+    first, last = lit(*rows_of(looks, scale, height), height)
+    canvas.draw(first, last, [(curve.style, curve.number, curve.dash) for curve in curves])
+
+
+def _piece(
+    xs: Floats, ys: Floats, window: tuple[float, float], scale: Scale, size: tuple[int, int]
+) -> tuple[Floats, Floats]:
+    """Return the top and the bottom row of a few points that are prepared for nothing."""
+    shown = np.where(ys > 0, ys, np.nan) if scale.log else ys
+    pyramid = Pyramid()
+    pyramid.follow(shown)
+    edges = edges_of(window, size[0])
+    return rows_of(look([(Path(xs, shown, pyramid), edges, edges)], size[0]), scale, size[1])
 
 
 def _row(scale: Scale, value: float, rows: int) -> int:
     """Return the row of cells of a value (may lie outside)."""
-    dot = float(scale.rows(np.array([value]), 4 * rows)[0])
+    dot = scale.row(value, 4 * rows)
     return -1 if math.isnan(dot) else math.floor(dot + 0.5) // 4
 
 
+def _column(curve: Curve, frame: Frame, step: float) -> int:
+    """Return the column of a step of a curve; -1 where it has none."""
+    x = curve.x_of(step)
+    return -1 if x is None else frame.column_of(x)
+
+
 def _marks(canvas: Canvas, curve: Curve, frame: Frame, scale: Scale, ascii_only: bool) -> None:
+    for x, value in drawn_points(curve, frame.window):
+        canvas.put(
+            frame.column_of(x), _row(scale, value, canvas.height), "o" if ascii_only else "○", curve.style
+        )
+    if curve.best is not None:
+        step, value = curve.best
+        canvas.put(
+            _column(curve, frame, step),
+            _row(scale, value, canvas.height),
+            "B" if ascii_only else "★",
+            curve.style,
+        )
     _end_tag(canvas, curve, frame, scale)
     for step in curve.resumes:
-        value = curve.trace.at(step)
-        if value is not None and math.isfinite(value):
+        found = curve.trace.at(step, curve.keep)
+        if found is not None and math.isfinite(found):
             canvas.put(
-                frame.column_of(step),
-                _row(scale, value, canvas.height),
+                _column(curve, frame, step),
+                _row(scale, found, canvas.height),
                 "^" if ascii_only else "⇡",
                 curve.style,
             )
     for gap in curve.trace.gaps:
-        column = frame.column_of(gap.first)
+        column = _column(curve, frame, gap.first)
         beside = gap.beside if gap.beside is not None else scale.high
         row = min(max(_row(scale, beside, canvas.height), 0), canvas.height - 1)
         canvas.put(column, row, "X" if ascii_only else "╳", curve.style + 1 if gap.lost else GAP)
@@ -250,16 +298,35 @@ def _marks(canvas: Canvas, curve: Curve, frame: Frame, scale: Scale, ascii_only:
 
 def _end_tag(canvas: Canvas, curve: Curve, frame: Frame, scale: Scale) -> None:
     """Name the curve where it ends on screen, or as near to it as no other tag stands."""
-    end = int(np.searchsorted(curve.trace.xs, frame.window[1], "right"))
-    known = np.flatnonzero(np.isfinite(curve.trace.ys[:end]))
-    if not (curve.tag and len(known)):
+    if not curve.tag:
         return
-    column = min(frame.column_of(float(curve.trace.xs[known[-1]])) + 1, canvas.width - 1)
-    row = _row(scale, float(curve.trace.ys[known[-1]]), canvas.height)
+    edge = curve.step_of(frame.window[1])
+    path = curve.trace.path(curve.keep)
+    if edge is None:  # it ends before, or begins after
+        past = curve.knots is not None and frame.window[1] > curve.knots.xs[-1]
+        edge = float(curve.knots.steps[-1]) if past and curve.knots is not None else -math.inf
+    end = int(np.searchsorted(path.xs, edge, "right"))
+    place = _last_known(path.ys, end)
+    if place is None:
+        return
+    x = curve.x_of(float(path.xs[place]))
+    column = min(frame.column_of(x) + 1, canvas.width - 1) if x is not None else -1
+    row = _row(scale, float(path.ys[place]), canvas.height)
     for up in (0, -1, 1, -2, 2):
         if canvas.untagged(column, row + up):
             canvas.tag(column, row + up, curve.tag, curve.style)
             return
+
+
+def _last_known(ys: Floats, end: int) -> int | None:
+    """Return the last place before `end` with a value."""
+    size = 64
+    while end > 0:
+        known = np.flatnonzero(np.isfinite(ys[max(0, end - size) : end]))
+        if len(known):
+            return max(0, end - size) + int(known[-1])
+        end, size = end - size, size * 4
+    return None
 
 
 def _beside(canvas: Canvas, column: int, row: int, note: str) -> None:
@@ -280,134 +347,60 @@ def _crosshair(
     for row in range(canvas.height):
         canvas.put(column, row, "|" if ascii_only else "│", CROSS, over=False)
     for curve in curves:
-        value = curve.trace.at(cross)
+        step = curve.step_of(cross)
+        value = curve.trace.at(step, curve.keep) if step is not None else None
         if value is not None and math.isfinite(value):
             canvas.put(column, _row(scale, value, canvas.height), "O" if ascii_only else "●", curve.style)
 
 
-def _x_axis(frame: Frame, curves: Sequence[Curve], cross: float | None, ascii_only: bool) -> tuple[Row, Row]:
+UNITS = {Axis.SINCE: "time", Axis.CLOCK: "time"}
+"""Words for the axes whose own name is too long for the corner."""
+
+
+def axis_ticks(axis: Axis, window: tuple[float, float], columns: int) -> tuple[list[float], list[str]]:
+    """Return where ticks of the x axis stand, and what they say."""
+    most = max(2, columns // 14)
+    if axis in (Axis.SINCE, Axis.CLOCK):
+        ahead = ahead_of_utc(window[1]) if axis is Axis.CLOCK else 0.0
+        ticks = time_ticks(*window, most, offset=ahead)
+        return ticks, (clock_labels if axis is Axis.CLOCK else duration_labels)(ticks)
+    ticks = linear_ticks(*window, most, whole=axis is not Axis.EPOCH)
+    return ticks, labels(ticks)
+
+
+def axis_word(axis: Axis, x: float) -> str:
+    """Write one place on the x axis."""
+    if axis is Axis.CLOCK:
+        return clock_labels([x])[0]
+    if axis is Axis.SINCE:
+        return duration_labels([float(round(x))])[0]
+    return f"{x:,.3g}" if axis is Axis.EPOCH else f"{x:,.0f}"
+
+
+def _x_axis(
+    frame: Frame, curves: Sequence[Curve], cross: float | None, axis: Axis, ascii_only: bool
+) -> tuple[Row, Row]:
     """Return the axis line, with ticks, resumes and crosshair on it, and the line of labels."""
     corner, flat, tick, up = "+-+^" if ascii_only else "└─┬⇡"
     line = Canvas(frame.columns, 1)
     text = Canvas(frame.columns, 1)
     line.put(0, 0, flat * frame.columns, AXIS)
-    steps = linear_ticks(*frame.window, max(2, frame.columns // 14), whole=True)
     if cross is not None:
-        name = f"{cross:,.0f}"
+        name = axis_word(axis, cross)
         column = frame.column_of(cross)
         line.put(column, 0, tick, CROSS)
         text.put(min(max(0, column - len(name) // 2), frame.columns - len(name)), 0, name, CROSS)
-    for step, name in zip(steps, labels(steps), strict=True):
-        column = frame.column_of(step)
+    for x, name in zip(*axis_ticks(axis, frame.window, frame.columns), strict=True):
+        column = frame.column_of(x)
         start = min(max(0, column - len(name) // 2), frame.columns - len(name))
-        if not line_has_cross(cross, frame, column):
+        if cross is None or frame.column_of(cross) != column:
             line.put(column, 0, tick, AXIS)
-        if text.free(start, 0, len(name)) and text.free(max(0, start - 1), 0, 1):
+        if text.free(start, 0, len(name)) and text.covered(start - 1, 0, 1) == 0:
             text.put(start, 0, name, LABEL)
     for curve in curves:
         for resume in curve.resumes:
-            line.put(frame.column_of(resume), 0, up, curve.style)
+            line.put(_column(curve, frame, resume), 0, up, curve.style)
+    unit = UNITS.get(axis, axis.value)
+    left = f"{unit:>{frame.gutter - 2}}  " if len(unit) <= frame.gutter - 2 else " " * frame.gutter
     pad = " " * (frame.gutter - 1)
-    return ((pad, LABEL), (corner, AXIS), *line.rows()[0]), ((pad + " ", LABEL), *text.rows()[0])
-
-
-def line_has_cross(cross: float | None, frame: Frame, column: int) -> bool:
-    """Whether the crosshair stands in this column."""
-    return cross is not None and frame.column_of(cross) == column
-
-
-MOST_NOTED = 4
-"""With more runs than this on screen, gaps are explained in the legend alone."""
-
-
-class Board:
-    """Holds what drawing needs between two frames. A run keeps its number, and so its colour."""
-
-    def __init__(self) -> None:
-        self._runs: tuple[RunState, ...] = ()
-        self._numbers: dict[str, int] = {}
-        self._traces: dict[str, Trace] = {}
-        self._drawn_as: tuple[str, float] = ("", 0.0)
-        self.settings = Settings()
-        self.selected: str | None = None
-
-    def update(self, runs: Sequence[RunState], settings: Settings, selected: str | None) -> bool:
-        """Take the newest runs and choices; return whether a frame would look different."""
-        changed = settings != self.settings or selected != self.selected
-        changed = changed or [r.name for r in runs] != [r.name for r in self._runs]
-        changed = changed or [r.resumes for r in runs] != [r.resumes for r in self._runs]
-        self._runs, self.settings, self.selected = tuple(runs), settings, selected
-        self._numbers = {run.name: number for number, run in reversed(list(enumerate(runs)))}
-        kind = (settings.metric, settings.smooth)
-        if kind != self._drawn_as:
-            self._traces.clear()
-            self._drawn_as = kind
-        for run in runs:
-            series = run.series.get(settings.metric)
-            if series is None or not len(series):
-                changed = self._traces.pop(run.name, None) is not None or changed
-                continue
-            trace = self._traces.setdefault(run.name, Trace(settings.smooth))
-            changed = trace.feed(series) or changed
-        for gone in self._traces.keys() - {run.name for run in runs}:
-            del self._traces[gone]
-        return changed
-
-    @property
-    def runs(self) -> tuple[RunState, ...]:
-        """All runs of the box."""
-        return self._runs
-
-    def trace(self, run: str) -> Trace | None:
-        """Return the prepared curve of a run in the metric that is shown."""
-        return self._traces.get(run)
-
-    def number(self, run: str) -> int:
-        """Return the number of a run, from 0: its place among the box's runs."""
-        return self._numbers.get(run, 0)
-
-    def gaps(self, run: str) -> list[Gap]:
-        """Return the gaps of a run."""
-        trace = self._traces.get(run)
-        return list(trace.gaps) if trace is not None else []
-
-    @property
-    def shown(self) -> list[str]:
-        """Runs that are drawn."""
-        return [r.name for r in self._runs if r.name in self._traces and r.name not in self.settings.hidden]
-
-    @property
-    def extent(self) -> tuple[float, float]:
-        """First and last step of what is drawn."""
-        return extent([self._traces[name] for name in self.shown])
-
-    def value_at(self, run: str, step: float) -> float | None:
-        """Return what a run had at a step; None where it was not there."""
-        trace = self._traces.get(run)
-        return None if trace is None else trace.at(step)
-
-    def frame(self, size: tuple[int, int], *, ascii_only: bool = False) -> Frame | None:
-        """Draw; None where there is nothing to draw."""
-        shown = self.shown
-        if not shown:
-            return None
-        shown.sort(key=lambda name: name == self.selected)
-        resumes = {run.name: tuple(float(resume.step) for resume in run.resumes) for run in self._runs}
-        curves = [
-            Curve(
-                self._traces[name],
-                self.number(name),
-                resumes[name],
-                note_gaps=len(shown) <= MOST_NOTED,
-                tag=tag(self.number(name)) if len(shown) > 1 else "",
-            )
-            for name in shown
-        ]
-        return compose(
-            curves,
-            size,
-            view=self.settings.view,
-            log=self.settings.log,
-            cross=self.settings.cross,
-            ascii_only=ascii_only,
-        )
+    return ((pad, LABEL), (corner, AXIS), *line.rows()[0]), ((left, LABEL), *text.rows()[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 
 _NICE = (1.0, 2.0, 5.0, 10.0)
@@ -98,3 +99,73 @@ def _short(name: str) -> str:
     if not power:
         return name
     return f"{mantissa}e{int(power)}" if float(mantissa) else "0"
+
+
+_SECONDS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
+_DAY = 86400
+
+
+def time_ticks(low: float, high: float, most: int, *, offset: float = 0.0) -> list[float]:
+    """Return evenly spaced seconds within ``[low, high]`` that a person counts in, at most about `most`.
+
+    Args:
+        low: Seconds.
+        high: Seconds.
+        most: Ticks.
+        offset: Seconds that the local time is ahead of UTC, so that days begin at midnight.
+    """
+    raw = (high - low) / max(1, most)
+    if not (raw > 0 and math.isfinite(raw)):
+        return []
+    if raw <= 1:
+        return linear_ticks(low, high, most)
+    step = next((float(nice) for nice in _SECONDS if nice >= raw), None)
+    if step is None:
+        step = nice_step((high - low) / _DAY, most, whole=True) * _DAY
+    first = math.ceil((low + offset) / step - 1e-9)
+    count = math.floor((high + offset) / step + 1e-9) - first + 1
+    return list(dict.fromkeys((first + i) * step - offset for i in range(max(0, min(count, 2 * most + 2)))))
+
+
+def duration_labels(ticks: Sequence[float]) -> list[str]:
+    """Write durations of one axis: ``0s 30s 1m30 2h15 3d 6h``; no two alike, else plain seconds."""
+    names = [_duration(tick) for tick in ticks]
+    return names if len(set(names)) == len(names) else [f"{name}s" for name in labels(ticks)]
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 0 or seconds != int(seconds):
+        return f"{seconds:g}s"
+    whole = int(seconds)
+    days, rest = divmod(whole, _DAY)
+    hours, rest = divmod(rest, 3600)
+    minutes, rest = divmod(rest, 60)
+    if days:
+        return f"{days}d{hours:2d}h" if hours else f"{days}d"
+    if hours:
+        return f"{hours}h{minutes:02d}" if not rest else f"{hours}h{minutes:02d}:{rest:02d}"
+    if minutes:
+        return f"{minutes}m{rest:02d}" if rest else f"{minutes}m"
+    return f"{rest}s"
+
+
+def clock_labels(ticks: Sequence[float]) -> list[str]:
+    """Write times of day of one axis, local time, with the day where the axis is longer than one; no two alike."""
+    try:
+        times = [time.localtime(tick) for tick in ticks]
+        if not ticks or ticks[-1] - ticks[0] < _DAY:
+            form = "%H:%M" if not any(each.tm_sec for each in times) else "%H:%M:%S"
+        else:
+            form = "%d %b" if not any(each.tm_hour or each.tm_min for each in times) else "%d %b %H:%M"
+        names = [time.strftime(form, each) for each in times]
+    except (ValueError, OverflowError, OSError):
+        return labels(ticks)
+    return names if len(set(names)) == len(names) else labels(ticks)
+
+
+def ahead_of_utc(at: float) -> float:
+    """Return by how many seconds the local time is ahead of UTC then; 0 for what is no time."""
+    try:
+        return float(time.localtime(at).tm_gmtoff)
+    except (ValueError, OverflowError, OSError):
+        return 0.0

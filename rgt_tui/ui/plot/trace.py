@@ -1,119 +1,19 @@
-"""One run's curve, prepared for drawing: resumes and gaps set apart, smoothed, reduced to columns of dots.
+"""One run's curve, prepared for drawing: resumes and gaps set apart, smoothed, its extremes at hand.
 
-A `Trace` is fed again and again with the newest snapshot of a growing series, and looks only at what is new. Of the
-decimation every column keeps the lowest and the highest value that falls into it, and the points where the line enters
-and leaves it: no spike is lost and no join is invented, however many points there are.
+A `Trace` is fed again and again with the newest snapshot of a growing series, and looks only at what is new. What it
+is drawn from is a `Path`: the values as they came, or their average, with the pyramid of their extremes.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rgt_tui.model.run import Series
-
-Floats = NDArray[np.float64]
-
-HUGE = 1e150
-"""Values beyond are drawn as if they were this, so that no difference overflows."""
-
-
-@dataclass(frozen=True)
-class Scale:
-    """Maps values to rows of dots, 0 at the top."""
-
-    low: float
-    high: float
-    log: bool = False
-
-    @classmethod
-    def of(cls, low: float, high: float, *, log: bool = False) -> Scale:
-        """Return a scale that shows `low` to `high` with a little room at both ends."""
-        low, high = max(-HUGE, min(low, HUGE)), max(-HUGE, min(high, HUGE))
-        if log:
-            low = max(low, 1e-300)
-            high = max(high, low)
-            room = (high / low) ** 0.03 if high / low > 1 + 1e-9 else 1.05
-            return cls(low / room, high * room, log=True)
-        room = 0.04 * (high - low)
-        if not room > 1e-12 * max(abs(low), abs(high)):
-            room = 0.05 * max(abs(low), abs(high)) or 1.0
-        return cls(low - room, high + room)
-
-    def rows(self, values: Floats, height: int) -> Floats:
-        """Return the row of each value among `height` rows; NaN where the scale has no place for it."""
-        with np.errstate(all="ignore"):
-            if self.log:
-                shown = np.log(np.where(values > 0, values, np.nan))
-                low, high = np.log(self.low), np.log(self.high)
-            else:
-                shown, low, high = np.clip(values, -HUGE, HUGE), self.low, self.high
-            rows: Floats = (high - shown) / (high - low) * (height - 1)
-            return np.clip(rows, -1e6, 1e6)
-
-
-def spans(
-    xs: Floats, ys: Floats, window: tuple[float, float], scale: Scale, size: tuple[int, int]
-) -> tuple[Floats, Floats]:
-    """Return the top and the bottom row of each column of dots, NaN where the column stays empty.
-
-    Args:
-        xs: Steps, strictly increasing.
-        ys: Values; NaN breaks the line.
-        window: Step of the first and of the last column.
-        scale: The y axis.
-        size: Columns and rows, in dots.
-    """
-    columns, height = size
-    pitch = (window[1] - window[0]) / max(1, columns - 1)
-    edges: Floats = window[0] + (np.arange(columns + 1, dtype=np.float64) - 0.5) * pitch
-    cut = np.searchsorted(xs, edges, side="left")
-    top, bottom = np.full(columns, np.nan), np.full(columns, np.nan)
-    filled = np.flatnonzero(cut[1:] > cut[:-1])
-    with np.errstate(invalid="ignore"):
-        if len(filled):
-            begin, end = int(cut[0]), int(cut[-1])
-            seen = ys[begin:end]
-            if scale.log:
-                seen = np.where(seen > 0, seen, np.nan)
-            starts = cut[:-1][filled] - begin
-            top[filled] = scale.rows(np.fmax.reduceat(seen, starts), height)
-            bottom[filled] = scale.rows(np.fmin.reduceat(seen, starts), height)
-        crossing = _crossings(xs, ys, edges, cut, scale, height)
-        for side in (crossing[:-1], crossing[1:]):
-            top, bottom = np.fmin(top, side), np.fmax(bottom, side)
-    return top, bottom
-
-
-def _crossings(
-    xs: Floats, ys: Floats, edges: Floats, cut: NDArray[np.intp], scale: Scale, height: int
-) -> Floats:
-    """Return the row at which the line crosses each edge between columns, NaN where there is no line."""
-    rows = np.full(len(edges), np.nan)
-    inside = np.flatnonzero((cut > 0) & (cut < len(xs)))
-    if len(inside):
-        right = cut[inside]
-        left = right - 1
-        share = (edges[inside] - xs[left]) / (xs[right] - xs[left])
-        a, b = scale.rows(ys[left], height), scale.rows(ys[right], height)
-        rows[inside] = a + (b - a) * share
-    return rows
-
-
-def dots(top: Floats, bottom: Floats, height: int) -> NDArray[np.bool_]:
-    """Return the dots (rows by columns) that the spans cover: at least one in every column that has one."""
-    with np.errstate(invalid="ignore"):
-        first, last = np.ceil(top), np.floor(bottom)
-        thin = first > last
-        middle = np.rint((top + bottom) / 2)
-        first, last = np.where(thin, middle, first), np.where(thin, middle, last)
-        rows = np.arange(height, dtype=np.float64)[:, None]
-        grid: NDArray[np.bool_] = (rows >= first) & (rows <= last)
-    return grid
-
+from rgt_tui.ui.plot.averages import MEMORY, Average, Floats, grown, moving_average
+from rgt_tui.ui.plot.pyramid import Places, Pyramid
 
 MOST_LOST = 64
 """How many discarded pieces are kept for drawing."""
@@ -135,26 +35,67 @@ class Gap:
     """True when a resume went back to before it."""
 
 
+@dataclass(frozen=True)
+class Path:
+    """What is drawn of a curve: values at its steps, and their extremes."""
+
+    xs: Floats
+    """Steps, strictly increasing."""
+    ys: Floats
+    """NaN breaks the line."""
+    pyramid: Pyramid
+
+    def extremes(self, starts: Places, ends: Places) -> tuple[Floats, Floats]:
+        """Return the extremes of some stretches of places."""
+        return self.pyramid.extremes(self.ys, starts, ends)
+
+
+@dataclass
+class _Prepared:
+    """The values of one smoothing, with or without those that a logarithmic axis has no place for."""
+
+    average: Average | None
+    pyramid: Pyramid = field(default_factory=Pyramid)
+    positive: tuple[int, Path] | None = None
+    """Of how many points, and what is drawn of them there."""
+
+    def cut(self, size: int) -> None:
+        self.positive = None
+        self.pyramid.cut(size)
+        if self.average is not None:
+            self.average.cut(size)
+
+
+@dataclass(frozen=True)
+class _Lost:
+    """What a resume threw away, from the point that both attempts have in common."""
+
+    xs: Floats
+    ys: Floats
+    lead: Floats
+    """Values before it, as many as its average depends on."""
+
+
 class Trace:
     """A curve in order of steps, whatever the order of arrival.
 
-    When a run resumes, it does some steps again: the first attempt moves to `lost`, the later one
-    is the curve.
+    When a run resumes, it does some steps again: the first attempt moves to `lost`, the later one is the curve.
     """
 
-    def __init__(self, smooth: float = 0.0) -> None:
-        self.smooth = smooth
+    def __init__(self) -> None:
         self._begin(None)
 
     def _begin(self, source: list[int] | None) -> None:
-        self.lost: list[tuple[Floats, Floats]] = []
+        self._lost: list[_Lost] = []
+        self._lost_drawn: dict[float, list[tuple[Floats, Floats]]] = {}
         self.gaps: list[Gap] = []
         self._source = source
         self._fed = 0
         self._size = 0
         self._xs: Floats = np.empty(256)
         self._ys: Floats = np.empty(256)
-        self._weights: Floats = np.empty(256)
+        self._prepared: dict[float, _Prepared] = {}
+        self._best: dict[bool, tuple[int, int | None]] = {}
 
     @property
     def xs(self) -> Floats:
@@ -163,7 +104,7 @@ class Trace:
 
     @property
     def ys(self) -> Floats:
-        """Values, NaN where there is none."""
+        """Values as they came, NaN where there is none."""
         return self._ys[: self._size]
 
     def feed(self, series: Series) -> bool:
@@ -186,37 +127,86 @@ class Trace:
                 self._append(steps[a:b], values[a:b])
         return True
 
-    def at(self, step: float) -> float | None:
+    def path(self, keep: float = 0.0, *, positive: bool = False) -> Path:
+        """Return what is drawn: smoothed with this weight (0 = not), with `positive` values alone."""
+        prepared = self._prepared.setdefault(keep, _Prepared(Average(keep) if keep > 0 else None))
+        ys = self.ys
+        if prepared.average is not None:
+            prepared.average.follow(ys)
+            ys = prepared.average.ys
+        prepared.pyramid.follow(ys)
+        if positive and self._size:
+            if prepared.positive is None or prepared.positive[0] != self._size:
+                start, end = np.array([0]), np.array([self._size])
+                shown, pyramid = ys, prepared.pyramid
+                if not pyramid.extremes(ys, start, end)[0][0] > 0:
+                    shown, pyramid = np.where(ys > 0, ys, np.nan), Pyramid()
+                    pyramid.follow(shown)
+                prepared.positive = self._size, Path(self.xs, shown, pyramid)
+            return prepared.positive[1]
+        return Path(self.xs, ys, prepared.pyramid)
+
+    def is_prepared(self, keep: float) -> bool:
+        """Whether `path` has nothing to calculate."""
+        known = self._prepared.get(keep)
+        return known is not None and (known.average is None or known.average.size == self._size)
+
+    def lost(self, keep: float = 0.0) -> list[tuple[Floats, Floats]]:
+        """Return what resumes threw away, as it was drawn before."""
+        made = self._lost_drawn.get(keep)
+        if made is None:
+            made = [(piece.xs, _smoothed(piece, keep)) for piece in self._lost]
+            self._lost_drawn[keep] = made
+        return made
+
+    def at(self, step: float, keep: float = 0.0) -> float | None:
         """Return the value of the last logged step at or before `step`; None outside the curve."""
+        i = self.place(step)
+        return None if i is None else float(self.path(keep).ys[i])
+
+    def place(self, step: float) -> int | None:
+        """Return which point is the last one at or before `step`; None outside the curve."""
         i = int(np.searchsorted(self.xs, step, side="right")) - 1
-        if i < 0 or (step > self.xs[-1] and self._size):
-            return None
-        return float(self.ys[i])
+        return None if i < 0 or step > self.xs[-1] else i
+
+    def best(self, *, highest: bool) -> tuple[float, float] | None:
+        """Return step and value of the best point as logged: the first of the lowest, or of the highest ones."""
+        looked, found = self._best.get(highest, (0, None))
+        if looked != self._size:
+            fresh = self._ys[looked : self._size]
+            if np.isfinite(fresh).any():
+                place = looked + int(np.nanargmax(fresh) if highest else np.nanargmin(fresh))
+                better = found is None or (
+                    self._ys[place] > self._ys[found] if highest else self._ys[place] < self._ys[found]
+                )
+                found = place if better else found
+            self._best[highest] = self._size, found
+        return None if found is None else (float(self._xs[found]), float(self._ys[found]))
 
     def _append(self, steps: Floats, values: Floats) -> None:
         if self._size and steps[0] <= self._xs[self._size - 1]:
             self._cut(int(np.searchsorted(self.xs, steps[0], side="left")))
         start, end = self._size, self._size + len(steps)
-        if end > len(self._xs):
-            room = np.empty(max(end, 2 * len(self._xs)) - start)
-            self._xs, self._ys, self._weights = (
-                np.concatenate([old[:start], room]) for old in (self._xs, self._ys, self._weights)
-            )
+        self._xs, self._ys = grown(self._xs, start, end), grown(self._ys, start, end)
         self._note_gaps(steps, values)
         self._xs[start:end] = steps
         self._ys[start:end] = np.where(np.isfinite(values), values, np.nan)
         self._size = end
-        if self.smooth > 0:
-            self._average(start, end)
 
     def _cut(self, k: int) -> None:
+        first = max(0, k - 1)
         if self._size - k > 1:
-            piece = slice(max(0, k - 1), self._size)
-            self.lost.append((self._xs[piece].copy(), self._ys[piece].copy()))
-            del self.lost[:-MOST_LOST]
+            piece = slice(first, self._size)
+            lead = self._ys[max(0, first - MEMORY) : first]
+            self._lost.append(_Lost(self._xs[piece].copy(), self._ys[piece].copy(), lead.copy()))
+            del self._lost[:-MOST_LOST]
+            self._lost_drawn.clear()
         limit = self._xs[k]
         self.gaps = [gap if gap.lost or gap.first < limit else replace(gap, lost=True) for gap in self.gaps]
         self._size = k
+        self._best.clear()
+        for prepared in self._prepared.values():
+            prepared.cut(k)
 
     def _note_gaps(self, steps: Floats, values: Floats) -> None:
         for i in np.flatnonzero(~np.isfinite(values)).tolist()[-MOST_GAPS * 8 :]:
@@ -231,26 +221,14 @@ class Trace:
             self.gaps.append(Gap(float(steps[i]), float(steps[i]), 1, kind, beside))
         del self.gaps[:-MOST_GAPS]
 
-    def _average(self, start: int, end: int) -> None:
-        """Exponential moving average, corrected for its start; a gap leaves the average as it was."""
-        keep, take = self.smooth, 1.0 - self.smooth
-        total = weight = 0.0
-        for i in range(start - 1, -1, -1):
-            if math.isfinite(self._ys[i]):
-                weight = float(self._weights[i])
-                total = float(self._ys[i]) * weight
-                break
-        means, weights = [], []
-        for value in self._ys[start:end].tolist():
-            if value == value:
-                total = keep * total + take * value
-                weight = keep * weight + take
-                means.append(total / weight)
-            else:
-                means.append(value)
-            weights.append(weight)
-        self._ys[start:end] = means
-        self._weights[start:end] = weights
+
+def _smoothed(piece: _Lost, keep: float) -> Floats:
+    if keep <= 0:
+        return piece.ys
+    values = np.concatenate([piece.lead, piece.ys])
+    finite = np.isfinite(values)
+    values[finite] = moving_average(values[finite], keep)[0]
+    return values[len(piece.lead) :]
 
 
 def _floats(values: list[int] | list[float]) -> Floats:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
-from rgt_tui.model.run import RunState
+from rgt_tui.model.run import EPOCH, TIME, RunState
 
 MIN_SPAN = 8.0
-"""The closest zoom, in steps."""
+"""The closest zoom, in steps, seconds or tokens."""
 FINEST = 1e-12
 """The same, as a share of the steps themselves: some count nanoseconds since 1970, and a float has 16 digits."""
 
@@ -39,11 +41,13 @@ class View:
         right = last if self.right is None else min(max(self.right, first + span), last)
         return right - span, right
 
-    def zoom(self, factor: float, about: float | None, extent: tuple[float, float]) -> View:
+    def zoom(
+        self, factor: float, about: float | None, extent: tuple[float, float], closest: float = MIN_SPAN
+    ) -> View:
         """Scale the window by `factor` (below 1 = closer); the step `about` (or the middle) stays."""
         x0, x1 = self.window(extent)
         full = self.__class__().window(extent)
-        span = max((x1 - x0) * factor, min(MIN_SPAN, full[1] - full[0]))
+        span = max((x1 - x0) * factor, min(closest, full[1] - full[0]))
         if span >= full[1] - full[0]:
             return View()
         anchor = (x0 + x1) / 2 if about is None else min(max(about, x0), x1)
@@ -66,10 +70,16 @@ class View:
 
 SMOOTHING = (0.0, 0.6, 0.9, 0.97)
 PREFERRED = ("loss", "val_loss", "lr", "grad_norm", "tok_s")
-NO_CURVE = frozenset({"step", "epoch", "total_steps"})
+EVALUATIONS = ("val_loss", "eval_loss", "valid_loss", "test_loss")
+"""What an evaluation of the loss is called; drawn as points beside it."""
+TOKENS = ("tokens", "tokens_seen", "total_tokens", "num_tokens", "num_input_tokens_seen", "consumed_tokens")
+"""What counts the tokens that a run has seen, lower case, without what stands before a slash."""
+NO_CURVE = frozenset({"step", "epoch", "total_steps", TIME, EPOCH})
 """Logged beside the metrics, but nothing to look at."""
-LOG_BY_DEFAULT = frozenset({"loss", "val_loss", "lr"})
+LOG_BY_DEFAULT = frozenset({"loss", *EVALUATIONS, "lr"})
 TAGS = "123456789abcdefghijklmnopqrstuvwxyz"
+LOWER = ("loss", "nll", "ppl", "perplexity", "bpb", "error", "wer", "cer", "fid")
+HIGHER = ("accuracy", "acc", "f1", "bleu", "rouge", "map", "auc", "reward", "score", "psnr")
 
 
 def tag(number: int) -> str:
@@ -77,20 +87,98 @@ def tag(number: int) -> str:
     return TAGS[number % len(TAGS)]
 
 
+def best_is_highest(metric: str) -> bool | None:
+    """Tell which end of a metric is the better one, by its name; None where the name does not say."""
+    words = set(metric.lower().replace("/", "_").replace("-", "_").replace(".", "_").split("_"))
+    if words & set(LOWER):
+        return False
+    return True if words & set(HIGHER) else None
+
+
+class Axis(enum.StrEnum):
+    """What the x axis counts; the value says it."""
+
+    STEP = "step"
+    EPOCH = "epoch"
+    SINCE = "time since its start"
+    CLOCK = "time of day"
+    TOKENS = "tokens"
+
+    @property
+    def closest(self) -> float:
+        """The closest zoom."""
+        return 1e-3 if self is Axis.EPOCH else MIN_SPAN
+
+
+MISSING = {
+    Axis.EPOCH: "no run here logs its epoch",
+    Axis.SINCE: "no run here logs a time with its points",
+    Axis.CLOCK: "no run here logs a time with its points",
+    Axis.TOKENS: f"no run here logs how many tokens it has seen ({', '.join(TOKENS[:4])}, …)",
+}
+
+
+def place_series(run: RunState, axis: Axis) -> str | None:
+    """Return the name of the series with a run's places on an axis; None where it has none, or needs none."""
+    if axis is Axis.STEP:
+        return None
+    if axis is Axis.TOKENS:
+        names = [name for name in run.series if name.rpartition("/")[2].lower() in TOKENS]
+    else:
+        names = [EPOCH if axis is Axis.EPOCH else TIME]
+    return next((name for name in names if len(run.series.get(name, ()))), None)
+
+
+def axes_of(runs: Iterable[RunState]) -> list[Axis]:
+    """Return the axes that any run has places on; steps always."""
+    known = tuple(runs)
+    return [
+        axis
+        for axis in Axis
+        if axis is Axis.STEP or any(place_series(run, axis) is not None for run in known)
+    ]
+
+
+class RunKey(NamedTuple):
+    """A run of the fleet."""
+
+    box: str
+    run: str
+
+
+class Shown(NamedTuple):
+    """A run with its box."""
+
+    box: str
+    run: RunState
+
+    @property
+    def key(self) -> RunKey:
+        """Which run it is."""
+        return RunKey(self.box, self.run.name)
+
+
 @dataclass(frozen=True)
 class Settings:
-    """Metric, axes, window, hidden runs and crosshair."""
+    """Metric, axes, window, hidden runs, reference and crosshair."""
 
     metric: str = "loss"
     smooth: float = 0.0
     view: View = field(default_factory=View)
-    hidden: frozenset[str] = frozenset()
+    axis: Axis = Axis.STEP
+    hidden: frozenset[RunKey] = frozenset()
     flipped: frozenset[str] = frozenset()
     """Metrics whose y axis is not the one they begin with."""
     pinned: float | None = None
-    """Step of the crosshair set by key or click."""
+    """Place on the x axis of the crosshair set by key or click."""
     hover: float | None = None
-    """Step under the pointer."""
+    """The same, under the pointer."""
+    reference: RunKey | None = None
+    """The run that others are compared with."""
+    best: bool = True
+    """Whether the best point of a run is marked."""
+    evaluations: bool = True
+    """Whether evaluations are drawn as points beside the loss."""
 
     @property
     def log(self) -> bool:
@@ -99,7 +187,7 @@ class Settings:
 
     @property
     def cross(self) -> float | None:
-        """Step of the crosshair; the pointer wins."""
+        """Place of the crosshair; the pointer wins."""
         return self.pinned if self.hover is None else self.hover
 
     def toggled_log(self) -> Settings:
@@ -118,11 +206,11 @@ class Settings:
         index = metrics.index(self.metric) if self.metric in metrics else -1
         return replace(self, metric=metrics[(index + 1) % len(metrics)])
 
-    def toggled(self, run: str) -> Settings:
+    def toggled(self, run: RunKey) -> Settings:
         """Hide a run, or show it again."""
         return replace(self, hidden=self.hidden ^ {run})
 
-    def only(self, run: str, runs: Iterable[str]) -> Settings:
+    def only(self, run: RunKey, runs: Iterable[RunKey]) -> Settings:
         """Show one run alone; if it already is alone, all of them."""
         others = frozenset(runs) - {run}
         return replace(self, hidden=frozenset() if self.hidden == others else others)

@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable
 from typing import ClassVar, NamedTuple, cast
 
-from textual import events
+from textual import work
 from textual.binding import BindingType
 from textual.widget import Widget
 
+from rgt_tui.fleet import FleetSource
+from rgt_tui.fleet.history.spoken_times import coming_time, day_and_clock
 from rgt_tui.health import advice
 from rgt_tui.model.alert import Alert
-from rgt_tui.model.box import Health
+from rgt_tui.model.box import BoxState, Health
+from rgt_tui.model.chronicle import Happening, Wanted
+from rgt_tui.model.evidence import Finding
 from rgt_tui.model.fleet import FleetState
+from rgt_tui.profiles.readings import how_many
 from rgt_tui.ui.box_status import level_tone
-from rgt_tui.ui.commands import ALERTS, MOVE, Command, bindings
-from rgt_tui.ui.notation import clean, clock, compact_time, glyphs
+from rgt_tui.ui.clipboard import Copied
+from rgt_tui.ui.commands import ALERTS, MOVE, Command, bindings, key_for
+from rgt_tui.ui.notation import clean, clock, compact_time, glyphs, plain
 from rgt_tui.ui.screens.base import Dashboard, FleetAwareScreen, Moves
-from rgt_tui.ui.widgets.lines import LineWidget, RowChosen
+from rgt_tui.ui.widgets.fixed_lines import Parts
+from rgt_tui.ui.widgets.lines import EntryClosed, RowChosen
+from rgt_tui.ui.widgets.pick_list import PickList, PickRow
 from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, fit, labelled, line
+from rgt_tui.ui.widgets.why import finding_lines
+
+PAGE = 500
+"""Events in which the ends of alerts are looked for."""
+MOST_ENDED = 50
+EVERY_SECONDS = 5.0
+MORNING = "07:00"
 
 
 class AlertRow(NamedTuple):
@@ -27,19 +43,27 @@ class AlertRow(NamedTuple):
     box: str
     alert: Alert
     advice: str = ""
+    finding: Finding | None = None
+    """The diagnosis behind it, with its steps."""
+    ended_at: float | None = None
+    """None = it holds."""
 
     @property
     def key(self) -> str:
         """Identity of the row."""
-        return f"{self.box}\0{self.alert.id}"
+        return f"{self.box}\0{self.alert.id}\0{self.ended_at or ''}"
 
 
-def row_line(row: AlertRow, width: int, names: int, now: float) -> Line:
+def row_line(row: AlertRow, names: int, now: float) -> Line:
     """Return the line of an alert: mark, box, since when, and the reading that proves it."""
     alert = row.alert
     mark = glyphs().trouble if alert.level == "error" else glyphs().warn
     tone = Tone.DIM if alert.muted else level_tone(alert.level)
     since = compact_time(now - alert.since) if alert.since is not None else ""
+    if row.ended_at is not None:
+        held = f"held {compact_time(row.ended_at - (alert.since or row.ended_at))}, ended {clock(row.ended_at)}  "
+        name = fit(clean(row.box), names)
+        return line(dim(f" {glyphs().check} {name}  {fit('', 6)}  {held}{clean(alert.text)}"))
     head = f"{fit(clean(row.box), names)}  {fit(since, 6, right=True)}  "
     muted = "muted  " if alert.muted else ""
     return line(
@@ -50,87 +74,47 @@ def row_line(row: AlertRow, width: int, names: int, now: float) -> Line:
     )
 
 
-class AlertList(LineWidget):
-    """Rows with a selection that stays on its alert when the order changes."""
-
-    DEFAULT_CSS = "AlertList { height: 1fr; }"
-
-    def __init__(self) -> None:
-        super().__init__(id="alerts")
-        self._rows: Sequence[AlertRow] = ()
-        self._empty: Sequence[Line] = ()
-        self._picked: str | None = None
-        self._top = 0
-        self._now = 0.0
-
-    def show(self, rows: Sequence[AlertRow], empty: Sequence[Line], now: float) -> None:
-        """Set the rows in their order."""
-        self._rows, self._empty, self._now = rows, empty, now
-        if all(row.key != self._picked for row in rows):
-            self._picked = rows[0].key if rows else None
-        self.redraw()
-
-    @property
-    def picked(self) -> AlertRow | None:
-        """The selected row."""
-        return next((row for row in self._rows if row.key == self._picked), None)
-
-    @property
-    def _index(self) -> int:
-        return next((i for i, row in enumerate(self._rows) if row.key == self._picked), 0)
-
-    def move(self, count: int) -> None:
-        """Select another row."""
-        if self._rows:
-            self._pick(min(max(self._index + count, 0), len(self._rows) - 1))
-
-    def _pick(self, index: int) -> None:
-        self._picked = self._rows[index].key
-        self.redraw()
-        self.post_message(RowChosen(self._picked, opened=False))
-
-    def make_lines(self, width: int, height: int) -> list[Line]:
-        """Draw the rows in sight and the details of the selected one."""
-        if not self._rows:
-            return list(self._empty)
-        chosen = self.picked
-        below = [] if chosen is None else detail_lines(chosen, width - 3, self._now)
-        room = max(1, height - len(below) - 1)
-        self._top = min(max(self._top, self._index - room + 1), self._index, max(0, len(self._rows) - room))
-        names = min(20, max(len(clean(row.box)) for row in self._rows))
-        shown = [row_line(row, width, names, self._now) for row in self._rows[self._top : self._top + room]]
-        return [*shown, EMPTY, *(line("   ", *made) for made in below)]
-
-    def selected_line(self) -> int | None:
-        """The selected row's line."""
-        return self._index - self._top if self._rows else None
-
-    def on_click(self, event: events.Click) -> None:
-        """Select a row, or open the box of the one that is selected."""
-        index = self._top + event.y
-        if index < len(self._rows):
-            again = self._rows[index].key == self._picked
-            self._pick(index)
-            if again:
-                self.post_message(RowChosen(self._rows[index].key, opened=True))
-
-
 def detail_lines(row: AlertRow, width: int, now: float) -> list[Line]:
     """Return everything known of one alert: its whole text, since when, what to do."""
     alert = row.alert
     out = labelled("now", clean(alert.text), width, most=4)
     if alert.since is not None:
         out += labelled("since", f"{clock(alert.since)}, {compact_time(now - alert.since)} ago", width)
+    if row.ended_at is not None:
+        out += labelled("ended", f"{clock(row.ended_at)}, {compact_time(now - row.ended_at)} ago", width)
+    elif row.finding is not None:
+        return [*out, *finding_lines(row.finding, width, now, proof_first=False)]
     if row.advice:
         out += labelled("do", clean(row.advice), width, Tone.STRONG, most=3)
     out += labelled("id", clean(alert.id), width, Tone.DIM)
     return out
 
 
+def finding_of(box: BoxState, alert: Alert) -> Finding | None:
+    """Return the diagnosis that an alert tells, if it is one."""
+    return next(
+        (f for f in box.findings if alert.id == f"finding:{f.gotcha}:{f.resource}:{f.run or ''}"), None
+    )
+
+
+def ended_rows(rows: Iterable[Happening], most: int = MOST_ENDED) -> list[AlertRow]:
+    """Return the alerts that an end was told of, the last one first."""
+    began: dict[tuple[str, str], Happening] = {}
+    out: list[AlertRow] = []
+    for row in rows:
+        key = (row.box, row.about)
+        if row.level in ORDER:
+            began.setdefault(key, row)
+        elif row.about and (first := began.pop(key, None)) is not None:
+            alert = Alert(row.about, first.level, first.text, since=first.at)
+            out.append(AlertRow(row.box, alert, ended_at=row.at))
+    return out[::-1][:most]
+
+
 ORDER = {"error": 0, "warn": 1}
 UNTIL_OVER = -1
 
-UNKNOWN = frozenset({Health.CONNECTING, Health.STALE, Health.UNREACHABLE, Health.UNKNOWN})
+UNKNOWN = frozenset({Health.CONNECTING, Health.PAUSED, Health.STALE, Health.UNREACHABLE, Health.UNKNOWN})
 """States in which a box without an alert is not known to be well."""
 
 
@@ -141,28 +125,59 @@ class AlertsScreen(Moves, FleetAwareScreen):
     KEYS: ClassVar[tuple[Command, ...]] = (*ALERTS, *MOVE)
     BINDINGS: ClassVar[list[BindingType]] = bindings(KEYS)
 
+    def __init__(self, fleet: FleetSource, box_name: str | None = None) -> None:
+        super().__init__(fleet, box_name)
+        self._happened: tuple[Happening, ...] = ()
+        self._asked_at = -math.inf
+        self._shows_ended = True
+        self._copied: tuple[str, int] = ("", 0)
+        """The alert of which a step was copied, and how many of its steps were."""
+        self._until_of: AlertRow | None = None
+        self.shown: dict[str, AlertRow] = {}
+        """The rows of the list, by their keys, in its order."""
+
     def body(self) -> Iterable[Widget]:
         """Return the list."""
-        yield AlertList()
+        yield PickList(id="alerts", more=f"more on its box: {key_for('alerts.open')}")
 
     def crumbs(self) -> tuple[str, ...]:
         """Return where the screen is."""
         return ("fleet", self.PLACE) if self.box_name is None else super().crumbs()
 
     @property
-    def alert_list(self) -> AlertList:
+    def alert_list(self) -> PickList:
         """The list."""
-        return self.query_one(AlertList)
+        return self.query_one(PickList)
+
+    @property
+    def picked(self) -> AlertRow | None:
+        """The selected alert."""
+        return self.shown.get(self.alert_list.picked or "")
 
     @property
     def target_box(self) -> str | None:
         """The box of the selected alert."""
-        picked = self.alert_list.picked
+        picked = self.picked
         return self.box_name if picked is None else picked.box or None
 
     def show_state(self, state: FleetState, now: float) -> None:
-        """Draw the alerts that hold now."""
-        self.alert_list.show(self._rows(state), (EMPTY, line(dim(f" {self._calm(state)}"))), now)
+        """Draw the alerts that hold now, and below them those that have ended."""
+        if self.fleet.chronicle is None:
+            self._happened = tuple(
+                Happening(place, event.at, event.box, event.text, event.level, event.about)
+                for place, event in enumerate(state.events)
+            )
+        elif not 0.0 <= now - self._asked_at < EVERY_SECONDS:
+            self._asked_at = now
+            self.read_ended()
+        self.shown = {row.key: row for row in self._rows(state)}
+        names = min(20, max((len(clean(row.box)) for row in self.shown.values()), default=0))
+        rows = [PickRow(key, row_line(row, names, now)) for key, row in self.shown.items()]
+        self.alert_list.show(
+            rows,
+            (EMPTY, line(dim(f" {self._calm(state)}"))),
+            lambda key, width: detail_lines(self.shown[key], width, now),
+        )
 
     def _calm(self, state: FleetState) -> str:
         """Say that no alert holds, and of how many boxes nobody can say so."""
@@ -177,13 +192,53 @@ class AlertsScreen(Moves, FleetAwareScreen):
     def _rows(self, state: FleetState) -> list[AlertRow]:
         boxes = [box for box in state.boxes if self.box_name in (None, box.spec.name)]
         rows = [
-            AlertRow(box.spec.name, alert, advice(alert))
+            AlertRow(box.spec.name, alert, advice(alert), finding_of(box, alert))
             for box in boxes
             for alert in self.verdict(box).alerts
         ]
         if self.box_name is None:
             rows += [AlertRow("", alert, advice(alert)) for alert in state.alerts]
-        return sorted(rows, key=lambda row: (row.alert.muted, ORDER.get(row.alert.level, 2), row.box))
+        rows.sort(key=lambda row: (row.alert.muted, ORDER.get(row.alert.level, 2), row.box))
+        if not self._shows_ended:
+            return rows
+        holds = {(row.box, row.alert.id) for row in rows}
+        ended = ended_rows(row for row in self._happened if self.box_name in (None, row.box))
+        return [*rows, *(row for row in ended if (row.box, row.alert.id) not in holds)]
+
+    @work(group="ended", exclusive=True, exit_on_error=False, description="read which alerts have ended")
+    async def read_ended(self) -> None:
+        """Read what has happened, of which an alert's beginning and end are a part."""
+        chronicle = self.fleet.chronicle
+        if chronicle is None:
+            return
+        wanted = Wanted(box=self.box_name, until=getattr(self._fleet, "moment", None))
+        try:
+            found = await chronicle.happened(wanted, None, PAGE)
+        except Exception as error:
+            self.hint(f"the history cannot be read: {clean(str(error))}")
+            return
+        if found.rows != self._happened:
+            self._happened = found.rows
+            self.redraw_now()
+
+    def summary(self, state: FleetState, now: float) -> Parts:
+        """Return how many alerts hold and how many have ended."""
+        rows = self._rows(state)
+        ended = sum(row.ended_at is not None for row in rows)
+        told = how_many(len(rows) - ended, "alert") if len(rows) > ended else self._calm(state)
+        return [
+            (
+                1,
+                line(
+                    Span(told),
+                    dim(
+                        f"   {ended} ended"
+                        if self._shows_ended
+                        else f"   {key_for('alerts.ended')} shows the ended ones"
+                    ),
+                ),
+            )
+        ]
 
     def on_row_chosen(self, message: RowChosen) -> None:
         """Open on the second click."""
@@ -192,21 +247,74 @@ class AlertsScreen(Moves, FleetAwareScreen):
 
     def action_open(self) -> None:
         """Open the box of the selected alert."""
-        picked = self.alert_list.picked
+        picked = self.picked
         if picked is not None and picked.box:
             cast("Dashboard", self.app).open_screen("box", picked.box)
 
     def action_mute(self, seconds: int) -> None:
         """Be quiet about the selected alert for so long: 0 = speak again, negative = until it is over."""
-        picked = self.alert_list.picked
-        if picked is None or not picked.box:
-            self.hint("nothing to mute")
+        picked = self._mutable()
+        if picked is None:
             return
         until = None if seconds == UNTIL_OVER else float(seconds)
         self.fleet.mute(picked.box, picked.alert.id, until)
         name = f"{clean(picked.alert.id)} on {clean(picked.box)}"
         how = {None: f"muted {name} until it clears", 0.0: f"unmuted {name}"}
         self.hint(how.get(until, f"muted {name} for an hour"))
+
+    def _mutable(self) -> AlertRow | None:
+        picked = self.picked
+        if picked is None or not picked.box:
+            self.hint("nothing to mute")
+        elif picked.ended_at is not None:
+            self.hint("it has ended: there is nothing to mute")
+        else:
+            return picked
+        return None
+
+    def action_mute_until(self) -> None:
+        """Ask until when the selected alert is to be quiet."""
+        self._until_of = self._mutable()
+        if self._until_of is not None:
+            self.open_entry("mute until", MORNING)
+
+    def on_entry_closed(self, message: EntryClosed) -> None:
+        """Mute until the time that was typed."""
+        picked, self._until_of = self._until_of, None
+        if picked is None or message.text is None:
+            return
+        try:
+            until = coming_time(message.text, self.now)
+        except ValueError as error:
+            self.hint(f"not muted: {clean(str(error))}")
+            return
+        self.fleet.mute(picked.box, picked.alert.id, until - self.now)
+        when = day_and_clock(until, self.now)
+        self.hint(f"muted {clean(picked.alert.id)} on {clean(picked.box)} until {when}")
+
+    def action_toggle_ended(self) -> None:
+        """Show or hide the alerts that have ended."""
+        self._shows_ended = not self._shows_ended
+        self.redraw_now()
+
+    def to_copy(self) -> Copied | None:
+        """Return the next step out of the selected alert: one command at a time, as a shell runs all it is given."""
+        picked = self.picked
+        if picked is None:
+            return None
+        commands = [
+            (place, fix.command)
+            for place, fix in enumerate(picked.finding.fixes if picked.finding is not None else (), 1)
+            if fix.command and plain(clean(fix.command)) == fix.command
+        ]
+        if not commands:
+            text = f"{picked.box}: {picked.alert.text}" + (f"; do: {picked.advice}" if picked.advice else "")
+            return Copied(what=f"the alert {clean(picked.alert.id)}", text=text)
+        key, count = self._copied
+        count = count if key == picked.key else 0
+        self._copied = (picked.key, count + 1)
+        place, command = commands[count % len(commands)]
+        return Copied(what=f"fix {place} of {clean(picked.alert.id)}", text=command)
 
     def action_move(self, count: int) -> None:
         """Select another alert."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from typing import TYPE_CHECKING, ClassVar, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, cast, runtime_checkable
 
 from textual.app import ComposeResult
 from textual.binding import BindingType
@@ -13,20 +13,31 @@ from textual.reactive import reactive
 from textual.screen import Screen
 from textual.timer import Timer
 
-from rgt_tui.fleet import FleetSource, Playback
+from rgt_tui.fleet import Bygone, FleetSource, Playback, Recorded
 from rgt_tui.model.box import BoxState, Link
-from rgt_tui.model.fleet import FleetState
+from rgt_tui.model.fleet import FleetState, Spot
 from rgt_tui.ui.box_status import Assessment, assess, failed, fleet_parts
-from rgt_tui.ui.commands import APP, SCREEN, Command, bindings
+from rgt_tui.ui.clipboard import Copied, take_along
+from rgt_tui.ui.commands import APP, SCREEN, Command, bindings, key_for
 from rgt_tui.ui.enduring import Enduring, endured
-from rgt_tui.ui.notation import clean, glyphs
-from rgt_tui.ui.widgets.fixed_lines import EventLine, HeaderLine, KeyLine, NoticeLine, Parts
+from rgt_tui.ui.legends import LegendRow, legend_of
+from rgt_tui.ui.notation import clean, glyphs, stopwatch
+from rgt_tui.ui.preferences import UNCHANGED, Preferences
+from rgt_tui.ui.widgets.fixed_lines import CrumbChosen, EventLine, HeaderLine, KeyLine, NoticeLine, Parts
+from rgt_tui.ui.widgets.spans import Span, Tone, line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from textual.widget import Widget
 
+WHY_NOT = {
+    "box": "there is no box to act on",
+    "live": "this is a replay: nothing can be done to its boxes",
+    "replay": "this is not a replay",
+    "question": "no box is asking for anything",
+}
+"""By what a command needs."""
 HINT_SECONDS = 4.0
 FAR = 1_000_000
 """Lines: from anywhere to the end of any list."""
@@ -34,6 +45,23 @@ SPEEDS = (0.125, 1024.0)
 """Between these the pace of a replay can be chosen."""
 PACES = (1.0, 2.0, 5.0, 15.0, 60.0)
 """Seconds between samples that a person can choose from."""
+
+
+FRESH_SECONDS = 0.5
+"""So long what was judged of a state holds: a key that draws it again does not judge two hundred boxes anew."""
+
+
+class Judged(NamedTuple):
+    """How the boxes of a state stand, as far as somebody has asked."""
+
+    state: FleetState | None = None
+    at: float = -math.inf
+    """Client clock."""
+    verdicts: dict[str, Assessment] = {}  # noqa: RUF012  (the empty one belongs to no state, and is not written to)
+
+    def holds(self, state: FleetState, now: float) -> bool:
+        """Tell whether it is about that state, and not too old."""
+        return state is self.state and 0 <= now - self.at < FRESH_SECONDS
 
 
 @runtime_checkable
@@ -48,8 +76,12 @@ class StateSink(Protocol):
 class Dashboard(Protocol):
     """What a screen asks of the app."""
 
-    def open_screen(self, place: str, box_name: str | None) -> None:
-        """Open the screen called `place` for a box."""
+    def open_screen(self, place: str, box_name: str | None, spot: Spot | None = None) -> None:
+        """Open the screen called `place` for a box, at a spot of it."""
+        ...
+
+    def return_to(self, place: str, box_name: str | None) -> None:
+        """Close what lies over a screen; where it is not below, open it over the fleet."""
         ...
 
     def begin(self) -> object:
@@ -59,6 +91,13 @@ class Dashboard(Protocol):
     def ask_next(self, *, again: bool = False) -> bool:
         """Show the oldest question; False when there is none."""
         ...
+
+
+def position(recording: Recorded) -> str:
+    """Return where a recording is: ``12:04 of 1:30:00``, without its end while that is not known."""
+    length = recording.length
+    here = stopwatch(recording.position)
+    return here if length is None else f"{here} of {stopwatch(length)}"
 
 
 class Moves:
@@ -86,7 +125,33 @@ class Moves:
         self.action_move(FAR)
 
 
-class FleetAwareScreen(Enduring, Screen[None]):
+class Entries:
+    """A screen with an event line, in whose place an entry line is put."""
+
+    def open_entry(self, label: str, text: str = "") -> None:
+        """Open an entry line in place of the event line; it sends `EntryChanged` and `EntryClosed`."""
+        from rgt_tui.ui.widgets.fixed_lines import EntryLine
+
+        screen = cast("Screen[None]", self)
+        if not screen.query(EntryLine):
+            screen.mount(EntryLine(label, text), before="#event")
+
+    @property
+    def takes_keys(self) -> bool:
+        """False while an entry line is being put up or taken away: keys wait for it."""
+        screen = cast("Screen[None]", self)
+        return all(getattr(entry, "takes_keys", True) for entry in screen.query("EntryLine"))
+
+
+def bygone_parts(fleet: FleetSource | None) -> Parts:
+    """Return the banner of an earlier moment, before all else in the header; nothing where it is now."""
+    if not isinstance(fleet, Bygone):
+        return []
+    g = glyphs()
+    return [(-1, line(Span(f"{g.earlier} {fleet.words} {g.later}", Tone.MATCH)))]
+
+
+class FleetAwareScreen(Entries, Enduring, Screen[None]):
     """A screen with a summary line on top, and the last event and the keys at the bottom.
 
     A subclass sets `KEYS` (its own commands), `BINDINGS = bindings(KEYS)`, composes its middle in `body`,
@@ -110,21 +175,35 @@ class FleetAwareScreen(Enduring, Screen[None]):
             self._compositor = TightCompositor()
         self._fleet = fleet
         self.box_name = box_name
+        self.spot: Spot | None = None
+        """Where to go first, when somebody opened the screen for it; the screen takes it away once it is there."""
         self._hint_timer: Timer | None = None
-        self._verdicts: dict[str, Assessment] = {}
+        self._judged = Judged()
+        self._ahead = Judged()
+        """Of a state that is about to be drawn."""
 
     def verdict(self, box: BoxState) -> Assessment:
-        """Judge a box, once per redraw."""
-        found = self._verdicts.get(box.spec.name)
+        """Judge a box, once per state and half a second."""
+        if self._judged.state is None:
+            self._judged = Judged(self.fleet_state, self.now, {})
+        return self.judge(box, self._judged)
+
+    def judge(self, box: BoxState, judged: Judged) -> Assessment:
+        """Judge a box together with the others of its state."""
+        found = judged.verdicts.get(box.spec.name)
         if found is None:
             try:
-                found = assess(box, self.now)
+                found = assess(box, judged.at)
             except Exception as error:
                 if not endured(self, error):
                     raise
                 found = failed(box, error)
-            self._verdicts[box.spec.name] = found
+            judged.verdicts[box.spec.name] = found
         return found
+
+    def judging(self, state: FleetState, now: float) -> Iterator[None]:
+        """Do what takes long before a state can be drawn, in steps: between two of them other things come first."""
+        return iter(())
 
     @property
     def fleet(self) -> FleetSource:
@@ -153,9 +232,30 @@ class FleetAwareScreen(Enduring, Screen[None]):
         return (*cls.KEYS, *SCREEN, *APP)
 
     def offered(self) -> tuple[Command, ...]:
-        """The commands that work here now: without those that stop a meter, where rgt was told to stop none."""
-        readonly = bool(getattr(self.app, "readonly", False))
-        return tuple(command for command in self.commands() if not (readonly and command.dangerous))
+        """The commands that work here now, with the keys that the person has given them."""
+        chosen: Preferences = getattr(self.app, "preferences", UNCHANGED)
+        return tuple(chosen.keyed(command) for command in self.commands() if self.why_not(command) is None)
+
+    def why_not(self, command: Command) -> str | None:
+        """Say why a command does not work here now; None where it does."""
+        if command.dangerous and getattr(self.app, "readonly", False):
+            return "rgt was started with --readonly"
+        return next((WHY_NOT[need] for need in command.needs if not self.has(need)), None)
+
+    def has(self, need: str) -> bool:
+        """Say whether there is what a command needs; what is not known yet counts as there."""
+        if not self.has_fleet or self.fleet_state is None:
+            return need not in {"replay", "question"}
+        if need in {"live", "replay"}:
+            is_replay = isinstance(self._fleet, Playback)
+            return is_replay if need == "replay" else not is_replay and not isinstance(self._fleet, Bygone)
+        if need == "question":
+            return bool(self.fleet_state.questions)
+        return self.target_box is not None
+
+    def legend(self) -> tuple[tuple[str, tuple[LegendRow, ...]], ...]:
+        """What the help says of the glyphs and the columns of this screen: titles, each with its rows."""
+        return legend_of(self.PLACE)
 
     def compose(self) -> ComposeResult:
         """Lay out the fixed lines around the body."""
@@ -184,14 +284,18 @@ class FleetAwareScreen(Enduring, Screen[None]):
         if state is None or not self.is_mounted or not self.has_fleet:
             return
         now = self.now
-        self._verdicts.clear()
+        if self._ahead.holds(state, now):
+            self._judged = self._ahead
+        elif not self._judged.holds(state, now):
+            self._judged = Judged(state, now, {})
         crumbs = self.crumbs()
-        self.query_one(HeaderLine).show(crumbs, self.summary(state, now))
+        self.query_one(HeaderLine).show(crumbs, self.header_parts(state, now))
         self.query_one(EventLine).show(
             state.events, now, self.resting_hint(), getattr(self.app, "seen_at", -math.inf)
         )
         self.query_one(KeyLine).set_badges(*self.badges(state))
         self.show_state(state, now)
+        self.query_one(KeyLine).offer(self.offered())
 
     @property
     def now(self) -> float:
@@ -212,6 +316,10 @@ class FleetAwareScreen(Enduring, Screen[None]):
             return (self.PLACE,)
         return ("fleet", self.box_name) if self.PLACE == "box" else ("fleet", self.box_name, self.PLACE)
 
+    def header_parts(self, state: FleetState, now: float) -> Parts:
+        """Return the right end of the header: which earlier moment this is, if it is one, and the summary."""
+        return [*bygone_parts(self._fleet), *self.summary(state, now)]
+
     def summary(self, state: FleetState, now: float) -> Parts:
         """Return the right end of the header: the whole fleet, unless a screen has something nearer."""
         return fleet_parts(state, [self.verdict(box).health for box in state.boxes])
@@ -224,11 +332,14 @@ class FleetAwareScreen(Enduring, Screen[None]):
             else tuple(b for b in state.boxes if b.spec.name == self.box_name)
         )
         sim = ("SIM GPU",) if any(g.sim for b in boxes if b.sample for g in b.sample.gpus) else ()
+        if isinstance(self._fleet, Bygone):
+            return (*sim, "PAST read only")
         if not isinstance(self._fleet, Playback):
             return sim
         speed = self._fleet.speed
         pace = f" {glyphs().times}{speed:g}" if math.isfinite(speed) else ""
-        return (*sim, f"REPLAY{pace}{' paused' if self._fleet.held else ''}")
+        where = f" {position(self._fleet)}" if isinstance(self._fleet, Recorded) else ""
+        return (*sim, f"REPLAY{where}{pace}{' paused' if self._fleet.held else ''}")
 
     def resting_hint(self) -> str:
         """Return what the event line says while nothing has happened."""
@@ -253,18 +364,6 @@ class FleetAwareScreen(Enduring, Screen[None]):
             self._hint_timer.stop()
         self._hint_timer = self.set_timer(seconds, lambda: self.query_one(EventLine).hint(None))
 
-    def open_entry(self, label: str, text: str = "") -> None:
-        """Open an entry line in place of the event line; it sends `EntryChanged` and `EntryClosed`."""
-        from rgt_tui.ui.widgets.fixed_lines import EntryLine
-
-        if not self.query(EntryLine):
-            self.mount(EntryLine(label, text), before="#event")
-
-    @property
-    def takes_keys(self) -> bool:
-        """False while an entry line is being put up or taken away: keys wait for it."""
-        return all(getattr(entry, "takes_keys", True) for entry in self.query("EntryLine"))
-
     def on_screen_resume(self) -> None:
         """Draw at once when the screen comes (back) to the top."""
         if self.has_fleet:
@@ -273,12 +372,22 @@ class FleetAwareScreen(Enduring, Screen[None]):
         if tick is not None:
             tick(force=True)
 
+    def on_crumb_chosen(self, message: CrumbChosen) -> None:
+        """Go back to the screen of a crumb that was clicked; the last one is this screen."""
+        message.stop()
+        crumbs = self.crumbs()
+        if message.index >= len(crumbs) - 1 and len(crumbs) > 1:
+            return
+        here = crumbs[message.index] if message.index < len(crumbs) else "fleet"
+        box = here if here == self.box_name and message.index else None
+        cast("Dashboard", self.app).return_to("box" if box else "fleet", box)
+
     def action_back(self) -> None:
         """Go back one screen."""
         if len(self.app.screen_stack) > 1:
             self.dismiss()
         else:
-            self.hint("ctrl+q quits; the boxes keep running")
+            self.hint(f"{key_for('app.quit')} quits; the boxes keep running")
 
     def action_escape(self) -> None:
         """Clear what `clear` finds to clear, else go back; on the first screen the event that stands is seen."""
@@ -293,6 +402,15 @@ class FleetAwareScreen(Enduring, Screen[None]):
     def clear(self) -> bool:
         """Clear a filter or a search; return False when there was none."""
         return False
+
+    def to_copy(self) -> Copied | None:
+        """Return what ``y`` takes along from here; None when nothing is selected."""
+        return None
+
+    def action_copy(self) -> None:
+        """Take along what is selected."""
+        copied = self.to_copy()
+        self.hint("nothing to copy here" if copied is None else take_along(self.app, copied))
 
     def action_connect(self) -> None:
         """Connect to the box without waiting for the next try."""
@@ -317,7 +435,7 @@ class FleetAwareScreen(Enduring, Screen[None]):
         self.fleet.pause(box.spec.name, paused)
         name = clean(box.spec.name)
         self.hint(
-            f"disconnected from {name}; its training goes on; P reconnects"
+            f"disconnected from {name}; its training goes on; {key_for('box.pause')} reconnects"
             if paused
             else f"connecting to {name}"
         )
@@ -338,7 +456,7 @@ class FleetAwareScreen(Enduring, Screen[None]):
             self.hint("this is not a replay")
             return
         self._fleet.hold(not self._fleet.held)
-        self.hint("paused; space resumes" if self._fleet.held else "resumed")
+        self.hint(f"paused; {key_for('replay.hold')} resumes" if self._fleet.held else "resumed")
         self.redraw_now()
 
     def action_pace_replay(self, factor: float) -> None:
@@ -351,12 +469,28 @@ class FleetAwareScreen(Enduring, Screen[None]):
         self.redraw_now()
 
     def _target_state(self) -> BoxState | None:
+        """Return the box that something is to be done to; None where there is none, or no now, which was said."""
+        if isinstance(self._fleet, Bygone):
+            self.hint(self._fleet.why_nothing)
+            return None
         found = None
         if self.has_fleet and self.target_box is not None and self.fleet_state is not None:
             found = self.fleet_state.box(self.target_box)
         if found is None:
             self.hint("no box to act on yet")
         return found
+
+    def action_open_past(self, place: str) -> None:
+        """Open the journal or the time machine: of one box where the screen is about one, else of the fleet."""
+        if not self.has_fleet:
+            self.hint("the fleet is not there yet")
+        else:
+            cast("Dashboard", self.app).open_screen(place, self.box_name)
+
+    def action_open_all(self, place: str) -> None:
+        """Open a screen for all boxes."""
+        if self.has_fleet:
+            cast("Dashboard", self.app).open_screen(place, None)
 
     def action_open_for_box(self, place: str) -> None:
         """Open a screen for the box that the keys act on."""

@@ -1,30 +1,37 @@
-"""One box: its vitals, its trouble, its queue, the log that is being written, and where these stand at each size."""
+"""One box: its vitals, its trouble, its queue, its past, the log that is being written; and where each stands."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import shlex
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from textual.binding import BindingType
 from textual.geometry import Region
 from textual.widget import Widget
 
-from rgt_tui.health import clock_readings, pending_readings
+from rgt_tui.fleet import FleetSource
+from rgt_tui.health import Remedy, clock_readings, pending_readings, remedies
 from rgt_tui.model.box import BoxState, Health
 from rgt_tui.model.fleet import FleetState
+from rgt_tui.profiles.readings import how_many
 from rgt_tui.ui.box_status import box_parts, cells_of, current_cell, level_tone
-from rgt_tui.ui.commands import BOX, BOX_CARE, BOX_TARGET, LOG_LINES, MOVE, REPLAY, Command, bindings
+from rgt_tui.ui.clipboard import Copied
+from rgt_tui.ui.commands import BOX, BOX_CARE, BOX_TARGET, LOG_LINES, MOVE, REPLAY, Command, bindings, key_for
 from rgt_tui.ui.notation import clean, compact_time
 from rgt_tui.ui.screens.log import LogKeys
+from rgt_tui.ui.widgets.box_past import SPANS, fitting_span, past_room, past_section
 from rgt_tui.ui.widgets.fixed_lines import Parts
-from rgt_tui.ui.widgets.fleet_cells import Row, clock_left
+from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row, clock_left
+from rgt_tui.ui.widgets.fleet_rows.what_to_do import Step, steps_of
 from rgt_tui.ui.widgets.log_pane import LogPane
 from rgt_tui.ui.widgets.panes import Pane, Section
 from rgt_tui.ui.widgets.platform_lines import dangers_section, platform_section
 from rgt_tui.ui.widgets.queue_lines import queue_lines
-from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, dim, line
+from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, line
 from rgt_tui.ui.widgets.vitals import SURVIVAL_LEGEND, vitals_sections
-from rgt_tui.ui.widgets.why import why_lines
+from rgt_tui.ui.widgets.why import remedy_lines, why_lines
 
 if TYPE_CHECKING:
     from textual import events
@@ -39,15 +46,20 @@ class Wants(NamedTuple):
     vitals: int
     trouble: int
     queue: int
+    past: Callable[[int], int] | None = None
+    """Of so many lines that there are; None = it is not shown."""
+    asked: bool = False
+    """Somebody wants to see the past: where there is no room for both it stands in the log's place."""
 
 
 def place(width: int, height: int, wants: Wants) -> dict[str, Region]:
     """Return the region of each pane that is shown, by its id."""
     if width >= 110:
         return _beside(width, height, wants)
-    if width >= 76 and height >= 16:
-        return _above(width, height, wants)
-    return _stacked(width, height, wants)
+    found = (_above if width >= 76 and height >= 16 else _stacked)(width, height, wants)
+    if wants.past:
+        found["past"] = found.pop("log")
+    return found
 
 
 def _beside(width: int, height: int, wants: Wants) -> dict[str, Region]:
@@ -63,7 +75,13 @@ def _beside(width: int, height: int, wants: Wants) -> dict[str, Region]:
     tall = min(wants.queue, max(3, (height - y) * 2 // 5))
     out["queue"] = Region(left, y, right, tall)
     y += tall
-    out["log"] = Region(left, y, right, height - y)
+    tight = height - y < LEAST_BOTH
+    if wants.past and (wants.asked or not tight):
+        tall = height - y if tight else wants.past((height - y) // 2)
+        out["past"] = Region(left, y, right, tall)
+        y += tall
+    if y < height:
+        out["log"] = Region(left, y, right, height - y)
     return out
 
 
@@ -100,6 +118,11 @@ def _stacked(width: int, height: int, wants: Wants) -> dict[str, Region]:
     return out
 
 
+HIDDEN = -1
+LEAST_BOTH = 12
+"""Lines for past and log, one above the other."""
+ROOMY = (110, 26)
+"""Columns and lines from which on the past stands above the log by itself."""
 CALM = {Health.RUNNING, Health.IDLE, Health.FINISHED}
 
 
@@ -109,13 +132,21 @@ class BoxScreen(LogKeys):
     PLACE = "box"
     KEYS: ClassVar[tuple[Command, ...]] = (*BOX_TARGET, *LOG_LINES, *BOX, *BOX_CARE, *REPLAY, *MOVE)
     BINDINGS: ClassVar[list[BindingType]] = bindings(KEYS)
-    PANES: ClassVar[tuple[str, ...]] = ("log", "trouble", "vitals", "queue")
+    PANES: ClassVar[tuple[str, ...]] = ("log", "trouble", "vitals", "queue", "past")
+
+    def __init__(self, fleet: FleetSource, box_name: str) -> None:
+        super().__init__(fleet, box_name)
+        self._span: int | None = None
+        """Which of `SPANS` somebody asked for; `HIDDEN` = none; None = nobody said: one where there is room."""
+        self._proposed: tuple[Remedy, ...] = ()
+        self._copied: Step | None = None
 
     def body(self) -> Iterable[Widget]:
         """The panes; where they stand depends on the size."""
         yield Pane(id="vitals", focusable=True)
         yield Pane(id="trouble", focusable=True)
         yield Pane(id="queue", focusable=True)
+        yield Pane(id="past", focusable=True)
         yield LogPane(id="log")
 
     def on_mount(self) -> None:
@@ -141,7 +172,12 @@ class BoxScreen(LogKeys):
         """Draw what changed in every pane."""
         box = self.box
         if box is None:
-            gone = [Section(line("gone"), [line("this box is no longer in the fleet; q goes back")])]
+            gone = [
+                Section(
+                    line("gone"),
+                    [line(f"this box is no longer in the fleet; {key_for('screen.back')} goes back")],
+                )
+            ]
             self.query_one("#vitals", Pane).show(lambda width: gone)
             return
         profile = self.fleet.profile(box.spec.name)
@@ -156,14 +192,29 @@ class BoxScreen(LogKeys):
         self.query_one("#queue", Pane).show(
             lambda width: [Section(line("queue"), queue_lines(box, width, now), queue_hint(box))]
         )
+        proposed = self._proposed = remedies(self._proposed, box, now)
+        step = self._next_step(row)
         troubled = bool(row.verdict.alerts) or row.verdict.health not in CALM
 
         def trouble(width: int) -> list[Section]:
-            return (
-                [Section(line("what is wrong"), why_lines(row, width, now, brief=True))] if troubled else []
+            over = remedy_lines(proposed, width, now)
+            if not troubled:
+                return [Section(line("what was wrong"), over)] if over else []
+            why = why_lines(
+                row, width, now, brief=True, marked="" if step is None else step.fix.command or ""
             )
+            hint = EMPTY if step is None else line(dim(f"{key_for('screen.copy')} copies {step.label}"))
+            return [Section(line("what is wrong"), [*why, *over], hint)]
 
         self.query_one("#trouble", Pane).show(trouble)
+        past = self.query_one("#past", Pane)
+        past.show(
+            lambda width: [
+                past_section(
+                    box, self.span or 0, width, past.size.height - 2, now, dim_key(key_for("box.history"))
+                )
+            ]
+        )
         self.show_log(box, now)
         self._arrange()
 
@@ -173,8 +224,15 @@ class BoxScreen(LogKeys):
         if not size.width or not size.height:
             return
         vitals, queue, trouble = (self.query_one(f"#{name}", Pane) for name in ("vitals", "queue", "trouble"))
+        box = self.box
         side = size.width - (44 if size.width < 160 else 54) if size.width >= 110 else size.width
-        wants = Wants(vitals.wanted_height(44), trouble.wanted_height(side), queue.wanted_height(side))
+        wants = Wants(
+            vitals.wanted_height(44),
+            trouble.wanted_height(side),
+            queue.wanted_height(side),
+            None if self.span is None or box is None else partial(past_room, box),
+            self._span is not None,
+        )
         regions = place(size.width, size.height, wants)
         for name in self.PANES:
             pane, region = self.query_one(f"#{name}"), regions.get(name)
@@ -188,6 +246,71 @@ class BoxScreen(LogKeys):
                 styles.position = "absolute"
                 styles.offset = (region.x, region.y)
                 styles.width, styles.height = region.width, region.height
+
+    def _next_step(self, row: Row) -> Step | None:
+        """Return the step that the next ``y`` copies: the first, then one after the other, and the first again."""
+        steps = steps_of(row)
+        if self._copied in steps:
+            return steps[(steps.index(self._copied) + 1) % len(steps)]
+        return steps[0] if steps else None
+
+    def to_copy(self) -> Copied | None:
+        """Return what the pane with the keys is about: a line of the log, the path of a cell's log, how to log in.
+
+        Where nothing is selected in the log, the next step out of trouble, else how to log in.
+        """
+        box = self.box
+        if box is None:
+            return None
+        marked = self.get_selected_text()
+        if marked:
+            return Copied(what=how_many(len(marked.splitlines()), "line"), text=marked)
+        pane = self._focused_pane()
+        at = None if pane is None else pane.id
+        current = current_cell(box)
+        if at == "queue" and current is not None and current[1].log is not None:
+            return Copied(what=f"the log's path of {clean(current[1].name)}", text=current[1].log)
+        chosen = self.log_pane.chosen_lines() if at is None and not self.log_pane.cursor.following else []
+        if chosen:
+            return Copied(what=how_many(len(chosen), "line"), text="\n".join(chosen))
+        profile = self.fleet.profile(box.spec.name)
+        step = (
+            self._next_step(Row(box, self.verdict(box), (), profile.name))
+            if at in {None, "trouble"}
+            else None
+        )
+        if step is not None:
+            self._copied = step
+            self.redraw_now()
+            return step.copied
+        words = shlex.join(box.spec.ssh_words(profile.launch.user))
+        return Copied(what=f"how to log in on {clean(box.spec.name)}", text=words)
+
+    @property
+    def span(self) -> int | None:
+        """Which of `SPANS` is shown; None = the past is not."""
+        if self._span is not None:
+            return None if self._span == HIDDEN else self._span
+        size, box = self.query_one("#body").size, self.box
+        roomy = size.width >= ROOMY[0] and size.height >= ROOMY[1]
+        shown = roomy and box is not None and (box.past.at or box.recent.at)
+        return fitting_span(box, self.now) if shown and box is not None else None
+
+    def action_history(self) -> None:
+        """Show the next stretch of the past; after the last one the log alone."""
+        here = self.span if self.query_one("#past").display else None
+        after = 0 if here is None else here + 1
+        self._span = after if after < len(SPANS) else HIDDEN
+        self.redraw_now()
+        if not self.log_pane.display:
+            self.query_one("#past").focus()
+        elif self.span is None:
+            self.log_pane.focus()
+        self.hint(
+            "the log alone"
+            if self.span is None
+            else f"the last {SPANS[self.span][0]}; {key_for('box.history')} goes on"
+        )
 
     def on_resize(self, event: events.Resize) -> None:
         """Lay out for the new size."""
@@ -216,6 +339,11 @@ class BoxScreen(LogKeys):
             self.focus_next()
         else:
             self.focus_previous()
+
+
+def dim_key(key: str) -> Line:
+    """Return a key for the border of what it acts on."""
+    return line(Span(key, Tone.ACCENT))
 
 
 def queue_hint(box: BoxState) -> Line:

@@ -1,40 +1,51 @@
-"""Curves: every run of a box over its steps, overlaid; its keys, and what it says in words."""
+"""Curves: every run of a box, or of several boxes, in one plot, and what its keys do."""
 
 from __future__ import annotations
 
+import asyncio
+import os
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, cast
 
-from textual import events
+from textual import events, work
 from textual.binding import BindingType
 from textual.widget import Widget
 
 from rgt_tui.fleet import FleetSource
 from rgt_tui.model.box import BoxState
-from rgt_tui.model.fleet import FleetState
-from rgt_tui.model.protocol import Cell
-from rgt_tui.model.run import RunState
-from rgt_tui.profiles.readings import how_many
-from rgt_tui.ui.commands import BOX_TARGET, Command, bindings
-from rgt_tui.ui.notation import clean, glyphs, thousands
-from rgt_tui.ui.plot.view import Settings, metrics_of
-from rgt_tui.ui.screens.base import FleetAwareScreen
-from rgt_tui.ui.widgets.curve import CurveLegend, CurvePlot, Entry
+from rgt_tui.model.fleet import FleetState, Spot
+from rgt_tui.model.run import TIME
+from rgt_tui.ui.clipboard import Copied
+from rgt_tui.ui.commands import BOX_TARGET, Command, bindings, key_for
+from rgt_tui.ui.curve_export import NotExported, png, points, proposed, wanted, write
+from rgt_tui.ui.curve_words import copied_table, curve_parts, entries, heard_part, nothing_to_draw
+from rgt_tui.ui.enduring import short
+from rgt_tui.ui.notation import clean
+from rgt_tui.ui.plot.view import MISSING, Axis, RunKey, Settings, Shown, axes_of, metrics_of
+from rgt_tui.ui.screens.base import Dashboard, FleetAwareScreen
+from rgt_tui.ui.widgets.curve import CurvePlot
+from rgt_tui.ui.widgets.curve_legend import CurveLegend
 from rgt_tui.ui.widgets.fixed_lines import HeaderLine, Parts
-from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, line
+from rgt_tui.ui.widgets.lines import EntryClosed
+from rgt_tui.ui.widgets.metric_grid import MetricGrid, grid_settings
 
 if TYPE_CHECKING:
-    from rgt_tui.ui.plot.frame import Board, Frame
+    from rgt_tui.ui.plot.board import Board
 
 CURVES: tuple[Command, ...] = (
     Command("curves.metric", ("m",), "metric",
             "Show the next metric: loss, val_loss, lr, then any others.", "next_metric", footer=1),
-    Command("curves.log", ("y",), "log", "Switch the y axis between logarithmic and linear.", "toggle_log", footer=2),
+    Command("curves.axis", ("x",), "x axis",
+            "Count along the x axis: steps, epochs, time since the start, time of day, tokens; what the runs log.",
+            "next_axis", footer=2),
+    Command("curves.log", ("L",), "log", "Switch the y axis between logarithmic and linear.", "toggle_log", footer=3),
     Command("curves.smooth", ("s",), "smooth",
-            "Smooth with an exponential moving average: 0, 0.6, 0.9, 0.97.", "smoother", footer=3),
+            "Smooth with an exponential moving average: 0, 0.6, 0.9, 0.97.", "smoother", footer=4),
     Command("curves.zoom-in", ("plus", "equals_sign"), "zoom",
-            "Zoom in around the crosshair.", "zoom(0.5)", footer=4),
+            "Zoom in around the crosshair.", "zoom(0.5)"),
     Command("curves.zoom-out", ("minus",), "zoom out", "Zoom out.", "zoom(2.0)"),
     Command("curves.pan-left", ("left",), "earlier", "Move the window to earlier steps.", "pan(-0.25)"),
     Command("curves.pan-right", ("right",), "later",
@@ -44,170 +55,90 @@ CURVES: tuple[Command, ...] = (
             "Read the values at an earlier step.", "cross(-1)", footer=5),
     Command("curves.cross-right", ("right_square_bracket",), "crosshair later",
             "Read the values at a later step.", "cross(1)"),
+    Command("curves.log-there", ("enter",), "log there", "Open the log at the step of the crosshair.", "open_log"),
     Command("curves.next-run", ("j", "down"), "next run",
             "Select the next run; it is drawn on top.", "select_run(1)"),
     Command("curves.previous-run", ("k", "up"), "previous run", "Select the previous run.", "select_run(-1)"),
     Command("curves.hide", ("space",), "hide", "Hide the selected run, or show it again.", "hide_run"),
     Command("curves.only", ("v",), "only this", "Show the selected run alone, or all of them.", "only_run"),
-    *(replace(command, footer={"box.phases": 6, "box.teardown": 7}.get(command.id, 0))
+    Command("curves.reference", ("R",), "pin",
+            "Pin the selected run: the others say in what they were started differently.", "pin_reference"),
+    Command("curves.grid", ("g",), "grid",
+            "Show all metrics at once, small; enter opens one.", "toggle_grid", footer=6),
+    Command("curves.export", ("X",), "export",
+            "Write what is shown to a file: .svg or .png for a picture, .csv for the points.", "export"),
+    Command("curves.evaluations", ("V",), "evaluations",
+            "Show the evaluations of the loss as points, or not.", "toggle_evaluations"),
+    Command("curves.boxes", ("B",), "boxes", "Show the runs of all boxes, or of this one.", "all_boxes"),
+    Command("curves.choose-boxes", ("b",), "choose boxes",
+            "Show the runs of the boxes that you name: names with * and ?, with spaces between.", "choose_boxes"),
+    *(replace(command, footer={"box.phases": 7, "box.teardown": 8}.get(command.id, 0))
       for command in BOX_TARGET if command.id != "box.curves"),
 )  # fmt: skip
 """Keys of the curves; those of the box are there, too."""
 
-
-MOST_NOTES = 3
-
-
-def curve_parts(settings: Settings, board: Board, frame: Frame | None) -> Parts:
-    """Return the right end of the header."""
-    log = settings.log if frame is None else frame.log
-    y = "log" if log else "linear"
-    if settings.log and not log:
-        y = "linear (nothing above 0)"
-    total = len(board.runs)
-    smooth = f"{settings.smooth:.2f}" if settings.smooth else "off"
-    parts: Parts = [
-        (1, _pair("", clean(settings.metric))),
-        (6, _pair("x ", "step")),
-        (2, _pair("y ", y)),
-        (3, _pair("smooth ", smooth)),
-        (5, _pair("", f"{len(board.shown)} of {how_many(total, 'run')}")),
-    ]
-    if frame is not None:
-        parts.append((4, _pair("", density(frame.steps_per_dot))))
-        if not settings.view.is_all:
-            window = f"{frame.window[0]:,.0f} to {frame.window[1]:,.0f}"
-            parts.append(
-                (5, _pair("window ", window if settings.view.right is not None else f"{window}, following"))
-            )
-    return parts
+EXPORT_SECONDS = 12.0
+NARROW = 70
+"""Below this width of the screen the legend always stands under the plot."""
+MOST_LISTED = 200
+"""Runs; of more, those that moved on last."""
+WARM_SECONDS = 0.015
+"""So long at a time the smoothings that nobody has asked for yet are prepared."""
 
 
-def _pair(name: str, value: str) -> Line:
-    return line(dim(name), Span(value))
-
-
-def density(steps_per_dot: float) -> str:
-    """Say how many steps share a column of dots, or how many columns a step has."""
-    if steps_per_dot >= 0.75:
-        few = steps_per_dot < 9.5 and abs(steps_per_dot - round(steps_per_dot)) > 0.05
-        count = f"{steps_per_dot:.1f}" if few else f"{steps_per_dot:,.0f}"
-        return f"1 px = {count} step" + ("" if count == "1" else "s")
-    return f"1 step = {1 / max(steps_per_dot, 1e-9):,.0f} px"
-
-
-def nothing_to_draw(box: BoxState | None, name: str, settings: Settings) -> tuple[str, ...]:
-    """Say why the plot is empty, and what to do."""
-    name = clean(name)
-    if box is None:
-        return (f"{name} is no longer in the fleet.", "q goes back.")
-    if not box.runs and box.sample is None:
-        return (
-            f"Nothing is known about {name} yet: {clean(box.reason) or box.link.value}.",
-            "r connects now.",
-        )
-    if not box.runs:
-        waiting = sum(cell.state == "waiting" for queue in box.queues for cell in queue.cells)
-        queue = (
-            f"{how_many(waiting, 'cell')} waiting in the queue."
-            if waiting
-            else "Start a queue on the box, or name its job directory in the fleet file."
-        )
-        return (f"No run of {name} has logged a point yet.", queue, "l shows the log, p the phases.")
-    metrics = metrics_of(box.runs)
-    if not metrics:
-        return (f"The runs of {name} have started, but none has logged a point yet.", "l shows the log.")
-    if settings.metric not in metrics:
-        return (f"No run of {name} has {clean(settings.metric)}.", f"m shows {clean(metrics[0])}.")
-    return (
-        "Every run with this metric is hidden.",
-        "space shows the selected one, v all of them, m another metric.",
-    )
-
-
-def entries(box: BoxState | None, board: Board, now: float) -> list[Entry]:
-    """Return the legend's entries, one per run."""
-    if box is None:
-        return []
-    cells = {cell.name: cell for queue in box.queues for cell in queue.cells}
-    shown = frozenset(board.shown)
-    return [_entry(run, cells.get(run.name), board, now, shown=run.name in shown) for run in box.runs]
-
-
-def _entry(run: RunState, cell: Cell | None, board: Board, now: float, *, shown: bool) -> Entry:
-    settings = board.settings
-    series = run.series.get(settings.metric)
-    cross = settings.cross
-    if cross is not None:
-        value = board.value_at(run.name, cross)
-    else:
-        value = series.last[1] if series is not None and series.last is not None else None
-    state = cell.state if cell is not None else ""
-    age = now - run.progressed_at if state in {"running", ""} and run.progressed_at is not None else None
-    step = (
-        run.step if run.step is not None else (series.last[0] if series is not None and series.last else None)
-    )
-    return Entry(
-        run.name, board.number(run.name), value, state, step, age,
-        shown=shown, notes=notes(run, board),
-    )  # fmt: skip
-
-
-def notes(run: RunState, board: Board) -> tuple[tuple[str, Tone], ...]:
-    """Return what happened to a curve: resumes, and gaps with their place; the newest few."""
-    g = glyphs()
-    up, cross = ("⇡", "╳") if g.braille else ("^", "X")
-    found: list[tuple[float, str, Tone]] = []
-    for resume in run.resumes:
-        reason = f" after {clean(resume.reason)}" if resume.reason else ""
-        found.append((float(resume.step), f"{up} resumed from {thousands(resume.step)}{reason}", Tone.DIM))
-    for gap in board.gaps(run.name):
-        steps = f", {gap.count} steps" if gap.count > 1 else ""
-        undone = ", since redone" if gap.lost else ""
-        text = f"{cross} {gap.kind} at {thousands(gap.first)}{steps}{undone}"
-        found.append((gap.first, text, Tone.DIM if gap.lost else Tone.WARN))
-    found.sort(key=lambda note: note[0])
-    older = len(found) - MOST_NOTES
-    shown = [(text, tone) for _, text, tone in found[max(0, older) :]]
-    if older > 0:
-        shown.insert(0, (f"{older} earlier", Tone.DIM))
-    return tuple(shown)
-
-
-WIDE = 100
-"""From this width on the legend stands beside the plot, not under it."""
+def listed_runs(boxes: Iterable[BoxState], here: str | None) -> tuple[list[Shown], int]:
+    """Return the runs of some boxes, those of the box `here` first, and how many are left out."""
+    found = [Shown(box.spec.name, run) for box in boxes for run in box.runs]
+    found.sort(key=lambda each: each.box != here)
+    if len(found) <= MOST_LISTED:
+        return found, 0
+    newest = sorted(found, key=lambda each: each.run.progressed_at or 0.0, reverse=True)[:MOST_LISTED]
+    kept = {each.key for each in newest}
+    return [each for each in found if each.key in kept], len(found) - len(kept)
 
 
 class CurvesScreen(FleetAwareScreen):
-    """Loss over step for all runs of one box."""
+    """The curves of the runs of a box."""
 
     KEYS: ClassVar[tuple[Command, ...]] = CURVES
     PLACE: ClassVar[str] = "curves"
     BINDINGS: ClassVar[list[BindingType]] = list(bindings(KEYS))
     DEFAULT_CSS = """
     CurvesScreen { layout: vertical; }
-    CurvesScreen #plot { height: 1fr; width: 1fr; margin: 0 1 0 0; }
-    CurvesScreen #legend { height: 6; width: 1fr; }
-    CurvesScreen #curves { layout: vertical; height: 1fr; margin: 0 0 1 0; }
-    CurvesScreen.wide #curves { layout: horizontal; }
-    CurvesScreen.wide #legend { height: 1fr; width: 40; }
-    CurvesScreen.huge #legend { width: 56; }
+    CurvesScreen #curves { layout: vertical; layers: plot legend; height: 1fr; }
+    CurvesScreen #plot { layer: plot; height: 1fr; width: 1fr; }
+    CurvesScreen #grid { layer: plot; height: 1fr; width: 1fr; display: none; }
+    CurvesScreen #legend { layer: legend; }
+    CurvesScreen.grid #plot, CurvesScreen.grid #legend { display: none; }
+    CurvesScreen.grid #grid { display: block; }
+    CurvesScreen.below #legend { layer: plot; width: 1fr; }
     """
 
     def __init__(self, fleet: FleetSource, box_name: str) -> None:
         super().__init__(fleet, box_name)
         self.settings = Settings()
-        self.selected: str | None = None
+        self.selected: RunKey | None = None
+        self.scope: tuple[str, ...] = ()
+        """Patterns of the boxes whose runs are shown; none = this box alone."""
         self._board: Board | None = None
+        self._left_out = 0
+        self._placed: tuple[object, ...] = ()
+        """For what the legend was put where it is."""
+        self._beside: tuple[int, int] | None = None
+        self._warming = False
+        self._asked = ""
+        """What the entry line asks for: ``export``, or the boxes."""
+        self.grid = False
+        """All metrics at once are shown, small; the chosen one is that of the settings."""
+        self._grid_boards: dict[str, Board] = {}
 
     def body(self) -> Iterable[Widget]:
         """Return the plot and its legend."""
-        yield Widget(CurvePlot(id="plot"), CurveLegend(id="legend"), id="curves")
+        yield Widget(CurvePlot(id="plot"), MetricGrid(id="grid"), CurveLegend(id="legend"), id="curves")
 
     def on_resize(self, event: events.Resize) -> None:
-        """Put the legend beside the plot where there is room."""
-        self.set_class(event.size.width >= WIDE, "wide")
-        self.set_class(event.size.width >= 160, "huge")
+        """Put the legend where there is room."""
+        self.call_after_refresh(self.redraw_now)
 
     @property
     def plot(self) -> CurvePlot:
@@ -218,36 +149,128 @@ class CurvesScreen(FleetAwareScreen):
     def board(self) -> Board:
         """The prepared curves. Made with the first look at this screen, as it needs numpy."""
         if self._board is None:
-            from rgt_tui.ui.plot.frame import Board
+            from rgt_tui.ui.plot.board import Board
 
             self._board = Board()
         return self._board
 
+    def boxes(self) -> dict[str, BoxState]:
+        """Return the boxes whose runs are shown, by name."""
+        state, here = self.fleet_state, self.box_name
+        if state is None:
+            return {}
+        return {
+            box.spec.name: box
+            for box in state.boxes
+            if box.spec.name == here or any(fnmatchcase(box.spec.name, pattern) for pattern in self.scope)
+        }
+
     def show_state(self, state: FleetState, now: float) -> None:
         """Draw the curves if a point, a run or a choice is new; the legend shows ages and is always drawn."""
-        box = self.box
-        runs = box.runs if box is not None else ()
+        boxes = self.boxes()
+        runs, self._left_out = listed_runs(boxes.values(), self.box_name)
+        if self.spot is not None:
+            self._go_to_spot(self.spot, runs)
         changed = self.board.update(runs, self.settings, self.selected)
+        if self.grid:
+            self._show_grid(runs)
+            return
         if changed or self.plot.frame is None:
-            self.plot.show(self.board, nothing_to_draw(box, self.box_name or "", self.settings))
-        self._show_legend(box, now)
+            self.plot.show(self.board, nothing_to_draw(self.box, self.box_name or "", self.settings, runs))
+        self._show_legend(boxes, now)
+        if not self._warming and self.board.warm(0.0):
+            self._warming = True
+            self.set_timer(0.05, self._warm)
 
-    def _show_legend(self, box: BoxState | None, now: float) -> None:
+    def _show_grid(self, runs: list[Shown]) -> None:
+        from rgt_tui.ui.plot.board import Board
+
+        metrics = metrics_of(each.run for each in runs)
+        self._grid_boards = {metric: self._grid_boards.get(metric) or Board() for metric in metrics}
+        grid = self.query_one(MetricGrid)
+        empty = nothing_to_draw(self.box, self.box_name or "", self.settings, runs)
+        grid.show(self._grid_boards, metrics, self.settings.metric, empty)
+        for metric in grid.shown_metrics():
+            self._grid_boards[metric].update(runs, grid_settings(self.settings, metric), self.selected)
+        grid.redraw()
+
+    def _warm(self) -> None:
+        """Prepare what a key may ask for next, a little at a time."""
+        self._warming = self.board.warm(WARM_SECONDS)
+        if self._warming:
+            self.set_timer(0.05, self._warm)
+
+    def legend_title(self) -> str:
+        """Say what the values of the legend are."""
         cross = self.settings.cross
-        title = f"{clean(self.settings.metric)}, newest"
-        if cross is not None:
-            title = f"at step {cross:,.0f}" + (", smoothed" if self.settings.smooth else "")
+        if cross is None:
+            return f"{clean(self.settings.metric)}, newest"
+        from rgt_tui.ui.plot.frame import axis_word
+
+        word = axis_word(self.settings.axis, cross)
+        at = f"at step {word}" if self.settings.axis is Axis.STEP else f"at {self.settings.axis.value} {word}"
+        return at + (", smoothed" if self.settings.smooth else "")
+
+    def _show_legend(self, boxes: dict[str, BoxState], now: float) -> None:
         legend = self.query_one(CurveLegend)
-        found = entries(box, self.board, now)
-        stale = box is None or box.sample_at is None or now - box.sample_at > 3 * box.spec.interval
-        legend.show(title, found, self.selected, stale=stale)
-        if not self.has_class("wide"):
-            most = max(2, (self.size.height - 3) // 3)
-            legend.styles.height = min(most, max(2, legend.needed()))
+        legend.show(self.legend_title(), entries(boxes, self.board, now), self.selected)
+        self._place_legend(legend)
+
+    def _place_legend(self, legend: CurveLegend) -> None:
+        """Put the legend into the plot's emptiest corner, or under the plot where every corner has a curve.
+
+        Once it is under the plot it stays there until something else is shown: the plot is smaller then, and a
+        legend that came and went with each point would be worse than either.
+        """
+        frame, settings = self.plot.frame, self.settings
+        shown = (self.size, settings.metric, settings.axis, settings.hidden, self.scope, settings.reference)
+        room = self.query_one("#curves").size
+        if shown != self._placed:
+            self._placed, self._beside = shown, None
+            self.set_class(self.size.width < NARROW, "below")
+        if frame is None or self.has_class("below"):
+            return self._put_below(legend, room.height)
+        most = max(3, frame.canvas.height * 3 // 5)
+        for brief in (0, 1, 2):
+            width = min(legend.needed_width(brief=brief), max(30, frame.columns * 3 // 5))
+            height = min(legend.needed(brief=brief), most)
+            place, covered = frame.corner(width, height, self._beside)
+            if not covered:
+                break
+        if covered and not self._crowded(legend, most):
+            self.add_class("below")
+            return self._put_below(legend, room.height)
+        self._beside = place
+        self._set_place(legend, place, width, height, brief=brief)
+        return None
+
+    def _crowded(self, legend: CurveLegend, most: int) -> bool:
+        """Whether the legend would not fit under the plot either: then it hides as little as it can."""
+        return legend.needed(brief=2) > most
+
+    def _put_below(self, legend: CurveLegend, room: int) -> None:
+        most = max(2, room // 3)
+        self._set_place(legend, (0, 0), 0, min(most, max(2, legend.needed())), brief=0)
+
+    def _set_place(
+        self, legend: CurveLegend, place: tuple[int, int], width: int, height: int, *, brief: int
+    ) -> None:
+        wanted = (place, width, height)
+        styles = legend.styles
+        if wanted != getattr(self, "_last_place", None):
+            self._last_place = wanted
+            styles.offset = place
+            styles.width = width or "1fr"
+            styles.height = height
+        if legend.brief != brief:
+            legend.brief = brief
+            legend.redraw()
 
     def summary(self, state: FleetState, now: float) -> Parts:
         """Return metric, axes, smoothing and decimation."""
-        return curve_parts(self.settings, self.board, self.plot.frame)
+        box = self.box
+        heard = heard_part(box, None if box is None else self.verdict(box))
+        return [*heard, *curve_parts(self.settings, self.board, self.plot.frame, self._left_out)]
 
     def _change(self, settings: Settings) -> None:
         if settings != self.settings:
@@ -258,21 +281,151 @@ class CurvesScreen(FleetAwareScreen):
         """Draw, and the header again: it depends on the frame, which is made by drawing."""
         super().redraw_now()
         if self.fleet_state is not None:
-            self.query_one(HeaderLine).show(self.crumbs(), self.summary(self.fleet_state, self.now))
+            self.query_one(HeaderLine).show(self.crumbs(), self.header_parts(self.fleet_state, self.now))
 
     def clear(self) -> bool:
-        """Take the crosshair away."""
+        """Leave the grid, or take the crosshair away."""
+        if self.grid:
+            self.action_toggle_grid()
+            return True
         if self.settings.pinned is None:
             return False
         self._change(replace(self.settings, pinned=None, hover=None))
         return True
 
+    def to_copy(self) -> Copied | None:
+        """Return the values of the legend."""
+        title = f"{clean(self.settings.metric)} {self.legend_title()}"
+        if self.settings.cross is None:
+            title = self.legend_title()
+        text = copied_table(title, entries(self.boxes(), self.board, self.now))
+        return Copied(what="the values of the runs", text=text) if text else None
+
+    # Going to a place, and from one.
+
+    def _go_to_spot(self, spot: Spot, runs: list[Shown]) -> None:
+        """Go where the screen was opened for, once its run is there."""
+        mine = [each for each in runs if each.box == self.box_name and each.run.metrics]
+        if not mine:
+            return
+        self.spot = None
+        named = [each for each in mine if each.run.name == spot.run]
+        if spot.run is not None and not named:
+            self.hint(f"no run {clean(spot.run)} is known here")
+            return
+        chosen = (named or sorted(mine, key=lambda each: each.run.progressed_at or 0.0))[-1]
+        self.selected = chosen.key
+        metrics = metrics_of([chosen.run])
+        if self.settings.metric not in metrics and metrics:
+            self.settings = replace(self.settings, metric=metrics[0])
+        step = float(spot.step) if spot.step is not None else self._step_then(chosen, spot.at)
+        if step is None and spot.at is not None:
+            self.hint(f"{clean(chosen.run.name)} did not log which step it was at then")
+        self.settings = replace(self.settings, axis=Axis.STEP, pinned=step, hover=None)
+
+    @staticmethod
+    def _step_then(each: Shown, at: float | None) -> float | None:
+        from rgt_tui.ui.plot.board import clock_of
+
+        knots = clock_of(each.run) if at is not None and TIME in each.run.series else None
+        step = None if knots is None or at is None else knots.step_of(at)
+        return None if step is None else float(int(step))
+
+    def action_open_log(self) -> None:
+        """Open the log of the selected run at the crosshair; in the grid, the chosen metric."""
+        if self.grid:
+            self.action_toggle_grid()
+            return
+        cross, board = self.settings.cross, self.board
+        here = [key for key in board.shown if cross is not None and board.value_at(key, cross) is not None]
+        if cross is None:
+            self.hint(
+                f"{key_for('curves.cross-left')} and {key_for('curves.cross-right')} put the crosshair on a step first"
+            )
+            return
+        chosen = self.selected if self.selected in here else next(iter(here), None)
+        each = next((one for one in board.runs if one.key == chosen), None)
+        if each is None:
+            self.hint(
+                "no run that is shown was there; "
+                f"{key_for('curves.next-run')} and {key_for('curves.previous-run')} select another"
+            )
+            return
+        step = board.step_at(each.key, cross)
+        place = board.trace(each.key)
+        if place is not None and step is not None and (index := place.place(step)) is not None:
+            step = float(place.xs[index])
+        from rgt_tui.ui.plot.board import clock_of
+
+        knots = clock_of(each.run)
+        box = self.boxes().get(each.box)
+        log = None
+        if box is not None:
+            cells = [cell for queue in box.queues for cell in queue.cells if cell.name == each.run.name]
+            logs = [cell.log for cell in cells] + [one.log for one in box.found if one.name == each.run.name]
+            log = next((path for path in logs if path), None)
+        spot = Spot(
+            run=each.run.name,
+            step=None if step is None else int(step),
+            at=None if knots is None or step is None else knots.x_of(step),
+            log=log,
+        )
+        cast("Dashboard", self.app).open_screen("log", each.box, spot)
+
+    # What is shown, and how.
+
     def action_next_metric(self) -> None:
         """Show the next metric."""
-        metrics = metrics_of(self.box.runs) if self.box is not None else []
+        metrics = metrics_of(each.run for each in self.board.runs)
         if len(metrics) < 2:
             self.hint(f"{metrics[0]} is the only metric" if metrics else "no run has logged a metric yet")
         self._change(self.settings.next_metric(metrics))
+
+    def _choose_metric(self, by: int) -> None:
+        metrics = metrics_of(each.run for each in self.board.runs)
+        if metrics:
+            here = metrics.index(self.settings.metric) if self.settings.metric in metrics else 0
+            at = min(max(0, here + by), len(metrics) - 1)
+            self._change(replace(self.settings, metric=metrics[at]))
+
+    def action_toggle_grid(self) -> None:
+        """Show all metrics at once, or one."""
+        self.grid = not self.grid
+        self.set_class(self.grid, "grid")
+        self._grid_boards.clear()
+        self.plot.forget()
+        self.redraw_now()
+        self.call_after_refresh(self.redraw_now)
+
+    def on_metric_grid_chosen(self, message: MetricGrid.Chosen) -> None:
+        """Choose a plot; a click on the chosen one opens it."""
+        if message.metric == self.settings.metric:
+            self.action_toggle_grid()
+        else:
+            self._change(replace(self.settings, metric=message.metric))
+
+    def action_next_axis(self) -> None:
+        """Count something else along the x axis, of what any run logs; the crosshair stays at its step."""
+        known = axes_of(each.run for each in self.board.runs)
+        order = list(Axis)
+        here = order.index(self.settings.axis)
+        skipped = []
+        for turn in range(1, len(order) + 1):
+            axis = order[(here + turn) % len(order)]
+            if axis in known:
+                break
+            skipped.append(axis)
+        missing = dict.fromkeys(MISSING[axis] for axis in skipped)
+        if missing:
+            self.hint("; ".join(missing))
+        keys = [self.selected] if self.selected in self.board.shown else self.board.shown
+        cross, key = self.settings.pinned, next(iter(keys), None)
+        step = self.board.step_at(key, cross) if key is not None and cross is not None else None
+        self._change(
+            replace(self.settings, axis=axis, view=type(self.settings.view)(), pinned=None, hover=None)
+        )
+        if key is not None and step is not None:
+            self._change(replace(self.settings, pinned=self.board.x_of(key, step)))
 
     def action_toggle_log(self) -> None:
         """Change the y axis."""
@@ -282,13 +435,26 @@ class CurvesScreen(FleetAwareScreen):
         """Take the next smoothing."""
         self._change(self.settings.smoother())
 
+    def action_toggle_evaluations(self) -> None:
+        """Draw the evaluations beside the loss, or not."""
+        self._change(replace(self.settings, evaluations=not self.settings.evaluations))
+        if self.settings.metric != "loss":
+            self.hint(f"evaluations are drawn beside the loss; {key_for('curves.metric')} shows it")
+
     def action_zoom(self, factor: float) -> None:
         """Zoom around the crosshair, or the middle."""
-        view = self.settings.view.zoom(factor, self.settings.cross, self.board.extent)
+        self._zoom(factor, self.settings.cross)
+
+    def _zoom(self, factor: float, about: float | None) -> None:
+        closest = self.settings.axis.closest
+        view = self.settings.view.zoom(factor, about, self.board.extent, closest)
         self._change(replace(self.settings, view=view))
 
     def action_pan(self, share: float) -> None:
-        """Move the window."""
+        """Move the window; in the grid, choose the plot beside."""
+        if self.grid:
+            self._choose_metric(1 if share > 0 else -1)
+            return
         if self.settings.view.is_all:
             self.hint("everything is on screen: + zooms in")
         self._change(replace(self.settings, view=self.settings.view.pan(share, self.board.extent)))
@@ -297,53 +463,150 @@ class CurvesScreen(FleetAwareScreen):
         """Show everything."""
         self._change(replace(self.settings, view=type(self.settings.view)()))
 
+    def _whole(self, x: float) -> float:
+        """Return a place as the crosshair takes it: a whole step, second or token."""
+        return x if self.settings.axis is Axis.EPOCH else float(round(x))
+
     def action_cross(self, cells: int) -> None:
         """Move the crosshair by columns; it enters from the right."""
         frame = self.plot.frame
         if frame is None:
             return
         now = self.settings.pinned
-        pace = max(1.0, 2 * frame.steps_per_dot)
-        step = frame.window[1] if now is None else now + cells * pace
-        step = min(max(float(round(step)), frame.window[0]), frame.window[1])
-        self._change(replace(self.settings, pinned=step, hover=None))
+        pace = 2 * frame.per_dot
+        pace = pace if self.settings.axis is Axis.EPOCH else max(1.0, pace)
+        x = frame.window[1] if now is None else now + cells * pace
+        x = min(max(self._whole(x), frame.window[0]), frame.window[1])
+        self._change(replace(self.settings, pinned=x, hover=None))
 
     def action_select_run(self, by: int) -> None:
-        """Select another run."""
-        names = [run.name for run in self.box.runs] if self.box is not None else []
-        if names:
-            at = names.index(self.selected) + by if self.selected in names else (0 if by > 0 else -1)
-            self.selected = names[at % len(names)]
+        """Select another run; in the grid, the plot below or above."""
+        if self.grid:
+            self._choose_metric(by * self.query_one(MetricGrid).columns)
+            return
+        keys = [each.key for each in self.board.runs]
+        if keys:
+            at = keys.index(self.selected) + by if self.selected in keys else (0 if by > 0 else -1)
+            self.selected = keys[at % len(keys)]
             self.redraw_now()
 
     def action_hide_run(self) -> None:
         """Hide or show the selected run."""
         if self.selected is None:
-            self.hint("j and k select a run")
+            self.hint(f"{key_for('curves.next-run')} and {key_for('curves.previous-run')} select a run")
         else:
             self._change(self.settings.toggled(self.selected))
 
     def action_only_run(self) -> None:
         """Show the selected run alone, or all."""
-        if self.selected is None or self.box is None:
-            self.hint("j and k select a run")
+        if self.selected is None:
+            self.hint(f"{key_for('curves.next-run')} and {key_for('curves.previous-run')} select a run")
         else:
-            self._change(self.settings.only(self.selected, (run.name for run in self.box.runs)))
+            self._change(self.settings.only(self.selected, (each.key for each in self.board.runs)))
+
+    def action_pin_reference(self) -> None:
+        """Compare the others with the selected run, or with none."""
+        if self.selected is None:
+            self.hint(
+                f"{key_for('curves.next-run')} and {key_for('curves.previous-run')} select a run to pin"
+            )
+        else:
+            pinned = None if self.settings.reference == self.selected else self.selected
+            self._change(replace(self.settings, reference=pinned))
+
+    def action_all_boxes(self) -> None:
+        """Show the runs of all boxes, or of this one alone."""
+        self._take_scope(() if self.scope else ("*",))
+
+    def action_choose_boxes(self) -> None:
+        """Ask for the boxes whose runs are to be shown."""
+        self.open_entry("runs of boxes", " ".join(self.scope))
+
+    def action_export(self) -> None:
+        """Ask for the name of the file; its ending says what it is."""
+        if not self.board.shown:
+            self.hint("there is nothing to export")
+            return
+        self._asked = "export"
+        self.open_entry("write to (.svg .csv .png)", proposed(self.box_name or "fleet", self.settings.metric))
+
+    def on_entry_closed(self, message: EntryClosed) -> None:
+        """Take the boxes that were named, this one is always there; or the name of the file."""
+        asked, self._asked = self._asked, ""
+        if message.text is None:
+            return
+        if asked == "export":
+            self._export(message.text.strip())
+        else:
+            self._take_scope(tuple(message.text.split()))
+
+    def _export(self, name: str) -> None:
+        """Gather what is shown, here; the rest is done aside."""
+        try:
+            ending = wanted(name)
+        except NotExported as error:
+            self.hint(str(error))
+            return
+        board, settings = self.board, self.settings
+        shown = frozenset(board.shown)
+        runs = [each for each in board.runs if each.key in shown]
+        picture = ""
+        if ending != ".csv":
+            from rgt_tui.ui.plot.picture import svg
+
+            curves = board.curves()
+            several = len({each.box for each in runs}) > 1
+            by_number = {board.number(each.key): each for each in runs}
+            listed = [by_number[curve.number] for curve in curves]
+            names = [f"{each.box} {each.run.name}" if several else each.run.name for each in listed]
+            smooth = f", smoothed {settings.smooth:.2f}" if settings.smooth else ""
+            title = f"{settings.metric}{smooth}" + ("" if several else f" of {self.box_name}")
+            picture = svg(curves, names, title, settings)
+        self._write_export(name, ending, picture, runs, settings.metric)
+
+    @work(group="export", exit_on_error=False, description="write the curves to a file")
+    async def _write_export(
+        self, name: str, ending: str, picture: str, runs: list[Shown], metric: str
+    ) -> None:
+        """Make and write the file in a thread, and say where it is."""
+
+        def made() -> Path:
+            if ending == ".csv":
+                content = points(runs, metric)
+            else:
+                content = png(picture) if ending == ".png" else picture.encode()
+            return write(name, content, os.environ)
+
+        try:
+            path = await asyncio.to_thread(made)
+            self.hint(f"written: {clean(path.name)} in {short(path.parent)}", EXPORT_SECONDS)
+        except NotExported as error:
+            self.hint(str(error), EXPORT_SECONDS)
+
+    def _take_scope(self, scope: tuple[str, ...]) -> None:
+        self.scope = scope
+        names = list(self.boxes())
+        if scope and len(names) < 2:
+            self.hint(
+                f"no other box is called {clean(' '.join(scope))}"
+                if scope != ("*",)
+                else "there is no other box"
+            )
+        self.redraw_now()
+
+    # The mouse.
 
     def on_curve_plot_pointed(self, message: CurvePlot.Pointed) -> None:
         """Follow the pointer; a click pins the crosshair, a second one on the same place frees it."""
-        step = None if message.step is None else float(round(message.step))
+        x = None if message.x is None else self._whole(message.x)
         if message.clicked:
-            self._change(
-                replace(self.settings, pinned=None if step == self.settings.pinned else step, hover=None)
-            )
+            self._change(replace(self.settings, pinned=None if x == self.settings.pinned else x, hover=None))
         else:
-            self._change(replace(self.settings, hover=step))
+            self._change(replace(self.settings, hover=x))
 
     def on_curve_plot_zoomed(self, message: CurvePlot.Zoomed) -> None:
         """Zoom around the pointer."""
-        view = self.settings.view.zoom(message.factor, message.step, self.board.extent)
-        self._change(replace(self.settings, view=view))
+        self._zoom(message.factor, message.x)
 
     def on_curve_legend_picked(self, message: CurveLegend.Picked) -> None:
         """Select a run; a click on the selected one hides it or shows it again."""

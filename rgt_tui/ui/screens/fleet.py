@@ -2,36 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, ClassVar, cast
+import asyncio
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, cast
 
+import msgspec
+from textual import work
 from textual.binding import BindingType
-from textual.containers import Horizontal, Vertical
+from textual.containers import Horizontal
 from textual.widget import Widget
 
 from rgt_tui.fleet import FleetSource
-from rgt_tui.health import WorstCase, clock_readings, worst_case, worst_of
+from rgt_tui.health import Worst, WorstCase, clock_readings, worst_case, worst_of
 from rgt_tui.model.box import BoxState
-from rgt_tui.model.fleet import FleetState
-from rgt_tui.ui.box_status import failed, level_tone
-from rgt_tui.ui.commands import BOX_CARE, BOX_TARGET, FLEET, MOVE, REPLAY, Command, bindings
+from rgt_tui.model.chronicle import Wanted
+from rgt_tui.model.fleet import FleetEvent, FleetState
+from rgt_tui.ui.box_status import failed, level_tone, mark
+from rgt_tui.ui.clipboard import Copied
+from rgt_tui.ui.commands import BOX_CARE, BOX_TARGET, FLEET, MOVE, REPLAY, Command, bindings, key_for
 from rgt_tui.ui.enduring import endured
-from rgt_tui.ui.notation import clean, clock, glyphs
-from rgt_tui.ui.screens.base import Dashboard, FleetAwareScreen, Moves
-from rgt_tui.ui.widgets.fixed_lines import Parts
-from rgt_tui.ui.widgets.fleet_cells import Row
-from rgt_tui.ui.widgets.fleet_table import SORTS, FleetTable, matches, ordered
+from rgt_tui.ui.fleet_view import FleetView, Unreadable, keep_view, read_view, view_path, with_filter
+from rgt_tui.ui.notation import clean, clock, compact_time, glyphs
+from rgt_tui.ui.screens.base import HINT_SECONDS, Dashboard, FleetAwareScreen, Judged, Moves
+from rgt_tui.ui.widgets.fixed_lines import EntryLine, Parts
+from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row
+from rgt_tui.ui.widgets.fleet_rows.fleet_filter import Filter, Filtered, FilterError, matching, parse
+from rgt_tui.ui.widgets.fleet_rows.fleet_order import FILE, GROUPS, Order, can_sort, grouped, ordered
+from rgt_tui.ui.widgets.fleet_rows.fleet_table import FleetTable
+from rgt_tui.ui.widgets.fleet_rows.loss_pane import LossPane
+from rgt_tui.ui.widgets.fleet_rows.since_lines import at_hand_from, idle_foot, since_section
+from rgt_tui.ui.widgets.fleet_rows.what_to_do import LEAST_MORE, Step, WhyPane, blocks_of, steps_of
+from rgt_tui.ui.widgets.gpu_cards import gpu_sections
 from rgt_tui.ui.widgets.lines import EntryChanged, EntryClosed, RowChosen, SortAsked
 from rgt_tui.ui.widgets.panes import Pane, Section
 from rgt_tui.ui.widgets.platform_lines import worst_parts
 from rgt_tui.ui.widgets.queue_lines import queue_lines
-from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, line, wrapped
-from rgt_tui.ui.widgets.unseen_lines import unseen_parts, unseen_section
-from rgt_tui.ui.widgets.vitals import disk_lines, gpu_sections, memory_lines
-from rgt_tui.ui.widgets.why import title_of, why_lines
+from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, line, toned, wrapped
+from rgt_tui.ui.widgets.unseen_lines import unseen_parts
+from rgt_tui.ui.widgets.vitals import disk_lines, memory_lines
+from rgt_tui.ui.widgets.why import title_of
 
 if TYPE_CHECKING:
     from textual import events
+
+    from rgt_tui.fleet.fleet_source import Chronicle
 
 
 def event_lines(state: FleetState, box: str, width: int, most: int = 6) -> list[Line]:
@@ -52,7 +68,11 @@ def detail_sections(row: Row, state: FleetState, width: int, now: float) -> list
     events = event_lines(state, row.name, width)
     if events:
         parts.append(Section(line("events"), events))
-    return parts
+    if not row.verdict.stale:
+        return parts
+    old = line(dim(f"{mark(row.verdict.health)[0]} {compact_time(row.verdict.sample_age)} old"))
+    parts[0] = parts[0]._replace(hint=old)
+    return [part._replace(body=[toned(made, Tone.DIM) for made in part.body]) for part in parts]
 
 
 def failure_lines(error: BaseException, width: int) -> list[Line]:
@@ -66,19 +86,43 @@ def failure_lines(error: BaseException, width: int) -> list[Line]:
         line(dim(f"({type(error).__name__})")),
         EMPTY,
         line(dim("check  "), Span("rgt doctor", Tone.ACCENT), " says what is missing and how to get it"),
-        line(dim("retry  "), Span("r", Tone.ACCENT), " starts the fleet again"),
-        line(dim("quit   "), Span("ctrl+q", Tone.ACCENT)),
+        line(dim("retry  "), Span(key_for("box.connect"), Tone.ACCENT), " starts the fleet again"),
+        line(dim("quit   "), Span(key_for("app.quit"), Tone.ACCENT)),
     ]
 
 
 LEAST_PANE = 4
 PANE_SHARE = 0.4
+SHARED_FROM = 14
+"""Lines that the lower half has where more than one pane stands there."""
+TALLEST = 36
+"""Lines of the lower half beyond which nothing is gained."""
+SHARES: tuple[tuple[int, dict[str, int]], ...] = (
+    (0, {"why": 1}),
+    (100, {"why": 58, "since": 42}),
+    (116, {"why": 52, "loss": 27, "since": 41}),
+    (150, {"why": 62, "loss": 40, "since": 48}),
+    (200, {"why": 64, "loss": 40, "since": 42, "detail": 54}),
+)
+"""From which width on which panes share the lower half, and in what proportion."""
+
+
+def lower_widths(width: int, height: int) -> dict[str, int]:
+    """Return the panes of a lower half of that size, each with its width."""
+    shares = next(found for least, found in reversed(SHARES) if width >= least or not least)
+    if height < SHARED_FROM:
+        shares = SHARES[0][1]
+    total, left = sum(shares.values()), width
+    out = {name: width * share // total for name, share in shares.items()}
+    left -= sum(out.values())
+    out["why"] += left
+    return out
 
 
 def split_heights(rows: int, room: int, wanted: int) -> tuple[int, int]:
-    """Return the heights of a table of `rows` lines and of the pane below it.
+    """Return the heights of a table of `rows` lines and of the panes below it.
 
-    Where both do not fit, the pane has a fixed share, so that the table does not jump with the selection.
+    Where both do not fit, the panes have a fixed share, so that the table does not jump with the selection.
     """
     if rows + 1 + wanted <= room:
         return rows + 1, wanted
@@ -88,10 +132,50 @@ def split_heights(rows: int, room: int, wanted: int) -> tuple[int, int]:
     return table, room - table
 
 
+PANES = ("why", "loss", "since", "detail")
+
+
+def set_width(widget: Widget, width: int) -> None:
+    """Set a width in cells, if it differs; a widget of none is not there."""
+    if widget.display != bool(width):
+        widget.display = bool(width)
+    if width and (widget.styles.width is None or widget.styles.width.value != width):
+        widget.styles.width = width
+
+
 def set_height(widget: Widget, height: int) -> None:
     """Set a height in lines, if it differs."""
     if widget.styles.height is None or widget.styles.height.value != height:
         widget.styles.height = height
+
+
+MOST_RECALLED = 200
+"""Events of before this rgt; a pane has not the room for more."""
+
+
+class Recalled(NamedTuple):
+    """What the history was asked for, and what it had."""
+
+    since: float | None = None
+    until: float = 0.0
+    events: tuple[FleetEvent, ...] | None = None
+    """None = it has not answered, or cannot."""
+    older: bool = False
+    """There are more, between `since` and these."""
+
+    def reaches(self, began: float) -> float:
+        """Return since when nothing is missing, with these before events that are whole from `began` on."""
+        if self.since is None or self.events is None or self.until < began:
+            return began
+        return self.events[0].at if self.older and self.events else self.since
+
+
+class Looked(NamedTuple):
+    """The rows of a state, and what they can cost."""
+
+    judged: Judged = Judged()
+    rows: Sequence[Row] = ()
+    worst: Worst = Worst(amounts=(), open=0)
 
 
 class FleetScreen(Moves, FleetAwareScreen):
@@ -102,31 +186,71 @@ class FleetScreen(Moves, FleetAwareScreen):
     BINDINGS: ClassVar[list[BindingType]] = bindings(KEYS)
     AUTO_FOCUS = ""
     """The table has the keys, unless somebody gives them to a pane."""
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (200, "-detail")]  # noqa: RUF012
+    ABOVE: ClassVar[int] = 0
+    """Lines that stand above the table."""
+    WAITING: ClassVar[str] = "connecting to the fleet"
 
     def __init__(self, fleet: FleetSource | None) -> None:
         super().__init__(fleet)
-        self._sort = "state"
+        self._view = FleetView()
         self._filter = ""
+        """What is typed, as far as it means something."""
+        self._asked = Filter()
+        self._wrong = ""
+        """Why what is typed means nothing; the filter before it holds on."""
+        self._filtered = Filtered([], 0, 0)
         self._failure: BaseException | None = None
+        self._began = math.inf
+        """Client clock of the first state."""
+        self._rows_shown: Sequence[Row] = ()
+        self._looked = Looked()
+        self._recalled = Recalled()
+        self._copied: tuple[str, Step] | None = None
+        """Box and step that were copied last: the next `y` takes the step after it."""
 
     def body(self) -> Iterable[Widget]:
-        """Table and pane; at 200 columns a second pane at the right."""
-        with Horizontal(id="split"):
-            with Vertical(id="main"):
-                yield FleetTable()
-                yield Pane(id="why", focusable=True)
+        """The table, and below it the panes of the selected box."""
+        yield FleetTable()
+        with Horizontal(id="lower"):
+            yield WhyPane(id="why")
+            yield LossPane(id="loss")
+            yield Pane(id="since", focusable=True)
             yield Pane(id="detail", focusable=True)
 
     def on_mount(self) -> None:
         """Show that something is about to happen, before there is a fleet."""
         if not self.has_fleet:
-            self._show_table([], (EMPTY, line(dim("connecting to the fleet"))))
+            self._show_empty((EMPTY, line(dim(self.WAITING))))
+        self.load_view()
+
+    @work(exclusive=True, group="view", exit_on_error=False, description="read how the fleet is to be shown")
+    async def load_view(self) -> None:
+        """Take order, groups and kept filters as they were left."""
+        try:
+            self._view = await asyncio.to_thread(read_view, view_path(os.environ))
+        except Unreadable as error:
+            self.hint(str(error), 2 * HINT_SECONDS)
+        self.redraw_now()
+
+    def _keep(self, change: Callable[[FleetView], FleetView]) -> None:
+        """Change how the fleet is shown, and keep that."""
+        self._view = change(self._view)
+        self.keep_view(change)
+        self.redraw_now()
+
+    @work(group="view", exit_on_error=False, description="keep how the fleet is shown")
+    async def keep_view(self, change: Callable[[FleetView], FleetView]) -> None:
+        """Keep it; where that fails, say so: the next rgt will not know."""
+        try:
+            await asyncio.to_thread(keep_view, view_path(os.environ), change)
+        except (Unreadable, OSError) as error:
+            self.hint(f"not kept: {clean(str(error))}")
 
     def show_failure(self, error: BaseException) -> None:
         """Say why there is no fleet, and what to do."""
         self._failure = error
-        self._show_table([], failure_lines(error, max(20, self.size.width - 4)))
+        self.query_one(WhyPane).tell(EMPTY, EMPTY, lambda width: ())
+        self._show_empty(failure_lines(error, max(20, self.size.width - 4)))
 
     @property
     def target_box(self) -> str | None:
@@ -141,46 +265,65 @@ class FleetScreen(Moves, FleetAwareScreen):
         self.query_one(FleetTable).hold()
         super().action_open_for_box(place)
 
-    def _rows(self, state: FleetState, now: float) -> list[Row]:
-        return [self._row(box, now) for box in state.boxes]
-
-    def _row(self, box: BoxState, now: float) -> Row:
-        verdict = self.verdict(box)
-        try:
-            profile = self.fleet.profile(box.spec.name)
-            return Row(box, verdict, clock_readings(profile, box, now), profile.name)
-        except Exception as error:
-            if not endured(self, error):
-                raise
-            return Row(box, failed(box, error), (), box.spec.profile)
-
-    def summary(self, state: FleetState, now: float) -> Parts:
-        """Return the fleet counted by state, its rate and bill, and what it can still cost at most."""
+    def judging(self, state: FleetState, now: float) -> Iterator[None]:
+        """Judge the boxes, and make what the rows are drawn from."""
+        judged, rows = Judged(state, now, {}), []
         cases: list[WorstCase] = []
         for box in state.boxes:
+            row = self._row(box, judged)
+            rows.append(row)
             try:
-                readings = clock_readings(self.fleet.profile(box.spec.name), box, now)
-                cases.append(worst_case(box, readings, now))
+                cases.append(worst_case(box, row.clocks, now))
             except Exception as error:
                 if not endured(self, error):
                     raise
-        return [*super().summary(state, now), *unseen_parts(state), *worst_parts(worst_of(cases))]
+            yield
+        self._ahead = judged
+        self._looked = Looked(judged, rows, worst_of(cases))
+
+    def _look(self, state: FleetState) -> Looked:
+        """Return the rows of the state that is drawn; they are made where nobody has done so before."""
+        if self._looked.judged is not self._judged:
+            for _ in self.judging(state, self._judged.at):
+                pass
+            self._judged = self._ahead
+        return self._looked
+
+    def _row(self, box: BoxState, judged: Judged) -> Row:
+        verdict, now = self.judge(box, judged), judged.at
+        try:
+            profile = self.fleet.profile(box.spec.name)
+            return Row(box, verdict, clock_readings(profile, box, now), profile.name, now)
+        except Exception as error:
+            if not endured(self, error):
+                raise
+            return Row(box, failed(box, error), (), box.spec.profile, now)
+
+    def summary(self, state: FleetState, now: float) -> Parts:
+        """Return the fleet counted by state, its rate and bill, and what it can still cost at most."""
+        looked = self._look(state)
+        self._filtered = matching(looked.rows, self._asked)
+        said = self._filtered.words
+        shown: Parts = [(0, line(Span(said, Tone.ACCENT)))] if said else []
+        return [*shown, *super().summary(state, now), *unseen_parts(state), *worst_parts(looked.worst)]
 
     def show_state(self, state: FleetState, now: float) -> None:
         """Draw the rows that changed, and the pane of the selected box."""
         if self._failure is not None:
             return
-        rows = self._rows(state, now)
-        shown = ordered([row for row in rows if matches(row, self._filter)], self._sort)
-        self._show_table(shown, self._empty_lines(len(rows)))
-        self._show_panes(shown, state, now)
+        rows, heads = grouped(ordered(self._filtered.rows, self._view.order), self._view.grouping)
+        self.query_one(FleetTable).show(
+            rows, order=self._view.order, heads=heads, empty=self._empty_lines(self._filtered.total)
+        )
+        self._rows_shown = rows
+        self._show_panes(rows, state, now)
 
     def _empty_lines(self, total: int) -> tuple[Line, ...]:
         if total:
             return (
                 EMPTY,
                 line("no box matches ", Span(self._filter, Tone.ACCENT)),
-                line(dim("esc clears the filter")),
+                line(dim(f"{key_for('screen.escape')} clears the filter")),
             )
         return (
             EMPTY,
@@ -188,39 +331,120 @@ class FleetScreen(Moves, FleetAwareScreen):
             line(dim("add one to the fleet file, or try "), Span("rgt demo", Tone.ACCENT)),
         )
 
-    def _show_table(self, rows: list[Row], empty: tuple[Line, ...] | list[Line]) -> None:
-        self.query_one(FleetTable).show(rows, sort=self._sort, empty=empty)
-        self._arrange(len(rows) + 1 if rows else len(empty))
+    def _show_empty(self, lines: Sequence[Line]) -> None:
+        self.query_one(FleetTable).show([], order=self._view.order, empty=lines)
+        self._arrange()
 
-    def _arrange(self, rows: int) -> None:
-        """Give the table and the panes their heights; the layout is made anew only when one changes."""
-        pane, detail = self.query_one("#why", Pane), self.query_one("#detail", Pane)
-        room = self.size.height - 3 - (self.notice is not None)
-        width = self.size.width - (62 if self.has_class("-detail") else 0)
-        table_height, pane_height = split_heights(rows, room, pane.wanted_height(width))
+    def _arrange(self) -> None:
+        """Give the table and the panes their sizes; the layout is made anew only when one changes."""
+        rows = self.query_one(FleetTable).wanted_height
+        room = self.size.height - 3 - self.ABOVE - (self.notice is not None)
+        width = self.size.width
+        left = min(TALLEST, room - rows - 1)
+        shared = len(lower_widths(width, left)) > 1 and left >= int(room * PANE_SHARE)
+        why = self.query_one(WhyPane)
+        wanted = why.wanted_height(width)
+        if why.says_something and (shared or left > wanted + LEAST_MORE):
+            wanted = left
+        table_height, pane_height = split_heights(rows, room, wanted)
         set_height(self.query_one(FleetTable), table_height)
-        set_height(pane, pane_height)
-        set_height(detail, min(room, detail.wanted_height(62)))
+        set_height(self.query_one("#lower"), pane_height)
+        widths = lower_widths(width, pane_height) if pane_height else {}
+        for name in PANES:
+            set_width(self.query_one(f"#{name}"), widths.get(name, 0))
 
-    def _show_panes(self, rows: list[Row], state: FleetState, now: float) -> None:
-        pane, detail = self.query_one("#why", Pane), self.query_one("#detail", Pane)
+    def _show_panes(self, rows: Sequence[Row], state: FleetState, now: float) -> None:
         picked = self.query_one(FleetTable).picked
         chosen = next((row for row in rows if row.name == picked), None)
+        why, loss = self.query_one(WhyPane), self.query_one(LossPane)
+        since, detail = self.query_one("#since", Pane), self.query_one("#detail", Pane)
         if chosen is None:
-            pane.show(lambda width: ())
+            why.tell(EMPTY, EMPTY, lambda width: ())
+            loss.tell(None, stale=False)
+            since.show(lambda width: ())
             detail.show(lambda width: ())
+            self._arrange()
             return
-        hint = line(dim("enter opens"))
+        step = self._next_step(chosen)
+        hint = line(
+            dim(
+                f"{key_for('fleet.open')} opens"
+                if step is None
+                else f"{key_for('screen.copy')} copies {step.label}"
+            )
+        )
+        title = title_of(chosen.box, chosen.platform)
+        if step is not None:
+            title = line(Span("what to do  "), *title)
+        marked = "" if step is None else step.fix.command or ""
+        why.tell(
+            title,
+            hint,
+            lambda width: blocks_of(chosen, state, width, now, marked),
+            None if detail.display else (lambda width: detail_sections(chosen, state, width, now)),
+        )
+        loss.tell(chosen.box, stale=chosen.verdict.stale)
+        self._show_since(since, state, now)
+        detail.show(lambda width: detail_sections(chosen, state, width, now))
+        self._arrange()
 
-        def why(width: int) -> list[Section]:
-            unseen = unseen_section(state, width, now)
-            told = Section(title_of(chosen.box, chosen.platform), why_lines(chosen, width, now), hint)
-            return [told] if unseen is None else [told, unseen]
+    def _show_since(self, pane: Pane, state: FleetState, now: float) -> None:
+        self._began = min(self._began, now, *(event.at for event in state.events[:1]))
+        look = getattr(self.app, "last_look", None)
+        last = None if look is None else look.since(now)
+        events, began = state.events, at_hand_from(state.events, self._began)
+        if last is not None and last.at < began:
+            chronicle = self.fleet.chronicle
+            if self._recalled.since != last.at and chronicle is not None:
+                self._recalled = Recalled(last.at, began)
+                self.recall(chronicle, last.at, began)
+            if self._recalled.since == last.at and self._recalled.events is not None:
+                earlier = tuple(event for event in self._recalled.events if event.at < began)
+                events, began = (*earlier, *events), self._recalled.reaches(began)
+        journal = any(command.id == "past.journal" for command in self.offered())
+        pane.show(
+            lambda width: [since_section(events, last, began, width, now, journal=journal)],
+            idle_foot(state, last, now),
+        )
 
-        pane.show(why)
-        if self.has_class("-detail"):
-            detail.show(lambda width: detail_sections(chosen, state, width, now))
-        self._arrange(len(rows) + 1)
+    @work(
+        exclusive=True, group="recall", exit_on_error=False, description="read what happened before this rgt"
+    )
+    async def recall(self, chronicle: Chronicle, since: float, until: float) -> None:
+        """Read what happened before this rgt began; where that fails, the pane says that it is not at hand."""
+        found = await chronicle.happened(Wanted(since=since, until=until), None, MOST_RECALLED)
+        events = tuple(FleetEvent(one.at, one.box, one.text, one.level, one.about) for one in found.rows)
+        self._recalled = Recalled(since, until, events, found.older)
+        self.redraw_now()
+
+    def _next_step(self, row: Row) -> Step | None:
+        """Return the step that the next ``y`` copies: the first, then one after the other, and the first again."""
+        steps = steps_of(row)
+        if self._copied is not None and self._copied[0] == row.name and self._copied[1] in steps:
+            return steps[(steps.index(self._copied[1]) + 1) % len(steps)]
+        return steps[0] if steps else None
+
+    def _chosen(self) -> Row | None:
+        picked = self.query_one(FleetTable).picked
+        box = None if picked is None or self.fleet_state is None else self.fleet_state.box(picked)
+        return None if box is None else self._row(box, self._judged)
+
+    def to_copy(self) -> Copied | None:
+        """Return the next step out of what the selected box shows, else its name."""
+        row = self._chosen() if self.has_fleet else None
+        if row is None:
+            return None
+        step = self._next_step(row)
+        if step is None:
+            return Copied(what="the box's name", text=row.name)
+        self._copied = (row.name, step)
+        self.query_one(FleetTable).hold()
+        self.redraw_now()
+        return step.copied
+
+    def on_loss_pane_opened(self, message: LossPane.Opened) -> None:
+        """Open the curves of the selected box."""
+        self.action_open_for_box("curves")
 
     def on_resize(self, event: events.Resize) -> None:
         """Lay out for the new size."""
@@ -233,12 +457,19 @@ class FleetScreen(Moves, FleetAwareScreen):
         if message.opened:
             self.action_open()
         else:
-            self.redraw_now()
+            self.call_after_refresh(self._follow)
+
+    def _follow(self) -> None:
+        """Tell of the box that is selected now; only the cursor need not wait for that."""
+        if self.fleet_state is not None:
+            self._show_panes(self._rows_shown, self.fleet_state, self.now)
 
     def on_sort_asked(self, message: SortAsked) -> None:
-        """Sort by the column whose title was clicked."""
-        if message.column in SORTS:
-            self._set_sort(message.column)
+        """Sort by the column whose title was clicked; a second click turns the order round."""
+        if not can_sort(message.column):
+            return
+        again = message.column == self._view.order.key
+        self._set_order(Order(message.column, not self._view.order.flipped if again else False))
 
     def action_open(self) -> None:
         """Open the selected box."""
@@ -272,7 +503,7 @@ class FleetScreen(Moves, FleetAwareScreen):
             super().action_connect()
             return
         self._failure = None
-        self._show_table([], (EMPTY, line(dim("connecting to the fleet"))))
+        self._show_empty((EMPTY, line(dim(self.WAITING))))
         cast("Dashboard", self.app).begin()
 
     def action_answer(self) -> None:
@@ -281,36 +512,90 @@ class FleetScreen(Moves, FleetAwareScreen):
             self.hint("no box is asking for anything")
 
     def action_sort(self) -> None:
-        """Sort by the next order."""
-        names = list(SORTS)
-        self._set_sort(names[(names.index(self._sort) + 1) % len(names)])
+        """Sort by the next column that is shown; after the last one, as in the fleet file."""
+        columns = [column.key for column, _ in self.query_one(FleetTable).columns if can_sort(column.key)]
+        keys = [*columns, FILE]
+        here = self._view.order.key
+        self._set_order(Order(keys[(keys.index(here) + 1) % len(keys)] if here in keys else "state"))
 
-    def _set_sort(self, sort: str) -> None:
-        self._sort = sort
-        self.hint(f"sorted: {SORTS[sort][0]}")
-        self.redraw_now()
+    def action_turn_order(self) -> None:
+        """Turn the order round."""
+        self._set_order(Order(self._view.order.key, not self._view.order.flipped))
+
+    def _set_order(self, order: Order) -> None:
+        self._keep(lambda view: msgspec.structs.replace(view, sort=order.key, flipped=order.flipped))
+        self.hint(f"sorted {order.words}; {key_for('fleet.turn-order')} turns it round")
+
+    def action_group(self) -> None:
+        """Group by the next thing, or by none."""
+        names = list(GROUPS)
+        group = names[(names.index(self._view.grouping) + 1) % len(names)]
+        self._keep(lambda view: msgspec.structs.replace(view, group=group))
+        self.hint(GROUPS[group][0])
 
     def action_filter(self) -> None:
         """Open the entry line of the filter."""
         self.open_entry("filter", self._filter)
 
+    def action_kept_filter(self) -> None:
+        """Use the next kept filter; after the last one, none."""
+        names = sorted(self._view.filters)
+        if not names:
+            self.hint("no filter is kept; save:NAME in a filter keeps it")
+            return
+        texts = [f"@{name}" for name in names]
+        place = texts.index(self._filter) + 1 if self._filter in texts else 0
+        if place == len(texts):
+            self.clear()
+            self.hint("no filter")
+            return
+        self._ask(texts[place])
+        self.hint(self._wrong or f"{texts[place]}  {self._view.filters[names[place]]}")
+
+    def _ask(self, text: str) -> None:
+        """Filter by a text; where it means nothing, go on as before and say why."""
+        try:
+            self._asked = parse(text, self._view.filters)
+        except FilterError as error:
+            self._wrong = str(error)
+        else:
+            self._filter, self._wrong = self._asked.source, ""
+        for entry in self.query(EntryLine):
+            entry.say(self._wrong)
+        self.redraw_now()
+
     def on_entry_changed(self, message: EntryChanged) -> None:
         """Filter while typing."""
-        self._filter = message.text
-        self.redraw_now()
+        self._ask(message.text)
 
     def on_entry_closed(self, message: EntryClosed) -> None:
         """Keep the filter, or clear it when the entry was given up."""
         if message.text is None:
             self.clear()
+            return
+        if self._wrong:
+            self.hint(self._wrong, 2 * HINT_SECONDS)
+            self._wrong = ""
+            return
+        save, drop, text = self._asked.save, self._asked.drop, self._asked.source
+        if drop is not None:
+            self._keep(lambda view: with_filter(view, drop, None))
+            self.hint(f"@{drop} is no longer kept")
+        if save is not None:
+            self._keep(lambda view: with_filter(view, save, text))
+            self.hint(f"kept as @{save}; {key_for('fleet.kept-filter')} goes through what is kept")
 
     def clear(self) -> bool:
         """Clear the filter."""
         had = bool(self._filter)
-        self._filter = ""
+        self._filter, self._asked, self._wrong = "", Filter(), ""
         self.redraw_now()
         return had
 
     def resting_hint(self) -> str:
         """Say that a filter hides boxes."""
-        return f"filter: {self._filter}  (esc clears it)" if self._filter else super().resting_hint()
+        return (
+            f"filter: {self._filter}  ({key_for('screen.escape')} clears it)"
+            if self._filter
+            else super().resting_hint()
+        )

@@ -16,13 +16,15 @@ from rgt_tui.handbook import ACTION_WORDS, HandbookError, Page, all_pages, find_
 from rgt_tui.model.evidence import Finding, Severity
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.profiles.readings import how_many
-from rgt_tui.ui.commands import HANDBOOK, MOVE, Command, bindings
-from rgt_tui.ui.notation import clean, glyphs
+from rgt_tui.ui.clipboard import Copied
+from rgt_tui.ui.commands import HANDBOOK, MOVE, Command, bindings, key_for
+from rgt_tui.ui.notation import clean, glyphs, percent
 from rgt_tui.ui.screens.base import FleetAwareScreen, Moves
 from rgt_tui.ui.widgets.fixed_lines import Parts
 from rgt_tui.ui.widgets.lines import EntryChanged, EntryClosed, LineWidget, RowChosen
 from rgt_tui.ui.widgets.panes import Pane, Section
 from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, dim, fit, labelled, line, wrapped
+from rgt_tui.ui.widgets.why import action_lines
 
 WIDE = 110
 """From this width on the page stands beside the list, not below it."""
@@ -62,6 +64,13 @@ class PageList(LineWidget):
         """The selected page."""
         return self._pages[self._index] if self._index < len(self._pages) else None
 
+    def go(self, page: str) -> bool:
+        """Select a page by its id; False where it is not in the list."""
+        index = next((index for index, one in enumerate(self._pages) if one.id == page), None)
+        if index is not None:
+            self._pick(index)
+        return index is not None
+
     def move(self, count: int) -> None:
         """Select another page."""
         if self._pages:
@@ -75,7 +84,7 @@ class PageList(LineWidget):
     def make_lines(self, width: int, height: int) -> list[Line]:
         """Draw the pages in sight."""
         if not self._pages:
-            return [EMPTY, line(dim(" no page matches; esc clears the search"))]
+            return [EMPTY, line(dim(f" no page matches; {key_for('screen.escape')} clears the search"))]
         self._top = min(max(self._top, self._index - height + 1), self._index)
         self._top = min(self._top, max(0, len(self._pages) - height))
         return [self._row(page, width) for page in self._pages[self._top : self._top + height]]
@@ -105,7 +114,7 @@ def page_sections(page: Page, findings: Sequence[Finding], width: int) -> list[S
     head = [
         *wrapped(clean(page.title), width, Tone.STRONG),
         line(Span(page.severity, TONES[page.severity]), dim(f" · {clean(page.topic)}")),
-        *labelled("now", ACTION_WORDS[page.action], width),
+        *labelled("do", ACTION_WORDS[page.action], width),
     ]
     made = [Section(line(page.id, dim("  your own" if page.own else "")), head)]
     if findings:
@@ -114,7 +123,8 @@ def page_sections(page: Page, findings: Sequence[Finding], width: int) -> list[S
             for finding in findings
             for row in (
                 *labelled("proof", clean(finding.evidence), width, Tone.WARN, most=4),
-                *labelled("where", clean(finding.where), width, Tone.DIM),
+                *(action_lines(finding, width) if finding.action != page.action else ()),
+                *labelled("where", _where(finding), width, Tone.DIM),
             )
         ]
         made.append(Section(line(Span("on this box now", Tone.TROUBLE)), rows))
@@ -134,6 +144,12 @@ def page_sections(page: Page, findings: Sequence[Finding], width: int) -> list[S
     more += [row for source in page.sources for row in wrapped(clean(source), width, Tone.DIM)]
     made.append(Section(line("sources"), more))
     return made
+
+
+def _where(finding: Finding) -> str:
+    line_no = "" if finding.line_no is None else f", line {finding.line_no:,}"
+    sure = "" if finding.confidence is None else f"; {percent(100.0 * finding.confidence)} sure"
+    return f"{clean(finding.where)}{line_no}{sure}"
 
 
 class HandbookScreen(Moves, FleetAwareScreen):
@@ -210,8 +226,12 @@ class HandbookScreen(Moves, FleetAwareScreen):
         """Draw the list and the selected page."""
         findings = self._findings(state)
         self.page_list.show(self._shown(findings), frozenset(findings))
+        if self.spot is not None and self.spot.gotcha is not None:
+            wanted, self.spot = self.spot.gotcha, None
+            if not self.page_list.go(wanted):
+                self.hint(f"the handbook has no page {clean(wanted)}")
         picked = self.page_list.picked
-        hint = line(dim("tab scrolls it"))
+        hint = line(dim(f"{key_for('handbook.next-pane')} scrolls it"))
 
         def made(width: int) -> list[Section]:
             return [] if picked is None else page_sections(picked, findings.get(picked.id, ()), width)
@@ -266,16 +286,14 @@ class HandbookScreen(Moves, FleetAwareScreen):
         found = how_many(len(self._shown(())), "page")
         return [(0, line(dim("search "), Span(clean(self._term), Tone.ACCENT))), (1, line(dim(found)))]
 
-    def action_copy_fix(self) -> None:
-        """Put the steps of the page on the clipboard of the terminal, where it takes them (OSC 52)."""
+    def to_copy(self) -> Copied | None:
+        """Return the steps of the page, with what never to do above them."""
         page = self.page_list.picked
         if page is None:
-            self.hint("nothing to copy")
-            return
+            return None
         findings = self._findings(self.fleet_state).get(page.id, []) if self.fleet_state is not None else []
         steps = findings[0].fixes if findings and findings[0].fixes else page.fixes
         rows = [f"# never: {page.never}"]
         for fix in steps:
             rows += [f"# {fix.text}", *([fix.command] if fix.command is not None else [])]
-        self.app.copy_to_clipboard("\n".join(clean(row) for row in rows) + "\n")
-        self.hint(f"copied the fix of {page.id}: {len(steps)} steps")
+        return Copied(what=f"the fix of {page.id}: {len(steps)} steps", text="\n".join(rows))

@@ -1,106 +1,167 @@
-"""Help and palette: every key of the screen below, generated from its commands."""
+"""Help: every key of the screen below that works now, what its glyphs and columns mean; rows can be clicked."""
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
-from functools import partial
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import ClassVar, NamedTuple
 
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.screen import ModalScreen
 
-from rgt_tui.ui.commands import APP, MOVE, Command, bindings
+from rgt_tui.profiles.readings import how_many
+from rgt_tui.ui.clipboard import Copied, take_along
+from rgt_tui.ui.commands import MOVE, Command, bindings, key_for
 from rgt_tui.ui.enduring import Enduring
+from rgt_tui.ui.legends import Legend
 from rgt_tui.ui.notation import plain
-from rgt_tui.ui.screens.base import Moves
-from rgt_tui.ui.widgets.lines import LineWidget
+from rgt_tui.ui.screens.base import Entries, Moves
+from rgt_tui.ui.widgets.fixed_lines import EventLine
+from rgt_tui.ui.widgets.lines import EntryChanged, EntryClosed, LineWidget
 from rgt_tui.ui.widgets.panes import framed
-from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, fit, line, wrapped
+from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, fit, line, text_of, wrapped
+
+HELP: tuple[Command, ...] = (
+    Command("help.close", ("q", "question_mark", "f1"), "close", "Close the help.", "close", footer=1),
+    Command("help.escape", ("escape",), "clear", "Clear the search, then close the help.", "escape"),
+    Command("help.search", ("slash",), "search", "Show only rows with these words.", "search", footer=2),
+    Command("help.copy", ("y",), "copy", "Copy the rows that are shown.", "copy", footer=3),
+)  # fmt: skip
 
 
-class ScreenCommands(Provider):
-    """Offers every command of the current screen."""
+class HelpRow(NamedTuple):
+    """One row: of a command, of the legend, or a title above some of them."""
 
-    def _commands(self) -> tuple[Command, ...]:
-        commands = getattr(self.screen, "offered", None) or getattr(self.screen, "commands", None)
-        return commands() if callable(commands) else APP
-
-    async def discover(self) -> Hits:
-        """List all commands while nothing is typed."""
-        for command in self._commands():
-            yield DiscoveryHit(self._label(command), self._runner(command), help=command.help)
-
-    async def search(self, query: str) -> Hits:
-        """List the commands that match."""
-        matcher = self.matcher(query)
-        for command in self._commands():
-            score = matcher.match(f"{command.title} {command.help}")
-            if score > 0:
-                yield Hit(score, self._label(command), self._runner(command), help=command.help)
-
-    def _label(self, command: Command) -> str:
-        return f"{command.title}  ({command.shown_key})".replace("[", r"\[")
-
-    def _runner(self, command: Command) -> partial[Coroutine[object, object, None]]:
-        return partial(self.screen.run_action, command.does)
+    lead: str = ""
+    name: str = ""
+    text: str = ""
+    command: Command | None = None
+    title: bool = False
 
 
-CLOSE = Command(
-    "help.close", ("q", "escape", "question_mark", "f1"), "close", "Close the help.", "close", footer=1
-)
+def key_rows(commands: Sequence[Command]) -> list[HelpRow]:
+    """Return a row for each command: keys, name, and what it does."""
+    return [HelpRow(plain(c.shown_keys), c.title, c.help, c) for c in commands]
 
 
-def help_lines(commands: Sequence[Command], width: int) -> list[Line]:
-    """Return a line for each command: keys, name, and what it does."""
-    keys = max((len(plain(c.shown_keys)) for c in commands), default=0)
-    names = max((len(c.title) for c in commands), default=0)
-    out: list[Line] = []
-    for command in commands:
-        room = max(0, width - keys - names - 4)
-        tone = Tone.WARN if command.dangerous else Tone.ACCENT
-        for index, row in enumerate(wrapped(command.help, room, Tone.DIM)):
-            key = plain(command.shown_keys) if index == 0 else ""
-            name = command.title if index == 0 else ""
-            out.append(line(Span(fit(key, keys, right=True), tone), "  ", Span(fit(name, names)), "  ", *row))
+def legend_rows(legend: Legend) -> list[HelpRow]:
+    """Return the legend, each part with its title."""
+    out: list[HelpRow] = []
+    for title, rows in legend:
+        out += [HelpRow(), HelpRow(title, title=True)]
+        out += [HelpRow(plain(row.mark), text=row.means) for row in rows]
     return out
 
 
+def chosen(rows: Sequence[HelpRow], query: str) -> list[HelpRow]:
+    """Return the rows with all words of a search; without one, all rows."""
+    words = query.casefold().split()
+    if not words:
+        return list(rows)
+    return [
+        row
+        for row in rows
+        if not row.title and row.text and all(word in " ".join(row[:3]).casefold() for word in words)
+    ]
+
+
+def row_lines(rows: Sequence[HelpRow], width: int) -> list[tuple[Line, HelpRow]]:
+    """Return the lines of rows, each with its row."""
+    leads = max((len(row.lead) for row in rows if not row.title), default=0)
+    names = max((len(row.name) for row in rows), default=0)
+    room = max(8, width - leads - names - 4)
+    out: list[tuple[Line, HelpRow]] = []
+    for row in rows:
+        if row.title or not row.text:
+            out.append((line(Span(row.lead, Tone.STRONG)) if row.title else EMPTY, row))
+            continue
+        tone = Tone.WARN if row.command is not None and row.command.dangerous else Tone.ACCENT
+        tone = tone if row.command is not None else Tone.TEXT
+        for index, part in enumerate(wrapped(row.text, room, Tone.DIM)):
+            lead, name = (row.lead, row.name) if index == 0 else ("", "")
+            made = line(Span(fit(lead, leads, right=True), tone), "  ", Span(fit(name, names)), "  ", *part)
+            out.append((made, row))
+    return out
+
+
+def help_lines(commands: Sequence[Command], width: int) -> list[Line]:
+    """Return the lines of some commands."""
+    return [made for made, _ in row_lines(key_rows(commands), width)]
+
+
 class HelpPanel(LineWidget):
-    """The list of keys in a frame."""
+    """The rows in a frame."""
 
     DEFAULT_CSS = "HelpPanel { width: 1fr; height: 1fr; }"
     WHEEL = 2
 
-    def __init__(self, commands: Sequence[Command], place: str) -> None:
+    def __init__(self, rows: Sequence[HelpRow], place: str, without: int) -> None:
         super().__init__(id="help-panel")
-        self._commands, self._place = commands, place
+        self._rows, self._place, self._without = rows, place, without
+        self.query_text = ""
         self._top = 0
+
+    @property
+    def rows(self) -> list[HelpRow]:
+        """The rows that are shown."""
+        return chosen(self._rows, self.query_text)
+
+    def search(self, text: str) -> None:
+        """Show only rows with these words."""
+        self.query_text, self._top = text, 0
+        self.redraw()
 
     def scroll_lines(self, count: int) -> None:
         """Move through a list that is longer than the screen."""
-        most = len(help_lines(self._commands, self.size.width - 4)) - (self.size.height - 2)
+        most = len(row_lines(self.rows, self.size.width - 4)) - (self.size.height - 2)
         self._top = max(0, min(self._top + count, most))
         self.redraw()
 
     def make_lines(self, width: int, height: int) -> list[Line]:
         """Draw the list."""
-        body = help_lines(self._commands, width - 4)[self._top :]
-        title = line(f"{self._place} keys" if self._place else "keys")
-        return framed(body, width, height, title=title, hint=line(dim("esc closes")), active=True)
+        body = [made for made, _ in row_lines(self.rows, width - 4)]
+        if not body:
+            body = [
+                line("no row has ", Span(self.query_text, Tone.ACCENT)),
+                line(dim(f"{key_for('help.escape')} clears the search")),
+            ]
+        title = f"{self._place} keys" if self._place else "keys"
+        if self._without:
+            title += f"  {how_many(self._without, 'key')} without use now"
+        hint = line(dim(f"{key_for('help.search')} searches  click runs  {key_for('help.escape')} closes"))
+        return framed(body[self._top :], width, height, title=line(title), hint=hint, active=True)
+
+    def on_click(self, event: events.Click) -> None:
+        """Run the command of the row under the pointer."""
+        made = row_lines(self.rows, self.size.width - 4)
+        index = self._top + event.y - 1
+        if 0 < event.y < self.size.height - 1 and index < len(made):
+            command = made[index][1].command
+            if command is not None and isinstance(self.screen, HelpScreen):
+                self.screen.run_below(command)
 
 
-class HelpScreen(Moves, Enduring, ModalScreen[None]):
-    """Covers the screen whose keys it explains."""
+class HelpScreen(Moves, Entries, Enduring, ModalScreen[None]):
+    """Covers the screen that it explains.
+
+    Args:
+        commands: Those that work there now.
+        place: What the screen is called.
+        legend: What its glyphs and columns mean.
+        without: How many commands do not work there now.
+    """
 
     PLACE = "help"
-    KEYS: ClassVar[tuple[Command, ...]] = (CLOSE, *MOVE)
+    KEYS: ClassVar[tuple[Command, ...]] = (*HELP, *MOVE)
     BINDINGS: ClassVar[list[BindingType]] = bindings(KEYS)
 
-    def __init__(self, commands: Sequence[Command], place: str) -> None:
+    def __init__(
+        self, commands: Sequence[Command], place: str, legend: Legend = (), without: int = 0
+    ) -> None:
         super().__init__()
-        self._commands, self._place = commands, place
+        self._rows = [*key_rows(commands), *legend_rows(legend)]
+        self._place, self._without = place, without
 
     @classmethod
     def commands(cls) -> tuple[Command, ...]:
@@ -108,18 +169,60 @@ class HelpScreen(Moves, Enduring, ModalScreen[None]):
         return cls.KEYS
 
     def compose(self) -> ComposeResult:
-        """Lay out the panel."""
-        yield HelpPanel(self._commands, self._place)
+        """Lay out the panel, and the line in whose place the search is typed."""
+        yield HelpPanel(self._rows, self._place, self._without)
+        yield EventLine()
+
+    @property
+    def panel(self) -> HelpPanel:
+        """The rows."""
+        return self.query_one(HelpPanel)
+
+    def hint(self, text: str, seconds: float = 0.0) -> None:
+        """Say something on the last line."""
+        self.query_one(EventLine).hint(text)
+
+    def run_below(self, command: Command) -> None:
+        """Close the help and run a command of the screen below."""
+        below = self.app.screen_stack[-2]
+        self.dismiss()
+        if command.id != "app.help":
+            self.app.call_later(below.run_action, command.does)
 
     def action_close(self) -> None:
         """Close the help."""
         self.dismiss()
 
+    def action_escape(self) -> None:
+        """Clear the search, then close."""
+        if self.panel.query_text:
+            self.panel.search("")
+        else:
+            self.dismiss()
+
+    def action_search(self) -> None:
+        """Open the line of the search."""
+        self.open_entry("search", self.panel.query_text)
+
+    def on_entry_changed(self, message: EntryChanged) -> None:
+        """Search while typing."""
+        self.panel.search(message.text)
+
+    def on_entry_closed(self, message: EntryClosed) -> None:
+        """Keep the search, or clear it when it was given up."""
+        if message.text is None:
+            self.panel.search("")
+
+    def action_copy(self) -> None:
+        """Take along the rows that are shown."""
+        rows = [text_of(made).rstrip() for made, _ in row_lines(self.panel.rows, 100)]
+        self.hint(take_along(self.app, Copied(what=f"{self._place} help", text="\n".join(rows))))
+
     def action_move(self, count: int) -> None:
         """Scroll by lines."""
-        self.query_one(HelpPanel).scroll_lines(count)
+        self.panel.scroll_lines(count)
 
     @property
     def page_rows(self) -> int:
         """Rows of the panel."""
-        return self.size.height - 4
+        return self.size.height - 5

@@ -2,38 +2,65 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from typing import ClassVar
 
 from textual import events
 from textual.binding import BindingType
 from textual.containers import Container
+from textual.timer import Timer
 from textual.widget import Widget
 
-from rgt_tui.fleet import FleetSource
+from rgt_tui.fleet import Bygone, CheckDesk, FleetSource
 from rgt_tui.health import PHASES
-from rgt_tui.model.evidence import CheckStatus
+from rgt_tui.model.evidence import CheckResult, CheckStatus, PersonTick
 from rgt_tui.model.fleet import FleetState
-from rgt_tui.ui.commands import BOX_TARGET, MOVE, Command, bindings
+from rgt_tui.ui.clipboard import Copied
+from rgt_tui.ui.commands import BOX_CARE, BOX_TARGET, MOVE, Command, bindings, key_for
+from rgt_tui.ui.enduring import short
 from rgt_tui.ui.notation import clean
+from rgt_tui.ui.phases_export import export_name, own_name, phases_markdown, write_export
 from rgt_tui.ui.screens.base import FleetAwareScreen, Moves
-from rgt_tui.ui.widgets.checklist import CheckDetail, Checklist, Phase, next_check, phases_of, summary_parts
+from rgt_tui.ui.widgets.checklist import (
+    CheckDetail,
+    Checklist,
+    CheckRun,
+    Phase,
+    Row,
+    next_check,
+    phases_of,
+    summary_parts,
+)
 from rgt_tui.ui.widgets.fixed_lines import Parts
+from rgt_tui.ui.widgets.lines import EntryClosed
 
 HUGE = 160
 """From this width on the detail stands beside the list."""
+
+DRAW_SECONDS = 0.1
+"""Between what a run prints and its being drawn."""
 
 LIFECYCLE: tuple[Command, ...] = (
     Command("phases.next-open", ("e",), "next open",
             "Go to the next check that failed, warns, or needs you.", "next_open(1)", footer=1),
     Command("phases.previous-open", ("E",), "previous open", "Go to the previous one.", "next_open(-1)"),
-    Command("phases.fold", ("enter", "space"), "fold", "Expand or collapse the selected phase.", "fold", footer=2),
+    Command("phases.run", ("enter",), "run",
+            "Run what checks the selected item, where that only looks; on a phase, expand or collapse it.",
+            "run_check", footer=2),
+    Command("phases.tick", ("space",), "tick",
+            "Tick an item that only you can judge, with a note and your name, or take that back; on a phase, fold it.",
+            "tick", footer=3),
+    Command("phases.fold", ("f",), "fold", "Expand or collapse the selected phase.", "fold"),
     Command("phases.next-phase", ("right",), "next phase",
-            "Open the next phase and go to it.", "step_phase(1)", footer=3),
+            "Open the next phase and go to it.", "step_phase(1)"),
     Command("phases.previous-phase", ("left",), "previous phase",
             "Open the previous phase and go to it.", "step_phase(-1)"),
-    Command("phases.all", ("a",), "all", "Expand all phases, or collapse all but this one.", "fold_all", footer=4),
+    Command("phases.all", ("z",), "all", "Expand all phases, or collapse all but this one.", "fold_all", footer=10),
+    Command("phases.export", ("X",), "export", "Write all phases to a Markdown file; copying takes the same.",
+            "export", footer=9),
 )  # fmt: skip
 
 
@@ -42,7 +69,8 @@ class LifecycleScreen(Moves, FleetAwareScreen):
 
     KEYS: ClassVar[tuple[Command, ...]] = (
         *LIFECYCLE,
-        *(replace(c, footer=c.footer + 3) for c in BOX_TARGET if c.id != "box.phases"),
+        *(replace(c, footer=c.footer and c.footer + 2) for c in BOX_TARGET if c.id != "box.phases"),
+        *(replace(c, footer=8 if c.id == "box.alerts" else 0) for c in BOX_CARE),
         *MOVE,
     )
     PLACE: ClassVar[str] = "phases"
@@ -62,6 +90,11 @@ class LifecycleScreen(Moves, FleetAwareScreen):
         self.opened: frozenset[int] = frozenset()
         self.cursor: str | None = None
         self._seen_trouble: frozenset[int] | None = None
+        self.runs: dict[str, CheckRun] = {}
+        """The newest run of each check."""
+        self._drawing: Timer | None = None
+        self._ticking: tuple[str, str | None] | None = None
+        """The check that is being ticked, and its note once that is written."""
 
     def body(self) -> Iterable[Widget]:
         """Return the list and the detail."""
@@ -100,20 +133,196 @@ class LifecycleScreen(Moves, FleetAwareScreen):
         """Draw the list; ages grow, so it is drawn at every tick."""
         empty: tuple[str, ...] = ()
         if self.box is None:
-            empty = (f"{clean(self.box_name or '')} is no longer in the fleet.", "q goes back.")
+            empty = (
+                f"{clean(self.box_name or '')} is no longer in the fleet.",
+                f"{key_for('screen.back')} goes back.",
+            )
         elif not any(phase.checks for phase in self.phases):
-            empty = ("No checks are known for this box.", "q goes back.")
+            empty = ("No checks are known for this box.", f"{key_for('screen.back')} goes back.")
         self.checklist.show(self.phases, self.opened, self.cursor, now, empty)
-        self.query_one(CheckDetail).show(None if empty else self.checklist.cursor_row, now)
+        row = None if empty else self.checklist.cursor_row
+        self.query_one(CheckDetail).show(row, now, self.run_here, self._runs_by(row))
         self._fit()
 
     def _fit(self) -> None:
         """Keep the detail right under the list, where it is not beside it."""
         room = self.query_one("#lifecycle").size.height
+        detail = self.query_one(CheckDetail)
         if self.has_class("huge") or not room:
             self.checklist.styles.height = "1fr"
+            detail.styles.height = "1fr" if self.has_class("huge") else 5
         else:
-            self.checklist.styles.height = min(max(len(PHASES), len(self.checklist.rows)), max(3, room - 6))
+            low = 5 if self.run_here is None else max(5, room // 2)  # what a run prints wants to be read
+            detail.styles.height = low
+            most = max(3, room - low - 1)
+            self.checklist.styles.height = min(max(len(PHASES), len(self.checklist.rows)), most)
+
+    @property
+    def selected(self) -> CheckResult | None:
+        """The selected check; None on a phase."""
+        row = self.checklist.cursor_row
+        return row.check if row is not None else None
+
+    @property
+    def run_here(self) -> CheckRun | None:
+        """The newest run of the selected check."""
+        return self.runs.get(self.selected.id) if self.selected is not None else None
+
+    def _runs_by(self, row: Row | None) -> str:
+        """Return the command that enter runs; empty where there is none."""
+        if row is None or row.check is None or not isinstance(self.fleet, CheckDesk):
+            return ""
+        return self.fleet.runnable(self.box_name or "", row.check.id) or ""
+
+    def action_run_check(self) -> None:
+        """Run what checks the selected item; fold on a phase."""
+        check = self.selected
+        if check is None:
+            self.action_fold()
+            return
+        here = self.runs.get(check.id)
+        if here is not None and here.under_way:
+            self.hint(f"it is running; {key_for('screen.escape')} ends it")
+        elif not isinstance(self.fleet, CheckDesk):
+            self.hint(self._why_not("run"))
+        elif not self._runs_by(self.checklist.cursor_row):
+            typed = f": type {check.command}" if check.command else ": its readings say it all"
+            self.hint(f"{check.id} has nothing that is run from here{typed}")
+        elif any(run.under_way for run in self.runs.values()):
+            self.hint(f"another check is running; {key_for('screen.escape')} ends it")
+        else:
+            self._run(check.id, self._runs_by(self.checklist.cursor_row))
+
+    def _why_not(self, done: str) -> str:
+        source = self.fleet
+        return source.why_nothing if isinstance(source, Bygone) else f"a recording: nothing is {done}"
+
+    def _run(self, check: str, command: str) -> None:
+        made = self.runs[check] = CheckRun(command=command, began=self.now)
+        self._worker = self.run_worker(
+            self._carry_out(check, made), group="check", exit_on_error=False, description=command
+        )
+        self.redraw_now()
+
+    async def _carry_out(self, check: str, run: CheckRun) -> None:
+        assert isinstance(self.fleet, CheckDesk)
+        try:
+            run.status = await self.fleet.run_check(self.box_name or "", check, partial(self._took, run))
+        except asyncio.CancelledError:
+            run.words = "ended by you"
+            raise
+        except Exception as error:  # whatever it is, the person must see that nothing was checked
+            run.words = clean(str(error)) or type(error).__name__
+        finally:
+            run.ended = self.now
+            self.redraw_now()
+
+    def _took(self, run: CheckRun, row: str) -> None:
+        """Take in a line, and draw what has come shortly after, however much it is."""
+        run.take(row)
+        if self._drawing is None:
+            self._drawing = self.set_timer(DRAW_SECONDS, self._draw_took)
+
+    def _draw_took(self) -> None:
+        self._drawing = None
+        self.redraw_now()
+
+    def clear(self) -> bool:
+        """End the check that runs."""
+        under_way = any(run.under_way for run in self.runs.values())
+        if under_way:
+            self._worker.cancel()
+            self.hint("ended")
+        return under_way
+
+    def action_tick(self) -> None:
+        """Tick what only a person can judge, or take it back; fold on a phase."""
+        check = self.selected
+        if check is None:
+            self.action_fold()
+        elif not isinstance(self.fleet, CheckDesk):
+            self.hint(self._why_not("ticked"))
+        elif check.by:
+            self._say(check.id, PersonTick(ticked=False, at=self.now, by=own_name()))
+        elif check.status is CheckStatus.PERSON:
+            self._ticking = (check.id, None)
+            self.open_entry(f"{check.id}: what did you see?")
+        else:
+            self.hint(f"{check.id} is judged by its readings; nobody ticks it")
+
+    def on_entry_closed(self, message: EntryClosed) -> None:
+        """Take the note, then the name; an empty one, or escape, ticks nothing."""
+        asked, self._ticking = self._ticking, None
+        text = (message.text or "").strip()
+        if asked is None:
+            return
+        check, note = asked
+        if not text:
+            missing = "a note" if note is None else "a name"
+            self.hint(
+                "nothing was ticked"
+                if message.text is None
+                else f"nothing was ticked: {missing} belongs to it"
+            )
+        elif note is None:
+            self._ticking = (check, text)
+            self._ask_name()
+        else:
+            self._say(check, PersonTick(ticked=True, at=self.now, by=text, note=note))
+
+    def _ask_name(self) -> None:
+        """Open the second entry line once the first one is gone."""
+        if self.query("EntryLine"):
+            self.call_after_refresh(self._ask_name)
+        else:
+            self.open_entry("your name", own_name())
+
+    def _say(self, check: str, tick: PersonTick) -> None:
+        self.run_worker(
+            self._saying(check, tick), group="tick", exit_on_error=False, description="tick a check"
+        )
+
+    async def _saying(self, check: str, tick: PersonTick) -> None:
+        assert isinstance(self.fleet, CheckDesk)
+        trouble = await self.fleet.tick(self.box_name or "", check, tick)
+        if trouble is not None:
+            self.hint(clean(trouble), 12.0)
+        else:
+            self.hint(f"{check} is {'ticked' if tick.ticked else 'no longer ticked; the note is kept'}")
+        if self.fleet_state is not None:
+            self.receive_state(self.fleet_state, self.now)
+
+    def to_copy(self) -> Copied | None:
+        """Return what a run of the selected check has printed, else all phases as Markdown."""
+        run = self.run_here
+        if run is not None:
+            return Copied(
+                what=f"what {run.command} printed", text="\n".join((f"$ {run.command}", *run.lines))
+            )
+        if not any(phase.checks for phase in self.phases):
+            return None
+        return Copied(what="the phases as Markdown", text=self._markdown())
+
+    def _markdown(self) -> str:
+        return phases_markdown(self.box_name or "", self.phases, self.now)
+
+    def action_export(self) -> None:
+        """Write the phases to a file."""
+        if not any(phase.checks for phase in self.phases):
+            self.hint("there is nothing to write")
+            return
+        self.run_worker(
+            self._export(self._markdown()), group="export", exit_on_error=False, description="export"
+        )
+
+    async def _export(self, text: str) -> None:
+        name = export_name(self.box_name or "", self.now)
+        try:
+            path = await asyncio.to_thread(write_export, name, text)
+        except OSError as error:
+            self.hint(f"not written: {clean(str(error))}; {key_for('screen.copy')} copies it", 12.0)
+        else:
+            self.hint(f"written: {clean(path.name)} in {short(path.parent)}", 12.0)
 
     def summary(self, state: FleetState, now: float) -> Parts:
         """Return the counts, and what comes next."""

@@ -1,20 +1,38 @@
-"""A log on the whole screen, with search; and the keys that the box screen shares with it."""
+"""A log on the whole screen: search, filter, the ways from its lines; and the keys that the box screen shares."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import ClassVar
+import asyncio
+import posixpath
+import re
+from collections.abc import Iterable, Mapping
+from typing import ClassVar, cast
 
+from textual import work
 from textual.binding import BindingType
 from textual.widget import Widget
 
-from rgt_tui.model.box import BoxState, LogView
-from rgt_tui.model.fleet import FleetState
-from rgt_tui.ui.box_status import current_cell
-from rgt_tui.ui.commands import LOG, LOG_LINES, MOVE, Command, bindings
-from rgt_tui.ui.screens.base import FleetAwareScreen, Moves
+from rgt_tui.fleet import FleetSource, LogKeeper, LogReader
+from rgt_tui.fleet.logs.kept_lines import FilePlace, KeptLines
+from rgt_tui.handbook import HandbookError, all_pages, shipped_pages
+from rgt_tui.model.box import BoxState, Link, LogView
+from rgt_tui.model.fleet import FleetState, Spot
+from rgt_tui.profiles.readings import how_many
+from rgt_tui.ui.box_status import cells_of, current_cell
+from rgt_tui.ui.clipboard import Copied
+from rgt_tui.ui.commands import LOG, LOG_LINES, LOG_TARGET, MOVE, Command, bindings, key_for
+from rgt_tui.ui.logs.beyond_kept import BeyondKept, Sheet
+from rgt_tui.ui.logs.line_finder import finder_for
+from rgt_tui.ui.logs.log_rows import line_at
+from rgt_tui.ui.notation import clean
+from rgt_tui.ui.screens.base import Dashboard, FleetAwareScreen, Moves
+from rgt_tui.ui.widgets.fixed_lines import EntryLine
 from rgt_tui.ui.widgets.lines import EntryChanged, EntryClosed
-from rgt_tui.ui.widgets.log_pane import LogPane
+from rgt_tui.ui.widgets.log_pane import TIMES, LogPane
+
+STEP = re.compile(
+    r"(?i)\b(?:global[_ ]?)?(?:step|iter(?:ation)?)s?[\"']?\s{0,3}[:=#]?\s{0,3}(\d[\d,]{0,14})\b"
+)
 
 
 def choose_log(box: BoxState, wanted: str | None) -> LogView | None:
@@ -31,11 +49,32 @@ def choose_log(box: BoxState, wanted: str | None) -> LogView | None:
     return max(box.logs, key=lambda view: view.at or 0.0, default=None)
 
 
+def step_of(line: str) -> int | None:
+    """Return the step of a training that a line names; None where it names none."""
+    found = STEP.search(line)
+    return int(found.group(1).replace(",", "")) if found is not None else None
+
+
+def run_of(box: BoxState, path: str) -> str | None:
+    """Return the run whose log a path is."""
+    names = [run.name for run in box.runs]
+    cell = next((cell.name for cell in cells_of(box) if cell.log == path), None)
+    stem = posixpath.splitext(posixpath.basename(path))[0]
+    return next((name for name in (cell, stem) if name is not None and name in names), None)
+
+
 class LogKeys(Moves, FleetAwareScreen):
     """A screen with a log pane called ``#log``."""
 
     _wanted_log: str | None = None
     _asked: str | None = None
+
+    def __init__(self, fleet: FleetSource | None, box_name: str | None = None) -> None:
+        super().__init__(fleet, box_name)
+        self._kept: dict[str, KeptLines] = {}
+        """The logs that are read here."""
+        self._merged: tuple[str, ...] = ()
+        """Logs that are shown together with the chosen one."""
 
     @property
     def log_pane(self) -> LogPane:
@@ -45,26 +84,72 @@ class LogKeys(Moves, FleetAwareScreen):
     def show_log(self, box: BoxState, now: float) -> None:
         """Give the pane the newest lines, and ask for the running cell's log where it is not followed yet."""
         current = current_cell(box)
-        path = current[1].log if current else None
+        path = self._wanted_log or (current[1].log if current else None)
         if path is not None and path != self._asked and all(view.path != path for view in box.logs):
             self._asked = path
             self.fleet.follow(box.spec.name, path)
         view = choose_log(box, self._wanted_log)
-        old = view is not None and view.at is not None and now - view.at > 60
+        lost = box.link is not Link.LIVE
+        old = view is not None and view.at is not None and (lost or now - view.at > 60)
         age = now - view.at if old and view is not None and view.at is not None else None
+        self.log_pane.lost = box.link.value if lost else ""
         empty = "no log is followed on this box" if view is None else "the log is empty so far"
         if view is None and box.sample is None:
             empty = "no log is known yet"
-        self.log_pane.show(view, age=age, empty=empty)
+        views = [] if view is None else [view]
+        views += [one for one in box.logs if one.path in self._merged and one is not view]
+        logs = [kept for one in views if (kept := self._read(box, one)) is not None]
+        for path in [path for path in self._kept if all(one.path != path for one in views)]:
+            self._leave(path)
+        self.show_lines(box, logs, now, age, empty)
+
+    def show_lines(
+        self, box: BoxState, logs: list[KeptLines], now: float, age: float | None, empty: str
+    ) -> None:
+        """Give the pane its lines."""
+        self.log_pane.older = self.older(box, logs[0]) if logs else ""
+        self.log_pane.show(logs, now=now, age=age, empty=empty, findings=findings_of(box))
+
+    def older(self, box: BoxState, kept: KeptLines) -> str:
+        """Say what stands before the lines that are kept."""
+        left = sum(view.dropped for view in box.logs if view.path == kept.path)
+        return f"{how_many(left, 'earlier line')} on the box" if left else ""
+
+    def _read(self, box: BoxState, view: LogView) -> KeptLines | None:
+        """Return all lines of a log, as far as they are kept."""
+        kept = self._kept.get(view.path)
+        if isinstance(self.fleet, LogKeeper):
+            if kept is None:
+                kept = self.fleet.keep_log(box.spec.name, view.path)
+                if kept is not None:
+                    self._kept[view.path] = kept
+            return kept
+        if kept is None or not kept.take_view(view):
+            kept = self._kept[view.path] = KeptLines(view.path)
+            kept.take_view(view)
+        return kept
+
+    def _leave(self, path: str) -> None:
+        if (
+            self._kept.pop(path, None) is not None
+            and isinstance(self.fleet, LogKeeper)
+            and self.box_name is not None
+        ):
+            self.fleet.leave_log(self.box_name, path)
+
+    def on_unmount(self) -> None:
+        """Nobody reads here any more."""
+        for path in list(self._kept):
+            self._leave(path)
 
     def action_move(self, count: int) -> None:
-        """Scroll by lines."""
-        self.log_pane.scroll_lines(count)
+        """Move by lines."""
+        self.log_pane.move(count)
 
     @property
     def page_rows(self) -> int:
         """One line stays in sight."""
-        return self.log_pane.rows - 1
+        return self.log_pane.height_of_text - 1
 
     def action_follow(self) -> None:
         """Follow the end."""
@@ -73,9 +158,7 @@ class LogKeys(Moves, FleetAwareScreen):
 
     def action_next_error(self, direction: int) -> None:
         """Go to the next line with an error."""
-        if not self.log_pane.cursor.next_error(direction, self.log_pane.rows):
-            self.hint("no more errors in the lines kept here")
-        self.log_pane.redraw()
+        self.log_pane.next_error(direction, self.hint)
 
     def action_next_log(self, direction: int) -> None:
         """Show another log of the box."""
@@ -84,53 +167,288 @@ class LogKeys(Moves, FleetAwareScreen):
             self.hint("no log is followed on this box")
             return
         paths = [view.path for view in box.logs]
-        here = self.log_pane.cursor.path
+        here = self.log_pane.path
         place = paths.index(here) if here in paths else 0
+        self._merged = ()
         self._wanted_log = paths[(place + direction) % len(paths)]
         self.redraw_now()
+
+
+def findings_of(box: BoxState) -> Mapping[str, str]:
+    """Return the lines that prove what is wrong with a box now → the page of the handbook."""
+    return {finding.evidence.strip(): finding.gotcha for finding in box.findings if finding.where != "sample"}
 
 
 class LogScreen(LogKeys):
     """The log of a box."""
 
     PLACE = "log"
-    KEYS: ClassVar[tuple[Command, ...]] = (*LOG, *LOG_LINES, *MOVE)
+    KEYS: ClassVar[tuple[Command, ...]] = (*LOG, *LOG_LINES, *LOG_TARGET, *MOVE)
     BINDINGS: ClassVar[list[BindingType]] = bindings(KEYS)
+
+    def __init__(self, fleet: FleetSource, box_name: str | None = None) -> None:
+        super().__init__(fleet, box_name)
+        self._typing = ""
+        """What the entry line is for: ``search``, ``only`` or ``find on the box``."""
+        self._beyond = (
+            BeyondKept(fleet, box_name) if isinstance(fleet, LogReader) and box_name is not None else None
+        )
+        self._sheets: list[Sheet] = []
+        """What is shown instead of the log: lines found on the box, then those around one of them."""
+        self._counted: set[str] = set()
+        """Logs whose older lines were asked to be counted."""
 
     def body(self) -> Iterable[Widget]:
         """One pane."""
-        yield LogPane(id="log")
+        yield LogPane(id="log", margins=True)
+
+    def on_mount(self) -> None:
+        """Read the handbook's pages aside: a person's own may lie on a slow disk."""
+        super().on_mount()
+        self.read_pages()
+
+    @work(group="handbook", exit_on_error=False, description="read the pages of the handbook")
+    async def read_pages(self) -> None:
+        """Look for what the handbook knows, the person's own pages included."""
+        try:
+            pages = await asyncio.to_thread(all_pages)
+        except HandbookError as error:
+            self.hint(clean(str(error)), 15.0)
+            pages = await asyncio.to_thread(shipped_pages)
+        if self.is_mounted:
+            self.log_pane.know_pages(tuple(pages.values()))
 
     def show_state(self, state: FleetState, now: float) -> None:
         """Draw the new lines."""
+        if self.spot is not None and self.spot.log is not None:
+            self._wanted_log = self.spot.log
         if self.box is not None:
             self.show_log(self.box, now)
+            self._go_to_spot()
+
+    def show_lines(
+        self, box: BoxState, logs: list[KeptLines], now: float, age: float | None, empty: str
+    ) -> None:
+        """Give the pane the log, or what is shown instead of it."""
+        pane = self.log_pane
+        if self._sheets:
+            sheet = self._sheets[-1]
+            pane.heading = sheet.heading
+            pane.older = "" if sheet.hits or self._beyond is None else self._beyond.older(sheet.kept)
+            pane.show(
+                [sheet.kept], now=now, age=None, empty="nothing was found so far", findings=findings_of(box)
+            )
+            return
+        pane.heading = ""
+        super().show_lines(box, logs, now, age, empty)
+        first = logs[0] if logs else None
+        if first is None or self._beyond is None or first.path in self._counted:
+            return
+        if self._beyond.wants_count(first):
+            self.count_older(first)
+
+    def older(self, box: BoxState, kept: KeptLines) -> str:
+        """Say what stands before the lines that are kept."""
+        if self._beyond is not None and kept.place is not None:
+            return self._beyond.older(kept)
+        return super().older(box, kept)
+
+    def _go_to_spot(self) -> None:
+        """Go to the line that the screen was opened for, once it is there."""
+        spot, rows = self.spot, self.log_pane.rows
+        if spot is None or rows is None or not len(rows):
+            return
+        kept = rows.logs[0].kept
+        if spot.log is not None and kept.path != spot.log:
+            return
+        self.spot = None
+        number = line_at(kept, spot, rows.logs[0].when)
+        if number is not None:
+            self.log_pane.go(kept, number)
+        elif spot.line_no is not None and self._beyond is not None:
+            self.open_line(kept.path, spot.line_no)
+        elif spot.text and self._beyond is not None:
+            self.find_on_box(kept.path, re.escape(clean(spot.text).strip()))
+        elif spot.text or spot.line_no is not None or spot.at is not None:
+            self.hint("that line is not among those kept here")
+
+    # Search and filter
 
     def action_search(self) -> None:
         """Open the entry line of the search."""
-        self.open_entry("search", self.log_pane.cursor.searched)
+        self._type("search", self.log_pane.searched)
+
+    def action_filter(self) -> None:
+        """Open the entry line of the filter."""
+        self._type("only", self.log_pane.filtered)
+
+    def _type(self, what: str, text: str) -> None:
+        self._typing = what
+        self.open_entry(what, text)
+
+    def _typed(self, text: str) -> str:
+        if self._typing == "find on the box":
+            return finder_for(text).trouble if text else ""
+        return self.log_pane.search(text) if self._typing == "search" else self.log_pane.filter_by(text)
 
     def on_entry_changed(self, message: EntryChanged) -> None:
-        """Mark matches while typing."""
-        self.log_pane.cursor.search(message.text)
-        self.log_pane.redraw()
+        """Search while typing; say in the entry line what is wrong with the text."""
+        trouble = self._typed(message.text)
+        for entry in self.query(EntryLine):
+            entry.say(trouble)
 
     def on_entry_closed(self, message: EntryClosed) -> None:
-        """Go to the newest match, or end the search."""
+        """Go to the newest match; or end the search, or the filter."""
         if not message.text:
-            self.clear()
+            self._typed("")
             return
-        self.log_pane.cursor.search(message.text)
-        self.action_next_match(-1)
+        trouble = self._typed(message.text)
+        path = self.log_pane.path
+        if self._typing == "find on the box" and path is not None:
+            self.find_on_box(path, message.text)
+        elif self._typing == "search":
+            self.log_pane.next_match(-1, self.hint)
+        if trouble:
+            self.hint(trouble)
 
     def action_next_match(self, direction: int) -> None:
         """Go to another matching line."""
+        if not self.log_pane.searched:
+            self.hint(f"no active search; {key_for('log.search')} starts one")
+            return
+        self.log_pane.next_match(direction, self.hint)
+
+    # What is on the box alone
+
+    def action_page(self, count: int) -> None:
+        """Move by pages; above the first line older ones are loaded, below the last one of a piece newer ones."""
         pane = self.log_pane
-        if not pane.cursor.searched:
-            self.hint("no active search; / starts one")
-        elif not pane.cursor.next_match(direction, pane.rows):
-            self.hint("no more matches in the lines kept here")
-        pane.redraw()
+        kept = pane.shown[0] if len(pane.shown) == 1 else None
+        sheet = self._sheets[-1] if self._sheets else None
+        if pane.move(count * max(1, self.page_rows)) and not (sheet and pane.cursor.following):
+            return
+        if kept is None or (sheet is not None and sheet.hits):
+            return
+        if count < 0 and not pane.filtered:
+            self.load_older(kept)
+        elif count > 0 and sheet is not None:
+            self.load_newer(kept)
+
+    @work(group="box log", exclusive=True, exit_on_error=False, description="load older lines of a log")
+    async def load_older(self, kept: KeptLines) -> None:
+        """Load the lines before those that are kept, and go up a page."""
+        if self._beyond is None:
+            self.hint("this is the first line kept here")
+            return
+        self.hint("loading older lines from the box …", 30.0)
+        try:
+            number, said = await self._beyond.load_older(kept)
+        except Exception as error:  # whatever a box answers, the screen stays
+            self.hint(f"no older lines: {clean(str(error))}", 15.0)
+            return
+        self.log_pane.forget_before(kept, number)
+        if not said:
+            self.log_pane.move(-max(1, self.page_rows))
+        self.hint(said or f"{how_many(len(kept), 'line')} are kept here now")
+        self.redraw_now()
+
+    @work(group="box log", exclusive=True, exit_on_error=False, description="load newer lines of a log")
+    async def load_newer(self, kept: KeptLines) -> None:
+        """Load the lines behind those of a piece."""
+        assert self._beyond is not None
+        last = kept.end - 1
+        try:
+            count = await self._beyond.load_newer(kept)
+        except Exception as error:
+            self.hint(f"no newer lines: {clean(str(error))}", 15.0)
+            return
+        self.redraw_now()
+        self.log_pane.go(kept, last)
+        self.hint(
+            ""
+            if count
+            else f"this is the end of the log; {key_for('screen.escape')} or {key_for('log.follow')} goes back "
+            "to where it is written"
+        )
+
+    @work(group="count", exclusive=True, exit_on_error=False, description="count older lines of a log")
+    async def count_older(self, kept: KeptLines) -> None:
+        """Have the older lines counted."""
+        assert self._beyond is not None
+        self._counted.add(kept.path)
+        try:
+            await self._beyond.count(kept)
+        except Exception:  # their size is said instead
+            return
+        self.redraw_now()
+
+    @work(group="box log", exclusive=True, exit_on_error=False, description="open a place of a log")
+    async def open_around(self, path: str, place: FilePlace) -> None:
+        """Show the lines around a place of a log."""
+        assert self._beyond is not None
+        try:
+            sheet, number = await self._beyond.around(path, place)
+        except Exception as error:
+            self.hint(f"no lines from there: {clean(str(error))}", 15.0)
+            return
+        self._sheets.append(sheet)
+        self.redraw_now()
+        self.log_pane.go(sheet.kept, number)
+
+    @work(group="box log", exclusive=True, exit_on_error=False, description="open a line of a log")
+    async def open_line(self, path: str, line_no: int) -> None:
+        """Show the lines around one by its number."""
+        assert self._beyond is not None
+        try:
+            place = await self._beyond.line(path, line_no)
+        except Exception as error:
+            self.hint(f"line {line_no:,} is not known: {clean(str(error))}", 15.0)
+            return
+        self.open_around(path, place)
+
+    def action_find(self) -> None:
+        """Ask what to find in the whole log on the box."""
+        if self._beyond is None:
+            self.hint(
+                f"only a box that is connected can be searched; {key_for('log.search')} searches the lines kept here"
+            )
+        else:
+            self._type("find on the box", self.log_pane.searched)
+
+    @work(group="box log", exclusive=True, exit_on_error=False, description="search a log on the box")
+    async def find_on_box(self, path: str, wanted: str) -> None:
+        """Search the whole log on the box; what is found is listed as it comes."""
+        assert self._beyond is not None
+        mine: list[Sheet] = []
+        at_first: list[Sheet] = []
+
+        def show(sheet: Sheet) -> None:
+            if not mine:
+                self._sheets = [sheet]
+                mine.append(sheet)
+            elif sheet not in self._sheets:
+                return
+            self.redraw_now()
+            if sheet.hits and not at_first:
+                at_first.append(sheet)
+                self.log_pane.go(sheet.kept, 0)  # the newest
+
+        try:
+            await self._beyond.find(path, wanted, show)
+        except Exception as error:
+            self._sheets = [sheet for sheet in self._sheets if sheet not in mine]
+            self.hint(f"not searched: {clean(str(error))}", 15.0)
+            self.redraw_now()
+
+    def action_follow(self) -> None:
+        """Follow the end, of the log itself."""
+        if self._sheets:
+            self.workers.cancel_group(self, "box log")
+            self._sheets = []
+            self.redraw_now()
+        super().action_follow()
+
+    # How the lines are shown
 
     def action_toggle_wrap(self) -> None:
         """Wrap or cut long lines."""
@@ -141,9 +459,96 @@ class LogScreen(LogKeys):
         """Scroll cut lines."""
         self.log_pane.sideways(direction)
 
+    def action_times(self) -> None:
+        """Show another time in front of the lines."""
+        pane = self.log_pane
+        pane.times = TIMES[(TIMES.index(pane.times) + 1) % len(TIMES)]
+        self.hint(
+            {"": "no times", "clock": "when each line was written", "age": "how old each line is"}[pane.times]
+        )
+        pane.redraw()
+
+    def action_merge(self) -> None:
+        """Show one more log of the box together with this one; after the last, this one alone."""
+        box = self.box
+        others = (
+            [view.path for view in box.logs if view.path != self.log_pane.path] if box is not None else []
+        )
+        more = [path for path in others if path not in self._merged]
+        if not others:
+            self.hint("the box has no other log")
+            return
+        self._wanted_log = self.log_pane.path
+        self._merged = (*self._merged, more[0]) if more else ()
+        self.redraw_now()
+
+    # The selected line, and the ways from it
+
+    def action_select(self) -> None:
+        """Begin to select several lines, or end it."""
+        pane = self.log_pane
+        if pane.rows is not None:
+            pane.cursor.select(pane.rows, not pane.cursor.selecting)
+            pane.redraw()
+
+    def action_select_more(self, count: int) -> None:
+        """Select one line more."""
+        pane = self.log_pane
+        if pane.rows is not None:
+            if not pane.cursor.selecting:
+                pane.cursor.select(pane.rows, True)
+            pane.move(count)
+
+    def to_copy(self) -> Copied | None:
+        """Return what the mouse has selected, else the selected lines."""
+        marked = self.get_selected_text()
+        if marked:
+            return Copied(what=how_many(len(marked.splitlines()), "line"), text=marked)
+        rows = self.log_pane.chosen_lines()
+        return Copied(what=how_many(len(rows), "line"), text="\n".join(rows)) if rows else None
+
+    def action_open_page(self) -> None:
+        """Open the handbook at what the selected line shows."""
+        place = self.log_pane.place
+        sheet = self._sheets[-1] if self._sheets else None
+        if sheet is not None and sheet.hits and place is not None and place[0] is sheet.kept:
+            self.open_around(sheet.path, sheet.hits[place[1]])
+            return
+        page = self.log_pane.page_of(*place) if place is not None else None
+        if page is None:
+            self.hint(
+                f"the handbook knows nothing of this line; {key_for('log.next-error')} goes to the next error"
+            )
+        else:
+            cast("Dashboard", self.app).open_screen("handbook", self.box_name, Spot(gotcha=page))
+
+    def action_open_for_box(self, place: str) -> None:
+        """Open a screen for the box; the curves at the step that the selected line names."""
+        here = self.log_pane.place
+        if place == "curves" and here is not None and self.box is not None:
+            step = step_of(here[0].line(here[1]))
+            run = run_of(self.box, here[0].path)
+            if step is not None and not self.log_pane.cursor.following:
+                cast("Dashboard", self.app).open_screen(place, self.box_name, Spot(run=run, step=step))
+                return
+        super().action_open_for_box(place)
+
     def clear(self) -> bool:
-        """End the search."""
-        had = bool(self.log_pane.cursor.searched)
-        self.log_pane.cursor.search("")
-        self.log_pane.redraw()
-        return had
+        """End the selection, the search, then the filter; then go back to the log from what was found on the box."""
+        pane = self.log_pane
+        if pane.cursor.selecting and pane.rows is not None:
+            pane.cursor.select(pane.rows, False)
+            pane.redraw()
+            return True
+        if pane.searched:
+            pane.search("")
+            return True
+        if pane.filtered:
+            pane.filter_by("")
+            return True
+        if self._sheets:
+            self.workers.cancel_group(self, "box log")
+            self._sheets.pop()
+            self.redraw_now()
+            return True
+        return False

@@ -13,8 +13,8 @@ from rgt_tui.fleet import FleetSource
 from rgt_tui.health import BY_ID
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.profile import Profile
-from rgt_tui.profiles.platform_page import FIRST_CONTACT, PageRow, PageSection, Weight, platform_page
-from rgt_tui.ui.commands import BOX_TARGET, FIRST, MOVE, PLATFORM, Command, bindings
+from rgt_tui.profiles.platform_page import FIRST_CONTACT, KNOWN, PageRow, PageSection, Weight, platform_page
+from rgt_tui.ui.commands import BOX_TARGET, FIRST, MOVE, PLATFORM, Command, bindings, key_for
 from rgt_tui.ui.notation import clean
 from rgt_tui.ui.screens.base import Dashboard, FleetAwareScreen, Moves
 from rgt_tui.ui.widgets.fixed_lines import Parts
@@ -144,7 +144,10 @@ class PlatformScreen(Moves, FleetAwareScreen):
     def summary(self, state: FleetState, now: float) -> Parts:
         """Return which platform it is, and how well it is known."""
         profile = self.fleet.profile(self.box_name or "")
-        return [(0, line(Span(clean(profile.name), Tone.STRONG))), (1, line(dim(profile.confidence)))]
+        return [
+            (0, line(Span(clean(profile.name), Tone.STRONG))),
+            (1, line(dim(KNOWN.get(profile.confidence, profile.confidence)))),
+        ]
 
     @property
     def _pane(self) -> Pane:
@@ -184,7 +187,7 @@ class FirstContactScreen(PlatformScreen):
 
     def foot(self) -> Line:
         """Say how to go on."""
-        return line(Span("enter", Tone.ACCENT), dim(" read"))
+        return line(Span(key_for("first.read"), Tone.ACCENT), dim(" read"))
 
     def action_read(self) -> None:
         """Remember that it was read, and go on."""

@@ -13,15 +13,15 @@ from textual.widgets import Input
 
 from rgt_tui.fleet import FleetSource
 from rgt_tui.model.fleet import FleetState, Question, QuestionKind
-from rgt_tui.ui.commands import Command, bindings
+from rgt_tui.ui.commands import Command, bindings, key_for
 from rgt_tui.ui.enduring import Enduring
 from rgt_tui.ui.notation import clean, glyphs
-from rgt_tui.ui.widgets.confirm import Facts, GuardedField
 from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, line, wrapped
+from rgt_tui.ui.widgets.teardown.confirm import Facts, GuardedField
 
 QUESTION: tuple[Command, ...] = (
     Command("question.later", ("escape",), "later",
-            "Leave the question open; A on the fleet screen opens it again.", "later", footer=1),
+            "Leave the question open; the fleet screen opens it again.", "later", footer=1),
 )  # fmt: skip
 
 WORDS: dict[QuestionKind, tuple[str, str]] = {
@@ -111,7 +111,7 @@ class QuestionScreen(Enduring, ModalScreen[None]):
         """Lay out the question and its entry."""
         with Vertical() as box:
             box.border_title = clean(self.question.box)
-            box.border_subtitle = "enter answers · esc later"
+            box.border_subtitle = f"enter answers · {key_for('question.later')} later"
             yield Facts(self._lines, id="question")
             yield GuardedField(
                 self.listens,

@@ -16,7 +16,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input
 from textual.worker import Worker
 
-from rgt_tui.fleet import FleetSource, GateClosed
+from rgt_tui.fleet import FleetSource, GateClosed, NoControlPlane
 from rgt_tui.model.evidence import Level, Verb
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.money import Meter
@@ -24,29 +24,31 @@ from rgt_tui.model.profile import BillingAction
 from rgt_tui.profiles import action_for
 from rgt_tui.profiles.keeps_billing import keeps_billing, lacking
 from rgt_tui.ui.box_pulls import BoxPulls
-from rgt_tui.ui.commands import APP, Command, bindings
+from rgt_tui.ui.clipboard import Copied, take_along
+from rgt_tui.ui.commands import APP, Command, bindings, key_for, keys_for
 from rgt_tui.ui.enduring import Enduring
 from rgt_tui.ui.notation import clean, glyphs, plain
-from rgt_tui.ui.widgets.confirm import CHOOSE, PRESS, DialogButton, Facts, NameField, VerbChoice
-from rgt_tui.ui.widgets.confirm_choice import Choice
-from rgt_tui.ui.widgets.confirm_state import Confirm, Stage, level_of
-from rgt_tui.ui.widgets.confirm_view import (
+from rgt_tui.ui.widgets.panes import out_of_sight
+from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, line
+from rgt_tui.ui.widgets.teardown.confirm import CHOOSE, PRESS, DialogButton, Facts, NameField, VerbChoice
+from rgt_tui.ui.widgets.teardown.confirm_choice import Choice
+from rgt_tui.ui.widgets.teardown.confirm_state import Confirm, Stage, level_of
+from rgt_tui.ui.widgets.teardown.confirm_view import (
     NAMES,
     Setting,
     asked,
+    called,
+    clicks,
     course,
     facts,
     label,
-    native_word,
     promise,
     sends,
     status,
     title,
 )
-from rgt_tui.ui.widgets.evidence_list import EVIDENCE, WALK, EvidenceList, Row, pullable, rows_of
-from rgt_tui.ui.widgets.panes import out_of_sight
-from rgt_tui.ui.widgets.pull_line import price_lines, pull_line
-from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, line
+from rgt_tui.ui.widgets.teardown.evidence_list import EVIDENCE, WALK, EvidenceList, Row, pullable, rows_of
+from rgt_tui.ui.widgets.teardown.pull_line import price_lines, pull_line
 
 DIALOG_WIDTH = 122
 FIELD_WIDTH = 36
@@ -76,6 +78,7 @@ TeardownScreen #name {
 }
 TeardownScreen #name:focus { background: $rgt-raised; background-tint: $accent 20%; }
 TeardownScreen DialogButton { width: auto; height: 1; margin: 0 0 0 2; }
+TeardownScreen DialogButton:disabled:can-focus { opacity: 100%; }
 TeardownScreen DialogButton:hover > .tone--text { color: $accent; }
 TeardownScreen #status, TeardownScreen #course { height: 1; }
 TeardownScreen #status { padding: 0; }
@@ -85,6 +88,8 @@ TeardownScreen #status { padding: 0; }
 REVIEW_SECONDS = 2.0
 """How often the review is made anew while the dialog is open."""
 
+COPY = Command("teardown.copy", ("y",), "copy",
+               "Copy the selected row; without a control plane, what to click.", "copy")  # fmt: skip
 TEARDOWN: tuple[Command, ...] = (
     Command("teardown.close", ("escape",), "cancel", "Close the dialog. A request already sent continues.", "close"),
     Command("teardown.next", ("tab",), "next", "Go to the next field or button.", "app.focus_next"),
@@ -92,6 +97,7 @@ TEARDOWN: tuple[Command, ...] = (
             "Go to the previous field or button.", "app.focus_previous"),
     Command("teardown.scroll-down", ("pagedown",), "scroll down", "See the rest of the review.", "scroll(1)"),
     Command("teardown.scroll-up", ("pageup",), "scroll up", "See the start of the review.", "scroll(-1)"),
+    COPY,
     *(command for command in APP if command.id == "app.help"),
 )  # fmt: skip
 """No key of these sends anything; only the button does."""
@@ -242,8 +248,7 @@ class TeardownScreen(Enduring, ModalScreen[None]):
     def _called(self, verb: Verb) -> str:
         """Return our word for a verb with the platform's own."""
         action = self._described(verb)
-        native = native_word(action.native_label) if action is not None else ""
-        return verb.value if native.lower() in {"", verb.value} else f"{verb.value}: {native}"
+        return called(verb, action.native_label if action is not None else "")
 
     def _setting(self) -> Setting:
         box = self._fleet.state.box(self.box_name)
@@ -270,7 +275,9 @@ class TeardownScreen(Enduring, ModalScreen[None]):
             choice.chosen = state.verb
             choice.redraw()
         field = self.query_one(NameField)
-        field.disabled = state.stage is not Stage.REVIEW
+        field.disabled = state.stage is not Stage.REVIEW or state.by_hand
+        for hidden in ("#typing", "#ok", "#course", "#asked"):
+            self.query_one(hidden).display = not state.by_hand
         if cleared:
             field.value = ""
         ok, cancel = self.query_one("#ok", DialogButton), self.query_one("#cancel", DialogButton)
@@ -278,7 +285,8 @@ class TeardownScreen(Enduring, ModalScreen[None]):
         lost_focus = ok.has_focus and not may
         level = level_of(state.review) if state.review is not None else Level.IRREVERSIBLE
         ok.show(f"{label(state, setting)} {clean(self.box_name)}", disabled=not may, level=level)
-        cancel.show("Cancel" if state.stage is Stage.REVIEW else "Close", disabled=False)
+        closes = "Cancel" if state.stage is Stage.REVIEW and not state.by_hand else "Close"
+        cancel.show(closes, disabled=False)
         self._arrange(*self.size)
         if lost_focus or field.disabled:
             cancel.focus()
@@ -311,9 +319,10 @@ class TeardownScreen(Enduring, ModalScreen[None]):
                 unprotect=choice.unprotect,
             )
         except Exception as error:  # whatever it is, the person must see that there is no review
-            self._set(self.state.review_failed(verb, _reason(error)))
+            by_hand = isinstance(error, NoControlPlane)
+            self._set(replace(self.state.review_failed(verb, _reason(error)), by_hand=by_hand))
             return
-        self._set(self.state.reviewed(review, self.now, choice))
+        self._set(replace(self.state.reviewed(review, self.now, choice), by_hand=False))
         if self.state.reviewed_for != self.state.choice:
             self.call_later(self._ask_anew)
 
@@ -345,7 +354,7 @@ class TeardownScreen(Enduring, ModalScreen[None]):
         if going and (key is None or set(paths) <= set(going)):
             self.pulls.stop(self.box_name)
         elif going:
-            told = "another pull is under way; P stops it"
+            told = f"another pull is under way; {key_for('teardown.pull-all')} stops it"
         elif self.state.stage is not Stage.REVIEW or not paths:
             told = "there is nothing to pull here"
         else:
@@ -367,13 +376,20 @@ class TeardownScreen(Enduring, ModalScreen[None]):
 
     def on_key(self, event: events.Key) -> None:
         """Let typing begin at once: a letter goes into the field, unless letters act on the row that is selected."""
+        if self.state.by_hand:
+            return
         field = self.query_one(NameField)
         letter = event.character if event.is_printable else None
         if letter is None or letter == " " or field.has_focus or field.disabled or not self.listens():
             return
         if self.query_one(EvidenceList).has_focus:
-            if not any(letter in command.keys for command in EVIDENCE):
-                self._set(replace(self.state, told="letters act on the row here; tab goes to the field"))
+            if not any(letter in keys_for(command.id) for command in (*EVIDENCE, COPY)):
+                self._set(
+                    replace(
+                        self.state,
+                        told=f"letters act on the row here; {key_for('teardown.next')} goes to the field",
+                    )
+                )
             return
         event.stop()
         field.focus()
@@ -476,6 +492,28 @@ class TeardownScreen(Enduring, ModalScreen[None]):
             behind = self.app.screen_stack[-2]
             self._hint(behind, f"{clean(self.box_name)}: the request continues without the dialog")
         self.dismiss()
+
+    def to_copy(self) -> Copied | None:
+        """Return the steps of who must do it by hand, else the row of the evidence that is selected."""
+        if self.state.by_hand:
+            steps = clicks(self._setting())
+            told = "\n".join(f"{number}. {step}" for number, step in enumerate(steps, 1))
+            return Copied(what=f"what to click for {clean(self.box_name)}", text=told) if steps else None
+        picked = self.query_one(EvidenceList).picked
+        item = self.state.item(picked) if picked else None
+        if item is None:
+            return None
+        return Copied(
+            what=f"the evidence {clean(item.key)}", text=f"{item.kind}: {item.text}  {item.path}".rstrip()
+        )
+
+    def action_copy(self) -> None:
+        """Take along what is selected; what was copied is said where the dialog speaks."""
+        copied = self.to_copy()
+        said = "nothing to copy here" if copied is None else take_along(self.app, copied)
+        if self.state.by_hand:
+            self._hint(self.app.screen_stack[-2], said)
+        self._set(replace(self.state, told=said))
 
     def action_walk(self, count: int) -> None:
         """Go to the evidence, which then takes these keys itself."""

@@ -82,6 +82,41 @@ def spark(
     return "".join(_one(value, bottom, top, g.spark, height) for value in cells)
 
 
+def spark_rows(
+    values: Sequence[float | None], width: int, height: int, *, low: float, high: float
+) -> list[str]:
+    """Return a sparkline several lines tall, the upper one first; a missing value is a dot in the lowest line."""
+    g = glyphs()
+    cells = resample(values, width * 2 if g.braille else width)
+    levels = (4 if g.braille else len(g.spark)) * height
+    heights = [
+        None if v is None or not math.isfinite(v) else 1 + round(_share(v, low, high) * (levels - 1))
+        for v in cells
+    ]
+    each = levels // height
+    rows = []
+    for row in range(height - 1, -1, -1):
+        part = [None if h is None else min(each, max(0, h - row * each)) for h in heights]
+        if g.braille:
+            pairs = zip(part[::2], part[1::2], strict=True)
+            rows.append("".join(_column(left, right, lowest=row == 0) for left, right in pairs))
+        else:
+            rows.append(
+                "".join(
+                    (g.bar_rest if row == 0 else " ") if h is None else g.spark[h - 1] if h else " "
+                    for h in part
+                )
+            )
+    return rows
+
+
+def _column(left: int | None, right: int | None, *, lowest: bool) -> str:
+    if left is None and right is None:
+        return glyphs().bar_rest if lowest else " "
+    dots = _LEFT[left or 0] + _RIGHT[right or 0]
+    return chr(0x2800 + dots) if dots else " "
+
+
 def _share(value: float, bottom: float, top: float) -> float:
     return 0.5 if top <= bottom else min(max((value - bottom) / (top - bottom), 0.0), 1.0)
 

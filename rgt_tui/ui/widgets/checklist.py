@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from textual import events
 from textual.message import Message
 
 from rgt_tui.health import PHASES
 from rgt_tui.model.evidence import CheckResult, CheckStatus
+from rgt_tui.model.figures import noun
 from rgt_tui.profiles.readings import how_many
+from rgt_tui.ui.commands import key_for
 from rgt_tui.ui.notation import clean, compact_time, glyphs
 from rgt_tui.ui.widgets.fixed_lines import Parts
 from rgt_tui.ui.widgets.lines import LineWidget
-from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, dim, fit, line, wrapped
+from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, dim, fit, labelled, line, wrapped
 
 WORDS = {
     CheckStatus.PASSED: "proved",
@@ -74,6 +76,55 @@ class Row:
         return self.check.id if self.check is not None else f"phase {self.phase.number}"
 
 
+MOST_KEPT = 5_000
+"""Lines that a run has printed; of more the oldest go."""
+
+
+@dataclass
+class CheckRun:
+    """A check that was run on request."""
+
+    command: str
+    began: float
+    """Client clock."""
+    lines: list[str] = field(default_factory=list)
+    ended: float | None = None
+    status: int | None = None
+    """None while it runs, and where it was ended or could not be begun."""
+    words: str = ""
+    """Why it has no status."""
+
+    @property
+    def under_way(self) -> bool:
+        """Whether it goes on."""
+        return self.ended is None
+
+    def take(self, row: str) -> None:
+        """Take in a line that it has printed."""
+        self.lines.append(row)
+        if len(self.lines) > MOST_KEPT:
+            del self.lines[: MOST_KEPT // 5]
+
+
+def run_lines(run: CheckRun, width: int, height: int, now: float) -> list[Line]:
+    """Draw a run: its command, the newest lines that it printed, and how it stands."""
+    took = compact_time(max(0.0, (run.ended if run.ended is not None else now) - run.began))
+    if run.under_way:
+        foot = line(Span(f"runs for {took}", Tone.ACCENT), dim(f"   {key_for('screen.escape')} ends it"))
+    elif run.status is None:
+        foot = line(Span(f"{run.words or 'no status'}, after {took}", Tone.WARN))
+    else:
+        tone = Tone.TEXT if run.status == 0 else Tone.WARN
+        foot = line(
+            Span(f"exit status {run.status}", tone),
+            dim(f"   after {took}   {key_for('screen.copy')} copies   {key_for('phases.run')} runs it again"),
+        )
+    room = max(1, height - 2)
+    kept = [wrapped(row, width) for row in run.lines[-room:]]
+    body = [made for rows in kept for made in rows][-room:]
+    return [line(dim("$ "), clean(run.command)), *body, foot]
+
+
 def phases_of(checks: Iterable[CheckResult]) -> tuple[Phase, ...]:
     """Group checks by phase; the six phases are there even without a check."""
     found: dict[int, list[CheckResult]] = {number: [] for number in range(len(PHASES))}
@@ -129,7 +180,7 @@ def summary_parts(phases: Sequence[Phase]) -> Parts:
         parts.append((4, line(Span(f"{glyphs().warn} {how_many(many, 'warning')}", Tone.WARN))))
     if count[CheckStatus.PERSON]:
         many = count[CheckStatus.PERSON]
-        parts.append((5, line(Span(f"{many} need{'s' if many == 1 else ''} you"))))
+        parts.append((5, line(Span(f"{many} {noun(many, 'needs', 'need')} you"))))
     first = next_check(phases)
     parts.append(
         (4, line(dim("next: "), clean(first.id)) if first is not None else line(dim("nothing left")))
@@ -157,10 +208,16 @@ def row_line(row: Row, width: int, now: float, *, opened: bool) -> Line:
     check = row.check
     quiet = check.status is CheckStatus.WAITING
     wordy = width >= WORDY
+    said = "ticked" if check.by else WORDS[check.status]
     title = min(40, max(12, int(width * 0.36)))
-    word = f"{WORDS[check.status]:<8}" if wordy else ""
+    word = f"{said:<8}" if wordy else ""
     age = age_of(check, now)
     room = max(4, width - title - len(word) - 18)
+    told = (
+        f"{clean(check.evidence)} {glyphs().dot} {clean(check.advice)}"
+        if check.advice
+        else clean(check.evidence)
+    )
     loud = check.status in {CheckStatus.FAILED, CheckStatus.WARN}
     return line(
         "  ",
@@ -169,7 +226,7 @@ def row_line(row: Row, width: int, now: float, *, opened: bool) -> Line:
         Span(fit(clean(check.title), title), Tone.STRONG if loud else (Tone.DIM if quiet else Tone.TEXT)),
         "  ",
         Span(word, Tone.DIM),
-        Span(fit(clean(check.evidence), room), Tone.TEXT if loud else Tone.DIM),
+        Span(fit(told, room), Tone.TEXT if loud else Tone.DIM),
         dim(f"{age:>7}"),
     )
 
@@ -179,8 +236,11 @@ def age_of(check: CheckResult, now: float) -> str:
     return glyphs().dash if check.at is None else compact_time(max(0.0, now - check.at))
 
 
-def detail_lines(row: Row | None, width: int, height: int, now: float) -> list[Line]:
-    """Draw the selected line in full: nothing of its evidence is cut as long as there is room."""
+def detail_lines(row: Row | None, width: int, height: int, now: float, runs: str = "") -> list[Line]:
+    """Draw the selected line in full: nothing of its evidence is cut as long as there is room.
+
+    `runs` is the command that can be run for it.
+    """
     if row is None:
         return []
     if row.check is None:
@@ -188,7 +248,7 @@ def detail_lines(row: Row | None, width: int, height: int, now: float) -> list[L
         return [line(Span(f"{row.phase.number} {row.phase.name}", Tone.STRONG), "  ", dim(counts))]
     check = row.check
     says = {
-        CheckStatus.PASSED: "proved",
+        CheckStatus.PASSED: f"ticked by {clean(check.by)}" if check.by else "proved",
         CheckStatus.FAILED: "failed",
         CheckStatus.WARN: "warning: proved for now, but not for long",
         CheckStatus.WAITING: "waiting: nothing to check yet",
@@ -199,8 +259,18 @@ def detail_lines(row: Row | None, width: int, height: int, now: float) -> list[L
     lines = [head, *wrapped(clean(check.title), width, Tone.STRONG)]
     if check.evidence:
         lines += wrapped(clean(check.evidence), width)
-    if check.command and len(lines) < height:
+    if check.advice:
+        lines += labelled("advice", clean(check.advice), width, most=6)
+    if runs and len(lines) < height:
+        lines.append(line(Span(f"{key_for('phases.run')} runs  ", Tone.ACCENT), clean(runs)))
+    elif check.command and len(lines) < height:
         lines.append(line(dim("to run  "), clean(check.command)))
+    if check.by and len(lines) < height:
+        lines.append(line(dim(f"{key_for('phases.tick')} takes it back")))
+    elif check.status is CheckStatus.PERSON and len(lines) < height:
+        lines.append(
+            line(Span(f"{key_for('phases.tick')} ", Tone.ACCENT), dim("ticks it, with a note and your name"))
+        )
     return lines if len(lines) <= height else [*lines[: height - 1], line(dim(glyphs().ellipsis))]
 
 
@@ -311,18 +381,26 @@ class Checklist(LineWidget):
 
 
 class CheckDetail(LineWidget):
-    """One check in full."""
+    """One check in full, and what its run prints."""
 
     def __init__(self) -> None:
         super().__init__(id="check-detail")
         self._row: Row | None = None
         self._now = 0.0
+        self._run: CheckRun | None = None
+        self._runs = ""
 
-    def show(self, row: Row | None, now: float) -> None:
-        """Set the check."""
-        self._row, self._now = row, now
+    def show(self, row: Row | None, now: float, run: CheckRun | None = None, runs: str = "") -> None:
+        """Set the check, its newest run, and the command that can be run."""
+        self._row, self._now, self._run, self._runs = row, now, run, runs
         self.redraw()
 
     def make_lines(self, width: int, height: int) -> list[Line]:
         """Draw it."""
-        return [line(" ", made) for made in detail_lines(self._row, max(8, width - 2), height, self._now)]
+        inner = max(8, width - 2)
+        if self._run is None:
+            made = detail_lines(self._row, inner, height, self._now, self._runs)
+        else:
+            head = detail_lines(self._row, inner, 2, self._now)[:1]
+            made = [*head, *run_lines(self._run, inner, max(3, height - 1), self._now)]
+        return [line(" ", row) for row in made]

@@ -6,10 +6,12 @@ import math
 from collections.abc import Sequence
 from typing import ClassVar
 
+from rich.cells import cell_len
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
+from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Input
 
@@ -22,6 +24,14 @@ from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, dim, line, p
 
 Parts = list[tuple[int, Line]]
 """What stands at the right end, each part with its importance (lower stays longer)."""
+
+
+class CrumbChosen(Message):
+    """A crumb of the header was clicked."""
+
+    def __init__(self, index: int) -> None:
+        super().__init__()
+        self.index = index
 
 
 class HeaderLine(LineWidget):
@@ -37,6 +47,24 @@ class HeaderLine(LineWidget):
         if crumbs != self._crumbs or parts != self._parts:
             self._crumbs, self._parts = crumbs, parts
             self.redraw()
+
+    def crumb_at(self, column: int) -> int | None:
+        """Return which crumb stands at a column; the name of the program counts as the first."""
+        x = len(" rgt  ")
+        if column < x:
+            return 0 if self._crumbs else None
+        for index, crumb in enumerate(self._crumbs):
+            end = x + cell_len(clean(crumb))
+            if x <= column < end:
+                return index
+            x = end + len(glyphs().crumb) + 2
+        return None
+
+    def on_click(self, event: events.Click) -> None:
+        """Go to the screen whose crumb is under the pointer."""
+        index = self.crumb_at(event.x)
+        if index is not None:
+            self.post_message(CrumbChosen(index))
 
     def make_lines(self, width: int, height: int) -> list[Line]:
         """Draw the line."""
@@ -149,11 +177,13 @@ class EventLine(LineWidget):
 
 
 SHOWN_AT_MOST = 9
+HELP = "app.help"
 
 
 def layout_keys(commands: Sequence[Command], width: int) -> list[tuple[int, int, Command]]:
     """Return ``(first column, last column + 1, command)`` of those that fit; less important ones give way."""
-    wanted = sorted((c for c in commands if c.footer), key=lambda c: c.footer)[:SHOWN_AT_MOST]
+    wanted = sorted((c for c in commands if c.footer), key=lambda c: (c.id == HELP, c.footer))
+    wanted = [*wanted[:-1][: SHOWN_AT_MOST - 1], *wanted[-1:]]
     while wanted:
         places: list[tuple[int, int, Command]] = []
         x = 1
@@ -175,6 +205,12 @@ class KeyLine(LineWidget):
         super().__init__(id="keys")
         self._commands = commands
         self._badges: tuple[str, ...] = ()
+
+    def offer(self, commands: Sequence[Command]) -> None:
+        """Show the keys of these commands from now on."""
+        if tuple(commands) != tuple(self._commands):
+            self._commands = commands
+            self.redraw()
 
     def set_badges(self, *badges: str) -> None:
         """Show words at the right end, e.g. that a GPU is simulated."""
@@ -218,6 +254,26 @@ class EntryLabel(LineWidget):
         return [line(" ", Span(self._text, Tone.ACCENT))]
 
 
+class EntryNote(LineWidget):
+    """What is to be said of what is being typed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._text = ""
+        self.styles.width = 0
+
+    def say(self, text: str) -> None:
+        """Say something else."""
+        self._text = clean(text)
+        self.styles.width = len(self._text) + 2 if text else 0
+        self.styles.max_width = "60%"
+        self.redraw()
+
+    def make_lines(self, width: int, height: int) -> list[Line]:
+        """Draw it."""
+        return [clip(line(" ", Span(self._text, Tone.WARN)), width)]
+
+
 class EntryLine(Enduring, Horizontal):
     """Sends each change; Enter keeps the text, Escape gives it up. Either way it goes away."""
 
@@ -238,6 +294,11 @@ class EntryLine(Enduring, Horizontal):
         """Lay out label and input."""
         yield EntryLabel(self._label)
         yield Input(self._text, select_on_focus=False, compact=True)
+        yield EntryNote()
+
+    def say(self, text: str) -> None:
+        """Say something of what is being typed, at the right; empty = nothing."""
+        self.query_one(EntryNote).say(text)
 
     def on_mount(self) -> None:
         """Take the keys and the place of the event line."""

@@ -10,6 +10,7 @@ from typing import ClassVar
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
+from textual.dom import DOMNode
 from textual.geometry import Region, Size
 from textual.message import Message
 from textual.strip import Strip
@@ -38,7 +39,7 @@ class LineWidget(Enduring, Widget):
     """Shows what `make_lines` returns, and on `redraw` repaints only the spans that differ.
 
     A subclass implements `make_lines` and calls `redraw` when something it depends on has changed. Styles
-    come from the theme by tone (see `app.tcss`), one component class each.
+    come from the theme by tone (see `app.tcss`), one component class each; none of them is declared.
     """
 
     DEFAULT_CSS = """
@@ -47,7 +48,6 @@ class LineWidget(Enduring, Widget):
     ALLOW_SELECT = False
     WHEEL: ClassVar[int] = 0
     """Lines that one notch of the wheel scrolls."""
-    COMPONENT_CLASSES: ClassVar[set[str]] = {f"tone--{tone}" for tone in Tone} | {"row--selected"}
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id, classes=classes)
@@ -132,11 +132,28 @@ class LineWidget(Enduring, Widget):
         self._make()
         self.refresh()
 
+    def _component(self, name: str) -> Style:
+        """Return the style of a component class, worked out when it is first drawn with.
+
+        Those that a widget names in `COMPONENT_CLASSES`, Textual works out all, at every change of its focus again:
+        a plot has 22 and draws with five, and a third of the time in which a screen opens went there.
+        """
+        if name not in self._component_styles:
+            drawn = DOMNode(classes=name)
+            drawn._attach(self)
+            self.app.stylesheet.apply(drawn)
+            self._component_styles[name] = drawn.styles
+        return self.get_component_rich_style(name, partial=True)
+
     def notify_style_update(self) -> None:
-        """Forget the styles of the old theme."""
+        """Forget the styles of the old theme, or of another state of the widget; draw anew what looks different."""
         super().notify_style_update()
+        before = dict(self._tone_styles)
+        self._component_styles.clear()
         self._tone_styles.clear()
         self._strip_cache.clear()
+        if any(self._style(*used) != style for used, style in before.items()):
+            self.refresh()
 
     def render_line(self, y: int) -> Strip:
         """Return one line as a strip; strips are kept by their content."""
@@ -160,10 +177,10 @@ class LineWidget(Enduring, Widget):
     def _style(self, tone: Tone, selected: bool) -> Style:
         style = self._tone_styles.get((tone, selected))
         if style is None:
-            style = self.get_component_rich_style(f"tone--{tone}", partial=True)
+            style = self._component(f"tone--{tone}")
             style = self.rich_style + style
             if selected:
-                style += self.get_component_rich_style("row--selected", partial=True)
+                style += self._component("row--selected")
             self._tone_styles[tone, selected] = style
         return style
 

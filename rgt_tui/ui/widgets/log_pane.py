@@ -1,125 +1,245 @@
-"""A followed log: where one looks in it, which lines are errors, and the pane that draws the lines in sight."""
+"""The pane that draws the lines of a log that are in sight, and keeps looking for what is searched in all of them."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from weakref import WeakKeyDictionary
 
 from rich.cells import cell_len, chop_cells
+from rich.segment import Segment
+from rich.style import Style
+from textual import events
+from textual.selection import Selection
+from textual.strip import Strip
 
-from rgt_tui.model.box import LogView
+from rgt_tui.fleet.logs.kept_lines import KeptLines
+from rgt_tui.handbook import Page
 from rgt_tui.profiles.readings import how_many
-from rgt_tui.ui.notation import clean, compact_time, thousands
+from rgt_tui.ui.commands import key_for
+from rgt_tui.ui.logs.error_lines import is_error
+from rgt_tui.ui.logs.line_finder import (
+    Chosen,
+    PageFinder,
+    PatternFinder,
+    ProcessFinder,
+    finder_for,
+    has_re2,
+    shape,
+)
+from rgt_tui.ui.logs.line_index import Marks
+from rgt_tui.ui.logs.line_times import written
+from rgt_tui.ui.logs.log_rows import LogCursor, LogRows, ShownLog
+from rgt_tui.ui.logs.slow_patterns import TooSlow
+from rgt_tui.ui.notation import clean, clock, compact_time, glyphs, thousands
 from rgt_tui.ui.widgets.lines import LineWidget
 from rgt_tui.ui.widgets.panes import framed
-from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, line
+from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, dim, fit, line, width_of
 
-_MEASURED = r"\s{0,4}['\"]?\s{0,4}[:=]\s{0,4}[-+]?(?:0\b|\d{0,20}\.\d)"
-"""What stands behind a word that names a figure: ``error: 0.031``, ``'FAILED': 0``."""
-_SIGNS = (
-    r"\bTraceback\b",
-    # An exception by its name; ``MeanAbsoluteError`` and its kin are measures.
-    r"\b(?!\w{0,99}(?:Mean|Median|Squared?|Absolute|Percentage|Logarithmic|Reconstruction))"
-    r"\w{0,200}[A-Za-z\d](?:Error|Exception|Interrupt|OOMKilled)\b(?!" + _MEASURED + ")",
-    r"\b(?:Exception|Error) (?:in|while|at|during|from)\b",
-    # A level, as loggers print it; glog has a letter and the date.
-    r"(?<![\w.=/-])(?<!level )(?:ERROR|CRITICAL|FATAL|FAILURE)(?![\w=/-]|" + _MEASURED + ")",
-    r"(?<![\w-])\"?level\"?\s?[=:]\s?\"?(?i:error|fatal|critical)\b",
-    r"\[(?i:error|fatal|critical)\]|^\s{0,9}[EF]\d{4} \d\d:\d\d:|\[[EF] \w{1,60}\.(?:cpp|cu|cc|h):\d",
-    # What programs say of themselves.
-    r"\b(?i:error|fatal):(?!\s{0,4}(?:[-+]?(?:0\b|\d{0,20}\.\d)|(?i:none|null|false)\b))|\b[Ff]atal error\b",
-    r"\*\*\* \[.{1,300}\] Error \d|\bpanicked at\b|\bterminate called\b",
-    r"\bcommand not found\b|\bsh: \d{1,6}: .{1,300} not found",
-    r"\b(?:No such file or directory|Permission denied|Connection (?:refused|reset))\b",
-    r"\b(?:Input/output error|Stale file handle)\b",
-    r"\b(?:No space left|ENOSPC|Disk quota exceeded|[Cc]annot allocate memory)\b",
-    r"\b(?:FAILED|[A-Z]{2,20}_STATUS_\w{1,60}_FAILED)\b(?!" + _MEASURED + ")",
-    r"\b[Aa]ssertion\b.{1,300}\bfailed\b",
-    # How processes end.
-    r"\b(?:Killed|OOM|OOMKilled|oom_kill|Xid|Segmentation fault|[Ss]egfault|Bus error)\b",
-    r"\b(?:Illegal instruction|core dumped)\b",
-    r"^\s{0,9}(?:Terminated|Aborted)\b|\b[Jj]ob step aborted\b|\bCANCELLED AT\b",
-    r"\bDUE TO (?:TIME LIMIT|PREEMPTION|NODE)",
-    r"\bSIG(?:TERM|KILL|SEGV|ABRT|BUS|ILL|FPE|XCPU)\b|\bexit(?:code)?\s{0,4}[:=]\s{0,4}-?[1-9]",
-    r"\bexit(?:ed|s|ing)?,? (?:with )?(?:an? )?(?:non-?zero )?(?:exit |return |error )?(?:code|status)\W{0,5}[1-9]",
-    r"\bexited with -?[1-9]\d{0,2}\b(?!\.\d)|\breturn(?:ed)? ?code\W{0,5}[1-9]",
-    # GPUs and what joins them.
-    r"\b(?i:out of memory)\b|\b(?:CUDA|HIP|cuda) (?:error|failure)\b|\bCuda failure\b|\bdevice-side assert\b",
-    r"NCCL(?! INFO).{0,80}?\b(?i:errors?|timeout|timed out|abort(?:ed|ing)?|failure)\b(?!\s?[:=]\s?\d)",
-    r"\bcollective operation timeout\b|\bbefore timing out\b",
-    # No numbers any more.
-    r"(?<![\w/.-])-?(?:nan|NaN|NAN)(?![\w/-]|\s?[:=]\s?\d)",
-    r"(?i:loss|grad(?:ient)?[ _-]?norm|gnorm|perplexity|ppl|logits)['\"\])]{0,3}"
-    r"\s{0,4}(?:[:=|]|is|was|became|of|->)?\s{0,4}(?:tensor\()?[-+]?(?i:inf|infinity)(?![\w-])",
-)
-ERROR = re.compile("|".join(_SIGNS))
-"""Lines that `e` stops at."""
+STEP_ASIDE = 16
+ERRORS_ONLY = "errors"
+"""What the filter is called that shows errors alone; typed as the filter, it is that."""
+TIMES = ("", "clock", "age")
+PAGES_WITHOUT_RE2 = 20_000
+"""Lines from the end that are searched for what the handbook knows where RE2 is not installed: it takes far longer."""
+PAGES_AT_MOST = 1_000_000
 
 
-class LogCursor:
-    """Follows the end of a log until one scrolls up, and then stays where it is, whatever arrives."""
+class LogPane(LineWidget):
+    """Shows a log in a frame; follows it until one moves up.
 
-    def __init__(self) -> None:
-        self.path: str | None = None
-        self.lines: Sequence[str] = ()
-        self.dropped = 0
-        self.following = True
-        self.top = 0
-        """Index of the first visible line while not following."""
-        self.arrived = 0
-        """Lines that came since following ended."""
-        self.mark: int | None = None
-        """Index of the line that a search or an error jump found."""
+    Args:
+        margins: Mark errors by a glyph in front, and what the handbook knows behind.
+    """
+
+    DEFAULT_CSS = "LogPane { height: 1fr; }"
+
+    can_focus = True
+    ALLOW_SELECT = True
+    WHEEL = 3
+
+    def __init__(self, *, id: str, wrap: bool = False, margins: bool = False) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self.cursor = LogCursor()
+        self.wrap = wrap
+        self.times = TIMES[0]
+        self.older = ""
+        """What stands before the first line on the box, in words; empty = nothing, or nobody knows."""
+        self.lost = ""
+        """Why nothing can come: how the connection to the box stands; empty = it stands."""
+        self.heading = ""
+        """What is shown, where that is not the log itself."""
+        self._margins = margins
+        self._cursors: WeakKeyDictionary[KeptLines, LogCursor] = WeakKeyDictionary()
+        self._rows: LogRows | None = None
+        self._search: Chosen | None = None
         self._searched = ""
-        self._pattern: re.Pattern[str] | None = None
+        self._filter: Chosen | None = None
+        self._filtered = ""
+        self._pages: tuple[Page, ...] = ()
+        self._findings: Mapping[str, str] = {}
+        self._shapes: dict[str, str] = {}
+        self._looking = False
+        self._after: Callable[[], None] | None = None
+        """What waits for the search to come further."""
+        self._wanted_spans: set[str] = set()
+        self._aside = 0
+        self._age: float | None = None
+        self._now = 0.0
+        self._why_empty = "no log yet"
+        self._mark_at: int | None = None
+        self._texts: list[str] = []
 
-    def update(self, view: LogView | None) -> None:
-        """Take the newest lines; what is looked at stays in place."""
-        if view is None:
-            self.__init__()  # type: ignore[misc]
+    # What is shown
+
+    @property
+    def rows(self) -> LogRows | None:
+        """The rows that are shown; None while there is no log."""
+        return self._rows
+
+    @property
+    def height_of_text(self) -> int:
+        """How many lines of text are in sight."""
+        return max(1, self.size.height - 2)
+
+    @property
+    def path(self) -> str | None:
+        """The log that is shown, the first of several."""
+        return self._rows.logs[0].kept.path if self._rows is not None else None
+
+    @property
+    def shown(self) -> tuple[KeptLines, ...]:
+        """The logs that are shown."""
+        return tuple(log.kept for log in self._rows.logs) if self._rows is not None else ()
+
+    def show(
+        self,
+        logs: Sequence[KeptLines],
+        *,
+        now: float,
+        age: float | None,
+        empty: str,
+        findings: Mapping[str, str] | None = None,
+    ) -> None:
+        """Show logs as they are now.
+
+        Args:
+            logs: One, or several that are merged by time.
+            now: Client clock.
+            age: Of the newest line, where that is old.
+            empty: What to say where there is no line.
+            findings: Lines that prove something → the page of the handbook.
+        """
+        self._age, self._why_empty, self._now = age, empty, now
+        self._findings = findings or {}
+        if tuple(logs) != self.shown:
+            self._rows = None
+            if logs:
+                self._rows = LogRows([self._made(kept) for kept in logs])
+                self.cursor = self._cursors.setdefault(logs[0], LogCursor())
+        self._take_in()
+        self.redraw()
+
+    def _made(self, kept: KeptLines) -> ShownLog:
+        old = (
+            next((log for log in self._rows.logs if log.kept is kept), None)
+            if self._rows is not None
+            else None
+        )
+        log = old or ShownLog(kept, clean(kept.path).rpartition("/")[2])
+        if self._search is not None and log.matches is None:
+            log.look_for(self._search.finder)
+        self._set_filter(log)
+        if self._pages and log.pages is None:
+            most = PAGES_AT_MOST if has_re2() else PAGES_WITHOUT_RE2
+            log.pages = Marks(kept, PageFinder(self._pages), most)
+        return log
+
+    def know_pages(self, pages: Sequence[Page]) -> None:
+        """Look for these pages of the handbook in the lines."""
+        self._pages = tuple(pages)
+        if self._rows is not None:
+            for log in self._rows.logs:
+                self._made_again(log)
+        self._take_in()
+
+    def _made_again(self, log: ShownLog) -> None:
+        most = PAGES_AT_MOST if has_re2() else PAGES_WITHOUT_RE2
+        log.pages = Marks(log.kept, PageFinder(self._pages), most)
+
+    def forget_before(self, kept: KeptLines, number: int) -> None:
+        """Other lines stand before a line of a log than before."""
+        for log in self._rows.logs if self._rows is not None else ():
+            if log.kept is kept:
+                for marks in log.marks:
+                    marks.forget_before(number)
+        self._take_in()
+
+    def _take_in(self) -> None:
+        """Look through what has come, and put it in order."""
+        rows = self._rows
+        if rows is None:
             return
-        if view.path != self.path or view.dropped + len(view.lines) < self.dropped + len(self.lines):
-            query = self._searched
-            self.__init__()  # type: ignore[misc]
-            self.search(query)
-            self.path = view.path
-        elif not self.following:
-            gone = view.dropped - self.dropped
-            self.arrived += max(0, gone + len(view.lines) - len(self.lines))
-            self.top = max(0, self.top - gone)
-            if self.mark is not None:
-                self.mark = self.mark - gone if self.mark >= gone else None
-        self.lines, self.dropped = view.lines, view.dropped
+        busy = False
+        for log in rows.logs:
+            log.learn()
+            for marks in log.marks:
+                marks.catch_up()
+                busy = busy or not marks.whole
+        rows.refresh()
+        self.cursor.take_in(rows)
+        if (busy or self._wanted_spans) and not self._looking and self.is_attached:
+            self._looking = True
+            self.run_worker(self._look(), group="log", description="search a log", exit_on_error=False)
 
-    def first(self, height: int) -> int:
-        """Return the index of the first line in a window of `height` lines."""
-        last = max(0, len(self.lines) - height)
-        return last if self.following else min(self.top, last)
+    async def _look(self) -> None:
+        """Look through the lines in threads, newest first, until there is nothing left."""
+        try:
+            while self._rows is not None and self.is_attached:
+                rows = self._rows
+                spans, self._wanted_spans = self._wanted_spans, set()
+                finders = [one.finder for one in (self._search, self._filter) if one is not None]
+                for finder in finders:
+                    if spans and isinstance(finder, ProcessFinder):
+                        try:
+                            await asyncio.to_thread(finder.look_at, spans)
+                        except TooSlow:
+                            break
+                todo = [
+                    (marks, job)
+                    for log in rows.logs
+                    for marks in log.marks
+                    if (job := marks.job()) is not None
+                ]
+                if not todo and not self._wanted_spans:
+                    break
+                if todo:
+                    marks, job = todo[0]
+                    await asyncio.to_thread(job.run)
+                    marks.take(job)
+                    self._learn_shapes(marks, job.found)
+                    rows.refresh()
+                self._looked()
+        finally:
+            self._looking = False
+        self._looked()
 
-    def scroll(self, count: int, height: int) -> None:
-        """Move by `count` lines; upwards ends following, and reaching the end takes it up again."""
-        last = max(0, len(self.lines) - height)
-        target = self.first(height) + count
-        if target >= last:
-            if count > 0:
-                self.follow()
-            return
-        self._stop_at(max(0, target))
+    def _learn_shapes(self, marks: Marks, found: Sequence[tuple[int, str]]) -> None:
+        for log in self._rows.logs if self._rows is not None else ():
+            if log.pages is marks:
+                for number, name in found:
+                    if log.kept.first <= number < log.kept.end:
+                        self._shapes.setdefault(shape(log.kept.line(number)), name)
+        if len(self._shapes) > 5000:
+            self._shapes.clear()
 
-    def _stop_at(self, top: int) -> None:
-        if self.following:
-            self.following = False
-            self.arrived = 0
-        self.top = top
+    def _looked(self) -> None:
+        after, self._after = self._after, None
+        if after is not None:
+            after()
+        self.redraw()
 
-    def follow(self) -> None:
-        """Follow the end."""
-        self.following, self.arrived, self.mark = True, 0, None
-
-    def search(self, text: str) -> None:
-        """Set what `next_match` looks for: plain text, upper and lower case alike."""
-        self._searched = text
-        self._pattern = re.compile(re.escape(text), re.IGNORECASE) if text else None
+    # Search, filter
 
     @property
     def searched(self) -> str:
@@ -127,71 +247,130 @@ class LogCursor:
         return self._searched
 
     @property
-    def pattern(self) -> re.Pattern[str] | None:
-        """What matches are marked by."""
-        return self._pattern
-
-    def matches(self) -> int:
-        """Return how many lines match."""
-        return sum(1 for text in self.lines if self._pattern is not None and self._pattern.search(text))
-
-    def next_match(self, direction: int, height: int) -> bool:
-        """Go to the next line that matches; False when there is none in that direction."""
-        return self._pattern is not None and self._jump(self._pattern, direction, height)
-
-    def next_error(self, direction: int, height: int) -> bool:
-        """Go to the next line with an error; False when there is none in that direction."""
-        return self._jump(ERROR, direction, height)
-
-    def _jump(self, pattern: re.Pattern[str], direction: int, height: int) -> bool:
-        start = self.mark
-        if start is None:
-            start = len(self.lines) if self.following or direction < 0 else self.first(height) - 1
-            if self.following and direction > 0:
-                start = -1
-        places = range(start + 1, len(self.lines)) if direction > 0 else range(start - 1, -1, -1)
-        for place in places:
-            if pattern.search(self.lines[place]):
-                self.mark = place
-                self._stop_at(max(0, min(place - height // 3, len(self.lines) - height)))
-                return True
-        return False
-
-
-STEP_ASIDE = 16
-
-
-class LogPane(LineWidget):
-    """Shows a log in a frame; follows it until one scrolls up."""
-
-    DEFAULT_CSS = "LogPane { height: 1fr; }"
-
-    can_focus = True
-    WHEEL = 3
-
-    def __init__(self, *, id: str, wrap: bool = False) -> None:  # noqa: A002
-        super().__init__(id=id)
-        self.cursor = LogCursor()
-        self.wrap = wrap
-        self._aside = 0
-        self._age: float | None = None
-        self._why_empty = "no log yet"
-        self._mark_at: int | None = None
-
-    def show(self, view: LogView | None, *, age: float | None, empty: str) -> None:
-        """Take the newest lines of a log; `age` is given when they are old."""
-        self.cursor.update(view)
-        self._age, self._why_empty = age, empty
-        self.redraw()
+    def filtered(self) -> str:
+        """What the lines are filtered by."""
+        return self._filtered
 
     @property
-    def rows(self) -> int:
-        """How many lines of text are in sight."""
-        return max(1, self.size.height - 2)
+    def trouble(self) -> str:
+        """What is wrong with the search or the filter; empty = nothing."""
+        chosen = [one.trouble for one in (self._search, self._filter) if one is not None and one.trouble]
+        found = [
+            one.trouble for log in (self._rows.logs if self._rows else ()) for one in log.marks if one.trouble
+        ]
+        return next(iter([*chosen, *found]), "")
+
+    def search(self, text: str) -> str:
+        """Search for something else; return what is wrong with it, in words."""
+        if text != self._searched:
+            if self._search is not None:
+                self._search.finder.close()
+            self._searched, self._after = text, None
+            self._search = finder_for(text) if text else None
+            for log in self._rows.logs if self._rows is not None else ():
+                log.look_for(self._search.finder if self._search is not None else None)
+            self._take_in()
+        self.redraw()
+        return self._search.trouble if self._search is not None else ""
+
+    def filter_by(self, text: str) -> str:
+        """Show only lines that match; return what is wrong with the text, in words."""
+        if text != self._filtered:
+            if self._filter is not None:
+                self._filter.finder.close()
+            self._filtered = text
+            self._filter = finder_for(text) if text and text != ERRORS_ONLY else None
+            if self._rows is not None:
+                for log in self._rows.logs:
+                    log.filter = None
+                    self._set_filter(log)
+            self.cursor.select(self._rows, False) if self._rows is not None else None
+            self._take_in()
+        self.redraw()
+        return self._filter.trouble if self._filter is not None else ""
+
+    def _set_filter(self, log: ShownLog) -> None:
+        if self._filtered == ERRORS_ONLY:
+            log.keep_only(log.errors)
+        elif self._filter is not None and log.filter is None:
+            log.keep_only(Marks(log.kept, self._filter.finder))
+
+    def matches(self) -> int:
+        """Return how many lines match, as far as was looked."""
+        return self._rows.count(self._matches()) if self._rows is not None else 0
+
+    def _matches(self) -> list[Marks]:
+        return (
+            [log.matches for log in self._rows.logs if log.matches is not None]
+            if self._rows is not None
+            else []
+        )
+
+    def _errors(self) -> list[Marks]:
+        return [log.errors for log in self._rows.logs] if self._rows is not None else []
+
+    def next_match(self, direction: int, say: Callable[[str], None]) -> None:
+        """Go to the next line that matches, around the end where it has to be."""
+        self._jump(self._matches, direction, say, "match")
+
+    def next_error(self, direction: int, say: Callable[[str], None]) -> None:
+        """Go to the next line with an error, around the end where it has to be."""
+        self._jump(self._errors, direction, say, "error")
+
+    def _jump(
+        self, which: Callable[[], Sequence[Marks]], direction: int, say: Callable[[str], None], what: str
+    ) -> None:
+        rows, marks = self._rows, which()
+        if rows is None or not marks or not len(rows):
+            say(f"no {what} in the lines kept here")
+            return
+        here = self.cursor.row(rows)
+        start = here if here is not None else len(rows) if direction < 0 else len(rows) - 1
+        found = rows.next_of(marks, start, direction)
+        whole = all(one.whole for one in marks)
+        if found is None and not whole:
+            # Newest first: what is wanted may come to light.
+            say(f"looking for the next {what} …")
+            self._after = lambda: self._jump(which, direction, say, what)
+            self._take_in()
+            return
+        around = ""
+        if found is None:
+            found = rows.next_of(marks, -1 if direction > 0 else len(rows), direction)
+            ends = "after the last {0}: on with the first one", "before the first {0}: on with the last one"
+            around = ends[direction < 0].format(what)
+        if found is None:
+            say(self.trouble or f"no {what} in the lines kept here")
+            return
+        if found == here:
+            around = f"the only {what} in the lines kept here"
+        if around:
+            say(around)
+        self.cursor.go(found, rows, self.height_of_text)
+        self.redraw()
+
+    # Moving
+
+    def move(self, count: int) -> bool:
+        """Move by lines; returns False at the first one already."""
+        moved = self._rows is not None and self.cursor.move(count, self._rows, self.height_of_text)
+        self.redraw()
+        return moved
 
     def scroll_lines(self, count: int) -> None:
         """Scroll by lines."""
-        self.cursor.scroll(count, self.rows)
+        if self._rows is not None:
+            self.cursor.scroll(count, self._rows, self.height_of_text)
+        self.redraw()
+
+    def go(self, log: KeptLines, number: int) -> None:
+        """Go to a line of one of the logs that are shown."""
+        rows = self._rows
+        index = next((i for i, kept in enumerate(self.shown) if kept is log), None)
+        if rows is None or index is None or not len(rows):
+            return
+        row = min(rows.find(type(rows[0])(index, number)), len(rows) - 1)
+        self.cursor.go(row, rows, self.height_of_text)
         self.redraw()
 
     def sideways(self, direction: int) -> None:
@@ -199,8 +378,39 @@ class LogPane(LineWidget):
         self._aside = max(0, self._aside + direction * STEP_ASIDE)
         self.redraw()
 
+    @property
+    def place(self) -> tuple[KeptLines, int] | None:
+        """The line that the keys act on: while the end is followed, the last one."""
+        rows = self._rows
+        if rows is None or not len(rows):
+            return None
+        here = rows[self.cursor.selected(rows)[-1 if self.cursor.following else 0]]
+        if not self.cursor.following:
+            row = self.cursor.row(rows)
+            here = rows[row] if row is not None else here
+        return rows.logs[here.log].kept, here.number
+
+    def chosen_lines(self) -> list[str]:
+        """Return the lines that are selected."""
+        rows = self._rows
+        return [] if rows is None else [rows.text(row) for row in self.cursor.selected(rows)]
+
+    def page_of(self, kept: KeptLines, number: int) -> str | None:
+        """Return the page of the handbook that a line shows."""
+        text = kept.line(number)
+        bare = text.strip()
+        if bare and bare in self._findings:
+            return self._findings[bare]
+        rows = self._rows
+        log = next((one for one in rows.logs if one.kept is kept), None) if rows is not None else None
+        if log is None or log.pages is None or number in kept.notes:
+            return None
+        return log.pages.names.get(number) or self._shapes.get(shape(text))
+
+    # Drawing
+
     def selected_line(self) -> int | None:
-        """The line that a search or a jump to an error has found."""
+        """The line that the keys act on."""
         return None if self._mark_at is None else 1 + self._mark_at
 
     def make_lines(self, width: int, height: int) -> list[Line]:
@@ -212,89 +422,262 @@ class LogPane(LineWidget):
             width,
             height,
             title=self._title(),
-            hint=self._hint(),
+            hint=self._hint(width),
             foot=self._foot(),
             active=self.has_focus,
         )
 
     def _title(self) -> Line:
-        path = self.cursor.path
-        return line(clean(path).rpartition("/")[2]) if path else line(dim("log"))
+        rows = self._rows
+        if self.heading:
+            return line(clean(self.heading))
+        if rows is None:
+            return line(dim("log"))
+        names = " + ".join(log.name for log in rows.logs)
+        return line(names, dim(", by time")) if rows.merged else line(names)
 
-    def _hint(self) -> Line:
-        cursor = self.cursor
-        if not cursor.lines:
+    def _hint(self, width: int) -> Line:
+        rows = self._rows
+        if rows is None:
             return EMPTY
-        if not cursor.following:
-            new = f"+{how_many(cursor.arrived, 'line')}  " if cursor.arrived else ""
-            return line(Span(f"{new}F follows", Tone.ACCENT))
-        if self._age is not None:
-            return line(dim(f"last line {compact_time(self._age)} ago"))
-        return line(dim("following"))
+        parts: list[Line] = []
+        if self._searched:
+            parts.append(line(Span(f"/{clean(self._searched)} ", Tone.MATCH), dim(self._count(rows))))
+        if self._filtered:
+            kept = thousands(len(rows))
+            parts.append(line(Span(f"& {clean(self._filtered)}", Tone.ACCENT), dim(f" {kept}")))
+        if self.cursor.selecting:
+            parts.append(
+                line(Span(f"{how_many(len(self.cursor.selected(rows)), 'line')} selected", Tone.ACCENT))
+            )
+        if self.times:
+            parts.append(line(dim(f"{key_for('log.times')} {self.times}")))
+        if not self.cursor.following:
+            new = f"+{how_many(self.cursor.arrived, 'line')}  " if self.cursor.arrived else ""
+            parts.append(line(Span(f"{new}{key_for('log.follow')} follows", Tone.ACCENT)))
+        if self.lost or (self._age is not None and self.cursor.following):
+            age = f"last line {compact_time(self._age)} ago" if self._age is not None else ""
+            parts.append(line(dim(", ".join(word for word in (self.lost, age) if word))))
+        elif self.cursor.following and len(rows):
+            parts.append(line(dim("following")))
+        room = width - 14
+        while len(parts) > 1 and sum(map(width_of, parts)) + 3 * (len(parts) - 1) > room:
+            parts.pop()
+        out: list[Span] = []
+        for part in parts:
+            out += [dim(" ─ "), *part] if out else part
+        return tuple(out)
+
+    def _count(self, rows: LogRows) -> str:
+        marks = self._matches()
+        count = rows.count(marks)
+        more = "" if all(one.whole for one in marks) else "+"
+        here = self.cursor.row(rows)
+        if here is not None and count:
+            place = rows[here]
+            one = rows.logs[place.log].matches
+            if one is not None and place.number in one:
+                return f"match {thousands(rows.rank(marks, here))} of {thousands(count)}{more}"
+        return f"{thousands(count)}{more} {'match' if count == 1 and not more else 'matches'}"
 
     def _foot(self) -> Line:
-        cursor = self.cursor
+        rows = self._rows
+        if rows is None:
+            return EMPTY
         parts = []
-        if cursor.searched:
-            count = cursor.matches()
-            parts.append(f"{clean(cursor.searched)}: {how_many(count, 'line')}")
-        if not cursor.following:
-            first = cursor.first(self.rows)
-            parts.append(f"{thousands(first + 1)} of {thousands(len(cursor.lines))}")
-        if cursor.dropped:
-            parts.append(f"{how_many(cursor.dropped, 'earlier line')} on the box")
+        if not self.cursor.following and len(rows):
+            first = self.cursor.first(rows, self.height_of_text)
+            here = self.cursor.row(rows)
+            parts.append(f"line {thousands((first if here is None else here) + 1)} of {thousands(len(rows))}")
+        if self.older:
+            parts.append(clean(self.older))
         return line(dim("   ".join(parts))) if parts else EMPTY
 
     def _body(self, width: int, height: int) -> list[Line]:
-        cursor = self.cursor
-        if not cursor.lines:
-            return [line(dim(self._why_empty))]
+        rows = self._rows
+        self._texts = []
+        if rows is None or not len(rows):
+            why = self._why_empty
+            if rows is not None and self._filtered and any(len(log.kept) for log in rows.logs):
+                why = f"no line matches {clean(self._filtered)} in the lines kept here"
+            return [line(dim(why))]
+        first = self.cursor.first(rows, height)
+        here = self.cursor.row(rows)
+        chosen = self.cursor.selected(rows) if self.cursor.selecting else range(0)
+        head: list[Line] = []
+        if first == 0 and self.older and not self.cursor.following:
+            head = [line(dim(f"··· {clean(self.older)} loads ···"))]
+        room = height - len(head)
         if not self.wrap:
-            first = cursor.first(height)
-            if cursor.mark is not None and first <= cursor.mark < first + height:
-                self._mark_at = cursor.mark - first
-            return [
-                self._line(place, width) for place in range(first, min(first + height, len(cursor.lines)))
-            ]
-        if not cursor.following:
+            if here is not None and here >= first + room:
+                first = here - room + 1
+                head = []
+                room = height
+            shown = range(first, min(first + room, len(rows)))
+            out = [*head, *(self._line(rows, row, width, row in chosen) for row in shown)]
+            if here is not None and here in shown:
+                self._mark_at = len(head) + here - first
+            return out
+        return self._wrapped_body(rows, width, room, head, first, here, chosen)
+
+    def _wrapped_body(
+        self,
+        rows: LogRows,
+        width: int,
+        room: int,
+        head: list[Line],
+        first: int,
+        here: int | None,
+        chosen: range,
+    ) -> list[Line]:
+        if not self.cursor.following:
             out: list[Line] = []
-            for place in range(cursor.first(height), len(cursor.lines)):
-                if place == cursor.mark:
-                    self._mark_at = len(out)
-                out += self._wrapped(place, width)
-                if len(out) >= height:
+            at = None
+            for row in range(first, len(rows)):
+                at = len(out) if row == here else at
+                out += self._wrapped(rows, row, width, row in chosen)
+                if len(out) >= room:
                     break
-            return out[:height]
-        rows: list[Line] = []
-        for place in range(len(cursor.lines) - 1, -1, -1):
-            rows = self._wrapped(place, width) + rows
-            if len(rows) >= height:
+            if at is not None and at < room:
+                self._mark_at = len(head) + at
+                return [*head, *out[:room]]
+        last = len(rows) - 1 if here is None else here
+        made: list[Line] = []
+        top = last
+        for row in range(last, -1, -1):
+            made = self._wrapped(rows, row, width, row in chosen) + made
+            top = row
+            if len(made) >= room:
                 break
-        return rows[-height:]
+        if here is not None:
+            self.cursor.show_from(rows, top)
+            tall = len(self._wrapped(rows, here, width, False))
+            self._mark_at = max(0, min(len(made), room) - tall)
+        return made[-room:]
 
-    def _tone(self, place: int, text: str) -> Tone:
-        if ERROR.search(text):
-            return Tone.TROUBLE
-        return Tone.STRONG if place == self.cursor.mark else Tone.TEXT
+    def _line(self, rows: LogRows, row: int, width: int, chosen: bool) -> Line:
+        front, back, tone, text = self._parts(rows, row, chosen)
+        room = max(1, width - width_of(front) - width_of(back))
+        body = self._marked(text[self._aside :], tone)
+        if not back:
+            return (*front, *body)
+        return (*front, *clip(body, room), *back)
 
-    def _line(self, place: int, width: int) -> Line:
-        text = clean(self.cursor.lines[place])
-        return self._marked(text[self._aside :], self._tone(place, text))
+    def _wrapped(self, rows: LogRows, row: int, width: int, chosen: bool) -> list[Line]:
+        front, back, tone, text = self._parts(rows, row, chosen)
+        room = max(8, width - width_of(front) - width_of(back))
+        parts = chop_cells(text, room) if cell_len(text) > room else [text]
+        blank = Span(" " * width_of(front))
+        return [
+            (
+                *(front if index == 0 else (blank,)),
+                *(clip(self._marked(part, tone), room) if back and index == 0 else self._marked(part, tone)),
+                *(back if index == 0 else ()),
+            )
+            for index, part in enumerate(parts or [""])
+        ]
 
-    def _wrapped(self, place: int, width: int) -> list[Line]:
-        text = clean(self.cursor.lines[place])
-        tone = self._tone(place, text)
-        parts = chop_cells(text, width) if cell_len(text) > width else [text]
-        return [self._marked(part, tone) for part in parts or [""]]
+    def _parts(self, rows: LogRows, row: int, chosen: bool) -> tuple[Line, Line, Tone, str]:
+        """Return what stands before and behind a line, its tone and its text."""
+        place = rows[row]
+        log = rows.logs[place.log]
+        text = clean(log.kept.line(place.number))
+        if place.number in log.kept.notes:
+            return EMPTY, EMPTY, Tone.DIM, text
+        number = place.number
+        error = number in log.errors if log.errors.looked(number) else is_error(text)
+        tone = Tone.TROUBLE if error else Tone.STRONG if chosen or row == self.cursor.row(rows) else Tone.TEXT
+        front: list[Span] = []
+        if self.times:
+            front.append(dim(f"{self._time(log, place.number, text)} "))
+        if self._margins:
+            mark = glyphs().closed if chosen else glyphs().trouble if error else " "
+            front.append(Span(f"{mark} ", Tone.ACCENT if chosen else Tone.TROUBLE))
+        if rows.merged:
+            front.append(dim(f"{fit(log.name, min(12, max(len(one.name) for one in rows.logs)))} "))
+        back: Line = EMPTY
+        if self._margins:
+            page = self.page_of(log.kept, place.number)
+            back = line(Span(f" {glyphs().margin} {clean(page)}", Tone.ACCENT)) if page else EMPTY
+        return tuple(front), back, tone, text
+
+    def _time(self, log: ShownLog, number: int, text: str) -> str:
+        at = log.when(number)
+        if self.times == "age":
+            return (compact_time(max(0.0, self._now - at)) if at is not None else glyphs().dash).rjust(6)
+        found = written(text)
+        if found is not None and log.zone.seconds is None and found.zone is None:
+            return found.clock
+        return clock(at).rjust(8) if at is not None else " " * 8
 
     def _marked(self, text: str, tone: Tone) -> Line:
-        pattern = self.cursor.pattern
-        if pattern is None:
+        finders: list[PatternFinder] = [self._search.finder] if self._search is not None else []
+        if not finders:
             return (Span(text, tone),)
+        finder = finders[0]
+        if isinstance(finder, ProcessFinder) and not finder.knows(text):
+            self._wanted_spans.add(text)
+            self.call_later(self._take_in)
         out: list[Span] = []
         end = 0
-        for match in pattern.finditer(text):
-            out += [Span(text[end : match.start()], tone), Span(match.group(), Tone.MATCH)]
-            end = match.end()
+        for start, stop in finder.spans(text):
+            out += [Span(text[end:start], tone), Span(text[start:stop], Tone.MATCH)]
+            end = stop
         out.append(Span(text[end:], tone))
         return tuple(out)
+
+    # The mouse
+
+    def on_click(self, event: events.Click) -> None:
+        """Go to the line under the pointer."""
+        rows = self._rows
+        if (
+            rows is None
+            or self.wrap
+            or not 1 <= event.y <= self.height_of_text
+            or self.text_selection is not None
+        ):
+            return
+        first = self.cursor.first(rows, self.height_of_text)
+        row = first + event.y - 1
+        if row < len(rows):
+            self.cursor.go(row, rows, self.height_of_text, keep_sight=True)
+            self.redraw()
+
+    def render_line(self, y: int) -> Strip:
+        """Return one line, with what the mouse has selected in it."""
+        strip = super().render_line(y)
+        selection = self.text_selection
+        if selection is not None and (span := selection.get_span(y)) is not None:
+            start, end = span
+            end = strip.cell_length if end < 0 else min(end, strip.cell_length)
+            if start < end:
+                style = self.screen.get_component_rich_style("screen--selection")
+                before, inside, after = strip.crop(0, start), strip.crop(start, end), strip.crop(end)
+                painted = [Segment(one.text, (one.style or Style()) + style) for one in inside]
+                strip = Strip([*before, *painted, *after], strip.cell_length)
+        return strip.apply_offsets(0, y)
+
+    def get_selection(self, selection: Selection) -> tuple[str, str] | None:
+        """Return what the mouse has selected."""
+        width = self.size.width
+        rows = ["".join(span.text for span in row) for row in self.shown_lines]
+        body = [row[2 : width - 2].rstrip() if 0 < y < len(rows) - 1 else "" for y, row in enumerate(rows)]
+        start, end = selection.start, selection.end
+        moved = Selection(
+            None if start is None else type(start)(max(0, start.x - 2), start.y),
+            None if end is None else type(end)(max(0, end.x - 2), end.y),
+        )
+        text = "\n".join(body)
+        return "\n".join(row for row in moved.extract(text).splitlines() if row.strip()), "\n"
+
+    def selection_updated(self, selection: Selection | None) -> None:
+        """Draw anew what is selected."""
+        self._strip_cache.clear()
+        self.refresh()
+
+    def on_unmount(self) -> None:
+        """End what still searches."""
+        for chosen in (self._search, self._filter):
+            if chosen is not None:
+                chosen.finder.close()

@@ -59,8 +59,8 @@ def worst_parts(worst: Worst) -> Parts:
     if not worst.amounts and not worst.open:
         return []
     if not worst.amounts:
-        return [(4, line(dim("worst "), Span("no end")))]
+        return [(4, line(dim("worst "), Span("unlimited")))]
     text = plain(written(worst.amounts))
     if not worst.open:
         return [(4, line(dim("worst "), Span(f"{glyphs().at_most} {text}")))]
-    return [(4, line(dim("worst "), Span(text), dim(f", {worst.open} without an end")))]
+    return [(4, line(dim("worst "), Span(text), dim(f", {worst.open} without a limit")))]

@@ -6,6 +6,7 @@ from rgt_tui.model.box import BoxState
 from rgt_tui.model.protocol import Cell
 from rgt_tui.model.run import RunState
 from rgt_tui.profiles.readings import how_ended
+from rgt_tui.profiles.run_advice import advised
 from rgt_tui.profiles.run_costs import from_its_start, run_cost
 from rgt_tui.ui.box_status import cells_of
 from rgt_tui.ui.notation import clean, compact_time, glyphs, number, percent, plain, ratio, thousands
@@ -17,7 +18,7 @@ def queue_lines(box: BoxState, width: int, now: float) -> list[Line]:
     """Return a line for each cell of all queues, and the queue's own trouble."""
     cells = cells_of(box)
     if not cells:
-        return found_lines(box, width, now) or [line(dim(_nothing(box)))]
+        return [*found_lines(box, width, now), *advice_lines(box, now)] or [line(dim(_nothing(box)))]
     runs = {run.name: run for run in box.runs}
     names = min(max(len(clean(cell.name)) for cell in cells), 20)
     skew = box.clock_skew or 0.0
@@ -32,7 +33,16 @@ def queue_lines(box: BoxState, width: int, now: float) -> list[Line]:
             out.append(line(Span("the queue runner is not running", Tone.WARN)))
         if queue.done:
             out.append(line(dim("QUEUE DONE")))
-    return out
+    return [*out, *advice_lines(box, now)]
+
+
+ADVICE_ROWS = 2
+
+
+def advice_lines(box: BoxState, now: float) -> list[Line]:
+    """Return the first words of advice, quietly: none of it is trouble."""
+    shown = advised(box, now)[:ADVICE_ROWS]
+    return [line(dim(f"  advice {clean(one.run)}: {clean(one.text)}")) for one in shown]
 
 
 def _with_cost(made: Line, box: BoxState, name: str, width: int, now: float) -> list[Line]:

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import posixpath
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rgt_tui.handbook import ACTION_WORDS
+from rgt_tui.health import Remedy, advice
 from rgt_tui.health.autostop_words import box_words
 from rgt_tui.model.box import BoxState, Health
 from rgt_tui.model.evidence import Finding, Severity
@@ -9,7 +15,7 @@ from rgt_tui.model.protocol import Cell
 from rgt_tui.model.run import RunState
 from rgt_tui.ui.box_status import cells_of, current_run, level_tone, mark
 from rgt_tui.ui.notation import NONE, clean, compact_time, glyphs, number, percent, plain, ratio, thousands
-from rgt_tui.ui.widgets.fleet_cells import Row
+from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row
 from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, labelled, line, spread, width_of, wrapped
 
 _SAID_FIRST = {Health.UNREACHABLE, Health.UNKNOWN, Health.STOPPED, Health.GONE}
@@ -18,33 +24,80 @@ _SAID_FIRST = {Health.UNREACHABLE, Health.UNKNOWN, Health.STOPPED, Health.GONE}
 
 WHOLE = 1000
 """Lines of what is never cut off."""
+ROOMY = 60
+"""In narrower panes the steps come before the line that sums them up."""
 
 
-def why_lines(row: Row, width: int, now: float, *, brief: bool = False) -> list[Line]:
-    """Return everything the pane of the selected box has to say, most important first.
+class Block(NamedTuple):
+    """Lines that belong together."""
 
-    With `brief`, run and queue are left out: they are on the same screen.
+    held: Sequence[Line]
+    """Stay in sight for as long as anything of the block is: what is wrong, and what must never be done."""
+    rest: Sequence[Line]
+
+
+def why_lines(row: Row, width: int, now: float, *, brief: bool = False, marked: str = "") -> list[Line]:
+    """Return everything there is to say of why a box is where it is, most important first.
+
+    With `brief`, run and queue are left out: they are on the same screen. `marked` is the command that stands out.
     """
-    out: list[Line] = []
-    findings = row.box.findings
-    raised = any(
-        not alert.muted and alert.text == row.verdict.why for alert in row.verdict.alerts
-    )  # said below
+    out = _before(row, width, now)
+    for finding in row.box.findings:
+        out += finding_lines(finding, width, now, proof_first=not brief, marked=marked)
+    out += _alert_lines(row, width, advised=brief)
+    if not out:
+        out = _state(row, width, now)
+    return out if brief else [*out, *_doing_lines(row, width, now)]
+
+
+def why_blocks(row: Row, width: int, now: float, marked: str = "") -> list[Block]:
+    """Return the same in blocks, each finding one, for a pane that scrolls.
+
+    Args:
+        row: The box.
+        width: Cells.
+        now: Client clock.
+        marked: Command of the step that stands out.
+    """
+    out = [Block((), _before(row, width, now))]
+    for finding in row.box.findings:
+        parts = _parts(finding, width, now, marked)
+        rest = [*parts.told, *parts.proof, *parts.steps]
+        out.append(Block([*parts.head, *parts.never], rest))
+    said = _alert_lines(row, width)
+    if not (said or row.box.findings or out[0].rest):
+        said = _state(row, width, now)
+    out.append(Block((), [*said, *_doing_lines(row, width, now)]))
+    return [block for block in out if block.held or block.rest]
+
+
+def _before(row: Row, width: int, now: float) -> list[Line]:
+    """Return what has to be said first, for else the rest misleads: that nobody sees the box, or not of now."""
+    loud = (alert for alert in row.verdict.alerts if not alert.muted)
+    raised = any(alert.text == row.verdict.why for alert in loud)  # said below
     if row.verdict.health in _SAID_FIRST or (row.verdict.stale and not raised):
-        out += _state(row, width, now)
-    for finding in findings:
-        out += finding_lines(finding, width, now, proof_first=not brief)
-    named = {f"finding:{f.gotcha}:{f.resource}:{f.run or ''}" for f in findings}
+        return _state(row, width, now)
+    return []
+
+
+def _alert_lines(row: Row, width: int, *, advised: bool = False) -> list[Line]:
+    """Return the alerts that no finding tells, with `advised` what to do about each."""
+    out: list[Line] = []
+    named = {f"finding:{f.gotcha}:{f.resource}:{f.run or ''}" for f in row.box.findings}
     for alert in row.verdict.alerts:
         if alert.id not in named and alert.kind != row.verdict.health:
             glyph = glyphs().trouble if alert.level == "error" else glyphs().warn
             tone = Tone.DIM if alert.muted else level_tone(alert.level)
             first, *rest = wrapped(clean(alert.text), max(8, width - 2), most=2)
             out += [line(Span(f"{glyph} ", tone), first), *(line("  ", more) for more in rest)]
-    if not out:
-        out += _state(row, width, now)
-    if brief:
-        return out
+            if advised and not alert.muted and (words := advice(alert)):
+                out += [line("  ", *made) for made in labelled("do", words, max(8, width - 2), pad=4, most=3)]
+    return out
+
+
+def _doing_lines(row: Row, width: int, now: float) -> list[Line]:
+    """Return its own stop, its run and its queue."""
+    out: list[Line] = []
     own = clean(box_words(row.box, now))
     if own and not any(
         own in clean(text) for text in (row.verdict.why, *(a.text for a in row.verdict.alerts))
@@ -72,12 +125,32 @@ def _state(row: Row, width: int, now: float) -> list[Line]:
     return out
 
 
-def finding_lines(finding: Finding, width: int, now: float, *, proof_first: bool = True) -> list[Line]:
+class _Parts(NamedTuple):
+    """A diagnosis, taken apart."""
+
+    head: list[Line]
+    told: list[Line]
+    proof: list[Line]
+    never: list[Line]
+    steps: list[Line]
+
+
+def finding_lines(
+    finding: Finding, width: int, now: float, *, proof_first: bool = True, marked: str = ""
+) -> list[Line]:
     """Return a diagnosis: what broke with its reading, what not to do, the steps out of it, the line that proves it.
 
+    What to do now, how sure that is, and where the proof stands come right below what broke,
+    in narrow panes below the steps.
     The steps are in the order in which to take them: check, look, and only then remove. What must not be done stands
     above them, so that no small screen shows a removal without it. Where not all may fit, the proof goes last.
     """
+    parts = _parts(finding, width, now, marked)
+    before, after = (parts.proof, []) if proof_first else ([], parts.proof)
+    return [*parts.head, *parts.told, *before, *parts.never, *parts.steps, *after]
+
+
+def _parts(finding: Finding, width: int, now: float, marked: str = "") -> _Parts:
     fatal = finding.severity in {Severity.FATAL, Severity.SILENT_WRONG} and not finding.cleared
     glyph, tone = (glyphs().trouble, Tone.TROUBLE) if fatal else (glyphs().warn, Tone.WARN)
     age = compact_time(now - finding.since) + " ago" if finding.since else ""
@@ -87,25 +160,72 @@ def finding_lines(finding: Finding, width: int, now: float, *, proof_first: bool
         dim(f"  {clean(finding.gotcha)} {glyphs().dot} {age}" if age else f"  {clean(finding.gotcha)}")
     )
     fits = width_of(name) + 2 + len(reading) + width_of(tail) <= width
-    out = [spread(line(name, "  ", reading) if fits else name, tail, width)]
+    head = [spread(line(name, "  ", reading) if fits else name, tail, width)]
+    summary = [] if finding.cleared else action_lines(finding, width)
+    told = summary if width >= ROOMY else []
     if not fits:
-        out += labelled("now", reading, width, most=2)
+        told = [*told, *labelled("now", reading, width, most=2)]
     if finding.reading:
         run = f"{clean(finding.run)}: " if finding.run else ""
-        out += labelled("what", run + clean(finding.title), width, most=2)
-    if proof_first:
-        out += labelled("proof", clean(finding.evidence), width, most=2)
-    if finding.never:
-        out += labelled("never", clean(finding.never), width, Tone.WARN, most=WHOLE)
+        told = [*told, *labelled("what", run + clean(finding.title), width, most=2)]
+    proof = labelled("proof", clean(finding.evidence), width, most=2)
+    never = labelled("never", clean(finding.never), width, Tone.WARN, most=WHOLE) if finding.never else []
+    steps: list[Line] = []
     if finding.cleared:
-        out += labelled("now", "the cause is gone; the run has yet to make progress", width)
+        steps += labelled("now", "the cause is gone; the run has yet to make progress", width)
     for place, fix in enumerate(finding.fixes, 1):
         label = f"fix {place}" if len(finding.fixes) > 1 else "fix"
-        out += labelled(label, clean(fix.text), width, Tone.STRONG, most=WHOLE)
+        made = labelled(label, clean(fix.text), width, Tone.STRONG, most=WHOLE)
+        if finding.cleared:
+            made[0] = line(Span(f"{glyphs().check} {place:<5}", Tone.PROVED), *made[0][1:])
+        elif fix.command and fix.command == marked:
+            made[0] = line(Span(f"{label:<7}", Tone.ACCENT), *made[0][1:])
+        steps += made
         if fix.command:
-            out += command_lines(fix.command, width)
-    if not proof_first:
-        out += labelled("proof", clean(finding.evidence), width, most=2)
+            steps += command_lines(fix.command, width)
+    return _Parts(head, told, proof, never, steps if width >= ROOMY else [*steps, *summary])
+
+
+ACTIONS = {str(action): words for action, words in ACTION_WORDS.items()}
+READ_FROM = {"sample": "a reading", "scalars": "its curve"}
+
+
+def action_lines(finding: Finding, width: int) -> list[Line]:
+    """Return what to do about a diagnosis, with how sure it is and where its proof stands; empty if unknown."""
+    words = ACTIONS.get(finding.action)
+    made = labelled("do", words, width, Tone.STRONG) if words else []
+    sure = [f"{percent(100.0 * finding.confidence)} sure"] if finding.confidence is not None else []
+    for tail in ([*sure, place_of(finding)], sure):
+        said = line(dim("  " + f" {glyphs().dot} ".join(tail)))
+        if made and tail and width_of(made[-1]) + width_of(said) <= width:
+            return [*made[:-1], spread(made[-1], said, width)]
+    return made
+
+
+def place_of(finding: Finding) -> str:
+    """Return where the proof of a diagnosis stands: a log and its line, as far as that is known."""
+    name = READ_FROM.get(finding.where) or clean(posixpath.basename(finding.where)) or "?"
+    return name if finding.line_no is None else f"{name}:{finding.line_no}"
+
+
+def remedy_lines(remedies: Sequence[Remedy], width: int, now: float) -> list[Line]:
+    """Return what was proposed before: ticked where the readings show that it is over, else why nobody can tell."""
+    out: list[Line] = []
+    for one in remedies:
+        if one.done:
+            ago = f"over for {compact_time(now - (one.over_at or now))}"
+            mark_, tone = f"{glyphs().check} ", Tone.PROVED
+        elif one.doubt:
+            ago, mark_, tone = one.doubt, f"{glyphs().unknown} ", Tone.DIM
+        else:
+            continue
+        out.append(spread(line(Span(mark_, tone), clean(one.title)), line(dim(f"  {ago}")), width))
+        if one.done:
+            out += [
+                line("  ", Span(f"{glyphs().check} ", Tone.PROVED), Span(row, Tone.DIM))
+                for fix in one.steps
+                for row in [clean(fix.text)]
+            ]
     return out
 
 

@@ -1,20 +1,32 @@
-"""The columns of the fleet table: which there are at which width, and one pure function per cell."""
+"""The columns of the fleet table: a pure function per cell, which there are at which width, and a row as a line."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 from rgt_tui.health import Bound, ClockReading
 from rgt_tui.health.autostop_words import of_box
-from rgt_tui.health.facts import DISK_ERROR_PCT, DISK_WARN_PCT, MEMORY_ERROR_PCT, MEMORY_WARN_PCT
+from rgt_tui.health.facts import BUSY_PCT, DISK_ERROR_PCT, DISK_WARN_PCT, MEMORY_ERROR_PCT, MEMORY_WARN_PCT
 from rgt_tui.model.box import BoxState, Health
 from rgt_tui.model.money import Amount
+from rgt_tui.model.protocol import Gpu
 from rgt_tui.profiles import prices
 from rgt_tui.profiles.readings import byte_pct, inode_pct, memory_pct
-from rgt_tui.ui.box_status import Assessment, cells_of, current_cell, current_run, level_tone, mark
+from rgt_tui.profiles.run_costs import run_cost, seconds_per_step
+from rgt_tui.ui.box_status import (
+    Assessment,
+    cells_of,
+    current_cell,
+    current_run,
+    is_limited,
+    level_tone,
+    mark,
+    standing,
+)
 from rgt_tui.ui.notation import (
     DAY,
     NONE,
@@ -40,6 +52,8 @@ class Row(NamedTuple):
     clocks: tuple[ClockReading, ...]
     """Those that count now, the soonest first."""
     platform: str
+    now: float = 0.0
+    """Client clock; 0 = not told, and what is to come is not known."""
 
     @property
     def name(self) -> str:
@@ -71,7 +85,7 @@ def _percent(value: float | None, width: int, tone: Tone) -> Line:
 
 def name_cell(row: Row, width: int) -> Line:
     """State glyph and name."""
-    glyph, tone = mark(row.verdict.health)
+    glyph, _, tone = standing(row.box, row.verdict)
     strong = row.verdict.health in {Health.TROUBLE, Health.WARN, Health.UNREACHABLE, Health.UNKNOWN}
     name = fit(clean(row.name), width - 2)
     return (Span(f"{glyph} ", tone), Span(name, Tone.STRONG if strong else Tone.TEXT))
@@ -79,24 +93,108 @@ def name_cell(row: Row, width: int) -> Line:
 
 def state_cell(row: Row, width: int) -> Line:
     """The word of the row, and how many alerts hold besides."""
-    _, tone = mark(row.verdict.health)
+    _, word, tone = standing(row.box, row.verdict)
     more = sum(not alert.muted for alert in row.verdict.alerts) - 1
-    text = clean(row.verdict.word) + (f" +{more}" if more > 0 else "")
+    text = word + (f" +{more}" if more > 0 else "")
     return (Span(fit(text, width), tone),)
 
 
+class OddCards(NamedTuple):
+    """Cards of a box that do not do what the others do."""
+
+    many: int
+    dead: bool
+    """They do not answer; else they idle while others work."""
+
+
+def odd_cards(gpus: Sequence[Gpu]) -> OddCards | None:
+    """Return the cards that are dead, else those that idle beside others that work; None where all are alike.
+
+    A mean hides them: seven cards at 97 % and a dead one are 85 %.
+    """
+    dead = sum(gpu.error is not None for gpu in gpus)
+    if dead:
+        return OddCards(dead, True)
+    idle = sum(gpu.util is not None and gpu.util < BUSY_PCT for gpu in gpus)
+    busy = sum(gpu.util is not None and gpu.util >= BUSY_PCT for gpu in gpus)
+    return OddCards(idle, False) if idle and busy else None
+
+
 def gpu_cell(row: Row, width: int) -> Line:
-    """The last minute of utilisation, and the newest value; the mean over the box's GPUs.
+    """The last minute of utilisation, and the newest value: the mean over the box's GPUs, and which stand out of it.
 
     The badge stands at the end, between this number and the bar of the video memory: it is beside both.
     """
     gpus = row.box.sample.gpus if row.box.sample else ()
-    value = mean([gpu.util for gpu in gpus])
     badge = " SIM" if any(gpu.sim for gpu in gpus) else ""
-    line_width = max(0, width - 5 - len(badge))
+    odd = odd_cards(gpus)
+    said, tone = "", Tone.TEXT
+    if odd is not None:
+        said = f"{odd.many}/{len(gpus)}{glyphs().trouble if odd.dead else glyphs().idle}"
+        tone = Tone.TROUBLE if odd.dead else Tone.WARN
+    value = percent(mean([gpu.util for gpu in gpus]))
+    room = width - len(badge) - len(said)
+    if said and room < len(value) + 1:
+        value = ""  # the mean is what misleads here
+    elif said:
+        said = " " + said
+    line_width = max(0, room - max(5, len(value) + 2)) if value else max(0, room - 1)
     parts = spark(row.box.rings.gpu_util[-60:], line_width, low=0, high=100) if line_width > 0 else ""
-    shown = fit(percent(value), width - line_width - len(badge), right=True)
-    return line(dim(parts), Span(shown), Span(badge, Tone.BADGE) if badge else "")
+    shown = fit(value, width - line_width - len(badge) - len(said), right=True)
+    return line(dim(parts), Span(shown), Span(said, tone), Span(badge, Tone.BADGE) if badge else "")
+
+
+def heat(row: Row) -> float | None:
+    """Return the temperature of the hottest card, °C."""
+    return worst([gpu.temp_c for gpu in row.box.sample.gpus]) if row.box.sample else None
+
+
+def watts(row: Row) -> float | None:
+    """Return what all cards draw together; None where one does not say."""
+    drawn = [gpu.power_w for gpu in row.box.sample.gpus] if row.box.sample else []
+    return sum(one or 0.0 for one in drawn) if drawn and None not in drawn else None
+
+
+def seconds_to_end(row: Row) -> float | None:
+    """Return the time to the last step of the current run, at the pace of its present attempt; None = not known."""
+    run = current_run(row.box)
+    if run is None or not run.step or run.total_steps is None or not row.now or row.verdict.stale:
+        return None
+    pace = seconds_per_step(row.box, run.name, row.now)
+    return None if pace is None or run.total_steps < run.step else (run.total_steps - run.step) * pace
+
+
+def thousand_steps(row: Row) -> Amount | None:
+    """Return what 1,000 steps of the current run cost; None = not known."""
+    run = current_run(row.box)
+    cost = None if run is None or not row.now or row.verdict.stale else run_cost(row.box, run.name, row.now)
+    return None if cost is None else cost.per_1000_steps
+
+
+def temp_cell(row: Row, width: int) -> Line:
+    """Temperature of the hottest card."""
+    value = heat(row)
+    text = NONE if value is None else f"{value:.0f}{glyphs().degree}"
+    return (Span(fit(text, width, right=True), Tone.DIM if value is None else Tone.TEXT),)
+
+
+def power_cell(row: Row, width: int) -> Line:
+    """What all cards draw together, in watts."""
+    value = watts(row)
+    text = NONE if value is None else f"{value:.0f}W"
+    return (Span(fit(text, width, right=True), Tone.DIM if value is None else Tone.TEXT),)
+
+
+def eta_cell(row: Row, width: int) -> Line:
+    """Time to the last step of the current run."""
+    value = seconds_to_end(row)
+    return (Span(fit(compact_time(value), width, right=True), Tone.DIM if value is None else Tone.TEXT),)
+
+
+def per_thousand_cell(row: Row, width: int) -> Line:
+    """What 1,000 steps of the current run cost."""
+    value = thousand_steps(row)
+    return (Span(fit(narrow(value, width), width, right=True), Tone.DIM if value is None else Tone.TEXT),)
 
 
 def vram_cell(row: Row, width: int) -> Line:
@@ -135,13 +233,20 @@ def cell_cell(row: Row, width: int) -> Line:
 
 
 def step_cell(row: Row, width: int) -> Line:
-    """Epoch and step of the current run."""
+    """Epoch and step of the current run; the step alone where both do not fit: no digit of it is cut off."""
     run = current_run(row.box)
     if run is None or run.step is None:
         return (dim(fit(NONE, width, right=True)),)
     epoch = NONE if run.epoch is None else f"{run.epoch:.0f}"
     step = thousands(run.step)
-    return (Span(fit(f"{epoch} {glyphs().dot}{step:>{max(1, width - len(epoch) - 2)}}", width, right=True)),)
+    if len(step) > width:
+        step = f"{run.step:.1e}"
+    both = f"{epoch} {glyphs().dot}{step:>{max(1, width - len(epoch) - 2)}}"
+    return (Span(fit(both if len(both) <= width else step, width, right=True)),)
+
+
+UNSEEN = frozenset({Health.UNREACHABLE, Health.PAUSED, Health.STOPPED, Health.GONE})
+"""States in which old values have another reason than that a sample is late."""
 
 
 def age_cell(row: Row, width: int) -> Line:
@@ -149,7 +254,8 @@ def age_cell(row: Row, width: int) -> Line:
     verdict = row.verdict
     if verdict.stale and verdict.sample_age is not None:
         tone = Tone.WARN if verdict.health in (Health.UNREACHABLE, Health.UNKNOWN) else Tone.DIM
-        return (Span(fit(f"{glyphs().stale} {compact_time(verdict.sample_age)}", width, right=True), tone),)
+        glyph = mark(verdict.health)[0] if verdict.health in UNSEEN else glyphs().stale
+        return (Span(fit(f"{glyph} {compact_time(verdict.sample_age)}", width, right=True), tone),)
     stuck = any(
         alert.id.startswith(("stall", "finding")) and alert.level == "error" for alert in verdict.alerts
     )
@@ -163,7 +269,11 @@ def loss_cell(row: Row, width: int) -> Line:
     run = current_run(row.box)
     if run is None or run.loss is None:
         return (dim(fit(NONE, min(width, 6), right=True)),)
-    text = fit(number(run.loss), min(width, 6), right=True)
+    least = min(width, 6)
+    tried = [number(run.loss, digits) for digits in (3, 2, 1, 0)]
+    text = fit(
+        next((one for one in tried if len(one) <= least), tried[-1].replace("+", "")), least, right=True
+    )
     tone = Tone.TEXT if math.isfinite(run.loss) else Tone.TROUBLE
     room = width - 7
     return line(Span(text, tone), dim(" " + curve_spark(run.series.get("loss"), room)) if room > 2 else "")
@@ -193,6 +303,10 @@ def spent_cell(row: Row, width: int) -> Line:
     return (Span(fit(text, width, right=True), Tone.DIM if meter.spent is None else Tone.TEXT),)
 
 
+CLOCK_WORDS = 8
+"""Cells from which on a clock is named."""
+
+
 def clock_cell(row: Row, width: int) -> Line:
     """What is left on the danger clock that ends soonest, of its own stop too, or what a stop goes on costing."""
     reading = next((one for one in row.clocks if one.seconds_left is not None or one.level != "info"), None)
@@ -206,6 +320,9 @@ def clock_cell(row: Row, width: int) -> Line:
     if reading is None:
         return (dim(fit(NONE, width, right=True)),)
     text = clean(reading.what) if left is None else clock_left(reading, left)
+    if left is not None and width - len(text) > CLOCK_WORDS:
+        text = f"{text} {fit(clean(reading.what), width - len(text) - 1)}"
+        return (Span(fit(text, width), level_tone(reading.level)),)
     return (Span(fit(text, width, right=True), level_tone(reading.level)),)
 
 
@@ -223,7 +340,13 @@ def why_cell(row: Row, width: int) -> Line:
     worst = next((a for a in verdict.alerts if not a.muted and a.kind != verdict.health), None)
     if worst is not None:
         return (Span(fit(clean(worst.text), width), level_tone(worst.level)),)
+    if is_limited(row.box, verdict):
+        return (dim(fit(f"limited: {clean(row.box.limited[0])}", width)),)
     return (dim(fit(clean(verdict.why), width)),)
+
+
+WISHED = 1_000_000
+"""Of a column that is not there from some width on, but where room is left, see `WISHES`."""
 
 
 @dataclass(frozen=True)
@@ -237,62 +360,113 @@ class Column:
     """Width of the table from which on the column is there."""
     cell: Callable[[Row, int], Line]
     right: bool = True
-    more: int = 0
-    """Cells it can use besides, where they are left over."""
 
 
 COLUMNS: tuple[Column, ...] = (
-    Column("name", "  box", 14, 0, name_cell, right=False, more=4),
-    Column("state", "state", 11, 0, state_cell, right=False, more=2),
+    Column("name", "  box", 14, 0, name_cell, right=False),
+    Column("state", "state", 11, 0, state_cell, right=False),
     Column("gpu", "gpu", 8, 80, gpu_cell),
-    Column("vram", "vram", 6, 120, vram_cell, right=False, more=2),
+    Column("vram", "vram", 6, 120, vram_cell, right=False),
+    Column("temp", "temp", 4, WISHED, temp_cell),
+    Column("power", "power", 5, WISHED, power_cell),
     Column("disk", "disk", 4, 120, disk_cell),
     Column("inode", "inode", 5, 0, inode_cell),
     Column("cgroup", "cgroup", 6, 0, cgroup_cell),
-    Column("cell", "cell", 4, 0, cell_cell, more=1),
-    Column("step", "ep·step", 8, 120, step_cell, more=2),
-    Column("age", "age", 6, 0, age_cell, more=1),
-    Column("loss", "loss", 6, 120, loss_cell, more=7),
-    Column("rate", "/h", 6, 120, rate_cell, more=1),
-    Column("spent", "spent", 6, 120, spent_cell, more=1),
-    Column("clock", "clock", 6, 120, clock_cell, more=1),
+    Column("cell", "cell", 4, 0, cell_cell),
+    Column("step", "ep·step", 8, 120, step_cell),
+    Column("eta", "eta", 6, WISHED, eta_cell),
+    Column("age", "age", 6, 0, age_cell),
+    Column("loss", "loss", 6, 120, loss_cell),
+    Column("rate", "/h", 6, 120, rate_cell),
+    Column("per1k", "/1k", 6, WISHED, per_thousand_cell),
+    Column("spent", "spent", 6, 120, spent_cell),
+    Column("clock", "clock", 6, 120, clock_cell),
     Column("why", "alerts", 0, 80, why_cell, right=False),
 )
 """The last column takes what the others leave, if that is enough to say something."""
 
+BY_KEY = {column.key: column for column in COLUMNS}
 LEAST_WHY = 12
-WIDEN_FIRST = ("loss", "name", "gpu", "step", "state")
+WIDEST_NAME = 40
+WISHES: tuple[tuple[str, int], ...] = (
+    ("name", WIDEST_NAME),
+    ("loss", 7),
+    ("eta", 0),
+    ("step", 2),
+    ("why", 24),
+    ("state", 2),
+    ("per1k", 0),
+    ("temp", 0),
+    ("power", 0),
+    ("age", 1),
+    ("rate", 1),
+    ("spent", 1),
+    ("clock", 14),
+    ("why", 60),
+    ("gpu", 4),
+)
+"""What a table of 120 cells and more does with those left over, most important first: a column, or more room for it.
+
+The name takes what the longest one needs. What is wished for and does not fit is left out, and what is less important
+does not take its place unless it is smaller.
+"""
 
 
-def layout(width: int) -> list[tuple[Column, int]]:
-    """Return the columns of a table `width` cells wide, each with its width."""
+@lru_cache(maxsize=64)
+def layout(width: int, longest: int = 0) -> tuple[tuple[Column, int], ...]:
+    """Return the columns of a table, each with its width.
+
+    Args:
+        width: Of the table, in cells.
+        longest: Cells of the longest name.
+    """
     chosen = {column.key: column.width for column in COLUMNS[:-1] if width >= column.since}
+    wanted = min(longest + 2, WIDEST_NAME)
     if width < 80:
         chosen["name"] = 12
-        chosen["name"] += max(0, min(6, width - 2 - sum(chosen.values()) - len(chosen)))
-    elif width >= 120:
+        room = width - 2 - sum(chosen.values()) - len(chosen)
+        chosen["name"] += max(0, min(6 if wanted <= 18 else wanted - 12, room))
+    elif width < 120:
+        room = width - 3 - sum(chosen.values()) - len(chosen) - LEAST_WHY
+        chosen["name"] += max(0, min(wanted - chosen["name"], room))
+    else:
         chosen["gpu"] = 12
     spare = width - 2 - sum(chosen.values()) - len(chosen)
-    if width >= 120:
-        by_key = {column.key: column for column in COLUMNS}
-        rest = [key for key in chosen if key not in WIDEN_FIRST]
-        for key in (*WIDEN_FIRST, *(rest if spare >= 60 else ())):
-            more = min(by_key[key].more, spare)
-            if more >= 4 or more == by_key[key].more:
-                chosen[key] += more
-                spare -= more
+    held = 0
+    for key, cells in WISHES if width >= 120 else ():
+        if key == "why":
+            held = max(held, min(cells, spare - 1) if spare - 1 >= LEAST_WHY else 0)
+            continue
+        need = BY_KEY[key].width + 1 + cells if key not in chosen else cells
+        if key == "name":
+            need = max(0, min(wanted - chosen["name"], spare - held))
+        if key == "loss":
+            need = min(need, spare)
+            need = need if need >= 4 else 0
+        if need <= spare - held:
+            chosen[key] = need - 1 if key not in chosen else chosen[key] + need
+            spare -= need
     if width >= COLUMNS[-1].since and spare - 1 >= LEAST_WHY:
         chosen["why"] = spare - 1
-    return [(column, chosen[column.key]) for column in COLUMNS if column.key in chosen]
+    return tuple((column, chosen[column.key]) for column in COLUMNS if column.key in chosen)
 
 
-def heading(columns: Sequence[tuple[Column, int]], sort: str) -> Line:
-    """Return the line of titles; the one that the rows are sorted by stands out."""
+def heading(columns: Sequence[tuple[Column, int]], sort: str, *, rising: bool = False) -> Line:
+    """Return the line of titles; the one that the rows are sorted by stands out, with the way it goes.
+
+    Args:
+        columns: With their widths.
+        sort: Key of the column that the rows are sorted by.
+        rising: The smallest is first.
+    """
     out: list[Span] = [Span(" ")]
     for index, (column, width) in enumerate(columns):
         gap = "" if index == 0 else " "
         pad = " " if column.key == "why" else ""
         text = "gpu 1m" if column.key == "gpu" and width > 8 else column.title
+        if column.key == sort:
+            arrow = glyphs().rising if rising else glyphs().opened
+            text = (text if len(text) < width else text[: width - 1]) + arrow
         if column.key == "loss":
             text = text.rjust(6)
         title = fit(pad + text, width, right=column.right and column.key != "loss")

@@ -7,16 +7,17 @@ from dataclasses import dataclass
 
 from rich.cells import cell_len
 
-from rgt_tui.model.evidence import Level, Review, StopPhase
+from rgt_tui.model.evidence import Level, Review, StopPhase, Verb
 from rgt_tui.model.money import Meter
 from rgt_tui.model.profile import BillingAction
 from rgt_tui.profiles import prices
-from rgt_tui.profiles.keeps_billing import by_hand
+from rgt_tui.profiles.keeps_billing import by_hand, in_both
 from rgt_tui.profiles.readings import how_many
+from rgt_tui.ui.commands import key_for
 from rgt_tui.ui.notation import clean, clock, glyphs, known, money, size
-from rgt_tui.ui.widgets.confirm_state import Confirm, Stage, level_of, mismatch
-from rgt_tui.ui.widgets.evidence_list import in_order
 from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, dim, line, wrapped
+from rgt_tui.ui.widgets.teardown.confirm_state import Confirm, Stage, level_of, mismatch
+from rgt_tui.ui.widgets.teardown.evidence_list import in_order
 
 NAMES = 15
 """Width of the column of names at the left."""
@@ -25,6 +26,10 @@ MOST_LINES = 6
 """Of one list, before it is cut with a count."""
 
 
+OURS = {Verb.PARK: "Stop", Verb.DESTROY: "Destroy"}
+"""Our words for the verbs of a meter; each platform's own stands beside it."""
+CONSOLE = "console:"
+"""What a way begins with, in a profile, that is clicked."""
 UNDO: dict[Level, tuple[str, Tone]] = {
     Level.LOCAL: ("not needed: nothing but rgt itself changes", Tone.TEXT),
     Level.RECOVERABLE: ("yes: what ends can be started again", Tone.TEXT),
@@ -61,6 +66,12 @@ def facts(state: Confirm, setting: Setting, width: int) -> list[Line]:
     """Return everything above the evidence: refusals, changes, money and losses."""
     lines: list[Line] = []
     review = state.review
+    if state.by_hand:
+        return [
+            *_list("by hand", (state.review_error or "",), width, Tone.STRONG),
+            EMPTY,
+            *_clicks(setting, width),
+        ]
     if state.closed:
         lines += _list("refused", state.closed, width, Tone.TROUBLE, glyphs().trouble)
         lines += [
@@ -110,13 +121,13 @@ def _refused(review: Review, width: int) -> list[Line]:
     if review.refusals and against:
         kinds = ", ".join(dict.fromkeys(item.kind for item in against))
         does = "stands" if len(against) == 1 else "stand"
-        texts.append(f"{len(against)} of the evidence {does} against it: {kinds}")
+        texts.append(f"{how_many(len(against), 'item')} of the evidence {does} against it: {kinds}")
     return [*_list("refused", texts, width, Tone.TROUBLE, glyphs().trouble), EMPTY] if texts else []
 
 
 def asked(state: Confirm, width: int) -> Line:
     """Return what is to be typed, to the letter, and what that means."""
-    if state.stage is not Stage.REVIEW or state.review is None:
+    if state.stage is not Stage.REVIEW or state.review is None or state.by_hand:
         return EMPTY
     if not state.wanted:
         return _named("", dim("nothing is to be typed: the button asks for it"))
@@ -131,6 +142,37 @@ def asked(state: Confirm, width: int) -> Line:
     else:
         means = "the box's name"
     return clip(_named("type exactly", Span(clean(state.wanted), Tone.STRONG), dim(f"   {means}")), width)
+
+
+def clicks(setting: Setting) -> tuple[str, ...]:
+    """Return the steps that a person takes on the platform's console, in its own words; empty where none is known."""
+    action = setting.action
+    if action is None:
+        return ()
+    on_console = [way.removeprefix(CONSOLE).strip() for way in action.how if way.startswith(CONSOLE)]
+    others = [way for way in action.how if not way.startswith(CONSOLE)]
+    where = f"open the console of {setting.platform}" + (f": {setting.console}" if setting.console else "")
+    steps = [where, *(f"click {way}" for way in on_console[:1])] if on_console or not others else []
+    if not on_console and not others:
+        steps.append(f"click {in_both(action)}")
+    steps += [f"or {way}" if steps else way for way in (*on_console[1:], *others)]
+    first = (action.first,) if action.first else ()
+    seen = (f"done when {action.confirm_with}",) if action.confirm_with else ()
+    return (*first, *steps, *seen)
+
+
+def _clicks(setting: Setting, width: int) -> list[Line]:
+    """Return what a person does where rgt can do nothing: the price, the steps by number, what goes on billing."""
+    action = setting.action
+    if action is None:
+        return _list("instead", (setting.lacks,) if setting.lacks else (), width, Tone.STRONG)
+    rate = prices.rate(setting.meter)
+    price = Span("price unknown", Tone.WARN) if rate is None else Span(f"{known(rate)}/h", Tone.STRONG)
+    lines = [_named("now", price, dim(f"   {clean(setting.meter.source)}"))]
+    for number, text in enumerate(clicks(setting), 1):
+        lines += _list(f"{number}", (text,), width, Tone.STRONG)
+    lines += _list("note", (action.note,) if action.note else (), width)
+    return lines + _list("keeps billing", setting.keeps or ("nothing, according to the profile",), width)
 
 
 def _by_profile(setting: Setting, width: int) -> list[Line]:
@@ -152,18 +194,24 @@ def _by_profile(setting: Setting, width: int) -> list[Line]:
 def title(state: Confirm, setting: Setting) -> str:
     """Return what the frame says: the platform's own word, the box, and the instance."""
     review = state.review
-    called = label(state, setting).lower()
-    own = "" if called.startswith(state.verb.value) else f" ({state.verb.value})"
     instance = f"  {clean(setting.platform)} instance {clean(review.instance)}" if review is not None else ""
-    return f"{called} {clean(state.box)}?{own}{instance}"
+    return f"{label(state, setting)} {clean(state.box)}?{instance}"
 
 
 def label(state: Confirm, setting: Setting) -> str:
-    """Return the platform's own word for the chosen verb."""
+    """Return our word for the chosen verb, the platform's own beside it."""
     native = setting.action.native_label if setting.action is not None else ""
     if state.review is not None and state.review.native_label:
         native = state.review.native_label
-    return native_word(native) or state.verb.value.capitalize()
+    return called(state.verb, native)
+
+
+def called(verb: Verb, native: str) -> str:
+    """Return a verb in two languages at once: ``Stop (关机)``; once where the platform says the same."""
+    ours, word = OURS[verb], native_word(native)
+    if word.casefold() in {"", ours.casefold(), verb.value}:
+        return ours
+    return f"{ours} ({word})"
 
 
 def native_word(native: str) -> str:
@@ -175,6 +223,8 @@ def native_word(native: str) -> str:
 
 def promise(state: Confirm) -> str:
     """Return what stands at the right end of the frame."""
+    if state.by_hand:
+        return "rgt sends nothing here"
     if state.stage is Stage.REVIEW:
         return f"nothing is sent until you {'press the button' if state.name_fits() else 'type what is asked for'}"
     return {Stage.SENDING: "under way", Stage.OFF: "meter off", Stage.UNKNOWN: "state unknown"}[state.stage]
@@ -182,6 +232,13 @@ def promise(state: Confirm) -> str:
 
 def status(state: Confirm, setting: Setting) -> Line:
     """Return the one line under the field: what is missing, or how the request stands."""
+    if state.by_hand:
+        return line(
+            dim(
+                clean(state.told)
+                or f"{key_for('teardown.copy')} copies the steps; {key_for('teardown.close')} closes"
+            )
+        )
     if state.stage is Stage.SENDING:
         return line(dim("closing this does not stop the request; the fleet screen shows how it ends"))
     if state.stage is Stage.OFF:
@@ -199,12 +256,14 @@ def status(state: Confirm, setting: Setting) -> Line:
     if not missing:
         does, means = READY[level_of(state.review) if state.review is not None else Level.IRREVERSIBLE]
         return line(does, Span(means, Tone.STRONG))
-    more = f"  and {len(missing) - 1} more" if len(missing) > 1 else ""
+    more = f"  and {how_many(len(missing) - 1, 'more reason')}" if len(missing) > 1 else ""
     return line(dim(f"locked: {clean(missing[0])}{more}"))
 
 
 def course(state: Confirm) -> Line:
     """Return the way of a request: what is behind, what is awaited, and when it was."""
+    if state.by_hand:
+        return EMPTY
     at = {step.phase: step.at for step in state.progress}
     spans: list[Span] = [dim(f"{'then':<{NAMES}}")]
     for index, (phase, text) in enumerate(

@@ -1,15 +1,16 @@
-"""The table of boxes: its order and filter, and the widget that draws only the cells that changed."""
+"""The table of boxes: a widget that draws only the cells that changed, and keeps the selection on its box."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 
+from rich.cells import cell_len
 from textual import events
 
 from rgt_tui.ui.enduring import endured, words
 from rgt_tui.ui.notation import clean, glyphs
-from rgt_tui.ui.widgets.fleet_cells import Column, Row, heading, layout, row_line
+from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Column, Row, heading, layout, row_line
+from rgt_tui.ui.widgets.fleet_rows.fleet_order import Order
 from rgt_tui.ui.widgets.lines import LineWidget, RowChosen, SortAsked
 from rgt_tui.ui.widgets.spans import Line, Span, Tone, clip, cut, dim, line
 
@@ -24,22 +25,59 @@ class FleetTable(LineWidget):
         super().__init__(id="table")
         self._rows: Sequence[Row] = ()
         self._empty: Sequence[Line] = ()
-        self._sort = ""
+        self._order = Order()
+        self._lines: list[int | Line] = []
+        """What stands below the titles: rows by their place, and headings of groups."""
+        self._drawn_rows: dict[int, Line] = {}
+        """Rows that were drawn since they were set, by their place: a key that moves the cursor draws none anew."""
+        self._drawn_for: Sequence[tuple[Column, int]] = ()
+        self._longest = 0
         self._top = 0
+        """The first of these in sight."""
         self._picked: str | None = None
         self._held = False
 
-    def show(self, rows: Sequence[Row], *, sort: str, empty: Sequence[Line] = ()) -> None:
+    def show(
+        self,
+        rows: Sequence[Row],
+        *,
+        order: Order,
+        heads: Mapping[int, Line] | None = None,
+        empty: Sequence[Line] = (),
+    ) -> None:
         """Set the rows in their order; the selection follows the box that a person chose.
 
         Until someone has chosen, the first row is selected: the box in trouble explains itself untouched.
+
+        Args:
+            rows: In their order.
+            order: What that is.
+            heads: Headings, by the place of the row below them.
+            empty: What stands where there are no rows.
         """
-        self._rows, self._sort, self._empty = rows, sort, empty
+        self._rows, self._order, self._empty = rows, order, empty
+        self._lines = []
+        self._drawn_rows = {}
+        for place in range(len(rows)):
+            if heads and place in heads:
+                self._lines.append(heads[place])
+            self._lines.append(place)
+        self._longest = max((cell_len(clean(row.name)) for row in rows), default=0)
         if not self._held or all(row.name != self._picked for row in rows):
             self._picked = rows[0].name if rows else None
             self._top = 0
         self._keep_in_sight(follow=False)
         self.redraw()
+
+    @property
+    def wanted_height(self) -> int:
+        """Lines that show everything."""
+        return 1 + len(self._lines) if self._rows else len(self._empty)
+
+    @property
+    def columns(self) -> Sequence[tuple[Column, int]]:
+        """The columns that are shown, each with its width."""
+        return layout(self.size.width, self._longest)
 
     @property
     def picked(self) -> str | None:
@@ -54,6 +92,11 @@ class FleetTable(LineWidget):
     @property
     def _index(self) -> int:
         return next((i for i, row in enumerate(self._rows) if row.name == self._picked), 0)
+
+    @property
+    def _place(self) -> int:
+        """Line of the selected row among all lines."""
+        return self._lines.index(self._index) if self._rows else 0
 
     @property
     def page_rows(self) -> int:
@@ -78,23 +121,30 @@ class FleetTable(LineWidget):
         self.post_message(RowChosen(self._picked, opened=False))
 
     def _keep_in_sight(self, *, follow: bool) -> None:
-        last = max(0, len(self._rows) - self.page_rows)
+        last = max(0, len(self._lines) - self.page_rows)
         if follow:
-            self._top = min(max(self._top, self._index - self.page_rows + 1), self._index)
+            place = self._place
+            first = place - 1 if place and not isinstance(self._lines[place - 1], int) else place
+            self._top = min(max(self._top, place - self.page_rows + 1), first)
         self._top = min(self._top, last)
 
     def make_lines(self, width: int, height: int) -> list[Line]:
-        """Draw the titles and the rows in sight."""
+        """Draw the titles, and what is in sight of rows and headings."""
         self._keep_in_sight(follow=False)
-        columns = layout(width)
+        columns = layout(width, self._longest)
         if not self._rows:
             return [clip(line(" ", *row), width) for row in self._empty]
-        shown = self._rows[self._top : self._top + height - 1]
-        out = [heading(columns, self._sort), *(self._row_line(row, columns) for row in shown)]
-        below = len(self._rows) - self._top - len(shown)
-        if below > 0 or self._top > 0:
-            last = self._top + len(shown)
-            note = f"{self._top + 1}-{last} of {len(self._rows)} "
+        shown = self._lines[self._top : self._top + height - 1]
+        out = [heading(columns, self._order.key, rising=self._order.rising)]
+        if columns != self._drawn_for:
+            self._drawn_for, self._drawn_rows = columns, {}
+        for one in shown:
+            if isinstance(one, int) and one not in self._drawn_rows:
+                self._drawn_rows[one] = self._row_line(self._rows[one], columns)
+        out += [self._drawn_rows[one] if isinstance(one, int) else one for one in shown]
+        places = [one for one in shown if isinstance(one, int)]
+        if len(shown) < len(self._lines) and places:
+            note = f"{places[0] + 1}-{places[-1] + 1} of {len(self._rows)} "
             out[0] = line(cut(out[0], max(0, width - len(note) - 1)), dim(" " + note))
         return out
 
@@ -112,82 +162,28 @@ class FleetTable(LineWidget):
 
     def selected_line(self) -> int | None:
         """The selected row's line, if it is in sight."""
-        place = self._index - self._top + 1
+        place = self._place - self._top + 1
         return place if self._rows and 1 <= place <= self.page_rows else None
 
     def on_click(self, event: events.Click) -> None:
-        """Select a row, open the one that is selected, or sort by the column whose title was clicked."""
+        """Select a row, open it on a double click, or sort by the column whose title was clicked."""
         if event.y == 0:
             x = 1
-            for column, width in layout(self.size.width):
+            for column, width in self.columns:
                 if x <= event.x < x + width + 1:
                     self.post_message(SortAsked(column.key))
                     return
                 x += width + 1
             return
-        index = self._top + event.y - 1
-        if index < len(self._rows):
+        at = self._top + event.y - 1
+        index = self._lines[at] if at < len(self._lines) else None
+        if isinstance(index, int):
             again = self._rows[index].name == self._picked
             self.pick(index)
-            if again:
+            if again and event.chain > 1:
                 self.post_message(RowChosen(self._rows[index].name, opened=True))
 
     def scroll_lines(self, count: int) -> None:
         """Scroll the rows; the selection stays."""
         self._top = max(0, self._top + count)
         self.redraw()
-
-
-Key = Callable[[Row], tuple[object, ...]]
-
-
-def _trouble(row: Row) -> tuple[object, ...]:
-    # Without the age of progress in it: rows must not change places every second while all is well.
-    return (*row.verdict.rank[:3], row.name)
-
-
-def _age(row: Row) -> tuple[object, ...]:
-    age = row.verdict.progress_age
-    return (-math.inf if age is None else -age if age > 10 else 0.0, row.name)
-
-
-def _spent(row: Row) -> tuple[object, ...]:
-    return (row.box.meter.currency, -(row.box.meter.spent or 0.0), row.name)
-
-
-SORTS: dict[str, tuple[str, Key | None]] = {
-    "state": ("trouble first", _trouble),
-    "name": ("name", lambda row: (row.name,)),
-    "age": ("longest without progress first", _age),
-    "spent": ("most spent first", _spent),
-    "file": ("as in the fleet file", None),
-}
-"""By the key of the column that the order is about: what it is called, and the order itself."""
-
-
-def ordered(rows: Sequence[Row], sort: str) -> list[Row]:
-    """Return the rows in the order called `sort`."""
-    key = SORTS[sort][1]
-    return list(rows) if key is None else sorted(rows, key=key)
-
-
-def matches(row: Row, query: str) -> bool:
-    """Say whether a row matches every word of a filter; ``!word`` must not match."""
-    text = " ".join(
-        (
-            row.name,
-            row.platform,
-            row.box.spec.profile,
-            row.verdict.health.value,
-            row.verdict.word,
-            *(alert.word + " " + alert.text for alert in row.verdict.alerts),
-        )
-    )
-    text = clean(text).casefold()
-    for word in query.casefold().split():
-        if word.startswith("!"):
-            if len(word) > 1 and word[1:] in text:
-                return False
-        elif word not in text:
-            return False
-    return True

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from rgt_tui.model.evidence import EvidenceItem, Level, Review, StopPhase, StopProgress, Verb
-from rgt_tui.ui.widgets.confirm_choice import NOTHING, Choice
+from rgt_tui.ui.widgets.teardown.confirm_choice import NOTHING, Choice
 
 _NUMBERS = re.compile(r"\d[\d,.:]*")
 _SIZES = re.compile(r"\b\d[\d.,]* (?:B|kB|MB|GB|TB)\b")
@@ -141,6 +141,8 @@ class Confirm:
     offered: tuple[Verb, ...] = (Verb.DESTROY,)
     review: Review | None = None
     review_error: str | None = None
+    by_hand: bool = False
+    """Nobody but a person can stop this meter: there is nothing to type and nothing to press."""
     changed: tuple[str, ...] = ()
     """What differs from what the person saw before, newest last."""
     typed: str = ""

@@ -165,7 +165,6 @@ class DialogButton(LineWidget):
 
     can_focus = True
     BINDINGS: ClassVar[list[BindingType]] = list(bindings(PRESS))
-    COMPONENT_CLASSES: ClassVar[set[str]] = {f"tone--{DANGER}", f"tone--{CAUTION}"}
     DEFAULT_CSS = f"""
     DialogButton > .tone--{DANGER} {{ color: $error; text-style: bold reverse; }}
     DialogButton > .tone--{CAUTION} {{ color: $warning; text-style: bold reverse; }}

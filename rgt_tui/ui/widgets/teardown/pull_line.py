@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rgt_tui.profiles.readings import how_many
 from rgt_tui.ui.box_pulls import Pull
+from rgt_tui.ui.commands import key_for
 from rgt_tui.ui.notation import clean, clock, compact_time, glyphs, percent, size
 from rgt_tui.ui.widgets.bars import bar
 from rgt_tui.ui.widgets.spans import Line, Span, Tone, clip, dim, line, pick, width_of, wrapped
@@ -27,8 +28,16 @@ def pull_line(pull: Pull, width: int) -> Line:
         return clip(_begun(f"pull {clock(pull.ended_at)}", mark, Span(clean(pull.end.text))), width)
     if pull.asks is not None:
         price = Span(clean(pull.asks.short), Tone.WARN)
-        return clip(_begun("the pull asks", price, _key("y", "yes"), _key("p", "no")), width)
-    look, stop = pull.progress, _key("p", "stops it")
+        return clip(
+            _begun(
+                "the pull asks",
+                price,
+                _key(key_for("teardown.agree"), "yes"),
+                _key(key_for("teardown.pull"), "no"),
+            ),
+            width,
+        )
+    look, stop = pull.progress, _key(key_for("teardown.pull"), "stops it")
     if look is None or look.phase not in {"pulling", "verifying"}:
         words = look.phase if look is not None else "connecting"
         return clip(_begun("pulling", dim(f"{clean(words)} {g.ellipsis}  {clean(pull.plan)}"), stop), width)

@@ -11,11 +11,11 @@ from textual.binding import BindingType
 from textual.message import Message
 
 from rgt_tui.model.evidence import EvidenceItem, Review
-from rgt_tui.ui.commands import Command, bindings
+from rgt_tui.ui.commands import Command, bindings, key_for
 from rgt_tui.ui.notation import clean, compact_time, glyphs, size
-from rgt_tui.ui.widgets.confirm import Facts
-from rgt_tui.ui.widgets.confirm_choice import Choice
 from rgt_tui.ui.widgets.spans import Line, Span, Tone, clip, dim, fit, line, text_of, width_of, wrapped
+from rgt_tui.ui.widgets.teardown.confirm import Facts
+from rgt_tui.ui.widgets.teardown.confirm_choice import Choice
 
 KINDS = 15
 """Width of the cursor, the mark and the kind of a row; what follows stands below the facts."""
@@ -38,7 +38,7 @@ EVIDENCE: tuple[Command, ...] = (
     Command("teardown.pull-all", ("P",), "pull all",
             "Pull the files of all rows that stand against the action; while a pull is under way, stop it.",
             "act('pull-all')"),
-    Command("teardown.agree", ("y",), "agree",
+    Command("teardown.agree", ("Y",), "agree",
             "Agree to what the traffic of a pull costs that asks for it; it then goes on.", "act('agree')"),
 )  # fmt: skip
 """Work on the selected row of the evidence, the last one on all of them. None of them sends anything."""
@@ -138,17 +138,17 @@ def offers(row: Row, width: int) -> list[Line]:
     item = row.item
     said: list[tuple[str, str]] = []
     if row.pulling:
-        said.append(("p", "stops the pull"))
+        said.append((key_for("teardown.pull"), "stops the pull"))
     elif item.path and not item.ok:
-        said.append(("p", "pulls it"))
+        said.append((key_for("teardown.pull"), "pulls it"))
     if item.forfeited:
-        said.append(("f", "takes it back"))
+        said.append((key_for("teardown.give-up"), "takes it back"))
     elif item.forfeitable and not item.ok:
-        said.append(("f", f"gives it up{_at_stake(row)}"))
+        said.append((key_for("teardown.give-up"), f"gives it up{_at_stake(row)}"))
     if row.ignored:
-        said.append(("i", "takes it back"))
+        said.append((key_for("teardown.ignore"), "takes it back"))
     elif item.ignorable and not item.ok:
-        said.append(("i", "it is no result"))
+        said.append((key_for("teardown.ignore"), "it is no result"))
     if not said:
         return [] if item.ok else [line(dim("this cannot be given up"))]
     lines: list[Line] = []

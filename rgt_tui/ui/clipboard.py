@@ -1,0 +1,58 @@
+"""What a person takes along with ``y``: to the terminal's clipboard by OSC 52, and to a file where that may not arrive.
+
+No terminal tells whether it has taken the text (tmux drops it unless ``set-clipboard`` is on, some terminals never
+take it): so the file is always written, and the event line names it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from textual.app import App
+
+from rgt_tui.files import publish, state_directory
+from rgt_tui.ui.enduring import short
+from rgt_tui.ui.notation import clean
+
+MOST_OSC52_BYTES = 74_000
+"""Of text: with base64 some 100,000 bytes, at which xterm cuts (its limit for OSC strings, and the one that hterm
+documents)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Copied:
+    """Something to take along."""
+
+    what: str
+    """In a few words, for the event line: ``the fix of U7``, ``line 812``."""
+    text: str
+    """One or more lines; control characters are taken out before it leaves."""
+
+
+def copied_path(env: Mapping[str, str]) -> Path:
+    """Return the file with what was copied last."""
+    return state_directory(env) / "copied.txt"
+
+
+def take_along(app: App[Any], copied: Copied, env: Mapping[str, str] = os.environ) -> str:
+    """Give a text to the terminal's clipboard and to the file; return what to say of it."""
+    text = "\n".join(clean(row) for row in copied.text.splitlines())
+    if not text:
+        return "nothing to copy here"
+    small = len(text.encode()) <= MOST_OSC52_BYTES
+    if small:
+        app.copy_to_clipboard(text)
+    path = copied_path(env)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        publish(path, f"{text}\n".encode())
+    except OSError as error:
+        if small:
+            return f"copied {copied.what}"
+        return f"{copied.what} is too long for a terminal's clipboard, and {clean(str(error))}"
+    where = f"also in {short(path)}" if small else f"too long for the clipboard: in {short(path)}"
+    return f"copied {copied.what}; {where}"

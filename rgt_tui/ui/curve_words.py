@@ -1,0 +1,258 @@
+"""What the curves screen says in words: its header, its legend's entries, why a plot is empty, what ``y`` copies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from rgt_tui.model.box import BoxState, Health
+from rgt_tui.model.protocol import Cell
+from rgt_tui.profiles.readings import how_many
+from rgt_tui.ui.box_status import Assessment, standing
+from rgt_tui.ui.commands import key_for
+from rgt_tui.ui.notation import NONE, clean, compact_time, glyphs, number, thousands
+from rgt_tui.ui.plot.view import Axis, RunKey, Settings, Shown, metrics_of
+from rgt_tui.ui.run_differences import differences, settings_of
+from rgt_tui.ui.widgets.curve_legend import Entry
+from rgt_tui.ui.widgets.fixed_lines import Parts
+from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, line
+
+if TYPE_CHECKING:
+    from rgt_tui.ui.plot.board import Board
+    from rgt_tui.ui.plot.frame import Frame
+
+MOST_NOTES = 3
+
+
+def curve_parts(settings: Settings, board: Board, frame: Frame | None, left_out: int = 0) -> Parts:
+    """Return the right end of the header."""
+    log = settings.log if frame is None else frame.log
+    y = "log" if log else "linear"
+    if settings.log and not log:
+        y = "linear (nothing above 0)"
+    smooth = f"{settings.smooth:.2f}" if settings.smooth else "off"
+    total, shown = len(board.runs) + left_out, board.shown
+    boxes = len({each.box for each in board.runs})
+    count = f"{len(shown)} of {how_many(total, 'run')}"
+    parts: Parts = [
+        (1, _pair("", clean(settings.metric))),
+        (4, _pair("x ", settings.axis.value)),
+        (2, _pair("y ", y)),
+        (3, _pair("smooth ", smooth)),
+        (5, _pair("", f"{count} of {how_many(boxes, 'box', 'boxes')}" if boxes > 1 else count)),
+    ]
+    if settings.reference is not None:
+        parts.append((5, _pair("pinned ", clean(settings.reference.run))))
+    if frame is not None:
+        parts.append((6, _pair("", density(frame.per_dot, settings.axis))))
+        if not settings.view.is_all:
+            from rgt_tui.ui.plot.frame import axis_word
+
+            window = " to ".join(axis_word(settings.axis, end) for end in frame.window)
+            parts.append(
+                (5, _pair("window ", window if settings.view.right is not None else f"{window}, following"))
+            )
+    return parts
+
+
+NOT_HEARD = frozenset(
+    {
+        Health.UNREACHABLE,
+        Health.UNKNOWN,
+        Health.STALE,
+        Health.CONNECTING,
+        Health.STOPPED,
+        Health.PAUSED,
+        Health.GONE,
+    }
+)
+"""States of a box whose curves may have gone on, or not: they say so before anything else."""
+
+
+def heard_part(box: BoxState | None, verdict: Assessment | None) -> Parts:
+    """Say how the box stands whose curves these are, where nothing comes from it now."""
+    if box is None or verdict is None or verdict.health not in NOT_HEARD:
+        return []
+    glyph, word, tone = standing(box, verdict)
+    age = f" {compact_time(verdict.sample_age)}" if verdict.sample_age is not None else ""
+    return [(0, line(Span(f"{glyph} {word}{age}", tone)))]
+
+
+def _pair(name: str, value: str) -> Line:
+    return line(dim(name), Span(value))
+
+
+def density(per_dot: float, axis: Axis = Axis.STEP) -> str:
+    """Say how many steps (seconds, epochs, tokens) share a column of dots, or how many columns a step has."""
+    if axis in (Axis.SINCE, Axis.CLOCK):
+        return f"1 px = {compact_time(per_dot)}" if per_dot >= 1 else f"1 px = {per_dot * 1000:,.0f} ms"
+    if axis is Axis.EPOCH:
+        return f"1 px = {per_dot:.2g} epochs"
+    one = "token" if axis is Axis.TOKENS else "step"
+    if per_dot >= 0.75:
+        few = per_dot < 9.5 and abs(per_dot - round(per_dot)) > 0.05
+        count = f"{per_dot:.1f}" if few else f"{per_dot:,.0f}"
+        return f"1 px = {count} {one}" + ("" if count == "1" else "s")
+    return f"1 {one} = {1 / max(per_dot, 1e-9):,.0f} px"
+
+
+def nothing_to_draw(
+    box: BoxState | None, name: str, settings: Settings, listed: Sequence[Shown] | None = None
+) -> tuple[str, ...]:
+    """Say why the plot is empty, and what to do."""
+    name = clean(name)
+    if box is None:
+        return (f"{name} is no longer in the fleet.", f"{key_for('screen.back')} goes back.")
+    runs = box.runs if listed is None else tuple(each.run for each in listed)
+    if not runs and box.sample is None:
+        return (
+            f"Nothing is known about {name} yet: {clean(box.reason) or box.link.value}.",
+            f"{key_for('box.connect')} connects now.",
+        )
+    if not runs:
+        waiting = sum(cell.state == "waiting" for queue in box.queues for cell in queue.cells)
+        queue = (
+            f"{how_many(waiting, 'cell')} waiting in the queue."
+            if waiting
+            else "Start a queue on the box, or name its job directory in the fleet file."
+        )
+        return (
+            f"No run of {name} has logged a point yet.",
+            queue,
+            f"{key_for('box.log')} shows the log, {key_for('box.phases')} the phases.",
+        )
+    metrics = metrics_of(runs)
+    if not metrics:
+        return (
+            f"The runs of {name} have started, but none has logged a point yet.",
+            f"{key_for('box.log')} shows the log.",
+        )
+    if settings.metric not in metrics:
+        return (
+            f"No run of {name} has {clean(settings.metric)}.",
+            f"{key_for('curves.metric')} shows {clean(metrics[0])}.",
+        )
+    keys = (
+        [RunKey(box.spec.name, run.name) for run in runs] if listed is None else [each.key for each in listed]
+    )
+    if settings.axis is not Axis.STEP and not all(key in settings.hidden for key in keys):
+        return (
+            f"No run that is shown has a place on an axis of {settings.axis.value}.",
+            f"{key_for('curves.axis')} takes the next axis.",
+        )
+    return (
+        "Every run with this metric is hidden.",
+        f"{key_for('curves.hide')} shows the selected one, {key_for('curves.only')} all of them, "
+        f"{key_for('curves.metric')} another metric.",
+    )
+
+
+def is_stale(box: BoxState | None, now: float) -> bool:
+    """Whether nothing has come from a box for three intervals."""
+    return box is None or box.sample_at is None or now - box.sample_at > 3 * box.spec.interval
+
+
+def entries(boxes: Mapping[str, BoxState], board: Board, now: float) -> list[Entry]:
+    """Return the legend's entries, one per run."""
+    cells = {
+        (name, cell.name): cell for name, box in boxes.items() for queue in box.queues for cell in queue.cells
+    }
+    stale = {name: is_stale(box, now) for name, box in boxes.items()}
+    several = len({each.box for each in board.runs}) > 1
+    shown = frozenset(board.shown)
+    reference = board.settings.reference
+    pinned = next((each for each in board.runs if each.key == reference), None)
+    known = settings_of(boxes.get(pinned.box), pinned.run) if pinned is not None else None
+    made = []
+    for each in board.runs:
+        differs = ""
+        if each.key == reference:
+            differs = "pinned"
+        elif known is not None and each.key in shown:
+            found = differences(known, settings_of(boxes.get(each.box), each.run))
+            differs = "  ".join(found) or "nothing known differs"
+        entry = _entry(each, cells.get((each.box, each.run.name)), board, now, shown=each.key in shown)
+        made.append(
+            Entry(
+                each.key, board.number(each.key), *entry, each.key in shown,
+                notes(each, board),
+                f"{each.box} {each.run.name}" if several else each.run.name,
+                "" if each.key in shown else _aside(each.key, board),
+                differs,
+                stale.get(each.box, True),
+            )
+        )  # fmt: skip
+    return made
+
+
+def _aside(key: RunKey, board: Board) -> str:
+    """Say why a run is not drawn."""
+    settings = board.settings
+    if key in settings.hidden:
+        return "hidden"
+    if board.trace(key) is None:
+        return f"no {clean(settings.metric)}"
+    return f"no {PLACE_WORDS[settings.axis]}"
+
+
+PLACE_WORDS = {Axis.EPOCH: "epoch", Axis.SINCE: "time", Axis.CLOCK: "time", Axis.TOKENS: "tokens"}
+
+
+def _entry(
+    each: Shown, cell: Cell | None, board: Board, now: float, *, shown: bool
+) -> tuple[float | None, str, int | None, float | None]:
+    """Return value, state, step and age."""
+    run = each.run
+    series = run.series.get(board.settings.metric)
+    cross = board.settings.cross
+    if cross is not None:
+        value = board.value_at(each.key, cross)
+    else:
+        value = series.last[1] if series is not None and series.last is not None else None
+    state = cell.state if cell is not None else ""
+    age = now - run.progressed_at if state in {"running", ""} and run.progressed_at is not None else None
+    step = (
+        run.step if run.step is not None else (series.last[0] if series is not None and series.last else None)
+    )
+    return value, state, step, age
+
+
+def notes(each: Shown, board: Board) -> tuple[tuple[str, Tone], ...]:
+    """Return what happened to a curve: resumes, and gaps with their place, the newest few; and its best point."""
+    g = glyphs()
+    up, cross, star = ("⇡", "╳", "★") if g.braille else ("^", "X", "B")
+    found: list[tuple[float, str, Tone]] = []
+    for resume in each.run.resumes:
+        reason = f" after {clean(resume.reason)}" if resume.reason else ""
+        found.append((float(resume.step), f"{up} resumed from {thousands(resume.step)}{reason}", Tone.DIM))
+    for gap in board.gaps(each.key):
+        steps = f", {gap.count} steps" if gap.count > 1 else ""
+        undone = ", since redone" if gap.lost else ""
+        text = f"{cross} {gap.kind} at {thousands(gap.first)}{steps}{undone}"
+        found.append((gap.first, text, Tone.DIM if gap.lost else Tone.WARN))
+    found.sort(key=lambda note: note[0])
+    older = len(found) - MOST_NOTES
+    shown = [(text, tone) for _, text, tone in found[max(0, older) :]]
+    if older > 0:
+        shown.insert(0, (f"{older} earlier", Tone.DIM))
+    best = board.best(each.key)
+    if best is not None and each.key in (board.selected, board.settings.reference):
+        shown.append((f"{star} best {number(best[1])} at {thousands(best[0])}", Tone.DIM))
+    return tuple(shown)
+
+
+def copied_table(title: str, made: Sequence[Entry]) -> str:
+    """Return the legend's values as lines to paste: the title, then run, value, state and step."""
+    rows = [
+        (entry.shown_name, number(entry.value), entry.state or NONE, thousands(entry.step))
+        for entry in made
+        if entry.shown
+    ]
+    if not rows:
+        return ""
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    lines = [
+        f"{name:<{widths[0]}}  {value:>{widths[1]}}  {state:<{widths[2]}}  {step:>{widths[3]}}"
+        for name, value, state, step in rows
+    ]
+    return "\n".join([title, *lines])

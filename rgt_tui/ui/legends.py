@@ -1,0 +1,175 @@
+"""What the glyphs and the columns of each screen mean: the second half of its help."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from rgt_tui.model.box import Health
+from rgt_tui.ui.box_status import mark
+from rgt_tui.ui.notation import glyphs
+from rgt_tui.ui.widgets.fleet_rows.fleet_cells import COLUMNS
+
+
+class LegendRow(NamedTuple):
+    """One glyph, letter or title, and what it means."""
+
+    mark: str
+    means: str
+
+
+Legend = tuple[tuple[str, tuple[LegendRow, ...]], ...]
+"""Titles, each with its rows."""
+
+HEALTHS: dict[Health, str] = {
+    Health.TROUBLE: "trouble: something is wrong now; the line below the table says what and what to do",
+    Health.UNREACHABLE: "unreachable: no answer from the box; its last values stay, with their age",
+    Health.WARN: "warn: it goes on, and something needs a look",
+    Health.UNKNOWN: "unknown: rgt cannot tell, and says why",
+    Health.STALE: "stale: its values are older than three intervals",
+    Health.CONNECTING: "connecting: nothing is known yet",
+    Health.PAUSED: "paused: by you; what it does nobody sees",
+    Health.RUNNING: "running: a run moves on",
+    Health.IDLE: "idle: it can be used, and nothing runs",
+    Health.FINISHED: "finished: the queue is done",
+    Health.STOPPED: "stopped: parked at the platform; what is kept may go on costing",
+    Health.GONE: "gone: the platform has it no more",
+}
+"""Every state of a box in a few words."""
+
+FLEET_COLUMNS: dict[str, str] = {
+    "name": "the box, as the fleet file calls it",
+    "state": "its state in one word; +2 = two more alerts hold",
+    "gpu": "the last minute of utilisation, and the newest value; 1/8 = so many cards stand out, dead or idle",
+    "vram": "video memory in use, of all cards together",
+    "temp": "the hottest card",
+    "power": "what all cards draw together",
+    "disk": "the fullest file system, in bytes",
+    "inode": "the fullest file system, in inodes: 100% = no new file, whatever the bytes say",
+    "cgroup": "memory of the container against its limit, not that of the host",
+    "cell": "which line of the queue of how many",
+    "step": "epoch and step of the current run",
+    "eta": "time to the last step of the current run, at its own pace",
+    "age": "since the run last moved on; of old values, how old they are",
+    "loss": "the newest loss, and the whole curve",
+    "rate": "what an hour costs now",
+    "per1k": "what 1,000 steps of the current run cost",
+    "spent": "what the box has cost so far",
+    "clock": "what is left until the platform or the box itself ends something",
+    "why": "the worst alert; else what the box is doing",
+}
+"""By the key of the column."""
+
+
+def states() -> tuple[LegendRow, ...]:
+    """Return the glyphs of the states of a box, worst first."""
+    return tuple(LegendRow(mark(health)[0], HEALTHS[health]) for health in Health)
+
+
+def _fleet() -> Legend:
+    g = glyphs()
+    columns = tuple(LegendRow(c.title.strip(), FLEET_COLUMNS[c.key]) for c in COLUMNS)
+    signs = (
+        LegendRow("SIM", "the card is simulated, as in rgt demo"),
+        LegendRow(f"{g.stale} 42s", "a value that is no longer fresh, and its age"),
+        LegendRow(g.limited, "limited: well as far as rgt can see it, which is not far"),
+        LegendRow(
+            f"1/8{g.trouble} 1/8{g.idle}", "one card of eight does not answer; idles beside others that work"
+        ),
+        LegendRow(
+            f"{g.opened} {g.rising}", "the rows are sorted by this column, the most first; the least first"
+        ),
+        LegendRow(g.dash, "nobody reported it: not zero, not free"),
+        LegendRow(f"{g.at_least} {g.at_most} ~", "at least, at most, about"),
+        LegendRow(g.power, "the box stops itself then, as rgt autostop was told"),
+    )
+    return (("states", states()), ("columns", columns), ("signs", signs))
+
+
+def _box() -> Legend:
+    g = glyphs()
+    return (
+        ("states", states()),
+        ("disks", (
+            LegendRow("s", "what lies there survives that the box is stopped"),
+            LegendRow("d", "what lies there survives that it is destroyed"),
+            LegendRow(g.unknown, "it does not survive"),
+            LegendRow("?", "nobody says whether it does"),
+            LegendRow(g.limit, "the limit, at its place in the bar"),
+        )),
+        ("queue", runs()),
+    )  # fmt: skip
+
+
+def runs() -> tuple[LegendRow, ...]:
+    """Return the glyphs of runs and cells."""
+    g = glyphs()
+    return (
+        LegendRow(g.ok, "runs"),
+        LegendRow(g.finished, "done"),
+        LegendRow(g.trouble, "failed"),
+        LegendRow(g.warn, "interrupted"),
+        LegendRow(g.unknown, "waits"),
+    )
+
+
+def _curves() -> Legend:
+    up, cross = ("⇡", "╳") if glyphs().braille else ("^", "X")
+    rows = (
+        LegendRow(up, "resumed from a checkpoint at this step"),
+        LegendRow(cross, "NaN or infinity: a gap, never a line through it"),
+    )
+    return (("marks", rows), ("runs", runs()))
+
+
+def _phases() -> Legend:
+    g = glyphs()
+    return (
+        ("checks", (
+            LegendRow(g.check, "proved, by the reading beside it"),
+            LegendRow(g.trouble, "failed"),
+            LegendRow(g.warn, "it holds, and not for long"),
+            LegendRow(g.person, "only a person can say so"),
+            LegendRow(g.unknown, "nothing to judge by yet"),
+        )),
+    )  # fmt: skip
+
+
+def _alerts() -> Legend:
+    g = glyphs()
+    return (
+        ("alerts", (
+            LegendRow(g.trouble, "error: something is lost or stands still"),
+            LegendRow(g.warn, "warning: it will be, unless somebody acts"),
+            LegendRow(g.check, "ended: it holds no more"),
+            LegendRow("dim", "muted, or ended"),
+        )),
+    )  # fmt: skip
+
+
+def _teardown() -> Legend:
+    g = glyphs()
+    return (
+        ("evidence", (
+            LegendRow(g.check, "proved, as long ago as its age says"),
+            LegendRow(g.trouble, "it does not hold: the gate stays closed"),
+            LegendRow(g.more, "it is being pulled"),
+            LegendRow(g.warn, "given up by name"),
+            LegendRow(g.dash, "somebody said that it is no result; nothing is proved"),
+        )),
+    )  # fmt: skip
+
+
+_LEGENDS = {
+    "fleet": _fleet,
+    "box": _box,
+    "curves": _curves,
+    "phases": _phases,
+    "alerts": _alerts,
+    "tear down": _teardown,
+}
+
+
+def legend_of(place: str) -> Legend:
+    """Return what the help says of the marks of a screen; nothing where it has none of its own."""
+    make = _LEGENDS.get(place)
+    return make() if make is not None else ()

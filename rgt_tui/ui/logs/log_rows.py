@@ -1,0 +1,353 @@
+"""Which lines of one log, or of several merged by time, are shown; and where one looks in them."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from rgt_tui.fleet.logs.kept_lines import KeptLines
+from rgt_tui.model.fleet import Spot
+from rgt_tui.model.plain import clean
+from rgt_tui.ui.logs.line_finder import Finder, error_finder
+from rgt_tui.ui.logs.line_index import Marks
+from rgt_tui.ui.logs.line_times import WrittenZone
+
+MERGED_LINES = 10_000
+"""Of each log that is merged with others, its newest lines."""
+LEARNED_FROM = 50
+"""Of the lines that came, so many are looked at for the time that they have."""
+
+
+class LinePlace(NamedTuple):
+    """A line: of which log, and its number there. It stays what it is, whatever arrives before or behind it."""
+
+    log: int
+    number: int
+
+
+class ShownLog:
+    """One log that is shown, and what was found in it.
+
+    Args:
+        kept: Its lines.
+        name: What it is called.
+    """
+
+    def __init__(self, kept: KeptLines, name: str) -> None:
+        self.kept, self.name = kept, name
+        self.errors = Marks(kept, error_finder())
+        self.pages: Marks | None = None
+        self.matches: Marks | None = None
+        self.filter: Marks | None = None
+        self.zone = WrittenZone()
+        self._learned = kept.end
+        self._times: dict[int, float | None] = {}
+        self._zone_of_times: float | None = None
+
+    def learn(self) -> None:
+        """Learn from the lines that came how far their times are from ours."""
+        kept = self.kept
+        for number in range(max(self._learned, kept.end - LEARNED_FROM, kept.first), kept.end):
+            self.zone.learn(kept.line(number), kept.came(number))
+        self._learned = kept.end
+
+    def when(self, number: int, otherwise: float | None = None) -> float | None:
+        """Return when a line was written (client clock); None where nobody knows."""
+        return self.zone.when(self.kept.line(number), self.kept.came(number), otherwise)
+
+    def ordered_by(self, number: int, otherwise: float) -> float | None:
+        """Return when a line was written, remembered, as it is asked for again and again."""
+        if self.zone.seconds != self._zone_of_times or len(self._times) > 4 * MERGED_LINES:
+            self._times.clear()
+            self._zone_of_times = self.zone.seconds
+        if number not in self._times:
+            self._times[number] = self.when(number, otherwise)
+        return self._times[number]
+
+    @property
+    def marks(self) -> tuple[Marks, ...]:
+        """All that is looked for in it, what is waited for first."""
+        every = (self.matches, self.filter, self.errors, self.pages)
+        return tuple(one for one in every if one is not None)
+
+    def look_for(self, finder: Finder | None) -> None:
+        """Search for something else from now on."""
+        self.matches = None if finder is None else Marks(self.kept, finder)
+
+    def keep_only(self, marks: Marks | None) -> None:
+        """Show only these lines from now on; None = all."""
+        self.filter = marks
+
+
+def line_at(kept: KeptLines, spot: Spot, when: Callable[[int], float | None]) -> int | None:
+    """Return the newest line that is what a spot names: its text, else its time; None = it is not kept."""
+    if spot.text:
+        wanted = clean(spot.text).strip()
+        for number in range(kept.end - 1, kept.first - 1, -1):
+            if wanted in kept.line(number):
+                return number
+        return None
+    if spot.at is None:
+        return None
+    low, high = kept.first, kept.end
+    while low < high:
+        middle = (low + high) // 2
+        at = when(middle)
+        if at is None or at < spot.at:
+            low = middle + 1
+        else:
+            high = middle
+    return low if low < kept.end and (low > kept.first or when(low) is not None) else None
+
+
+class LogRows:
+    """The rows that are shown, in order.
+
+    Args:
+        logs: One, or several that are merged by time.
+    """
+
+    def __init__(self, logs: Sequence[ShownLog]) -> None:
+        self.logs = tuple(logs)
+        self._order: list[LinePlace] = []
+        self._known: list[tuple[int, int, int]] = []
+        """Of each log, what of it stands in the order: first number, number behind the last, and how many."""
+        self._rows_of: list[array[int]] = []
+
+    @property
+    def merged(self) -> bool:
+        """Several logs are shown."""
+        return len(self.logs) > 1
+
+    def _numbers(self, log: ShownLog) -> Sequence[int]:
+        kept = log.kept
+        first = max(kept.first, kept.end - MERGED_LINES)
+        if log.filter is None:
+            return range(first, kept.end)
+        numbers = log.filter.numbers
+        return numbers[bisect_left(numbers, first) :]
+
+    def refresh(self) -> None:
+        """Take in what has come; several logs are put in order by time."""
+        if not self.merged:
+            return
+        said = [
+            (numbers[0], numbers[-1], len(numbers)) if (numbers := self._numbers(log)) else (0, -1, 0)
+            for log in self.logs
+        ]
+        if said == self._known:
+            return
+        self._known = said
+        zone = next((log.zone.seconds for log in self.logs if log.zone.seconds is not None), 0.0)
+        keyed: list[tuple[float, int, int]] = []
+        for index, log in enumerate(self.logs):
+            latest = float("-inf")
+            for number in self._numbers(log):
+                at = log.ordered_by(number, zone)
+                latest = latest if at is None else max(latest, at)
+                keyed.append((latest, index, number))
+        keyed.sort()
+        self._order = [LinePlace(index, number) for _, index, number in keyed]
+        self._rows_of = [array("q") for _ in self.logs]
+        for row, place in enumerate(self._order):
+            self._rows_of[place.log].append(row)
+
+    def __len__(self) -> int:
+        if self.merged:
+            return len(self._order)
+        log = self.logs[0]
+        if log.filter is not None:
+            return len(log.filter)
+        return len(log.kept) + (log.kept.partial is not None)
+
+    def __getitem__(self, row: int) -> LinePlace:
+        if self.merged:
+            return self._order[row]
+        log = self.logs[0]
+        if log.filter is not None:
+            return LinePlace(0, log.filter.numbers[row])
+        return LinePlace(0, log.kept.first + row)
+
+    def find(self, place: LinePlace) -> int:
+        """Return the row of a line; where it is not shown, that of the next one of its log."""
+        if not self.merged:
+            log = self.logs[0]
+            if log.filter is not None:
+                return bisect_left(log.filter.numbers, place.number)
+            return min(max(0, place.number - log.kept.first), len(self))
+        if place.log >= len(self._rows_of):
+            return len(self)
+        rows = self._rows_of[place.log]
+        index = bisect_left(self._numbers(self.logs[place.log]), place.number)
+        return rows[index] if index < len(rows) else len(self)
+
+    def shows(self, place: LinePlace) -> bool:
+        """Tell whether a line is among the rows."""
+        row = self.find(place)
+        return row < len(self) and self[row] == place
+
+    def text(self, row: int) -> str:
+        """Return the line of a row."""
+        place = self[row]
+        return self.logs[place.log].kept.line(place.number)
+
+    def next_of(self, marks: Sequence[Marks], row: int, direction: int) -> int | None:
+        """Return the nearest row behind (or before) one whose line is marked; None = there is none.
+
+        Args:
+            marks: Of each log.
+            row: Where to begin; -1 and the number of rows are allowed.
+            direction: 1 or -1.
+        """
+        found: list[int] = []
+        for index, one in enumerate(marks):
+            number = self._number_at(index, row, direction)
+            for candidate in one.after(number) if direction > 0 else one.before(number):
+                place = LinePlace(index, candidate)
+                if self.shows(place):
+                    found.append(self.find(place))
+                    break
+        if not found:
+            return None
+        return min(found) if direction > 0 else max(found)
+
+    def _number_at(self, log: int, row: int, direction: int) -> int:
+        """Return the line of a log from which on to look, seen from a row."""
+        kept = self.logs[log].kept
+        if row < 0:
+            return kept.first - 1
+        if row >= len(self):
+            return kept.end + 1
+        if not self.merged:
+            return self[row].number
+        rows = self._rows_of[log]
+        index = bisect_left(rows, row)
+        numbers = self._numbers(self.logs[log])
+        if index < len(rows) and rows[index] == row:
+            return numbers[index]
+        if index >= len(numbers):
+            return kept.end
+        return numbers[index] - 1 if direction > 0 else numbers[index]
+
+    def count(self, marks: Sequence[Marks]) -> int:
+        """Return how many marked lines there are in all."""
+        return sum(map(len, marks))
+
+    def rank(self, marks: Sequence[Marks], row: int) -> int:
+        """Return the how manieth marked line a row is, or would follow."""
+        return sum(one.rank(self._number_at(index, row, -1)) for index, one in enumerate(marks))
+
+
+class LogCursor:
+    """Follows the end of the rows until one moves up, and then stays where it is, whatever arrives."""
+
+    def __init__(self) -> None:
+        self.following = True
+        self.arrived = 0
+        """Lines that came since following ended."""
+        self._place: LinePlace | None = None
+        self._top: LinePlace | None = None
+        self._anchor: LinePlace | None = None
+        self._ends = 0
+
+    def take_in(self, rows: LogRows) -> None:
+        """Count what has come."""
+        ends = sum(log.kept.end for log in rows.logs)
+        if not self.following:
+            self.arrived += max(0, ends - self._ends)
+        self._ends = ends
+
+    def first(self, rows: LogRows, height: int) -> int:
+        """Return the first row of a window of `height` rows."""
+        last = max(0, len(rows) - height)
+        if self.following or self._top is None:
+            return last
+        return min(rows.find(self._top), last)
+
+    def row(self, rows: LogRows) -> int | None:
+        """Return the row that the keys act on; None while the end is followed."""
+        if self.following or self._place is None or not len(rows):
+            return None
+        return min(rows.find(self._place), len(rows) - 1)
+
+    def selected(self, rows: LogRows) -> range:
+        """Return the rows that were selected; the last one while the end is followed."""
+        here = self.row(rows)
+        if here is None:
+            return range(max(0, len(rows) - 1), len(rows))
+        if self._anchor is None:
+            return range(here, here + 1)
+        there = min(rows.find(self._anchor), len(rows) - 1)
+        return range(min(here, there), max(here, there) + 1)
+
+    @property
+    def selecting(self) -> bool:
+        """Several rows are being selected."""
+        return self._anchor is not None
+
+    def select(self, rows: LogRows, on: bool) -> None:
+        """Begin to select several rows at the one that the keys act on, or end it."""
+        if not on or not len(rows):
+            self._anchor = None
+            return
+        here = self.row(rows)
+        if here is None:
+            here = len(rows) - 1
+            self._stop(rows, max(0, here), here)
+        self._anchor = rows[here]
+
+    def move(self, count: int, rows: LogRows, height: int) -> bool:
+        """Move by rows; moving beyond the last one takes up following. Returns False at the first row already."""
+        total = len(rows)
+        if not total:
+            return False
+        here = self.row(rows)
+        start = total - 1 if here is None else here
+        target = start + count
+        if target >= total - 1 and count > 0 and self._anchor is None:
+            self.follow()
+            return True
+        target = min(max(0, target), total - 1)
+        first = self.first(rows, height)
+        if target < first:
+            first = target
+        elif target >= first + height:
+            first = target - height + 1
+        self._stop(rows, first, target)
+        return target != start
+
+    def scroll(self, count: int, rows: LogRows, height: int) -> None:
+        """Scroll by rows; the row that the keys act on stays in sight."""
+        last = max(0, len(rows) - height)
+        first = self.first(rows, height) + count
+        if first >= last and count > 0:
+            self.follow()
+            return
+        if not len(rows) or last == 0:
+            return
+        first = max(0, first)
+        here = self.row(rows)
+        here = first + height - 1 if here is None else here
+        self._stop(rows, first, min(max(here, first), first + height - 1))
+
+    def go(self, row: int, rows: LogRows, height: int, *, keep_sight: bool = False) -> None:
+        """Go to a row, a third below the top; with `keep_sight`, nothing moves where it is in sight."""
+        first = self.first(rows, height)
+        if not (keep_sight and first <= row < first + height):
+            first = max(0, min(row - height // 3, len(rows) - height))
+        self._stop(rows, first, row)
+
+    def _stop(self, rows: LogRows, first: int, row: int) -> None:
+        if self.following:
+            self.following, self.arrived = False, 0
+        self._top, self._place = rows[max(0, first)], rows[row]
+
+    def show_from(self, rows: LogRows, first: int) -> None:
+        """Have another row on top; the one that the keys act on stays."""
+        self._top = rows[first]
+
+    def follow(self) -> None:
+        """Follow the end."""
+        self.following, self.arrived, self._place, self._anchor = True, 0, None, None

@@ -1,0 +1,188 @@
+"""What ctrl+p finds: boxes, runs, screens and commands by name. Nothing dangerous is found by accident."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from textual.command import DiscoveryHit, Hit, Hits, Provider
+from textual.content import Content
+
+from rgt_tui.model.fleet import FleetState, Spot
+from rgt_tui.ui.box_status import mark
+from rgt_tui.ui.commands import APP, OF_ALL_BOXES, SCREENS, Command
+from rgt_tui.ui.notation import clean, glyphs, plain
+
+CALLED, BEGINS, WORD, INSIDE, ABOUT, LIKE = 6.0, 5.0, 4.0, 3.0, 2.0, 1.0
+"""How well a title is meant: it is that, begins with it, one of its words does, it is in it, it is about it, or only
+its letters come in that order."""
+LEAST_LIKE = 3
+"""Letters from which on what is only like a title is found."""
+BEHIND = 0.01
+"""What leads to something that cannot be undone stands behind everything else."""
+NOT_BY_NAME = frozenset({"fleet", "box", "teardown", "first contact", "welcome"})
+"""Screens that are reached as a box, from the first one, or on purpose alone."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One thing that can be found."""
+
+    title: str
+    help: str
+    run: Callable[[], Any]
+    about: str = ""
+    """More words that find it."""
+    key: str = ""
+    """The key that does the same."""
+    rank: float = 0.0
+    """Below 1; the higher one stands first where two are found as well as each other."""
+    dangerous: bool = False
+
+
+def literal(text: str) -> str:
+    """Return a text as the palette's markup spells it literally."""
+    return plain(text).replace("[", r"\[")
+
+
+def in_order(letters: str, text: str) -> bool:
+    """Say whether letters come in a text in this order, whatever stands between them."""
+    left = iter(text)
+    return all(letter in left for letter in letters)
+
+
+def score(entry: Entry, query: str) -> float:
+    """Return how well an entry is meant by what was typed; 0 = not at all."""
+    words = query.casefold().split()
+    title = plain(entry.title).casefold()
+    if not words:
+        return 1.0 + entry.rank
+    whole = " ".join(words)
+    if title == whole:
+        found = CALLED
+    elif title.startswith(whole):
+        found = BEGINS
+    elif all(any(part.startswith(word) for part in title.replace("-", " ").split()) for word in words):
+        found = WORD
+    elif whole in title:
+        found = INSIDE
+    elif entry.dangerous:
+        return 0.0
+    elif all(word in f"{title} {entry.about} {entry.help}".casefold() for word in words):
+        found = ABOUT
+    elif len(whole) >= LEAST_LIKE and in_order(whole, title):
+        found = LIKE
+    else:
+        return 0.0
+    return BEHIND if entry.dangerous else found + entry.rank
+
+
+def found(entries: Iterable[Entry], query: str) -> list[tuple[float, Entry]]:
+    """Return the entries that are meant, the best first."""
+    scored = [(score(entry, query), entry) for entry in entries]
+    return sorted((one for one in scored if one[0] > 0), key=lambda one: -one[0])
+
+
+class Finder(Provider):
+    """Everything that can be found from the screen that the palette was opened over."""
+
+    def commands(self) -> tuple[Command, ...]:
+        """Return the commands that work on that screen now."""
+        made = getattr(self.screen, "offered", None)
+        return tuple(made()) if callable(made) else APP
+
+    def entries(self) -> list[Entry]:
+        """Return all that can be found."""
+        state: FleetState | None = getattr(self.screen, "fleet_state", None)
+        return [*self._of_commands(), *self._screens(state), *self._boxes(state), *self._runs(state)]
+
+    def _of_commands(self) -> list[Entry]:
+        return [
+            Entry(
+                f"{glyphs().warn} {command.title}" if command.dangerous else command.title,
+                command.help,
+                partial(self.screen.run_action, command.does),
+                command.id,
+                command.shown_key,
+                0.2,
+                command.dangerous,
+            )
+            for command in self.commands()
+            if command.id != "app.palette"
+        ]
+
+    def _open(self, place: str, box: str | None, spot: Spot | None = None) -> Callable[[], None]:
+        return partial(getattr(self.app, "open_screen", lambda *_: None), place, box, spot)
+
+    def _screens(self, state: FleetState | None) -> list[Entry]:
+        if state is None:
+            return []
+        box: str | None = getattr(self.screen, "target_box", None)
+        here = {command.does for command in self.commands()} | {f"open_for_box('{self._place}')"}
+        out = []
+        if self._place != "fleet":
+            back: Callable[[], None] = partial(getattr(self.app, "return_to", lambda *_: None), "fleet", None)
+            out.append(Entry("fleet", "Every box on one screen.", back, "screen boxes", rank=0.4))
+        for place, (title, *_) in SCREENS.items():
+            if place in NOT_BY_NAME or f"open_for_box('{place}')" in here:
+                continue
+            if place in OF_ALL_BOXES:
+                out.append(
+                    Entry(title.lower(), "Screen, of all boxes.", self._open(place, None), "screen", rank=0.3)
+                )
+            elif box is not None:
+                text = f"Screen of {clean(box)}."
+                out.append(Entry(title.lower(), text, self._open(place, box), "screen", rank=0.3))
+        return out
+
+    @staticmethod
+    def _shown(entry: Entry) -> Content:
+        """Return what stands in the list: plain text, whatever a box or a file calls itself."""
+        return Content(plain(f"{entry.title}  ({entry.key})" if entry.key else entry.title))
+
+    @property
+    def _place(self) -> str:
+        return str(getattr(self.screen, "PLACE", ""))
+
+    def _boxes(self, state: FleetState | None) -> list[Entry]:
+        out = []
+        for box in state.boxes if state is not None else ():
+            name = box.spec.name
+            verdict = getattr(self.screen, "verdict", None)
+            health = verdict(box).health if callable(verdict) else None
+            glyph = "" if health is None else f"{mark(health)[0]} {health.value}, "
+            text = f"Box: {glyph}{clean(self._platform(name))}"
+            out.append(
+                Entry(clean(name), text, self._open("box", name), f"box {clean(box.spec.profile)}", rank=0.5)
+            )
+        return out
+
+    def _platform(self, name: str) -> str:
+        fleet = getattr(self.app, "fleet", None)
+        return "" if fleet is None else str(fleet.profile(name).name)
+
+    def _runs(self, state: FleetState | None) -> list[Entry]:
+        return [
+            Entry(
+                clean(run.name),
+                f"Run of {clean(box.spec.name)}: its curve.",
+                self._open("curves", box.spec.name, Spot(run=run.name)),
+                "run curve",
+                rank=0.1,
+            )
+            for box in (state.boxes if state is not None else ())
+            for run in box.runs
+        ]
+
+    async def discover(self) -> Hits:
+        """List what is here while nothing is typed: commands, screens, boxes."""
+        state: FleetState | None = getattr(self.screen, "fleet_state", None)
+        for entry in (*self._of_commands(), *self._screens(state), *self._boxes(state)):
+            yield DiscoveryHit(self._shown(entry), entry.run, text=entry.title, help=literal(entry.help))
+
+    async def search(self, query: str) -> Hits:
+        """List what is meant."""
+        for points, entry in found(self.entries(), query):
+            yield Hit(points, self._shown(entry), entry.run, text=entry.title, help=literal(entry.help))

@@ -1,0 +1,214 @@
+"""Holds what drawing needs between two frames: the prepared curves of the runs that are listed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from rgt_tui.model.run import TIME, RunState
+from rgt_tui.ui.plot.axis import Knots
+from rgt_tui.ui.plot.canvas import DASHES
+from rgt_tui.ui.plot.frame import Curve, Frame, compose, extent
+from rgt_tui.ui.plot.trace import Gap, Trace
+from rgt_tui.ui.plot.view import (
+    EVALUATIONS,
+    SMOOTHING,
+    Axis,
+    RunKey,
+    Settings,
+    Shown,
+    best_is_highest,
+    place_series,
+    tag,
+)
+
+MOST_NOTED = 4
+"""With more runs than this on screen, gaps and best values are explained in the legend alone."""
+
+
+class Board:
+    """The curves of some runs. A run keeps its number, and so its colour, for as long as the board is there."""
+
+    def __init__(self) -> None:
+        self._runs: tuple[Shown, ...] = ()
+        self._by_key: dict[RunKey, RunState] = {}
+        self._numbers: dict[RunKey, int] = {}
+        self._traces: dict[tuple[RunKey, str], Trace] = {}
+        self._knots: dict[RunKey, tuple[Axis, Trace, int, Knots | None]] = {}
+        self._gutter = 5
+        self.settings = Settings()
+        self.selected: RunKey | None = None
+
+    def update(self, runs: Sequence[Shown], settings: Settings, selected: RunKey | None) -> bool:
+        """Take the newest runs and choices; return whether a frame would look different."""
+        changed = settings != self.settings or selected != self.selected
+        changed = changed or [r.key for r in runs] != [r.key for r in self._runs]
+        changed = changed or [r.run.resumes for r in runs] != [r.run.resumes for r in self._runs]
+        self._runs, self.settings, self.selected = tuple(runs), settings, selected
+        self._by_key = {each.key: each.run for each in runs}
+        for key in self._by_key:
+            self._numbers.setdefault(key, len(self._numbers))
+        needed: set[tuple[RunKey, str]] = set()
+        for key, run in self._by_key.items():
+            for name in self._series_of(run):
+                needed.add((key, name))
+                trace = self._traces.setdefault((key, name), Trace())
+                changed = trace.feed(run.series[name]) or changed
+        for gone in self._traces.keys() - needed:
+            del self._traces[gone]
+            changed = True
+        return changed
+
+    def _series_of(self, run: RunState) -> list[str]:
+        """Return which series of a run are looked at."""
+        names = [self.settings.metric]
+        if self.settings.evaluations and self.settings.metric == "loss":
+            names += EVALUATIONS
+        place = place_series(run, self.settings.axis)
+        names += [place] if place is not None else []
+        return [name for name in dict.fromkeys(names) if len(run.series.get(name, ()))]
+
+    @property
+    def runs(self) -> tuple[Shown, ...]:
+        """All runs that are listed."""
+        return self._runs
+
+    def trace(self, key: RunKey) -> Trace | None:
+        """Return the prepared curve of a run in the metric that is shown."""
+        return self._traces.get((key, self.settings.metric))
+
+    def number(self, key: RunKey) -> int:
+        """Return the number of a run, from 0: the order in which the runs were first seen."""
+        return self._numbers.get(key, 0)
+
+    def gaps(self, key: RunKey) -> list[Gap]:
+        """Return the gaps of a run."""
+        trace = self.trace(key)
+        return list(trace.gaps) if trace is not None else []
+
+    def best(self, key: RunKey) -> tuple[float, float] | None:
+        """Return step and value of a run's best point, for a metric that has a better end."""
+        highest, trace = best_is_highest(self.settings.metric), self.trace(key)
+        return None if highest is None or trace is None else trace.best(highest=highest)
+
+    def knots(self, key: RunKey) -> Knots | None:
+        """Return where a run's steps stand on the x axis; None where it has no place, or the axis counts steps."""
+        axis, run = self.settings.axis, self._by_key.get(key)
+        name = place_series(run, axis) if run is not None else None
+        trace = self._traces.get((key, name)) if name is not None else None
+        if trace is None:
+            return None
+        known = self._knots.get(key)
+        if known is None or known[:3] != (axis, trace, len(trace.xs)):
+            known = axis, trace, len(trace.xs), Knots.of(trace, from_zero=axis is Axis.SINCE)
+            self._knots[key] = known
+        return known[3]
+
+    def placed(self, key: RunKey) -> bool:
+        """Whether a run has a place on the x axis."""
+        return self.settings.axis is Axis.STEP or self.knots(key) is not None
+
+    @property
+    def shown(self) -> list[RunKey]:
+        """Runs that are drawn."""
+        return [
+            each.key
+            for each in self._runs
+            if each.key not in self.settings.hidden
+            and (each.key, self.settings.metric) in self._traces
+            and self.placed(each.key)
+        ]
+
+    @property
+    def extent(self) -> tuple[float, float]:
+        """First and last place of what is drawn."""
+        return extent(self.curves())
+
+    def step_at(self, key: RunKey, x: float) -> float | None:
+        """Return the step of a run at a place on the x axis; None where it was not there."""
+        if self.settings.axis is Axis.STEP:
+            return x
+        knots = self.knots(key)
+        return None if knots is None else knots.step_of(x)
+
+    def x_of(self, key: RunKey, step: float) -> float | None:
+        """Return where a step of a run stands on the x axis."""
+        if self.settings.axis is Axis.STEP:
+            return step
+        knots = self.knots(key)
+        return None if knots is None else knots.x_of(step)
+
+    def value_at(self, key: RunKey, x: float) -> float | None:
+        """Return what a run had at a place on the x axis, smoothed as drawn; None where it was not there."""
+        trace, step = self.trace(key), self.step_at(key, x)
+        return None if trace is None or step is None else trace.at(step, self.settings.smooth)
+
+    def warm(self, seconds: float) -> bool:
+        """Prepare the other smoothings for so long; return whether something is left to do."""
+        end = time.monotonic() + seconds
+        for keep in SMOOTHING:
+            for key in self.shown:
+                trace = self.trace(key)
+                if trace is None or trace.is_prepared(keep):
+                    continue
+                if time.monotonic() >= end:
+                    return True
+                trace.path(keep)
+        return False
+
+    def curves(self) -> list[Curve]:
+        """Return what is drawn, the selected run on top."""
+        shown = self.shown
+        shown.sort(key=lambda key: (key == self.selected, key == self.settings.reference))
+        few = len(shown) <= MOST_NOTED
+        curves = []
+        for key in shown:
+            number = self.number(key)
+            evaluations = [
+                self._traces[key, name]
+                for name in EVALUATIONS
+                if name != self.settings.metric and (key, name) in self._traces
+            ]
+            curves.append(
+                Curve(
+                    self._traces[key, self.settings.metric],
+                    number,
+                    tuple(float(resume.step) for resume in self._by_key[key].resumes),
+                    note_gaps=few,
+                    tag=tag(number) if len(shown) > 1 else "",
+                    keep=self.settings.smooth,
+                    dash=number % len(DASHES),
+                    knots=self.knots(key),
+                    evaluations=evaluations[0] if evaluations else None,
+                    best=self.best(key) if self.settings.best and (few or key == self.selected) else None,
+                )
+            )
+        return curves
+
+    def frame(self, size: tuple[int, int], *, ascii_only: bool = False) -> Frame | None:
+        """Draw; None where there is nothing to draw."""
+        curves = self.curves()
+        if not curves:
+            return None
+        frame = compose(
+            curves,
+            size,
+            view=self.settings.view,
+            log=self.settings.log,
+            cross=self.settings.cross,
+            ascii_only=ascii_only,
+            axis=self.settings.axis,
+            gutter=self._gutter,
+        )
+        self._gutter = frame.gutter
+        return frame
+
+
+def clock_of(run: RunState) -> Knots | None:
+    """Return when a run was at its steps, client clock; None where it does not say."""
+    series = run.series.get(TIME)
+    if series is None:
+        return None
+    trace = Trace()
+    trace.feed(series)
+    return Knots.of(trace)

@@ -1,0 +1,169 @@
+"""Curves as an SVG picture, for a page or a report: the same window, axes and marks as on screen, in finer dots."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from xml.sax.saxutils import escape
+
+import numpy as np
+
+from rgt_tui.model.plain import clean
+from rgt_tui.ui.plot.averages import Floats
+from rgt_tui.ui.plot.dots import Looks, Scale, edges_of, look
+from rgt_tui.ui.plot.frame import Curve, axis_ticks, drawn_points, extent, value_range
+from rgt_tui.ui.plot.ticks import labels, linear_ticks, log_ticks
+from rgt_tui.ui.plot.view import Settings
+
+WIDTH, HEIGHT = 1200, 640
+LEFT, TOP, RIGHT, BOTTOM = 80, 50, 20, 60
+COLOURS = ("#2563a8", "#7a4fc0", "#0b7f92", "#b03a86", "#2a2f36", "#4048c8")
+"""As on a light screen."""
+DASHES = ("", "7 3", "2 3", "9 3 2 3")
+Place = Callable[[float], float]
+"""From a value to a place in the picture."""
+FONT = "system-ui, 'DejaVu Sans', sans-serif"
+
+
+def svg(curves: Sequence[Curve], names: Sequence[str], title: str, settings: Settings) -> str:
+    """Return the picture.
+
+    Args:
+        curves: As they are drawn, the topmost last.
+        names: What each of them is called in the legend.
+        title: Above the plot.
+        settings: Window, axes and smoothing.
+    """
+    columns, height = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
+    window = settings.view.window(extent(curves))
+    edges = edges_of(window, columns)
+    log = settings.log
+    looks, found = _looked(curves, edges, window, log=log)
+    if log and found is None:
+        log = False
+        looks, found = _looked(curves, edges, window, log=False)
+    scale = Scale.of(*(found or (0.0, 1.0)), log=log)
+
+    def x_of(x: float) -> float:
+        return LEFT + (x - window[0]) / (window[1] - window[0]) * (columns - 1)
+
+    def y_of(value: float) -> float:
+        return TOP + scale.row(value, height)
+
+    out = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" '
+        f'height="{HEIGHT}" font-family="{FONT}" font-size="13">',
+        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>',
+        _text(LEFT, TOP - 24, title, size=16),
+    ]
+    ticks = log_ticks(scale.low, scale.high, 8) if log else linear_ticks(scale.low, scale.high, 8)
+    for tick, name in zip(ticks, labels(ticks), strict=True):
+        y = y_of(tick)
+        out.append(f'<path d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}" stroke="#e3e6ea"/>')
+        out.append(_text(LEFT - 8, y + 4, name, anchor="end"))
+    for tick, name in zip(*axis_ticks(settings.axis, window, columns // 8), strict=True):
+        x = x_of(tick)
+        out.append(f'<path d="M{x:.1f} {HEIGHT - BOTTOM}v5" stroke="#6a717b"/>')
+        out.append(_text(x, HEIGHT - BOTTOM + 20, name, anchor="middle"))
+    out.append(_text(LEFT + columns / 2, HEIGHT - 14, settings.axis.value, anchor="middle"))
+    out.append(f'<path d="M{LEFT} {TOP}V{HEIGHT - BOTTOM}H{WIDTH - RIGHT}" fill="none" stroke="#6a717b"/>')
+    out.append(
+        f'<clipPath id="plot"><rect x="{LEFT}" y="{TOP}" width="{columns}" height="{height}"/></clipPath>'
+    )
+    out.append('<g clip-path="url(#plot)" fill="none" stroke-linejoin="round">')
+    for row, curve in enumerate(curves):
+        colour = COLOURS[curve.number % len(COLOURS)]
+        dash = DASHES[curve.dash % len(DASHES)]
+        style = f' stroke-dasharray="{dash}"' if dash else ""
+        for line in _lines(looks, row, scale, height):
+            points = " ".join(f"{LEFT + x:.0f},{TOP + y:.1f}" for x, y in line)
+            out.append(f'<polyline points="{points}" stroke="{colour}" stroke-width="1.6"{style}/>')
+    out.append("</g>")
+    for curve in curves:
+        out += _marks(curve, window, scale, x_of, y_of)
+    legend = sorted(zip(curves, names, strict=True), key=lambda each: each[0].number)
+    for place, (curve, name) in enumerate(legend[:MOST_NAMED]):
+        y, colour = TOP + 12 + 18 * place, COLOURS[curve.number % len(COLOURS)]
+        dash = DASHES[curve.dash % len(DASHES)]
+        out.append(_text(WIDTH - RIGHT - 46, y + 4, name, anchor="end"))
+        out.append(
+            f'<path d="M{WIDTH - RIGHT - 40} {y}h36" stroke="{colour}" stroke-width="2"'
+            + (f' stroke-dasharray="{dash}"/>' if dash else "/>")
+        )
+    if len(legend) > MOST_NAMED:
+        out.append(
+            _text(
+                WIDTH - RIGHT - 4,
+                TOP + 16 + 18 * MOST_NAMED,
+                f"{len(legend) - MOST_NAMED} more",
+                anchor="end",
+            )
+        )
+    out.append("</svg>")
+    return "\n".join(out) + "\n"
+
+
+MOST_NAMED = 24
+
+
+def _looked(
+    curves: Sequence[Curve], edges: Floats, window: tuple[float, float], *, log: bool
+) -> tuple[Looks, tuple[float, float] | None]:
+    paths = []
+    for curve in curves:
+        steps, crossed = (edges, edges) if curve.knots is None else curve.knots.steps_of(edges)
+        paths.append((curve.trace.path(curve.keep, positive=log), steps, crossed))
+    looks = look(paths, len(edges) - 1)
+    return looks, value_range(curves, looks, window, positive=log)
+
+
+def _lines(looks: Looks, row: int, scale: Scale, height: int) -> list[list[tuple[float, float]]]:
+    """Return the pieces of one curve, broken where it has a gap."""
+    high, low = scale.rows(looks.high[row], height), scale.rows(looks.low[row], height)
+    whole = np.isfinite(scale.rows(looks.left[row], height)) & np.isfinite(
+        scale.rows(looks.right[row], height)
+    )
+    pieces: list[list[tuple[float, float]]] = []
+    last = -2
+    for column in np.flatnonzero(np.isfinite(high) & np.isfinite(low)).tolist():
+        ends = [float(high[column]), float(low[column])]
+        joined = last >= 0 and bool(whole[last + 1 : column + 1].all())
+        if not joined:
+            pieces.append([])
+        elif abs(pieces[-1][-1][1] - ends[1]) < abs(pieces[-1][-1][1] - ends[0]):
+            ends.reverse()
+        pieces[-1] += [(column, end) for end in dict.fromkeys(ends)]
+        last = column
+    return [piece if len(piece) > 1 else [*piece, (piece[0][0] + 1, piece[0][1])] for piece in pieces]
+
+
+def _marks(curve: Curve, window: tuple[float, float], scale: Scale, x_of: Place, y_of: Place) -> list[str]:
+    colour = COLOURS[curve.number % len(COLOURS)]
+    out = [
+        f'<circle cx="{x_of(x):.1f}" cy="{y_of(value):.1f}" r="4" fill="#ffffff" stroke="{colour}" stroke-width="1.6"/>'
+        for x, value in drawn_points(curve, window)
+        if math.isfinite(y_of(value))
+    ]
+
+    def put(step: float, value: float | None, mark: str, tone: str) -> None:
+        x = curve.x_of(step)
+        if x is not None and window[0] <= x <= window[1] and value is not None and math.isfinite(y_of(value)):
+            out.append(_text(x_of(x), y_of(value) + 4, mark, anchor="middle", colour=tone))
+
+    for step in curve.resumes:
+        put(step, curve.trace.at(step, curve.keep), "⇡", colour)
+    for gap in curve.trace.gaps:
+        if not gap.lost:
+            put(gap.first, gap.beside if gap.beside is not None else scale.high, "✕", "#8a5f00")
+    if curve.best is not None:
+        put(*curve.best, "★", colour)
+    return out
+
+
+def _text(
+    x: float, y: float, text: str, *, anchor: str = "start", size: int = 13, colour: str = "#2a2f36"
+) -> str:
+    return (
+        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}" fill="{colour}">'
+        f"{escape(clean(text))}</text>"
+    )

@@ -1,0 +1,194 @@
+"""Audit: who did what to which box, newest first, and whether the record is whole. It is read aside."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+from collections.abc import Iterable, Mapping
+from typing import ClassVar
+
+from textual import work
+from textual.binding import BindingType
+from textual.widget import Widget
+
+from rgt_tui.fleet import FleetSource
+from rgt_tui.gate import AuditEvent, AuditLine, Chain
+from rgt_tui.gate.audit_check import chain_words, moment, read_checked
+from rgt_tui.model.fleet import FleetState
+from rgt_tui.ui.clipboard import Copied
+from rgt_tui.ui.commands import AUDIT, MOVE, Command, bindings, key_for
+from rgt_tui.ui.notation import clean, glyphs
+from rgt_tui.ui.screens.base import FleetAwareScreen, Moves
+from rgt_tui.ui.widgets.fixed_lines import Parts
+from rgt_tui.ui.widgets.lines import RowChosen
+from rgt_tui.ui.widgets.pick_list import PickList, PickRow
+from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, fit, labelled, line, wrapped
+
+EVERY_SECONDS = 5.0
+NAMES = 20
+WHOLE = 1000
+TONES = {AuditEvent.REFUSED: Tone.WARN, AuditEvent.REQUESTED: Tone.STRONG}
+
+
+def audit_row(one: AuditLine, names: int) -> Line:
+    """Return the line of an entry: when, box, verb, what, and the text."""
+    entry = one.entry
+    if entry is None:
+        return line(Span(f" {glyphs().trouble} line {one.number} cannot be read", Tone.TROUBLE))
+    tone = TONES.get(entry.event, Tone.TEXT)
+    verb = entry.verb.value if entry.verb is not None else "rent"
+    head = line(dim(f"  {moment(entry.at)}  "), Span(fit(clean(entry.box), names)), "  ")
+    return line(head, Span(f"{fit(verb, 8)}{fit(entry.event.value, 10)}", tone), dim(clean(entry.text)))
+
+
+def audit_details(one: AuditLine, width: int) -> list[Line]:
+    """Return all that an entry says."""
+    entry = one.entry
+    out = labelled("line", f"{one.number}", width)
+    if entry is not None:
+        for label, text in (
+            ("who", entry.who), ("on", entry.instance), ("typed", entry.typed), ("text", entry.text),
+            ("shown", entry.shown), ("proof", entry.evidence), ("boot", entry.boot),
+        ):  # fmt: skip
+            out += labelled(label, clean(text), width, most=WHOLE) if text else []
+    return [*out, *labelled("sha256", one.hash, width, Tone.DIM, pad=8)]
+
+
+class AuditScreen(Moves, FleetAwareScreen):
+    """The record of billing actions, of one box or of all of them.
+
+    Args:
+        fleet: The fleet.
+        box_name: Only this box; None = all.
+        env: Where the log lies.
+    """
+
+    PLACE = "audit"
+    KEYS: ClassVar[tuple[Command, ...]] = (*AUDIT, *MOVE)
+    BINDINGS: ClassVar[list[BindingType]] = bindings(KEYS)
+
+    def __init__(
+        self, fleet: FleetSource, box_name: str | None = None, env: Mapping[str, str] = os.environ
+    ) -> None:
+        super().__init__(fleet, box_name)
+        self._env = env
+        self._lines: dict[str, AuditLine] = {}
+        self._chain: Chain | None = None
+        self._trouble = ""
+        self._asked_at = -math.inf
+        self._opened = False
+
+    def body(self) -> Iterable[Widget]:
+        """Return the list."""
+        yield PickList(id="audit")
+
+    def crumbs(self) -> tuple[str, ...]:
+        """Return where the screen is."""
+        return ("fleet", self.PLACE) if self.box_name is None else super().crumbs()
+
+    @property
+    def pick_list(self) -> PickList:
+        """The list."""
+        return self.query_one(PickList)
+
+    def show_state(self, state: FleetState, now: float) -> None:
+        """Draw the entries, and have the log read again now and then."""
+        if not 0.0 <= now - self._asked_at < EVERY_SECONDS:
+            self._asked_at = now
+            self.read_log()
+        self._draw()
+
+    def _draw(self) -> None:
+        names = min(
+            NAMES, max((len(clean(one.entry.box)) for one in self._lines.values() if one.entry), default=0)
+        )
+        rows = [PickRow(key, audit_row(one, names)) for key, one in self._lines.items()]
+        empty = self._trouble or (
+            "reading the audit log" if self._chain is None else "no billing action was tried yet"
+        )
+        why = [line(" ", *row) for row in wrapped(empty, max(20, self.size.width - 2), Tone.DIM)]
+        self.pick_list.show(rows, (EMPTY, *why), self._details)
+
+    def _details(self, key: str, width: int) -> list[Line]:
+        one = self._lines[key]
+        return (
+            audit_details(one, width)
+            if self._opened
+            else [line(dim(f"{key_for('audit.details')}: all that this line says"))]
+        )
+
+    @work(group="audit", exclusive=True, exit_on_error=False, description="read the audit log")
+    async def read_log(self) -> None:
+        """Read and check the log aside: it may be long, and its disk slow."""
+        try:
+            lines, self._chain = await asyncio.to_thread(read_checked, self._env)
+        except (
+            Exception
+        ) as error:  # a log that cannot be read must not look like one in which nothing happened
+            self._trouble = clean(str(error)) or type(error).__name__
+        else:
+            self._trouble = ""
+            mine = [
+                one
+                for one in lines
+                if self.box_name is None or one.entry is None or one.entry.box == self.box_name
+            ]
+            self._lines = {str(one.number): one for one in reversed(mine)}
+        self.redraw_now()
+
+    def summary(self, state: FleetState, now: float) -> Parts:
+        """Return whether the log is whole."""
+        if self._trouble:
+            return [(1, line(Span(f"{glyphs().trouble} {self._trouble}", Tone.TROUBLE)))]
+        if self._chain is None:
+            return []
+        bad = self._chain.broken is not None
+        mark = Span(f"{glyphs().trouble} ", Tone.TROUBLE) if bad else Span(f"{glyphs().check} ", Tone.PROVED)
+        if not self._chain.lines:
+            mark = Span("")
+        return [(1, line(mark, Span(clean(chain_words(self._chain)), Tone.TROUBLE if bad else Tone.TEXT)))]
+
+    def on_row_chosen(self, message: RowChosen) -> None:
+        """Show the details on the second click."""
+        if message.opened:
+            self.action_details()
+
+    def action_details(self) -> None:
+        """Show all that the selected line says, or hide it."""
+        self._opened = not self._opened
+        self._draw()
+
+    def to_copy(self) -> Copied | None:
+        """Return all that the selected line says."""
+        one = self._lines.get(self.pick_list.picked or "")
+        if one is None:
+            return None
+        entry = one.entry
+        if entry is None:
+            return Copied(
+                what=f"line {one.number}", text=f"line {one.number} cannot be read, sha256 {one.hash}"
+            )
+        verb = entry.verb.value if entry.verb is not None else "rent"
+        parts = (
+            moment(entry.at),
+            entry.who,
+            entry.box,
+            verb,
+            entry.instance,
+            entry.event.value,
+            entry.text,
+            one.hash,
+        )
+        return Copied(
+            what=f"line {one.number} of the audit log", text="  ".join(part for part in parts if part)
+        )
+
+    def action_move(self, count: int) -> None:
+        """Select another line."""
+        self.pick_list.move(count)
+
+    @property
+    def page_rows(self) -> int:
+        """Half of the list."""
+        return self.pick_list.size.height // 2

@@ -1,0 +1,531 @@
+"""The journal: what happened on the fleet or on one box, across restarts, below the report of the night."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import ClassVar, cast
+
+import msgspec
+from textual import events, work
+from textual.binding import BindingType
+from textual.widget import Widget
+
+from rgt_tui.fleet import FleetSource
+from rgt_tui.fleet.history.morning_report import NextClock, Report, Word, morning_report, report_words
+from rgt_tui.fleet.history.spoken_times import night_began
+from rgt_tui.health import clock_readings
+from rgt_tui.model.alert import Alert
+from rgt_tui.model.chronicle import Happening, Happenings, Wanted
+from rgt_tui.model.fleet import FleetState, Spot
+from rgt_tui.profiles.readings import how_many
+from rgt_tui.store import HistoryError
+from rgt_tui.ui.box_status import level_tone
+from rgt_tui.ui.clipboard import Copied
+from rgt_tui.ui.commands import JOURNAL, MOVE, Command, bindings, key_for
+from rgt_tui.ui.enduring import endured, words
+from rgt_tui.ui.notation import clean, compact_time, glyphs, thousands
+from rgt_tui.ui.screens.base import Dashboard, FleetAwareScreen, Moves
+from rgt_tui.ui.widgets.fixed_lines import Parts
+from rgt_tui.ui.widgets.lines import EntryChanged, EntryClosed, LineWidget, RowChosen
+from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, dim, fit, line, width_of
+
+PAGE = 200
+"""Events that are read at a time."""
+AHEAD = 50
+"""Rows above the selected one that are read before somebody gets there."""
+EVERY_SECONDS = 5.0
+"""So often it is asked what has happened since; the history is written as often."""
+REPORT_SECONDS = 30.0
+"""So often the report is made anew: it adds up what every box has cost."""
+NAMES = 20
+ALL = "all boxes"
+"""In place of a name, where something is about no single one."""
+MUTE_SECONDS = 3600.0
+WITHOUT = "no history is kept here: this is what happened since rgt was started"
+
+
+def stamp(at: float, now: float) -> str:
+    """Return when something happened, with its date where that is more than a day ago."""
+    then = time.localtime(at)
+    return time.strftime("%H:%M:%S" if abs(now - at) < 86400.0 else "%m-%d %H:%M:%S", then)
+
+
+def row_line(row: Happening, width: int, names: int, now: float, *, held: float | None, stamps: int) -> Line:
+    """Return the line of an event: when, mark, box, what; `held` is for how long what it ends had held."""
+    g = glyphs()
+    mark = {"error": g.trouble, "warn": g.warn}.get(row.level, g.unknown if held is None else g.check)
+    tone = level_tone(row.level)
+    head = line(dim(f" {fit(stamp(row.at, now), stamps, right=True)} "), Span(f"{mark} ", tone))
+    name = (Span(f"{fit(clean(row.box) or ALL, names)}  ", Tone.TEXT),) if names else EMPTY
+    after = EMPTY if held is None or held < 1 else (dim(f"  after {compact_time(held)}"),)
+    return clip(line(head, name, Span(clean(row.text), tone), after), width)
+
+
+def packed(found: Sequence[Word], width: int) -> list[Line]:
+    """Return the words of the report in as many lines as they need, none of them broken."""
+    rows: list[Line] = []
+    row: Line = EMPTY
+    for word in found:
+        label = f"{word.label} " if word.label else ""
+        piece = line(dim(label), Span(clean(word.text), level_tone(word.level)))
+        if row and width_of(row) + 3 + width_of(piece) > width - 2:
+            rows.append(row)
+            row = EMPTY
+        row = line(row, "   ", piece) if row else line(" ", piece)
+    return [*rows, row]
+
+
+class ReportLines(LineWidget):
+    """The report of the night, as high as it needs to be."""
+
+    DEFAULT_CSS = "ReportLines { height: auto; }"
+
+    def __init__(self) -> None:
+        super().__init__(id="report")
+        self._words: Sequence[Word] = ()
+
+    def show(self, found: Sequence[Word]) -> None:
+        """Set the words."""
+        if found != self._words:
+            before = self._rows(self.size.width)
+            self._words = found
+            if len(self._rows(self.size.width)) != len(before):
+                self.refresh(layout=True)
+            self.redraw()
+
+    def _rows(self, width: int) -> list[Line]:
+        return [*packed(self._words, width), EMPTY] if self._words else []
+
+    def make_lines(self, width: int, height: int) -> list[Line]:
+        """Draw the report."""
+        return self._rows(width)
+
+    def get_content_height(self, container: object, viewport: object, width: int) -> int:
+        """As many lines as the words need."""
+        return len(self._rows(width))
+
+
+class HappeningList(LineWidget):
+    """Events, oldest first, one selected; what is older than those that were read is asked for as one goes up."""
+
+    DEFAULT_CSS = "HappeningList { height: 1fr; }"
+    WHEEL = 3
+
+    def __init__(self) -> None:
+        super().__init__(id="happenings")
+        self._rows: tuple[Happening, ...] = ()
+        self._over: Mapping[int, float] = {}
+        self._index = self._top = 0
+        self._empty = ""
+        self._names = 0
+        self._now = 0.0
+
+    def show(self, rows: tuple[Happening, ...], empty: str, now: float, *, named: bool) -> None:
+        """Set the rows; the selection stays on its event, and at the end where it stood there."""
+        here, at_end = self.picked, self._index >= len(self._rows) - 1
+        if rows is not self._rows:
+            self._over = ended(rows)
+            offset = self._index - self._top
+            ns = {row.n: place for place, row in enumerate(rows)}
+            if at_end or here is None or here.n not in ns:
+                self._index = max(0, len(rows) - 1)
+            else:
+                self._index = ns[here.n]
+                self._top = max(0, self._index - offset)
+        self._rows, self._empty, self._now = rows, empty, now
+        self._names = min(NAMES, max((len(clean(row.box) or ALL) for row in rows), default=0)) if named else 0
+        self.redraw()
+
+    @property
+    def picked(self) -> Happening | None:
+        """The selected event."""
+        return self._rows[self._index] if self._index < len(self._rows) else None
+
+    @property
+    def above(self) -> int:
+        """How many rows there are before the selected one."""
+        return self._index
+
+    def move(self, count: int) -> None:
+        """Select another event."""
+        if self._rows:
+            self._pick(min(max(self._index + count, 0), len(self._rows) - 1))
+
+    def pick_time(self, at: float) -> None:
+        """Select the last event up to a time."""
+        before = [place for place, row in enumerate(self._rows) if row.at <= at]
+        if self._rows:
+            self._pick(before[-1] if before else 0)
+
+    def _pick(self, index: int) -> None:
+        self._index = index
+        self.redraw()
+        self.post_message(RowChosen(str(self._rows[index].n), opened=False))
+
+    def scroll_lines(self, count: int) -> None:
+        """Move with the wheel."""
+        self.move(count)
+
+    def make_lines(self, width: int, height: int) -> list[Line]:
+        """Draw the events in sight."""
+        if not self._rows:
+            return [EMPTY, line(dim(f" {self._empty}"))]
+        self._top = min(max(self._top, self._index - height + 1), self._index)
+        self._top = min(self._top, max(0, len(self._rows) - height))
+        shown = self._rows[self._top : self._top + height]
+        stamps = max(len(stamp(row.at, self._now)) for row in shown)
+        return [
+            row_line(row, width, self._names, self._now, held=self._over.get(row.n), stamps=stamps)
+            for row in shown
+        ]
+
+    def selected_line(self) -> int | None:
+        """The selected row's line."""
+        return self._index - self._top if self._rows else None
+
+    def on_click(self, event: events.Click) -> None:
+        """Select a row, or open the log of the one that is selected."""
+        index = self._top + event.y
+        if index < len(self._rows):
+            again = index == self._index
+            self._pick(index)
+            if again:
+                self.post_message(RowChosen(str(self._rows[index].n), opened=True))
+
+
+def ended(rows: Iterable[Happening]) -> dict[int, float]:
+    """Return the events that say that something is over again: number → for how many seconds it had held."""
+    held: dict[tuple[str, str], float] = {}
+    found = {}
+    for row in rows:
+        key = (row.box, row.about)
+        if row.level in ("warn", "error"):
+            held.setdefault(key, row.at)
+        elif row.about and key in held:
+            found[row.n] = row.at - held.pop(key)
+    return found
+
+
+def alert_of(row: Happening, alerts: Iterable[Alert]) -> Alert | None:
+    """Return the alert that an event is about, if it holds now."""
+    alerts = tuple(alerts)
+    key = row.about.partition(":")[2]
+    exact = [alert for alert in alerts if alert.id == row.about]
+    same = [alert for alert in alerts if key and alert.id.partition(":")[2] == key]
+    link = [
+        alert
+        for alert in alerts
+        if row.about == "link" and alert.kind in ("unreachable", "login", "host-key")
+    ]
+    return next(iter((*exact, *same, *link)), None)
+
+
+class JournalScreen(Moves, FleetAwareScreen):
+    """The report of the night, and every event below it."""
+
+    PLACE = "journal"
+    KEYS: ClassVar[tuple[Command, ...]] = (*JOURNAL, *MOVE)
+    BINDINGS: ClassVar[list[BindingType]] = bindings(KEYS)
+
+    def __init__(self, fleet: FleetSource, box_name: str | None = None) -> None:
+        super().__init__(fleet, box_name)
+        self._wanted = Wanted(box=box_name)
+        self._rows: tuple[Happening, ...] = ()
+        self._older = False
+        self._kept: int | None = None
+        self._report: Report | None = None
+        self._trouble = ""
+        self._asked_at = self._reported_at = float("-inf")
+        self._read = False
+        self._opens = False
+        """The log of the row that will be selected is wanted: it was asked for while the rows were read."""
+        self._reading_older = False
+
+    def body(self) -> Iterable[Widget]:
+        """Return the report and the list."""
+        yield ReportLines()
+        yield HappeningList()
+
+    def crumbs(self) -> tuple[str, ...]:
+        """Return where the screen is."""
+        return ("fleet", self.PLACE) if self.box_name is None else super().crumbs()
+
+    @property
+    def happening_list(self) -> HappeningList:
+        """The list."""
+        return self.query_one(HappeningList)
+
+    @property
+    def target_box(self) -> str | None:
+        """The box of the selected event."""
+        picked = self.happening_list.picked
+        return self.box_name if picked is None else picked.box
+
+    def show_state(self, state: FleetState, now: float) -> None:
+        """Draw what was read, and ask for what has happened since."""
+        if self.fleet.chronicle is None:
+            self._take_session(state)
+        elif not 0.0 <= now - self._asked_at < EVERY_SECONDS:
+            self._asked_at = now
+            self.read_newest(self._wanted)
+            if not 0.0 <= now - self._reported_at < REPORT_SECONDS:
+                self._reported_at = now
+                self.read_report()
+        found = () if self._report is None else report_words(self._report, now)
+        self.query_one(ReportLines).show(found)
+        self.happening_list.show(self._rows, self._empty(), now, named=self.box_name is None)
+
+    def _take_session(self, state: FleetState) -> None:
+        """Show what this rgt has seen, where no history is kept."""
+        from rgt_tui.store.happenings import fits
+
+        self._trouble = WITHOUT
+        rows = [
+            Happening(place, event.at, event.box, event.text, event.level, event.about)
+            for place, event in enumerate(state.events)
+        ]
+        rows = [row for row in rows if fits(row, self._wanted)]
+        if rows != list(self._rows):
+            self._rows = tuple(rows)
+
+    def _empty(self) -> str:
+        if self._trouble:
+            return self._trouble
+        if not self._read and self.fleet.chronicle is not None:
+            return "reading the history"
+        return (
+            f"nothing matches; {key_for('screen.escape')} clears the filter"
+            if self._is_filtered
+            else "nothing has happened yet"
+        )
+
+    @property
+    def _is_filtered(self) -> bool:
+        return bool(self._wanted.term or self._wanted.errors)
+
+    @work(group="journal", exclusive=True, exit_on_error=False, description="read the newest events")
+    async def read_newest(self, wanted: Wanted) -> None:
+        """Read what has happened since the newest row."""
+        found = await self._page(wanted, None)
+        if found is None or wanted != self._wanted:
+            return
+        newest = self._rows[-1].n if self._rows else -1
+        fresh = tuple(row for row in found.rows if row.n > newest)
+        joins = not self._rows or not found.rows or found.rows[0].n <= newest or not found.older
+        if not self._rows or not joins:
+            self._rows, self._older = found.rows, found.older
+        elif fresh:
+            self._rows = (*self._rows, *fresh)
+        self._read, self._kept = True, found.kept
+        if self.spot is not None and self.spot.at is not None:
+            at, self.spot = self.spot.at, None
+            self.redraw_now()
+            self.happening_list.pick_time(at)
+        self.redraw_now()
+        if self._opens:
+            self._opens = False
+            self.action_log_then()
+
+    async def _page(self, wanted: Wanted, before: int | None) -> Happenings | None:
+        chronicle = self.fleet.chronicle
+        if chronicle is None:
+            return None
+        # Of an earlier moment: what had happened by then.
+        wanted = msgspec.structs.replace(wanted, until=self.until)
+        try:
+            found = await chronicle.happened(wanted, before, PAGE)
+        except Exception as error:
+            self._failed(error)
+            return None
+        self._trouble = ""
+        return found
+
+    @property
+    def until(self) -> float | None:
+        """The moment that is shown, where that is not now."""
+        return getattr(self._fleet, "moment", None)
+
+    def _failed(self, error: Exception) -> None:
+        why = clean(str(error)) if isinstance(error, HistoryError) else words(error)
+        self._trouble = f"the history cannot be read: {why}"
+        self.hint(self._trouble)
+        self.redraw_now()
+
+    @work(group="older", exit_on_error=False, description="read older events")
+    async def read_older(self, wanted: Wanted) -> None:
+        """Read the page before the oldest row."""
+        found = await self._page(wanted, self._rows[0].n)
+        self._reading_older = False
+        if found is not None and wanted == self._wanted:
+            self._rows = (*found.rows, *self._rows)
+            self._older = found.older
+            self.redraw_now()
+
+    @work(group="report", exclusive=True, exit_on_error=False, description="make the report of the night")
+    async def read_report(self) -> None:
+        """Read the facts of the night and put them together."""
+        chronicle = self.fleet.chronicle
+        if chronicle is None or self.fleet_state is None:
+            return
+        now = self.now
+        last = getattr(self.app, "last_look", None)
+        look = None if last is None else last.since(now)
+        since = night_began(now, None if look is None else look.at)
+        try:
+            night = await chronicle.night(since, now, self.box_name)
+        except Exception as error:
+            self._failed(error)
+            return
+        boxes = [box for box in self.fleet_state.boxes if self.box_name in (None, box.spec.name)]
+        clocks: list[NextClock] = []
+        for box in boxes:
+            try:
+                readings = clock_readings(self.fleet.profile(box.spec.name), box, now)
+            except Exception as error:
+                if not endured(self, error):
+                    raise
+                continue
+            clocks += [NextClock(clean(box.spec.name), reading) for reading in readings if reading.counting]
+        self._report = morning_report(night, boxes, clocks)
+        self.redraw_now()
+
+    def on_row_chosen(self, message: RowChosen) -> None:
+        """Read on before the end is reached; open on the second click."""
+        if message.opened:
+            self.action_log_then()
+            return
+        if self._older and not self._reading_older and self.happening_list.above < AHEAD:
+            self._reading_older = True
+            self.read_older(self._wanted)
+
+    def action_move(self, count: int) -> None:
+        """Select another event."""
+        self.happening_list.move(count)
+
+    @property
+    def page_rows(self) -> int:
+        """Rows of the list."""
+        return self.happening_list.size.height
+
+    def summary(self, state: FleetState, now: float) -> Parts:
+        """Return what is shown of how many events."""
+        parts: Parts = []
+        if self._trouble:
+            parts.append((0, line(Span(clean(self._trouble), Tone.WARN))))
+        if self._wanted.errors:
+            parts.append((1, line(Span("errors only", Tone.ACCENT))))
+        if self._wanted.term:
+            parts.append((1, line(dim("/"), Span(clean(self._wanted.term), Tone.ACCENT))))
+        if self._kept is not None:
+            parts.append(
+                (
+                    2,
+                    line(
+                        dim(f"{thousands(self._kept)} {how_many(self._kept, 'event').split(' ', 1)[1]} kept")
+                    ),
+                )
+            )
+        return parts
+
+    # What can be done with an event.
+
+    def _picked(self) -> Happening | None:
+        picked = self.happening_list.picked
+        if picked is None:
+            self.hint("no event is selected")
+        return picked
+
+    def action_log_then(self) -> None:
+        """Open the log of the selected event's box at that moment, once it is known which one that is."""
+        self._opens = (
+            not self._read and self.fleet.chronicle is not None and self.happening_list.picked is None
+        )
+        if self._opens:
+            return
+        picked = self._picked()
+        if picked is None:
+            return
+        state = self.fleet_state
+        box = None if state is None else state.box(picked.box)
+        if not picked.box:
+            self.hint("this is about no single box: it has no log")
+            return
+        if box is None:
+            self.hint(
+                f"{clean(picked.box)} is no longer in the fleet; {key_for('past.machine')} shows it as it stood then"
+            )
+            return
+        run = (
+            picked.about.partition(":")[2]
+            if picked.about.startswith(("run:", "failed:", "interrupted:"))
+            else None
+        )
+        cells = {cell.name: cell.log for queue in box.queues for cell in queue.cells}
+        log = cells.get(run) if run is not None else None
+        cast("Dashboard", self.app).open_screen("log", picked.box, Spot(at=picked.at, log=log))
+
+    def action_open_past(self, place: str) -> None:
+        """Open the time machine at the selected event."""
+        picked = self.happening_list.picked
+        if place == "time machine" and picked is not None:
+            cast("Dashboard", self.app).open_screen(place, self.box_name, Spot(at=picked.at))
+        elif place == "time machine":
+            super().action_open_past(place)
+        else:
+            self.hint("this is the journal")
+
+    def action_errors_only(self) -> None:
+        """Show errors alone, or everything again."""
+        self._want(errors=not self._wanted.errors)
+
+    def _want(self, **changes: object) -> None:
+        wanted = msgspec.structs.replace(self._wanted, **changes)
+        if wanted != self._wanted:
+            self._wanted = wanted
+            self._rows, self._older, self._read, self._opens = (), False, False, False
+            self._asked_at = float("-inf")
+            self.redraw_now()
+
+    def action_find(self) -> None:
+        """Open the entry line."""
+        self.open_entry("events with", self._wanted.term)
+
+    def on_entry_changed(self, message: EntryChanged) -> None:
+        """Search while typing."""
+        self._want(term=message.text)
+
+    def on_entry_closed(self, message: EntryClosed) -> None:
+        """Keep what is searched for, or clear it when the entry was given up."""
+        if message.text is None:
+            self._want(term="")
+
+    def clear(self) -> bool:
+        """Clear the filter."""
+        had = self._is_filtered
+        self._want(term="", errors=False)
+        return had
+
+    def action_mute(self) -> None:
+        """Be quiet for an hour about the alert that the selected event is about, if it still holds."""
+        picked = self._picked()
+        if picked is None:
+            return
+        state = self.fleet_state
+        box = None if state is None else state.box(picked.box)
+        alert = None if box is None else alert_of(picked, box.alerts)
+        if alert is None:
+            self.hint("nothing to mute: what this event is about does not hold now")
+            return
+        self.fleet.mute(picked.box, alert.id, MUTE_SECONDS)
+        self.hint(f"muted {clean(alert.id)} on {clean(picked.box)} for an hour")
+
+    def to_copy(self) -> Copied | None:
+        """Return the selected event as a line."""
+        picked = self.happening_list.picked
+        if picked is None:
+            return None
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(picked.at))
+        return Copied(
+            what=f"the event of {when}", text=f"{when}  {picked.box}  {picked.level}  {picked.text}"
+        )

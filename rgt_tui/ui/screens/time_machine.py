@@ -1,0 +1,267 @@
+"""The time machine: the fleet as it stood at any minute that was kept; every screen opens on that moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from textual import events, work
+from textual.binding import BindingType
+from textual.widget import Widget
+
+from rgt_tui.fleet import FleetSource
+from rgt_tui.fleet.history.moment_fleet import (
+    MomentFleet,
+    Place,
+    event_from,
+    minute_from,
+    place_of,
+    place_of_event,
+)
+from rgt_tui.fleet.history.spoken_times import day_and_clock, said_time
+from rgt_tui.model.chronicle import Happening
+from rgt_tui.model.fleet import FleetState
+from rgt_tui.store import HistoryError
+from rgt_tui.ui.clipboard import Copied
+from rgt_tui.ui.commands import LOOKING, MACHINE, MOVE, SCREEN, Command, bindings, key_for
+from rgt_tui.ui.enduring import words
+from rgt_tui.ui.legends import Legend, legend_of
+from rgt_tui.ui.notation import clean
+from rgt_tui.ui.screens.fleet import FleetScreen
+from rgt_tui.ui.widgets.day_strip import DayStrip
+from rgt_tui.ui.widgets.fleet_rows.fleet_table import FleetTable
+from rgt_tui.ui.widgets.lines import EntryChanged, EntryClosed
+
+NOTHING = "no history is kept here: there is no past to go back to"
+
+
+class TimeMachineScreen(FleetScreen, inherit_bindings=False):
+    """The fleet screen on an earlier moment, with the day around it above."""
+
+    PLACE = "time machine"
+    KEYS: ClassVar[tuple[Command, ...]] = (*MACHINE, *LOOKING, *MOVE)
+    BINDINGS: ClassVar[list[BindingType]] = bindings((*KEYS, *SCREEN))
+
+    ABOVE = 2
+    WAITING = "reading the history"
+
+    def __init__(self, fleet: FleetSource, box_name: str | None = None) -> None:
+        super().__init__(None)
+        self._live = fleet
+        self._only = box_name
+        """The box that it was opened for: its events are the ones that are gone to, and it is selected."""
+        chronicle = fleet.chronicle
+        self._past = None if chronicle is None else MomentFleet(fleet, chronicle, self._say_refused)
+        self._trouble = "" if chronicle is not None else NOTHING
+        self._happened: tuple[Happening, ...] = ()
+
+    def body(self) -> Iterable[Widget]:
+        """The day, and the fleet below it."""
+        yield DayStrip()
+        yield from super().body()
+
+    def on_mount(self) -> None:
+        """Read which moments there are."""
+        if self._past is None:
+            self._show_trouble()
+        else:
+            self.begin_travel()
+
+    def legend(self) -> Legend:
+        """The marks and columns are those of the fleet screen."""
+        return legend_of("fleet")
+
+    def crumbs(self) -> tuple[str, ...]:
+        """Return where the screen is."""
+        return ("fleet", self.PLACE)
+
+    @work(group="travel", exclusive=True, exit_on_error=False, description="read which moments were kept")
+    async def begin_travel(self) -> None:
+        """Read which moments there are, and be at the one that was asked for, else at the last event."""
+        past = self._past
+        assert past is not None
+        try:
+            await past.open()
+        except Exception as error:
+            self._failed(error)
+            return
+        self._happened = tuple(row for row in past.events if self._only in (None, row.box))
+        spot, self.spot = self.spot, None
+        place = None
+        if spot is not None and spot.at is not None:
+            place = place_of_event(past.line, spot.at)
+        elif self._happened:
+            place = place_of_event(past.line, self._happened[-1].at)
+        if place is None and past.line.ns:
+            last = len(past.line.ns) - 1
+            place = Place(last, past.line.ats[last])
+            if spot is not None and spot.at is not None:
+                self._say(f"not kept: the first moment is {self._clock(past.line.ats[0])}")
+                place = Place(0, past.line.ats[0])
+        if place is None:
+            self._trouble = "nothing has been kept yet: a moment is, each minute"
+            self._show_trouble()
+            return
+        await self._arrive(place)
+
+    async def _arrive(self, place: Place) -> None:
+        past = self._past
+        assert past is not None
+        try:
+            await past.go(place)
+        except Exception as error:
+            self._failed(error)
+            return
+        if not self.has_fleet:
+            self.attach(past)
+            self.fleet_state = past.state
+            self._select()
+        self.fleet_state = past.state
+
+    def _select(self) -> None:
+        table = self.query_one(FleetTable)
+        if self._only is not None and self._only in table.names:
+            table.pick(table.names.index(self._only))
+            table.hold()
+
+    @work(group="travel", exclusive=True, exit_on_error=False, description="read an earlier moment")
+    async def go(self, place: Place) -> None:
+        """Be at another moment."""
+        await self._arrive(place)
+
+    def travel(self, at: float) -> None:
+        """Be at a time."""
+        past = self._past
+        place = None if past is None else place_of_event(past.line, at)
+        if place is None:
+            self._say("not kept: that is before the first moment")
+        else:
+            self.go(place)
+
+    def _failed(self, error: Exception) -> None:
+        why = clean(str(error)) if isinstance(error, HistoryError) else words(error)
+        self._trouble = f"the history cannot be read: {why}"
+        self._show_trouble()
+
+    def _show_trouble(self) -> None:
+        self.query_one(DayStrip).show((), (), 0.0, self._trouble)
+        self._say(self._trouble)
+
+    def _say(self, text: str) -> None:
+        self.hint(text, 8.0)
+
+    def _say_refused(self, why: str) -> None:
+        """Say on the screen on top that nothing can be done, after whatever it says itself."""
+        self.app.call_later(lambda: getattr(self.app.screen, "hint", self.hint)(why))
+
+    def _clock(self, at: float) -> str:
+        return day_and_clock(at, self._live.now())
+
+    def receive_state(self, state: FleetState, now: float) -> None:
+        """Take the moment's state; that of now is not shown here."""
+        if self.has_fleet:
+            self.fleet_state = self.fleet.state
+
+    def show_state(self, state: FleetState, now: float) -> None:
+        """Draw the fleet as it stood, and the day around that moment."""
+        super().show_state(state, now)
+        if self._past is not None:
+            self.query_one(DayStrip).show(self._past.line.ats, self._happened, now)
+
+    def action_event(self, direction: int) -> None:
+        """Go to the next event, or to the one before."""
+        past = self._past
+        if past is None or past.place is None:
+            self._say(self._trouble)
+            return
+        row = event_from(self._happened, past.moment, direction)
+        while row is not None:
+            place = place_of_event(past.line, row.at)
+            if place is not None and place.at != past.moment:
+                self.go(place)
+                self.hint(f"{clean(row.box)}: {clean(row.text)}", 8.0)
+                return
+            row = event_from(self._happened, row.at, direction)
+        self._say(
+            f"that is the last event; {key_for('screen.escape')} goes back to now"
+            if direction > 0
+            else "there is no event before this"
+        )
+
+    def action_minute(self, direction: int) -> None:
+        """Go on or back by a minute."""
+        past = self._past
+        if past is None or past.place is None:
+            self._say(self._trouble)
+            return
+        place = minute_from(past.line, past.place, direction)
+        if place is None:
+            self._say(
+                f"that is the newest moment; {key_for('screen.escape')} goes back to now"
+                if direction > 0
+                else "not kept: that is the first moment"
+            )
+        else:
+            self.go(place)
+
+    def action_go_to(self) -> None:
+        """Open the entry line."""
+        self.open_entry("go to (02:30, yesterday 14:00, 3h)", "")
+
+    def on_entry_changed(self, message: EntryChanged) -> None:
+        """Nothing before the whole time is there: it is no filter, as on the fleet screen."""
+        message.prevent_default()
+
+    def on_entry_closed(self, message: EntryClosed) -> None:
+        """Go to the time that was said."""
+        message.prevent_default()
+        past = self._past
+        if not message.text or past is None or past.place is None:
+            return
+        try:
+            at = said_time(message.text, self._live.now())
+        except ValueError as error:
+            self._say(str(error))
+            return
+        if at > self._live.now():
+            self._say(f"{clean(message.text)} has not been yet")
+            return
+        place = place_of(past.line, at)
+        if place is None:
+            self._say(f"not kept: the first moment is {self._clock(past.line.ats[0])}")
+        else:
+            self.go(place)
+
+    def on_click(self, event: events.Click) -> None:
+        """Go to where the strip was clicked."""
+        strip = self.query_one(DayStrip)
+        past = self._past
+        if past is not None and past.place is not None and event.widget is strip:
+            place = place_of(past.line, strip.time_at(event.x))
+            if place is not None:
+                self.go(place)
+
+    def action_refuse(self) -> None:
+        """Say why nothing can be done here."""
+        self._say(self._trouble if self._past is None else self._past.why_nothing)
+
+    def action_open_past(self, place: str) -> None:
+        """Open the journal as it stood; the time machine is this."""
+        if place == "time machine":
+            self.hint(
+                f"this is the time machine; {key_for('past.go')} goes to a time, {key_for('screen.escape')} back to now"
+            )
+        else:
+            super().action_open_past(place)
+
+    def to_copy(self) -> Copied | None:
+        """Return when this is, and what the selected box showed."""
+        if self._past is None or self._past.place is None:
+            return None
+        box = (
+            None
+            if self.fleet_state is None or self.target_box is None
+            else self.fleet_state.box(self.target_box)
+        )
+        what = "" if box is None else f"  {box.spec.name}: {self.verdict(box).why}"
+        return Copied(what="the moment", text=f"{self._past.words}{what}")

@@ -1,0 +1,358 @@
+"""Transfers: what every rgt of this person copies and has copied, and what copies on the boxes themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, cast
+
+from textual import work
+from textual.binding import BindingType
+from textual.widget import Widget
+
+from rgt_tui.fleet import Playback, Pulled, TransferKeeper
+from rgt_tui.model.box import BoxState
+from rgt_tui.model.fleet import FleetState
+from rgt_tui.profiles.readings import how_many
+from rgt_tui.ui.box_pulls import KEPT, BoxPulls, Pull
+from rgt_tui.ui.clipboard import Copied
+from rgt_tui.ui.commands import MOVE, TRANSFERS, Command, bindings, key_for
+from rgt_tui.ui.notation import clean, clock, compact_time, glyphs, percent, size
+from rgt_tui.ui.screens.base import Dashboard, FleetAwareScreen, Moves
+from rgt_tui.ui.widgets.bars import bar
+from rgt_tui.ui.widgets.fixed_lines import Parts
+from rgt_tui.ui.widgets.lines import RowChosen
+from rgt_tui.ui.widgets.pick_list import PickList, PickRow
+from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, fit, labelled, line
+
+if TYPE_CHECKING:
+    from rgt_tui.fleet import TransferNote
+
+EVERY_SECONDS = 1.0
+BAR = 20
+MOST_ON_BOXES = 100
+"""Copies on the boxes that are listed, the newest ones."""
+NAMES = 20
+WITHOUT = "nothing was copied yet; rgt pull and rgt push are shown here, too, whoever runs them"
+NOT_KEPT = "no pull by this rgt; what others copied then was not kept"
+
+
+class Entry(NamedTuple):
+    """One transfer of the list, wherever it is known from."""
+
+    key: str
+    box: str
+    kind: str
+    """``pull``, ``push code``, …, ``on box``."""
+    pull: Pull
+    note: TransferNote | None = None
+    """Of another rgt, or of an earlier one; None = a pull of this one, or a program on the box."""
+
+    @property
+    def ours(self) -> bool:
+        """Whether this rgt can end it."""
+        return self.note is None and self.kind == "pull"
+
+
+def from_note(note: TransferNote) -> Entry:
+    """Return what another rgt wrote down, as an entry."""
+    ended = note.ended_at
+    end = None if ended is None else Pulled(whole=bool(note.whole), text=note.text)
+    if note.cut_off:
+        end = Pulled(whole=False, text="cut off: its rgt was killed, or the machine stopped")
+        ended = note.told_at
+    pull = Pull(
+        note.paths, note.look, note.plan, end=end, stopped=note.stopped, cut_off=note.cut_off,
+        began_at=note.began_at, ended_at=ended,
+    )  # fmt: skip
+    return Entry(f"note\0{note.name}", note.box, note.kind, pull, note)
+
+
+def on_box(box: BoxState) -> list[Entry]:
+    """Return what copies on a box itself now, and how the copies of its results to durable storage ended."""
+    name, found = box.spec.name, []
+    for program in (box.sample.transfers or ()) if box.sample is not None else ():
+        plan = f"{clean(program.name)}, process {program.pid} there; how far it is is not known"
+        found.append(Entry(f"box\0{name}\0{program.pid}", name, "on box", Pull((), plan=plan)))
+    for queue in box.queues:
+        for cell in queue.cells:
+            if cell.durable not in {"verified", "failed"}:
+                continue  # "pending" is also a cell that waits or runs: its runner does not tell when it copies
+            whole, to = cell.durable == "verified", clean(cell.durable_path or "durable storage")
+            text = f"the result of {clean(cell.name)} {'was copied to' if whole else 'is NOT on'} {to}"
+            end = Pulled(whole=whole, text=f"{text}, read back and compared" if whole else text)
+            pull = Pull((), end=end, ended_at=cell.ended or queue.at)
+            found.append(Entry(f"cell\0{name}\0{queue.path}\0{cell.name}", name, "on box", pull))
+    return found
+
+
+def state_of(pull: Pull, kind: str = "pull") -> tuple[str, Tone, str]:
+    """Return glyph, tone and word of how a transfer stands."""
+    g = glyphs()
+    if pull.asks is not None:
+        return g.person, Tone.WARN, "asks"
+    if pull.under_way:
+        first = "copies" if kind == "on box" else "connecting"
+        return g.ok, Tone.TEXT, clean(pull.progress.phase) if pull.progress is not None else first
+    if pull.stopped or pull.cut_off:
+        return g.warn, Tone.WARN, "cut off" if pull.cut_off else "stopped"
+    if pull.end is not None and pull.end.whole:
+        return g.check, Tone.PROVED, "whole"
+    return g.trouble, Tone.TROUBLE, "not whole"
+
+
+def pull_row(box: str, pull: Pull, names: int, now: float, kind: str = "pull") -> Line:
+    """Return the line of a transfer: box, how it stands, how far it is, how fast, how long, what was refused."""
+    glyph, tone, word = state_of(pull, kind)
+    look = pull.progress
+    head = line(
+        Span(f" {glyph} ", tone),
+        Span(fit(clean(box), names), Tone.STRONG),
+        "  ",
+        Span(fit(word, 10), tone),
+        dim(f"  {fit(kind, 9)}"),
+    )
+    if pull.asks is not None:
+        return line(
+            head,
+            "  ",
+            Span(clean(pull.asks.short), Tone.WARN),
+            dim(f"   {key_for('transfers.agree')} agrees"),
+        )
+    if not pull.under_way and pull.end is not None:
+        when = f"{compact_time(now - pull.ended_at)} ago  " if pull.ended_at is not None else ""
+        return line(head, "  ", dim(f"{when:>13}"), clean(pull.end.text))
+    if look is None:
+        return line(head, "  ", dim(clean(pull.plan)))
+    share = 100 * look.share
+    parts: list[Span | str | Line] = [
+        head,
+        "  ",
+        bar(share, BAR),
+        Span(f" {percent(share):>4}  {size(look.bytes_done)} of {size(look.bytes)}  "),
+    ]
+    if look.files:
+        parts.append(dim(f"{look.files_done:,} of {how_many(look.files, 'file')}  "))
+    rate = f"{size(look.rate)}/s" if look.rate is not None else "speed not known yet"
+    left = f"{compact_time(look.eta)} left" if look.eta is not None else "end not known"
+    parts.append(Span(f"{rate}  {left}  "))
+    problems = how_many(look.problems, "problem") if look.problems else "0 refused"
+    parts.append(Span(problems, Tone.WARN) if look.problems else dim(problems))
+    return line(*parts)
+
+
+def entry_details(entry: Entry, width: int, now: float) -> list[Line]:
+    """Return all that is known of a transfer, and how it goes on."""
+    pull, note = entry.pull, entry.note
+    out: list[Line] = []
+    if entry.kind != "on box":
+        what = [clean(path) for path in pull.paths]
+        if note is not None and note.paths_left_out:
+            what.append(f"and {note.paths_left_out} more")
+        rest = "all results of the box" if entry.kind == "pull" else "the trainer"
+        out += labelled("of", ", ".join(what) or rest, width, most=4)
+    if note is not None and note.to:
+        out += labelled("to", clean(note.to), width, most=2)
+    if pull.began_at is not None:
+        out += labelled(
+            "since", f"{_when(pull.began_at, now)}, {compact_time(now - pull.began_at)} ago", width
+        )
+    if pull.plan:
+        out += labelled("plan", clean(pull.plan), width)
+    if pull.asks is not None:
+        out += labelled("price", clean(pull.asks.words), width, Tone.WARN)
+    if pull.under_way and pull.progress is not None and pull.progress.path:
+        out += labelled("file", clean(pull.progress.path), width)
+    if note is not None:
+        out += labelled(
+            "by", f"another rgt, process {note.pid}" if pull.under_way else "an rgt that has ended", width
+        )
+    if pull.under_way and note is not None and now - note.told_at > 5 * EVERY_SECONDS:
+        out += labelled(
+            "told", f"{compact_time(now - note.told_at)} ago: no bytes came since", width, Tone.WARN
+        )
+    if pull.end is not None:
+        if pull.ended_at is not None:
+            out += labelled("ended", _when(pull.ended_at, now), width)
+        tone = Tone.TEXT if pull.end.whole else Tone.STRONG
+        out += labelled("end", clean(pull.end.text), width, tone, most=6)
+        if not pull.end.whole and KEPT not in pull.end.text and entry.kind == "pull":
+            out += labelled("then", f"{key_for('transfers.again')} pulls again: {KEPT}", width)
+    return out
+
+
+def _when(at: float, now: float) -> str:
+    """Return a time of day, with its date where that is not today's."""
+    import time
+
+    if time.localtime(at)[:3] == time.localtime(now)[:3]:
+        return clock(at)
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+
+
+def in_order(entries: Iterable[Entry]) -> list[Entry]:
+    """Return entries as they are listed: those under way first, then the one that ended last."""
+    return sorted(
+        entries,
+        key=lambda one: (not one.pull.under_way, -(one.pull.ended_at or one.pull.began_at or 0.0)),
+    )
+
+
+class TransfersScreen(Moves, FleetAwareScreen):
+    """One line per transfer, those under way first."""
+
+    PLACE = "transfers"
+    KEYS: ClassVar[tuple[Command, ...]] = (*TRANSFERS, *MOVE)
+    BINDINGS: ClassVar[list[BindingType]] = bindings(KEYS)
+    _notes: Sequence[TransferNote] = ()
+    _trouble = ""
+    _asked_at = -math.inf
+
+    def body(self) -> Iterable[Widget]:
+        """Return the list."""
+        yield PickList(id="transfers")
+
+    def crumbs(self) -> tuple[str, ...]:
+        """Return where the screen is."""
+        return ("fleet", self.PLACE) if self.box_name is None else super().crumbs()
+
+    @property
+    def pulls(self) -> BoxPulls:
+        """The pulls of the app."""
+        found: BoxPulls = getattr(self.app, "pulls")  # noqa: B009  (whose class must not be imported here)
+        return found
+
+    def _every(self) -> dict[str, Entry]:
+        known = [Entry(f"{box}\0{pull.began_at}", box, "pull", pull) for box, pull in self.pulls.every()]
+        known += [from_note(note) for note in self._notes if not note.ours]
+        if self.fleet_state is not None:
+            known += in_order(one for box in self.fleet_state.boxes for one in on_box(box))[:MOST_ON_BOXES]
+        mine = (one for one in known if self.box_name in (None, one.box))
+        return {one.key: one for one in in_order(mine)}
+
+    @property
+    def pick_list(self) -> PickList:
+        """The list."""
+        return self.query_one(PickList)
+
+    def _picked(self) -> Entry | None:
+        return self._every().get(self.pick_list.picked or "")
+
+    @property
+    def target_box(self) -> str | None:
+        """The box of the selected transfer."""
+        picked = self._picked()
+        return self.box_name if picked is None else picked.box
+
+    def pull_moved(self) -> None:
+        """Draw what has moved."""
+        self.redraw_now()
+
+    def show_state(self, state: FleetState, now: float) -> None:
+        """Draw the transfers, and have what other rgts wrote down read again."""
+        if isinstance(self._fleet, TransferKeeper) and not 0.0 <= now - self._asked_at < EVERY_SECONDS:
+            self._asked_at = now
+            self.read_notes(self._fleet)
+        every = self._every()
+        names = min(NAMES, max((len(clean(one.box)) for one in every.values()), default=0))
+        rows = [PickRow(key, pull_row(one.box, one.pull, names, now, one.kind)) for key, one in every.items()]
+        without = WITHOUT if isinstance(self._fleet, TransferKeeper) else NOT_KEPT
+        empty = (EMPTY, line(dim(f" {without}")))
+        self.pick_list.show(rows, empty, lambda key, width: entry_details(every[key], width, now))
+
+    @work(group="transfers", exclusive=True, exit_on_error=False, description="read what others copy")
+    async def read_notes(self, keeper: TransferKeeper) -> None:
+        """Read aside what other rgts wrote down: their disk may be slow."""
+        try:
+            self._notes = await keeper.transfers()
+            self._trouble = ""
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # a list that cannot be read must not look like one in which nothing is
+            self._trouble = clean(str(error)) or type(error).__name__
+        if self.is_mounted:
+            self.redraw_now()
+
+    def summary(self, state: FleetState, now: float) -> Parts:
+        """Return how many go on and how many have ended."""
+        if self._trouble:
+            text = f"{glyphs().trouble} what others copy is not known: {self._trouble}"
+            return [(1, line(Span(text, Tone.TROUBLE)))]
+        every = [one.pull for one in self._every().values()]
+        going = sum(pull.under_way for pull in every)
+        return [(1, line(Span(f"{going} under way"), dim(f"   {len(every) - going} ended")))]
+
+    def on_row_chosen(self, message: RowChosen) -> None:
+        """Open the box on the second click."""
+        if message.opened:
+            self.action_open()
+
+    def action_open(self) -> None:
+        """Open the box of the selected transfer."""
+        picked = self._picked()
+        if picked is not None and self._is_here(picked.box):
+            cast("Dashboard", self.app).open_screen("box", picked.box)
+
+    def _is_here(self, box: str) -> bool:
+        here = self.fleet_state is not None and self.fleet_state.box(box) is not None
+        if not here:
+            self.hint(f"{clean(box)} is no box of this fleet")
+        return here
+
+    def action_stop_pull(self) -> None:
+        """End the selected pull; what has come is kept."""
+        picked = self._picked()
+        if picked is None or not picked.pull.under_way:
+            self.hint("nothing is being pulled here")
+        elif not picked.ours:
+            self.hint(
+                f"process {picked.note.pid} of this machine does it: ctrl+c stops it there"
+                if picked.note is not None
+                else f"it is a program on {clean(picked.box)}, not of rgt"
+            )
+        else:
+            self.pulls.stop(picked.box)
+            self.hint(f"stopping the pull of {clean(picked.box)}; {KEPT}")
+
+    def action_agree(self) -> None:
+        """Agree to what the selected pull costs."""
+        picked = self._picked()
+        if picked is None or picked.pull.asks is None:
+            self.hint("this pull asks for nothing")
+            return
+        self.pulls.agree(picked.box)
+        self.hint(f"agreed: {clean(picked.pull.asks.short)}")
+
+    def action_again(self) -> None:
+        """Pull the same again: what is whole here is not fetched anew."""
+        picked = self._picked()
+        if picked is None or isinstance(self._fleet, Playback):
+            self.hint("there is nothing to pull")
+        elif picked.pull.under_way:
+            self.hint("it is under way")
+        elif picked.kind != "pull" or (picked.note is not None and picked.note.paths_left_out):
+            self.hint("only a pull whose paths are all kept can be made again here")
+        elif self._is_here(picked.box):
+            self.pick_list.select(f"{picked.box}\0{self.now}")
+            self.pulls.start(self.fleet, picked.box, picked.pull.paths)
+            self.hint(f"pulling from {clean(picked.box)} again")
+
+    def to_copy(self) -> Copied | None:
+        """Return the selected transfer: its box, its directories, how it stands or ended."""
+        picked = self._picked()
+        if picked is None:
+            return None
+        pull = picked.pull
+        end = pull.end.text if pull.end is not None else state_of(pull, picked.kind)[2]
+        text = f"{picked.box}: {' '.join(pull.paths)}: {pull.plan} {end}".strip()
+        return Copied(what=f"the {picked.kind} of {clean(picked.box)}", text=text)
+
+    def action_move(self, count: int) -> None:
+        """Select another transfer."""
+        self.pick_list.move(count)
+
+    @property
+    def page_rows(self) -> int:
+        """Half of the list: the details of the selected one take the rest."""
+        return self.pick_list.size.height // 2

@@ -1,0 +1,1 @@
+"""The fleet screen: its table, and the panes below it."""

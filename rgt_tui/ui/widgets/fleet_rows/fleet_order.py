@@ -1,0 +1,128 @@
+"""The order of the fleet's rows, and their groups. Pure, and stable: what does not differ stays where it was."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from rgt_tui.profiles import prices
+from rgt_tui.profiles.prices import written
+from rgt_tui.profiles.readings import how_many
+from rgt_tui.ui.box_status import counts, is_limited, mark
+from rgt_tui.ui.notation import clean, glyphs, plain
+from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row
+from rgt_tui.ui.widgets.fleet_rows.fleet_values import VALUES
+from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, line
+
+TROUBLE = "state"
+FILE = "file"
+OF_COLUMN = {"rate": "cost"}
+"""Columns whose value has another word in the filter."""
+
+
+class Order(NamedTuple):
+    """What rows are sorted by."""
+
+    key: str = TROUBLE
+    """Key of a column, or `FILE`."""
+    flipped: bool = False
+
+    @property
+    def rising(self) -> bool:
+        """Whether the smallest is first."""
+        value = VALUES.get(OF_COLUMN.get(self.key, self.key))
+        return (value.rising if value is not None else self.key == "name") != self.flipped
+
+    @property
+    def words(self) -> str:
+        """In words."""
+        value = VALUES.get(OF_COLUMN.get(self.key, self.key))
+        if value is not None:
+            return f"by {value.words}, {'least' if self.rising else 'most'} first"
+        if self.key == FILE:
+            return "as in the fleet file" + (", turned round" if self.flipped else "")
+        if self.key == "name":
+            return "by name" + ("" if self.rising else ", from the end")
+        return "trouble last" if self.flipped else "trouble first"
+
+
+def can_sort(key: str) -> bool:
+    """Tell whether rows can be sorted by a column."""
+    return key in (TROUBLE, FILE, "name") or OF_COLUMN.get(key, key) in VALUES
+
+
+def _trouble(row: Row) -> tuple[object, ...]:
+    # Without the age of progress in it: rows must not change places every second while all is well.
+    health, *alerts = row.verdict.rank[:3]
+    return (health, not is_limited(row.box, row.verdict), *alerts, row.name)
+
+
+def ordered(rows: Sequence[Row], order: Order) -> list[Row]:
+    """Return the rows in an order; those without a value come last whichever way it goes, and ties by name."""
+    key, flipped = order
+    if key == FILE:
+        return list(reversed(rows)) if flipped else list(rows)
+    if key == TROUBLE:
+        return sorted(rows, key=_trouble, reverse=flipped)
+    by_name = sorted(rows, key=lambda row: row.name)
+    if key == "name":
+        return by_name[::-1] if flipped else by_name
+    value = VALUES[OF_COLUMN.get(key, key)]
+    known: list[tuple[str, float, Row]] = []
+    unknown: list[Row] = []
+    for row in by_name:
+        found = value.read(row)
+        if found is None or math.isnan(found):
+            unknown.append(row)
+        else:
+            coarse = math.floor(found / value.step) if value.step and math.isfinite(found) else found
+            known.append((value.currency(row) if value.currency else "", coarse, row))
+    sign = 1.0 if order.rising else -1.0
+    known.sort(key=lambda one: (one[0], sign * one[1]))
+    return [row for _, _, row in known] + unknown
+
+
+def _account(row: Row) -> str:
+    provider = row.box.spec.provider
+    return "no account" if provider is None else f"{provider.kind}  {provider.account}"
+
+
+GROUPS: dict[str, tuple[str, Callable[[Row], str]]] = {
+    "": ("not grouped", lambda row: ""),
+    "platform": ("grouped by platform", lambda row: row.platform or row.box.spec.profile),
+    "state": ("grouped by state", lambda row: row.verdict.health.value),
+    "account": ("grouped by account", _account),
+}
+"""By their name in the settings: what it is called, and which group a row is in."""
+
+
+def grouped(rows: Sequence[Row], by: str) -> tuple[list[Row], dict[int, Line]]:
+    """Return the rows with those of a group together, and the heading before the first one of each, by its place.
+
+    Groups come in the order of their first rows: with trouble first, the group with the worst box is on top.
+    """
+    if not by:
+        return list(rows), {}
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(GROUPS[by][1](row), []).append(row)
+    out: list[Row] = []
+    heads: dict[int, Line] = {}
+    for name, members in found.items():
+        heads[len(out)] = group_line(name, members)
+        out += members
+    return out, heads
+
+
+def group_line(name: str, rows: Sequence[Row]) -> Line:
+    """Return the heading of a group: its name, its boxes by state, what they cost an hour."""
+    out: list[Span] = [dim(f" {glyphs().opened} "), Span(clean(name), Tone.STRONG)]
+    out.append(dim(f"  {how_many(len(rows), 'box', 'boxes')}"))
+    for health, count in counts(row.verdict.health for row in rows):
+        glyph, tone = mark(health)
+        out.append(Span(f"  {glyph} {count}", tone))
+    rate = prices.fleet_rate(row.box.meter for row in rows)
+    if rate:
+        out += [Span(plain(f"   {written(rate)}")), dim(" /h")]
+    return line(*out)

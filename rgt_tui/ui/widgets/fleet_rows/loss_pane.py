@@ -1,0 +1,129 @@
+"""The loss of the selected box's most telling run, small: a glance at the curve without leaving the fleet."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import sys
+from typing import TYPE_CHECKING
+
+from textual import work
+from textual.message import Message
+
+from rgt_tui.model.box import BoxState
+from rgt_tui.model.run import RunState
+from rgt_tui.ui.box_status import current_run
+from rgt_tui.ui.commands import key_for
+from rgt_tui.ui.notation import clean, number
+from rgt_tui.ui.plot.view import Settings, Shown
+from rgt_tui.ui.widgets.curve import CurvePlot
+from rgt_tui.ui.widgets.panes import framed
+from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, line
+
+if TYPE_CHECKING:
+    from textual import events
+
+    from rgt_tui.ui.plot.board import Board
+
+METRIC = "loss"
+BARE = Settings(metric=METRIC, evaluations=False, best=False)
+BOARD = "rgt_tui.ui.plot.board"
+"""Needs numpy, whose import takes a tenth of a second: not before there is a curve, and aside."""
+
+
+def board_class() -> type[Board] | None:
+    """Return what draws, once it is there: a module that another thread is importing has not all of its names yet."""
+    found: type[Board] | None = getattr(sys.modules.get(BOARD), "Board", None)
+    return found
+
+
+def telling_run(box: BoxState) -> RunState | None:
+    """Return the run whose curve says most: of the worst finding, else the one that goes on, else the last."""
+    named = [finding.run for finding in box.findings if finding.run and not finding.cleared]
+    for name in named:
+        for run in box.runs:
+            if run.name == name and run.series.get(METRIC):
+                return run
+    current = current_run(box)
+    if current is not None:
+        return current
+    told = [run for run in box.runs if run.series.get(METRIC)]  # a cell has begun, and logged nothing yet
+    return max(told, key=lambda run: run.progressed_at or 0.0, default=None)
+
+
+class LossPane(CurvePlot):
+    """The curve in a frame of its own; a click opens all curves."""
+
+    DEFAULT_CSS = "LossPane { height: 1fr; }"
+
+    class Opened(Message):
+        """The pane was clicked."""
+
+    def __init__(self, *, id: str) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self._kept: Board | None = None
+        self._run: RunState | None = None
+        self._box = ""
+        self._dim = False
+        self._failed = ""
+
+    def tell(self, box: BoxState | None, *, stale: bool) -> None:
+        """Show the most telling run of a box; nothing, where no box is selected."""
+        run = None if box is None else telling_run(box)
+        name = "" if box is None else box.spec.name
+        if name != self._box:
+            self._kept = None
+        changed = (name, run is None, stale) != (self._box, self._run is None, self._dim)
+        newer = run is not self._run
+        self._box, self._run, self._dim = name, run, stale
+        if run is not None and run.series.get(METRIC) and newer:
+            if board_class() is None:
+                self._load()
+            else:
+                changed = self._feed(run) or changed
+        if changed or newer:
+            self.redraw()
+
+    def _feed(self, run: RunState) -> bool:
+        shown = Shown(self._box, run)
+        if self._kept is None or self._kept.runs[0].key != shown.key:
+            made = board_class()
+            assert made is not None
+            self._kept = made()
+        return self._kept.update((shown,), BARE, None)
+
+    @work(exclusive=True, group="plot", exit_on_error=False, description="load what draws curves")
+    async def _load(self) -> None:
+        """Import what draws, in a thread: the screen goes on meanwhile."""
+        try:
+            await asyncio.to_thread(importlib.import_module, BOARD)
+        except ImportError as error:
+            self._failed = f"cannot be drawn: {clean(str(error))}"
+        else:
+            if self._run is not None:
+                self._feed(self._run)
+        self.redraw()
+
+    def make_lines(self, width: int, height: int) -> list[Line]:
+        """Draw the frame and the plot in it."""
+        if not self._box or width < 12 or height < 4:
+            return []
+        run = self._run
+        has = run is not None and bool(run.series.get(METRIC))
+        self._board = self._kept if has else None
+        if run is None:
+            self._empty = ("no run yet",)
+        else:
+            nothing = "no loss logged" if run.loss is None else "its curve was not kept"
+            self._empty = (self._failed or ("" if has else nothing),)
+        body = super().make_lines(width - 4, height - 2)
+        title, hint = line("loss"), EMPTY
+        if run is not None:
+            newest = line(dim("  "), Span(number(run.loss), Tone.DIM if self._dim else Tone.TEXT))
+            title = line("loss  ", Span(clean(run.name), Tone.STRONG), newest if has else EMPTY)
+            hint = line(dim(key_for("box.curves")))
+        return framed(body, width, height, title=title, hint=hint)
+
+    def on_click(self, event: events.Click) -> None:
+        """Ask for the curves."""
+        self.post_message(self.Opened())

@@ -1,0 +1,115 @@
+"""What has happened since the person last looked, as lines: newest first, the same once, and what idle boxes cost."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+
+from rgt_tui.model.fleet import FleetEvent, FleetState
+from rgt_tui.profiles.prices import written
+from rgt_tui.ui.box_status import level_tone
+from rgt_tui.ui.commands import key_for
+from rgt_tui.ui.last_look import Look, day_of, idle_since
+from rgt_tui.ui.notation import clean, glyphs, plain
+from rgt_tui.ui.widgets.panes import Section
+from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, fit, line, wrapped
+
+WIDEST_NAME = 14
+MOST_ROWS = 3
+"""Of one event, where there are many."""
+FEW, WHOLE = 3, 12
+"""So few events are told in so many rows each: there is room for them."""
+MOST_EVENTS = 200
+"""So many a fleet keeps at hand; where there are as many, earlier ones may be gone."""
+
+
+def minute(at: float) -> str:
+    """Return the local time of day, ``02:31``."""
+    return time.strftime("%H:%M", time.localtime(at))
+
+
+def when(at: float, now: float) -> str:
+    """Return the same with the day, where that is not today's: ``Sun 02:31``."""
+    return minute(at) if day_of(at) == day_of(now) else time.strftime("%a %H:%M", time.localtime(at))
+
+
+def happened(events: Sequence[FleetEvent], since: float) -> list[tuple[FleetEvent, int]]:
+    """Return the events from a moment on, newest first; what a box says again and again once, with its count."""
+    found: dict[tuple[str, str], tuple[FleetEvent, int]] = {}
+    for event in reversed(events):
+        if event.at < since:
+            break
+        key = (event.box, event.text)
+        newest, count = found.get(key, (event, 0))
+        found[key] = (newest, count + 1)
+    return list(found.values())
+
+
+def at_hand_from(events: Sequence[FleetEvent], began: float) -> float:
+    """Return since when nothing is missing among the events of a fleet that was watched from `began` on."""
+    return max(began, events[0].at) if len(events) >= MOST_EVENTS else began
+
+
+def since_section(
+    events: Sequence[FleetEvent], look: Look | None, began: float, width: int, now: float, *, journal: bool
+) -> Section:
+    """Return what the pane says.
+
+    Args:
+        events: Oldest first.
+        look: The last look before this visit; None = none is known.
+        began: Client clock since when none of them is missing.
+        width: Inner width of the pane.
+        now: Client clock.
+        journal: There is a journal to look into.
+    """
+    if look is not None and look.at <= now:
+        since, title = look.at, f"since you looked, {when(look.at, now)}"
+    elif began <= now:
+        since, title = began, f"since {when(began, now)}"
+    else:
+        since, title = -math.inf, "what happened"
+    found = happened(events, since)
+    name = min(WIDEST_NAME, max((len(clean(event.box)) for event, _ in found), default=0))
+    most = MOST_ROWS if len(found) > FEW else WHOLE
+    body = [row for event, count in found for row in _rows(event, count, name, width, most)]
+    if not body:
+        body.append(line(dim("nothing has happened")))
+    if since < began <= now:
+        where = f": {key_for('past.journal')} tells it" if journal else ""
+        body += wrapped(
+            f"what was before {when(began, now)} is not kept here{where}", max(8, width), Tone.DIM
+        )
+    return Section(line(title), body, line(dim(key_for("past.journal"))) if journal else EMPTY)
+
+
+def idle_foot(state: FleetState, look: Look | None, now: float) -> Line:
+    """Return what idle boxes have cost since then; nothing where nobody counts."""
+    told = None if look is None or look.at > now else idle_since(look, state.spend, now)
+    if told is None or not told[0]:
+        return EMPTY
+    amounts, midnight = told
+    said = "idle since midnight" if midnight else "idle since then"
+    return line(dim(f"{said} "), Span(plain(written(amounts, none="?")), Tone.WARN))
+
+
+def _rows(event: FleetEvent, count: int, name: int, width: int, most: int) -> list[Line]:
+    g = glyphs()
+    tone = level_tone(event.level)
+    mark = {"error": g.trouble, "warn": g.warn}.get(event.level, g.unknown)
+    again = f" {g.times}{count}" if count > 1 else ""
+    head = line(
+        dim(f"{minute(event.at)} "),
+        Span(mark, tone),
+        " ",
+        Span(fit(clean(event.box), name), Tone.STRONG),
+        " ",
+    )
+    indent = 8 + name + 1
+    beside = width - indent
+    if beside < 16:  # the text below the name, where there is no room beside it
+        rows = wrapped(clean(event.text) + again, max(8, width - 6), tone, most=most)
+        return [head, *(line(" " * 6, *row) for row in rows)]
+    first, *rest = wrapped(clean(event.text) + again, beside, tone, most=most)
+    return [line(*head, *first), *(line(" " * indent, *row) for row in rest)]

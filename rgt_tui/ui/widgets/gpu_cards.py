@@ -1,0 +1,250 @@
+"""The accelerators of a box: a card each where there are few, a line each where there are many, the worst first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rgt_tui.health import slowed, throttle_words
+from rgt_tui.health.facts import BUSY_PCT
+from rgt_tui.model.box import BoxState
+from rgt_tui.model.protocol import Gpu, MigSlice
+from rgt_tui.profiles.readings import how_many
+from rgt_tui.ui.notation import NONE, clean, gib, glyphs, percent, ratio, thousands
+from rgt_tui.ui.widgets.bars import bar, spark
+from rgt_tui.ui.widgets.panes import Section
+from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, fit, line, spread, width_of, wrapped
+
+SIM = line(Span("SIM", Tone.BADGE))
+WHOLE_CARDS = 2
+"""Up to so many each has a section of its own; up to `TWO_LINES` two lines, of more one."""
+TWO_LINES = 4
+MOST_CARDS = 64
+"""What claims to be more is counted, not drawn."""
+MOST_SLICES = 16
+"""A card can be cut into 7."""
+
+
+def rank(gpu: Gpu, busiest: float) -> int:
+    """Return how urgently a card wants a look, 0 = the most.
+
+    Args:
+        gpu: The card.
+        busiest: Utilisation of the box's busiest card.
+    """
+    if gpu.error:
+        return 0
+    if gpu.xid is not None or gpu.ecc_uncorrected:
+        return 1
+    if slowed(gpu) or gpu.orphans or narrow(gpu) or links_down(gpu):
+        return 2
+    return 3 if gpu.util is not None and gpu.util < BUSY_PCT <= busiest else 4
+
+
+def worst_first(gpus: Sequence[Gpu]) -> list[Gpu]:
+    """Return the cards, those in trouble first, then those that idle beside busy ones; else by their number."""
+    busiest = max((gpu.util for gpu in gpus if gpu.util is not None), default=0.0)
+    return sorted(gpus, key=lambda gpu: (rank(gpu, busiest), gpu.index))
+
+
+def narrow(gpu: Gpu) -> bool:
+    """Say whether lanes to the host are missing. A lower generation is not counted: an idle card lowers it."""
+    return (
+        gpu.pcie_width is not None and gpu.pcie_width_max is not None and gpu.pcie_width < gpu.pcie_width_max
+    )
+
+
+def links_down(gpu: Gpu) -> bool:
+    """Say whether some of the NVLinks are up, and some are not. None at all may be a card without a bridge."""
+    return bool(gpu.nvlinks_up) and gpu.nvlinks is not None and (gpu.nvlinks_up or 0) < gpu.nvlinks
+
+
+def gpu_sections(box: BoxState, width: int) -> list[Section]:
+    """Return a section for each card where there are few, else one section with all of them."""
+    gpus = box.sample.gpus if box.sample else ()
+    if not gpus:
+        text = "no sample yet" if box.sample is None else "no GPU found on this box"
+        return [Section(line("GPU"), [line(dim(text))])]
+    cards = worst_first(gpus)
+    if len(cards) <= WHOLE_CARDS:
+        return [
+            Section(
+                line(f"GPU {gpu.index}", dim(f"  {clean(gpu.name)}")),
+                gpu_lines(gpu, box, width),
+                SIM if gpu.sim else EMPTY,
+            )
+            for gpu in cards
+        ]
+    names = list(dict.fromkeys(clean(gpu.name) for gpu in gpus))
+    more = f" and {len(names) - 1} other" if len(names) > 1 else ""
+    title = line(f"GPU {glyphs().times}{len(gpus)}", dim(f"  {names[0]}{more}"))
+    body = [made for gpu in cards[:MOST_CARDS] for made in _row(gpu, width, two=len(cards) <= TWO_LINES)]
+    if len(cards) > MOST_CARDS:
+        body.append(line(dim(f"and {len(cards) - MOST_CARDS} more")))
+    return [Section(title, body, SIM if any(gpu.sim for gpu in gpus) else EMPTY)]
+
+
+def gpu_lines(gpu: Gpu, box: BoxState, width: int) -> list[Line]:
+    """Return all that is known of one card."""
+    if gpu.error:
+        return [*wrapped(clean(gpu.error), width, Tone.TROUBLE, most=3), *fault_lines(gpu, width)]
+    room = max(4, width - 16)
+    alone = box.sample is not None and len(box.sample.gpus) == 1  # the ring is the mean over all cards
+    course = (Span(spark(box.rings.gpu_util[-2 * room :], room, low=0, high=100)),)
+    vram = ratio(gpu.vram_used, gpu.vram_total)
+    return [
+        spread(
+            line(dim("util  "), *(course if alone else bar(gpu.util, room))),
+            line(percent(gpu.util)),
+            width,
+        ),
+        spread(
+            line(dim("vram  "), *bar(vram, room)),
+            line(gib(gpu.vram_used), dim(f"/{gib(gpu.vram_total).removesuffix('.0')} G")),
+            width,
+        ),
+        *joined(state_words(gpu), width),
+        *joined(link_words(gpu), width),
+        *trouble_lines(gpu, width),
+    ]
+
+
+def state_words(gpu: Gpu) -> list[Line]:
+    """Return temperature, power and clock, each against its limit where the driver tells one, and the fan."""
+    degree = f"{glyphs().degree}C"
+    hot = "" if gpu.temp_slow_c is None else f"/{gpu.temp_slow_c:.0f}"
+    limit = "" if gpu.power_limit_w is None else f"/{gpu.power_limit_w:.0f}"
+    clock = "" if gpu.clock_max_mhz is None else f"/{thousands(gpu.clock_max_mhz)}"
+    parts = [
+        "" if gpu.temp_c is None else f"{gpu.temp_c:.0f}{hot} {degree}",
+        "" if gpu.power_w is None else f"{gpu.power_w:.0f}{limit} W",
+        "" if gpu.clock_mhz is None else f"{thousands(gpu.clock_mhz)}{clock} MHz",
+        "" if gpu.fan_pct is None else f"fan {percent(gpu.fan_pct)}",
+    ]
+    return [line(part) for part in parts if part]
+
+
+def link_words(gpu: Gpu) -> list[Line]:
+    """Return the links to the host and to the other cards, now and at most."""
+    times, out = glyphs().times, []
+    if gpu.pcie_gen is not None or gpu.pcie_width is not None:
+        lower = gpu.pcie_gen is not None and gpu.pcie_gen_max is not None and gpu.pcie_gen < gpu.pcie_gen_max
+        gen = "" if gpu.pcie_gen is None else f" {gpu.pcie_gen}{f' of {gpu.pcie_gen_max}' if lower else ''}"
+        most = f" of {times}{gpu.pcie_width_max}" if narrow(gpu) else ""
+        lanes = "" if gpu.pcie_width is None else f" {times}{gpu.pcie_width}{most}"
+        out.append(line(Span(f"PCIe{gen}{lanes}", Tone.WARN if narrow(gpu) else Tone.DIM)))
+    if gpu.nvlinks:
+        up = NONE if gpu.nvlinks_up is None else str(gpu.nvlinks_up)
+        tone = Tone.WARN if links_down(gpu) else Tone.DIM
+        out.append(line(Span(f"NVLink {up} of {gpu.nvlinks} up", tone)))
+    if (gpu.ecc_corrected, gpu.ecc_uncorrected) == (0, 0):
+        out.append(line(dim("ECC no errors")))
+    return out
+
+
+def joined(parts: Sequence[Line], width: int, gap: str = "   ") -> list[Line]:
+    """Return parts side by side, as many in a line as fit."""
+    out: list[Line] = []
+    for part in parts:
+        if out and width_of(out[-1]) + len(gap) + width_of(part) <= width:
+            out[-1] = line(*out[-1], gap, *part)
+        else:
+            out.append(line(*part))
+    return out
+
+
+def trouble_lines(gpu: Gpu, width: int) -> list[Line]:
+    """Return why a card is slow, what is held against it, and what it is cut into."""
+    out: list[Line] = []
+    if gpu.throttle:
+        bad = slowed(gpu)
+        mark = f"{glyphs().warn} " if bad else ""
+        out += wrapped(
+            f"{mark}throttled: {throttle_words(gpu)}", width, Tone.WARN if bad else Tone.DIM, most=2
+        )
+    return out + fault_lines(gpu, width) + slice_lines(gpu, width)
+
+
+def fault_lines(gpu: Gpu, width: int = 200) -> list[Line]:
+    """Return what the driver and the kernel log hold against a card; nothing for a healthy one."""
+    g = glyphs()
+    out: list[Line] = []
+    if gpu.xid is not None:
+        out.append(line(Span(f"{g.trouble} Xid {gpu.xid} in the kernel log", Tone.TROUBLE)))
+    if gpu.ecc_uncorrected:
+        text = f"{g.trouble} {how_many(gpu.ecc_uncorrected, 'uncorrected memory error')}"
+        out.append(line(Span(text, Tone.TROUBLE)))
+    if gpu.ecc_corrected:
+        out.append(line(dim(how_many(gpu.ecc_corrected, "corrected memory error"))))
+    if gpu.orphans:
+        held = ", ".join(f"{holder.pid} {clean(holder.cmd)[:20]}" for holder in gpu.orphans[:2])
+        out += wrapped(f"{g.warn} held by processes unknown to the driver: {held}", width, Tone.WARN, most=3)
+    return out
+
+
+def slice_lines(gpu: Gpu, width: int) -> list[Line]:
+    """Return a line for each part that a card is cut into (MIG)."""
+    if gpu.mig is None:
+        return []
+    if not gpu.mig:
+        return [line(dim("MIG is on, and no part of the card is made or shown here"))]
+    out = [_slice(one, width) for one in gpu.mig[:MOST_SLICES]]
+    return out + (
+        [line(dim(f"  and {len(gpu.mig) - MOST_SLICES} more"))] if len(gpu.mig) > MOST_SLICES else []
+    )
+
+
+def _slice(one: MigSlice, width: int) -> Line:
+    room = max(4, width - 30)
+    left = line(
+        dim("  MIG "), fit(clean(one.name), 10), " ", *bar(ratio(one.vram_used, one.vram_total), room)
+    )
+    return spread(left, line(gib(one.vram_used), dim(f"/{gib(one.vram_total).removesuffix('.0')} G")), width)
+
+
+def _row(gpu: Gpu, width: int, *, two: bool) -> list[Line]:
+    """Return a card in a line, a second one with its state where `two`, and below it only what is wrong."""
+    if gpu.error:
+        first, *rest = wrapped(clean(gpu.error), max(8, width - 4), Tone.TROUBLE, most=2)
+        head = line(Span(f"{gpu.index} {glyphs().trouble} ", Tone.TROUBLE), *first)
+        return [head, *(line("    ", *more) for more in rest), *_indented(fault_lines(gpu, width - 2))]
+    wide = line(f"  {_whole(gpu.power_w):>4} W") if width >= 64 else EMPTY
+    room = max(3, (width - 25 - width_of(wide)) // 2)
+    head = line(
+        dim(f"{gpu.index:<2}"),
+        *bar(gpu.util, room),
+        f" {percent(gpu.util):>4}  ",
+        *bar(ratio(gpu.vram_used, gpu.vram_total), room),
+        f" {gib(gpu.vram_used):>5} G",
+        f" {_whole(gpu.temp_c):>3}{glyphs().degree}",
+        *wide,
+        _mark(gpu),
+    )
+    links = [made for made in link_words(gpu) if two or made[0].tone is Tone.WARN]
+    second = joined([*map(_dimmed, state_words(gpu)), *links] if two else links, max(8, width - 2), "  ")
+    below = trouble_lines(gpu, max(8, width - 2)) if two or slowed(gpu) else _quiet(gpu, width)
+    return [head, *_indented(second), *_indented(below)]
+
+
+def _quiet(gpu: Gpu, width: int) -> list[Line]:
+    """Return what is wrong with a card that is not slowed down, and its parts."""
+    faults = [made for made in fault_lines(gpu, max(8, width - 2)) if made[0].tone is not Tone.DIM]
+    return faults + slice_lines(gpu, max(8, width - 2))
+
+
+def _dimmed(row: Line) -> Line:
+    return tuple(dim(span.text) for span in row)
+
+
+def _indented(rows: Sequence[Line]) -> list[Line]:
+    return [line("  ", *row) for row in rows]
+
+
+def _mark(gpu: Gpu) -> Span:
+    if gpu.xid is not None or gpu.ecc_uncorrected:
+        return Span(f" {glyphs().trouble}", Tone.TROUBLE)
+    warn = slowed(gpu) or gpu.orphans or narrow(gpu) or links_down(gpu)
+    return Span(f" {glyphs().warn}", Tone.WARN) if warn else Span("  ")
+
+
+def _whole(value: float | None) -> str:
+    return NONE if value is None else f"{value:.0f}"

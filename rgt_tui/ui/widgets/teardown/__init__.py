@@ -1,0 +1,1 @@
+"""The dialog that stops a meter: what is asked, its evidence, its words."""
