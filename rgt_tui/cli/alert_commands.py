@@ -19,6 +19,7 @@ from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import chosen, open_fleet
 from rgt_tui.cli.printing import complain, json_line
 from rgt_tui.fleet.config import FleetFileError
+from rgt_tui.fleet.history.spoken_times import coming_time
 from rgt_tui.health import (
     BY_ID,
     EVERYTHING,
@@ -97,7 +98,8 @@ def run_mute(arguments: argparse.Namespace) -> int:
             raise FleetFileError("which box? rgt mute BOX, or rgt mute --list")
         specs = chosen(config, [arguments.box] if arguments.box else [])
         what = EVERYTHING if arguments.what is None else _known(arguments.what)
-    except FleetFileError as error:
+        until = None if arguments.until is None else coming_time(arguments.until, now)
+    except (FleetFileError, ValueError) as error:
         complain(error)
         return USAGE
     try:
@@ -105,6 +107,8 @@ def run_mute(arguments: argparse.Namespace) -> int:
             _show(specs, load_alerts(path).mutes, now, as_json=arguments.json)
             return OK
         seconds = 0.0 if arguments.off else None if arguments.until_over else arguments.seconds or USUAL_S
+        if until is not None:
+            seconds = until - now
         key = key_of(specs[0])
         before = load_alerts(path).mutes
         stored = _changed(path, lambda mutes: put_mute(mutes, key, what, seconds, now), now)

@@ -45,7 +45,7 @@ class Command(NamedTuple):
 
 
 GROUPS = {
-    "Set up": "set_up_parsers",
+    "Set up": "set_up.set_up_parsers",
     "Watch": "watch_parsers",
     "Logs": "watch_parsers",
     "Failures": "failures.failure_parsers",
@@ -80,11 +80,11 @@ COMMANDS: dict[str, Command] = {
         ),
     ),
     "init": Command(
-        "adding", "Set up", "create a starter fleet file",
+        "set_up.adding", "Set up", "create a starter fleet file",
         ((OK, "written"), (FAILED, "the file already exists, or cannot be written"), _LINE),
     ),
     "add": Command(
-        "adding", "Set up", "add a box to the fleet file",
+        "set_up.adding", "Set up", "add a box to the fleet file",
         (
             (OK, "added"),
             (FAILED, "the fleet file cannot be written"),
@@ -101,7 +101,7 @@ COMMANDS: dict[str, Command] = {
         ),
     ),
     "trust": Command(
-        "trust", "Set up", "allow a fleet file in the working tree to act",
+        "set_up.trust", "Set up", "allow a fleet file in the working tree to act",
         (
             (OK, "it is trusted; with --revoke: no longer; with --list: listed"),
             (FAILED, "it is not trusted: refused, or nobody to ask; with --revoke: it was not trusted"),
@@ -109,11 +109,11 @@ COMMANDS: dict[str, Command] = {
         ),
     ),
     "doctor": Command(
-        "doctor", "Set up", "check this machine, the fleet file and every box",
+        "set_up.doctor", "Set up", "check this machine, the fleet file and every box",
         ((OK, "no check failed"), (FAILED, "a check failed"), _LINE),
     ),
     "remove": Command(
-        "box_files", "Set up", "remove rgt from a box",
+        "set_up.box_files", "Set up", "remove rgt from a box",
         (
             (OK, "all of it is gone, or would be with --dry-run"),
             (FAILED, "something stays, and why; refused, or nobody to ask"),
@@ -126,7 +126,7 @@ COMMANDS: dict[str, Command] = {
         ((OK, "printed"), _LINE),
     ),
     "agent": Command(
-        "box_files", "Set up", "build the agent that rgt puts on a box",
+        "set_up.box_files", "Set up", "build the agent that rgt puts on a box",
         ((OK, "written"), (FAILED, "it cannot be written"), _LINE),
     ),
     "status": Command(
@@ -143,6 +143,14 @@ COMMANDS: dict[str, Command] = {
         "watch", "Watch", "print what happens, until Ctrl-C",
         ((OK, "ended by Ctrl-C, SIGTERM, or --for"), _TRUSTED),
     ),
+    "serve": Command(
+        "serving", "Watch", "show the dashboard in a browser of this machine, read-only",
+        (
+            (OK, "ended by Ctrl-C or SIGTERM"),
+            (FAILED, "the port is taken"),
+            (USAGE, "wrong command line, textual-serve is not installed, or a fleet file that is not trusted"),
+        ),
+    ),
     "patrol": Command(
         "status", "Watch", "take one read-only look, for cron",
         (
@@ -151,6 +159,14 @@ COMMANDS: dict[str, Command] = {
             (UNKNOWN, "could not tell: a box was not reached, or the fleet file cannot be used, or is not trusted"),
         ),
         untold=UNKNOWN,
+    ),
+    "journal": Command(
+        "past_events", "Watch", "print what happened, and the report of the night",
+        (
+            (OK, "printed, also when nothing has happened"),
+            (FAILED, "no history is kept, or it cannot be read"),
+            _CONFIG,
+        ),
     ),
     "alerts": Command(
         "alert_commands", "Watch", "test the sinks that alerts go to",

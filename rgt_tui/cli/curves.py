@@ -84,7 +84,7 @@ def chosen_run(box: BoxState, name: str | None) -> RunState:
     Raises:
         LookupError: there is none with a curve; the message names those there are.
     """
-    runs = {run.name: run for run in box.runs if run.series}
+    runs = {run.name: run for run in box.runs if run.metrics}
     if not runs:
         raise LookupError("no run on it has a curve; `rgt scalars` says what can be read of a file")
     if name is None:
@@ -100,10 +100,10 @@ def chosen_series(run: RunState, wanted: Sequence[str] | None) -> list[str]:
     Raises:
         LookupError: one is not there; the message names those there are.
     """
-    missing = [name for name in wanted or () if name not in run.series]
+    missing = [name for name in wanted or () if name not in run.metrics]
     if missing:
-        raise LookupError(f"{run.name} has no series {missing[0]!r}; there are: {', '.join(run.series)}")
-    return list(wanted or [name for name in USUAL if name in run.series] or list(run.series)[:1])
+        raise LookupError(f"{run.name} has no series {missing[0]!r}; there are: {', '.join(run.metrics)}")
+    return list(wanted or [name for name in USUAL if name in run.metrics] or list(run.metrics)[:1])
 
 
 def plot(

@@ -9,15 +9,22 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rgt_tui.cli.commands import USAGE
-from rgt_tui.cli.opening import followed, open_fleet
+from rgt_tui.cli.opening import followed, meant, open_fleet
 from rgt_tui.cli.printing import complain
 from rgt_tui.fleet import FleetSource
-from rgt_tui.fleet.config import FleetFileError
+from rgt_tui.fleet.config import FleetConfig, FleetFileError, Place
+from rgt_tui.fleet.config.following import Following
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.profile import Profile
 from rgt_tui.profiles import mark_seen, seen_at
+
+if TYPE_CHECKING:
+    from rgt_tui.ui.first_start import FirstSteps
+    from rgt_tui.ui.preferences import Preferences
 
 ENV = "RGT_TRACE_FILE"
 HEAVY = ("torch", "numpy", "asyncssh", "httpx", "cryptography")
@@ -36,6 +43,8 @@ def mark(event: str) -> None:
         os.close(fd)
 
 
+WEB_DRIVER = "textual.drivers.web_driver:WebDriver"
+"""TEXTUAL_DRIVER of an app whose terminal is a browser, as textual-serve sets it."""
 DUMB = ("dumb", "unknown")
 """Values of TERM of terminals that cannot place text, such as Emacs's shell and a serial console."""
 
@@ -70,6 +79,7 @@ def show(
     boxes: int = 0,
     notice: tuple[str, str] | None = None,
     readonly: bool = False,
+    first_steps: FirstSteps | None = None,
     met: Met | None = None,
 ) -> int:
     """Run the dashboard until the person leaves; return the exit code.
@@ -83,12 +93,17 @@ def show(
         boxes: How many the fleet has.
         notice: What holds for the whole session, and what to do about it.
         readonly: Offer nothing that stops a meter.
+        first_steps: Ways to a first fleet, where there is none.
         met: Knows which platforms the person has been told of; None = nobody is told unasked.
     """
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    served = os.environ.get("TEXTUAL_DRIVER") == WEB_DRIVER
+    if served and not readonly:
+        complain("in a browser rgt is read-only alone: rgt serve")
+        return USAGE
+    if not (served or (sys.stdin.isatty() and sys.stdout.isatty())):
         sys.stderr.write(f"rgt: the dashboard needs a terminal; without one use {without}\n")
         return USAGE
-    if (kind := os.environ.get("TERM", "")) in DUMB:
+    if not served and (kind := os.environ.get("TERM", "")) in DUMB:
         sys.stderr.write(
             f"rgt: TERM={kind}: the dashboard cannot be drawn on such a terminal; use {without}, "
             "or say what it really is: export TERM=xterm-256color\n"
@@ -97,10 +112,21 @@ def show(
     # Not before the fleet file has been read: what is wrong with it is said at once.
     import asyncio
 
+    from rgt_tui.ui.preferences import PreferencesError, preferences_path, read_preferences
+
+    chosen = preferences_path(os.environ)
+    try:
+        preferences = read_preferences(chosen)
+    except PreferencesError as error:
+        complain(error)
+        return USAGE
+
     from rgt_tui.fleet import new_loop
 
     with asyncio.Runner(loop_factory=lambda: new_loop(boxes)) as runner:
-        return runner.run(_run(make_fleet, title, hint, farewell, notice, readonly, met))
+        return runner.run(
+            _run(make_fleet, title, hint, farewell, notice, readonly, met, preferences, chosen, first_steps)
+        )
 
 
 async def _run(
@@ -111,6 +137,9 @@ async def _run(
     notice: tuple[str, str] | None,
     readonly: bool,
     met: Met | None,
+    preferences: Preferences,
+    remember: Path,
+    first_steps: FirstSteps | None,
 ) -> int:
     import asyncio
 
@@ -132,7 +161,18 @@ async def _run(
         unsubscribe = fleet.subscribe(first_sample)
         return fleet
 
-    app = RgtApp(make, title=title, hint=hint, farewell=farewell, notice=notice, readonly=readonly, met=met)
+    app = RgtApp(
+        make,
+        title=title,
+        hint=hint,
+        farewell=farewell,
+        notice=notice,
+        readonly=readonly,
+        preferences=preferences,
+        remember=remember,
+        first_steps=first_steps,
+        met=met,
+    )
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         loop.add_signal_handler(number, app.exit)
@@ -150,8 +190,45 @@ NOTICE = "this fleet file is not trusted: no sinks, keys or providers, and only 
 """On every screen, while it is so."""
 
 
+def _fleet_of(arguments: argparse.Namespace, config: FleetConfig, following: Following | None) -> FleetSource:
+    from rgt_tui.cli.gathering import make_kept_fleet
+
+    return make_kept_fleet(
+        config.boxes,
+        config.alerts,
+        fleet_file=config.path,
+        asks=True,
+        readonly=getattr(arguments, "readonly", False),
+        following=following,
+        history=not getattr(arguments, "no_history", False),
+    )
+
+
+def _welcome(arguments: argparse.Namespace) -> int:
+    """Open the dashboard where there is no fleet file: it offers the ways to a first one."""
+    from rgt_tui.cli.set_up.first_fleet import FirstFleet
+
+    def kept(config: FleetConfig) -> FleetSource:
+        return _fleet_of(arguments, config, Following(Place(config.path), config, names=()))
+
+    steps = FirstFleet(kept)
+    return show(
+        steps.make,
+        title="rgt",
+        hint=None,
+        farewell=None,
+        without="`rgt demo`, `rgt init` or `rgt import`",
+        readonly=getattr(arguments, "readonly", False),
+        first_steps=steps,
+        met=Met(),
+    )
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Open the dashboard; return the exit code."""
+    place = meant(arguments)
+    if place is None and sys.stdin.isatty() and sys.stdout.isatty():
+        return _welcome(arguments)
     try:
         config = open_fleet(arguments)
     except FleetFileError as error:
@@ -161,21 +238,8 @@ def run(arguments: argparse.Namespace) -> int:
     readonly: bool = getattr(arguments, "readonly", False)
     following = followed(arguments, config)
 
-    def make() -> FleetSource:
-        from rgt_tui.cli.gathering import make_kept_fleet
-
-        return make_kept_fleet(
-            config.boxes,
-            config.alerts,
-            fleet_file=config.path,
-            asks=True,
-            readonly=readonly,
-            following=following,
-            history=not getattr(arguments, "no_history", False),
-        )
-
     return show(
-        make,
+        lambda: _fleet_of(arguments, config, following),
         title=f"rgt {config.path.name}",
         hint=None,
         farewell=None,

@@ -126,6 +126,7 @@ def make_kept_fleet(
         readonly=readonly,
         whole=whole,
         following=following,
+        fleet_file=fleet_file,
         policy=_policy(accept_new_host_keys),
         alerting=Alerting(alerts, path=_alerts_file(specs), clock=clock, greets=True),
     )

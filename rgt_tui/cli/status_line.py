@@ -23,6 +23,7 @@ from rgt_tui.health.autostop_words import POWER, box_words
 from rgt_tui.model.alert import Alert
 from rgt_tui.model.autostop import SelfStop
 from rgt_tui.model.box import BoxState, Health
+from rgt_tui.model.evidence import Finding
 from rgt_tui.model.money import Meter
 from rgt_tui.model.plain import clean
 from rgt_tui.model.protocol import Cell, FoundRun, Sample
@@ -30,6 +31,7 @@ from rgt_tui.model.run import RunState
 from rgt_tui.profiles import ProfileError, load_profile
 from rgt_tui.profiles.prices import books_differ, money
 from rgt_tui.profiles.readings import age, byte_pct, how_many, inode_pct, memory_pct, pct
+from rgt_tui.profiles.run_advice import Advice, advised
 from rgt_tui.profiles.run_costs import RunCost, run_cost
 
 
@@ -44,7 +46,7 @@ class Verdict(enum.StrEnum):
 
 
 _ESCALATE = (Health.TROUBLE, Health.GONE)
-_UNKNOWN = (Health.UNREACHABLE, Health.UNKNOWN, Health.STALE, Health.CONNECTING)
+_UNKNOWN = (Health.UNREACHABLE, Health.UNKNOWN, Health.STALE, Health.CONNECTING, Health.PAUSED)
 
 
 class RunLine(msgspec.Struct, frozen=True):
@@ -123,6 +125,31 @@ class AlertLine(msgspec.Struct, frozen=True):
     muted: bool
 
 
+class FindingLine(msgspec.Struct, frozen=True):
+    """What broke, what proves it, and the way out."""
+
+    gotcha: str
+    title: str
+    severity: str
+    confidence: float | None
+    """0 to 1; None = nobody has said."""
+    action: str
+    """What to do now, of a closed set, as `rgt triage` says it."""
+    resource: str
+    evidence: str
+    where: str
+    """Path of the log, ``sample`` or ``scalars``."""
+    line_no: int | None
+    """Which line of that log it is, from 1; None = it is none, or the log was not followed from its beginning."""
+    run: str | None
+    step: int | None
+    since: float
+    cleared: bool
+    """The cause is gone, and the run has not shown yet that it goes on."""
+    fix: tuple[str, ...]
+    never: str | None
+
+
 class ClockLine(msgspec.Struct, frozen=True):
     """A danger clock that counts now."""
 
@@ -187,6 +214,10 @@ class StatusLine(msgspec.Struct, frozen=True):
     """How its own stop stands, or what became of it, in words; the figures are in `sample`."""
     self_stop: SelfStop | None = None
     """What is remembered here of having armed it; None = it was not armed from here."""
+    findings: tuple[FindingLine, ...] = ()
+    """Worst first."""
+    advice: tuple[Advice, ...] = ()
+    """Of what was measured; none of it is trouble."""
 
 
 def status_line(
@@ -219,6 +250,28 @@ def status_line(
         worst_case=worst,
         autostop=box_words(box, now),
         self_stop=box.self_stop,
+        findings=tuple(_finding(finding) for finding in box.findings),
+        advice=advised(box, now),
+    )
+
+
+def _finding(one: Finding) -> FindingLine:
+    return FindingLine(
+        gotcha=one.gotcha,
+        title=one.title,
+        severity=one.severity.value,
+        confidence=one.confidence,
+        action=one.action,
+        resource=one.resource,
+        evidence=one.evidence,
+        where=one.where,
+        line_no=one.line_no,
+        run=one.run,
+        step=one.step,
+        since=one.since,
+        cleared=one.cleared,
+        fix=tuple(fix.text if fix.command is None else f"{fix.text}: {fix.command}" for fix in one.fixes),
+        never=one.never,
     )
 
 
@@ -390,7 +443,7 @@ def _sample(sample: Sample | None) -> list[str]:
         return []
     utils = [gpu.util for gpu in sample.gpus if gpu.util is not None]
     sim = " SIM" if any(gpu.sim for gpu in sample.gpus) else ""
-    parts = [f"gpu {sum(utils) / len(utils):.0f} %{sim}"] if utils else []
+    parts = [f"gpu {pct(sum(utils) / len(utils))}{sim}"] if utils else []
     if (share := memory_pct(sample.mem)) is not None:
         parts.append(f"mem {pct(share)}")
     fullest = max(

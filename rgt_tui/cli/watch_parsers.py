@@ -16,6 +16,7 @@ from rgt_tui.cli.arguments import (
     history_option,
     host_key_option,
     json_option,
+    port,
     positive_seconds,
     timeout_option,
 )
@@ -62,6 +63,25 @@ def add_watch(subparsers: Subparsers) -> None:
     history_option(parser)
 
 
+def add_serve(subparsers: Subparsers) -> None:
+    """Declare ``rgt serve``."""
+    parser = command(
+        subparsers,
+        "serve",
+        about="Show the dashboard in a browser of this machine: on a loopback address and read-only alone. The\n"
+        "address that is printed holds a secret of this run; without it nothing is shown. From elsewhere: ssh -L.",
+        examples=("rgt serve", "rgt serve --port 8123", "ssh -L 8000:127.0.0.1:8000 jump rgt serve"),
+    )
+    parser.add_argument("--port", type=port, default=8000, metavar="N", help="port (default 8000)")
+    parser.add_argument(
+        "--host",
+        default="127.0.0.1",
+        metavar="ADDRESS",
+        help="127.0.0.1 (default) or ::1; every other one is refused",
+    )
+    fleet_option(parser)
+
+
 def add_patrol(subparsers: Subparsers) -> None:
     """Declare ``rgt patrol``."""
     parser = command(
@@ -80,6 +100,32 @@ def add_patrol(subparsers: Subparsers) -> None:
     json_option(parser, "print one JSON object per box")
     timeout_option(parser, 30.0)
     host_key_option(parser)
+
+
+def add_journal(subparsers: Subparsers) -> None:
+    """Declare ``rgt journal``."""
+    parser = command(
+        subparsers,
+        "journal",
+        about="Print what happened on the boxes, as the history has it, below the report of the night: errors, what\n"
+        "it cost and what of that was for nothing, what was lost, the next danger clock. No box is connected to.\n"
+        "Times are said as 02:30, 'yesterday 14:00', '2026-11-21 14:00' or 3h (ago).",
+        examples=(
+            "rgt journal                               since 23:00",
+            "rgt journal lab --since 'yesterday 14:00'",
+            "rgt journal --report --since 12h | mail -s 'the night' me",
+            "rgt journal --json | jq -r 'select(.level == \"error\") | .text'",
+        ),
+    )
+    box = parser.add_argument(
+        "box", metavar="BOX", nargs="?", help="name of the box in the fleet file (default: all)"
+    )
+    box.completer = box_names  # type: ignore[attr-defined]
+    parser.add_argument("--since", metavar="TIME", help="from when on (default: 23:00)")
+    parser.add_argument("--until", metavar="TIME", help="up to when (default: now)")
+    parser.add_argument("--report", action="store_true", help="only the report")
+    json_option(parser, "print one JSON object per event; with --report, one of the report")
+    fleet_option(parser)
 
 
 def add_alerts(subparsers: Subparsers) -> None:
@@ -123,6 +169,7 @@ def add_mute(subparsers: Subparsers) -> None:
         examples=(
             "rgt mute lab --for 2h",
             "rgt mute lab idle-gpu --for 30m",
+            "rgt mute lab idle-gpu --until 07:00",
             "rgt mute lab inodes:/workspace --until-over",
             "rgt mute lab --off",
             "rgt mute --list",
@@ -141,6 +188,9 @@ def add_mute(subparsers: Subparsers) -> None:
         type=duration,
         metavar="TIME",
         help="for how long: 90s, 30m, 2h, 1d (default 1h)",
+    )
+    how.add_argument(
+        "--until", metavar="TIME", help="until then: 07:00 (the next one), tomorrow 07:00, 2026-11-21 07:00"
     )
     how.add_argument("--until-over", action="store_true", help="until the muted alert is over")
     how.add_argument("--off", action="store_true", help="unmute")

@@ -63,6 +63,9 @@ def build(config: dict) -> None:  # type: ignore[type-arg]
             os.symlink(text, root + target)
     for source, target, read_only in config["binds"]:
         bind(source, root + target, read_only)
+    if os.path.isdir(root + "/dev/shm"):
+        # The machine's shared memory shows through with /dev: what lies there would be taken for results of the box.
+        mount("tmpfs", root + "/dev/shm", "tmpfs", 0, "size=1g,mode=1777")
     mount("proc", root + "/proc", "proc", 0)
     os.chroot(root)
     os.chdir("/")

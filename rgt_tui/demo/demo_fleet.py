@@ -10,13 +10,17 @@ from typing import TYPE_CHECKING, Unpack
 
 from rgt_tui.demo.embedded import Embedded
 from rgt_tui.demo.stories import Director
-from rgt_tui.fleet import Fleet, Given, Memory, Pulled
-from rgt_tui.model.evidence import CheckResult, Review, StopProgress, Verb
+from rgt_tui.fleet import Chronicle, Fleet, Given, Memory, Pulled
+from rgt_tui.fleet.config.editing import dump_fleet
+from rgt_tui.model.evidence import CheckResult, PersonTick, Review, StopProgress, Verb
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.profile import Profile
 from rgt_tui.store import History
 
 if TYPE_CHECKING:
+    from rgt_tui.fleet.logs.box_logs import BoxSearch, LogPiece
+    from rgt_tui.fleet.logs.kept_lines import FilePlace, KeptLines
+    from rgt_tui.fleet.transfer_diary import TransferNote
     from rgt_tui.profiles.traffic_price import Toll
     from rgt_tui.transfer.copying import PullProgress
 
@@ -38,6 +42,11 @@ class DemoFleet:
     def state(self) -> FleetState:
         """The newest state; empty until the boxes stand."""
         return self._fleet.state if self._fleet is not None else FleetState(at=time.time())
+
+    @property
+    def chronicle(self) -> Chronicle | None:
+        """What was kept of the fleet."""
+        return self._fleet.chronicle if self._fleet is not None else None
 
     def now(self) -> float:
         """The client clock."""
@@ -69,6 +78,33 @@ class DemoFleet:
     def follow(self, box: str, path: str) -> None:
         """Follow one more log."""
         self._running.follow(box, path)
+
+    def keep_log(self, box: str, path: str) -> KeptLines | None:
+        """Keep all lines of a log from now on."""
+        return self._running.keep_log(box, path)
+
+    def leave_log(self, box: str, path: str) -> None:
+        """Keep no more than its newest lines."""
+        if self._fleet is not None:
+            self._fleet.leave_log(box, path)
+
+    async def log_piece(self, box: str, path: str, inode: int, start: int, stop: int) -> LogPiece:
+        """Read the whole lines between two bytes of a log."""
+        return await self._running.log_piece(box, path, inode, start, stop)
+
+    async def log_place(self, box: str, path: str, line: int) -> FilePlace:
+        """Return where a line of a log begins."""
+        return await self._running.log_place(box, path, line)
+
+    async def log_lines_before(self, box: str, path: str, place: FilePlace) -> int:
+        """Return how many lines of a log stand before a place."""
+        return await self._running.log_lines_before(box, path, place)
+
+    async def find_in_log(
+        self, box: str, path: str, wanted: str, *, fixed: bool, fold: bool, each: Callable[[BoxSearch], None]
+    ) -> BoxSearch:
+        """Search a whole log where it lies."""
+        return await self._running.find_in_log(box, path, wanted, fixed=fixed, fold=fold, each=each)
 
     def pause(self, box: str, paused: bool) -> None:
         """Disconnect from a box, or connect again."""
@@ -122,6 +158,22 @@ class DemoFleet:
         """Copy directories of a box into the demo's own directory, and verify the copy."""
         return await self._running.pull(box, paths, on_progress, on_plan, agree)
 
+    async def transfers(self) -> tuple[TransferNote, ...]:
+        """Return what was copied in the demo, the newest first."""
+        return await self._running.transfers()
+
+    async def tick(self, box: str, check: str, tick: PersonTick) -> str | None:
+        """Keep what a person says of a check, for as long as the demo lasts."""
+        return await self._running.tick(box, check, tick)
+
+    def runnable(self, box: str, check: str) -> str | None:
+        """Return the command that runs a check."""
+        return self._running.runnable(box, check)
+
+    async def run_check(self, box: str, check: str, on_line: Callable[[str], None]) -> int:
+        """Run a check's command."""
+        return await self._running.run_check(box, check, on_line)
+
     async def start(self) -> None:
         """Start the boxes, then the engine, then the stories.
 
@@ -142,7 +194,9 @@ class DemoFleet:
                 meter_seconds=METER_SECONDS,
                 observers=(memory,),
                 whole=True,
+                fleet_file=folder / "fleet.toml",
             )
+            (folder / "fleet.toml").write_text(dump_fleet(self.embedded.specs))
             self._fleet.subscribe(self._pass_on)
             await self._fleet.start()
         except BaseException:

@@ -17,7 +17,7 @@ from rgt_tui.model.money import Lifecycle, Meter
 from rgt_tui.model.profile import Profile
 from rgt_tui.model.renting import Leftover
 from rgt_tui.profiles import load_profile
-from rgt_tui.profiles.keeps_billing import keeps_billing, lacking
+from rgt_tui.profiles.keeps_billing import in_both, keeps_billing, lacking
 from rgt_tui.profiles.survival import action_for
 from rgt_tui.providers.control_plane import (
     Context,
@@ -170,7 +170,7 @@ class ConsoleBox:
         action = action_for(self._profile, verb)
         if action is None:
             return lacking(self._profile, verb)
-        ways = action.how or (f"console: {action.native_label}",)
+        ways = action.how or (f"console: {in_both(action)}",)
         return f"{' · '.join(ways)} ({printable(self.instance, 80)}, {self.console_url})"
 
     def describe(self, verb: Verb, instance: str) -> str:

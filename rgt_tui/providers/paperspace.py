@@ -17,6 +17,7 @@ import msgspec
 
 from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.evidence import Verb
+from rgt_tui.model.figures import how_many
 from rgt_tui.model.money import Lifecycle, MeterKind
 from rgt_tui.model.renting import Leftover
 from rgt_tui.providers.answer_fields import Parts, array, number, table, text, when, whole
@@ -269,7 +270,7 @@ class PaperspaceAccount(RentedAccount):
         if counts is None:
             kept.append((SNAPSHOTS, None))
         elif count := counts.get(instance):
-            kept.append((f"{count} snapshot{'s' if count > 1 else ''}", None))
+            kept.append((how_many(count, "snapshot"), None))
         return tuple(kept)
 
     def call(self, what: str, instance: str) -> Call | None:

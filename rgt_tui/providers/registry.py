@@ -50,6 +50,16 @@ KINDS: dict[str, Open] = {
     "vastai": adapter("rgt_tui.providers.vast"),
 }
 """``kind`` in the fleet file → what opens an account there; CONTRIBUTING.md says how to add one."""
+USUAL_KEYS = {
+    "autodl": "AUTODL_TOKEN",
+    "digitalocean": "DIGITALOCEAN_ACCESS_TOKEN",
+    "lambda": "LAMBDA_API_KEY",
+    "paperspace-core": "PAPERSPACE_API_KEY",
+    "runpod": "RUNPOD_API_KEY",
+    "vastai": "VAST_API_KEY",
+}
+"""Kinds whose accounts tell their machines → the variable that holds the key, where the fleet file names none. The
+modules of the kinds have the same names; here they are known without loading those."""
 OVER = frozenset({"dstack", "skypilot"})
 """Control planes over other platforms: a box of theirs has the profile of the platform below."""
 GONE_AGE_S = 300.0

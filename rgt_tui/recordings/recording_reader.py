@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -108,6 +108,34 @@ class RecordingReader:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+
+def length(path: Path, going: Callable[[], bool] = lambda: True) -> float | None:
+    """Return how many seconds a recording lasts, the times that its clock was set taken out. It reads all of it.
+
+    Args:
+        path: The file.
+        going: Asked now and then; False = nobody wants to know any more, and None is returned.
+
+    Raises:
+        RecordingError: it cannot be read, or is no recording.
+    """
+    reader = RecordingReader(path)
+    try:
+        end = reader.header.started
+        set_by, set_at = 0.0, None
+        while items := reader.read():
+            if not going():
+                return None
+            for item in items:
+                if isinstance(item, Skipped):
+                    continue
+                if item.set is not None and item.set.moved and item.at != set_at:
+                    set_by, set_at, end = set_by + item.set.moved, item.at, item.at
+                end = max(end, item.at)
+        return end - set_by - reader.header.started
+    finally:
+        reader.close()
 
 
 def _open(path: Path) -> IO[bytes]:

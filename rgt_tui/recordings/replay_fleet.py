@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import math
+import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
 
-from rgt_tui.fleet import Alerting, BaseFleet, GateClosed, Given, Observer, Pulled
+from rgt_tui.fleet import Alerting, BaseFleet, NothingToDo, Observer
 from rgt_tui.fleet.box_session import Intake
 from rgt_tui.fleet.keepalive import JUMP_SECONDS, Jump, shifted
+from rgt_tui.fleet.logs.kept_lines import KeptLines
 from rgt_tui.fleet.reducers import replace
 from rgt_tui.model.alert import AlertSettings
 from rgt_tui.model.box import BoxSpec, BoxState
-from rgt_tui.model.evidence import Review, StopProgress, Verb
 from rgt_tui.model.profile import Profile
 from rgt_tui.model.protocol import Hello
 from rgt_tui.profiles import ProfileError, load_profile
 from rgt_tui.recordings import recording_lines
-from rgt_tui.recordings.recording_lines import Entry
-from rgt_tui.recordings.recording_reader import RecordedFrames, RecordingReader, Skipped
-
-if TYPE_CHECKING:
-    from rgt_tui.profiles.traffic_price import Toll
-    from rgt_tui.transfer.copying import PullProgress
+from rgt_tui.recordings.recording_lines import Entry, RecordingError
+from rgt_tui.recordings.recording_reader import RecordedFrames, RecordingReader, Skipped, length
 
 FULL = math.inf
 """The speed that waits for nothing."""
@@ -123,7 +119,7 @@ class ReplayedBox:
     def __init__(self, spec: BoxSpec, profile: Profile, started: float) -> None:
         self.state = BoxState(spec=spec, since=started)
         self._reader = RecordedFrames()
-        self._intake = Intake(spec, profile)
+        self.intake = Intake(spec, profile)
 
     def take(self, entry: Entry) -> None:
         """Take in an entry."""
@@ -141,9 +137,9 @@ class ReplayedBox:
         if isinstance(frame, Hello):
             self._reader = RecordedFrames()  # a channel of its own begins
         try:
-            self.state = self._intake.take(self.state, frame, entry.at)
+            self.state = self.intake.take(self.state, frame, entry.at)
         except Exception:  # as a session does: it is left out and counted
-            self.state = self._intake.give_up(self.state, frame)
+            self.state = self.intake.give_up(self.state, frame)
 
     def take_in(self, until: float) -> bool:
         """Nothing waits: what was recorded is taken in entry by entry."""
@@ -158,7 +154,7 @@ def _profile_of(spec: BoxSpec) -> Profile:
         return load_profile("generic-ssh")
 
 
-class ReplayFleet(BaseFleet):
+class ReplayFleet(NothingToDo, BaseFleet):
     """A `FleetSource` over a recording; every time in its states is the recording's, and so is `now`.
 
     Args:
@@ -195,6 +191,7 @@ class ReplayFleet(BaseFleet):
         super().__init__(profiles, clock, Alerting(AlertSettings(), clock=clock), observers)
         self._boxes: dict[str, ReplayedBox] = {}
         self._shown_at = 0.0
+        self._length: float | None = None
         self._set_by = 0.0
         """By how much the recording's clock has been set so far."""
         self._set_at: float | None = None
@@ -212,6 +209,14 @@ class ReplayFleet(BaseFleet):
     def follow(self, box: str, path: str) -> None:
         """Nothing."""
 
+    def keep_log(self, box: str, path: str) -> KeptLines | None:
+        """Keep all lines of a log from now on."""
+        return self._boxes[box].intake.keep_log(self._boxes[box].state, path)
+
+    def leave_log(self, box: str, path: str) -> None:
+        """Keep no more than its newest lines, once nobody reads it."""
+        self._boxes[box].intake.leave_log(path)
+
     def pause(self, box: str, paused: bool) -> None:
         """Nothing; the whole replay is held by `hold`."""
 
@@ -224,50 +229,9 @@ class ReplayFleet(BaseFleet):
     def mute(self, box: str, alert: str, seconds: float | None) -> None:
         """Nothing."""
 
-    async def review(
-        self,
-        box: str,
-        verb: Verb,
-        **given: Unpack[Given],
-    ) -> Review:
-        """Refuse.
-
-        Raises:
-            GateClosed: always.
-        """
-        raise GateClosed((NO_ACTION,))
-
-    async def execute(
-        self,
-        box: str,
-        verb: Verb,
-        typed: str,
-        *,
-        evidence_digest: str | None = None,
-        **given: Unpack[Given],
-    ) -> AsyncIterator[StopProgress]:
-        """Refuse.
-
-        Raises:
-            GateClosed: always.
-        """
-        raise GateClosed((NO_ACTION,))
-        yield  # pragma: no cover - makes it the iterator that it is said to be
-
-    async def pull(
-        self,
-        box: str,
-        paths: tuple[str, ...],
-        on_progress: Callable[[PullProgress], None],
-        on_plan: Callable[[str], None],
-        agree: Callable[[Toll], Awaitable[bool]],
-    ) -> Pulled:
-        """Refuse.
-
-        Raises:
-            GateClosed: always.
-        """
-        raise GateClosed((NO_ACTION,))
+    def why_refused(self) -> str:
+        """Return why no billing action and no pull is possible."""
+        return NO_ACTION
 
     # How it is played.
 
@@ -280,6 +244,11 @@ class ReplayFleet(BaseFleet):
     def position(self) -> float:
         """Seconds since its beginning."""
         return self.now() - self.started - self._set_by
+
+    @property
+    def length(self) -> float | None:
+        """Seconds that it lasts; None until all of it has been read once."""
+        return self._length
 
     @property
     def faults(self) -> tuple[str, ...]:
@@ -310,13 +279,22 @@ class ReplayFleet(BaseFleet):
 
     async def start(self) -> None:
         """Begin to play."""
-        self._begin({"playing the recording": self._play})
+        self._begin({"playing the recording": self._play, "measuring the recording": self._measure})
 
     def _closers(self) -> tuple[Callable[[], Awaitable[None]], ...]:
         return (self._close,)
 
     async def _close(self) -> None:
         self._file.close()
+
+    async def _measure(self) -> None:
+        left = threading.Event()
+        try:
+            self._length = await asyncio.to_thread(length, self.path, lambda: not left.is_set())
+        except (RecordingError, OSError):  # whoever plays it says so
+            self._length = None
+        finally:
+            left.set()
 
     async def _play(self) -> None:
         try:
@@ -337,9 +315,15 @@ class ReplayFleet(BaseFleet):
         self.skipped = []
         self._set_by, self._set_at = 0.0, None
         self._playback.jump(header.started)
-        self._boxes = {
-            spec.name: ReplayedBox(spec, self._profiles[spec.name], header.started) for spec in header.boxes
-        }
+        before, self._boxes = (
+            self._boxes,
+            {
+                spec.name: ReplayedBox(spec, self._profiles[spec.name], header.started)
+                for spec in header.boxes
+            },
+        )
+        for name, box in before.items():
+            self._boxes[name].intake.take_readers(box.intake)
         # Nobody is told of the alerts of the round before.
         self._publisher.fill(self._boxes, look=0.0, alerting=Alerting(AlertSettings(), clock=self._clock))
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rgt_tui.ssh.bundle import AgentBundle, build_agent, build_trainer, remote_root, trainer_root
     from rgt_tui.ssh.channel import NO_FILES, Channel, Watching, open_channel, watch
     from rgt_tui.ssh.config_block import config_blocks
-    from rgt_tui.ssh.connection import Elsewhere, by_hand, connect, hops, where
+    from rgt_tui.ssh.connection import Elsewhere, by_hand, connect, hops, watched_elsewhere, where
     from rgt_tui.ssh.deployment import Deployed, Pushed, deploy, find_torch, push
     from rgt_tui.ssh.host_keys import Policy
     from rgt_tui.ssh.openssh_client import (
@@ -114,6 +114,7 @@ __all__ = [
     "surroundings",
     "trainer_root",
     "watch",
+    "watched_elsewhere",
     "where",
 ]
 
@@ -124,7 +125,7 @@ __getattr__ = imported_later(
         "bundle": "AgentBundle build_agent build_trainer remote_root trainer_root",
         "channel": "NO_FILES Channel Watching open_channel watch",
         "config_block": "config_blocks",
-        "connection": "Elsewhere by_hand connect hops where",
+        "connection": "Elsewhere by_hand connect hops watched_elsewhere where",
         "deployment": "Deployed Pushed deploy find_torch push",
         "host_keys": "Policy",
         "openssh_client": "BulkClient NotCarried bulk_client pinned_host_key refuses_host",

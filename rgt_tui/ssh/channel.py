@@ -34,6 +34,8 @@ BEGINS = 12
 LONGEST_TOLD = max(TOLD_BY.values())
 HEAD = 6
 """Bytes of a zlib stream that say how it is told: https://www.rfc-editor.org/rfc/rfc1950"""
+CHECKSUM = 4
+"""Bytes of the checksum at its end."""
 DICTIONARY = 0x20
 INFLATED_BYTES = 32 << 10
 """At most so much is inflated at once, however much a box has packed into few bytes."""
@@ -57,7 +59,8 @@ class PackedLines:
         self._stream: zlib._Decompress | None = None
         self._line = b""
         """Of the line that is being read, as long as it may be held."""
-        self._told: dict[bytes, bytes] = {}
+        self._told: dict[bytes, tuple[int, bytes]] = {}
+        """With its checksum, which stands at the end of its stream."""
 
     def feed(self, data: bytes) -> tuple[bytes, bytes | None]:
         """Return what comes of `data`, at most a line and `INFLATED_BYTES`, and what to feed next; None = nothing.
@@ -80,10 +83,12 @@ class PackedLines:
         if not self._stream.eof:
             self._line = line
             return found, self._stream.unconsumed_tail if len(found) == INFLATED_BYTES else None
+        rest, self._stream, self._line = self._stream.unused_data, None, b""
         begins = line[:BEGINS]
         if len(line) <= TOLD_BY.get(begins, 0):
-            self._told[begins] = line
-        rest, self._stream, self._line = self._stream.unused_data, None, b""
+            end = data[: len(data) - len(rest)][-CHECKSUM:]
+            sum_ = int.from_bytes(end, "big") if len(end) == CHECKSUM else zlib.adler32(line)
+            self._told[begins] = sum_, line
         return found, rest or None
 
     def _open(self, data: bytes) -> zlib._Decompress:
@@ -91,8 +96,8 @@ class PackedLines:
         if not data[1] & DICTIONARY:
             return zlib.decompressobj(wbits=0)
         wanted = int.from_bytes(data[2:HEAD], "big")
-        for line in self._told.values():
-            if zlib.adler32(line) == wanted:
+        for sum_, line in self._told.values():
+            if sum_ == wanted:
                 return zlib.decompressobj(wbits=0, zdict=line)
         raise DamagedStream("it is told by a line that did not come")
 

@@ -11,7 +11,7 @@ import asyncssh
 import msgspec
 
 from rgt_tui.model.box import BoxSpec
-from rgt_tui.ssh.hop import Opener, Step
+from rgt_tui.ssh.hop import Opener, Step, keepalive
 from rgt_tui.ssh.host_keys import Moved, Policy
 from rgt_tui.ssh.person import Person
 from rgt_tui.ssh.ssh_config import NO_FILE, Surroundings, expand, scan, surroundings
@@ -179,6 +179,7 @@ async def connect(
         for step in steps:
             connection, below = await opener.open(step, connection), connection
             connection.set_extra_info(rgt_label=step.label, rgt_below=below, rgt_by_hand=step.by_hand)
+            connection.set_extra_info(rgt_alive=tuple(keepalive(step.host).values()))
     except BaseException:
         if connection is not None:
             connection.abort()
@@ -186,6 +187,22 @@ async def connect(
     if connection is None:
         raise Unreachable(f"ssh: no route to {spec.host}")
     return connection
+
+
+def watched_elsewhere(connection: asyncssh.SSHClientConnection, seconds: float | None) -> None:
+    """Let SSH's own keepalive rest while something else gives the connection up sooner than it would.
+
+    Its timer is set anew for each packet: of hundreds of boxes that is a part of what watching them costs.
+
+    Args:
+        connection: Opened by `connect`.
+        seconds: Silence after which it is given up anyway; None = nothing else watches it.
+    """
+    interval, count = connection.get_extra_info("rgt_alive", (0, 0))
+    rests = seconds is not None and seconds <= interval * (count + 1)
+    if interval and rests is not connection.get_extra_info("rgt_rests", False):
+        connection.set_extra_info(rgt_rests=rests)
+        connection.set_keepalive(0 if rests else interval)
 
 
 def by_hand(connection: asyncssh.SSHClientConnection) -> tuple[str, ...]:

@@ -7,17 +7,22 @@ import sys
 import time
 from pathlib import Path
 
+import asyncssh
 import msgspec
 
-from rgt_tui.cli import box_files, running
+from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import open_boxes
 from rgt_tui.cli.printing import complain, json_line
+from rgt_tui.cli.set_up import box_files
 from rgt_tui.fleet.errands import reached
 from rgt_tui.fleet.pushes import Arrived, PushChoice, Versions, code_place, prune_code, push_tree, versions_of
+from rgt_tui.fleet.transfer_diary import noted
 from rgt_tui.model.box import BoxSpec
+from rgt_tui.model.profile import Profile
 from rgt_tui.profiles import load_profile
 from rgt_tui.profiles.readings import age, how_many, size
+from rgt_tui.ssh import Deployed
 from rgt_tui.transfer.sending import LeftOut, SourceError
 
 MOST_SHOWN = 8
@@ -69,8 +74,8 @@ async def _push(arguments: argparse.Namespace, spec: BoxSpec) -> int:
         for path in arguments.paths:
             line = ProgressLine()
             try:
-                arrived = await push_tree(
-                    connection, deployed, profile, Path(path), choice, progress=line.tell
+                arrived = await noted_push(
+                    spec.name, (connection, deployed), profile, Path(path), choice, line
                 )
             except SourceError as error:
                 line.end()
@@ -88,6 +93,34 @@ async def _push(arguments: argparse.Namespace, spec: BoxSpec) -> int:
                 complain(f"{spec.name}: {text}")
             code = FAILED if arrived.refused else code
     return code
+
+
+async def noted_push(
+    box: str,
+    way: tuple[asyncssh.SSHClientConnection, Deployed],
+    profile: Profile,
+    path: Path,
+    choice: PushChoice,
+    line: ProgressLine,
+) -> Arrived:
+    """Push, show how far it is, and write that down for other rgts; what only looks leaves no note.
+
+    Raises:
+        Exception: as `push_tree`.
+    """
+    if choice.dry_run:
+        return await push_tree(*way, profile, path, choice, progress=line.tell)
+    async with noted(box, f"push {choice.kind}", (str(path.absolute()),), choice.to or "") as page:
+
+        def tell(done: int, total: int) -> None:
+            page.sent(done, total)
+            line.tell(done, total)
+
+        arrived = await push_tree(*way, profile, path, choice, progress=tell)
+        what = f"{how_many(arrived.files, 'file')}, {size(arrived.bytes)} verified, {arrived.same:,} there already"
+        refused = f"{len(arrived.refused):,} not replaced: {arrived.refused[0][0]}" if arrived.refused else ""
+        page.end(refused or what, whole=not arrived.refused, to=arrived.path)
+        return arrived
 
 
 class ProgressLine:

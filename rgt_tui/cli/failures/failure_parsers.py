@@ -18,10 +18,13 @@ def add_triage(commands: Subparsers) -> None:
         description="Read logs of any origin on this machine and say which known failures they show, the best first:\n"
         "the line that proves it, what never to do, and the fix. Nothing is run, and no box is asked.",
         epilog=epilog("triage", "rgt triage train.log", "rgt triage logs/*.log --json | jq -r '.findings[0].gotcha'",
-                      "journalctl -u train | rgt triage -"),
+                      "journalctl -u train | rgt triage -", "rgt triage /tmp/nccl_trace_rank_*"),
     )  # fmt: skip
     parser.add_argument(
-        "files", nargs="+", metavar="FILE", help="a log; - is standard input, .gz is unpacked"
+        "files",
+        nargs="+",
+        metavar="FILE",
+        help="a log (- is standard input, .gz is unpacked), the flight recorder's dumps of all ranks, ncclras' output",
     )
     parser.add_argument(
         "--samples",

@@ -22,7 +22,8 @@ topic = "My own"
 id = "{id}"
 title = "What broke, in one line"
 severity = "fatal"      # fatal, degrading, silent-wrong or cost
-action = "fix-code"     # retry-same-config, resume-from-latest, free-space, fix-code, re-rent, ask-user or none
+# What to do: retry-same-config, resume-from-latest, free-space, enlarge-disk, fix-code, re-rent, ask-user or none
+action = "fix-code"
 symptom = "What a person sees."
 cause = "Why it happens."
 fixes = [

@@ -11,9 +11,9 @@ from collections.abc import Container, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-from rgt_tui.cli.adding import import_hosts, show_or_write, target
 from rgt_tui.cli.commands import FAILED, UNREACHABLE, USAGE
 from rgt_tui.cli.printing import complain
+from rgt_tui.cli.set_up.adding import import_hosts, show_or_write, target
 from rgt_tui.fleet.config import FleetFileError, Place, load_fleet, loading, open_place
 from rgt_tui.model.box import BoxSpec, ProviderRef
 from rgt_tui.model.plain import clean

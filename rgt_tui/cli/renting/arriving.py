@@ -13,11 +13,11 @@ from typing import Any
 
 import msgspec
 
-from rgt_tui.cli.adding import keep_trust
 from rgt_tui.cli.commands import FAILED, OK, UNCONFIRMED, UNREACHABLE
 from rgt_tui.cli.gathering import make_fleet, stop
 from rgt_tui.cli.printing import columns, complain, waiting
 from rgt_tui.cli.renting.account_import import box_values
+from rgt_tui.cli.set_up.adding import keep_trust
 from rgt_tui.cli.teardown.down import end_fresh_box
 from rgt_tui.fleet import Fleet
 from rgt_tui.fleet.config import FleetFileError, Place, open_place, read_fleet

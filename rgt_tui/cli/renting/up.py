@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rgt_tui.cli import running
-from rgt_tui.cli.adding import target
 from rgt_tui.cli.commands import FAILED, OK, UNCONFIRMED, UNREACHABLE, USAGE
 from rgt_tui.cli.printing import complain, waiting
 from rgt_tui.cli.renting.account_import import check_kinds, known_boxes
@@ -23,6 +22,7 @@ from rgt_tui.cli.renting.rent_words import (
     review_lines,
     write_lines,
 )
+from rgt_tui.cli.set_up.adding import target
 from rgt_tui.fleet.config import FleetFileError, Place, loading, open_place
 from rgt_tui.fleet.renting import (
     FIND_SECONDS,

@@ -19,17 +19,15 @@ from rgt_tui.gate import (
     AuditFailed,
     AuditLine,
     AuditLog,
-    Chain,
     Held,
     Journal,
     JournalFailed,
     OpenAction,
-    verify,
     words,
 )
 from rgt_tui.gate.audit import default_path
+from rgt_tui.gate.audit_check import chain_words, moment, whole_chain
 from rgt_tui.model.plain import clean
-from rgt_tui.profiles.readings import how_many
 
 
 def run_audit(arguments: argparse.Namespace) -> int:
@@ -104,7 +102,7 @@ def _print(line: AuditLine, *, as_json: bool) -> None:
 
 def _row(entry: AuditEntry) -> str:
     what = (entry.who, entry.box, entry.verb or "rent", entry.instance, entry.event, entry.text)
-    return "  ".join((_moment(entry.at), *(clean(part) for part in what if part))) + "\n"
+    return "  ".join((moment(entry.at), *(clean(part) for part in what if part))) + "\n"
 
 
 def _print_open(action: OpenAction, *, as_json: bool) -> None:
@@ -123,22 +121,8 @@ def _print_open(action: OpenAction, *, as_json: bool) -> None:
     )
 
 
-def _moment(at: float) -> str:
-    try:
-        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
-    except (ValueError, OverflowError, OSError):
-        return f"{at:g}"
-
-
 def _verify(log: AuditLog, journal: Journal, lines: list[AuditLine], *, as_json: bool) -> int:
-    chain = verify(iter(lines))
-    if chain.broken is None:
-        there = {line.hash for line in lines}
-        gone = next((record for record in journal.audited() if record.audit not in there), None)
-        if gone is not None:
-            deed = f"{gone.verb or 'rent'} of {gone.box} at {_moment(gone.at)}"
-            why = f"the line of {deed}, which the journal names, is not there"
-            chain = msgspec.structs.replace(chain, broken=chain.lines + 1, reason=why)
+    chain = whole_chain(lines, journal)
     if as_json:
         body = {
             "ok": chain.broken is None, "path": str(log.path), "lines": chain.lines, "begins": chain.begins,
@@ -146,21 +130,5 @@ def _verify(log: AuditLog, journal: Journal, lines: list[AuditLine], *, as_json:
         }  # fmt: skip
         sys.stdout.write(json_line(body).decode())
     else:
-        sys.stdout.write(clean(f"{log.path}: {_sentence(chain)}") + "\n")
+        sys.stdout.write(clean(f"{log.path}: {chain_words(chain)}") + "\n")
     return OK if chain.broken is None else FAILED
-
-
-def _sentence(chain: Chain) -> str:
-    if chain.broken is not None:
-        return f"BROKEN at line {chain.broken}: {chain.reason}"
-    if not chain.lines:
-        return "no line yet"
-    said = f"whole, {how_many(chain.lines, 'line')}"
-    if chain.begins is None:
-        said = f"{said}, none of which carries a hash: an older rgt wrote them"
-    elif chain.begins > 1:
-        said = f"{said}; the chain begins at line {chain.begins}, nothing vouches for what an older rgt wrote before"
-    if chain.torn:
-        torn = ", ".join(map(str, chain.torn))
-        said = f"{said}; torn when rgt or the computer ended: line {torn}"
-    return said

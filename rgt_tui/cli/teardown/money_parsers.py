@@ -24,7 +24,7 @@ from rgt_tui.cli.arguments import (
 )
 from rgt_tui.cli.autostop.autostop_parsers import add_autostop, add_keep, add_lease, add_notify
 from rgt_tui.cli.commands import Subparsers
-from rgt_tui.cli.set_up_parsers import profiles
+from rgt_tui.cli.set_up.set_up_parsers import profiles
 
 __all__ = [
     "add_audit",

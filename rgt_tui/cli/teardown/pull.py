@@ -19,7 +19,9 @@ from rgt_tui.cli.opening import open_boxes
 from rgt_tui.cli.printing import complain, json_line
 from rgt_tui.fleet.pulls.pull_way import PullFailed, PullRequest
 from rgt_tui.fleet.pulls.pulling import PullReport, pull
+from rgt_tui.fleet.transfer_diary import noted
 from rgt_tui.model.box import BoxSpec
+from rgt_tui.model.figures import pct
 from rgt_tui.model.plain import clean
 from rgt_tui.profiles.readings import age, how_many, size
 from rgt_tui.transfer.copying import Listing, Plan, PullProgress, Refused
@@ -58,7 +60,7 @@ async def _work(spec: BoxSpec, request: PullRequest, *, as_json: bool) -> int:
     over = asyncio.Event()
     running.until_signalled(over)
     with Display(spec.name, as_json=as_json) as display:
-        working = asyncio.ensure_future(pull(spec, request, display.show, display.planned))
+        working = asyncio.ensure_future(_noted_pull(spec, request, display))
         waiting = asyncio.ensure_future(over.wait())
         await asyncio.wait({working, waiting}, return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
@@ -73,6 +75,35 @@ async def _work(spec: BoxSpec, request: PullRequest, *, as_json: bool) -> int:
             return FAILED
     tell(report, as_json=as_json)
     return OK if report.whole else FAILED
+
+
+async def _noted_pull(spec: BoxSpec, request: PullRequest, display: Display) -> PullReport:
+    """Pull, and write down for other rgts how far it is and how it ends; what only looks leaves no note."""
+    if request.dry_run:
+        return await pull(spec, request, display.show, display.planned)
+    async with noted(spec.name, "pull", request.paths, str(request.destination)) as page:
+
+        def show(progress: PullProgress) -> None:
+            page.look(progress)
+            display.show(progress)
+
+        def planned(plan: Plan, listing: Listing, traffic: str) -> None:
+            page.plan(f"{len(plan.steps):,} of {how_many(len(listing.files), 'file')}, {size(plan.bytes)}")
+            display.planned(plan, listing, traffic)
+
+        report = await pull(spec, request, show, planned)
+        page.end(in_short(report), whole=report.whole)
+        return report
+
+
+def in_short(report: PullReport) -> str:
+    """Return what has come, or what has not, in one line."""
+    if not report.whole:
+        count = len(report.refused) + report.uncounted
+        first = f": {report.refused[0].path}: {report.refused[0].reason}" if report.refused else ""
+        return f"{how_many(count, 'file')} not pulled{first}"
+    same = f", {report.same:,} stood here already" if report.same else ""
+    return f"{how_many(report.landed, 'file')}, {size(report.landed_bytes)} verified{same}"
 
 
 class Display:
@@ -145,7 +176,7 @@ def in_words(progress: PullProgress) -> str:
     if progress.phase != "pulling":
         return f"{progress.phase} …"
     parts = [
-        f"{100 * progress.share:3.0f} %",
+        f"{pct(100 * progress.share):>5}",
         f"{size(progress.bytes_done)} of {size(progress.bytes)}",
         f"{progress.files_done:,} of {how_many(progress.files, 'file')}",
         f"{size(progress.rate)}/s" if progress.rate is not None else "",

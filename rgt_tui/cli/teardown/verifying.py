@@ -13,6 +13,7 @@ from typing import Any
 from rgt_tui.cli.commands import FAILED, INTERRUPTED, OK, USAGE
 from rgt_tui.cli.printing import columns, complain, json_line
 from rgt_tui.files import state_directory
+from rgt_tui.model.figures import pct
 from rgt_tui.model.plain import clean
 from rgt_tui.profiles.readings import how_many
 from rgt_tui.transfer import FileRow, FolderRow, Ledger, LedgerError, NotVerifiable, Verification, verify
@@ -123,4 +124,4 @@ def _progress() -> Iterator[Any]:
     from rich.console import Console
 
     with Console(stderr=True).status("verifying", spinner="line") as status:
-        yield lambda done, total, path: status.update(f"{done * 100 // max(1, total)} % hashed")
+        yield lambda done, total, path: status.update(f"{pct(100 * done / max(1, total))} hashed")

@@ -15,15 +15,15 @@ from typing import Any
 import msgspec
 
 from rgt_tui.cli import running
-from rgt_tui.cli.adding import keep_trust
-from rgt_tui.cli.bringing.push_to_box import ProgressLine, doubts
+from rgt_tui.cli.bringing.push_to_box import ProgressLine, doubts, noted_push
 from rgt_tui.cli.commands import FAILED, OK, UNREACHABLE, USAGE
 from rgt_tui.cli.opening import meant, open_boxes, rgt_with
 from rgt_tui.cli.printing import complain, json_line, waiting
+from rgt_tui.cli.set_up.adding import keep_trust
 from rgt_tui.fleet.config import FleetFileError
 from rgt_tui.fleet.config.box_lists import add_entry
 from rgt_tui.fleet.errands import reached
-from rgt_tui.fleet.pushes import push_code
+from rgt_tui.fleet.pushes import PushChoice
 from rgt_tui.fleet.work.agent_answers import Row, ask, rows_of, text
 from rgt_tui.fleet.work.launching import CannotRun, Job, Launched, finding_lines, job_for, phase_of, said
 from rgt_tui.model.box import BoxSpec
@@ -93,9 +93,13 @@ async def _pushed(arguments: argparse.Namespace, spec: BoxSpec) -> str:
     async with reached(spec, accept_new_host_keys=accept) as (connection, deployed):
         line = ProgressLine()
         try:
-            path = Path(arguments.push)
-            arrived = await push_code(
-                connection, deployed, load_profile(spec.profile), path, progress=line.tell
+            arrived = await noted_push(
+                spec.name,
+                (connection, deployed),
+                load_profile(spec.profile),
+                Path(arguments.push),
+                PushChoice(),
+                line,
             )
         finally:
             line.end()

@@ -341,6 +341,8 @@ class _Server(ThreadingHTTPServer):
     def end(self) -> None:
         """Listen no more, and cut every connection."""
         self.ending.set()
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)  # wakes the loop, which would look for its end by and by
         self.shutdown()
         self.server_close()
         for connection in list(self._connections):
@@ -352,6 +354,8 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     default_request_version = "HTTP/1.1"
     timeout = IDLE_S
+    disable_nagle_algorithm = True
+    """Else a body waits for the client's word that it has the headers: 40 ms for each answer."""
     server: _Server
 
     def do_GET(self) -> None:

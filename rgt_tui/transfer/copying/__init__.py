@@ -14,7 +14,7 @@ from rgt_tui.transfer.copying.fetching import Copy, Fetcher, empty_but_listed, w
 from rgt_tui.transfer.copying.local_copy import LandingFailed, sync_folder
 from rgt_tui.transfer.copying.piece_stream import LONGEST_LINE, StreamError
 from rgt_tui.transfer.copying.pull_plan import RANGE_BYTES, Plan, parts_folder, plan
-from rgt_tui.transfer.copying.pull_progress import PullProgress
+from rgt_tui.transfer.copying.pull_progress import PullProgress, Rate, time_to_go
 from rgt_tui.transfer.copying.request_stream import Stream
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "ListingReader",
     "Plan",
     "PullProgress",
+    "Rate",
     "Refused",
     "RemoteFile",
     "Stream",
@@ -37,5 +38,6 @@ __all__ = [
     "parts_folder",
     "plan",
     "sync_folder",
+    "time_to_go",
     "whole_request",
 ]

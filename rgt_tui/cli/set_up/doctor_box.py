@@ -10,7 +10,7 @@ import time
 import asyncssh
 import msgspec
 
-from rgt_tui.cli.doctor_here import BOX_CHECKS, Finding, Status, box_id
+from rgt_tui.cli.set_up.doctor_here import BOX_CHECKS, Finding, Status, box_id
 from rgt_tui.fleet.errands import elsewhere, provider_word, says
 from rgt_tui.gate import GENERIC, SAID, recognised, recognised_words
 from rgt_tui.model.box import BoxSpec

@@ -8,7 +8,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Container, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -319,7 +319,7 @@ def import_hosts(arguments: argparse.Namespace) -> int:
     """List or add hosts of ssh_config; return the exit code."""
     try:
         taken = _taken(arguments)
-        tables = _tables(arguments, taken)
+        tables = host_tables(arguments.config, arguments.patterns, taken)
     except (FleetFileError, ConfigError) as error:
         complain(error)
         return USAGE
@@ -354,8 +354,20 @@ def _taken(arguments: argparse.Namespace) -> dict[str, str]:
     return {name: spec.name for spec in load_fleet(path) for name in (spec.host, spec.name)}
 
 
-def _tables(arguments: argparse.Namespace, taken: dict[str, str]) -> dict[str, dict[str, Any]]:
-    config = str(Path(arguments.config).expanduser().absolute()) if arguments.config else None
+def host_tables(
+    named: str | None = None, patterns: Sequence[str] = (), taken: Container[str] = ()
+) -> dict[str, dict[str, Any]]:
+    """Return the hosts of ssh_config that can become boxes: name → keys of the box.
+
+    Args:
+        named: The ssh_config to read; None = the person's own.
+        patterns: Globs of which an alias must match one; none = all.
+        taken: Names and hosts of boxes that there are.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+    config = str(Path(named).expanduser().absolute()) if named else None
     around = surroundings(config)
     found: dict[str, dict[str, Any]] = {}
 
@@ -369,22 +381,16 @@ def _tables(arguments: argparse.Namespace, taken: dict[str, str]) -> dict[str, d
     with ThreadPoolExecutor() as threads:
         hosts = dict(zip(names, threads.map(host_of, names), strict=True))
     for alias in names:
-        wanted = [pattern for pattern in arguments.patterns if fnmatchcase(alias, pattern)]
+        wanted = [pattern for pattern in patterns if fnmatchcase(alias, pattern)]
         name = (
             alias if loading.NAME.fullmatch(alias) else re.sub(r"[^A-Za-z0-9._-]+", "-", alias).strip("-._")
         )
-        if (
-            (arguments.patterns and not wanted)
-            or alias in taken
-            or name in taken
-            or name in found
-            or not name
-        ):
+        if (patterns and not wanted) or alias in taken or name in taken or name in found or not name:
             continue
         if (wrong := loading.BOX["host"](alias)) is not None:
             complain(f"{alias!r} was left out: {wrong}; give that host a plain name in ssh_config")
             continue
-        if (host := hosts[alias]) in GIT_HOSTS and alias not in arguments.patterns:
+        if (host := hosts[alias]) in GIT_HOSTS and alias not in patterns:
             continue
         values: dict[str, Any] = {"host": alias}
         if config is not None:

@@ -11,13 +11,14 @@ from typing import Any
 import msgspec
 
 from rgt_tui.cli import running
-from rgt_tui.cli.adding import keep_trust, target
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import open_boxes
 from rgt_tui.cli.printing import complain, json_line
+from rgt_tui.cli.set_up.adding import keep_trust, target
 from rgt_tui.fleet.config import FleetFileError
 from rgt_tui.fleet.config.editing import remove_box
 from rgt_tui.fleet.errands import Removal, push_trainer, remove_agent
+from rgt_tui.fleet.transfer_diary import noted
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.plain import clean
 from rgt_tui.profiles import load_profile
@@ -37,7 +38,9 @@ def run_push_trainer(arguments: argparse.Namespace) -> int:
 
     async def work() -> int:
         accept: bool = arguments.accept_new_host_key
-        pushed = await push_trainer(spec, arguments.timeout, accept_new_host_keys=accept)
+        async with noted(spec.name, "push trainer") as page:
+            pushed = await push_trainer(spec, arguments.timeout, accept_new_host_keys=accept)
+            page.end(pushed.problem or "it is there", whole=not pushed.problem, to=pushed.path)
         return tell(pushed, job_settings(pushed, spec), arguments.json)
 
     return running.run_on_box(spec.name, work())

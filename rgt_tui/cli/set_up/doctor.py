@@ -11,12 +11,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from rgt_tui.cli import doctor_here, running
+from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK, USAGE
-from rgt_tui.cli.doctor_box import BoxDoctor
-from rgt_tui.cli.doctor_here import Finding
 from rgt_tui.cli.opening import chosen, meant
 from rgt_tui.cli.printing import columns, complain
+from rgt_tui.cli.set_up import doctor_here
+from rgt_tui.cli.set_up.doctor_box import BoxDoctor
+from rgt_tui.cli.set_up.doctor_here import Finding
 from rgt_tui.fleet.config import FleetFileError
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.ssh import Policy

@@ -1,0 +1,105 @@
+"""``rgt journal``: what happened, as the history has it, and the report of the night; nothing is connected to."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+
+from rgt_tui.cli import running
+from rgt_tui.cli.commands import FAILED, OK, USAGE
+from rgt_tui.cli.opening import open_boxes
+from rgt_tui.cli.printing import complain, json_line
+from rgt_tui.fleet.history.morning_report import NextClock, Report, morning_report, report_words
+from rgt_tui.fleet.history.spoken_times import night_began, said_time
+from rgt_tui.health import clock_readings
+from rgt_tui.model.box import BoxSpec, BoxState, Link
+from rgt_tui.model.chronicle import Wanted
+from rgt_tui.model.plain import clean
+from rgt_tui.profiles import ProfileError, load_profile
+from rgt_tui.store import MOST_EVENTS, History, HistoryError, history_path
+
+NONE_KEPT = "no history is kept: RGT_HISTORY says so"
+
+
+def run_journal(arguments: argparse.Namespace) -> int:
+    """Print what happened; return the exit code."""
+    now = time.time()
+    try:
+        since = night_began(now) if arguments.since is None else said_time(arguments.since, now)
+        until = now if arguments.until is None else said_time(arguments.until, now)
+    except ValueError as error:
+        complain(error)
+        return USAGE
+    if until < since:
+        complain("--until is before --since")
+        return USAGE
+    names = [] if arguments.box is None else [arguments.box]
+    opened = open_boxes(arguments, names)
+    if opened is None:
+        return USAGE
+    config, _ = opened
+    path = history_path(os.environ)
+    if path is None or not path.exists():
+        complain(NONE_KEPT if path is None else f"no history yet: {path} is written by rgt and rgt watch")
+        return FAILED
+    history = History(path, fleet=str(config.path.absolute()))
+    history.adopt(config.boxes)
+    return running.run(_print(history, config.boxes, arguments, since, until))
+
+
+async def _print(
+    history: History, specs: tuple[BoxSpec, ...], arguments: argparse.Namespace, since: float, until: float
+) -> int:
+    try:
+        if arguments.report or not arguments.json:
+            report = await _report(history, specs, arguments.box, since, until)
+            if arguments.json:
+                sys.stdout.write(json_line(report).decode())
+                return OK
+            words = [f"{word.label} {word.text}".strip() for word in report_words(report, time.time())]
+            sys.stdout.write("\n".join(clean(each) for each in words) + "\n")
+            if arguments.report:
+                return OK
+            sys.stdout.write("\n")
+        wanted = Wanted(box=arguments.box, since=since, until=until)
+        found = await history.happened(wanted, None, MOST_EVENTS)
+    except HistoryError as error:
+        complain(f"the history cannot be read: {error}")
+        return FAILED
+    finally:
+        await history.close()
+    for row in found.rows:
+        if arguments.json:
+            sys.stdout.write(json_line(row).decode())
+            continue
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row.at))
+        whose = clean(row.box) or "all boxes"
+        sys.stdout.write(f"{when}  {row.level:<5}  {whose}  {clean(row.text)}\n")
+    return OK
+
+
+async def _report(
+    history: History, specs: tuple[BoxSpec, ...], box: str | None, since: float, until: float
+) -> Report:
+    """Return the report of a time; what the boxes are now is what was kept of them last."""
+    night = await history.night(since, until, box)
+    line = await history.timeline()
+    boxes: tuple[BoxState, ...] = ()
+    if line.ns:
+        moment = await history.moment(line.ns[-1], line.ats[-1], frozenset())
+        here = {spec.name for spec in specs}
+        boxes = tuple(
+            state
+            for state in moment.boxes
+            if state.link is not Link.NOT_KEPT and state.spec.name in here and box in (None, state.spec.name)
+        )
+    clocks = []
+    for state in boxes:
+        try:
+            readings = clock_readings(load_profile(state.spec.profile), state, time.time())
+        except ProfileError:
+            continue
+        clocks += [NextClock(state.spec.name, reading) for reading in readings if reading.counting]
+    return morning_report(night, boxes, clocks)

@@ -1,0 +1,117 @@
+"""``rgt serve``: the dashboard in a browser of this machine, on a loopback address and read-only alone.
+
+A page of another site in the same browser could open a web socket to it, and so could other people of this machine:
+whoever comes without the secret of this run, or from another origin, or by another host's name, is refused.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import hmac
+import secrets
+import shlex
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from rgt_tui.cli.commands import FAILED, OK, USAGE
+from rgt_tui.cli.opening import open_fleet
+from rgt_tui.cli.printing import complain
+from rgt_tui.fleet.config import FleetFileError
+
+LOOPBACK = ("127.0.0.1", "::1")
+COOKIE = "rgt"
+NOT_HERE = (
+    "{!r} can be reached by others; rgt serve listens on 127.0.0.1 or ::1 alone. "
+    "From another computer: ssh -L {}:127.0.0.1:{} HOST rgt serve"
+)
+ONLY_OURS = (
+    "default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
+    "font-src 'self' data:; connect-src 'self' ws://{}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+"""What the page may load: nothing of another site, such as the font that textual-serve's page names."""
+MISSING = 'textual-serve is not installed: pip install "rgt-tui[serve]"'
+
+
+def run_serve(arguments: argparse.Namespace) -> int:
+    """Serve until interrupted; return the exit code."""
+    if arguments.host not in LOOPBACK:
+        complain(NOT_HERE.format(arguments.host, arguments.port, arguments.port))
+        return USAGE
+    try:
+        open_fleet(arguments, trusted=True)
+    except FleetFileError as error:
+        complain(error)
+        return USAGE
+    try:
+        import textual_serve  # noqa: F401
+    except ImportError:
+        complain(MISSING)
+        return USAGE
+    try:
+        return asyncio.run(_serve(command_of(arguments.fleet), arguments.host, arguments.port))
+    except OSError as error:
+        complain(
+            f"cannot listen on {arguments.host}:{arguments.port}: {error.strerror or error}; choose another --port"
+        )
+        return FAILED
+
+
+def command_of(fleet: str | None) -> str:
+    """Return the command that each browser window runs: read-only, whatever the person's own options are."""
+    named = [] if fleet is None else ["--fleet", fleet]
+    return shlex.join([sys.executable, "-m", "rgt_tui", "--readonly", *named])
+
+
+def may(request: Any, hosts: frozenset[str], secret: str) -> bool:
+    """Say whether a request is the person's own: by this machine's name, from our own page, with the secret."""
+    origin = request.headers.get("Origin")
+    if request.headers.get("Host", "") not in hosts:
+        return False
+    if origin is not None and origin not in {f"http://{host}" for host in hosts}:
+        return False
+    given = request.query.get("key") or request.cookies.get(COOKIE, "")
+    return hmac.compare_digest(given.encode(), secret.encode())
+
+
+async def _serve(command: str, host: str, port: int) -> int:
+    from aiohttp import web
+    from textual_serve.server import Server
+
+    secret = secrets.token_urlsafe(24)
+    shown = f"[{host}]" if ":" in host else host
+    hosts = frozenset((f"{shown}:{port}", f"localhost:{port}"))
+    server = Server(command, host=host, port=port, title="rgt", public_url=f"http://{shown}:{port}")
+
+    async def guard(request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
+        if not may(request, hosts, secret):
+            raise web.HTTPForbidden(text="open the address that rgt serve printed\n")
+        if "key" in request.query:  # the secret leaves the address bar
+            moved = web.HTTPFound("/")
+            moved.set_cookie(COOKIE, secret, httponly=True, samesite="Strict")
+            raise moved
+        return await handler(request)
+
+    async def only_ours(request: Any, response: Any) -> None:
+        response.headers["Content-Security-Policy"] = ONLY_OURS.format(f"{shown}:{port}")
+        response.headers["Referrer-Policy"] = "no-referrer"
+
+    app = await server._make_app()
+    app.on_startup.clear()  # its banner names the command
+    app.middlewares.append(web.middleware(guard))
+    app.on_response_prepare.append(only_ours)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    over = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, over.set)
+    try:
+        await web.TCPSite(runner, host, port).start()
+        sys.stdout.write(f"read-only, until Ctrl-C: http://{shown}:{port}/?key={secret}\n")
+        sys.stdout.flush()
+        await over.wait()
+    finally:
+        await runner.cleanup()
+    return OK

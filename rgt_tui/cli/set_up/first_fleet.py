@@ -1,0 +1,130 @@
+"""``rgt`` without a fleet file, in a terminal: the ways to a first one, for the welcome in the app."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rgt_tui.cli.set_up.adding import ORDER, NotSsh, anchored, guess_profile, host_tables, parse_target
+from rgt_tui.fleet import FleetSource
+from rgt_tui.fleet.config import FleetConfig, FleetFileError, Place, loading, open_place
+from rgt_tui.fleet.config.editing import add_boxes
+from rgt_tui.fleet.config.loading import xdg_path
+from rgt_tui.profiles import all_profiles
+from rgt_tui.profiles.readings import how_many
+from rgt_tui.providers import USUAL_KEYS
+from rgt_tui.ssh import ConfigError
+from rgt_tui.ui.first_start import Account, Beginnings
+
+
+class FirstFleet:
+    """The ways that `rgt import`, `rgt add` and `rgt demo` go, into a person's own fleet file.
+
+    Args:
+        make_fleet: Makes the fleet of a file that was written.
+    """
+
+    def __init__(self, make_fleet: Callable[[FleetConfig], FleetSource]) -> None:
+        self._make_fleet = make_fleet
+        self._made: Callable[[], FleetSource] | None = None
+        self.path = xdg_path(os.environ)
+
+    async def look(self) -> Beginnings:
+        """Look into ssh_config and at the names of variables."""
+        trouble, hosts = "", tuple[str, ...]()
+        try:
+            hosts = tuple(await asyncio.to_thread(host_tables))
+        except (ConfigError, OSError) as error:
+            trouble = str(error)
+        profiles = all_profiles()
+        accounts = tuple(
+            Account(kind, profiles[kind].name if kind in profiles else kind, variable)
+            for kind, variable in USUAL_KEYS.items()
+            if os.environ.get(variable)
+        )
+        return Beginnings(hosts=hosts, accounts=accounts, path=str(self.path), trouble=trouble)
+
+    async def demo(self) -> str:
+        """Take the real demo, or where this computer cannot run it, the recording of it."""
+        from rgt_tui.demo import RECORDING, DemoError, sandboxes
+
+        def check() -> str:
+            try:
+                sandboxes.check_torch()
+                sandboxes.check()
+            except DemoError as error:
+                return str(error)
+            return ""
+
+        why = await asyncio.to_thread(check)
+
+        def real() -> FleetSource:
+            from rgt_tui.demo.demo_fleet import DemoFleet
+
+            return DemoFleet()
+
+        def recorded() -> FleetSource:
+            from rgt_tui.recordings import ReplayFleet
+
+            return ReplayFleet(RECORDING, loop=True)
+
+        self._made = recorded if why else real
+        return f"a recording of the demo: {why.partition(';')[0]}" if why else "the demo's boxes are starting"
+
+    async def take_hosts(self) -> str:
+        """Write all hosts of ssh_config."""
+        return await self._take(await asyncio.to_thread(host_tables))
+
+    async def take_account(self, kind: str) -> str:
+        """Ask the platform, and write its machines."""
+        from rgt_tui.cli.renting.account_import import accounts_of, tables_of
+        from rgt_tui.fleet.unlisted import ask_accounts
+
+        bills = await ask_accounts(accounts_of([kind], []), [])
+        failed = [f"{bill.kind}: {bill.machines_error}" for bill in bills if bill.machines_error is not None]
+        if failed:
+            raise FleetFileError("; ".join(failed))
+        tables = {name: values for name, (_, values) in tables_of(bills, (), ()).items()}
+        if not tables:
+            raise FleetFileError(f"the account at {kind} has no machine; nothing was written")
+        return await self._take(tables)
+
+    async def paste(self, text: str) -> str:
+        """Write one box; it is called like its host, as far as that can be a name."""
+        try:
+            values = parse_target(text.strip())
+        except NotSsh as error:
+            raise FleetFileError(str(error)) from error
+        for key in ("identity", "ssh_config"):
+            if key in values:
+                values[key] = anchored(values[key])
+        if (guess := guess_profile(values["host"])) is not None:
+            values["profile"] = guess
+        return await self._take({box_name(values["host"]): values})
+
+    async def _take(self, tables: Mapping[str, Mapping[str, Any]]) -> str:
+        ordered = {name: {key: table[key] for key in ORDER if key in table} for name, table in tables.items()}
+        if not ordered:
+            raise FleetFileError("there is nothing to take; nothing was written")
+        config = await asyncio.to_thread(self._write, ordered)
+        self._made = lambda: self._make_fleet(config)
+        return f"{how_many(len(ordered), 'box', 'boxes')} in {self.path}; rgt doctor checks what is missing"
+
+    def _write(self, tables: Mapping[str, Mapping[str, Any]]) -> FleetConfig:
+        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        add_boxes(self.path, tables)
+        return open_place(Place(self.path))
+
+    def make(self) -> FleetSource:
+        """Make the fleet that was chosen."""
+        assert self._made is not None
+        return self._made()
+
+
+def box_name(host: str) -> str:
+    """Return a name for the box of a host: its first label, or ``box`` where that is a number."""
+    label = re.sub(r"[^A-Za-z0-9._-]+", "-", host.partition(".")[0]).strip("-._")
+    return "box" if label.isdecimal() or not loading.NAME.fullmatch(label) else label
