@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
 from collections.abc import Generator, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+if TYPE_CHECKING:
+    from tests.process.train.harness import Zygote
+
 settings.register_profile("rgt", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("rgt")
 """How long an example takes says how busy the machine is, and nothing of what is tested."""
+
+TORTURE = Path(__file__).parent / "torture"
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 """Before anything imports torch: several threads in each of several processes only wait for each other."""
@@ -51,6 +57,31 @@ def _run_logs_are_closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             log.close()
 
 
+@pytest.fixture(scope="session")
+def trainers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
+    """The process that forks trainers, one for all directories: its imports take four seconds."""
+    from tests.process.train.harness import zygote
+
+    with zygote(tmp_path_factory.mktemp("trainers") / "fifos") as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def agent_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The packed agent, one for all workers: what one of them has compiled of it the others only load."""
+    from rgt_tui.ssh import build_agent
+
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "packed-agent"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    bundle = build_agent()
+    path = folder / bundle.filename
+    new = folder / f"{bundle.filename}.{os.getpid()}"
+    new.write_bytes(bundle.data)
+    new.rename(path)
+    return path
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Where only serial tests are wanted, leave the files alone that name none: importing them all takes longest."""
     if config.getoption("markexpr") != "serial" or collection_path.suffix != ".py":
@@ -58,9 +89,28 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return not _names_serial(collection_path) or None
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Leave the tests themselves out of garbage collection: they stay, and to walk them is half of collecting them.
+
+    What the tests leave behind is still found, a few thousand objects later.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.set_threshold(100_000, 10, 10)
+        gc.enable()
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Refuse a serial test that the serial pass would not find."""
+    """Refuse a serial test that the serial pass would not find, and begin with the torture, whose tests are longest.
+
+    One of half a minute that is left to the end has a worker to itself while the others have nothing to do.
+    """
+    items.sort(key=lambda item: not item.path.is_relative_to(TORTURE))
     lost = {item.path for item in items if item.get_closest_marker("serial") and not _names_serial(item.path)}
     if lost:
         raise pytest.Collector.CollectError(

@@ -3,11 +3,14 @@ r"""A Python that has imported what many short processes need, and forks each of
 ``python -P warm_server.py SOCKET CODE`` runs CODE (the imports), listens on SOCKET, and writes a line. A connection
 starts one process: it sends ``{"words", "cwd", "env"}`` with the three standard streams, hears ``PID\n``, and at the
 end ``CODE\n``. The process is what ``python WORDS`` would be (``-m MODULE …`` or ``-c CODE …``): it has its own working
-directory, environment and signals, ends as the interpreter ends, and dies with the server.
+directory, environment and signals, and dies with the server. It ends as the interpreter ends: threads are waited for,
+`atexit` is heard and the streams are flushed; only that every module is taken apart is left out where all went well,
+for that touches each page of all that was imported and is most of a short command.
 """
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import gc
 import json
@@ -16,6 +19,7 @@ import runpy
 import signal
 import socket
 import sys
+import threading
 from typing import Any
 
 PDEATHSIG = 1
@@ -84,9 +88,28 @@ def become(words: list[str], cwd: str, env: dict[str, str]) -> None:
         exec(compile(what, "<string>", "exec"), main)
 
 
+def leave(code: int) -> None:
+    """End as the interpreter does, but for its modules; returns where a stream takes no more: it says that itself."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        return
+    os._exit(code & 0xFF)
+
+
 if __name__ == "__main__":
     told = os.dup(1)
     os.dup2(2, 1)  # a library may greet
     exec(sys.argv[2], {})
     gc.freeze()  # a collection would touch, and so copy, every page that a process shares with the server
-    become(**listen(sys.argv[1], told))
+    try:
+        become(**listen(sys.argv[1], told))
+    except SystemExit as ended:
+        if not isinstance(ended.code, int | None):
+            raise
+        leave(ended.code or 0)
+        raise
+    leave(0)

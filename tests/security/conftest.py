@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 
 from tests.process.box.conftest import agent as agent
-from tests.process.box.conftest import agent_file as agent_file
 
 NOBODY = 65534
 

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from rgt_tui.fleet.box_session import Intake
-from rgt_tui.fleet.past import LONGEST_SECONDS, MOST_NAMES, Stretch, from_history, merged
+from rgt_tui.fleet.history.past import LONGEST_SECONDS, MOST_NAMES, Stretch, from_history, merged
 from rgt_tui.fleet.reducers import MOST_FOUND, MOST_RUNS, MOST_SERIES
 from rgt_tui.model.box import BoxSpec, BoxState, Past
 from rgt_tui.model.protocol import MAX_FRAME_BYTES, History, HistoryRow
@@ -22,9 +22,9 @@ from rgt_tui.recordings.recording_reader import RecordedFrames
 from rgt_tui.ssh.channel import read_frame
 from rgt_tui.ssh.remote_cat import LONGEST_LINE, Pipe
 from rgt_tui.ssh.remote_command import LineSplitter
-from rgt_tui.ui.plot.frame import Board
-from rgt_tui.ui.plot.view import Settings, View
-from rgt_tui.ui.screens.curves import entries
+from rgt_tui.ui.curve_words import entries
+from rgt_tui.ui.plot.board import Board
+from rgt_tui.ui.plot.view import RunKey, Settings, Shown, View
 from tests.security.costs import LINEAR_AT_MOST, growth
 
 SPEC = BoxSpec(name="a", host="h")
@@ -229,7 +229,7 @@ def test_a_curve_over_any_steps_is_drawn(first: int, second: int | None) -> None
         board = Board()
         run = RunState("r", series={"loss": Series().extended([(step, value) for step in steps])})
         for settings in (Settings(), Settings(pinned=float(first), view=View(8.0))):
-            board.update((run,), settings, "r")
+            board.update((Shown("b", run),), settings, RunKey("b", "r"))
             frame = board.frame((80, 20))
             assert frame is not None
             assert frame.window[0] < frame.window[1]
@@ -241,15 +241,19 @@ def test_the_legend_of_many_runs_costs_what_they_are() -> None:
         points = Series().extended([(1, 1.0)])
         runs = tuple(RunState(f"r{n}", step=1, series={"loss": points}) for n in range(count))
         board = Board()
-        board.update(runs, Settings(), None)
+        board.update([Shown(SPEC.name, run) for run in runs], Settings(), None)
         return BoxState(spec=SPEC, runs=runs), board
 
-    assert growth(many, lambda made: entries(*made, NOW), 1000) < LINEAR_AT_MOST
+    assert growth(many, lambda made: entries({SPEC.name: made[0]}, made[1], NOW), 1000) < LINEAR_AT_MOST
     box, board = many(3)
-    board.update(box.runs, Settings(hidden=frozenset({"r1"})), None)
-    assert [(entry.number, entry.shown) for entry in entries(box, board, NOW)] == [
+    board.update(
+        [Shown(SPEC.name, run) for run in box.runs],
+        Settings(hidden=frozenset({RunKey(SPEC.name, "r1")})),
+        None,
+    )
+    assert [(entry.number, entry.shown) for entry in entries({SPEC.name: box}, board, NOW)] == [
         (0, True),
         (1, False),
         (2, True),
     ]
-    assert board.number("nobody") == 0
+    assert board.number(RunKey("b", "nobody")) == 0

@@ -312,13 +312,16 @@ def test_every_verb_is_in_the_matrix() -> None:
 
 RUNNER = """
 import gc, json, os, pkgutil, signal, sys, tempfile, traceback
-import ctypes, glob, hashlib, resource, shutil, socket, subprocess, threading, uuid, zipfile
+import ctypes, glob, hashlib, resource, shutil, socket, subprocess, threading, uuid, zipfile, zipimport
 sys.path.insert(0, sys.argv[1])
 import rgt_box
+from rgt_box import bytecode
+bytecode.install(zipimport.zipimporter(sys.argv[1]))
 from rgt_box.__main__ import main
 for module in pkgutil.walk_packages(rgt_box.__path__, "rgt_box."):  # else each child imports what its verb does late
     if not module.name.endswith("__main__"):
         __import__(module.name)
+bytecode.save()
 gc.freeze()
 
 def start(words):

@@ -64,7 +64,7 @@ def ear() -> Iterator[Ear]:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     bare = socket.create_server(("127.0.0.1", 0))
 
     def accept() -> None:
@@ -225,6 +225,7 @@ def repository(tmp_path: Path, ear: Ear) -> Repository:
 REFUSED = {
     "patrol": ("patrol", "--timeout", "5"),
     "watch": ("watch", "--for", "6"),
+    "serve": ("serve", "--port", "8123"),
     "metrics": ("metrics", "--once", "--timeout", "5"),
     "alerts": ("alerts", "test"),
     "mirrors": ("mirrors", "exec"),
@@ -256,6 +257,7 @@ REFUSED = {
 LOADING = {
     **REFUSED,
     "status": ("status", "--timeout", "5"),
+    "journal": ("journal",),
     "doctor": ("doctor", "--timeout", "5"),
     "logs": ("logs", "exec", "--timeout", "5"),
     "curves": ("curves", "exec", "--timeout", "5"),

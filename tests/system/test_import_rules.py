@@ -109,6 +109,12 @@ def test_the_dashboard_draws_its_first_frame_without_the_heavy_libraries() -> No
     assert loaded_by([app], HEAVY) == {}
 
 
+def test_the_dashboard_draws_its_first_frame_before_the_handbook_is_read() -> None:
+    asked = "import rgt_tui.ui.app; from rgt_tui.handbook import shipped_pages as read; print(read.cache_info().misses)"
+    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "0"
+
+
 def test_the_trainer_is_not_loaded_by_the_client() -> None:
     assert loaded_by(modules_of("rgt_tui"), ("torch", "rgt_box", "rgt_train")) == {}
 

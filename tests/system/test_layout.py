@@ -6,6 +6,7 @@ import ast
 import re
 import stat
 import tomllib
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,10 @@ LONGEST = 600
 """Lines of code, without blank ones, comments and docstrings.
 
 A smell rather than a law: whoever needs more splits the file first and asks then."""
+
+
+MOST_MODULES = 26
+"""Of one folder, with its ``__init__.py``: more are not found by looking."""
 
 
 def code_lines(path: Path) -> int:
@@ -50,6 +55,11 @@ def test_every_package_and_module_says_what_it_is() -> None:
 def test_every_folder_of_modules_is_a_package() -> None:
     folders = {path.parent for base in PACKAGES.values() for path in base.rglob("*.py")}
     assert sorted(shown(folder) for folder in folders if not (folder / "__init__.py").is_file()) == []
+
+
+def test_no_folder_of_the_product_is_crowded() -> None:
+    modules = Counter(shown(path.parent) for base in PACKAGES.values() for path in base.rglob("*.py"))
+    assert {folder: count for folder, count in modules.items() if count > MOST_MODULES} == {}
 
 
 # Put together from pieces, so that this file does not find itself.

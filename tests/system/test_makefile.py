@@ -397,6 +397,17 @@ def test_a_failing_apt_get_does_not_fail_setup(clone: Clone) -> None:
     assert "missing on this machine" in done.stderr
 
 
+def test_a_package_that_the_distribution_lacks_keeps_no_other_away(clone: Clone) -> None:
+    without = FAKE_APT.replace(
+        'case " $* " in', 'case " $* " in *" install "*chromium*) exit 100 ;; esac\ncase " $* " in'
+    )
+    path = bare_path(clone, id="#!/usr/bin/env bash\necho 0\n", apt_get=without)
+    done = clone.make("setup", PATH=path, RGT_SBIN="", RGT_POLICY_RC=str(clone.root.parent / "policy"))
+    assert done.returncode == 0, done.stderr
+    assert "apt-get install chromium-headless-shell failed" in done.stderr
+    assert f"apt {PACKAGES[-1]}" in clone.steps()
+
+
 # The two passes.
 
 
@@ -414,7 +425,12 @@ def run_passes(folder: Path, **tests: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "scripts/run_tests.py"],
         cwd=folder,
-        env=environment | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONDONTWRITEBYTECODE": "1"},
+        env=environment
+        | {
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+            "PYTEST_XDIST_AUTO_NUM_WORKERS": "1",
+            "PYTHONDONTWRITEBYTECODE": "1",
+        },
         capture_output=True,
         text=True,
         check=False,

@@ -110,7 +110,7 @@ def copy(tmp_path: Path) -> Path:
 
 
 def test_a_row_and_its_readers_are_an_alert_a_finding_and_a_check(copy: Path) -> None:
-    put(copy / "conditions_gpu.py", READERS)
+    put(copy / "rows/conditions_gpu.py", READERS)
     put(copy / "conditions.py", ROW, before="    # Only in the checklist.\n")
     put(copy.parents[1] / "handbook" / "speed.toml", PAGE)
     put(copy / "handbook.py", LIVE, before='}\n"""By id."""\n')

@@ -10,8 +10,8 @@ import pytest
 from rgt_box.sampling.gpu_nvml import Nvml
 
 from rgt_tui.model.protocol import Gpu
+from rgt_tui.ui.widgets.gpu_cards import gpu_lines
 from rgt_tui.ui.widgets.spans import text_of
-from rgt_tui.ui.widgets.vitals import gpu_lines
 from tests.process.box.test_gpu import FakeNvml
 from tests.system.tree import ROOT
 from tests.ui.boxes import running_box
@@ -19,7 +19,7 @@ from tests.ui.boxes import running_box
 RECIPE = (
     "remote/rgt_box/sampling/gpu_nvml.py",
     "rgt_tui/model/protocol.py",
-    "rgt_tui/ui/widgets/vitals.py",
+    "rgt_tui/ui/widgets/gpu_cards.py",
 )
 """The three files, in their order."""
 

@@ -102,21 +102,15 @@ def sample(
     )
 
 
+@cache
 def curve(
     steps: int, *, start: float = 4.0, end: float = 1.6, every: int = 1, nan_at: int | None = None
 ) -> Series:
-    return Series().extended(_points(steps, start, end, every, nan_at))
-
-
-@cache
-def _points(
-    steps: int, start: float, end: float, every: int, nan_at: int | None
-) -> tuple[tuple[int, float], ...]:
     points = []
     for step in range(0, steps + 1, every):
         value = end + (start - end) * math.exp(-4 * step / max(1, steps)) + 0.03 * math.sin(step / 7)
         points.append((step, math.nan if step == nan_at else value))
-    return tuple(points)
+    return Series().extended(points)
 
 
 def run(
@@ -249,6 +243,9 @@ def inode_finding(at: float = NOW) -> Finding:
         "lstm-b",
         812,
         at - 134,
+        action="free-space",
+        confidence=0.95,
+        line_no=41,
     )
 
 
@@ -295,6 +292,8 @@ def warn_box(name: str = "runpod-demo", *, at: float = NOW) -> BoxState:
         run="moe-a",
         step=338,
         since=at - 40,
+        action="resume-from-latest",
+        confidence=0.95,
     )
     return msgspec.structs.replace(
         running_box(name, at=at),

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
+from textual.css.model import RuleSet
+from textual.css.stylesheet import Stylesheet
 
 from rgt_tui.ui import RgtApp, notation
 from rgt_tui.ui.widgets import lines
@@ -27,6 +31,13 @@ def _same_everywhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
+def state_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the screens write: what was copied, faults, screenshots; never the person's own."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "state" / "rgt"
+
+
+@pytest.fixture(autouse=True)
 def _faults_end_the_app(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RgtApp, "ENDURES", False)
 
@@ -34,3 +45,22 @@ def _faults_end_the_app(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def fleet() -> FakeFleet:
     return FakeFleet()
+
+
+_parsed: dict[tuple[object, ...], list[RuleSet]] = {}
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _style_sheets_are_parsed_once() -> Iterator[None]:
+    """Every app of a worker has the same rules: the parsed ones are read, never changed, as Textual shares them too."""
+    parse = Stylesheet._parse_rules
+
+    def parsed(self: Stylesheet, css: str, *where: Any, **more: Any) -> list[RuleSet]:
+        key = (css, where, *more.items(), *self._variables.items())
+        if key not in _parsed:
+            _parsed[key] = parse(self, css, *where, **more)
+        return _parsed[key]
+
+    Stylesheet._parse_rules = parsed  # type: ignore[method-assign]
+    yield
+    Stylesheet._parse_rules = parse  # type: ignore[method-assign]

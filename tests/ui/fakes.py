@@ -7,12 +7,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import msgspec
 
-from rgt_tui.fleet import GateClosed, Pulled
+from rgt_tui.fleet import Chronicle, GateClosed, Pulled, TransferNote
 from rgt_tui.model.evidence import (
     CheckResult,
     EvidenceItem,
     Forfeit,
     Level,
+    PersonTick,
     Review,
     StopPhase,
     StopProgress,
@@ -21,6 +22,7 @@ from rgt_tui.model.evidence import (
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.profile import Profile
 from rgt_tui.profiles.traffic_price import Toll
+from rgt_tui.store import with_ticks
 from rgt_tui.transfer.copying import PullProgress
 from tests.ui.boxes import (
     GIB,
@@ -113,6 +115,14 @@ class FakeFleet:
         self.progress_gate: asyncio.Event | None = None
         self.steps: tuple[StopPhase, ...] = (StopPhase.REQUESTED, StopPhase.CONFIRMED, StopPhase.METER_OFF)
         self.check_results: tuple[CheckResult, ...] = default_checks(at)
+        self.ticks: dict[str, tuple[PersonTick, ...]] = {}
+        self.tick_trouble: str | None = None
+        self.runs: dict[str, tuple[str, ...] | Exception] = {}
+        """By check: what its run prints, or why it cannot be run."""
+        self.run_gate: asyncio.Event | None = None
+        self.chronicle: Chronicle | None = None
+        self.notes: tuple[TransferNote, ...] | OSError = ()
+        """What other rgts copy, or why that is not known."""
 
     @property
     def state(self) -> FleetState:
@@ -147,7 +157,31 @@ class FakeFleet:
         return profile(found.spec.profile if found else "generic-ssh")
 
     def checks(self, box: str) -> tuple[CheckResult, ...]:
-        return self.check_results
+        return with_ticks(self.check_results, self.ticks)
+
+    async def tick(self, box: str, check: str, tick: PersonTick) -> str | None:
+        self.told.append(("tick", box, check, tick))
+        if self.tick_trouble is not None:
+            return self.tick_trouble
+        self.ticks[check] = (*self.ticks.get(check, ()), tick)
+        return None
+
+    def runnable(self, box: str, check: str) -> str | None:
+        return f"rgt doctor {box}" if check in self.runs else None
+
+    async def run_check(self, box: str, check: str, on_line: Callable[[str], None]) -> int:
+        found = self.runs[check]
+        if isinstance(found, Exception):
+            raise found
+        try:
+            for row in found:
+                on_line(row)
+            if self.run_gate is not None:
+                await self.run_gate.wait()
+        except asyncio.CancelledError:
+            self.told.append(("cancelled", check))
+            raise
+        return 0
 
     def focus(self, box: str | None) -> None:
         self.focused.append(box)
@@ -273,6 +307,11 @@ class FakeFleet:
         if isinstance(self.pull_end, Exception):
             raise self.pull_end
         return self.pull_end
+
+    async def transfers(self) -> tuple[TransferNote, ...]:
+        if isinstance(self.notes, OSError):
+            raise self.notes
+        return self.notes
 
     async def start(self) -> None:
         self.started += 1

@@ -1,18 +1,33 @@
 from __future__ import annotations
 
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from rgt_tui.fleet.history.spoken_times import coming_time
 from rgt_tui.model.alert import Alert
 from rgt_tui.model.box import Link
-from rgt_tui.ui.screens.alerts import AlertList, AlertRow, AlertsScreen, detail_lines, row_line
+from rgt_tui.model.chronicle import Happening
+from rgt_tui.model.fleet import FleetEvent, FleetState
+from rgt_tui.ui import RgtApp
+from rgt_tui.ui.screens.alerts import AlertRow, AlertsScreen, detail_lines, ended_rows, row_line
 from rgt_tui.ui.screens.box import BoxScreen
 from rgt_tui.ui.widgets.spans import Tone, text_of
-from tests.ui.fakes import NOW
+from tests.ui.fakes import NOW, FakeFleet, running_box
 from tests.ui.snap import running, screen_text, settle
+
+
+def alerts(app: RgtApp) -> AlertsScreen:
+    assert isinstance(app.screen, AlertsScreen)
+    return app.screen
 
 
 async def test_the_alerts_of_all_boxes_worst_first() -> None:
     async with running(keys=("a",)) as (app, _, _):
         assert isinstance(app.screen, AlertsScreen)
-        rows = app.screen.query_one(AlertList)._rows
+        rows = list(alerts(app).shown.values())
         assert rows
         levels = [row.alert.level for row in rows]
         assert levels == sorted(levels, key=["error", "warn"].index)
@@ -21,7 +36,7 @@ async def test_the_alerts_of_all_boxes_worst_first() -> None:
 
 async def test_muting_says_for_how_long_and_asks_the_fleet() -> None:
     async with running(keys=("a",)) as (app, pilot, fleet):
-        picked = app.screen.query_one(AlertList).picked
+        picked = alerts(app).picked
         assert picked is not None
         await pilot.press("m")
         await pilot.press("M")
@@ -42,12 +57,12 @@ async def test_enter_opens_the_box_of_the_alert() -> None:
 async def test_a_box_shows_its_own_alerts_only() -> None:
     async with running(keys=("enter", "a")) as (app, _, _):
         assert isinstance(app.screen, AlertsScreen)
-        assert {row.box for row in app.screen.query_one(AlertList)._rows} == {"vast-demo"}
+        assert {row.box for row in list(alerts(app).shown.values())} == {"vast-demo"}
 
 
 def test_a_muted_alert_is_dim_and_says_so() -> None:
     row = AlertRow("lab", Alert("memory", "error", "memory 98 %", "memory", since=NOW - 90, muted=True))
-    made = row_line(row, 80, 5, NOW)
+    made = row_line(row, 5, NOW)
     assert {span.tone for span in made} == {Tone.DIM}
     assert "muted" in text_of(made)
     assert "1m30" in text_of(made)
@@ -77,3 +92,95 @@ async def test_pause_connect_and_interval_ask_the_fleet() -> None:
             ("retry", "vast-demo"),
         ]
         assert "connecting to vast-demo" in screen_text(app)
+
+
+ENDED = (
+    FleetEvent(NOW - 600, "lab", "memory 98 %", "error", "memory"),
+    FleetEvent(NOW - 300, "lab", "memory: over", "info", "memory"),
+    FleetEvent(NOW - 200, "vast-demo", "still so", "warn", "x"),
+)
+
+
+def test_an_alert_that_has_ended_says_how_long_it_held() -> None:
+    rows = ended_rows(Happening(n, e.at, e.box, e.text, e.level, e.about) for n, e in enumerate(ENDED))
+    assert [(row.box, row.alert.text, row.alert.since, row.ended_at) for row in rows] == [
+        ("lab", "memory 98 %", NOW - 600, NOW - 300)
+    ]
+    text = text_of(row_line(rows[0], 5, NOW))
+    assert "✔" in text and "held 5m00" in text and "memory 98 %" in text
+
+
+async def test_what_has_ended_stands_below_and_can_be_hidden() -> None:
+    fleet = FakeFleet()
+    fleet.push(msgspec.structs.replace(fleet.state, events=ENDED))
+    async with running(fleet, keys=("a",)) as (app, pilot, _):
+        rows = list(alerts(app).shown.values())
+        assert [row.ended_at is not None for row in rows] == [False] * (len(rows) - 1) + [True]
+        assert "1 ended" in screen_text(app).splitlines()[0]
+        await pilot.press("G", "m")
+        await settle(pilot)
+        assert fleet.told == []
+        assert "it has ended" in screen_text(app)
+        await pilot.press("h")
+        await settle(pilot)
+        assert all(row.ended_at is None for row in list(alerts(app).shown.values()))
+        assert "h shows the ended ones" in screen_text(app)
+
+
+async def test_nothing_holds_although_something_ended() -> None:
+    async with running(FleetState((running_box("lab"),), ENDED[:2], NOW), keys=("a",)) as (app, _, __):
+        assert "nothing is wrong" in screen_text(app).splitlines()[0]
+        assert "held 5m00" in screen_text(app)
+
+
+async def test_the_fix_stands_there_and_y_copies_one_step_at_a_time(state_home: Path) -> None:
+    async with running(size=(120, 40), keys=("a",)) as (app, pilot, _):
+        picked = alerts(app).picked
+        assert picked is not None and picked.finding is not None
+        text, finding = screen_text(app), picked.finding
+        commands = [fix.command for fix in finding.fixes if fix.command]
+        assert commands and all(command in text for command in commands)
+        assert finding.never is not None and finding.never[:40] in text
+        assert text.index(finding.never[:40]) < text.index(commands[-1]), "never above what removes"
+        copied = []
+        for _ in range(len(commands) + 1):
+            await pilot.press("y")
+            await settle(pilot)
+            copied.append((state_home / "copied.txt").read_text().strip())
+        assert copied == [*commands, commands[0]]
+
+
+@pytest.mark.parametrize(
+    ("typed", "seconds", "words"),
+    [
+        ("07:00", None, "until 07:00"),
+        ("30m", 1800.0, "muted "),
+        ("soon", 0.0, "not muted: 'soon' is no time; say 07:00"),
+    ],
+)
+async def test_muting_until_a_time(typed: str, seconds: float | None, words: str) -> None:
+    async with running(keys=("a", "U")) as (app, pilot, fleet):
+        for _ in range(5):
+            await pilot.press("backspace")
+        await pilot.press(*typed, "enter")
+        await settle(pilot)
+        assert words in screen_text(app)
+        told = [one[3] for one in fleet.told]
+        if seconds is None:
+            (got,) = told
+            assert isinstance(got, float) and 0 < got <= 86400
+            assert time.strftime("%H:%M", time.localtime(NOW + got)) == "07:00"
+        else:
+            assert told == ([pytest.approx(seconds)] if seconds else [])
+
+
+def test_a_time_that_is_to_come() -> None:
+    evening = time.mktime((2026, 11, 21, 23, 0, 0, 0, 0, -1))
+    assert coming_time("07:00", evening) - evening == 8 * 3600
+    assert coming_time("23:30", evening) - evening == 1800
+    assert coming_time("tomorrow 23:30", evening) - evening == 86400 + 1800
+    assert coming_time("2026-11-22 07:00", evening) - evening == 8 * 3600
+    assert coming_time("2h", evening) - evening == 7200
+    for text in ("", "yesterday 10:00", "-2h", "2h ago", "25:00", "2026-11-20", "now", "x"):
+        with pytest.raises(ValueError, match="say "):
+            coming_time(text, evening)

@@ -1,21 +1,26 @@
 from __future__ import annotations
 
+import shlex
+from pathlib import Path
+
 import msgspec
 import pytest
 
-from rgt_tui.model.box import LogView
+from rgt_tui.model.box import BoxSpec, Link, LogView
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.protocol import Checkpoint, Checkpoints, Memory
 from rgt_tui.profiles import load_profile
 from rgt_tui.ui.screens.box import BoxScreen, Wants, place
 from rgt_tui.ui.screens.fleet import FleetScreen
 from rgt_tui.ui.screens.log import LogScreen, choose_log
+from rgt_tui.ui.widgets.gpu_cards import gpu_sections
 from rgt_tui.ui.widgets.log_pane import LogPane
 from rgt_tui.ui.widgets.panes import Pane, sections
 from rgt_tui.ui.widgets.platform_lines import platform_section
+from rgt_tui.ui.widgets.process_lines import command
 from rgt_tui.ui.widgets.queue_lines import queue_lines
 from rgt_tui.ui.widgets.spans import Tone, text_of
-from rgt_tui.ui.widgets.vitals import command, disk_lines, gpu_sections, memory_lines, vitals_sections
+from rgt_tui.ui.widgets.vitals import disk_lines, memory_lines, vitals_sections
 from tests.ui.fakes import (
     LOG,
     NOW,
@@ -23,6 +28,7 @@ from tests.ui.fakes import (
     cell,
     disk,
     gpu,
+    inode_finding,
     lost_box,
     profile,
     queue,
@@ -72,7 +78,7 @@ async def test_the_box_screen_shows_every_pane() -> None:
             "host 251/503 G",
             "/root/autodl-fs",
             "s survives stop  d destroy",
-            "2231 python -m rgt",
+            "2231 R python -m rgt",
             "durable: verified",
             "step 655 of 2,400 (27%)",
             "gpt-c.log",
@@ -273,11 +279,12 @@ async def test_errors_are_found_from_the_box_screen() -> None:
         app.tick()
         await pilot.press("E")
         await pilot.pause()
+        await settle(pilot)
         pane = app.screen.query_one("#log", LogPane)
-        assert pane.cursor.mark == 40
+        assert inode_finding().evidence in pane.chosen_lines()[0]
         await pilot.press("e")
-        await pilot.pause()
-        assert "no more errors" in screen_text(app)
+        await settle(pilot)
+        assert "the only error in the lines kept here" in screen_text(app)
 
 
 async def test_another_log_can_be_shown() -> None:
@@ -304,19 +311,19 @@ async def test_search_in_the_full_log() -> None:
     async with running(fleet_of(running_box()), keys=("l", "slash", *"step 50")) as (app, pilot, _):
         assert isinstance(app.screen, LogScreen)
         pane = app.screen.query_one("#log", LogPane)
-        assert pane.cursor.matches() == 10
+        assert pane.matches() == 10
         await pilot.press("enter")
         await settle(pilot)
-        assert "step 509" in pane.cursor.lines[pane.cursor.mark or 0]
+        assert "step 509" in pane.chosen_lines()[0]
         await pilot.press("N")
-        assert "step 508" in pane.cursor.lines[pane.cursor.mark or 0]
+        assert "step 508" in pane.chosen_lines()[0]
         await pilot.press("n")
-        assert "step 509" in pane.cursor.lines[pane.cursor.mark or 0]
+        assert "step 509" in pane.chosen_lines()[0]
         assert any(s.tone is Tone.MATCH for row in pane.shown_lines for s in row)
         await pilot.press("escape")
         await settle(pilot)
         assert isinstance(app.screen, LogScreen)
-        assert pane.cursor.searched == ""
+        assert pane.searched == ""
         await pilot.press("escape")
         await settle(pilot)
         assert not isinstance(app.screen, LogScreen)
@@ -360,3 +367,61 @@ def test_the_badge_of_a_simulated_gpu_stays_however_long_its_name_is(width: int)
     assert "GPU 0" in top
     assert " SIM " in top
     assert len(top) == width
+
+
+async def test_y_takes_along_what_the_pane_with_the_keys_is_about(state_home: Path) -> None:
+    def copied() -> str:
+        return (state_home / "copied.txt").read_text().rstrip("\n")
+
+    async with running(fleet_of(trouble_box()), size=(120, 34), keys=("enter",)) as (app, pilot, fleet):
+        assert "y copies fix 1" in screen_text(app)
+        for place, command in enumerate(("df -i -- '/workspace'", "ls -A -- ", "rm -rf -- "), 1):
+            await pilot.press("y")
+            await pilot.pause()
+            assert copied().startswith(command) and "\n" not in copied()
+            assert f"copied fix {place} of U7" in screen_text(app)
+        assert "y copies fix 1" in screen_text(app), "and from the first one again"
+        app.screen.query_one("#queue").focus()
+        await pilot.press("y")
+        assert copied() == "/jobs/demo/logs/lstm-b.log"
+        app.screen.query_one("#vitals").focus()
+        await pilot.press("y")
+        await pilot.pause()
+        assert copied() == "ssh -p 2222 127.0.0.1" and "how to log in on vast-demo" in screen_text(app)
+        app.screen.query_one("#log").focus()
+        await pilot.press("E", "y")
+        assert "No space left on device" in copied()
+        cleared = msgspec.structs.replace(inode_finding(), cleared=True)
+        fleet.change("vast-demo", findings=(cleared,))
+        app.tick(force=True)
+        await pilot.press("F")
+        await pilot.pause()
+        assert "✔ 1    Check" in screen_text(app)
+        assert "y copies fix" not in screen_text(app)
+        await pilot.press("y")
+        assert copied() == "ssh -p 2222 127.0.0.1"
+
+
+async def test_a_fix_whose_cause_is_over_is_ticked_and_one_that_nobody_can_tell_of_is_not() -> None:
+    read = msgspec.structs.replace(inode_finding(), where="sample", run=None, step=None)
+    stuck = msgspec.structs.replace(trouble_box(), findings=(read,))
+    async with running(fleet_of(stuck), size=(120, 34), keys=("enter",)) as (app, pilot, fleet):
+        fleet.change("vast-demo", findings=(), link=Link.UNREACHABLE)
+        app.tick(force=True)
+        await pilot.pause()
+        assert "· inodes of /workspace" in screen_text(app) and "tells nothing of it now" in screen_text(app)
+        room = sample(disks=(disk("/workspace", 63, 10),))
+        fleet.change("vast-demo", link=Link.LIVE, sample=room)
+        app.tick(force=True)
+        await pilot.pause()
+        assert "✔ inodes of /workspace" in screen_text(app) and "✔ Check: it is the inodes" in screen_text(
+            app
+        )
+
+
+def test_how_one_logs_in_is_what_the_description_says() -> None:
+    spec = BoxSpec(name="a", host="1.2.3.4", port=40022, identity="/k/my key", known_hosts="/k/hosts")
+    words = shlex.join(spec.ssh_words("root"))
+    assert words == "ssh -i '/k/my key' -o UserKnownHostsFile=/k/hosts -p 40022 -l root 1.2.3.4"
+    assert BoxSpec(name="a", host="alias", ssh_config="/c").ssh_words("root") == ["ssh", "-F", "/c", "alias"]
+    assert BoxSpec(name="a", host="-oProxyCommand=x").ssh_words()[-2:] == ["--", "-oProxyCommand=x"]

@@ -11,8 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rgt_tui.model.run import Series
-from rgt_tui.ui.plot.frame import FIRST_CURVE, GAP, Canvas, Curve, Frame, compose
-from rgt_tui.ui.plot.trace import Floats, Scale, Trace, dots, spans
+from rgt_tui.ui.plot.averages import Floats
+from rgt_tui.ui.plot.canvas import Canvas
+from rgt_tui.ui.plot.dots import Scale, edges_of, lit, look, rows_of
+from rgt_tui.ui.plot.frame import FIRST_CURVE, GAP, Curve, Frame, compose
+from rgt_tui.ui.plot.pyramid import Pyramid
+from rgt_tui.ui.plot.trace import Path, Trace
 from rgt_tui.ui.plot.view import View
 
 VALUES = st.floats(allow_nan=True, allow_infinity=True)
@@ -30,6 +34,24 @@ def text(frame: Frame) -> list[str]:
 
 def array(*values: float) -> Floats:
     return np.array(values, dtype=np.float64)
+
+
+def spans(
+    xs: Floats, ys: Floats, window: tuple[float, float], scale: Scale, size: tuple[int, int]
+) -> tuple[Floats, Floats]:
+    shown = np.where(ys > 0, ys, np.nan) if scale.log else ys
+    pyramid = Pyramid()
+    pyramid.follow(shown)
+    edges = edges_of(window, size[0])
+    top, bottom = rows_of(look([(Path(xs, shown, pyramid), edges, edges)], size[0]), scale, size[1])
+    return top[0], bottom[0]
+
+
+def dots(top: Floats, bottom: Floats, height: int) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+    first, last = lit(top[None], bottom[None], height)
+    rows = np.arange(height)[:, None]
+    shown: np.ndarray[tuple[int, ...], np.dtype[np.bool_]] = (rows >= first[0]) & (rows <= last[0])
+    return shown
 
 
 def grid(
@@ -163,7 +185,7 @@ def test_the_crosshair_goes_through_the_curve() -> None:
     assert sum("●" in line for line in lines) == 1
     assert "50" in lines[-1]
     column = next(line.index("●") for line in lines if "●" in line)
-    assert abs(frame.step_at(column) - 50) <= 2 * frame.steps_per_dot
+    assert abs(frame.x_at(column) - 50) <= 2 * frame.per_dot
     assert frame.column_of(50.0) == column - frame.gutter
 
 

@@ -16,10 +16,12 @@ from rgt_tui.model.box import BoxState
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.run import Resume, Series
 from rgt_tui.ui import RgtApp, notation
-from rgt_tui.ui.plot.frame import Board
-from rgt_tui.ui.plot.view import Settings
-from rgt_tui.ui.screens.curves import CurvesScreen, density, entries, notes, nothing_to_draw
-from rgt_tui.ui.widgets.curve import CurveLegend, CurvePlot
+from rgt_tui.ui.curve_words import density, entries, notes, nothing_to_draw
+from rgt_tui.ui.plot.board import Board
+from rgt_tui.ui.plot.view import RunKey, Settings, Shown
+from rgt_tui.ui.screens.curves import CurvesScreen
+from rgt_tui.ui.widgets.curve import CurvePlot
+from rgt_tui.ui.widgets.curve_legend import CurveLegend
 from rgt_tui.ui.widgets.fixed_lines import EventLine, HeaderLine
 from rgt_tui.ui.widgets.spans import text_of
 from tests.ui.fakes import NOW, FakeFleet, curve, running_box
@@ -89,7 +91,7 @@ async def test_what_it_shows_and_what_the_keys_do(fleet: FakeFleet) -> None:
         assert "y log" in header(screen)
         assert "smooth off" in header(screen)
         assert "3 of 3 runs" in header(screen)
-        assert "1 px = 13 steps" in header(screen)
+        assert "1 px = 8.9 steps" in header(screen)
         assert "resumed from 320 after SIGTERM" in legend(screen)
         assert "╳ NaN at 1,210" in legend(screen)
         assert "◆" in legend(screen)
@@ -97,7 +99,7 @@ async def test_what_it_shows_and_what_the_keys_do(fleet: FakeFleet) -> None:
         assert plot(screen).count("⇡") == 2
         assert plot(screen).count("╳") == 1
 
-        await pilot.press("y", "s", "s")
+        await pilot.press("L", "s", "s")
         assert "y linear" in header(screen)
         assert "smooth 0.90" in header(screen)
         await pilot.press("m")
@@ -128,7 +130,7 @@ async def test_what_it_shows_and_what_the_keys_do(fleet: FakeFleet) -> None:
         await pilot.press("space")
         assert "select a run" in text_of(screen.query_one(EventLine).shown_lines[0])
         await pilot.press("j", "j", "space")
-        assert screen.selected == "gpt-b"
+        assert screen.selected == key("gpt-b")
         assert "2 of 3 runs" in header(screen)
         await pilot.press("k", "v")
         assert "1 of 3 runs" in header(screen)
@@ -146,7 +148,7 @@ async def test_the_mouse_points_pins_zooms_and_picks(fleet: FakeFleet) -> None:
         assert "at step" in legend(screen)
         await pilot.click("#plot", offset=(40, 10))
         await until(pilot, lambda: screen.settings.pinned is not None)
-        await pilot.hover("#legend", offset=(3, 20))
+        await pilot.hover("#legend", offset=(3, 1))
         await until(pilot, lambda: screen.settings.hover is None)
         assert "at step" in legend(screen)
         region = screen.plot.region
@@ -156,9 +158,9 @@ async def test_the_mouse_points_pins_zooms_and_picks(fleet: FakeFleet) -> None:
             )
         await until(pilot, lambda: not screen.settings.view.is_all)
         await pilot.click("#legend", offset=(3, 1))
-        await until(pilot, lambda: screen.selected == "gpt-a")
+        await until(pilot, lambda: screen.selected == key("gpt-a"))
         await pilot.click("#legend", offset=(3, 1))
-        await until(pilot, lambda: screen.settings.hidden == {"gpt-a"})
+        await until(pilot, lambda: screen.settings.hidden == {key("gpt-a")})
 
 
 async def test_new_points_are_drawn_and_nothing_else_is(fleet: FakeFleet) -> None:
@@ -190,7 +192,7 @@ async def test_empty_states_and_sizes(fleet: FakeFleet) -> None:
         fleet.change(BOX, runs=())
         app.tick(force=True)
         await until(pilot, lambda: "No run of autodl-demo has logged a point yet." in plot(screen))
-        await pilot.press("m", "y", "s", "plus", "left", "left_square_bracket", "j", "space", "v", "0")
+        await pilot.press("m", "L", "s", "plus", "left", "left_square_bracket", "j", "space", "v", "0")
         fleet.push(FleetState((), (), NOW))
         app.tick(force=True)
         await until(pilot, lambda: app.screen is not screen)
@@ -209,22 +211,30 @@ async def test_ascii_terminals_get_a_plot_too(fleet: FakeFleet, monkeypatch: pyt
 
 def board_of(box: BoxState, settings: Settings | None = None) -> Board:
     board = Board()
-    board.update(box.runs, settings or Settings(), None)
+    board.update(listed(box), settings or Settings(), None)
     return board
+
+
+def listed(box: BoxState) -> list[Shown]:
+    return [Shown(BOX, run) for run in box.runs]
+
+
+def key(name: str) -> RunKey:
+    return RunKey(BOX, name)
 
 
 def test_the_legend_reads_at_the_crosshair() -> None:
     box = box_with_history()
     board = board_of(box, Settings(pinned=330.0))
-    values = {entry.run: entry.value for entry in entries(box, board, NOW)}
+    values = {entry.key.run: entry.value for entry in entries({BOX: box}, board, NOW)}
     assert values["gpt-c"] == pytest.approx(2.9 - 330 / 400)
     far = board_of(box, Settings(pinned=2000.0))
-    assert {e.run: e.value for e in entries(box, far, NOW)}["gpt-c"] is None
+    assert {e.key.run: e.value for e in entries({BOX: box}, far, NOW)}["gpt-c"] is None
 
 
 def test_states_and_ages_in_the_legend() -> None:
     box = box_with_history()
-    found = {entry.run: entry for entry in entries(box, board_of(box), NOW + 7)}
+    found = {entry.key.run: entry for entry in entries({BOX: box}, board_of(box), NOW + 7)}
     assert (found["gpt-a"].state, found["gpt-a"].age) == ("done", None)
     assert (found["gpt-c"].state, found["gpt-c"].age, found["gpt-c"].step) == ("running", 7.0, 655)
 
@@ -234,7 +244,7 @@ def test_notes_are_clean_and_few() -> None:
     many = msgspec.structs.replace(
         box.runs[2], resumes=tuple(Resume(s, "\x1b[31mSIGTERM\n", s) for s in range(10, 100, 10))
     )
-    made = notes(many, board_of(box))
+    made = notes(Shown(BOX, many), board_of(box))
     assert made[0][0] == "6 earlier"
     assert len(made) == 4
     assert made[-1][0] == "⇡ resumed from 90 after SIGTERM"
@@ -256,7 +266,7 @@ def test_every_empty_state_says_what_to_do() -> None:
         (msgspec.structs.replace(box, runs=()), Settings()),
         (msgspec.structs.replace(box, runs=(unlogged,)), Settings()),
         (box, Settings(metric="nope")),
-        (box, Settings(hidden=frozenset({"gpt-a", "gpt-b", "gpt-c"}))),
+        (box, Settings(hidden=frozenset({key("gpt-a"), key("gpt-b"), key("gpt-c")}))),
     ]
     said = [nothing_to_draw(state, BOX, settings) for state, settings in cases]
     assert len({lines[0] for lines in said}) == len(cases)
@@ -266,13 +276,13 @@ def test_every_empty_state_says_what_to_do() -> None:
 def test_a_board_forgets_runs_that_are_gone_and_sees_what_changed() -> None:
     box = box_with_history()
     board = board_of(box)
-    assert board.shown == ["gpt-a", "gpt-b", "gpt-c"]
-    assert not board.update(box.runs, Settings(), None)
-    assert board.update(box.runs[:1], Settings(), None)
-    assert board.trace("gpt-b") is None
-    assert board.update(box.runs, Settings(smooth=0.9), None)
+    assert board.shown == [key("gpt-a"), key("gpt-b"), key("gpt-c")]
+    assert not board.update(listed(box), Settings(), None)
+    assert board.update(listed(box)[:1], Settings(), None)
+    assert board.trace(key("gpt-b")) is None
+    assert board.update(listed(box), Settings(smooth=0.9), None)
     assert board.frame((80, 20)) is not None
-    assert not math.isnan(board.value_at("gpt-a", 10.0) or math.nan)
+    assert not math.isnan(board.value_at(key("gpt-a"), 10.0) or math.nan)
 
 
 def test_numpy_is_not_loaded_before_a_plot_is_drawn() -> None:

@@ -23,9 +23,9 @@ from rgt_tui.ui.screens.box import BoxScreen
 from rgt_tui.ui.screens.fleet import FleetScreen
 from rgt_tui.ui.screens.log import LogScreen
 from rgt_tui.ui.screens.teardown import TeardownScreen
-from rgt_tui.ui.widgets.confirm import Facts
 from rgt_tui.ui.widgets.fixed_lines import EventLine, HeaderLine
-from rgt_tui.ui.widgets.fleet_table import FleetTable
+from rgt_tui.ui.widgets.fleet_rows.fleet_table import FleetTable
+from rgt_tui.ui.widgets.teardown.confirm import Facts
 from tests.ui.fakes import NOW, FakeFleet, run, running_box
 from tests.ui.snap import running, screen_text, settle
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Iterator
 
 import msgspec
 import pytest
+from rich.console import RenderableType
 from textual import events
 from textual.command import CommandPalette
 from textual.pilot import Pilot
+from textual.screen import Screen
 from textual.widgets import Input
 
+from rgt_tui import health
+from rgt_tui.health import Assessment
+from rgt_tui.model.box import BoxState
 from rgt_tui.model.fleet import Question, QuestionKind
 from rgt_tui.ui import RgtApp, key_turns
 from rgt_tui.ui.screens.box import BoxScreen
@@ -18,7 +24,7 @@ from rgt_tui.ui.screens.fleet import FleetScreen
 from rgt_tui.ui.screens.log import LogScreen
 from rgt_tui.ui.screens.question import QuestionScreen
 from rgt_tui.ui.screens.teardown import TeardownScreen
-from rgt_tui.ui.widgets.fleet_table import FleetTable
+from rgt_tui.ui.widgets.fleet_rows.fleet_table import FleetTable
 from tests.ui.fakes import NOW, FakeFleet
 from tests.ui.snap import running, screen_text, settle
 
@@ -181,3 +187,113 @@ async def wait_for(pilot: Pilot[None], condition: Callable[[], bool]) -> None:
         if condition():
             return
         await pilot.pause(0.01)
+
+
+async def test_what_a_key_does_is_painted_without_waiting_for_a_frame(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with running() as (app, pilot, _):
+        await settle(pilot)
+        monkeypatch.setattr(app.screen._update_timer, "resume", lambda: None)
+        painted: list[str | None] = []
+        display = app._display
+
+        def record(screen: Screen[object], update: RenderableType | None) -> None:
+            painted.append(app.screen.query_one(FleetTable).picked)
+            display(screen, update)
+
+        monkeypatch.setattr(app, "_display", record)
+        names = app.screen.query_one(FleetTable).names
+        burst(app, "j")
+        await unpainted(lambda: names[1] in painted)
+        burst(app, "jj")
+        await unpainted(lambda: names[3] in painted)
+        assert names[3] in painted
+        assert names[2] not in painted, "of keys that came together the last one alone is painted"
+
+
+async def unpainted(condition: Callable[[], bool]) -> None:
+    """Wait until `condition` holds without `pilot.pause`, which paints; no longer than 400 turns."""
+    for _ in range(400):
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+
+
+class Steps:
+    """Something long to draw; its clock goes on by 3 ms with every step."""
+
+    def __init__(self, count: int) -> None:
+        self.left = count
+
+    def __iter__(self) -> Iterator[None]:
+        while self.left:
+            self.left -= 1
+            yield
+
+    def __call__(self) -> float:
+        return -0.003 * self.left
+
+
+async def test_a_key_is_dealt_with_and_painted_before_the_data_that_were_to_be_drawn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with running() as (app, pilot, _):
+        await settle(pilot)
+        table = app.screen.query_one(FleetTable)
+        steps = Steps(40)
+        monkeypatch.setattr(app._keys, "_clock", steps)
+        monkeypatch.setattr(key_turns, "BETWEEN_S", 0.0)
+        left_when: list[int] = []
+        display = app._display
+
+        def record(screen: Screen[object], update: RenderableType | None) -> None:
+            if table.picked == table.names[1]:
+                left_when.append(steps.left)
+            display(screen, update)
+
+        monkeypatch.setattr(app, "_display", record)
+        burst(app, "j")
+        await app._keys.behind(steps)
+        assert steps.left == 0, "the data come, too"
+        assert left_when
+        assert left_when[0] >= 34, "the key is on the screen after the first slices"
+
+
+async def test_data_come_at_last_for_somebody_who_holds_a_key_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_turns.KeyTurns, "busy", True)
+    monkeypatch.setattr(key_turns, "HELD_S", 0.0)
+    async with running() as (app, _, _fleet):
+        steps = Steps(9)
+        await app._keys.behind(steps)
+        assert steps.left == 0
+
+
+async def test_a_beat_draws_the_state_that_it_judged_and_judges_no_box_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from rgt_tui.ui.screens import base
+
+    judged: list[str] = []
+
+    def assess(box: BoxState, now: float) -> Assessment:
+        judged.append(box.spec.name)
+        return health.assess(box, now)
+
+    async with running() as (app, pilot, fleet):
+        await settle(pilot)
+        fleet.advance(1.0)
+        fleet.push(msgspec.structs.replace(fleet.state, at=fleet.now()))
+        monkeypatch.setattr(base, "assess", assess)
+        judged.clear()
+        await app.beat()
+        assert isinstance(app.screen, FleetScreen)
+        assert app.screen.fleet_state is fleet.state
+        names = [box.spec.name for box in fleet.state.boxes]
+        assert judged == names
+        await pilot.press("o")
+        await settle(pilot)
+        assert judged == names, "what a key sorts anew was judged a moment ago"
+        fleet.advance(1.0)
+        app.screen.redraw_now()
+        assert judged == names * 2, "ages go on"

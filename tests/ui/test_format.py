@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import math
+import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -126,3 +128,16 @@ def test_ascii_glyphs_are_ascii_and_complete() -> None:
         assert not isinstance(value, str) or value.isascii(), name
     for name in ("bar", "spark", "frame", "thin"):
         assert len(getattr(ASCII, name)) == len(getattr(UNICODE, name)), name
+
+
+def test_no_screen_writes_percents_or_plurals_in_its_own_way() -> None:
+    own = re.compile(r":\.\d?f\}\s?%|\(s\)[\"' ]")
+    found = {
+        f"{path.name}: {text.strip()}"
+        for path in Path(f.__file__).parent.rglob("*.py")
+        if path.name != "notation.py"
+        for text in path.read_text(encoding="utf-8").splitlines()
+        if own.search(text)
+    }
+    assert not found, "notation.percent and readings.how_many write them"
+    assert own.search('f"{value:.0f} %"') and own.search('"3 box(s)"')

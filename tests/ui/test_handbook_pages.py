@@ -12,7 +12,7 @@ from rgt_tui.ui.screens.handbook_pages import HandbookScreen, PageList
 from rgt_tui.ui.widgets.panes import Pane
 from rgt_tui.ui.widgets.spans import text_of
 from tests.ui.fakes import demo_state
-from tests.ui.snap import check, running, screen_text, settle
+from tests.ui.snap import running, screen_text, settle
 
 
 @pytest.fixture(autouse=True)
@@ -78,7 +78,7 @@ async def test_y_copies_the_steps_with_what_never_to_do(monkeypatch: pytest.Monk
         await pilot.press("y")
         await settle(pilot)
         assert "copied the fix of D4: 2 steps" in screen_text(app)
-        assert copied[0].startswith("# never: ") and "\nss -ltnp | grep 29500\n" in copied[0]
+        assert copied[0].startswith("# never: ") and copied[0].endswith("\nss -ltnp | grep 29500")
 
 
 async def test_own_pages_are_marked_and_a_broken_one_is_named(own_config: Path) -> None:
@@ -108,11 +108,3 @@ async def test_tab_gives_the_keys_to_the_page() -> None:
         await pilot.press("tab", "j")
         await settle(pilot)
         assert picked(screen) != here
-
-
-@pytest.mark.parametrize("size", [(60, 20), (80, 24), (120, 34), (200, 50)], ids=str)
-async def test_the_screen_at_each_size(size: tuple[int, int]) -> None:
-    async with running(demo_state(), size=size, keys=("H",)) as (app, _, _):
-        rows = screen_text(app).splitlines()
-        assert len(rows) == size[1] and max(map(len, rows)) <= size[0]
-        check(app, f"handbook-{size[0]}x{size[1]}")

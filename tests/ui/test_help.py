@@ -1,14 +1,21 @@
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import importlib
 from pathlib import Path
 
+import pytest
 from textual.app import App
 
+from rgt_tui.model.box import Health
+from rgt_tui.model.fleet import FleetState
+from rgt_tui.recordings import FULL, ReplayFleet
 from rgt_tui.ui import RgtApp
 from rgt_tui.ui.commands import (
     APP,
+    BOX_TARGET,
+    REPLAY,
     SCREEN,
     SCREENS,
     bindings,
@@ -16,21 +23,27 @@ from rgt_tui.ui.commands import (
     key_name,
     keys_page,
 )
-from rgt_tui.ui.screens.help import HelpScreen, help_lines
+from rgt_tui.ui.legends import legend_of, states
+from rgt_tui.ui.preferences import clashes
+from rgt_tui.ui.screens.base import FleetAwareScreen
+from rgt_tui.ui.screens.fleet import FleetScreen
+from rgt_tui.ui.screens.help import HelpPanel, HelpScreen, help_lines
 from rgt_tui.ui.widgets.fixed_lines import layout_keys
+from rgt_tui.ui.widgets.fleet_rows.fleet_cells import COLUMNS
 from rgt_tui.ui.widgets.spans import text_of
+from tests.ui.fakes import NOW, FakeFleet
 from tests.ui.snap import running, screen_text, settle
 
+RECORDING = Path(__file__).parents[1] / "fixtures" / "recordings" / "three-boxes.jsonl.gz"
 EVERY_COMMAND = list({command.id: command for _, each in commands_by_screen() for command in each}.values())
 FORBIDDEN = {"ctrl+i", "ctrl+m", "ctrl+h", "ctrl+j", "ctrl+left_square_bracket", "ctrl+z", "ctrl+a", "ctrl+b"}
 
 
 def test_no_key_means_two_things_on_one_screen() -> None:
+    assert clashes(commands_by_screen(), {}) == []
+    assert clashes([("Fleet", ())], {"screen.back": ("y",)}) == [("Fleet", "y", "screen.back", "screen.copy")]
     for title, commands in commands_by_screen():
-        shared = () if title in {"Every screen", "Tear down"} else (*SCREEN, *APP)
-        keys = [key for command in (*commands, *shared) for key in command.keys]
-        assert not {key for key in keys if keys.count(key) > 1}, title
-        assert not FORBIDDEN & set(keys), title
+        assert not FORBIDDEN & {key for command in commands for key in command.keys}, title
 
 
 def test_dangerous_commands_are_never_a_bare_lowercase_letter() -> None:
@@ -83,6 +96,7 @@ def test_the_key_line_keeps_the_help_when_it_gets_narrow() -> None:
     for width in (20, 40, 60, 80, 120, 200):
         places = layout_keys(EVERY_COMMAND, width)
         assert places
+        assert places[-1][2].id == "app.help", "the way to all others"
         assert all(end < width for _, end, _ in places)
 
 
@@ -94,13 +108,15 @@ def test_the_page_of_keys_is_generated_and_up_to_date() -> None:
 
 
 async def test_help_lists_every_command_of_the_screen_and_closes() -> None:
-    async with running(size=(120, 40), keys=("question_mark",)) as (app, pilot, _):
+    async with running(size=(120, 80), keys=("question_mark",)) as (app, pilot, _):
         assert isinstance(app.screen, HelpScreen)
         text = screen_text(app)
         fleet_screen = app.screen_stack[0]
-        for command in fleet_screen.commands():  # type: ignore[attr-defined]
-            assert command.title in text
-            assert command.shown_key in text
+        assert isinstance(fleet_screen, FleetScreen)
+        for command in fleet_screen.commands():
+            if fleet_screen.why_not(command) is None:
+                assert command.title in text
+                assert command.shown_key in text
         for key in ("escape", "q", "question_mark"):
             await pilot.press(key)
             await settle(pilot)
@@ -111,10 +127,10 @@ async def test_help_lists_every_command_of_the_screen_and_closes() -> None:
 
 async def test_help_that_is_longer_than_the_screen_scrolls() -> None:
     async with running(size=(60, 16), keys=("question_mark",)) as (app, pilot, _):
-        assert "quit" not in screen_text(app)
+        assert "as rgt autostop was told" not in screen_text(app)
         await pilot.press("G")
         await pilot.pause()
-        assert "quit" in screen_text(app)
+        assert "was told" in screen_text(app)
         await pilot.press("g")
         await pilot.pause()
         assert "open" in screen_text(app)
@@ -127,3 +143,74 @@ def test_help_lines_wrap() -> None:
 
 def test_no_user_interface_toolkit_default_survives() -> None:
     assert RgtApp.COMMANDS != App.COMMANDS
+
+
+EVERY_SCREEN = [place for place in SCREENS if place not in {"fleet", "teardown", "first contact", "welcome"}]
+
+
+@pytest.mark.parametrize("place", ["fleet", *EVERY_SCREEN])
+async def test_help_says_what_works_now_and_nothing_else(place: str) -> None:
+    async with running(FakeFleet(), size=(100, 120)) as (app, pilot, _):
+        app.readonly = True
+        if place != "fleet":
+            app.open_screen(place, "vast-demo")
+            await settle(pilot)
+        below = app.screen
+        assert isinstance(below, FleetAwareScreen)
+        await pilot.press("question_mark")
+        await settle(pilot)
+        shown = {row.command.id for row in app.screen.query_one(HelpPanel).rows if row.command}
+        assert shown == {command.id for command in below.commands() if below.why_not(command) is None}
+        assert not any(command.dangerous and command.id in shown for command in below.commands())
+        assert not {command.id for command in REPLAY} & shown
+        assert "without use now" in screen_text(app) or len(shown) == len(below.commands())
+
+
+async def test_help_without_a_box_and_in_a_replay() -> None:
+    async with running(FleetState((), (), NOW), size=(100, 80), keys=("question_mark",)) as (app, _, __):
+        shown = {row.command.id for row in app.screen.query_one(HelpPanel).rows if row.command}
+        assert not shown & {command.id for command in BOX_TARGET} and "fleet.open" not in shown
+        assert {"box.alerts", "box.handbook", "app.quit"} <= shown
+        assert "D tear down" not in screen_text(app)
+    fleet = ReplayFleet(RECORDING, speed=FULL)
+    app = RgtApp(lambda: fleet)
+    async with app.run_test(size=(120, 60)) as pilot:
+        await settle(pilot)
+        await asyncio.wait_for(fleet.over.wait(), 60)
+        await settle(pilot)
+        await pilot.press("question_mark")
+        await settle(pilot)
+        shown = {row.command.id for row in app.screen.query_one(HelpPanel).rows if row.command}
+        assert {command.id for command in REPLAY} <= shown
+        assert not shown & {"box.teardown", "box.pause", "box.connect"}
+
+
+def test_the_legend_explains_every_column_and_every_state() -> None:
+    rows = {row.mark: row.means for _, part in legend_of("fleet") for row in part}
+    assert all(column.title.strip() in rows for column in COLUMNS)
+    assert len(states()) == len(Health)
+    words = [row.means.partition(":")[0] for row in states()]
+    assert words == [health.value for health in Health], "each says its word: colour is never alone"
+
+
+async def test_help_is_searched_copied_and_clicked(state_home: Path) -> None:
+    async with running(size=(100, 50), keys=("question_mark", "slash", *"inode")) as (app, pilot, _):
+        text = screen_text(app)
+        assert "100% = no new file" in text and "tear down" not in text
+        await pilot.press("enter", "y")
+        await settle(pilot)
+        assert "no new file" in (state_home / "copied.txt").read_text()
+        await pilot.press("slash", "x", "x")
+        await settle(pilot)
+        assert "no row has inodexx" in screen_text(app)
+        await pilot.press("escape")
+        await settle(pilot)
+        assert "tear down" in screen_text(app), "given up: all rows again"
+        row = next(i for i, text in enumerate(screen_text(app).splitlines()) if "The loss curves" in text)
+        await pilot.click(HelpPanel, offset=(30, row))
+        await settle(pilot)
+        assert isinstance(app.screen, FleetAwareScreen)
+        assert app.screen.PLACE == "curves"
+        await pilot.press("f1", "escape")
+        await settle(pilot)
+        assert not isinstance(app.screen, HelpScreen)

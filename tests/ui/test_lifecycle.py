@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -10,6 +13,8 @@ from textual.pilot import Pilot
 
 from rgt_tui.model.evidence import CheckResult, CheckStatus
 from rgt_tui.ui import RgtApp
+from rgt_tui.ui.phases_export import export_name, phases_markdown
+from rgt_tui.ui.screens.alerts import AlertsScreen
 from rgt_tui.ui.screens.fleet import FleetScreen
 from rgt_tui.ui.screens.lifecycle import LifecycleScreen
 from rgt_tui.ui.widgets.checklist import (
@@ -41,6 +46,26 @@ def test_the_six_phases_are_there_and_ids_sort_as_numbers() -> None:
     assert [phase.number for phase in phases] == [0, 1, 2, 3, 4, 5, 9]
     assert [c.id for c in phases[4].checks] == ["4.2", "4.10"]
     assert phases[6].name == "phase 9"
+
+
+@pytest.mark.parametrize("width", [40, 56, 76, 120])
+def test_advice_stands_at_its_check_behind_the_evidence_and_whole_below(width: int) -> None:
+    made = check(
+        "4.5", advice="a: saves every 40m00; 5m38 would lose less (a save costs 2.0 s, no failure in 8h00)"
+    )
+    row = rows_of(phases_of([made]), frozenset({4}), closed_too=False)[1]
+    drawn = row_line(row, width, NOW, opened=True)
+    assert width_of(drawn) <= width and mark_of(text_of(drawn)) == "✔"
+    assert ("· a: saves" in text_of(drawn)) == (width >= 76)
+    lines = detail_lines(row, width, 12, NOW)
+    text = " ".join(text_of(one).strip() for one in lines)
+    assert "advice a: saves every 40m00;" in " ".join(text.split())
+    assert "in 8h00)" in text and all(width_of(one) <= width for one in lines)
+    assert "; advice: a: saves every 40m00; 5m38" in phases_markdown("b", phases_of([made]), NOW)
+
+
+def mark_of(text: str) -> str:
+    return text.strip()[0]
 
 
 @pytest.mark.parametrize(
@@ -126,6 +151,11 @@ def listed(screen: LifecycleScreen) -> str:
     return "\n".join(text_of(made) for made in screen.query_one(Checklist).shown_lines)
 
 
+def shown_text(screen: LifecycleScreen) -> str:
+    """Everything on screen."""
+    return "\n".join(strip.text for strip in screen._compositor.render_strips())
+
+
 async def test_it_opens_at_what_failed_and_moves(fleet: FakeFleet) -> None:
     async with RgtApp(lambda: fleet).run_test(size=(120, 34)) as pilot:
         screen = await opened(pilot)
@@ -151,7 +181,7 @@ async def test_it_opens_at_what_failed_and_moves(fleet: FakeFleet) -> None:
         await pilot.press("left")
         assert screen.opened == {4, 5}
         assert screen.cursor == "phase 4"
-        await pilot.press("a")
+        await pilot.press("z")
         assert screen.opened == {0, 1, 2, 3, 4, 5}
         assert "read the profile" in listed(screen)
         await pilot.press("G")
@@ -198,7 +228,7 @@ async def test_every_size_without_checks_and_without_the_box(fleet: FakeFleet) -
         fleet.check_results = ()
         app.tick(force=True)
         await until(pilot, lambda: "No checks are known" in listed(screen))
-        await pilot.press("e", "j", "enter", "a", "left")
+        await pilot.press("e", "j", "enter", "z", "left", "space", "f", "X", "y")
         fleet.push(msgspec.structs.replace(fleet.state, boxes=()))
         app.tick(force=True)
         await until(pilot, lambda: isinstance(app.screen, FleetScreen))
@@ -215,3 +245,149 @@ async def test_hostile_evidence_is_plain_text(fleet: FakeFleet) -> None:
         assert "[red]y" in shown
         assert "\x1b" not in shown
         assert "\u202e" not in shown
+
+
+def detail_text(screen: LifecycleScreen) -> str:
+    return "\n".join(text_of(made).rstrip() for made in screen.query_one(CheckDetail).shown_lines)
+
+
+async def test_what_only_a_person_can_tell_is_ticked_with_a_note_and_a_name(
+    fleet: FakeFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOGNAME", "han")
+    async with RgtApp(lambda: fleet).run_test(size=(120, 34)) as pilot:
+        screen = await opened(pilot)
+        await pilot.press("e", "e")
+        assert screen.cursor == "4.4" and "space ticks it" in detail_text(screen)
+        await pilot.press("space")
+        await until(pilot, lambda: bool(screen.query("EntryLine Input")))
+        await pilot.press(*"both read well", "enter")
+        await until(pilot, lambda: "your name" in shown_text(screen))
+        await pilot.press("enter")
+        await until(pilot, lambda: "4.4" in fleet.ticks)
+        (said,) = fleet.ticks["4.4"]
+        assert (said.ticked, said.note, said.by, said.at) == (True, "both read well", "han", NOW)
+        await until(pilot, lambda: "ticked by han" in detail_text(screen))
+        assert "both read well (han)" in listed(screen) and "✔" in listed(screen)
+        await pilot.press("space")
+        await until(pilot, lambda: len(fleet.ticks["4.4"]) == 2)
+        await until(pilot, lambda: "unticked by han, was: both read well" in listed(screen))
+        assert "space ticks it" in detail_text(screen)
+
+
+@pytest.mark.parametrize("keys", [("escape",), ("enter",), ("x", "enter", "escape"), (" ", "enter")])
+async def test_without_a_note_or_a_name_nothing_is_ticked(fleet: FakeFleet, keys: tuple[str, ...]) -> None:
+    async with RgtApp(lambda: fleet).run_test(size=(120, 34)) as pilot:
+        screen = await opened(pilot)
+        await pilot.press("e", "e", "space")
+        for key in keys:
+            await until(pilot, lambda: bool(screen.query("EntryLine Input")))
+            await pilot.press("space" if key == " " else key)
+            await pilot.pause()
+        await until(pilot, lambda: "nothing was ticked" in shown_text(screen))
+        assert fleet.ticks == {} and screen.is_current
+
+
+async def test_what_readings_judge_is_not_ticked_and_a_failure_to_write_is_said(fleet: FakeFleet) -> None:
+    async with RgtApp(lambda: fleet).run_test(size=(120, 34)) as pilot:
+        screen = await opened(pilot)
+        await pilot.press("space")
+        await pilot.pause()
+        assert "5.2 is judged by its readings" in shown_text(screen) and not screen.query("EntryLine")
+        fleet.tick_trouble = "/state/ticks.json: No space left on device\x1b[2J; nothing was ticked"
+        await pilot.press("e", "e", "space")
+        await until(pilot, lambda: bool(screen.query("EntryLine Input")))
+        await pilot.press("x", "enter")
+        await until(pilot, lambda: "your name" in shown_text(screen))
+        await pilot.press("h", "enter")
+        await until(pilot, lambda: "No space left on device" in shown_text(screen))
+        assert "ticked by" not in listed(screen)
+
+
+async def test_a_check_is_run_on_request_and_what_it_prints_stands_below(
+    fleet: FakeFleet, state_home: Path
+) -> None:
+    fleet.runs = {
+        "5.2": tuple(f"row {i} [red]\x1b[31m" for i in range(60)),
+        "4.3": ValueError("no fleet file"),
+    }
+    fleet.run_gate = asyncio.Event()
+    async with RgtApp(lambda: fleet).run_test(size=(120, 34)) as pilot:
+        screen = await opened(pilot)
+        assert "enter runs  rgt doctor autodl-demo" in detail_text(screen)
+        await pilot.press("enter")
+        await until(pilot, lambda: "runs for" in detail_text(screen))
+        assert "row 59 [red]" in detail_text(screen) and "row 0 " not in detail_text(screen)
+        await pilot.press("enter")
+        assert "it is running" in shown_text(screen)
+        fleet.run_gate.set()
+        await until(pilot, lambda: "exit status 0" in detail_text(screen))
+        await pilot.press("y")
+        copied = (state_home / "copied.txt").read_text()
+        assert copied.startswith("$ rgt doctor autodl-demo\nrow 0 [red]") and "\x1b" not in copied
+
+        fleet.run_gate.clear()
+        await pilot.press("enter")
+        await until(pilot, lambda: "runs for" in detail_text(screen))
+        await pilot.press("escape")
+        await until(pilot, lambda: "ended by you" in detail_text(screen))
+        assert ("cancelled", "5.2") in fleet.told and screen.is_current
+        await pilot.press("e")
+        assert screen.cursor == "4.3"
+        await pilot.press("enter")
+        await until(pilot, lambda: "no fleet file" in detail_text(screen))
+        await pilot.press("e", "enter")
+        await pilot.pause()
+        assert "4.4 has nothing that is run from here" in shown_text(screen)
+        fleet.run_gate.clear()
+        await pilot.press("E", "E", "enter")
+        await until(pilot, lambda: "runs for" in detail_text(screen))
+        await pilot.press("q")
+        await until(pilot, lambda: fleet.told.count(("cancelled", "5.2")) == 2)
+
+
+async def test_a_recording_is_neither_ticked_nor_run(fleet: FakeFleet) -> None:
+    recording = SimpleNamespace(
+        **{name: getattr(fleet, name) for name in dir(fleet) if name[0] != "_" and name not in DESK}
+    )
+    async with RgtApp(lambda: recording).run_test(size=(120, 34)) as pilot:
+        screen = await opened(pilot)
+        await pilot.press("e", "e", "space")
+        await pilot.pause()
+        assert "a recording: nothing is ticked" in shown_text(screen)
+        await pilot.press("enter")
+        await pilot.pause()
+        assert "a recording: nothing is run" in shown_text(screen)
+
+
+DESK = {"tick", "runnable", "run_check"}
+
+
+async def test_the_phases_are_taken_along_as_markdown(
+    fleet: FakeFleet, state_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    async with RgtApp(lambda: fleet).run_test(size=(300, 50)) as pilot:
+        screen = await opened(pilot)
+        await pilot.press("y")
+        text = (state_home / "copied.txt").read_text()
+        assert "- [x] 0.1 read the profile (proved, 0s old): autodl, confidence high" in text
+        assert "- [ ] 5.2 results pulled (failed, 1m00 old): 2 of 214 files differ" in text
+        await pilot.press("X")
+        await until(pilot, lambda: "written: " in shown_text(screen))
+        (path,) = (tmp_path / "here").glob("phases-autodl-demo-*.md")
+        assert path.read_text() == text and path.name in shown_text(screen)
+        monkeypatch.setattr(Path, "cwd", lambda: Path("/proc"))
+        await pilot.press("X")
+        await until(pilot, lambda: "exports" in shown_text(screen))
+        await pilot.press("a")
+        await until(pilot, lambda: isinstance(pilot.app.screen, AlertsScreen))
+
+
+def test_what_a_box_says_is_no_markup_in_the_export() -> None:
+    bad = check("0.1", title="<script>x</script> | [a](b)", evidence="# h\n- [x] 9.9 *forged*\x1b[2J")
+    text = phases_markdown("b`ox", phases_of([bad]), NOW)
+    assert text.count("- [x]") == 1 and "\x1b" not in text and "<script" not in text.replace("\\<", "")
+    assert export_name("../../etc/x y", NOW).startswith("phases-etc-x-y-")
+    assert export_name("\x00", NOW).startswith("phases-box-")

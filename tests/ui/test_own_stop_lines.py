@@ -9,7 +9,7 @@ from rgt_tui.model.autostop import Armed, AutostopReading, EndsBy, Mode, SelfSto
 from rgt_tui.model.box import BoxState, Link
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
-from rgt_tui.ui.widgets.fleet_cells import Row, clock_cell
+from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row, clock_cell
 from rgt_tui.ui.widgets.spans import Tone, text_of
 from rgt_tui.ui.widgets.vitals import own_stop_lines
 from rgt_tui.ui.widgets.why import why_lines

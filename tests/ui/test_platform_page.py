@@ -16,7 +16,7 @@ from rgt_tui.ui.screens.platform import FirstContactScreen, PlatformScreen
 from rgt_tui.ui.widgets.panes import Pane
 from rgt_tui.ui.widgets.spans import text_of
 from tests.ui.fakes import NOW, demo_state, lost_box, running_box
-from tests.ui.snap import check, running, screen_text, settle
+from tests.ui.snap import running, screen_text, settle
 
 CALM = FleetState((running_box(),), (), NOW)
 
@@ -130,8 +130,6 @@ async def test_the_page_at_each_size(size: tuple[int, int]) -> None:
             )
             await pilot.press("tab")
             assert app.screen.focused is more
-        else:
-            check(app, f"platform-{size[0]}x{size[1]}")
 
 
 async def test_a_platform_is_introduced_once_when_its_box_has_answered() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -16,8 +17,8 @@ VALUES = st.floats(allow_nan=True, allow_infinity=True)
 POINTS = st.lists(st.tuples(st.integers(-(10**6), 10**6), VALUES), max_size=60)
 
 
-def fed(points: list[tuple[int, float]], smooth: float = 0.0) -> Trace:
-    trace = Trace(smooth)
+def fed(points: list[tuple[int, float]]) -> Trace:
+    trace = Trace()
     trace.feed(Series().extended(points))
     return trace
 
@@ -27,13 +28,13 @@ def test_steps_done_again_replace_the_first_attempt() -> None:
     assert trace.xs.tolist() == list(range(400))
     assert trace.ys[320] == 320
     assert trace.ys[321] == -1
-    assert len(trace.lost) == 1
-    assert trace.lost[0][0].tolist() == list(range(320, 339))
+    assert len(trace.lost()) == 1
+    assert trace.lost()[0][0].tolist() == list(range(320, 339))
 
 
 def test_a_resume_without_overlap_loses_nothing() -> None:
     trace = fed([(s, 1.0) for s in range(0, 100, 10)] + [(s, 1.0) for s in range(100, 200, 10)])
-    assert trace.lost == []
+    assert trace.lost() == []
     assert len(trace.xs) == 20
 
 
@@ -68,14 +69,17 @@ def test_feeding_in_pieces_is_feeding_at_once() -> None:
     points = [(s, math.sin(s)) for s in range(300)] + [(s, 5.0) for s in range(200, 500)]
     points[40] = (40, math.nan)
     for smooth in (0.0, 0.9):
-        whole = fed(points, smooth)
-        parts, series = Trace(smooth), Series()
+        whole = fed(points)
+        parts, series = Trace(), Series()
         for i in range(0, len(points), 7):
             series = series.extended(points[i : i + 7])
             assert parts.feed(series)
+            parts.path(smooth)
         assert not parts.feed(series)
         np.testing.assert_allclose(parts.xs, whole.xs)
-        np.testing.assert_allclose(parts.ys, whole.ys)
+        np.testing.assert_allclose(parts.path(smooth).ys, whole.path(smooth).ys)
+        for part, one in zip(parts.lost(smooth), whole.lost(smooth), strict=True):
+            np.testing.assert_allclose(part[1], one[1])
         assert parts.gaps == whole.gaps
 
 
@@ -88,17 +92,18 @@ def test_another_series_begins_anew() -> None:
 
 
 def test_smoothing_begins_at_the_first_value_and_leaves_gaps() -> None:
-    trace = fed([(0, 4.0), (1, 2.0), (2, math.nan), (3, 2.0)], 0.9)
-    assert trace.ys[0] == pytest.approx(4.0)
-    assert trace.ys[1] == pytest.approx((0.9 * 0.4 + 0.2) / (0.9 * 0.1 + 0.1))
-    assert math.isnan(trace.ys[2])
-    assert 2.0 < trace.ys[3] < trace.ys[1]
+    trace = fed([(0, 4.0), (1, 2.0), (2, math.nan), (3, 2.0)])
+    ys = trace.path(0.9).ys
+    assert ys[0] == pytest.approx(4.0)
+    assert ys[1] == pytest.approx((0.9 * 0.4 + 0.2) / (0.9 * 0.1 + 0.1))
+    assert math.isnan(ys[2])
+    assert 2.0 < ys[3] < ys[1]
 
 
 def test_smoothing_goes_on_from_the_step_of_the_resume() -> None:
     base = [(s, 1.0) for s in range(50)]
-    trace = fed([*base, *[(s, 100.0) for s in range(50, 60)], (50, 1.0)], 0.9)
-    assert trace.ys[-1] == pytest.approx(1.0)
+    trace = fed([*base, *[(s, 100.0) for s in range(50, 60)], (50, 1.0)])
+    assert trace.path(0.9).ys[-1] == pytest.approx(1.0)
 
 
 def test_value_at_a_step() -> None:
@@ -117,17 +122,32 @@ def test_steps_that_fit_no_float_are_left_out() -> None:
 
 def test_a_series_that_only_goes_backwards_stays_bounded() -> None:
     trace = fed([(s, 1.0) for n in range(200) for s in (n % 7, n % 7 + 3, n % 7 + 5)])
-    assert len(trace.lost) <= MOST_LOST
+    assert len(trace.lost()) <= MOST_LOST
     assert (np.diff(trace.xs) > 0).all()
+
+
+def averaged(values: list[float], keep: float) -> list[float]:
+    """The definition, a value at a time."""
+    total = weight = 0.0
+    out = []
+    for value in values:
+        if value == value:
+            total, weight = keep * total + (1 - keep) * value, keep * weight + 1 - keep
+            out.append(max(-sys.float_info.max, min(total / weight, sys.float_info.max)))
+        else:
+            out.append(value)
+    return out
 
 
 @given(POINTS, st.sampled_from([0.0, 0.6, 0.97]), st.integers(1, 9))
 def test_any_series_gives_a_curve(points: list[tuple[int, float]], smooth: float, size: int) -> None:
-    trace, series = Trace(smooth), Series()
+    trace, series = Trace(), Series()
     for i in range(0, len(points), size):
         series = series.extended(points[i : i + size])
         trace.feed(series)
+        trace.path(smooth, positive=bool(i % 2))
     assert (np.diff(trace.xs) > 0).all()
     assert not np.isinf(trace.ys).any()
+    np.testing.assert_allclose(trace.path(smooth).ys, averaged(trace.ys.tolist(), smooth), rtol=1e-9)
     if points:
         assert trace.xs[-1] == points[-1][0]

@@ -12,7 +12,7 @@ from rgt_tui.model.run import RunState, Series
 from rgt_tui.ui.plot.frame import Curve, compose
 from rgt_tui.ui.plot.ticks import labels, linear_ticks, log_ticks, nice_step
 from rgt_tui.ui.plot.trace import Trace
-from rgt_tui.ui.plot.view import MIN_SPAN, SMOOTHING, Settings, View, metrics_of, tag
+from rgt_tui.ui.plot.view import MIN_SPAN, SMOOTHING, RunKey, Settings, View, metrics_of, tag
 
 WHOLE = (0.0, 2400.0)
 
@@ -195,11 +195,11 @@ def test_the_axis_is_remembered_per_metric() -> None:
 
 
 def test_only_one_run_and_back() -> None:
-    names = ["a", "b", "c"]
-    one = Settings().only("b", names)
-    assert one.hidden == {"a", "c"}
-    assert one.only("b", names).hidden == set()
-    assert Settings().toggled("a").toggled("a") == Settings()
+    a, b, c = keys = [RunKey("box", name) for name in "abc"]
+    one = Settings().only(b, keys)
+    assert one.hidden == {a, c}
+    assert one.only(b, keys).hidden == set()
+    assert Settings().toggled(a).toggled(a) == Settings()
 
 
 def test_every_run_has_a_tag() -> None:

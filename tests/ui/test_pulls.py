@@ -15,9 +15,9 @@ from rgt_tui.profiles.traffic_price import Toll
 from rgt_tui.transfer.copying import PullProgress
 from rgt_tui.ui.box_pulls import Pull
 from rgt_tui.ui.screens.teardown import TeardownScreen
-from rgt_tui.ui.widgets.evidence_list import EvidenceList
-from rgt_tui.ui.widgets.pull_line import pull_line
 from rgt_tui.ui.widgets.spans import Tone, text_of, width_of
+from rgt_tui.ui.widgets.teardown.evidence_list import EvidenceList
+from rgt_tui.ui.widgets.teardown.pull_line import pull_line
 from tests.ui.fakes import GIB, NOW
 from tests.ui.test_evidence_rows import GIVABLE, NOBODYS, QUIET, evidence_page
 from tests.ui.test_teardown import BOX, SIZES, ParkFleet, app_of, button, open_dialog, said, type_name, until
@@ -219,16 +219,16 @@ async def test_what_the_traffic_costs_is_agreed_to_before_the_first_byte() -> No
     fleet = ParkFleet()
     async with app_of(fleet).run_test(size=SIZES[1]) as pilot:
         screen = await asked(pilot, fleet)
-        for part in ("4.3 GB, at most $0.34   y yes   p no", "$0.08 per GB (vast.ai)"):
+        for part in ("4.3 GB, at most $0.34   Y yes   p no", "$0.08 per GB (vast.ai)"):
             assert part in said(screen)
         assert "to go" not in said(screen)
-        await pilot.press("y")
+        await pilot.press("Y")
         await pilot.pause()
         assert "the pull asks" in said(screen), (
             "a key that was on its way when the question came does not count"
         )
         fleet.advance(1.0)
-        await pilot.press("y")
+        await pilot.press("Y")
         await until(pilot, lambda: "to go" in said(screen))
         assert "the pull asks" not in said(screen)
         fleet.advance(1.0)
@@ -251,7 +251,7 @@ async def test_what_grew_or_is_another_pull_is_asked_for_again() -> None:
             ("P", TOLL),
         ):
             fleet.advance(1.0)
-            await pilot.press("y")
+            await pilot.press("Y")
             await until(pilot, lambda: "to go" in said(screen))
             fleet.advance(1.0)
             await pilot.press("P")
@@ -269,7 +269,7 @@ async def test_a_pull_that_came_to_its_end_is_paid_for() -> None:
         assert fleet.pull_gate is not None
         fleet.pull_gate.set()
         fleet.advance(1.0)
-        await pilot.press("y")
+        await pilot.press("Y")
         await until(pilot, lambda: "✔ 3 files" in said(screen))
         fleet.advance(1.0)
         await pilot.press("p")
@@ -300,7 +300,7 @@ async def test_a_pull_that_asks_is_not_lost_from_sight() -> None:
                 region = screen.query_one(name).region
                 assert region.area > 0, (name, size)
                 assert screen.region.contains_region(region), (name, size)
-            assert "4.3 GB, at most $0.34   y yes   p no" in said(screen)
+            assert "4.3 GB, at most $0.34   Y yes   p no" in said(screen)
 
 
 async def test_a_pull_that_asks_without_its_page_says_where() -> None:
@@ -327,4 +327,4 @@ async def test_a_pull_that_asks_without_its_page_says_where() -> None:
         await until(pilot, lambda: len(app._notifications) == 1)
         assert "the pull waits: 4.3 GB, at most $0.34" in next(iter(app._notifications)).message
         again = await open_dialog(pilot, fleet)
-        assert "y yes" in said(again)
+        assert "Y yes" in said(again)

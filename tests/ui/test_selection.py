@@ -10,7 +10,7 @@ from rgt_tui.ui import RgtApp
 from rgt_tui.ui.notation import glyphs
 from rgt_tui.ui.screens.teardown import TeardownScreen
 from rgt_tui.ui.themes import THEMES
-from rgt_tui.ui.widgets.fleet_table import FleetTable
+from rgt_tui.ui.widgets.fleet_rows.fleet_table import FleetTable
 from rgt_tui.ui.widgets.lines import LineWidget
 from rgt_tui.ui.widgets.spans import Span, Tone, split, text_of
 from tests.ui.fakes import FakeFleet, many_boxes

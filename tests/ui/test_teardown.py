@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -11,15 +12,15 @@ from textual import events
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from rgt_tui.fleet import GateClosed
+from rgt_tui.fleet import GateClosed, NoControlPlane
 from rgt_tui.model.evidence import Review, StopPhase, StopProgress, Verb
 from rgt_tui.model.profile import BillingAction, Profile
 from rgt_tui.profiles import load_profile
 from rgt_tui.ui import RgtApp
 from rgt_tui.ui.screens.teardown import TeardownScreen
-from rgt_tui.ui.widgets.confirm import DialogButton, Facts
-from rgt_tui.ui.widgets.confirm_state import Stage
 from rgt_tui.ui.widgets.spans import text_of
+from rgt_tui.ui.widgets.teardown.confirm import DialogButton, Facts
+from rgt_tui.ui.widgets.teardown.confirm_state import Stage
 from tests.ui.fakes import FakeFleet
 
 BOX = "vast-demo"
@@ -359,7 +360,7 @@ async def test_hostile_texts_are_not_markup() -> None:
     async with app_of(fleet).run_test(size=(120, 34)) as pilot:
         screen = await open_dialog(pilot, fleet)
         assert "POST /[bold]x" in said(screen)
-        assert button(screen, "ok").text == "[link=x]Stop vast-demo"
+        assert button(screen, "ok").text == "Stop ([link=x]Stop) vast-demo"
         assert "\x1b" not in said(screen)
         assert "[red]9[/red]" in screen.query_one("#dialog")._border_title.plain  # type: ignore[union-attr]
 
@@ -426,3 +427,44 @@ async def test_a_box_without_a_control_plane_shows_the_platform_s_own_way_and_se
         await type_name(pilot, screen)
         assert button(screen, "ok").disabled
         assert fleet.executed == []
+
+
+async def test_without_a_control_plane_there_is_nothing_to_type_and_y_copies_the_steps(
+    state_home: Path,
+) -> None:
+    class Chinese(ParkFleet):
+        def profile(self, box: str) -> Profile:
+            action = BillingAction("stop", "关机", "park", True, False, True, how=("console: 关机",))
+            return msgspec.structs.replace(super().profile(box), billing=(action,))
+
+    fleet = Chinese()
+    fleet.fail_review = NoControlPlane((f"{BOX} has no control plane in the fleet file",))
+    async with app_of(fleet).run_test(size=(100, 30)) as pilot:
+        screen = await open_dialog(pilot, fleet)
+        text = said(screen)
+        assert "1              open the console of" in text and "2              click 关机" in text
+        assert not screen.query_one(Input).display or not screen.query_one("#typing").display
+        assert not button(screen, "ok").display
+        await pilot.press("x", "y")
+        await until(pilot, lambda: (state_home / "copied.txt").exists())
+        assert (state_home / "copied.txt").read_text().splitlines()[1] == "2. click 关机"
+        assert "copied what to click for vast-demo" in said(screen)
+        assert screen.state.typed == "" and fleet.executed == []
+        assert str(screen.query_one("#dialog").border_title) == "Stop (关机) vast-demo?"
+        fleet.fail_review = None
+        screen.ask()
+        await until(pilot, lambda: screen.state.review is not None)
+        assert screen.query_one("#typing").display, "the fleet file names one now"
+        assert button(screen, "ok").text == "Stop vast-demo"
+
+
+async def test_y_copies_a_row_of_the_evidence_and_is_a_letter_in_the_field(state_home: Path) -> None:
+    fleet = ParkFleet()
+    async with app_of(fleet).run_test(size=(100, 40)) as pilot:
+        screen = await open_dialog(pilot, fleet)
+        await pilot.press("down", "y")
+        await until(pilot, lambda: (state_home / "copied.txt").exists())
+        assert (state_home / "copied.txt").read_text().startswith("roster: 3 cells")
+        assert "copied the evidence roster" in said(screen)
+        await pilot.press("tab", "y")
+        await until(pilot, lambda: screen.state.typed == "y")

@@ -12,10 +12,19 @@ from hypothesis import strategies as st
 from rgt_tui.model.evidence import EvidenceItem, Review, StopPhase, StopProgress, Verb
 from rgt_tui.model.money import Meter
 from rgt_tui.model.profile import BillingAction
-from rgt_tui.ui.widgets.confirm_state import GUARD_SECONDS, STALE_SECONDS, Confirm, Stage, changes, mismatch
-from rgt_tui.ui.widgets.confirm_view import (
+from rgt_tui.ui.widgets.spans import Line, Tone, text_of, width_of
+from rgt_tui.ui.widgets.teardown.confirm_state import (
+    GUARD_SECONDS,
+    STALE_SECONDS,
+    Confirm,
+    Stage,
+    changes,
+    mismatch,
+)
+from rgt_tui.ui.widgets.teardown.confirm_view import (
     Setting,
     asked,
+    clicks,
     course,
     facts,
     label,
@@ -24,8 +33,7 @@ from rgt_tui.ui.widgets.confirm_view import (
     status,
     title,
 )
-from rgt_tui.ui.widgets.evidence_list import listed, rows_of
-from rgt_tui.ui.widgets.spans import Line, Tone, text_of, width_of
+from rgt_tui.ui.widgets.teardown.evidence_list import listed, rows_of
 
 NOW = 1_000_000.0
 NAME = "vast-demo"
@@ -297,7 +305,7 @@ def test_the_facts_are_all_there() -> None:
     state = ("running", "/workspace", "no training process", " 1s", "none: what is lost is lost")
     for part in (*money, *state, "DELETE /instances/9918231/"):
         assert part in shown
-    assert title(ready(), SETTING) == "destroy vast-demo?  Vast.ai instance 9918231"
+    assert title(ready(), SETTING) == "Destroy vast-demo?  Vast.ai instance 9918231"
     assert "nothing is sent" in promise(ready())
     assert "no undo" in text_of(status(ready(), SETTING))
 
@@ -436,18 +444,20 @@ def test_the_course_says_when() -> None:
 def test_the_platforms_own_word_is_used() -> None:
     state = Confirm(NAME, Verb.PARK, NOW, (Verb.PARK,)).reviewed(review(Verb.PARK), NOW)
     assert label(state, SETTING) == "Stop"
-    assert title(state, SETTING).startswith("stop vast-demo? (park)")
+    assert title(state, SETTING).startswith("Stop vast-demo?")
     assert label(Confirm(NAME, Verb.DESTROY, NOW), SETTING) == "Destroy"
-    assert label(Confirm(NAME, Verb.PARK, NOW), replace(SETTING, action=None)) == "Park"
+    assert label(Confirm(NAME, Verb.PARK, NOW), replace(SETTING, action=None)) == "Stop"
     assert width_of(course(state)) > 0
 
 
 def test_a_word_that_fits_no_button_is_replaced() -> None:
     state = Confirm(NAME, Verb.DESTROY, NOW)
     for word, shown in (
-        ("释放", "释放"),
+        ("释放", "Destroy (释放)"),
+        ("Terminate", "Destroy (Terminate)"),
+        ("DESTROY", "Destroy"),
         ("the provider's own stop or destroy", "Destroy"),
-        ("\x1b[1mEnd", "End"),
+        ("\x1b[1mEnd", "Destroy (End)"),
     ):
         action = msgspec.structs.replace(ACTION, native_label=word)
         assert label(state, replace(SETTING, action=action)) == shown
@@ -458,3 +468,27 @@ def test_the_name_is_not_listed_as_failed_evidence() -> None:
     shown = whole(opened(items=items), 80)
     assert "not typed" not in shown
     assert "nothing runs" in shown
+
+
+def test_what_to_click_is_numbered_in_the_words_of_the_console() -> None:
+    action = BillingAction(
+        "stop", "关机", "park", True, False, True, first="save the data disk",
+        how=("console: 关机", "on the box: halt"), confirm_with="the console shows 关机",
+    )  # fmt: skip
+    setting = Setting(Meter(), action, "AutoDL", LATER, console="https://example.org/list")
+    closed = replace(ready(), review=None, review_error="lab has no control plane", by_hand=True)
+    shown = flat(facts(closed, setting, 100))
+    for number, text in enumerate(
+        ("save the data disk", "open the console of AutoDL: https://example.org/list", "click 关机",
+         "or on the box: halt", "done when the console shows 关机"), 1
+    ):  # fmt: skip
+        assert f"{number}              {text}" in shown
+    assert "price unknown" in shown
+    assert "retried" not in shown and "no review" not in shown
+    assert promise(closed) == "rgt sends nothing here"
+    assert not text_of(asked(closed, 100)) and not text_of(course(closed))
+    bare = BillingAction("stop", "End it", "park", True, False, True)
+    assert clicks(replace(setting, action=bare, console="")) == ("open the console of AutoDL", "click End it")
+    slurm = BillingAction("stop", "scancel", "destroy", True, False, True, how=("shell: scancel <job>",))
+    assert clicks(replace(setting, action=slurm)) == ("shell: scancel <job>",)
+    assert clicks(replace(setting, action=None)) == ()

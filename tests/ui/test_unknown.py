@@ -14,10 +14,11 @@ from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.protocol import Memory
 from rgt_tui.ui.box_status import assess
 from rgt_tui.ui.widgets.bars import thin_bar
-from rgt_tui.ui.widgets.fleet_cells import Row, vram_cell
+from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row, vram_cell
+from rgt_tui.ui.widgets.process_lines import process_lines
 from rgt_tui.ui.widgets.queue_lines import queue_lines
 from rgt_tui.ui.widgets.spans import text_of
-from rgt_tui.ui.widgets.vitals import memory_lines, process_lines
+from rgt_tui.ui.widgets.vitals import memory_lines
 from tests.ui.boxes import gpu, profile, running_box, sample, spec
 from tests.ui.fakes import NOW, FakeFleet
 from tests.ui.snap import running, screen_text, settle

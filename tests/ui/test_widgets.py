@@ -9,11 +9,9 @@ from hypothesis import strategies as st
 from textual.app import App, ComposeResult
 from textual.geometry import Region
 
-from rgt_tui.model.box import LogView
 from rgt_tui.ui import notation
 from rgt_tui.ui.widgets.bars import bar, curve_spark, resample, spark, thin_bar
 from rgt_tui.ui.widgets.lines import LineWidget
-from rgt_tui.ui.widgets.log_pane import LogCursor
 from rgt_tui.ui.widgets.panes import Section, framed, sections
 from rgt_tui.ui.widgets.spans import (
     Line,
@@ -166,63 +164,3 @@ def test_ascii_bars_and_frames(monkeypatch: pytest.MonkeyPatch) -> None:
     notation.glyphs.cache_clear()
     made = framed([bar(50, 6, limit=90), line(spark([1, 2, 3], 3))], 20, 5, title=line("t"))
     assert all(text_of(row).isascii() for row in made)
-
-
-def _log(count: int, *, dropped: int = 0, path: str = "a.log") -> LogView:
-    return LogView(path, tuple(f"line {i}" for i in range(dropped, dropped + count)), dropped, 0.0)
-
-
-def test_a_log_follows_until_one_scrolls_up_and_then_stays() -> None:
-    cursor = LogCursor()
-    cursor.update(_log(100))
-    assert cursor.first(10) == 90
-    cursor.scroll(-5, 10)
-    assert not cursor.following
-    assert cursor.lines[cursor.first(10)] == "line 85"
-    cursor.update(_log(120))
-    assert cursor.lines[cursor.first(10)] == "line 85"
-    assert cursor.arrived == 20
-    cursor.update(_log(110, dropped=40))
-    assert cursor.lines[cursor.first(10)] == "line 85"
-    assert cursor.arrived == 50
-    cursor.follow()
-    assert cursor.first(10) == 100
-    assert cursor.arrived == 0
-
-
-def test_reaching_the_end_by_scrolling_follows_again() -> None:
-    cursor = LogCursor()
-    cursor.update(_log(100))
-    cursor.scroll(-20, 10)
-    cursor.scroll(19, 10)
-    assert not cursor.following
-    cursor.scroll(1, 10)
-    assert cursor.following
-
-
-def test_another_file_is_followed_from_its_end() -> None:
-    cursor = LogCursor()
-    cursor.update(_log(100))
-    cursor.scroll(-1, 10)
-    cursor.update(_log(5, path="b.log"))
-    assert cursor.following
-    cursor.scroll(-1, 10)
-    cursor.update(_log(2, path="b.log"))
-    assert cursor.following, "the file was replaced"
-
-
-def test_errors_and_matches() -> None:
-    lines = ["ok", "Traceback (most recent call last):", "ok", "RuntimeError: x", "ok"] + ["ok"] * 20
-    cursor = LogCursor()
-    cursor.update(LogView("a", tuple(lines)))
-    assert cursor.next_error(-1, 5)
-    assert cursor.mark == 3
-    assert cursor.next_error(-1, 5)
-    assert cursor.mark == 1
-    assert not cursor.next_error(-1, 5)
-    assert cursor.next_error(1, 5)
-    assert cursor.mark == 3
-    cursor.search("runtime")
-    assert cursor.matches() == 1
-    cursor.search("(.*")
-    assert cursor.matches() == 0

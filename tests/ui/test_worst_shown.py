@@ -10,10 +10,10 @@ from rgt_tui.model.evidence import Review, Verb
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
 from rgt_tui.profiles import load_profile
-from rgt_tui.ui.widgets.confirm_state import Confirm
-from rgt_tui.ui.widgets.confirm_view import Setting, facts
-from rgt_tui.ui.widgets.fleet_cells import Row, clock_cell
+from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row, clock_cell
 from rgt_tui.ui.widgets.spans import text_of
+from rgt_tui.ui.widgets.teardown.confirm_state import Confirm
+from rgt_tui.ui.widgets.teardown.confirm_view import Setting, facts
 from tests.ui.boxes import NOW, profile, running_box
 from tests.ui.snap import running, screen_text
 
@@ -40,13 +40,13 @@ async def test_the_header_adds_the_worst_cases_up_per_currency() -> None:
 async def test_what_nothing_ends_is_beside_the_sum_which_is_then_a_lower_bound() -> None:
     state = FleetState((stopped_box(), running_box("autodl-run")), (), NOW)
     async with running(state, size=(200, 34)) as (app, _, __):
-        assert "worst ≥ ¥4.80, 1 without an end" in screen_text(app).splitlines()[0]
+        assert "worst ≥ ¥4.80, 1 without a limit" in screen_text(app).splitlines()[0]
 
 
 async def test_no_end_at_all_is_no_zero() -> None:
     async with running(FleetState((running_box(),), (), NOW), size=(160, 34)) as (app, _, __):
         head = screen_text(app).splitlines()[0]
-        assert "worst no end" in head
+        assert "worst unlimited" in head
         assert "0.00" not in head
 
 

@@ -14,7 +14,6 @@ from tests.contract.agent.trainings import Place, place
 from tests.contract.ssh.conftest import RealSshd
 from tests.contract.ssh.conftest import real_sshd as real_sshd
 from tests.process.box.conftest import agent as agent
-from tests.process.box.conftest import agent_file as agent_file
 
 
 @pytest.fixture

@@ -93,8 +93,10 @@ async def test_a_mute_is_quiet_everywhere_and_outlives_rgt(tmp_path: Path) -> No
         assert [alert.muted for alert in world.see(sample=FULL).alerts] == [True]
     assert (world.events, world.ear.heard) == ([], [])
     async with opened(World(path, now=NOW + 1800)) as later:
+        assert later.alerting.news() == [], "what an earlier rgt has muted is no news"
         assert [alert.muted for alert in later.see(sample=FULL).alerts] == [True]
         later.alerting.mute("vast-demo", "inodes", 0)
+        assert [event.text for event in later.alerting.news()] == ["no longer muted: inodes"]
         assert [alert.muted for alert in later.see(0.1, sample=FULL).alerts] == [False]
         await later.until(lambda: bool(later.ear.heard))
     async with opened(World(path, now=NOW + 7200)) as third:
@@ -105,8 +107,14 @@ async def test_a_mute_expires_by_itself() -> None:
     async with opened(World()) as world:
         world.see(sample=FULL)
         world.alerting.mute("vast-demo", "inodes:/workspace", 60)
+        (muted,) = world.alerting.news()
+        assert (muted.at, muted.box, muted.about) == (world.now, "vast-demo", "mute:inodes:/workspace")
+        until = muted.at + 60
+        assert muted.text.startswith("muted until ") and muted.text.endswith(": inodes:/workspace")
         assert world.see(10, sample=FULL).alerts[0].muted
         assert not world.see(60, sample=FULL).alerts[0].muted
+        (over,) = world.alerting.news()
+        assert (over.at, over.text) == (until, "no longer muted: inodes:/workspace, its time is up")
 
 
 async def test_a_mute_until_it_is_over_ends_with_it(tmp_path: Path) -> None:

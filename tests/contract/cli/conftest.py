@@ -51,12 +51,12 @@ class Rgt:
         """Run a command on the fleet file."""
         return self(words[0], "--fleet", str(self.fleet), *words[1:], timeout=timeout)
 
-    def start(self, *words: str) -> subprocess.Popen[bytes]:
+    def start(self, *words: str, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
             self.command(words[0], "--fleet", str(self.fleet), *words[1:]),
             cwd=self.folder,
             env=self.environment(),
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )

@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.cli.doctor_box import WHERE, BoxDoctor
-from rgt_tui.cli.doctor_here import BOX_CHECKS
+from rgt_tui.cli.set_up.doctor_box import WHERE, BoxDoctor
+from rgt_tui.cli.set_up.doctor_here import BOX_CHECKS
 from rgt_tui.gate import recognised
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.ssh import Policy
@@ -100,7 +100,9 @@ def test_what_fails_is_said_with_advice_and_skips_what_follows(
 async def test_a_port_that_takes_the_connection_and_says_nothing_is_given_up(
     lab: BoxSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rgt_tui.cli.doctor_box.STEP_SECONDS", 2.0)  # the name must be found in that, too
+    monkeypatch.setattr(
+        "rgt_tui.cli.set_up.doctor_box.STEP_SECONDS", 2.0
+    )  # the name must be found in that, too
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
@@ -147,7 +149,7 @@ async def test_a_mistake_of_rgt_itself_is_a_finding_of_that_box(
     def broken(*_: object) -> None:
         raise RuntimeError("made up")
 
-    monkeypatch.setattr("rgt_tui.cli.doctor_box.judge", broken)
+    monkeypatch.setattr("rgt_tui.cli.set_up.doctor_box.judge", broken)
     (failed,) = (item for item in await BoxDoctor(lab, Policy.ASK).check(30) if item.status == "fail")
     assert (failed.text, "bug in rgt" in failed.advice) == ("rgt: RuntimeError: made up", True)
 

@@ -130,7 +130,7 @@ async def test_a_box_without_a_control_plane_is_told_how_to_do_it_by_hand(down: 
     code, body = await down.json("--park", "--dry-run")
     assert (code, body["ok"], down.sent()) == (FAILED, False, [])
     assert "no control plane" in body["reasons"][0]
-    assert "by hand: console: 关机" in body["reasons"]
+    assert "by hand: console: 关机 (stop)" in body["reasons"]
     assert "by hand: on the box: /usr/bin/shutdown" in body["reasons"]
 
 
@@ -139,7 +139,9 @@ async def test_on_a_platform_without_an_api_the_gate_judges_and_a_person_clicks(
         provider=ProviderRef("gpushare", "instance-7"), profile="gpushare", per_hour=1.98, currency="CNY"
     )
     code, body = await down.json("--destroy", "--dry-run", "--forfeit", "identity")
-    assert body["request"].startswith("nothing; you do it: console: 释放 (instance-7, https://gpushare.com)")
+    assert body["request"].startswith(
+        "nothing; you do it: console: 释放 (release) (instance-7, https://gpushare.com)"
+    )
     assert (body["per_hour"], body["currency"]) == (1.98, "CNY")
     states = {item["key"]: item["ok"] for item in body["items"]}
     assert states["provider"] is True, body["items"]

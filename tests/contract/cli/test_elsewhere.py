@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import msgspec
 import pytest
 
-from rgt_tui.cli.doctor_box import BoxDoctor
 from rgt_tui.cli.gathering import gather
+from rgt_tui.cli.set_up.doctor_box import BoxDoctor
 from rgt_tui.demo import LocalPod, LocalRunPod
 from rgt_tui.fleet.errands import connected, reached
 from rgt_tui.health import assess

@@ -44,6 +44,17 @@ def test_a_kind_a_box_and_an_alert_are_muted_for_a_time(two: Rgt) -> None:
     assert [mute["box"] for mute in listed(two, "other")] == ["other"]
 
 
+def test_a_box_is_muted_until_a_time_of_day(two: Rgt) -> None:
+    assert two.on("mute", "lab", "idle-gpu", "--until", "07:00").returncode == 0
+    (mute,) = listed(two)
+    until = mute["until"]
+    assert isinstance(until, float)
+    assert time.strftime("%H:%M:%S", time.localtime(until)) == "07:00:00"
+    assert 0 < until - time.time() <= 86400 + 7200
+    done = two.on("mute", "lab", "idle-gpu", "--until", "2020-01-01 07:00")
+    assert (done.returncode, "is past; say 07:00" in done.stderr) == (2, True)
+
+
 def test_off_speaks_again(two: Rgt) -> None:
     for what in ("idle-gpu", "bytes:/"):
         two.on("mute", "lab", what)

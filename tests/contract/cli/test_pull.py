@@ -22,6 +22,7 @@ from rgt_tui.fleet.errands import reached
 from rgt_tui.fleet.pulls import pulling
 from rgt_tui.fleet.pulls.pull_way import PullFailed, PullRequest, Way
 from rgt_tui.fleet.pulls.pulling import PullReport
+from rgt_tui.fleet.transfer_diary import read_notes
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.results import Results
 from rgt_tui.transfer import Ledger, ledger_path
@@ -104,6 +105,10 @@ def test_a_pull_is_whole_and_the_next_one_takes_nothing(rgt: Rgt, lab: BoxSpec, 
     assert not (rgt.folder / "pulled/lab/.rgt-parts").exists()
     second = json.loads(rgt.on("pull", "lab", str(source.folder), "--json").stdout.splitlines()[-1])
     assert (second["landed"], second["same"]) == (0, SMALL + 3)
+    now, before = read_notes(rgt.environment())
+    assert (before.box, before.kind, before.to) == ("lab", "pull", str(rgt.folder / "pulled" / "lab"))
+    assert before.whole and before.text.startswith(f"{SMALL + 3} files, ") and before.ended_at is not None
+    assert now.text == f"0 files, 0 B verified, {SMALL + 3} stood here already"
 
 
 def test_a_dry_run_writes_nothing(rgt: Rgt, lab: BoxSpec, source: Source) -> None:
@@ -111,6 +116,7 @@ def test_a_dry_run_writes_nothing(rgt: Rgt, lab: BoxSpec, source: Source) -> Non
     assert done.returncode == 0, done.stderr
     assert f"{SMALL + 3} files would be fetched" in done.stdout
     assert not (rgt.folder / "pulled").exists()
+    assert read_notes(rgt.environment()) == ()
 
 
 def test_without_paths_the_results_are_what_has_an_owner(rgt: Rgt, lab: BoxSpec, source: Source) -> None:

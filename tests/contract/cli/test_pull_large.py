@@ -137,6 +137,12 @@ def of_another(self: BulkClient, command: str, fd: int) -> subprocess.Popen[byte
     return into(self, f"sh -c '{{ {command} 2>&1 1>&3 | sed {told} >&2; }} 3>&1'", fd)
 
 
+def trickling(self: BulkClient, command: str, fd: int) -> subprocess.Popen[bytes]:
+    """The line brings the beginning, then next to nothing for two minutes."""
+    drops = "for i in $(seq 600); do sleep 0.2; head -c 1000 || break; done"
+    return into(self, f"{command} | {{ head -c 100000; {drops}; }}", fd)
+
+
 @pytest.mark.parametrize(
     ("wrong", "again"),
     [
@@ -177,6 +183,7 @@ def test_a_line_that_is_slow_for_one_is_left_to_several(
 ) -> None:
     monkeypatch.setattr(piped_stream, "ENOUGH", 1e15)
     monkeypatch.setattr(whole_file, "TRIAL_S", 0.0)
+    monkeypatch.setattr(BulkClient, "start_into", trickling)
     pulled(lab, source, tmp_path / "out")
     assert sum(pieces) > 0
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from rgt_tui.fleet.transfer_diary import read_notes
 from rgt_tui.model.box import BoxSpec
 from tests.contract.cli.conftest import PATIENCE, Rgt
 from tests.contract.ssh.conftest import RealSshd
@@ -57,6 +58,8 @@ def test_a_version_never_changes_and_the_link_follows(
     assert [each["path"] for each in first["left_out"]] == [".env"]
     assert (folder / "train.py").stat().st_mtime_ns == (project / "train.py").stat().st_mtime_ns
     inode = (folder / "train.py").stat().st_ino
+    (note,) = read_notes(rgt.environment())
+    assert (note.kind, note.paths, note.to, note.whole) == ("push code", (str(project),), str(folder), True)
 
     running = subprocess.Popen(["sleep", "600"], cwd=link)
     try:

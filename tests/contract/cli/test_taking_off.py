@@ -76,7 +76,7 @@ def test_a_person_is_shown_what_goes_and_asked(rgt: Rgt, fresh: RealSshd) -> Non
 
 def test_json_and_forget(rgt: Rgt, fresh: RealSshd) -> None:
     done = rgt.on("remove", "lab", "--yes", "--forget", "--json")
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
     told = json.loads(done.stdout)
     assert (told["box"], told["dry_run"], told["refused"], told["failed"], told["forgotten"]) == (
         "lab", False, [], [], True,

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import msgspec
 
-from rgt_tui.fleet import Fleet, Memory, history_keeper
+from rgt_tui.fleet import Fleet, Memory
+from rgt_tui.fleet.history import history_keeper
 from rgt_tui.model.box import BoxSpec, BoxState, Link
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.store import History
@@ -119,7 +120,7 @@ async def test_an_rgt_that_was_killed_leaves_what_it_had_saved(real_sshd: RealSs
         import asyncio, sys
         import msgspec
         from pathlib import Path
-        from rgt_tui.fleet import history_keeper as memory
+        from rgt_tui.fleet.history import history_keeper as memory
         from rgt_tui.fleet import Fleet
         from rgt_tui.model.box import BoxSpec
         from rgt_tui.store import History

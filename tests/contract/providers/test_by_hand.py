@@ -49,7 +49,7 @@ def console(kind: str, clock: Clock, sight: Sight | None) -> ConsoleBox:
 
 
 WORDS = {
-    ("gpushare", Verb.PARK): "console: 关机 · on the box: shutdown (instance-7, https://gpushare.com)",
+    ("gpushare", Verb.PARK): "console: 关机 (stop) · on the box: shutdown (instance-7, https://gpushare.com)",
     ("gpushare", Verb.DESTROY): "console: 释放",
     ("matpool", Verb.DESTROY): "console: 停止并释放",
     ("lanrui", Verb.PARK): "console: 停止",

@@ -118,7 +118,7 @@ async def test_without_a_connection_nothing_is_sent(world: World, monkeypatch: p
 async def test_a_destroy_is_yours_to_click(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(in_box.COMMANDS, REF.kind, world.shutdown("exit 0"))
     steps = await world.carry_out(Verb.DESTROY)
-    assert "yours to do now: console: 关机 first, then 释放" in steps[0].text
+    assert "yours to do now: console: 关机 (stop) first, then 释放 (release)" in steps[0].text
     assert world.ran == 0
 
 

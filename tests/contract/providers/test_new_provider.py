@@ -196,7 +196,7 @@ class Server:
                 pass
 
         self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.thread = threading.Thread(target=self.http.serve_forever)
+        self.thread = threading.Thread(target=self.http.serve_forever, args=(0.02,))
         self.thread.start()
 
     def ref(self, instance: str) -> ProviderRef:

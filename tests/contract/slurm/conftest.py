@@ -1,4 +1,3 @@
 from __future__ import annotations
 
 from tests.process.box.conftest import agent as agent
-from tests.process.box.conftest import agent_file as agent_file

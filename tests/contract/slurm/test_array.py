@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,9 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rgt_train import cli
 
 from tests.contract.slurm.cluster import Cluster, eventually, running
 from tests.process.box.harness import Agent, make_job
+
+pytestmark = (
+    pytest.mark.serial
+)  # the node has the cores of this machine, and Slurm keeps time by its own clock
 
 ROOT = Path(__file__).parents[3]
 TRAIN = [
@@ -100,10 +104,9 @@ def test_a_preempted_array_resumes_to_the_same_bits(slurm: Cluster, agent: Agent
 def straight(out: Path) -> None:
     """Train the same without any interruption."""
     fill = {"{task}": "char_lm", "{epochs}": str(EPOCHS), "{out}": str(out)}
-    words = [fill.get(word, word) for word in (*TRAIN, "--seed", "7")]
-    subprocess.run(
-        words, env=dict(os.environ, PYTHONPATH=str(ROOT / "remote")), check=True, capture_output=True
-    )
+    python, dash_m, module, *words = TRAIN
+    assert [python, dash_m, module] == [sys.executable, "-m", "rgt_train"]
+    assert cli.main([fill.get(word, word) for word in (*words, "--seed", "7")]) == 0
 
 
 def final_losses(out: Path) -> dict[int, float]:

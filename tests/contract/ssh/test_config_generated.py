@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.ssh import ConfigError, Wanted, resolve, surroundings
+from rgt_tui.ssh import ConfigError, Wanted, resolve, scan, ssh_config, surroundings
 from tests.contract.ssh.test_config_like_openssh import seen, ssh_g, told
 
 FILES = int(os.environ.get("RGT_CONFIGS", "60"))
@@ -67,11 +67,11 @@ def condition(dice: random.Random) -> str:
     return f"{no}{kind} {dice.choice(LISTS)}"
 
 
-def line(dice: random.Random) -> str:
+def line(dice: random.Random, match: float = 0.16) -> str:
     what = dice.random()
     if what < 0.2:
         return f"Host {' '.join(dice.sample(PATTERNS, dice.randint(1, 3)))}"
-    if what < 0.36:
+    if what < 0.2 + match:
         terms = [condition(dice) for _ in range(dice.randint(1, 2))]
         return f"Match {dice.choice(('all', ' '.join(terms), ' '.join(terms), 'final all'))}"
     name = dice.choice(list(OPTIONS))
@@ -79,10 +79,10 @@ def line(dice: random.Random) -> str:
     return f"{lead}{name}{equals}{dice.choice(OPTIONS[name])}"
 
 
-def made(seed: int) -> str:
+def made(seed: int, match: float = 0.16) -> str:
     """Return an ssh_config; the same for the same seed."""
     dice = random.Random(seed)
-    return "".join(f"{line(dice)}\n" for _ in range(dice.randint(4, 24)))
+    return "".join(f"{line(dice, match)}\n" for _ in range(dice.randint(4, 24)))
 
 
 @pytest.mark.parametrize("seed", range(SEED, SEED + FILES))
@@ -110,3 +110,23 @@ def test_a_file_that_nobody_wrote_is_read_as_openssh_does(
             host,
             made(seed),
         )
+
+
+def test_the_answer_for_all_hosts_that_no_line_means_is_the_one_for_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RGT_TEST_NAME", "seven")
+    for given in ((), ("-p", "2299"), ("-p", "2299", "-l", "zoe")):
+        together = 0
+        for seed in range(SEED, SEED + 2 * FILES):
+            path = tmp_path / "config"
+            text = made(seed, 0.0).replace("${", "x{")
+            path.write_text(text)
+            around = surroundings(str(path))
+            wanted = f'Include "{path}"\nHost *\n'
+            for host in ("alpha.example.org", "10.0.0.7", "elsewhere"):
+                found = ssh_config._common(host, given, wanted, os.environ["PATH"], scan(around))
+                if found is not None:
+                    together += 1
+                    assert found == ssh_config._ask(host, given, wanted, around.env), (host, text)
+        assert together > FILES // 2

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.fleet import Memory, history_keeper
+from rgt_tui.fleet import Memory
+from rgt_tui.fleet.history import history_keeper
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.store import History
 from rgt_tui.store.history_file import HistoryFile

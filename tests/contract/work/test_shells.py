@@ -85,8 +85,9 @@ def test_a_reader_that_goes_away_ends_it(rgt: Rgt, lab: BoxSpec, tmp_path: Path)
 def test_ctrl_c_ends_it(rgt: Rgt, lab: BoxSpec, tmp_path: Path) -> None:
     """An sshd hands signals on only where it has given up its privileges: for root it hangs up."""
     process = rgt.start(
-        "exec", "lab", "--", f"trap 'exit 0' INT; echo $$ > {tmp_path}/pid; echo ready; exec cat"
-    )
+        "exec", "lab", "--", f"trap 'exit 0' INT; echo $$ > {tmp_path}/pid; echo ready; exec cat",
+        stdin=subprocess.PIPE,  # open for as long as it runs, or cat would end by itself
+    )  # fmt: skip
     assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"
     process.send_signal(signal.SIGINT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -122,7 +123,8 @@ def test_socks_and_what_does_not_listen(rgt: Rgt, lab: BoxSpec) -> None:
             connection.sendall(b"by name")
             connection.shutdown(socket.SHUT_WR)
             assert connection.recv(100) == b"BY NAME"
-        assert ask(dead["local"], b"x") == b""
+        with contextlib.suppress(ConnectionResetError):  # closed before or after the bytes came
+            assert ask(dead["local"], b"x") == b""
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=60)
         assert b"is anything listening there?" in said

@@ -164,3 +164,19 @@ def test_following_ends_with_its_reader(agent: Agent, log: Path) -> None:
     out, _ = process.communicate(timeout=30)
     assert process.returncode == 0
     assert split(out)[1] == TEXT
+
+
+@pytest.mark.parametrize(("line", "start"), [(1, 0), (2, 4), (3, 5), (4, 10), (5, 10), (900, 10)])
+def test_a_line_is_found_by_its_number(agent: Agent, tmp_path: Path, line: int, start: int) -> None:
+    path = tmp_path / "numbered"
+    path.write_bytes(b"one\n\nfour\n")
+    rows, data = printed(agent, "--path", str(path), "--line", str(line))
+    assert (rows[0]["start"], data) == (start, b"one\n\nfour\n"[start:])
+
+
+def test_lines_before_a_byte_are_counted(agent: Agent, tmp_path: Path) -> None:
+    path = tmp_path / "counted"
+    path.write_bytes(b"one\n\nfour\nfive")
+    for until, lines in ((0, 0), (3, 0), (4, 1), (5, 2), (14, 3), (99, 3)):
+        rows, _ = printed(agent, "--path", str(path), "--count", "--until", str(until))
+        assert rows[-1] == {"t": "count", "lines": lines}

@@ -218,3 +218,13 @@ def test_oversubscription_is_told_once_per_episode() -> None:
     assert [watch.poll(procs, bad, now) for now in (51.0, 70.0)] == [None, None]
     assert watch.poll(procs, good, 131.0) is None
     assert [watch.poll(procs, bad, now) for now in (140.0, 150.0)] == [None, text]
+
+
+def test_what_the_host_gave_to_others_is_a_share_of_the_time_between_two_readings() -> None:
+    before = cgroup.processor_ticks(b"cpu  100 0 50 800 10 0 0 40 0 0\ncpu0 1 2 3")
+    now = cgroup.processor_ticks(b"cpu  150 0 70 900 10 0 0 70 0 0\n")
+    assert before[7] == 40
+    assert cgroup.stolen_pct(before, now) == 15.0
+    assert cgroup.stolen_pct([], now) is None
+    assert cgroup.stolen_pct(now, now) is None
+    assert cgroup.processor_ticks(b"") == []

@@ -252,3 +252,18 @@ def test_looking_again_and_again_reads_little(start: Start, monkeypatch: pytest.
         assert process.pid in look(found)
     assert process.pid not in asked
     assert all(0 < asked.count(other.pid) <= 3 for other in others)
+
+
+def test_what_a_script_says_of_resuming_and_how_many_ranks_there_were_before(start: Start) -> None:
+    code = "if False:\n    from transformers import Trainer\n    Trainer().train()\n" + SLEEP
+    ranks = {"RANK": "0", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+    first = start("train.py", code, env=os.environ | ranks | {"WORLD_SIZE": "4"})
+    finder = Finder(None, {})
+    run = look(finder)[first.pid]
+    assert (run["marks"], run["world"]) == (["train()"], 4)
+    assert [use.split(" ")[0] for use in run["uses"]] == ["transformers"]
+    os.killpg(first.pid, signal.SIGKILL)
+    first.wait()
+    again = start("train.py", code, env=os.environ | ranks | {"WORLD_SIZE": "2"})
+    run = until(lambda: look(finder).get(again.pid), "the second one")
+    assert (run["world"], run["world_before"]) == (2, 4)

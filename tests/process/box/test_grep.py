@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from rgt_box.commands import grep as grep_verb
 
 from tests.process.box.harness import Agent
@@ -120,3 +124,92 @@ def test_wrong_uses_are_named(agent: Agent, tmp_path: Path) -> None:
         assert agent.run("grep", *words).returncode == 2, words
     assert agent.run("grep", "-x", "--", "-x", str(tmp_path / "log")).returncode == 2
     assert agent.run("grep", "--", "-x", str(tmp_path / "log")).returncode == 1
+
+
+PATTERNS = ["loss", "^x", "x$", "^$", r"\d+\s*$", "[^x]y", "é", r"\w", r"\bx\b", "a|b", "(?<!x)y", r"\s", "."]
+ROWS = st.lists(
+    st.sampled_from(["loss 12", "x", "", "xy", "é y", "a  ", "\ty", "10%\r20%\rx", "LOSS", "-" * 30]),
+    max_size=12,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(rows=ROWS, ends=st.booleans(), piece=st.integers(1, 60), fold=st.booleans(), fixed=st.booleans())
+def test_many_lines_at_once_are_searched_as_one_by_one(
+    rows: list[str], ends: bool, piece: int, fold: bool, fixed: bool
+) -> None:
+    data = "\n".join(rows).encode() + b"\n" * ends
+    with pytest.MonkeyPatch.context() as patch, tempfile.NamedTemporaryFile() as file:
+        patch.setattr(grep_verb, "PIECE", piece)
+        file.write(data)
+        file.flush()
+        for text in PATTERNS:
+            pattern = re.compile(re.escape(text) if fixed else text, re.IGNORECASE if fold else 0)
+            given_ = {name[2:]: None for name in grep_verb.SPEC} | {"ignore-case": fold, "max": 10_000}
+            quick = grep_verb.quick_search(text, fixed, fold)
+            found = [
+                (row["offset"], row["text"])
+                for row in grep_verb.Search(pattern, quick, {**given_, "before": len(data)}).file(file.name)
+            ]
+            wanted = [(at, row.decode()) for at, row in read(Path(file.name)) if pattern.search(row.decode())]
+            assert found == wanted, (text, fold, fixed, data)
+
+
+def test_so_much_is_sent_and_the_rest_is_counted(agent: Agent, tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text("".join(f"NaN {number} {'x' * 500}\n" for number in range(5000)))
+    words = (
+        "--fixed",
+        "--ignore-case",
+        "--count",
+        "--max",
+        50,
+        "--cut",
+        20,
+        "--nice",
+        "--progress",
+        0.000001,
+    )
+    status, rows, end = grep(agent, "nan", path, *words)
+    told = [row for row in rows if "text" in row]
+    assert (status, len(told), end["matches"], end["complete"]) == (0, 50, 5000, True)
+    assert told[0]["text"].startswith("NaN 4999 xxxxxxxxxxx … [line cut]")
+    assert [row["read"] for row in rows if "progress" in row]
+    status, rows, end = grep(agent, "nan", path, "--ignore-case", "--count", "--max", 5000, "--most-kib", 64)
+    assert end["matches"] == 5000
+    assert sum(len(json.dumps(row)) for row in rows) < 80 << 10
+
+
+def test_a_log_that_was_rotated_is_searched_by_its_inode(agent: Agent, tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text("needle in the old one\n")
+    inode = path.stat().st_ino
+    path.rename(tmp_path / "log.1")
+    path.write_text("needle in the new one\n")
+    _, (row,), _ = grep(agent, "needle", path, "--inode", inode)
+    assert (row["text"], row["inode"]) == ("needle in the old one", inode)
+    (tmp_path / "log.1").unlink()
+    status, rows, end = grep(agent, "needle", path, "--inode", inode)
+    assert (status, rows, end["complete"]) == (2, [], False)
+    assert "another file stands there now" in end["problems"][0]["error"]
+
+
+def test_what_stands_before_a_byte_is_searched_alone(agent: Agent, tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text("needle 1\nneedle 2\nneedle 3\n")
+    _, rows, _ = grep(agent, "needle", path, "--before", 18)
+    assert [row["text"] for row in rows] == ["needle 2", "needle 1"]
+
+
+def test_a_log_that_is_cut_meanwhile_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "log"
+    path.write_text("needle\n" * 100)
+    given_ = {name[2:]: None for name in grep_verb.SPEC} | {"max": 1000}
+    search = grep_verb.Search(re.compile("needle"), grep_verb.quick_search("needle", True, False), given_)
+    monkeypatch.setattr(grep_verb, "PIECE", 70)
+    rows = search.file(str(path))
+    next(rows)
+    os.truncate(path, 10)
+    assert len(list(rows)) < 99
+    assert search.row()["complete"] is False
+    assert "cut while it was searched" in search.problems[0]["error"]

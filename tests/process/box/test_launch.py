@@ -167,7 +167,7 @@ def test_a_smoke_command_that_has_passed_is_not_run_again(box: Agent) -> None:
     job = make_job(home(box) / "jobs/q", ["sh", "-c", "echo x"], ["a"], smoke="echo tried >> ~/tried")
     for _ in range(2):
         code, rows, said = launched(box, "--job", str(job))
-        assert (code, rows["smoke"]["ok"]) == (0, True), said
+        assert (code, rows["smoke"]["ok"]) == (0, True), (rows, said)
     assert (home(box) / "tried").read_text() == "tried\n"
 
 

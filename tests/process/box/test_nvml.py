@@ -50,9 +50,33 @@ def test_a_gpu_and_a_lost_one(agent: Agent, driver: Path) -> None:
             pcie_width=16,
             pcie_width_max=16,
             uuid="GPU-5afe0000-0000-4000-8000-000000000000",
+            temp_slow_c=90,
         )
         assert (second.index, second.util, second.error) == (1, None, "GPU is lost")
         assert len(list(agent.state.glob("pynvml-*.pyc"))) == 1
+
+
+def test_links_and_what_a_card_is_cut_into(agent: Agent, driver: Path) -> None:
+    (gpu,) = sample(agent, driver, STUB_COUNT="1", STUB_LINKS="18", STUB_UP="17", STUB_MIG="0")[0].gpus
+    assert (gpu.nvlinks, gpu.nvlinks_up, gpu.mig, gpu.error) == (18, 17, None, None)
+    (gpu,) = sample(agent, driver, STUB_COUNT="1", STUB_MIG="2")[0].gpus
+    assert gpu.mig == tuple(
+        protocol.MigSlice(
+            name="1g.10gb",
+            vram_used=3 << 30,
+            vram_total=10 << 30,
+            uuid=f"MIG-5afe0000-0000-4000-8000-{place:012x}",
+        )
+        for place in (100, 102)
+    )
+    assert (gpu.nvlinks, gpu.nvlinks_up) == (None, None), "a card without links has not 0 of them up"
+
+
+def test_a_container_that_forbids_to_ask_for_links_and_parts_has_healthy_cards(
+    agent: Agent, driver: Path
+) -> None:
+    (gpu,) = sample(agent, driver, STUB_COUNT="1", STUB_FORBID="1", STUB_LINKS="18", STUB_MIG="2")[0].gpus
+    assert (gpu.error, gpu.util, gpu.nvlinks, gpu.mig) == (None, 93, None, None)
 
 
 def test_a_driver_mismatch_is_told_and_costs_nothing_else(agent: Agent, driver: Path) -> None:

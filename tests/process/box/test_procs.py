@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import pwd
 import re
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 from rgt_box import procstat
 from rgt_box.sampling import processes
+from rgt_box.sampling.cgroup import threads_of
 from rgt_box.sampling.processes import ProcSampler, is_training
 
 from tests.process.box.harness import until
@@ -65,6 +67,58 @@ def test_a_live_process_is_described_and_its_workers_are_not_counted() -> None:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
     until(lambda: sampler.read() == [], "the end of the process")
+
+
+WORKERS = """
+import os, time
+if not os.fork():
+    if not os.fork():  # a worker's worker: its words are the same
+        time.sleep(1000)
+    time.sleep(1000)
+if not os.fork():
+    time.sleep(1000)
+print("up", flush=True)
+time.sleep(1000)
+"""
+
+
+def test_workers_are_summed_up_with_their_parent_which_has_a_user_and_its_own_threads() -> None:
+    marker = f"pretend_training_{os.getpid()}"
+    process = subprocess.Popen(
+        [sys.executable, "-c", WORKERS, marker],
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "12,2"},
+    )
+    try:
+        assert process.stdout is not None
+        process.stdout.readline()
+
+        def counted() -> bool:
+            (proc,) = ProcSampler(marker).read()
+            return bool(proc.get("workers", {}).get("count") == 3)
+
+        until(counted, "three workers")
+        (proc,) = ProcSampler(marker).read()
+        assert proc["workers"]["threads"] == sum(proc["workers"]["states"].values()) == 3
+        assert set(proc["workers"]["states"]) <= set("RSD")
+        assert (proc["ppid"], proc["omp"]) == (os.getpid(), 12)
+        assert proc["user"] == pwd.getpwuid(os.getuid()).pw_name
+        assert threads_of([proc]) == 4
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def test_a_user_that_the_box_does_not_list_is_a_number(tmp_path: Path) -> None:
+    listed = tmp_path / "passwd"
+    listed.write_text(
+        "root:x:0:0::/root:/bin/sh\nodd\n:x:\nlong" + "g" * 900 + ":x:7:7::/:/\nagain:x:0:0::/:/\n"
+    )
+    assert {uid: name[:5] for uid, name in processes.users(str(listed)).items()} == {0: "root", 7: "longg"}
+    assert len(processes.users(str(listed))[7]) == processes.LONGEST_NAME
+    assert processes.users(str(tmp_path / "none")) == {}
 
 
 def test_a_malformed_pattern_is_an_error() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.cli.doctor_here import Finding, secrets
+from rgt_tui.cli.set_up.doctor_here import Finding, secrets
 from rgt_tui.fleet.config.loading import parse_fleet
 
 

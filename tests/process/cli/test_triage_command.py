@@ -144,3 +144,27 @@ def test_pages_are_found_shown_and_drafted(own_config: Path, capsys: pytest.Capt
     for command in (("handbook", "U7"), ("triage", path)):
         status, _, err = rgt(capsys, *command)
         assert status == 2 and "LAB1.toml" in err and "'bad'" in err
+
+
+def test_what_a_log_advises_stands_behind_what_it_shows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begin = "***** Running training *****\n"
+    path = tmp_path / "hf.log"
+    path.write_text(
+        begin + "Saving model checkpoint to out/checkpoint-500\n" + KILLED + begin + "num_workers=64\n"
+    )
+    status, out, _ = rgt(capsys, "triage", path, "--json")
+    told = json.loads(out)
+    assert status == 1 and told["findings"] and [one["about"] for one in told["advice"]] == ["resume"]
+    (one,) = told["advice"]
+    assert (one["page"], one["seconds"]) == ("C9", None) and "resume_from_checkpoint=True" in one["text"]
+    readings = samples(tmp_path / "s.jsonl", 0, 0, cpu={"usable": 8})
+    out = rgt(capsys, "triage", path, "--samples", readings)[1]
+    assert out.index("proof") < out.index(f"{path}: advice: ") and "(C9)\n" in out
+    assert "64 loader workers share 8 cores: 7 are as fast" in out
+    (tmp_path / "well.log").write_text(
+        "lightning==2.6.6\nRestoring states from the checkpoint path at a.ckpt\n"
+    )
+    status, out, _ = rgt(capsys, "triage", tmp_path / "well.log")
+    assert status == 0 and "nothing known is wrong in it\n" in out and "order of epoch 0 again (C13)" in out

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rgt_tui.cli.doctor_here import Status, ssh_config
+from rgt_tui.cli.set_up.doctor_here import Status, ssh_config
 from rgt_tui.ssh import (
     NO_SSH,
     ConfigError,
@@ -240,7 +240,6 @@ def test_an_answer_is_remembered_as_long_as_no_file_changes(
         "Match localnetwork 10.0.0.0/8",
         "CanonicalizeHostname yes",
         "IdentityFile ${HOME}/x",
-        "Include {folder}/part*",
     ],
 )
 def test_what_may_change_without_a_file_is_asked_each_time(
@@ -259,6 +258,63 @@ def test_what_may_change_without_a_file_is_asked_each_time(
     with contextlib.suppress(ConfigError):
         resolve(Wanted("a"), around)
     assert runs(tmp_path) == before + 1
+
+
+def test_a_file_that_comes_under_the_glob_of_an_include_is_seen(tmp_path: Path) -> None:
+    env = counting(tmp_path)
+    around = surroundings(str(config(tmp_path, f"Include {tmp_path}/part*\n")), env)
+    assert resolve(Wanted("a"), around).port == 22
+    before = runs(tmp_path)
+    assert resolve(Wanted("a"), around).port == 22 and runs(tmp_path) == before
+    (tmp_path / "part1").write_text("Port 2201\n")
+    assert resolve(Wanted("a"), around).port == 2201
+    (tmp_path / "part1").unlink()
+    assert resolve(Wanted("a"), around).port == 22
+
+
+def test_hosts_that_no_line_tells_apart_are_asked_for_together(tmp_path: Path) -> None:
+    env = counting(tmp_path)
+    text = "Host gate !gate2 gpu-??\n  Port 7\nHost *\n  HashKnownHosts yes\n  ServerAliveInterval 9\n"
+    around = surroundings(str(config(tmp_path, text)), env)
+    resolve(Wanted("first"), around)
+    before = runs(tmp_path)
+    for number in range(20):
+        hop = resolve(Wanted(f"10.0.0.{number}", port=2000 + number, user=f"u{number}"), around)
+        assert (hop.host, hop.port, hop.user) == (f"10.0.0.{number}", 2000 + number, f"u{number}")
+        assert hop.alive_interval == 9.0 and hop.hash_known_hosts
+    assert runs(tmp_path) == before + 1, "one more: with a port and a user"
+    for host in ("gate", "gate2", "gpu-17", "Upper", "a%b"):
+        seen = runs(tmp_path)
+        assert resolve(Wanted(host), around).port == (7 if host in ("gate", "gpu-17") else 22)
+        assert runs(tmp_path) == seen + 1, f"{host} may be meant by a line"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Match host b\n  Port 7",
+        "HostName %h.example.org",
+        "ControlPath /tmp/%C",
+        "UserKnownHostsFile /kh/%n",
+        "ProxyJump gate",
+    ],
+)
+def test_where_a_value_is_made_from_the_host_each_is_asked_for(tmp_path: Path, line: str) -> None:
+    env = counting(tmp_path)
+    around = surroundings(str(config(tmp_path, f"{line}\n")), env)
+    told = {host: resolve(Wanted(host, port=9), around) for host in ("a", "b")}
+    assert runs(tmp_path) >= 2
+    if line.startswith("HostName"):
+        assert told["b"].host == "b.example.org"
+    if line.startswith("UserKnown"):
+        assert told["b"].user_known_hosts == ("/kh/b",)
+
+
+def test_tokens_that_ssh_leaves_as_they_are_stand_for_each_host(tmp_path: Path) -> None:
+    around = surroundings(str(config(tmp_path, "ProxyCommand nc %h %p\n")), counting(tmp_path))
+    told = {host: resolve(Wanted(host, port=9), around) for host in ("a", "b")}
+    assert runs(tmp_path) == 1, "one answer for both"
+    assert [told[host].proxy_command for host in "ab"] == ["nc a 9", "nc b 9"]
 
 
 def test_what_cannot_change_is_told_from_it(tmp_path: Path) -> None:
@@ -311,3 +367,8 @@ def test_doctor_says_who_read_the_file(tmp_path: Path, monkeypatch: pytest.Monke
     found = ssh_config()
     assert found.status is Status.WARN
     assert "read by asyncssh" in found.text
+
+
+def test_a_line_for_who_stands_for_all_hosts_means_that_one_alone(tmp_path: Path) -> None:
+    around = surroundings(str(config(tmp_path, "Host rgt-*\n  Port 7\n")), counting(tmp_path))
+    assert resolve(Wanted("a"), around).port == 22

@@ -7,6 +7,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -62,6 +63,14 @@ async def test_a_box_sees_only_its_own_processes_and_its_own_name(machine: Machi
     assert "/proc/1" in pids
     assert len(pids) < 8
     assert (await machine.run("hostname")).strip() == "vast-demo"
+
+
+async def test_a_box_has_its_own_shared_memory(machine: Machine) -> None:
+    with tempfile.NamedTemporaryFile(dir="/dev/shm", prefix="rgt-test-of-the-machine-") as foreign:
+        assert (await machine.run("ls -A /dev/shm; echo kept > /dev/shm/own; cat /dev/shm/own")).split() == [
+            "kept"
+        ]
+        assert not (Path(foreign.name).parent / "own").exists()
 
 
 async def test_inodes_really_run_out_while_bytes_are_free(machine: Machine) -> None:

@@ -2,93 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import shlex
 import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
 from tests.torture.demo.demo_process import leftovers
+from tests.torture.demo.demo_terminal import Terminal, at_the_top, live
 
 pytestmark = [pytest.mark.serial, pytest.mark.timeout(120)]
-
-RGT = shlex.join([sys.executable, "-m", "rgt_tui.cli.entry", "demo"])
-
-
-class Terminal:
-    """A tmux server of its own with one window."""
-
-    def __init__(self, folder: Path, width: int, height: int, locale: str = "C.UTF-8") -> None:
-        self.folder = folder
-        self._socket = str(folder / "tmux")
-        self.tmp = folder / "tmp"
-        self.tmp.mkdir()
-        status = shlex.quote(str(folder / "status"))
-        command = f"{RGT}; echo $? > {status}; exec sleep 1000"
-        env = {**os.environ, "TMPDIR": str(self.tmp), "LC_ALL": locale, "LANG": locale}
-        utf8 = ["-u"] if "UTF-8" in locale else []
-        argv = ["tmux", *utf8, "-f", "/dev/null", "-S", self._socket, "new-session", "-d"]
-        argv += ["-x", str(width), "-y", str(height), command]
-        subprocess.run(argv, env=env, check=True)
-
-    def tmux(self, *arguments: str) -> str:
-        argv = ["tmux", "-S", self._socket, *arguments]
-        return subprocess.run(argv, capture_output=True, check=True).stdout.decode(errors="replace")
-
-    def screen(self) -> str:
-        return self.tmux("capture-pane", "-p")
-
-    def keys(self, *names: str) -> None:
-        self.tmux("send-keys", *names)
-
-    def until(self, test: Callable[[str], bool], seconds: float = 60) -> str:
-        """Wait until the screen passes; fail with what it shows."""
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            screen = self.screen()
-            if test(screen):
-                return screen
-            time.sleep(0.05)
-        raise AssertionError(f"the screen never passed:\n{self.screen()}")
-
-    def exit_status(self) -> int:
-        status = self.folder / "status"
-        end = time.monotonic() + 30
-        while time.monotonic() < end:
-            if status.exists() and status.read_text().strip():
-                return int(status.read_text())
-            time.sleep(0.05)
-        raise AssertionError(f"rgt did not end:\n{self.screen()}")
-
-    def kill(self) -> None:
-        subprocess.run(["tmux", "-S", self._socket, "kill-server"], capture_output=True, check=False)
-
-
-@pytest.fixture
-def open_terminal(tmp_path: Path) -> Iterator[Callable[..., Terminal]]:
-    opened: list[Terminal] = []
-
-    def make(width: int, height: int, **options: str) -> Terminal:
-        opened.append(Terminal(tmp_path, width, height, **options))
-        return opened[-1]
-
-    yield make
-    for terminal in opened:
-        terminal.kill()
-
-
-def live(screen: str) -> bool:
-    """All three boxes are on the screen, and one has been sampled."""
-    return all(name in screen for name in ("autodl", "runpod", "vast")) and "%" in screen
-
-
-def at_the_top(screen: str) -> bool:
-    """The fleet screen is the one on top."""
-    return "rgt  fleet " in screen and "›" not in screen.splitlines()[0]
 
 
 def test_a_person_walks_through_the_screens_and_leaves(open_terminal: Callable[..., Terminal]) -> None:

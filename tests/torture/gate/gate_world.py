@@ -536,6 +536,7 @@ class World:
         self, rgt: Rgt, box: str, verb: Verb, *, give_up: bool, right: bool, wait: float = 0.0
     ) -> None:
         """Look at the review as a person does, agree to it or give things up, and confirm."""
+        before = rgt.ok  # a person may confirm twice in one rgt: what was agreed to first still holds
         with contextlib.suppress(GateClosed):
             seen = await rgt.teardown.review(box, verb)
             shown = {item.key: item for item in seen.items}
@@ -549,7 +550,7 @@ class World:
             rgt.ok = Ok(box, verb, right, given)
             await self.sleep(wait)
             await self._confirm(rgt, seen, box, verb, seen.phrase if right else f"{seen.phrase} ", forfeits)
-        rgt.ok = None
+        rgt.ok = before
 
     async def _confirm(
         self, rgt: Rgt, seen: Review, box: str, verb: Verb, typed: str, forfeits: frozenset[str]

@@ -411,6 +411,15 @@ def test_no_sequence_loses_a_result_or_sends_twice() -> None:
     assert [what for what in (HAS_TO_REACH if FULL else SOON) if not reached[what]] == []
 
 
+def test_a_second_rgt_and_again_the_first_while_the_first_is_at_it() -> None:
+    machine = GateMachine()
+    try:
+        machine.begins(pulled=True)
+        machine.confirms(1, "twin", Verb.DESTROY, give_up=True, meanwhile={10: second, 13: second})
+    finally:
+        machine.teardown()
+
+
 @pytest.mark.parametrize("name", MUTANTS if FULL else QUICKLY_MISSED)
 def test_a_guard_that_is_left_out_is_missed(name: str) -> None:
     class Mutated(GateMachine):

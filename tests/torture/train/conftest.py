@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.process.train.conftest import trainers as trainers
-
 FULL = os.environ.get("RGT_TORTURE") == "full"
 """The full forms run by `make torture`; else the short ones that CI has time for."""
 

@@ -86,7 +86,7 @@ def test_finished_but_billing() -> None:
     ("over", "health", "word"),
     [
         ({"link": Link.CONNECTING}, Health.CONNECTING, "connecting"),
-        ({"link": Link.PAUSED}, Health.STALE, "paused"),
+        ({"link": Link.PAUSED}, Health.PAUSED, "paused"),
         ({"link": Link.REFUSED_KEY}, Health.TROUBLE, "key refused"),
         ({"sample": None, "sample_at": None, "since": NOW}, Health.CONNECTING, "connecting"),
         ({"queues": (), "runs": (), "sample": IDLE}, Health.IDLE, "idle"),

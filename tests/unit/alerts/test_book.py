@@ -27,7 +27,7 @@ from rgt_tui.model.evidence import Finding, Severity
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
 from rgt_tui.model.protocol import Cpu, Disk, FoundRun, Gpu
 from rgt_tui.model.protocol import Memory as BoxMemory
-from tests.unit.triage.builders import DATA, NOW, ROOT, box, cell, queue, run, sample
+from tests.unit.triage.builders import DATA, NOW, ROOT, box, cell, log, queue, run, sample
 
 replace = msgspec.structs.replace
 
@@ -62,6 +62,7 @@ class Watch:
             sample_at=over.pop("sample_at", self.now),
             runs=over.pop("runs", (run(progressed_at=self.now - 1, last_at=self.now - 1),)),
             meter=over.pop("meter", replace(RUNNING, at=self.now)),
+            logs=over.pop("logs", (replace(log(), at=self.now - 1),)),
             since=self.now,
         )
         self.last = replace(base, **over)

@@ -24,19 +24,19 @@ from rgt_tui.health import (
     step_alerts,
 )
 from rgt_tui.health.autostop_words import off_words
-from rgt_tui.health.conditions_gpu import SLOWED
-from rgt_tui.health.conditions_runs import spike
 from rgt_tui.health.remembered import news_of, xid_level
+from rgt_tui.health.rows.conditions_gpu import SLOWED
+from rgt_tui.health.rows.conditions_runs import spike
 from rgt_tui.model.alert import Alert
 from rgt_tui.model.autostop import Armed, AutostopReading, EndsBy, Mode, SelfStop
-from rgt_tui.model.box import Agreed, BoxState, Counters, Life, Link
+from rgt_tui.model.box import Agreed, BoxState, Counters, Life, Link, Rings
 from rgt_tui.model.evidence import Finding, Severity
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
 from rgt_tui.model.protocol import Cpu, Event, FoundRun, Gpu, Hello, Proc
 from rgt_tui.model.protocol import Memory as BoxMemory
 from rgt_tui.model.renting import MACHINE, AccountBill, Unlisted
-from rgt_tui.model.run import Resume
-from tests.unit.triage.builders import DATA, NOW, box, cell, queue, run, sample
+from rgt_tui.model.run import Resume, RunState, Series
+from tests.unit.triage.builders import DATA, LOG, NOW, box, cell, checkpoints, log, queue, run, sample
 
 replace = msgspec.structs.replace
 RUNNING = Meter(MeterKind.COMPUTE_AND_STORAGE, Lifecycle.RUNNING, per_hour=0.42, at=NOW, source="Vast.ai")
@@ -54,6 +54,13 @@ def event(kind: str, text: str, level: str = "error", seq: int = 7) -> Event:
     return Event(boot="boot-1", seq=seq, at=NOW - 5, kind=kind, text=text, level=level)
 
 
+def timed(**seconds: float) -> RunState:
+    """A run that logs so many seconds a step."""
+    made = run()
+    curves = {name: Series(list(range(60)), [value] * 60) for name, value in seconds.items()}
+    return replace(made, series={**made.series, **curves})
+
+
 FATAL = Finding("U7", "No inodes", Severity.FATAL, "inodes of /data", "OSError", "log", reading="all used")
 CUT = queue(cell(state="interrupted", exit_code=75), runner_alive=False)
 LEFT = queue(cell(state="waiting"), runner_alive=False)
@@ -68,6 +75,7 @@ GONE_RUN = FoundRun(
     alive=False,
     ended=NOW - 120,
 )
+SAVED = (checkpoints(400, 800),)
 FLAGGED = cell("lstm-a", state="done", flag="ended after 3 s, usual are 60 min")
 RAN = Memory(past=Life(existed=True, ran=True))
 SPOT = replace(box().spec, asked=Agreed(spot=True, max_per_hour=0.42))
@@ -123,6 +131,21 @@ HALTED = replace(
     IDLE, procs=(Proc(pid=7, cmd="python train.py", started=NOW - 900, state="T", run="lstm-b"),)
 )
 
+BUSY = Gpu(index=0, name="H100", util=100.0, power_w=140.0, power_limit_w=700.0)
+HALF = Rings(gpu_util=(12.0,) * 60)
+ONE_CORE = Proc(pid=7, cmd="python train.py", started=NOW - 900, state="R", threads=90, cpu_pct=99.0)
+SILENT = replace(log(), at=NOW - 2400)
+WENT_ON = (Resume(step=100, reason="killed", index=100),)
+HIGHER = [2.0 + 0.01 * (i % 5) for i in range(100)] + [3.0 + 0.01 * (i % 5) for i in range(40)]
+FELL = [4.0 - i / 50 for i in range(100)] + [2.0 + 0.01 * (i % 5) for i in range(65)]
+FELL_AND_ROSE = FELL + [3.5 + 0.01 * (i % 5) for i in range(100)]
+
+
+def resumed(losses: list[float], **over: Any) -> RunState:
+    """A run that went on at step 100, its 100th point."""
+    return run(step=len(losses), losses=losses, resumes=WENT_ON, **over)
+
+
 CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     "finding": ({"findings": (FATAL,)}, "inodes of /data: all used · U7", {}),
     "failed": (
@@ -144,6 +167,31 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     ),
     "no-step": ({"runs": ()}, "lstm-b has logged no step, 10m00 after its start", {}),
     "idle-gpu": ({"sample": gpu(util=1.0)}, "GPU 0 at 1 % for 10m00, while the run advances without it", {}),
+    "gpu-spins": (
+        {"sample": sample(gpus=(BUSY,)), "runs": (STUCK,)},
+        "GPU 0 is 100 % busy at 140 of 700 W, and lstm-b has not advanced for 5m00: it hangs",
+        {"sample": sample(gpus=(replace(BUSY, power_w=650.0),)), "runs": (STUCK,)},
+    ),
+    "starved": (
+        {"sample": gpu(), "rings": HALF},
+        "the GPU is 12 % busy, while the run advances: what it waits for is not known",
+        {"sample": gpu(), "rings": HALF, "runs": (STUCK,)},
+    ),
+    "input-bound": (
+        {"runs": (timed(data_time=0.31, step_time=0.5),)},
+        "lstm-b is input-bound: it waits for its data 62 % of a step (0.31 of 0.5 s)",
+        {"runs": (timed(data_time=0.09, step_time=0.5),)},
+    ),
+    "comm-bound": (
+        {"runs": (timed(comm_time=0.3, step_time=0.5),)},
+        "lstm-b is communication-bound: it exchanges, or waits for a slower rank, 60 % of a step (0.3 of 0.5 s)",
+        {"runs": (timed(compute_comm_time=0.5, step_time=0.5),)},
+    ),
+    "held-back": (
+        {"logs": (SILENT,)},
+        f"lstm-b goes on (moved 1s ago), but {LOG} has been silent for 40m00: buffered",
+        {"logs": (SILENT,), "runs": (run(progressed_at=NOW - 900),)},
+    ),
     "bytes": (
         {"sample": sample(replace(DATA, bytes_used=90, bytes_free=10))},
         "/workspace 90 % of its bytes used (10 B free)",
@@ -172,13 +220,23 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     ),
     "throttled": (
         {"sample": gpu(throttle=("hw_thermal",), temp_c=91.0, clock_mhz=900.0, clock_max_mhz=1980.0)},
-        "GPU 0 is slowed down: hw_thermal, 91 °C, 900 of 1980 MHz",
+        "GPU 0 is slowed down: thermal slowdown by the hardware, 91 °C, 900 of 1980 MHz",
         {"sample": gpu(throttle=("sw_power_cap",), util=99.0, clock_mhz=1800.0, clock_max_mhz=1980.0)},
     ),
     "cpu-throttled": (
         {"sample": sample(cpu=Cpu(quota=8.0, usable=8.0, throttled_pct=40.0))},
         "the CPU quota (8 cores) holds the training back 40 % of the time",
         {"sample": sample(cpu=Cpu(quota=8.0, throttled_pct=40.0), procs=())},
+    ),
+    "crowded": (
+        {"sample": sample(cpu=Cpu(usable=8.0, oversubscribed=True), procs=(ONE_CORE,))},
+        "the training has 90 threads on 8 cores, and they slow each other down",
+        {"sample": sample(cpu=Cpu(usable=8.0, oversubscribed=True, throttled_pct=30.0), procs=(ONE_CORE,))},
+    ),
+    "stolen": (
+        {"sample": sample(cpu=Cpu(steal_pct=22.0))},
+        "the host gives 22 % of the processors' time to other machines (steal)",
+        {"sample": sample(cpu=Cpu(steal_pct=22.0), procs=())},
     ),
     "xid": (
         {"sample": gpu(xid=79)},
@@ -202,6 +260,26 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
         "lstm-b: the loss jumped to 9 at step 812, usual was 2.02",
         {"runs": (run(losses=[2.0 + 0.01 * (i % 5) for i in range(62)] + [9.0]),)},
     ),
+    "loss-flat": (
+        {"runs": (run(losses=[2.3 + 0.01 * (i % 5) for i in range(400)]),)},
+        "lstm-b: the loss has not fallen over 400 points: 2.32 at first, 2.32 now",
+        {"runs": (run(losses=[2.3 - 0.0005 * i for i in range(400)]),)},
+    ),
+    "loss-rising": (
+        {"runs": (run(losses=FELL_AND_ROSE),)},
+        "lstm-b: the loss is 1.7 times what it was earlier in this attempt, and stays there",
+        {"runs": (run(losses=FELL),)},
+    ),
+    "loss-resumed": (
+        {"runs": (resumed(HIGHER),)},
+        "lstm-b: since it went on at step 100 the loss is 3.02, before it was 2.02",
+        {"runs": (resumed(HIGHER[:100] * 2),)},
+    ),
+    "began-anew": (
+        {"runs": (run(step=40, resumes=(Resume(step=0, reason="started again", index=100),)),), "checkpoints": SAVED},
+        f"lstm-b began again at step 0, although {SAVED[0].items[-1].path} holds step 800",
+        {"runs": (run(step=40, resumes=(Resume(step=0, reason="rollback", index=100),)),), "checkpoints": SAVED},
+    ),
     "fast-finish": (
         {"queues": (queue(FLAGGED, cell()),)},
         "lstm-a ended after 3 s, usual are 60 min",
@@ -223,6 +301,11 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
         {"sample_at": NOW - 300, "since": NOW - 900},
         "connected, and no sample for 5m00: the agent, its recorder or the machine hangs",
         {"sample_at": NOW - 60, "since": NOW - 900},
+    ),
+    "proxied": (
+        {"peer": ("198.18.0.7", 22)},
+        "ssh goes through a proxy: 127.0.0.1 leads to 198.18.0.7, an address of no machine",
+        {"peer": ("198.20.0.7", 22)},
     ),
     "asking": (
         {"link": Link.ASKING, "reason": "waiting for you: password of root@h", "since": NOW - 300},

@@ -14,7 +14,7 @@ from rgt_tui.fleet.autostop import ArmedBook, SelfStops
 from rgt_tui.fleet.autostop.self_stops import is_back, seen, told
 from rgt_tui.fleet.box_session import BoxSession
 from rgt_tui.model.autostop import Armed, EndsBy, Mode, SelfStop, StopEvent
-from rgt_tui.model.box import BoxState, Life, Link, ProviderRef
+from rgt_tui.model.box import BoxSpec, BoxState, Life, Link, ProviderRef
 from rgt_tui.model.protocol import Event
 from rgt_tui.ssh import Unreachable
 from tests.unit.gate.builders import HELLO, METER, NOW, OFF, box, spec
@@ -174,7 +174,9 @@ def stops(book: ArmedBook, session: Session, answers: list[Any], clock: Any) -> 
             raise answer
         return cast("tuple[StopEvent, ...]", answer)
 
-    return SelfStops(book, {"lab": cast(BoxSession, session)}, clock=lambda: clock.now, ask=ask)
+    return SelfStops(
+        book, {session.state.spec.name: cast(BoxSession, session)}, clock=lambda: clock.now, ask=ask
+    )
 
 
 def test_a_new_rgt_takes_the_memory_over_asks_once_and_writes_it_down(book: ArmedBook) -> None:
@@ -217,3 +219,20 @@ def test_what_another_rgt_arms_or_forgets_is_taken_over(book: ArmedBook) -> None
         assert session.state.self_stop is None
 
     asyncio.run(follows())
+
+
+def test_one_look_at_the_directory_answers_for_all_boxes(
+    book: ArmedBook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    one = ArmedBook.stamp
+
+    def counted(self: ArmedBook, of: BoxSpec) -> tuple[int, int] | None:
+        asked.append(of.name)
+        return one(self, of)
+
+    monkeypatch.setattr(ArmedBook, "stamp", counted)
+    fleet = [replace(spec(), name=f"box{number}", provider=None) for number in range(50)]
+    assert book.stamps(fleet) == {} and not asked, "there is no directory yet"
+    book.arm(fleet[7], armed())
+    assert book.stamps(fleet) == {"box7": one(book, fleet[7])} and asked == ["box7"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -149,6 +150,9 @@ def test_the_story_is_bounded_and_its_tail_tells_each_line_once(
 ) -> None:
     folder = str(tmp_path)
     monkeypatch.setattr(story, "MOST", 3000)
+    monkeypatch.setattr(
+        "rgt_box.autostop.story.time", SimpleNamespace(time=lambda: 1000.0)
+    )  # many lines within one tick of the clock
     assert story.tell(folder, "armed", "before")
     tail = story.Tail(folder)
     assert tail.news() == []

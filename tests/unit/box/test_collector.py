@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import threading
+import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -41,6 +43,32 @@ def test_files_that_hang_are_told_once_and_nothing_is_lost(monkeypatch: pytest.M
     gate.set()
     assert until(lambda: each.take(0.01)[0]) == [{"late": True}]
     assert rounds == [1]
+
+
+def test_a_round_that_computes_for_long_is_no_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a box whose processors are taken a round of many files takes longer than files that answer may."""
+    now, turns = [0.0], [0]
+    clock = SimpleNamespace(
+        monotonic=lambda: now[0],
+        clock_gettime=time.clock_gettime,
+        pthread_getcpuclockid=time.pthread_getcpuclockid,
+    )
+    monkeypatch.setattr(follows, "time", clock)
+    enough = threading.Event()
+
+    def collect() -> tuple[list[dict[str, Any]], bool]:
+        while not enough.is_set():
+            turns[0] += 1
+        return [{"late": True}], False
+
+    each = Collector(collect)
+    for _ in range(4):
+        assert each.take(0.0) == ([], True)
+        now[0] += follows.HUNG_AFTER * 0.6
+        turns[0] = 0
+        until(lambda: turns[0], "another turn")
+    enough.set()
+    assert until(lambda: each.take(0.01)[0]) == [{"late": True}]
 
 
 def test_a_failing_follower_is_an_event() -> None:

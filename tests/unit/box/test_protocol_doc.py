@@ -21,7 +21,8 @@ SECTIONS = {
 INNER = {
     "sample": (
         protocol.Gpu, protocol.Memory, protocol.Cpu, protocol.Disk, protocol.InodeHog, protocol.Proc, protocol.Session,
-        protocol.GpuProc, protocol.GpuHolder, protocol.SlurmJob,
+        protocol.RankReading, protocol.GpuProc, protocol.GpuHolder, protocol.MigSlice, protocol.SlurmJob,
+        protocol.Workers,
     ),
     "queue": (protocol.Cell,),
     "ckpt": (protocol.Checkpoint,),

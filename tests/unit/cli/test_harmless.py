@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from rgt_tui.cli.box_files import job_settings, tell
 from rgt_tui.cli.printing import json_line
+from rgt_tui.cli.set_up.box_files import job_settings, tell
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.plain import clean
 from rgt_tui.ssh import Pushed

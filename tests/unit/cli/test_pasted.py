@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rgt_tui.cli.adding import NotSsh, guess_profile, parse_target
+from rgt_tui.cli.set_up.adding import NotSsh, guess_profile, parse_target
 
 TAKEN: list[tuple[str, dict[str, Any]]] = [
     ("lab-a100", {"host": "lab-a100"}),

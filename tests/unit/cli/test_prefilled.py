@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from rgt_box.queue import queue_file
 
-from rgt_tui.cli.adding import prefilled
-from rgt_tui.cli.box_files import job_settings
+from rgt_tui.cli.set_up.adding import prefilled
+from rgt_tui.cli.set_up.box_files import job_settings
 from rgt_tui.fleet.box_session import Intake
 from rgt_tui.fleet.config import load_fleet
 from rgt_tui.model.box import BoxSpec, BoxState

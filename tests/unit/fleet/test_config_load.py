@@ -213,7 +213,7 @@ def test_alerts_and_sinks_are_taken_in() -> None:
 
 
 def test_what_rgt_init_writes_is_toml_and_every_commented_line_is_valid_when_it_is_made_to_count() -> None:
-    from rgt_tui.cli.adding import TEMPLATE
+    from rgt_tui.cli.set_up.adding import TEMPLATE
 
     assert tomllib.loads(TEMPLATE) == {}
     lines = [line.removeprefix("# ") for line in TEMPLATE.splitlines()]

@@ -75,6 +75,22 @@ def test_a_reconnect_asks_for_what_came_after() -> None:
     assert intake.config(state, 0.5, NOW + 1000).history is not None
 
 
+@pytest.mark.parametrize(("boxes", "has"), [(3, True), (500, False)])
+def test_a_large_fleet_keeps_no_past_of_single_cards(boxes: int, has: bool) -> None:
+    told = History(
+        boot="b", seq=1, width=60.0, names=("util", "util:1"),
+        rows=(HistoryRow(at=NOW - 60.0, count=60, values=((1.0, 1.0, 1.0), (2.0, 2.0, 2.0))),),
+    )  # fmt: skip
+    gpus = tuple(Gpu(index=number, name="g", util=50.0) for number in range(2))
+    seen = (Sample(boot="b", seq=seq, at=NOW + seq, gpus=gpus) for seq in range(2, 200))
+    intake = Intake(SPEC, PROFILE, boxes=boxes)
+    state = taken(intake, HELLO, told)
+    assert ("util:1" in state.past.names, "util" in state.past.names) == (has, True)
+    for frame in seen:
+        state = intake.take(state, frame, frame.at)
+    assert ("util:1" in state.recent.names, "util" in state.recent.names) == (has, True)
+
+
 def test_a_cell_s_own_place_in_its_metrics_counts_not_that_of_a_training_found_there() -> None:
     intake = Intake(SPEC, PROFILE)
     cell = Cell(name="r", cfg="r", task="t")
@@ -153,3 +169,52 @@ def test_what_an_earlier_rgt_left_of_a_log_is_told_anew() -> None:
     intake = Intake(SPEC, PROFILE)
     state = taken(intake, log("x"), log("y"))
     assert state.logs[0].lines == ("x", "y")
+
+
+def test_all_lines_of_a_log_are_kept_while_somebody_reads_it() -> None:
+    intake = Intake(SPEC, PROFILE, boxes=500)
+    state = BoxState(spec=SPEC)
+    assert intake.keep_log(state, "/l") is None, "nothing is known of it"
+    state = taken(intake, log(*[f"old {number}" for number in range(100)], end=900), state=state)
+    assert len(state.logs[0].lines) == 60
+    kept = intake.keep_log(state, "/l")
+    assert kept is not None
+    assert intake.keep_log(state, "/l") is kept
+    assert len(kept) == 60
+    for number in range(30):
+        lines = tuple(f"{number} {row}" for row in range(10))
+        frame = LogLines(path="/l", inode=4, start=900 + number, end=901 + number, lines=lines)
+        state = taken(intake, frame, state=state, now=NOW + number)
+    assert (len(state.logs[0].lines), len(kept)) == (60, 360)
+    assert kept.came(kept.end - 1) == NOW + 29
+    intake.leave_log("/l")
+    state = taken(intake, log("more", end=950), state=state)
+    assert len(kept) == 361, "one reads on"
+    intake.leave_log("/l")
+    intake.leave_log("/l")
+    taken(intake, log("more", end=960), state=state)
+    assert len(kept) == 361
+    again = intake.keep_log(state, "/l")
+    assert again is not None
+    assert again is not kept
+
+
+def test_a_log_that_an_earlier_rgt_knew_comes_anew() -> None:
+    intake = Intake(SPEC, PROFILE)
+    state = BoxState(spec=SPEC, logs=(LogView(path="/l", lines=("old", "x")),))
+    kept = intake.keep_log(state, "/l")
+    assert kept is not None
+    taken(intake, log("x", "new"), state=state)
+    assert kept.lines(kept.first, kept.end) == ["x", "new"]
+
+
+def test_a_recording_that_begins_anew_goes_on_for_who_reads_a_log() -> None:
+    intake = Intake(SPEC, PROFILE)
+    state = taken(intake, log("a", "b"))
+    kept = intake.keep_log(state, "/l")
+    assert kept is not None
+    anew = Intake(SPEC, PROFILE)
+    anew.take_readers(intake)
+    assert len(kept) == 0
+    taken(anew, log("a", "b", "c"))
+    assert kept.lines(kept.first, kept.end) == ["a", "b", "c"]

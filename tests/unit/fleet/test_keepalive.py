@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
@@ -81,3 +82,45 @@ async def test_an_end_ends_the_waiting() -> None:
     world.silence.end()
     await asyncio.sleep(0.03)
     assert (world.asked, world.reasons) == (0, [])
+
+
+async def test_those_that_speak_share_a_timer_and_one_that_falls_silent_is_asked_to_the_second(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Time is what the test says; the loop's timers are called when it has come."""
+    timers: list[tuple[float, Callable[..., None], tuple[object, ...]]] = []
+    loop, now = asyncio.get_running_loop(), [100.0]
+    monkeypatch.setattr("rgt_tui.fleet.keepalive.time.monotonic", lambda: now[0])
+
+    def call_later(seconds: float, call: Callable[..., None], *given: object) -> asyncio.TimerHandle:
+        timers.append((now[0] + seconds, call, given))
+        return asyncio.TimerHandle(0.0, call, given, loop)
+
+    monkeypatch.setattr(loop, "call_later", call_later)
+    asked: list[float] = []
+    boxes = [Keepalive(lambda: 3.0, lambda: asked.append(now[0]), lambda reason: None) for _ in range(50)]
+    for box in boxes:
+        box.begin()
+    made = 0
+    while now[0] < 110.0 or len(asked) < 2:
+        at, call, given = min(timers, key=lambda timer: timer[0])
+        timers.remove((at, call, given))
+        now[0], before = at, len(timers)
+        call(*given)
+        made += max(0, len(timers) - before)
+        for box in boxes[2:] if now[0] > 104.2 else boxes[1:]:
+            box.heard()
+    assert asked == [pytest.approx(103.0), pytest.approx(100.0 + boxes[1].lived + 3.0)]
+    assert made < 3 * (now[0] - 100.0), "a timer for each"
+    for box in boxes:
+        box.end()
+
+
+async def test_one_that_ended_is_not_looked_at_in_the_next_round() -> None:
+    world = World(answers=False)
+    world.silence = Keepalive(lambda: 3.0, world._ask, world._cut)
+    world.silence.begin()
+    rounds = keepalive._rounds[asyncio.get_running_loop()]
+    assert world.silence in rounds._due
+    world.silence.end()
+    assert world.silence not in rounds._due

@@ -12,20 +12,25 @@ from hypothesis import strategies as st
 from rgt_box.recorder.ring_history import Summary
 from rgt_box.recorder.ring_history import figures as box_figures
 
-from rgt_tui.fleet.past import (
+from rgt_tui.fleet.attention import size
+from rgt_tui.fleet.history.past import (
     LONG_GAP_SECONDS,
     LONGEST_SECONDS,
     STRETCHES,
     WIDTHS,
     Stretch,
+    Values,
+    appended,
     figures,
     from_history,
     merged,
     tenths,
     wanted,
+    without_cards,
 )
 from rgt_tui.model.box import Past
 from rgt_tui.model.protocol import Disk, Gpu, History, HistoryRow, Memory, Sample
+from rgt_tui.profiles.readings import is_of_card
 
 START = 1_700_000_040.0
 """A whole number of stretches of every width … of 60 s."""
@@ -81,6 +86,23 @@ def test_live_samples_make_a_stretch_when_it_is_over() -> None:
     done = stretch.add(START + 61, {"util": 90.0}, 60.0)
     assert done is not None
     assert (done.names, curve(done)) == (("util",), {0: 15.0})
+
+
+FIGURES = st.dictionaries(st.sampled_from("abcd"), st.none() | st.floats(0, 100), max_size=4)
+
+
+@given(st.lists(FIGURES, max_size=12))
+def test_a_stretch_has_the_mean_of_each_figure_over_the_samples_that_told_it(told: list[Values]) -> None:
+    stretch, by_name = Stretch(), dict[str, list[float]]()
+    for place, found in enumerate(told):
+        assert stretch.add(START + place, found, 60.0) is None
+        for name, value in found.items():
+            if value is not None:
+                by_name.setdefault(name, []).append(value)
+    done = stretch.add(START + 60, {}, 60.0)
+    assert (done.names if done is not None else ()) == tuple(by_name)
+    if done is not None:
+        assert done.values == (tuple(tenths(sum(values) / len(values)) for values in by_name.values()),)
 
 
 def test_a_stretch_without_samples_is_a_hole() -> None:
@@ -217,3 +239,33 @@ def test_what_the_recorder_sums_up_is_what_live_samples_make(gone: int) -> None:
     assert abs(told.at[-1] - (START + up)) <= wide
     only = set(live.at) ^ set(told.at)
     assert len(only) * 60.0 <= 3 * wide, "more than the ends of the wide rows differs"
+
+
+def test_the_newest_part_is_kept_finely_and_forgets_what_is_older() -> None:
+    past = Past()
+    for place in range(5):
+        new = Past(names=("util",), at=(20.0 * place,), values=((float(place),),), width=20.0)
+        past = appended(past, new, 3)
+    assert (past.at, past.values, past.width) == ((40.0, 60.0, 80.0), ((2.0,), (3.0,), (4.0,)), 20.0)
+    more = Past(names=("disk:/d", "util"), at=(100.0,), values=((7.0, 5.0),), width=20.0)
+    past = appended(past, more, 9)
+    assert past.names == ("util", "disk:/d") and past.values[-2:] == ((4.0,), (5.0, 7.0))
+    back = appended(past, Past(names=("util",), at=(60.0,), values=((9.0,),), width=20.0), 9)
+    assert back.at == (40.0, 60.0) and back.values[-1] == (9.0, None), (
+        "a clock set back leaves no future behind"
+    )
+    assert appended(back, Past(), 9) is back
+
+
+def test_of_a_large_fleet_no_card_has_a_past_of_its_own() -> None:
+    gpus = tuple(Gpu(index=number, name="A100", util=50.0 + number) for number in range(8))
+    sample = Sample(boot="b", seq=1, at=0.0, gpus=gpus)
+    assert "util:7" in figures(sample) and figures(sample, cards=False)["util"] == 53.5
+    assert not any(is_of_card(name) for name in figures(sample, cards=False))
+    rows = (
+        HistoryRow(at=60.0, count=1, values=((1.0, 2.0, 3.0), (4.0, 5.0, 6.0))),
+        HistoryRow(at=120.0, count=0, values=()),
+    )
+    told = without_cards(History(boot="b", seq=1, width=60.0, names=("util:0", "vram"), rows=rows))
+    assert told.names == ("vram",) and [row.values for row in told.rows] == [((4.0, 5.0, 6.0),), ()]
+    assert [size(boxes).cards for boxes in (3, 100, 101, 500)] == [True, True, False, False]

@@ -36,7 +36,7 @@ def answered(monkeypatch: pytest.MonkeyPatch, *bodies: Any, status: int = 0, wor
 
 def push(top: Path, **choice: Any) -> pushing.Arrived:
     return asyncio.run(
-        pushing.push_code(BOX, AGENT, load_profile("autodl"), top, PushChoice(**{"dry_run": True, **choice}))
+        pushing.push_tree(BOX, AGENT, load_profile("autodl"), top, PushChoice(**{"dry_run": True, **choice}))
     )
 
 

@@ -28,6 +28,7 @@ from rgt_tui.model.protocol import (
     ScalarPoint,
     Scalars,
 )
+from rgt_tui.model.run import EPOCH, TIME
 
 replace = msgspec.structs.replace
 START = BoxState(spec=BoxSpec(name="a", host="h"))
@@ -249,10 +250,33 @@ def test_a_run_has_no_curves_without_end(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(module, "MOST_SERIES", 2)
     point = ScalarPoint(step=1, at=1010.0, epoch=None, values={"a": 1.0, "b": 2.0, "c": 3.0})
     state = feed(HELLO, replace(scalars([]), points=(point, point)))
-    assert {name: len(series) for name, series in state.runs[0].series.items()} == {"a": 2, "b": 2}
+    assert {name: len(series) for name, series in state.runs[0].metrics.items()} == {"a": 2, "b": 2}
     assert state.left_out.surplus == 2
     state = feed(replace(scalars([]), points=(point,)), state=state)
     assert (state.left_out.surplus, state.left_out.points) == (3, 0)
     assert words(state.left_out) == (
         "not kept here: 3 points of further curves, more than a run may have; the box has them",
     )
+
+
+def test_a_run_keeps_when_it_was_at_its_steps_and_in_which_epoch() -> None:
+    state = feed(HELLO, scalars([(1, 2.0), (2, 1.0)]))
+    (run,) = state.runs
+    assert list(run.series[TIME]) == [(1, 1001.0), (2, 1002.0)], "on the clock of this computer"
+    assert list(run.series[EPOCH]) == [(1, 0.5), (2, 0.5)]
+    assert set(run.metrics) == {"loss", "lr"}
+
+
+def test_places_that_a_box_calls_a_metric_are_none() -> None:
+    point = ScalarPoint(step=1, at=None, epoch=None, values={"loss": 1.0, TIME: 7.0, EPOCH: 7.0})
+    (run,) = feed(HELLO, replace(scalars([]), points=(point,))).runs
+    assert set(run.series) == {"loss"}
+
+
+def test_of_curves_found_one_by_one_that_of_the_loss_says_when() -> None:
+    frames = [replace(scalars([(1, 2.0)]), source=f"/dir#{name}") for name in ("lr", "loss")]
+    (run,) = feed(HELLO, *frames).runs
+    assert len(run.series[TIME]) == 1
+    again = replace(frames[1], start=0, end=1, points=scalars([(1, 2.0), (2, 1.5)]).points)
+    (run,) = feed(HELLO, frames[0], replace(frames[1], end=1), again).runs
+    assert [step for step, _ in run.series[TIME]] == [1, 2], "what is told anew takes the place of what was"

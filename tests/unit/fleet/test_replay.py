@@ -302,7 +302,7 @@ async def test_a_recording_that_cannot_be_read_on_is_over(
     fleet = ReplayFleet(written(tmp_path / "r", hello()), speed=FULL, loop=True)
     shown: list[FleetState] = []
     fleet.subscribe(shown.append)
-    monkeypatch.setattr(RecordingReader, "close", lambda _: (tmp_path / "r").unlink())
+    monkeypatch.setattr(RecordingReader, "close", lambda _: (tmp_path / "r").unlink(missing_ok=True))
     await fleet.start()
     await asyncio.wait_for(fleet.over.wait(), 90)
     monkeypatch.undo()

@@ -9,7 +9,7 @@ from rgt_tui.cli.metrics import exposition
 from rgt_tui.cli.status_line import Verdict, status_line, text_line
 from rgt_tui.gate.quiet import quiet
 from rgt_tui.health import assess, facts_of
-from rgt_tui.health.conditions_queue import check_quiet as all_quiet
+from rgt_tui.health.rows.conditions_queue import check_quiet as all_quiet
 from rgt_tui.model.box import BoxState, Seen
 from rgt_tui.model.evidence import CheckStatus
 from rgt_tui.model.fleet import FleetState
@@ -17,8 +17,8 @@ from rgt_tui.model.protocol import Proc
 from rgt_tui.profiles import load_profile
 from rgt_tui.ssh.sh_sample import BY_NAME
 from rgt_tui.store.spending import alive
+from rgt_tui.ui.widgets.process_lines import process_lines
 from rgt_tui.ui.widgets.spans import text_of
-from rgt_tui.ui.widgets.vitals import process_lines
 from tests.unit.triage.builders import NOW, box, sample
 
 TRAINING = Proc(pid=7, started=NOW - 60, cmd="python train.py")

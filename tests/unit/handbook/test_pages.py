@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from rgt_tui.handbook import HandbookError, Page, all_pages, find_pages, read_pages, shipped_pages
+from tests.system.tree import ROOT
 
 PAGE = """
 topic = "T"
@@ -98,6 +99,12 @@ def test_the_handbook_is_whole() -> None:
 def test_a_broken_page_names_file_page_and_key(old: str, new: str, words: str) -> None:
     with pytest.raises(HandbookError, match=f"own.toml: .*{words}"):
         read_pages(PAGE.replace(old, new, 1).encode(), "own.toml")
+
+
+def test_the_shipped_pages_are_as_good_as_own_ones_must_be() -> None:
+    files = sorted((ROOT / "handbook").glob("*.toml"))
+    pages = [page for path in files for page in read_pages(path.read_bytes(), path.name)]
+    assert pages == list(shipped_pages().values())
 
 
 def test_own_pages_count_and_take_the_place_of_shipped_ones(tmp_path: Path) -> None:

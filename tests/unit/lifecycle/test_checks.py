@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
+import re
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
 from rgt_tui.health import CHECKS, evaluate
+from rgt_tui.health.assessment import ADVISED_AT
 from rgt_tui.model.box import BoxState, Counters, Link, LogView
 from rgt_tui.model.evidence import CheckResult, CheckStatus, Finding, Severity
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
 from rgt_tui.model.protocol import ExposedToken, Gpu, Hello, Memory, Session
 from rgt_tui.model.run import Resume
-from rgt_tui.profiles import load_profile
+from rgt_tui.profiles import load_profile, run_advice
 from tests.unit.triage.builders import (
     DATA,
     NOW,
@@ -257,3 +260,26 @@ def test_facts_that_stay_true_stay_proved() -> None:
     gone = box(link=Link.UNREACHABLE, sample_at=NOW - 900)
     assert check("5.2", gone).status is PASSED
     assert check("2.1", gone).status is PASSED
+
+
+def test_what_was_measured_is_advised_at_its_check_and_changes_no_status() -> None:
+    points = tuple(
+        msgspec.structs.replace(checkpoints(600).items[0], step=i, at=NOW - 2400.0 * (6 - i))
+        for i in range(6)
+    )
+    kept = msgspec.structs.replace(checkpoints(600), items=points)
+    cost = log("checkpoint 800 → /x  3 MB  on disk after 2.10 s, stalled 2,000 ms")
+    running = queue(cell(started=NOW - 8 * 3600))
+    state = box(queues=(running,), checkpoints=(kept,), logs=(cost,), clock_skew=0.0)
+    told = {one.id: one for one in evaluate(state, load_profile("vastai"), NOW) if one.advice}
+    assert list(told) == ["4.5"]
+    assert told["4.5"].advice.startswith(
+        "lstm-b: saves every 40m00; 5m38 would lose less (a save costs 2.0 s"
+    )
+    silent = msgspec.structs.replace(state, logs=())
+    assert check("4.5", silent).status is told["4.5"].status
+
+
+def test_every_advice_has_its_check() -> None:
+    said = set(re.findall(r'about="(\w+)"', Path(run_advice.__file__).read_text()))
+    assert said == set(ADVISED_AT) and set(ADVISED_AT.values()) <= {one.id for one in CHECKS}

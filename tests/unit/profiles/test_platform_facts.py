@@ -201,7 +201,11 @@ LACKING = [
         PARK,
         "DigitalOcean has no action that would park a box: only Destroy ends the bill (Power off does not)",
     ),
-    ("matpool", PARK, "Matpool has no action that would park a box: only 停止并释放 ends the bill"),
+    (
+        "matpool",
+        PARK,
+        "Matpool has no action that would park a box: only 停止并释放 (stop and release) ends the bill",
+    ),
     ("slurm", PARK, "Slurm has no action that would park a box: nothing bills there; scancel ends it"),
     ("local", DESTROY, "Local workstation has no action that would destroy a box: nothing bills there"),
     ("colab", PARK, "Google Colab has no action that would park a box: nothing bills there"),
@@ -209,7 +213,7 @@ LACKING = [
         "lanrui",
         DESTROY,
         "LanRui has no action that would destroy a box: to spend nothing at all takes "
-        "停止, then 销毁数据盘, and less than 10 GB on the netdisk",
+        "停止 (stop), then 销毁数据盘 (destroy the data disk), and less than 10 GB on the netdisk",
     ),
 ]
 
@@ -229,7 +233,7 @@ def test_by_hand_says_what_comes_first_and_when_it_is_done() -> None:
     labels = [label for label, _ in by_hand(action_for(load_profile("slurm"), DESTROY))]
     assert labels == ["by hand", "note", "done when"]
     first, way, *_ = by_hand(action_for(load_profile("matpool"), DESTROY))
-    assert (first[0], way) == ("first", ("by hand", "console: 停止并释放"))
+    assert (first[0], way) == ("first", ("by hand", "console: 停止并释放 (stop and release)"))
     ((_, unsaid), *_) = by_hand(action_for(load_profile("generic-ssh"), DESTROY))
     assert unsaid == "the provider's own stop or destroy"
 

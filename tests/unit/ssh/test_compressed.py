@@ -179,7 +179,7 @@ def held(told: list[bytes]) -> list[bytes]:
 
     def look(session: _Session) -> None:
         assert isinstance(session._inflater, PackedLines)
-        seen.append(list(session._inflater._told.values()))
+        seen.append([line for _, line in session._inflater._told.values()])
 
     Told([sent(told)], look)
     return seen[-1]

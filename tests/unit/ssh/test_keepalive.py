@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
+import asyncssh
 import pytest
 
-from rgt_tui.ssh import Host
+from rgt_tui.ssh import Host, watched_elsewhere
 from rgt_tui.ssh.hop import keepalive
 
 
@@ -24,3 +27,39 @@ def test_a_dead_link_is_always_found_out(
 ) -> None:
     host = Host("a", "a", 22, "root", alive_interval=interval, alive_count=count)
     assert tuple(keepalive(host).values()) == expected
+
+
+class Connection:
+    """As much of a connection as keeps itself alive."""
+
+    def __init__(self, interval: float, count: int) -> None:
+        self.told: dict[str, Any] = {"rgt_alive": (interval, count)}
+        self.set: list[float] = []
+
+    def get_extra_info(self, name: str, default: object = None) -> Any:
+        return self.told.get(name, default)
+
+    def set_extra_info(self, **more: object) -> None:
+        self.told |= more
+
+    def set_keepalive(self, interval: float) -> None:
+        self.set.append(interval)
+
+
+@pytest.mark.parametrize(
+    ("alive", "course", "expected"),
+    [
+        ((10.0, 3), (33.0, 33.0, 40.0), [0]),
+        ((10.0, 3), (41.0, None), []),
+        ((10.0, 3), (33.0, 60.0, 60.0, 33.0, None), [0, 10.0, 0, 10.0]),
+        ((5.0, 2), (33.0,), []),
+        ((0.0, 0), (33.0,), []),
+    ],
+)
+def test_it_rests_only_while_something_else_notices_sooner(
+    alive: tuple[float, int], course: tuple[float | None, ...], expected: list[float]
+) -> None:
+    connection = Connection(*alive)
+    for seconds in course:
+        watched_elsewhere(cast(asyncssh.SSHClientConnection, connection), seconds)
+    assert connection.set == expected

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from rgt_tui.health import diagnose
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.evidence import Severity
-from rgt_tui.model.protocol import Gpu, Memory
+from rgt_tui.model.protocol import Event, FoundRun, Gpu, Memory
+from rgt_tui.model.run import EPOCH, Resume, Series
 from tests.unit.triage.builders import LOG, NOW, box, cell, log, queue, run, sample
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
@@ -174,3 +175,110 @@ def test_any_text_is_survived_and_the_answer_is_stable(lines: list[str], state: 
 )
 def test_a_good_step_at_the_end_of_a_running_log_ends_every_crash(lines: list[str]) -> None:
     assert ids(with_log(*lines, STEP, state="running")) == []
+
+
+REBOOT = Event(boot="boot-1", seq=5, at=NOW - 100, kind="rebooted", text="the box was rebooted", level="warn")
+KILL = Event(boot="boot-1", seq=6, at=NOW - 95, kind="oom-kill", text="oom_kill 0 → 1", level="error")
+GONE = FoundRun(
+    name="proj/train.py", pid=7, started=NOW - 900, command="python train.py", alive=False,
+    seen=NOW - 105, ended=NOW - 95,
+)  # fmt: skip
+IDLE = sample(procs=())
+
+
+@pytest.mark.parametrize(
+    ("events", "found", "expected"),
+    [
+        ((REBOOT,), GONE, ["BOOT1"]),
+        ((), GONE, []),
+        ((msgspec.structs.replace(REBOOT, at=NOW - 2000),), GONE, []),  # it was started after that
+        ((REBOOT,), msgspec.structs.replace(GONE, alive=True, ended=None), []),
+        ((KILL,), GONE, ["U9"]),
+        ((KILL,), msgspec.structs.replace(GONE, exit_code=0), []),
+        ((msgspec.structs.replace(KILL, at=NOW - 600),), GONE, []),
+    ],
+)
+def test_a_found_training_that_vanished_is_explained_by_what_the_box_saw(
+    events: tuple[Event, ...], found: FoundRun, expected: list[str]
+) -> None:
+    state = box(queues=(), runs=(), logs=(), sample=IDLE, events=events, found=(found,))
+    assert ids(state) == expected
+
+
+def test_a_cell_that_a_reboot_cut_off_is_told_and_one_that_was_begun_after_it_is_not() -> None:
+    left = cell(state="interrupted", started=NOW - 600)
+    state = box(queues=(queue(left, runner_alive=False),), sample=IDLE, events=(REBOOT,), logs=())
+    assert ids(state) == ["BOOT1"]
+    later = cell(state="interrupted", started=NOW - 50)
+    assert ids(msgspec.structs.replace(state, queues=(queue(later, runner_alive=False),))) == []
+    assert ids(msgspec.structs.replace(state, queues=(queue(left),))) == []  # its runner goes on with it
+
+
+@pytest.mark.parametrize(
+    ("rates", "expected"),
+    [
+        ([1e-4] * 50 + [3e-4] * 10, ["C14"]),
+        ([1e-4] * 50 + [1e-6] * 10, ["C14"]),
+        ([1e-4 - 1e-6 * i for i in range(60)], []),
+        ([1e-4] * 50, []),
+    ],
+)
+def test_a_learning_rate_that_begins_anew_after_a_resume(rates: list[float], expected: list[str]) -> None:
+    state = run(losses=[2.0] * 60, step=60, resumes=(Resume(step=50, reason="killed", index=50),))
+    series = {**state.series, "lr": Series().extended([(i + 1, rate) for i, rate in enumerate(rates)])}
+    if len(rates) < 60:
+        series["loss"] = Series().extended([(i + 1, 2.0) for i in range(len(rates))])
+    assert ids(box(runs=(msgspec.structs.replace(state, series=series),))) == expected
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "first_step", "expected"),
+    [
+        (3.0, 0.0, 51, ["C12"]),
+        (3.0, 1.0, 51, ["C12"]),
+        (3.4, 0.01, 51, ["C12"]),
+        (1.0, 0.0, 51, ["C12"]),
+        (3.0, 3.0, 51, []),
+        (3.4, 3.1, 51, []),
+        (3.0, 2.0, 51, []),
+        (1.0, 1.0, 51, []),
+        (0.9, 0.0, 51, []),
+        (3.0, 0.0, 1, []),
+        (float("nan"), 0.0, 51, []),
+        (3.0, float("nan"), 51, []),
+    ],
+)
+def test_epochs_that_are_counted_anew_while_the_step_goes_on(
+    before: float, after: float, first_step: int, expected: list[str]
+) -> None:
+    state = run(losses=[2.0] * 60, step=60, resumes=(Resume(step=50, reason="killed", index=50),))
+    steps = [*range(1, 51), *range(first_step, first_step + 10)]
+    series = {
+        "loss": Series().extended([(step, 2.0) for step in steps]),
+        EPOCH: Series().extended([(step, before if i < 50 else after) for i, step in enumerate(steps)]),
+    }
+    found = diagnose(box(runs=(msgspec.structs.replace(state, series=series),)), NOW, ())
+    assert [one.gotcha for one in found] == expected
+    if found:
+        text = f"epoch {before:g} before the resume at step 50, {after:g} after it, at step {first_step}"
+        assert (found[0].evidence, found[0].where, found[0].run) == (text, "scalars", "lstm-b")
+
+
+def test_epochs_of_a_run_that_never_resumed_may_begin_anew() -> None:
+    state = run(losses=[2.0] * 60, step=60)
+    epochs = Series().extended([(i, 3.0 if i < 50 else 0.0) for i in range(60)])
+    assert ids(box(runs=(msgspec.structs.replace(state, series={**state.series, EPOCH: epochs}),))) == []
+
+
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    [((), ["U9"]), ((KILL,), ["U9"]), ((msgspec.structs.replace(KILL, at=NOW - 900),), ["U3"])],
+    ids=["nobody-saw-when", "while-it-ran", "before-it-began"],
+)
+def test_exit_137_is_the_kernel_s_where_the_counter_moved_while_it_ran(
+    events: tuple[Event, ...], expected: list[str]
+) -> None:
+    killed = cell(state="failed", exit_code=137, started=NOW - 600, ended=NOW - 90)
+    mem = Memory(cgroup=2, used=1, limit=100, oom_kills=1)
+    state = box(queues=(queue(killed),), logs=(), sample=sample(mem=mem, procs=()), events=events)
+    assert ids(state) == expected

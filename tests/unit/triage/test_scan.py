@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rgt_tui.health import lognotes as module
-from rgt_tui.health.lognotes import scan, window
+from rgt_tui.health.lognotes import _MARKS, _seen, scan, window
 
 LINES = st.sampled_from(
     [
@@ -83,3 +83,17 @@ def test_the_numbers_of_a_failed_save_are_those_of_the_newest_line_that_has_them
     found = scan(lines)
     assert (found.failed_step, found.last_good, found.step) == (1300, 1000, 1)
     assert (scan(lines[2:]).failed_step, scan(lines[2:]).last_good) == (None, None)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Checkpoint saved", "SAVED THE CKPT", "2026 checkpoint 1,200 done", "LOSS: 0.25", "'loss'=tensor(2.0",
+        "12/90 [00:03<", "Resuming from step 4", "ReSumed at 7", "checkpoint save failed at step 12",
+        "holding at step 3", "giving up at step 9", "last good checkpoint is step 1,000", "lo\u017fs 2.0",
+        "chec\u212apoint saved", "resume: at step 4", "nothing of the kind", "", "loss", "saved",
+    ],
+)  # fmt: skip
+def test_no_mark_is_missed_for_the_words_that_are_looked_for_first(line: str) -> None:
+    marks, _ = _seen(line)
+    assert marks == tuple(place for place, pattern in enumerate(_MARKS) if pattern.search(line))

@@ -1,0 +1,71 @@
+"""The audit log as a screen: newest first, checked, read aside; a log that cannot be read is not an empty one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rgt_tui.gate import AuditEntry, AuditEvent, AuditLog
+from rgt_tui.model.evidence import Verb
+from rgt_tui.ui.screens.audit_log import AuditScreen
+from rgt_tui.ui.widgets.pick_list import PickList
+from tests.ui.fakes import NOW
+from tests.ui.snap import running, screen_text, settle
+
+
+@pytest.fixture
+def log(state_home: Path) -> AuditLog:
+    return AuditLog(state_home / "audit.jsonl")
+
+
+def entry(n: int, event: AuditEvent, text: str) -> AuditEntry:
+    return AuditEntry(
+        at=NOW + n, event=event, box="vast-demo" if n % 2 else "lab\x1b[31m", verb=Verb.DESTROY, instance="99",
+        text=text, typed="vast-demo",
+    )  # fmt: skip
+
+
+async def test_newest_first_with_details_and_its_check(log: AuditLog, state_home: Path) -> None:
+    for n, event in enumerate((AuditEvent.REFUSED, AuditEvent.REQUESTED, AuditEvent.ANSWER)):
+        log.record(entry(n, event, f"text {n}"))
+    async with running(size=(140, 30), keys=("u",)) as (app, pilot, _):
+        assert isinstance(app.screen, AuditScreen)
+        text = screen_text(app)
+        assert "✔ whole, 3 lines" in text.splitlines()[0]
+        assert text.index("text 2") < text.index("text 1") < text.index("text 0")
+        assert "\x1b" not in text and "typed" not in text
+        await pilot.press("j", "enter")
+        await settle(pilot)
+        assert "typed  vast-demo" in screen_text(app) and "text 1" in screen_text(app)
+        await pilot.press("y")
+        await settle(pilot)
+        copied = (state_home / "copied.txt").read_text()
+        assert "vast-demo  destroy  99  requested  text 1" in copied
+        await pilot.press("enter")
+        await settle(pilot)
+        assert "typed" not in screen_text(app)
+        await pilot.press("q")
+        app.open_screen("audit", "vast-demo")
+        await settle(pilot)
+        assert app.screen.query_one(PickList)._rows[0].key == "2", "of this box alone"
+        assert len(app.screen.query_one(PickList)._rows) == 1
+
+
+async def test_a_log_that_was_changed_is_called_broken(log: AuditLog) -> None:
+    for n in range(3):
+        log.record(entry(n, AuditEvent.REFUSED, f"text {n}"))
+    log.path.write_bytes(log.path.read_bytes().replace(b"text 1", b"text 9"))
+    async with running(size=(140, 30), keys=("u",)) as (app, _, __):
+        assert "✖ BROKEN at line 3: it does not follow the line before it" in screen_text(app).splitlines()[0]
+
+
+async def test_no_log_is_told_from_one_that_cannot_be_read(state_home: Path) -> None:
+    async with running(size=(120, 30), keys=("u",)) as (app, pilot, fleet):
+        assert "no billing action was tried yet" in screen_text(app)
+        (state_home / "audit.jsonl").mkdir(parents=True)
+        fleet.advance(10)
+        app.tick(force=True)
+        await settle(pilot)
+        assert "cannot be read" in " ".join(screen_text(app).split()), "wherever the line was broken"
+        assert "no billing action" not in screen_text(app)

@@ -1,0 +1,66 @@
+"""What is copied reaches the terminal and a file of the person alone; what cannot, says so."""
+
+from __future__ import annotations
+
+import base64
+import stat
+from pathlib import Path
+
+import pytest
+from textual.app import App
+
+from rgt_tui.ui.clipboard import MOST_OSC52_BYTES, Copied, copied_path, take_along
+from tests.ui.fakes import demo_state
+from tests.ui.snap import running, screen_text, settle
+
+
+class Sent(App[None]):
+    """An app that keeps what it would write to the terminal."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent: list[str] = []
+
+    def copy_to_clipboard(self, text: str) -> None:
+        self.sent.append(text)
+
+
+def test_a_text_goes_to_the_terminal_and_to_a_file_that_only_its_owner_reads(tmp_path: Path) -> None:
+    app, env = Sent(), {"XDG_STATE_HOME": str(tmp_path)}
+    said = take_along(app, Copied(what="line 3", text="a\x1b]52;c;aGk=\x07b\nc\n"), env)
+    assert app.sent == [copied_path(env).read_text()[:-1]] and "\x1b" not in app.sent[0]
+    assert app.sent[0].splitlines()[1] == "c"
+    assert said.startswith("copied line 3; also in ")
+    assert stat.S_IMODE(copied_path(env).stat().st_mode) == 0o600
+    take_along(app, Copied(what="line 4", text="d"), env)
+    assert copied_path(env).read_text() == "d\n"
+    assert [path.name for path in copied_path(env).parent.iterdir()] == ["copied.txt"]
+
+
+def test_what_no_terminal_takes_is_in_the_file_alone(tmp_path: Path) -> None:
+    app, env = Sent(), {"XDG_STATE_HOME": str(tmp_path)}
+    said = take_along(app, Copied(what="the log", text="x" * (MOST_OSC52_BYTES + 1)), env)
+    assert not app.sent and "too long for the clipboard: in " in said
+    assert len(copied_path(env).read_text()) == MOST_OSC52_BYTES + 2
+
+
+def test_a_file_that_cannot_be_written_is_said_only_where_nothing_else_was_copied(tmp_path: Path) -> None:
+    (tmp_path / "rgt").write_text("no directory")
+    app, env = Sent(), {"XDG_STATE_HOME": str(tmp_path)}
+    assert take_along(app, Copied(what="a row", text="x"), env) == "copied a row" and app.sent == ["x"]
+    assert "is too long" in take_along(app, Copied(what="a log", text="x" * 80_000), env)
+    assert take_along(app, Copied(what="a row", text="\n"), env) == "nothing to copy here"
+
+
+async def test_y_on_a_screen_sends_the_sequence_of_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, state_home: Path
+) -> None:
+    async with running(demo_state(), size=(200, 50), keys=("H",)) as (app, pilot, _):
+        assert app._driver is not None
+        written: list[str] = []
+        monkeypatch.setattr(app._driver, "write", written.append)
+        await pilot.press("y")
+        await settle(pilot)
+        text = (state_home / "copied.txt").read_text()
+        assert f"\x1b]52;c;{base64.b64encode(text[:-1].encode()).decode()}\a" in "".join(written)
+        assert "copied the fix of " in screen_text(app)

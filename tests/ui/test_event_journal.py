@@ -1,0 +1,297 @@
+"""The journal: what happened, across restarts, below the report of the night; every key of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from textual.pilot import Pilot
+
+from rgt_tui.fleet.history.morning_report import Word
+from rgt_tui.model.alert import Alert
+from rgt_tui.model.chronicle import Happening
+from rgt_tui.model.fleet import FleetEvent, Spot
+from rgt_tui.store import History, HistoryError, Told
+from rgt_tui.ui import RgtApp
+from rgt_tui.ui.screens.event_journal import HappeningList, JournalScreen, alert_of, ended, packed, row_line
+from rgt_tui.ui.screens.log import LogScreen
+from rgt_tui.ui.widgets.spans import text_of, width_of
+from tests.ui.fakes import NOW, FakeFleet
+from tests.ui.kept import HOUR, STORY, keep_night
+from tests.ui.snap import running, screen_text, settle
+
+
+@asynccontextmanager
+async def journal(
+    path: Path,
+    *keys: str,
+    size: tuple[int, int] = (120, 34),
+    more: int = 0,
+    minutes: bool = False,
+    opened: tuple[str, ...] = ("J",),
+) -> AsyncIterator[tuple[RgtApp, Pilot[None], FakeFleet]]:
+    keep_night(path, minutes=minutes, more=more).close()
+    history = History(path, clock=lambda: NOW)
+    fleet = FakeFleet()
+    history.adopt([box.spec for box in fleet.state.boxes])
+    fleet.chronicle = history
+    try:
+        async with running(lambda: fleet, size=size, keys=(*opened, *keys)) as (app, pilot, _):
+            await settle(pilot)
+            yield app, pilot, fleet
+    finally:
+        await history.close()
+
+
+def rows(app: RgtApp) -> list[str]:
+    return [row.text for row in app.screen.query_one(HappeningList)._rows]
+
+
+def picked(app: RgtApp) -> Happening:
+    found = app.screen.query_one(HappeningList).picked
+    assert found is not None
+    return found
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "history.db"
+
+
+async def test_it_shows_what_an_earlier_rgt_saw_of_all_boxes_the_newest_selected(path: Path) -> None:
+    async with journal(path) as (app, _, _):
+        assert isinstance(app.screen, JournalScreen)
+        assert rows(app) == [text for *_, text in STORY]
+        assert picked(app).text == "gpt-c started"
+        text = screen_text(app)
+        assert "2 errors, 1 ended by itself" in text
+        assert "6 events kept" in text
+
+
+async def test_of_one_box_elsewhere(path: Path) -> None:
+    async with journal(path, opened=("enter", "J")) as (app, _, _):
+        assert app.screen.box_name == "vast-demo"  # type: ignore[attr-defined]
+        assert rows(app) == [text for _, box, *_, text in STORY if box == "vast-demo"]
+        assert "1 error, 1 ended by itself" in screen_text(app)
+
+
+async def test_f_shows_errors_alone_and_slash_what_one_looks_for(path: Path) -> None:
+    async with journal(path, "f") as (app, pilot, _):
+        assert rows(app) == [text for *_, level, _, text in STORY if level == "error"]
+        assert "errors only" in screen_text(app)
+        await pilot.press("f", "slash", *"GPT-A")
+        await settle(pilot)
+        assert rows(app) == [text for *_, text in STORY if "gpt-a" in text]
+        await pilot.press("enter")
+        await settle(pilot)
+        assert "/GPT-A" in screen_text(app)
+        await pilot.press("escape")
+        await settle(pilot)
+        assert isinstance(app.screen, JournalScreen)
+        assert len(rows(app)) == len(STORY)
+        await pilot.press("slash", *"nothing is called so", "enter")
+        await settle(pilot)
+        assert "nothing matches" in screen_text(app)
+        await pilot.press("escape")
+        await settle(pilot)
+        await pilot.press("escape")
+        await settle(pilot)
+        assert not isinstance(app.screen, JournalScreen)
+
+
+async def test_enter_opens_the_log_at_that_moment(path: Path) -> None:
+    async with journal(path, "g") as (app, pilot, _):
+        row = picked(app)
+        taken: list[object] = []
+        made = app.open_screen
+
+        def note(*arguments: object) -> None:
+            taken.append(arguments)
+            made(*arguments)  # type: ignore[arg-type]
+
+        app.open_screen = note  # type: ignore[method-assign,assignment]
+        await pilot.press("enter")
+        await settle(pilot)
+        assert isinstance(app.screen, LogScreen)
+        assert taken == [("log", "vast-demo", Spot(at=row.at))]
+
+
+async def test_enter_while_the_rows_are_still_read_opens_the_log_when_they_are_there(path: Path) -> None:
+    async with journal(path) as (app, pilot, fleet):
+        assert fleet.chronicle is not None
+        read, go = fleet.chronicle.happened, asyncio.Event()
+
+        async def slowly(*arguments: Any) -> Any:
+            await go.wait()
+            return await read(*arguments)
+
+        fleet.chronicle.happened = slowly  # type: ignore[method-assign,assignment]
+        await pilot.press("slash", *"inodes", "enter", "enter")
+        await pilot.pause()
+        assert isinstance(app.screen, JournalScreen)
+        go.set()
+        await settle(pilot)
+        assert isinstance(app.screen, LogScreen)
+
+
+async def test_enter_on_a_box_that_has_left_says_so(path: Path) -> None:
+    async with journal(path, "g") as (app, pilot, fleet):
+        state = fleet.state
+        fleet.push(msgspec.structs.replace(state, boxes=state.boxes[:1]))
+        await settle(pilot)
+        await pilot.press("enter")
+        await settle(pilot)
+        assert "no longer in the fleet" in screen_text(app)
+
+
+async def test_m_mutes_the_alert_that_the_event_is_about_while_it_holds(path: Path) -> None:
+    async with journal(path, "g") as (app, pilot, fleet):
+        fleet.change("vast-demo", alerts=(Alert("inodes:/workspace", "error", "full", since=NOW),))
+        await settle(pilot)
+        await pilot.press("m")
+        assert fleet.told == [("mute", "vast-demo", "inodes:/workspace", 3600.0)]
+        await pilot.press("G", "m")
+        await settle(pilot)
+        assert len(fleet.told) == 1
+        assert "does not hold now" in screen_text(app)
+
+
+async def test_y_takes_the_row_along(path: Path, state_home: Path) -> None:
+    async with journal(path, "g", "y") as (_, _, _):
+        text = (state_home / "copied.txt").read_text()
+        assert "vast-demo  error  no inodes left" in text
+        assert text.startswith("20")
+
+
+async def test_moving_and_the_ends(path: Path) -> None:
+    async with journal(path) as (app, pilot, _):
+        for keys, place in (
+            (("k",), -2),
+            (("up", "up"), -4),
+            (("j",), -3),
+            (("g",), 0),
+            (("G",), -1),
+            (("home",), 0),
+        ):
+            await pilot.press(*keys)
+            assert picked(app).text == STORY[place][-1]
+        await pilot.press("end", "pageup")
+        assert picked(app).text == STORY[0][-1]
+        await pilot.press("pagedown", "J")
+        assert picked(app).text == STORY[-1][-1]
+        assert isinstance(app.screen, JournalScreen)
+
+
+async def test_all_that_is_kept_is_reached_page_by_page(path: Path) -> None:
+    async with journal(path, more=900) as (app, pilot, _):
+        assert len(rows(app)) == 200
+        assert "906 events kept" in screen_text(app)
+        for _ in range(12):
+            await pilot.press("g")
+            await settle(pilot)
+        found = rows(app)
+        assert found[0] == "old event 0"
+        assert found[:900] == [f"old event {n}" for n in range(900)]
+        assert len(found) == 906
+
+
+async def test_what_happens_meanwhile_comes_and_the_selection_stays(path: Path) -> None:
+    async with journal(path) as (app, pilot, fleet):
+        await pilot.press("k")
+        history = fleet.chronicle
+        assert isinstance(history, History)
+        history.put({"vast-demo": Told(events=(FleetEvent(at=NOW, box="vast-demo", text="just now"),))})
+        fleet.advance(6)
+        fleet.push(msgspec.structs.replace(fleet.state, at=NOW + 6))
+        await settle(pilot)
+        await settle(pilot)
+        assert rows(app)[-1] == "just now"
+        assert picked(app).text == STORY[-2][-1]
+
+
+async def test_without_a_history_there_is_what_this_rgt_has_seen() -> None:
+    async with running(keys=("J",)) as (app, _, _):
+        assert "no history is kept here" in screen_text(app)
+        assert "preempted at step 338" in screen_text(app)
+
+
+async def test_a_history_that_cannot_be_read_says_why(path: Path) -> None:
+    class Broken(History):
+        async def happened(self, *_: object) -> object:  # type: ignore[override]
+            raise HistoryError("the disk is full")
+
+        async def night(self, *_: object) -> object:  # type: ignore[override]
+            raise HistoryError("the disk is full")
+
+    fleet = FakeFleet()
+    fleet.chronicle = Broken(path)  # type: ignore[assignment]
+    async with running(lambda: fleet, keys=("J",)) as (app, _, _):
+        assert "the history cannot be read: the disk is full" in screen_text(app)
+        assert "0 errors" not in screen_text(app)
+
+
+# The lines.
+
+
+def happening(n: int, level: str, about: str, text: str = "x", box: str = "a") -> Happening:
+    return Happening(n, NOW + n, box, text, level, about)
+
+
+def test_an_end_is_marked_as_one_and_other_news_are_not() -> None:
+    found = (
+        happening(1, "error", "x"),
+        happening(2, "info", "x"),
+        happening(3, "info", "x"),
+        happening(4, "info", ""),
+    )
+    assert ended(found) == {2: 1.0}
+
+
+def test_hostile_text_is_harmless_in_a_row() -> None:
+    row = happening(1, "error", "x", "bad \x1b[31m\n[b]text", "na\x07me")
+    made = row_line(row, 60, 10, NOW, held=None, stamps=8)
+    assert "\x1b" not in text_of(made)
+    assert "\n" not in text_of(made)
+    assert "[b]text" in text_of(made)
+    assert width_of(made) == 60
+
+
+def test_what_is_days_ago_has_its_date() -> None:
+    old = Happening(1, NOW - 3 * 86400, "a", "x")
+    assert "-" in text_of(row_line(old, 60, 0, NOW, held=None, stamps=14))
+    assert text_of(row_line(happening(1, "info", ""), 60, 0, NOW, held=None, stamps=8)).count("-") == 0
+
+
+def test_the_report_breaks_between_its_words_only() -> None:
+    found = [Word("spent", "$3.10"), Word("for nothing", "$0.40"), Word("", "nothing known to be lost")]
+    assert len(packed(found, 120)) == 1
+    assert [text_of(made).strip() for made in packed(found, 30)] == [
+        "spent $3.10",
+        "for nothing $0.40",
+        "nothing known to be lost",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("about", "alert"),
+    [
+        ("inodes:/w", "inodes:/w"),
+        ("run:lstm-a", "failed:lstm-a"),
+        ("link", "unreachable"),
+        ("meter", None),
+        ("", None),
+    ],
+)
+def test_which_alert_an_event_is_about(about: str, alert: str | None) -> None:
+    held = [Alert(id_, "error", "x") for id_ in ("memory", "failed:lstm-a", "unreachable", "inodes:/w")]
+    found = alert_of(happening(1, "error", about), held)
+    assert (None if found is None else found.id) == alert
+
+
+def test_the_night_of_the_story_is_within_the_report() -> None:
+    assert min(hours for hours, *_ in STORY) * HOUR > -9 * HOUR

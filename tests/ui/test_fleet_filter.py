@@ -1,0 +1,180 @@
+"""The fleet's filter: what each term means, what a wrong one is told, and that nothing is hidden in silence."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from rgt_tui.model.box import BoxState
+from rgt_tui.model.fleet import FleetState
+from rgt_tui.ui.box_status import assess
+from rgt_tui.ui.screens.fleet import FleetScreen
+from rgt_tui.ui.widgets.fixed_lines import EntryNote
+from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row
+from rgt_tui.ui.widgets.fleet_rows.fleet_filter import TEXTS, FilterError, matching, parse
+from rgt_tui.ui.widgets.fleet_rows.fleet_table import FleetTable
+from rgt_tui.ui.widgets.fleet_rows.fleet_values import VALUES
+from rgt_tui.ui.widgets.spans import text_of
+from tests.ui.fakes import NOW, lost_box, running_box, stale_box, trouble_box, warn_box
+from tests.ui.snap import running, screen_text, settle
+
+
+def row(box: BoxState, platform: str = "") -> Row:
+    return Row(box, assess(box, NOW), (), platform, NOW)
+
+
+ROWS = [
+    row(trouble_box(), "Vast.ai"),
+    row(lost_box(), "generic SSH"),
+    row(warn_box(), "RunPod"),
+    row(stale_box(), "generic SSH"),
+    row(running_box(), "AutoDL"),
+]
+
+
+def names(text: str, saved: dict[str, str] | None = None) -> list[str]:
+    return [one.name.partition("-")[0] for one in matching(ROWS, parse(text, saved)).rows]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("", "vast lost runpod lab autodl"),
+        ("!", "vast lost runpod lab autodl"),
+        ("VAST inodes", "vast"),
+        ("trouble !runpod", "vast"),
+        ("vast nothing", ""),
+        ("state:running", "autodl"),
+        ("state:stale,unreachable", "lost lab"),
+        ("!state:stale", "vast lost runpod autodl"),
+        ("platform:autodl", "autodl"),
+        ("name:demo !name:lost", "vast runpod autodl"),
+        ("gpu<50", "vast"),
+        ("gpu>=88% gpu<=92", "lost lab autodl"),
+        ("inode=100", "vast"),
+        ("cgroup>60", "lost lab"),
+        ("age>1m", "vast lost"),
+        ("age>42s age<0.1h", "vast lost"),
+        ("cost>1", "autodl"),
+        ("cost>$0.5", "runpod"),
+        ("cost:?", "lost lab"),
+        ("!cost:?", "vast runpod autodl"),
+        ("loss<1", "lost runpod lab"),
+        ("card:4090", "autodl"),
+        ("account:demo", "vast lost runpod lab autodl"),
+        ("cards=1 power<400", "vast lost runpod lab autodl"),
+        ("@busy", "vast"),
+        ("!@busy", "lost runpod lab autodl"),
+        ("@nested platform:vast", "vast"),
+    ],
+)
+def test_what_a_filter_finds(text: str, found: str) -> None:
+    assert names(text, {"busy": "gpu<50 state:trouble", "nested": "@busy"}) == found.split()
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("gup<50", "there is no gup; there are account, age,"),
+        ("gpu<", "gpu<: gpu is a percentage, such as gpu<50"),
+        ("gpu<fast", "gpu<fast: gpu is a percentage"),
+        ("gpu<5m", "gpu<5m: gpu is a percentage"),
+        ("age>5w", "age is a time, such as age<5m"),
+        ("cost>€", "cost is an amount, such as cost<1.50, or cost:? where it is not known"),
+        ("state<5", "state is a word: state:5"),
+        ("state:", "a word is missing, such as state:running"),
+        ("@gone", "no filter is kept as gone; there are: @busy"),
+        ("drop:gone", "no filter is kept as gone"),
+        ("save:x", "keeps the terms beside it"),
+        ("gpu<5 save:a/b", "a name is letters"),
+        ("@self", "no filter is kept as self"),
+    ],
+)
+def test_a_wrong_term_is_told_what_would_be_right(text: str, says: str) -> None:
+    with pytest.raises(FilterError) as caught:
+        parse(text, {"busy": "gpu<50", "self": "@self"} if "self" in text else {"busy": "gpu<50"})
+    assert says in str(caught.value)
+
+
+def test_every_field_can_be_asked_for_and_what_nobody_knows_is_counted_and_not_taken_for_little() -> None:
+    bare = row(BoxState(spec=msgspec.structs.replace(running_box().spec, name="bare", provider=None)))
+    for field in VALUES:
+        for text in (f"{field}<1", f"!{field}<1"):
+            found = matching([bare], parse(text))
+            assert (found.rows, found.unknown) == ([], 1), text
+        assert matching([bare], parse(f"{field}:?")).rows == [bare], field
+    for field in TEXTS:
+        assert parse(f"{field}:x").tests
+    assert matching([bare, *ROWS], parse("gpu<50")).words == "1 of 6 shown, 1 unknown"
+    assert matching(ROWS, parse("gpu<50")).words == "1 of 5 shown"
+    assert matching(ROWS, parse("gpu<500")).words == ""
+    assert matching([bare], parse("gpu<50 zebra")).words == "0 of 1 shown", (
+        "no is no, whatever else is unknown"
+    )
+
+
+def test_what_is_kept_is_what_was_typed_without_the_word_that_keeps_it() -> None:
+    asked = parse("gpu<50 SAVE:idle Vast")
+    assert (asked.save, asked.source) == ("idle", "gpu<50 Vast")
+    assert parse("drop:idle", {"idle": "x"}).drop == "idle"
+
+
+STATE = FleetState((running_box(), warn_box(), trouble_box(), stale_box()), (), NOW)
+
+
+async def test_the_header_counts_what_is_shown_and_a_wrong_term_is_said_beside_it() -> None:
+    async with running(STATE, size=(120, 34), keys=("slash", *"gpu")) as (app, pilot, _):
+        screen = app.screen
+        assert isinstance(screen, FleetScreen)
+        table = screen.query_one(FleetTable)
+        assert table.names == [], "a word that stands nowhere"
+        assert "0 of 4 shown" in screen_text(app).splitlines()[0]
+        assert "no box matches gpu" in screen_text(app)
+        await pilot.press("less_than_sign")
+        await settle(pilot)
+        note = text_of(screen.query_one(EntryNote).shown_lines[0])
+        assert "gpu<: gpu is a percentage, such as gpu<50" in note
+        await pilot.press("5", "0")
+        await settle(pilot)
+        assert screen.query_one(EntryNote).size.width == 0
+        assert table.names == ["vast-demo"]
+        assert "1 of 4 shown" in screen_text(app).splitlines()[0]
+        await pilot.press("x", "enter")
+        await settle(pilot)
+        assert "gpu<50x: gpu is a percentage" in screen_text(app).splitlines()[-2]
+        assert table.names == ["vast-demo"], "the filter before it holds on, and the header says so"
+        await pilot.press("escape")
+        await settle(pilot)
+        assert len(table.names) == 4
+        assert "shown" not in screen_text(app).splitlines()[0]
+
+
+async def test_kept_filters_and_groups_and_the_order_are_there_the_next_time() -> None:
+    keys = ("slash", *"gpu", "less_than_sign", *"50", "space", *"save", "colon", *"low", "enter")
+    async with running(STATE, keys=keys) as (app, pilot, _):
+        await settle(pilot)
+        assert "kept as @low" in screen_text(app)
+        assert app.screen.query_one(FleetTable).names == ["vast-demo"]
+        await pilot.press("escape", "b", "O")
+        await settle(pilot)
+        assert "sorted trouble last; O turns it round" in screen_text(app)
+        text = screen_text(app)
+        assert "▾ AutoDL  1 box  ● 1" in text and "state▴" in text
+    async with running(STATE) as (app, pilot, _):
+        await settle(pilot)
+        table = app.screen.query_one(FleetTable)
+        assert table.names == ["autodl-demo", "lab-a100-2", "runpod-demo", "vast-demo"], "no filter is on"
+        assert "▾ AutoDL  1 box  ● 1" in screen_text(app)
+        await pilot.press("F")
+        await settle(pilot)
+        assert table.names == ["vast-demo"]
+        assert "@low  gpu<50" in screen_text(app)
+        await pilot.press("F")
+        await settle(pilot)
+        assert len(table.names) == 4
+        await pilot.press("slash", *"drop", "colon", *"low", "enter")
+        await settle(pilot)
+        assert "@low is no longer kept" in screen_text(app)
+        await pilot.press("F")
+        await settle(pilot)
+        assert "no filter is kept; save:NAME in a filter keeps it" in screen_text(app)

@@ -1,0 +1,232 @@
+"""The order and the groups of the fleet, what is kept of them, and the states that must not be taken for each other."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from rgt_tui.model.box import BoxState, Health, Link
+from rgt_tui.model.money import Lifecycle
+from rgt_tui.ui.box_status import assess, mark, standing
+from rgt_tui.ui.fleet_view import FleetView, Unreadable, keep_view, read_view, view_path, with_filter
+from rgt_tui.ui.notation import ASCII, UNICODE
+from rgt_tui.ui.widgets.fleet_rows.fleet_cells import COLUMNS, Row, gpu_cell, layout, odd_cards, row_line
+from rgt_tui.ui.widgets.fleet_rows.fleet_order import FILE, GROUPS, Order, can_sort, grouped, ordered
+from rgt_tui.ui.widgets.fleet_rows.fleet_table import FleetTable
+from rgt_tui.ui.widgets.spans import Tone, text_of
+from tests.ui.fakes import (
+    NOW,
+    gpu,
+    lost_box,
+    many_boxes,
+    meter,
+    running_box,
+    sample,
+    stale_box,
+    trouble_box,
+    warn_box,
+)
+from tests.ui.snap import running, screen_text, settle
+
+replace = msgspec.structs.replace
+
+
+def row(box: BoxState, platform: str = "AutoDL") -> Row:
+    return Row(box, assess(box, NOW), (), platform, NOW)
+
+
+def rows(count: int = 16) -> list[Row]:
+    return [row(box) for box in many_boxes(count).boxes]
+
+
+KEYS = [column.key for column in COLUMNS if can_sort(column.key)] + [FILE]
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_every_order_keeps_every_row_and_leaves_what_is_equal_where_it_was(key: str) -> None:
+    made = rows()
+    for flipped in (False, True):
+        once = ordered(made, Order(key, flipped))
+        assert sorted(one.name for one in once) == sorted(one.name for one in made)
+        if key != FILE:
+            again = ordered(list(reversed(made)), Order(key, flipped))
+            assert [one.name for one in again] == [one.name for one in once], "whatever came first"
+        assert Order(key, flipped).words != Order(key, not flipped).words
+
+
+def test_all_columns_but_the_words_can_be_sorted_by() -> None:
+    assert {column.key for column in COLUMNS} - set(KEYS) == {"why"}
+
+
+def test_most_first_least_first_and_what_nobody_knows_last() -> None:
+    dear, cheap = (
+        row(replace(running_box(name), meter=meter(price))) for name, price in (("a", 3.0), ("b", 1.0))
+    )
+    none = row(replace(running_box("c"), meter=meter(None)))
+    yuan = row(replace(running_box("d"), meter=meter(2.0, currency="CNY")))
+    made = [none, cheap, dear, yuan]
+    assert [one.name for one in ordered(made, Order("rate"))] == ["d", "a", "b", "c"], (
+        "currencies are not mixed"
+    )
+    assert [one.name for one in ordered(made, Order("rate", True))] == ["d", "b", "a", "c"]
+
+
+def test_what_changes_every_second_does_not_make_rows_jump() -> None:
+    def at(*utils: float) -> list[str]:
+        made = [
+            row(replace(running_box(name), sample=sample(gpus=(gpu(util),))))
+            for name, util in zip("abc", utils, strict=True)
+        ]
+        return [one.name for one in ordered(made, Order("gpu"))]
+
+    assert at(91, 95, 12) == at(97, 92, 18) == ["c", "a", "b"]
+
+
+@pytest.mark.parametrize("by", list(GROUPS))
+def test_groups_hold_all_rows_and_the_worst_one_is_on_top(by: str) -> None:
+    made = [row(box, box.spec.profile) for box in many_boxes(16).boxes]
+    worst = ordered(made, Order())
+    out, heads = grouped(worst, by)
+    assert sorted(one.name for one in out) == sorted(one.name for one in made)
+    assert out[0] is worst[0]
+    assert bool(heads) == bool(by)
+    labels = [GROUPS[by][1](one) for one in out]
+    assert len(list(itertools.groupby(labels))) == len(set(labels)) == max(1, len(heads))
+
+
+def test_what_is_kept_comes_back_and_a_damaged_file_is_left_alone(tmp_path: Path) -> None:
+    path = view_path({"XDG_STATE_HOME": str(tmp_path)})
+    assert read_view(path) == FleetView()
+    keep_view(path, lambda view: replace(view, sort="gpu", flipped=True))
+    kept = keep_view(path, lambda view: with_filter(view, "low", "gpu<50"))
+    assert read_view(path) == kept == FleetView(sort="gpu", flipped=True, filters={"low": "gpu<50"})
+    assert kept.order == Order("gpu", True)
+    assert with_filter(kept, "low", None).filters == {}
+    assert FleetView(sort="nothing", group="nothing").order == Order()
+    assert FleetView(sort="nothing", group="nothing").grouping == ""
+    for damage in (b"{", b"\xff", b'{"version": 7}'):
+        path.write_bytes(damage)
+        with pytest.raises(Unreadable, match=r"fleet-view\.json"):
+            keep_view(path, lambda view: FleetView())
+        assert path.read_bytes() == damage
+
+
+async def test_a_damaged_view_is_said_and_the_screen_works_all_the_same(state_home: Path) -> None:
+    state_home.mkdir(parents=True)
+    (state_home / "fleet-view.json").write_text("{")
+    async with running(many_boxes(3), size=(300, 34), keys=("o",)) as (app, _pilot, _):
+        assert "not kept:" in screen_text(app) and "fleet-view.json cannot be read" in screen_text(app)
+        assert "gpu 1m▴" in screen_text(app)
+    assert (state_home / "fleet-view.json").read_text() == "{"
+
+
+async def test_o_goes_through_the_columns_and_the_sorted_one_has_the_glyph() -> None:
+    async with running(many_boxes(6), size=(240, 34)) as (app, pilot, _):
+        seen: list[str] = []
+        for _ in range(len(KEYS)):
+            await pilot.press("o")
+            await settle(pilot)
+            line = screen_text(app).splitlines()[1]
+            assert line.count("▾") + line.count("▴") == (0 if "fleet file" in screen_text(app) else 1)
+            seen.append(screen_text(app).splitlines()[-2].strip())
+        assert len(set(seen)) == len(KEYS)
+        assert seen[-1] == "sorted trouble first; O turns it round"
+
+
+async def test_headings_are_no_rows() -> None:
+    async with running(many_boxes(30), size=(120, 24), keys=("b", "b")) as (app, pilot, _):
+        table = app.screen.query_one(FleetTable)
+        assert "grouped by state" in screen_text(app)
+        for _ in range(29):
+            await pilot.press("j")
+        await settle(pilot)
+        assert table.picked == table.names[-1]
+        assert table.selected_line() is not None
+        assert "of 30" in screen_text(app)
+        await pilot.press("g")
+        await settle(pilot)
+        assert table.selected_line() == 2, "the heading of the first group is in sight, too"
+        await pilot.click(FleetTable, offset=(10, 1))
+        await settle(pilot)
+        assert table.picked == table.names[0], "a click on a heading chooses nothing"
+
+
+def test_each_state_has_a_glyph_and_a_word_of_its_own() -> None:
+    stopped = replace(
+        running_box(), link=Link.UNREACHABLE, meter=replace(meter(), lifecycle=Lifecycle.STOPPED)
+    )
+    boxes = [
+        running_box(),
+        stale_box(),
+        lost_box(),
+        warn_box(),
+        trouble_box(),
+        replace(running_box(), link=Link.PAUSED),
+        replace(running_box(), limited=("no Python",)),
+        replace(stopped),
+        replace(stopped, meter=replace(meter(), lifecycle=Lifecycle.GONE)),
+        replace(
+            running_box(), queues=(replace(running_box().queues[0], cells=(), done=True),), sample=sample()
+        ),
+    ]
+    told = [standing(box, assess(box, NOW)) for box in boxes]
+    assert len({glyph for glyph, _, _ in told}) >= 9
+    assert len({word for _, word, _ in told}) >= 9
+    assert [word for _, word, _ in told[5:9]] == ["paused", "limited", "stopped", "gone"]
+    for glyph_set in (UNICODE, ASCII):
+        marks = [glyph_set.stale, glyph_set.unreachable, glyph_set.paused, glyph_set.limited, glyph_set.gone]
+        marks += [glyph_set.stopped, glyph_set.finished, glyph_set.ok, glyph_set.warn, glyph_set.trouble]
+        assert len(set(marks)) == len(marks)
+        assert all(len(one) == 1 for one in marks)
+    assert mark(Health.STALE) != mark(Health.UNREACHABLE)
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
+def test_stale_and_unreachable_differ_in_glyph_word_and_order_at_every_width(width: int) -> None:
+    made = ordered([row(stale_box("b")), row(lost_box("c")), row(running_box("a"))], Order())
+    assert [one.name for one in made] == ["c", "b", "a"]
+    lost, stale = (text_of(row_line(one, layout(width, 4))) for one in made[:2])
+    assert "⊘ c" in lost and "unreachable" in lost and "◌" not in lost
+    assert "◌ b" in stale and "stale" in stale and "⊘" not in stale
+
+
+@pytest.mark.parametrize("width", [8, 12, 16])
+@pytest.mark.parametrize("sim", [False, True])
+def test_one_bad_card_of_eight_is_seen(width: int, sim: bool) -> None:
+    well = [gpu(97, index=i, sim=sim) for i in range(7)]
+    dead = replace(gpu(0, index=7, sim=sim), error="GPU is lost", util=None)
+    idle = gpu(0, index=7, sim=sim)
+
+    def cell(*gpus: object) -> tuple[str, set[Tone]]:
+        made = gpu_cell(row(replace(running_box(), sample=replace(sample(), gpus=gpus))), width)
+        assert len(text_of(made)) == width
+        return text_of(made), {span.tone for span in made if span.text.strip()}
+
+    text, tones = cell(*well, dead)
+    assert "1/8✖" in text and Tone.TROUBLE in tones
+    text, tones = cell(*well, idle)
+    assert "1/8◇" in text and Tone.WARN in tones
+    text, tones = cell(*well, replace(idle, util=97.0))
+    assert "/8" not in text and "97%" in text
+    assert odd_cards([idle, idle]) is None, "all idle is not one that stands out"
+    assert odd_cards([]) is None
+    if width >= 16 and not sim:
+        assert "97%" in cell(*well, dead)[0] or "85%" in cell(*well, dead)[0]
+
+
+@pytest.mark.parametrize("width", [80, 140, 200, 300])
+def test_names_are_shown_up_to_their_length_where_there_is_room(width: int) -> None:
+    name = "gpu-worker-eu-central-17"
+    made = text_of(row_line(row(running_box(name)), layout(width, len(name))))
+    assert (name in made) == (width >= 140), made
+    assert len(text_of(row_line(row(running_box(name)), layout(width, len(name))))) <= width
+
+
+def test_wide_tables_have_more_columns_and_not_wider_bars() -> None:
+    made = text_of(row_line(row(running_box()), layout(240, 12)))
+    for part in ("71°", "398W", "31m58", "¥0.60"):
+        assert part in made
+    assert {column.key: width for column, width in layout(300, 12)}["vram"] == 6

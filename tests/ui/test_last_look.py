@@ -1,0 +1,213 @@
+"""What happened since the person last looked: a visit, the one before it, and what is kept of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import msgspec
+import pytest
+
+from rgt_tui.model.chronicle import Happening, Happenings, Wanted
+from rgt_tui.model.fleet import FleetEvent, FleetState, Spend
+from rgt_tui.ui.last_look import (
+    AWAY_S,
+    Look,
+    Visits,
+    day_of,
+    idle_since,
+    keep_looks,
+    looked_path,
+    read_looks,
+)
+from rgt_tui.ui.widgets.fleet_rows.since_lines import (
+    MOST_EVENTS,
+    at_hand_from,
+    happened,
+    idle_foot,
+    since_section,
+)
+from rgt_tui.ui.widgets.spans import text_of
+from tests.ui.fakes import NOW, FakeFleet, demo_state
+from tests.ui.snap import running, screen_text, settle
+
+if TYPE_CHECKING:
+    from rgt_tui.fleet.fleet_source import Chronicle
+
+HOUR = 3600.0
+
+
+def visits(*ats: float) -> Visits:
+    found = Visits()
+    for at in ats:
+        found = found.looked(Look(at))
+    return found
+
+
+def test_looks_close_together_are_one_visit_and_what_counts_is_the_end_of_the_one_before() -> None:
+    night = visits(NOW, NOW + AWAY_S - 1)
+    assert night.since(NOW + AWAY_S) is None, "in the first visit there is nothing that came before"
+    away = night.since(NOW + 5 * HOUR)
+    assert away is not None and away.at == NOW + AWAY_S - 1, "told before the first key of the morning, too"
+    morning = night.looked(Look(NOW + 5 * HOUR)).looked(Look(NOW + 5 * HOUR + 60))
+    assert morning.since(NOW + 5 * HOUR + 61) == away, "it stays for as long as the visit lasts"
+    gone = morning.since(NOW + 9 * HOUR)
+    assert gone is not None and gone.at == NOW + 5 * HOUR + 60
+
+
+def test_what_is_kept_is_read_again_and_a_damaged_file_is_no_look(tmp_path: Path) -> None:
+    path = looked_path({"XDG_STATE_HOME": str(tmp_path)})
+    assert read_looks(path).fleets == {}
+    keep_looks(path, "rgt a.toml", visits(NOW))
+    keep_looks(path, "rgt b.toml", visits(NOW + 1))
+    assert set(read_looks(path).fleets) == {"rgt a.toml", "rgt b.toml"}
+    assert read_looks(path).fleets["rgt a.toml"] == visits(NOW)
+    for damage in (b"{", b"\xff", b'{"version": 9}', b"[]"):
+        path.write_bytes(damage)
+        assert read_looks(path).fleets == {}
+    keep_looks(path, "rgt a.toml", visits(NOW))
+    assert path.stat().st_mode & 0o077 == 0
+
+
+def test_idle_money_is_the_difference_on_the_same_day_and_a_lower_bound_from_midnight_on() -> None:
+    look = Look(NOW, day_of(NOW), (("USD", 0.30),))
+    spend = Spend(idle_today=(("USD", 0.42), ("CNY", 1.92)))
+    same = idle_since(look, spend, NOW + 60)
+    assert same is not None
+    assert [(round(one.value, 2), one.currency, one.at_least) for one in same[0]] == [
+        (0.12, "USD", False),
+        (1.92, "CNY", False),
+    ]
+    later = idle_since(look, spend, NOW + 24 * HOUR)
+    assert later is not None and later[1]
+    assert [(one.value, one.at_least) for one in later[0]] == [(0.42, True), (1.92, True)]
+    assert idle_since(look, None, NOW) is None
+    assert idle_since(Look(NOW, day_of(NOW)), spend, NOW) is None, (
+        "nobody counted then: no zero is made of it"
+    )
+    state = FleetState((), (), NOW, spend=spend)
+    assert text_of(idle_foot(state, look, NOW + 60)) == "idle since then $0.12 + ¥1.92"
+    assert text_of(idle_foot(state, look, NOW + 24 * HOUR)) == "idle since midnight ≥ $0.42 + ≥ ¥1.92"
+    assert idle_foot(state, None, NOW) == ()
+    assert idle_foot(state, look, NOW - 60) == (), "a state of before the look tells nothing of since"
+
+
+EVENTS = (
+    FleetEvent(NOW - 300, "vast", "old"),
+    FleetEvent(NOW - 100, "vast", "no inodes left", "error"),
+    FleetEvent(NOW - 90, "runpod", "preempted", "warn"),
+    FleetEvent(NOW - 80, "runpod", "preempted", "warn"),
+)
+
+
+def test_the_newest_is_first_and_the_same_is_said_once() -> None:
+    assert [(event.box, count) for event, count in happened(EVENTS, NOW - 200)] == [
+        ("runpod", 2),
+        ("vast", 1),
+    ]
+
+
+@pytest.mark.parametrize("width", [20, 37, 80])
+def test_the_pane_says_since_when_and_what_is_not_kept(width: int) -> None:
+    told = since_section(EVENTS, Look(NOW - 200), NOW - 150, width, NOW, journal=True)
+    text = " ".join(" ".join(text_of(row).split()) for row in told.body)
+    assert text_of(told.title).startswith("since you looked, ")
+    assert "✖ vast no inodes left" in text and "preempted ×2" in text and "old" not in text.split()
+    assert f"what was before {when_began(NOW - 150)} is not kept here: J tells it" in text
+    assert text_of(told.hint) == "J"
+    whole = since_section(EVENTS, Look(NOW - 200), NOW - 250, width, NOW, journal=False)
+    assert "not kept" not in " ".join(text_of(row) for row in whole.body)
+    many = EVENTS * (MOST_EVENTS // len(EVENTS))
+    short = since_section(many, Look(NOW - 900), at_hand_from(many, NOW - 1000), width, NOW, journal=False)
+    assert "not kept" in " ".join(text_of(row) for row in short.body), (
+        "what has been pushed out is not silence"
+    )
+
+
+def when_began(at: float) -> str:
+    import time
+
+    return time.strftime("%H:%M", time.localtime(at))
+
+
+def test_an_earlier_state_says_what_it_has() -> None:
+    told = since_section(EVENTS[:2], Look(NOW), NOW, 40, NOW - 100, journal=False)
+    assert text_of(told.title) == "what happened"
+    assert len(told.body) == 2
+
+
+async def test_who_comes_back_is_told_of_the_time_between_and_the_next_rgt_knows_it(state_home: Path) -> None:
+    fleet = FakeFleet()
+    async with running(fleet, keys=("j",)) as (app, pilot, _):
+        assert "since you looked" not in screen_text(app)
+        fleet.advance(5 * HOUR)
+        event = FleetEvent(fleet.now() - HOUR, "vast-demo", "queue done", "warn")
+        fleet.push(msgspec.structs.replace(demo_state(), events=(event,)))
+        app.tick(force=True)
+        await settle(pilot)
+        text = screen_text(app)
+        assert "since you looked, 10:02" in text and "▲ vast-demo queue done" in text
+        await pilot.press("k")
+        await settle(pilot)
+        assert "since you looked, 10:02" in screen_text(app), "the key that brings one back does not wipe it"
+    kept = read_looks(state_home / "looked.json").fleets["rgt"]
+    assert kept.last is not None and kept.last.at == NOW + 5 * HOUR
+    assert kept.before is not None and kept.before.at == NOW
+    later = FakeFleet(at=NOW + 20 * HOUR)
+    async with running(later) as (app, _, __):
+        assert "since you looked, Sat 15:02" in screen_text(app), "to start rgt is to look"
+
+
+class Kept:
+    """A history that has some events of the night; another question is a fault of the test."""
+
+    def __init__(self, *rows: Happening, older: bool = False) -> None:
+        self.rows, self.older = rows, older
+        self.asked: list[Wanted] = []
+
+    async def happened(self, wanted: Wanted, before: int | None, count: int) -> Happenings:
+        self.asked.append(wanted)
+        return Happenings(self.rows, self.older, len(self.rows))
+
+
+@pytest.mark.parametrize("older", [False, True])
+async def test_what_an_earlier_rgt_saw_comes_from_the_history(state_home: Path, older: bool) -> None:
+    keep_looks(state_home / "looked.json", "rgt", visits(NOW - 6 * HOUR))
+    kept = Kept(Happening(1, NOW - 3 * HOUR, "vast-demo", "no inodes left", "error"), older=older)
+    fleet = FakeFleet(FleetState(demo_state().boxes, (), NOW))
+    fleet.chronicle = cast("Chronicle", kept)
+    async with running(fleet, size=(160, 34)) as (app, pilot, _):
+        await settle(pilot)
+        text = screen_text(app)
+        assert "since you looked, 04:02" in text and "✖ vast-demo no inodes left" in text
+        assert ("not kept here" in text) is older, "what did not come is not silence"
+        assert app.away_since == NOW - 6 * HOUR
+        await pilot.press("j")
+        await settle(pilot)
+        assert [(one.since, one.until) for one in kept.asked] == [(NOW - 6 * HOUR, NOW)], "asked once"
+    fleet = FakeFleet(FleetState(demo_state().boxes, (), NOW))
+    keep_looks(state_home / "looked.json", "rgt", visits(NOW - 6 * HOUR))
+    async with running(fleet, size=(160, 34)) as (app, pilot, _):
+        assert "what was before 10:02 is not kept here" in screen_text(app), "without a history"
+
+
+class Recording(FakeFleet):
+    """A fleet whose time can be held, as a recording's."""
+
+    held, speed = False, 1.0
+
+    def hold(self, held: bool) -> None: ...
+
+    def set_speed(self, speed: float) -> None: ...
+
+
+async def test_who_looks_at_a_recording_has_not_looked_at_the_fleet(state_home: Path) -> None:
+    async with running(Recording(FleetState(demo_state().boxes, EVENTS, NOW)), keys=("j", "k")) as (
+        app,
+        _,
+        __,
+    ):
+        assert app.away_since is None
+        text = screen_text(app)
+        assert "since 09:57" in text and "since you looked" not in text
+    assert not (state_home / "looked.json").exists()

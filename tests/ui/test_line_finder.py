@@ -1,0 +1,231 @@
+"""What is looked for in lines: the same as looking at each line by itself, and never for ever."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rgt_tui.fleet.logs.kept_lines import KeptLines, LineBlock, block_of
+from rgt_tui.handbook import shipped_pages
+from rgt_tui.model.plain import clean
+from rgt_tui.ui.logs import line_finder
+from rgt_tui.ui.logs.error_lines import is_error
+from rgt_tui.ui.logs.line_finder import (
+    ErrorFinder,
+    Finder,
+    PageFinder,
+    ProcessFinder,
+    Re2Finder,
+    TextFinder,
+    finder_for,
+    has_re2,
+    shape,
+)
+from rgt_tui.ui.logs.line_index import Marks
+from rgt_tui.ui.logs.slow_patterns import PatternProcess, TooSlow
+from tests.ui.test_log_errors import ERRORS, NONE, lines
+
+PIECES = st.sampled_from(
+    [
+        "step 812",
+        "loss",
+        "nan",
+        "Error",
+        "é",
+        "É",
+        " ",
+        "  ",
+        "x",
+        "INFO",
+        "[12]",
+        "a.b",
+        "12",
+        "\x1b[31m",
+        "-",
+    ]
+)
+LINES = st.lists(st.lists(PIECES, max_size=6).map(lambda parts: clean("".join(parts))), max_size=20)
+
+
+def block(rows: list[str]) -> LineBlock:
+    return block_of(5, [row.encode() for row in rows])
+
+
+def found(finder: Finder, rows: list[str]) -> list[int]:
+    return [number - 5 for number, _ in finder.find(block(rows))] if rows else []
+
+
+PATTERNS = [
+    "loss",
+    "STEP",
+    "é",
+    "É",
+    "a.b",
+    r"\d+\s*$",
+    "^x",
+    r"^$",
+    "nan|Error",
+    r"[^x]x",
+    r"\s",
+    "$",
+    "",
+    r"\[12\]",
+]
+
+
+@pytest.mark.parametrize("re2", [True, False])
+@settings(max_examples=30, deadline=None)
+@given(rows=LINES)
+def test_every_way_finds_what_looking_at_each_line_finds(re2: bool, rows: list[str]) -> None:
+    if re2 and not has_re2():
+        pytest.skip("RE2 is not installed")
+    with pytest.MonkeyPatch.context() as patch:
+        if not re2:
+            patch.setattr(line_finder, "_re2", lambda: None)
+        for pattern in PATTERNS:
+            for fold in (False, True):
+                naive = re.compile(pattern, re.IGNORECASE if fold else 0)
+                wanted = [index for index, row in enumerate(rows) if naive.search(row)]
+                if re2:
+                    assert found(Re2Finder(pattern, fold=fold), rows) == wanted, (pattern, fold)
+                text = re.compile(re.escape(pattern), re.IGNORECASE if fold else 0)
+                wanted = [index for index, row in enumerate(rows) if text.search(row)]
+                if pattern:
+                    assert found(TextFinder(pattern, fold=fold), rows) == wanted, (pattern, fold)
+
+
+def test_another_engine_in_a_process_of_its_own_finds_the_same() -> None:
+    rows = ["step 1", "loss é 2", "", "Loss 3"]
+    finder = ProcessFinder(r"(?<=loss )\S+ \d", fold=True)
+    try:
+        assert found(finder, rows) == [1]
+        finder.look_at(rows)
+        assert finder.spans(rows[1]) == ((5, 8),)
+        assert finder.knows("")
+    finally:
+        finder.close()
+    with pytest.raises(TooSlow, match="ended"):
+        finder.find(block(rows))
+
+
+def test_a_pattern_that_takes_for_ever_is_ended_and_said() -> None:
+    process = PatternProcess(r"(a+)+$(?!x)", fold=False, seconds=0.2)
+    began = time.monotonic()
+    with pytest.raises(TooSlow, match="takes too long"):
+        process.lines(b"a" * 60 + b"b\n")
+    assert time.monotonic() - began < 30
+    kept = KeptLines("a.log")
+    kept.append(["a" * 60 + "b"])
+    finder = ProcessFinder(r"(a+)+$(?!x)", fold=False)
+    finder._process._seconds = 0.2
+    marks = Marks(kept, finder)
+    job = marks.job()
+    assert job is not None
+    job.run()
+    marks.take(job)
+    assert (marks.whole, len(marks)) == (True, 0)
+    assert "too long" in marks.trouble
+
+
+@pytest.mark.skipif(not has_re2(), reason="RE2 is not installed")
+def test_what_re2_knows_takes_no_time_whatever_it_is() -> None:
+    chosen = finder_for("(a+)+$")
+    assert isinstance(chosen.finder, Re2Finder)
+    began = time.process_time()
+    assert found(chosen.finder, ["a" * 10_000 + "b"]) == []
+    chosen.finder.spans("a" * 10_000 + "b")
+    assert time.process_time() - began < 2
+
+
+def test_how_a_typed_text_is_looked_for() -> None:
+    assert found(finder_for("nan").finder, ["NaN", "nan", "x"]) == [0, 1]
+    assert found(finder_for("NaN").finder, ["NaN", "nan", "x"]) == [0], "a capital makes case count"
+    assert found(finder_for(r"\S+x").finder, ["aX", "x"]) == [0], "an escape is no capital"
+    wrong = finder_for("loss (")
+    assert wrong.trouble.startswith("not a regular expression (missing )")
+    assert found(wrong.finder, ["the LOSS (", "loss"]) == [0], "then it is text"
+    assert isinstance(finder_for(r"(?<!x)y").finder, ProcessFinder)
+
+
+def test_lines_in_which_it_matches_are_told_where() -> None:
+    assert finder_for("os").finder.spans("loss os") == ((1, 3), (5, 7))
+    assert finder_for(r"[0-9]+").finder.spans("a12b3") in (((1, 3), (4, 5)), ())
+
+
+ALL = [line for _, line in (*lines(ERRORS), *lines(NONE))]
+
+
+@pytest.mark.parametrize("re2", [True, False])
+def test_errors_are_found_as_by_looking_at_each_line(re2: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not re2:
+        monkeypatch.setattr(line_finder, "_re2", lambda: None)
+    finder = ErrorFinder()
+    wanted = [index for index, row in enumerate(ALL) if is_error(row)]
+    assert len(wanted) > 80
+    assert found(finder, ALL) == wanted
+
+
+WORDS = st.sampled_from([word for line in ALL for word in line.split()])
+
+
+@given(st.lists(st.lists(WORDS, max_size=8).map(" ".join), max_size=12))
+@settings(deadline=None)
+def test_any_words_of_such_lines_are_found_alike(rows: list[str]) -> None:
+    assert found(ErrorFinder(), rows) == [index for index, row in enumerate(rows) if is_error(row)]
+
+
+def test_pages_of_the_handbook_are_found_with_the_line() -> None:
+    rows = [*["step 1 loss 2.0"] * 30, "ModuleNotFoundError: No module named 'einops'", "x"]
+    finder = PageFinder(shipped_pages().values())
+    ((number, page),) = finder.find(block(rows))
+    assert (number, page != "") == (35, True)
+
+
+def test_lines_that_differ_in_numbers_alone_have_one_shape() -> None:
+    assert shape("rank 3: out of memory 2.00 GiB") == shape("rank 71: out of memory 12.5 GiB")
+    assert shape("a") != shape("b")
+
+
+def look(marks: Marks) -> None:
+    while (job := marks.job()) is not None:
+        job.run()
+        marks.take(job)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["append", "older", "look", "catch up"]), LINES, st.integers(0, 30)),
+        max_size=10,
+    )
+)
+def test_an_index_knows_what_looking_anew_would_find(steps: list[tuple[str, list[str], int]]) -> None:
+    from rgt_tui.fleet.logs.kept_lines import FilePlace
+
+    kept = KeptLines("a.log", most_lines=60)
+    marks = Marks(kept, TextFinder("loss", fold=False))
+    for what, rows, back in steps:
+        if what == "append":
+            kept.append(rows)
+        elif what == "older":
+            number = max(kept.first, kept.end - back)
+            if kept.replace_before(number, rows, FilePlace(1, 0)):
+                marks.forget_before(number)
+        elif what == "look":
+            look(marks)
+            assert marks.whole
+        else:
+            marks.catch_up()
+        told = list(marks.numbers)
+        wanted = [at for at in range(kept.first, kept.end) if "loss" in kept.line(at)]
+        assert told == [at for at in wanted if marks.looked(at)]
+        if what == "look":
+            assert told == wanted
+            for at in range(kept.first - 1, kept.end + 1):
+                assert list(marks.after(at)) == [one for one in wanted if one > at]
+                assert list(marks.before(at)) == [one for one in reversed(wanted) if one < at]
+                assert marks.rank(at) == sum(one <= at for one in wanted)

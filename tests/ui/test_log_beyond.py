@@ -1,0 +1,184 @@
+"""What of a log is on the box alone: older lines on pgup, a search over all of it, the lines around a hit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from rgt_tui.fleet.logs.box_logs import BoxHit, BoxSearch, LogPiece
+from rgt_tui.fleet.logs.kept_lines import FilePlace, KeptLines, kept_from
+from rgt_tui.model.box import LogView
+from rgt_tui.model.fleet import FleetState, Spot
+from rgt_tui.ui.logs import beyond_kept
+from rgt_tui.ui.screens.log import LogScreen
+from tests.ui.boxes import NOW, running_box
+from tests.ui.fakes import FakeFleet
+from tests.ui.snap import running, screen_text, settle
+from tests.ui.test_log_screen import LOG, event_line, here, pane
+
+ALL = [
+    f"line {number} of the log" + (" needle" if number in (17, 9000) else "") for number in range(1, 20_001)
+]
+DATA = "".join(f"{line}\n" for line in ALL).encode()
+
+
+class LogFleet(FakeFleet):
+    """Has a whole log at the other end, and keeps what is read of it."""
+
+    def __init__(self, shown: int = 200, data: bytes = DATA) -> None:
+        lines = tuple(data.decode().splitlines()[-shown:])
+        box = msgspec.structs.replace(running_box(), logs=(LogView(LOG, lines, 0, NOW),))
+        super().__init__(FleetState((box,), (), NOW))
+        self.data = data
+        self.kept: dict[str, KeptLines] = {}
+        self.left: list[str] = []
+        self.asked: list[tuple[int, int]] = []
+        self.error: Exception | None = None
+
+    def keep_log(self, box: str, path: str) -> KeptLines | None:
+        view = next((view for view in self.state.boxes[0].logs if view.path == path), None)
+        if view is not None and path not in self.kept:
+            self.kept[path] = kept_from(view, 7, len(self.data))
+        return self.kept.get(path)
+
+    def leave_log(self, box: str, path: str) -> None:
+        self.left.append(path)
+
+    async def log_piece(self, box: str, path: str, inode: int, start: int, stop: int) -> LogPiece:
+        if self.error is not None:
+            raise self.error
+        assert inode == 7
+        self.asked.append((start, stop))
+        data = self.data[:stop]
+        first = start if start == 0 or data[start - 1 : start] == b"\n" else data.find(b"\n", start) + 1
+        end = data.rfind(b"\n") + 1
+        lines = tuple(data[first:end].decode().splitlines()) if first < end else ()
+        return LogPiece(lines=lines, place=FilePlace(7, first), end=max(first, end), size=len(self.data))
+
+    async def log_place(self, box: str, path: str, line: int) -> FilePlace:
+        return FilePlace(7, sum(len(row) + 1 for row in ALL[: line - 1]))
+
+    async def log_lines_before(self, box: str, path: str, place: FilePlace) -> int:
+        return self.data[: place.offset].count(b"\n")
+
+    async def find_in_log(
+        self, box: str, path: str, wanted: str, *, fixed: bool, fold: bool, each: Callable[[BoxSearch], None]
+    ) -> BoxSearch:
+        if self.error is not None:
+            raise self.error
+        pattern = re.compile(re.escape(wanted) if fixed else wanted, re.IGNORECASE if fold else 0)
+        found = [number for number, line in enumerate(ALL) if pattern.search(line)]
+        for number in reversed(found):
+            at = sum(len(row) + 1 for row in ALL[:number])
+            each(BoxSearch(hits=(BoxHit(text=ALL[number], place=FilePlace(7, at)),)))
+        each(BoxSearch(matches=len(found), read=1000))
+        return BoxSearch(matches=len(found), read=len(self.data), ended=True)
+
+
+async def test_older_lines_come_on_pgup_at_the_top_until_the_first_of_all() -> None:
+    fleet = LogFleet()
+    async with running(lambda: fleet, keys=("l",)) as (app, pilot, _):
+        assert "19,800 older on the box: pgup" in screen_text(app)
+        await pilot.press("g")
+        await settle(pilot)
+        assert "··· 19,800 older on the box: pgup loads ···" in screen_text(app)
+        assert here(app) == ALL[-200]
+        await pilot.press("pageup")
+        await settle(pilot)
+        assert event_line(app).endswith("lines are kept here now")
+        kept = fleet.kept[LOG]
+        assert kept.lines(kept.first, kept.end) == ALL
+        assert ALL.index(here(app)) in range(20_000 - 200 - 40, 20_000 - 200), "one page up"
+        assert "older on the box" not in screen_text(app)
+        await pilot.press("g", "pageup")
+        await settle(pilot)
+        assert event_line(app) == "this is the beginning of the log"
+        await pilot.press("slash", *"needle", "enter")
+        await settle(pilot)
+        assert "/needle match 2 of 2" in screen_text(app)
+        assert here(app) == ALL[8999]
+        await pilot.press("escape", "escape")
+        await settle(pilot)
+    assert fleet.left == [LOG]
+
+
+async def test_a_box_that_does_not_answer_is_said_and_nothing_is_lost() -> None:
+    fleet = LogFleet()
+    fleet.error = RuntimeError("that part of the log is \x1b[31mnot on the box any more")
+    async with running(lambda: fleet, keys=("l", "g", "pageup")) as (app, pilot, _):
+        assert event_line(app) == "no older lines: that part of the log is not on the box any more"
+        assert here(app) == ALL[-200]
+        await pilot.press("b", *"needle", "enter")
+        await settle(pilot)
+        assert event_line(app).startswith("not searched: that part of the log")
+        assert "gpt-c.log" in screen_text(app)
+
+
+async def test_a_line_that_is_longer_than_a_piece() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(beyond_kept, "PIECE_BYTES", 100)
+        patch.setattr(beyond_kept, "LARGEST_PIECE", 2000)
+        fleet = LogFleet(1, b"first\n" + b"x" * 1000 + b"\nlast\n")
+        async with running(lambda: fleet, keys=("l", "pageup", "pageup")) as (app, pilot, _):
+            await pilot.press("g")
+            await settle(pilot)
+            assert [stop - start for start, stop in fleet.asked] == [100, 100, 400, 1007]
+            assert here(app) == "first"
+
+
+async def test_what_is_found_on_the_box_is_listed_and_enter_loads_the_lines_around_it() -> None:
+    fleet = LogFleet()
+    async with running(lambda: fleet, keys=("l", "b", *"NEEDLE|needle", "enter")) as (app, pilot, _):
+        assert "/NEEDLE|needle on the box: 2 lines in" in screen_text(app)
+        assert ALL[8999] in screen_text(app)
+        assert ALL[16] in screen_text(app)
+        await pilot.press("enter")
+        await settle(pilot)
+        assert here(app) == ALL[8999]
+        assert ALL[9005] in screen_text(app)
+        text = screen_text(app)
+        assert "gpt-c.log at" in text
+        await pilot.press("G", "pagedown", "pagedown")
+        await settle(pilot)
+        assert ALL.index(here(app)) > 12_000, "newer lines came"
+        await pilot.press("g", "pageup")
+        await settle(pilot)
+        assert "lines are kept here now" in event_line(app)
+        await pilot.press("escape")
+        await settle(pilot)
+        assert "on the box: 2 lines" in screen_text(app), "back to what was found"
+        assert here(app) == ALL[8999], "where one was"
+        await pilot.press("escape")
+        await settle(pilot)
+        assert isinstance(app.screen, LogScreen)
+        assert "following" in screen_text(app)
+        assert ALL[-1] in screen_text(app)
+
+
+async def test_a_spot_that_is_not_kept_here_is_fetched_by_its_number_or_found_by_its_text() -> None:
+    for spot in (Spot(log=LOG, line_no=9000), Spot(log=LOG, text="line 9000 of the log needle")):
+        fleet = LogFleet()
+        async with running(lambda: fleet) as (app, pilot, _):  # noqa: B023
+            app.open_screen("log", "autodl-demo", spot)
+            await settle(pilot)
+            await settle(pilot)
+            if spot.line_no is None:
+                await pilot.press("g", "enter")
+                await settle(pilot)
+            assert here(app) == ALL[8999]
+            await pilot.press("F")
+            await settle(pilot)
+            assert pane(app).cursor.following
+            assert ALL[-1] in screen_text(app)
+
+
+async def test_a_fleet_that_keeps_no_logs_says_so() -> None:
+    box = msgspec.structs.replace(running_box(), logs=(LogView(LOG, ("only this",), 0, NOW),))
+    async with running(FleetState((box,), (), NOW), keys=("l", "pageup")) as (app, pilot, _):
+        assert event_line(app) == "this is the first line kept here"
+        await pilot.press("b")
+        await settle(pilot)
+        assert event_line(app).startswith("only a box that is connected can be searched")

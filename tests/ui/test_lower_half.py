@@ -1,0 +1,192 @@
+"""The lower half of the fleet screen: what to do, the loss, what happened, what the box is."""
+
+from __future__ import annotations
+
+import sys
+import types
+
+import msgspec
+import pytest
+
+from rgt_tui.model.evidence import Fix
+from rgt_tui.model.fleet import FleetState
+from rgt_tui.ui.box_status import assess
+from rgt_tui.ui.screens.fleet import SHARED_FROM, lower_widths
+from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row
+from rgt_tui.ui.widgets.fleet_rows.fleet_table import FleetTable
+from rgt_tui.ui.widgets.fleet_rows.loss_pane import BOARD, LossPane, telling_run
+from rgt_tui.ui.widgets.fleet_rows.what_to_do import WhyPane, steps_of, window
+from rgt_tui.ui.widgets.spans import line, text_of
+from rgt_tui.ui.widgets.why import Block, why_blocks, why_lines
+from tests.ui.fakes import NOW, demo_state, many_boxes, run, running_box, trouble_box
+from tests.ui.snap import running, screen_text, settle
+
+
+def row() -> Row:
+    box = trouble_box()
+    return Row(box, assess(box, NOW), (), "Vast.ai")
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 116, 120, 150, 200, 300])
+def test_the_panes_fill_the_width_and_a_low_half_has_one(width: int) -> None:
+    assert sum(lower_widths(width, 30).values()) == width
+    assert list(lower_widths(width, SHARED_FROM - 1)) == ["why"]
+    count = {60: 1, 80: 1, 100: 2, 116: 3, 120: 3, 150: 3, 200: 4, 300: 4}
+    assert len(lower_widths(width, 30)) == count[width]
+
+
+def test_the_blocks_say_all_that_the_lines_say() -> None:
+    blocks = why_blocks(row(), 80, NOW)
+    told = [text_of(made) for block in blocks for made in (*block.held, *block.rest)]
+    assert sorted(told) == sorted(text_of(made) for made in why_lines(row(), 80, NOW))
+    assert any("never" in text_of(made) for made in blocks[0].held)
+
+
+def test_what_is_held_stays_while_its_block_scrolls_and_nothing_is_lost_on_the_way() -> None:
+    def rows(*names: str) -> list[tuple]:  # type: ignore[type-arg]
+        return [line(name) for name in names]
+
+    blocks = [Block(rows("A", "never A"), rows(*"abcd")), Block(rows("B", "never B"), rows(*"ef"))]
+    shown = [[text_of(made) for made in window(blocks, top, 4)[0]] for top in range(6)]
+    assert shown[0] == ["A", "never A", "a", "b"]
+    assert shown[3] == ["A", "never A", "d", "B"]
+    assert shown[4] == ["B", "never B", "e", "f"]
+    assert {name for part in shown for name in part} == {"A", "never A", "B", "never B", *"abcdef"}
+    assert window(blocks, 1, 4)[1:] == (1, 5)
+    assert window([], 3, 4) == ([], 0, 0)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 20)])
+async def test_never_is_in_sight_wherever_the_steps_are_scrolled_to(size: tuple[int, int]) -> None:
+    async with running(size=size, keys=("tab",)) as (app, pilot, _):
+        pane = app.screen.query_one(WhyPane)
+        assert pane.has_focus
+        for _ in range(14):
+            text = "\n".join(text_of(made) for made in pane.shown_lines)
+            assert "never  do not destroy the box" in text
+            await pilot.press("j")
+        assert "queue  ◆ lstm-a" in text
+        assert "▼" not in text
+
+
+async def test_who_copies_a_step_has_chosen_the_box() -> None:
+    state = FleetState((trouble_box("b-box"), running_box("c-box")), (), NOW)
+    async with running(state, keys=("y",)) as (app, pilot, fleet):
+        worse = msgspec.structs.replace(trouble_box("a-box"), findings=trouble_box().findings * 2)
+        fleet.push(FleetState((worse, *state.boxes), (), NOW))
+        app.tick(force=True)
+        await settle(pilot)
+        table = app.screen.query_one(FleetTable)
+        assert table.names[0] == "a-box"
+        assert table.picked == "b-box", "the second step is not copied of another box"
+        assert "y copies fix 2" in screen_text(app)
+
+
+async def test_y_copies_one_step_after_the_other_and_the_removal_last() -> None:
+    async with running() as (app, pilot, _):
+        assert "y copies fix 1" in screen_text(app)
+        copied: list[str] = []
+        app.copy_to_clipboard = copied.append  # type: ignore[method-assign, assignment]
+        for place in (1, 2, 3):
+            await pilot.press("y")
+            await settle(pilot)
+            assert f"copied fix {place} of U7" in screen_text(app)
+            assert f"y copies fix {place % 3 + 1}" in screen_text(app)
+        assert copied == [fix.command for fix in row().box.findings[0].fixes]
+        await pilot.press("G", "y")
+        await settle(pilot)
+        assert copied[-1] == app.screen.query_one(FleetTable).picked
+        assert "copied the box's name" in screen_text(app)
+        await pilot.press("g")
+        await settle(pilot)
+        assert "y copies fix 1" in screen_text(app)
+
+
+def test_what_cannot_be_shown_whole_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    box = trouble_box()
+    finding = msgspec.structs.replace(
+        box.findings[0], fixes=(Fix("hostile", "rm -rf /\x1b[2K/tmp"), Fix("words"))
+    )
+    hostile = msgspec.structs.replace(box, findings=(finding,))
+    assert steps_of(row()._replace(box=hostile)) == []
+    cleared = msgspec.structs.replace(box, findings=(msgspec.structs.replace(box.findings[0], cleared=True),))
+    assert steps_of(row()._replace(box=cleared)) == []
+
+
+def test_the_most_telling_run_is_the_one_that_the_finding_names() -> None:
+    box = trouble_box()
+    named = msgspec.structs.replace(box.findings[0], run="lstm-a")
+    found = telling_run(msgspec.structs.replace(box, findings=(named,)))
+    assert found is not None and found.name == "lstm-a"
+    gone = telling_run(msgspec.structs.replace(box, findings=(msgspec.structs.replace(named, run="other"),)))
+    assert gone is not None and gone.name == "lstm-b"
+    assert telling_run(msgspec.structs.replace(box, runs=())) is None
+    begun = msgspec.structs.replace(running_box(), runs=running_box().runs[:2])
+    last = telling_run(begun)
+    assert last is not None and last.name in ("gpt-a", "gpt-b"), (
+        "the cell that has begun has logged nothing yet"
+    )
+
+
+async def test_what_draws_is_loaded_aside_when_there_is_a_curve(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, BOARD)
+    async with running() as (app, pilot, _):
+        await app.workers.wait_for_complete()
+        await settle(pilot)
+        assert BOARD in sys.modules
+        assert "┤" in "\n".join(text_of(made) for made in app.screen.query_one(LossPane).shown_lines)
+
+
+async def test_a_plot_that_is_being_imported_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(
+        sys.modules, BOARD, types.ModuleType(BOARD)
+    )  # as another thread's import leaves it for a while
+    async with running() as (app, pilot, _):
+        pane = app.screen.query_one(LossPane)
+        assert "loss" in text_of(pane.shown_lines[0])
+        monkeypatch.undo()
+        await pilot.press("j")
+        await settle(pilot)
+        assert "┤" in "\n".join(text_of(made) for made in pane.shown_lines)
+
+
+async def test_the_loss_is_drawn_beside_it_and_a_click_opens_the_curves() -> None:
+    bare = msgspec.structs.replace(running_box("bare"), runs=(), queues=())
+    silent = msgspec.structs.replace(run("quiet"), series={}, loss=None)
+    lost = running_box("lost")
+    lost = msgspec.structs.replace(lost, runs=(msgspec.structs.replace(run("early"), series={}),), queues=())
+    none = msgspec.structs.replace(running_box("none"), runs=(silent,), queues=())
+    state = FleetState((*demo_state().boxes, bare, none, lost), (), NOW)
+    async with running(state) as (app, pilot, _):
+        pane = app.screen.query_one(LossPane)
+        await settle(pilot)
+        text = "\n".join(text_of(made) for made in pane.shown_lines)
+        assert "loss  lstm-b  1.284" in text and "┤" in text
+        seen = text
+        for _ in range(len(state.boxes) - 1):
+            await pilot.press("j")
+            await settle(pilot)
+            text = "\n".join(text_of(made) for made in pane.shown_lines)
+            assert text != seen, "each box has its own"
+            seen += text
+        assert "no run yet" in seen and "no loss logged" in seen and "was not kept" in seen
+        await pilot.press("g")
+        await pilot.click(LossPane, offset=(5, 5))
+        await settle(pilot)
+        assert "fleet › vast-demo › curves" in screen_text(app)
+
+
+@pytest.mark.parametrize("count", [0, 1, 12, 200])
+@pytest.mark.parametrize("size", [(60, 20), (120, 34)])
+async def test_table_and_panes_fit_the_screen(count: int, size: tuple[int, int]) -> None:
+    async with running(many_boxes(count), size=size) as (app, _, __):
+        table, lower = app.screen.query_one(FleetTable), app.screen.query_one("#lower")
+        assert table.size.height + lower.size.height <= size[1] - 3
+        shown = [pane for pane in lower.children if pane.display and pane.size.height]
+        if count:
+            assert sum(pane.size.width for pane in shown) == size[0]
+        else:
+            assert not shown
+        if size == (120, 34) and 0 < count <= 12:
+            assert [pane.id for pane in shown] == ["why", "loss", "since"]
+            assert table.size.height >= count + 1

@@ -1,0 +1,106 @@
+"""Every main screen in the sizes of terminals and the states of a fleet, as pictures that a person has looked at.
+
+``RGT_UPDATE_SNAPSHOTS=1`` takes them anew; any browser opens ``snapshots/SCREEN/STATE-SIZE.svg``. What differs is said
+in words, and where the new picture lies.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from rich.segment import Segment
+from rich.style import Style
+from textual.strip import Strip
+
+from tests.ui import kept
+from tests.ui.fakes import demo_state
+from tests.ui.screen_pictures import KEPT, cells_of, compared, difference, rows_of, svg_of
+from tests.ui.stages import SCREENS, rest, staged
+
+SIZES = ((80, 24), (120, 34), (200, 50))
+SMALLEST = (60, 20)
+"""Kept of the live state alone."""
+MATRIX = [(screen, state) for screen, shown in SCREENS.items() for state in shown.states]
+
+
+def sizes_of(state: str) -> tuple[tuple[int, int], ...]:
+    return (SMALLEST, *SIZES) if state == "live" else SIZES
+
+
+@pytest.fixture(scope="module")
+def night(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("night") / "history.db"
+    kept.keep_night(path, demo_state()).close()
+    return path
+
+
+@pytest.mark.parametrize(("screen", "state"), MATRIX, ids=lambda one: one.replace(" ", "_"))
+async def test_a_screen_looks_as_it_did(
+    screen: str, state: str, night: Path, tmp_path: Path, state_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    found = []
+    async with staged(screen, state, home=state_home, night=night, size=SIZES[0]) as (app, pilot):
+        for size in sizes_of(state):
+            rows = await rest(app, pilot, size)
+            assert (len(rows[0]), len(rows)) == size
+            name = f"{screen.replace(' ', '-')}/{state}-{size[0]}x{size[1]}"
+            found.append(compared(rows, name, tmp_path))
+    assert not any(found), "\n\n".join(filter(None, found))
+
+
+def test_no_picture_is_kept_of_what_is_no_longer_looked_at() -> None:
+    expected = {
+        f"{screen.replace(' ', '-')}/{state}-{wide}x{high}.svg"
+        for screen, state in MATRIX
+        for wide, high in sizes_of(state)
+    }
+    assert {str(path.relative_to(KEPT)) for path in KEPT.rglob("*") if path.is_file()} == expected
+
+
+ROWS = [
+    cells_of(
+        Strip(
+            [
+                Segment("训练 <b> ", Style(color="#ff7f8a", bold=True)),
+                Segment("  ", Style(bgcolor="#2f363f")),
+                Segment("⣷⣦ ok", Style(color="#c9ced6", bgcolor="#2f363f", underline=True)),
+            ]
+        )
+    ),
+    cells_of(Strip([Segment("plain".ljust(16))])),
+]
+
+
+def test_a_picture_is_read_back_cell_by_cell() -> None:
+    assert rows_of(svg_of(ROWS)) == ROWS
+    with pytest.raises(ValueError, match="not a picture"):
+        rows_of("<svg/>")
+
+
+def test_what_differs_is_said_in_words_and_in_colours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.ui.screen_pictures.KEPT", tmp_path)
+    monkeypatch.setitem(os.environ, "RGT_UPDATE_SNAPSHOTS", "1")
+    assert compared(ROWS, "a/b", tmp_path) == ""
+    monkeypatch.delitem(os.environ, "RGT_UPDATE_SNAPSHOTS")
+    assert compared(ROWS, "a/b", tmp_path) == ""
+    assert "no picture is kept" in compared(ROWS, "a/c", tmp_path)
+    calm = [cell._replace(ink="#c9ced6") if cell.letter == "训" else cell for cell in ROWS[0]]
+    words = [cell._replace(letter="P") if cell.letter == "p" else cell for cell in ROWS[1]]
+    assert difference(ROWS, [tuple(calm), tuple(words)]) == [
+        "@@ -2 +2 @@",
+        "-plain",
+        "+Plain",
+        "row 1, columns 1 to 2 '训': colour #ff7f8a → #c9ced6",
+    ]
+    told = compared([tuple(calm), ROWS[1]], "a/b", tmp_path)
+    assert told.splitlines() == [
+        f"a/b looks otherwise: {tmp_path / 'a-b.svg'}",
+        "row 1, columns 1 to 2 '训': colour #ff7f8a → #c9ced6",
+    ]
+    assert rows_of((tmp_path / "a-b.svg").read_text())[0] == tuple(calm)
+    assert "size 16x2 → 16x1" in difference(ROWS, ROWS[:1])

@@ -1,0 +1,164 @@
+"""Every text of every theme can be read on what it is drawn on, by those who see fewer colours, and without colours."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from rich.color import Color
+from textual.theme import Theme
+
+from rgt_tui.model.box import Health
+from rgt_tui.model.evidence import CheckStatus
+from rgt_tui.ui import RgtApp
+from rgt_tui.ui.box_status import mark
+from rgt_tui.ui.legends import states
+from rgt_tui.ui.notation import ASCII, UNICODE
+from rgt_tui.ui.themes import THEMES
+from rgt_tui.ui.widgets.checklist import mark as check_mark
+from tests.ui.fakes import FakeFleet
+from tests.ui.snap import running, settle
+
+LEAST = 4.5
+LEAST_HIGH = 7.0
+
+PROTAN = ((0.152286, 1.052583, -0.204868), (0.114503, 0.786281, 0.099216), (-0.003882, -0.048116, 1.051998))
+DEUTAN = ((0.367322, 0.860646, -0.227968), (0.280085, 0.672501, 0.047413), (-0.011820, 0.042940, 0.968881))
+TRITAN = ((1.255528, -0.076749, -0.178779), (-0.078411, 0.930809, 0.147602), (0.004733, 0.691367, 0.303900))
+"""What linear RGB is to those who lack one kind of cone: Machado, Oliveira and Fernandes 2009, severity 1.0,
+https://www.inf.ufrgs.br/~oliveira/pubs_files/CVD_Simulation/CVD_Simulation.html"""
+APART = 18.0
+"""CIE76; some 2.3 is the least that is noticed."""
+
+Rgb = tuple[float, float, float]
+
+
+def linear(colour: str) -> Rgb:
+    red, green, blue = (
+        c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4
+        for c in (part / 255 for part in Color.parse(colour).get_truecolor())
+    )
+    return red, green, blue
+
+
+def contrast(one: str, other: str) -> float:
+    """Return the ratio of https://www.w3.org/TR/WCAG21/#dfn-contrast-ratio between two colours."""
+    light, dark = sorted(
+        (sum(w * c for w, c in zip((0.2126, 0.7152, 0.0722), linear(x), strict=True)) for x in (one, other)),
+        reverse=True,
+    )
+    return (light + 0.05) / (dark + 0.05)
+
+
+def lab(rgb: Rgb) -> Rgb:
+    red, green, blue = (min(1.0, max(0.0, part)) for part in rgb)
+    x = (0.4124 * red + 0.3576 * green + 0.1805 * blue) / 0.95047
+    y = 0.2126 * red + 0.7152 * green + 0.0722 * blue
+    z = (0.0193 * red + 0.1192 * green + 0.9505 * blue) / 1.08883
+    fx, fy, fz = (t ** (1 / 3) if t > 0.008856 else 7.787 * t + 16 / 116 for t in (x, y, z))
+    return 116 * fy - 16, 500 * (fx - fy), 200 * (fy - fz)
+
+
+def seen(colour: str, matrix: tuple[Rgb, ...]) -> Rgb:
+    red, green, blue = (sum(w * c for w, c in zip(row, linear(colour), strict=True)) for row in matrix)
+    return lab((red, green, blue))
+
+
+def inks(theme: Theme) -> dict[str, str]:
+    return {
+        "text": str(theme.foreground),
+        "faint": theme.variables["rgt-faint"],
+        "accent": str(theme.accent),
+        "warn": str(theme.warning),
+        "trouble": str(theme.error),
+        "proved": str(theme.success),
+    }
+
+
+def test_the_measure_is_that_of_the_standard() -> None:
+    assert contrast("#000000", "#ffffff") == pytest.approx(21.0)
+    assert contrast("#767676", "#ffffff") == pytest.approx(4.54, abs=0.01)
+
+
+@pytest.mark.parametrize("theme", THEMES, ids=lambda theme: theme.name)
+def test_every_ink_has_enough_contrast_on_both_grounds(theme: Theme) -> None:
+    least = LEAST_HIGH if theme.name == "rgt-contrast" else LEAST
+    for name, ink in inks(theme).items():
+        for ground in (str(theme.background), theme.variables["rgt-raised"]):
+            assert contrast(ink, ground) >= least, f"{name} {ink} on {ground}: {contrast(ink, ground):.2f}"
+
+
+@pytest.mark.parametrize("theme", [theme.name for theme in THEMES])
+async def test_every_text_can_be_read_on_what_it_is_drawn_on(theme: str) -> None:
+    places = (
+        ("fleet", None),
+        ("box", "vast-demo"),
+        ("alerts", None),
+        ("phases", "vast-demo"),
+        ("log", "vast-demo"),
+    )
+    async with running(FakeFleet(), size=(120, 34)) as (app, pilot, _):
+        app.theme = theme
+        for place, box in places:
+            if place != "fleet":
+                app.open_screen(place, box)
+            await settle(pilot)
+            grounds = legible(app, f"{theme}: {place}")
+            assert grounds > 1 or place in {"box", "log"}, "the selected row has its own"
+        await pilot.press("question_mark")
+        await settle(pilot)
+        legible(app, f"{theme}: help")
+        await pilot.press("escape", "q", "q", "q", "q", "D")
+        await settle(pilot)
+        assert getattr(app.screen, "PLACE", "") == "tear down"
+        legible(app, f"{theme}: tear down")
+
+
+def legible(app: RgtApp, where: str) -> int:
+    """Check every text on screen; return on how many grounds there is any."""
+    met = set()
+    for strip in app.screen._compositor.render_strips():
+        for segment in strip:
+            style = segment.style
+            if (
+                segment.text.strip()
+                and style is not None
+                and style.color
+                and style.bgcolor
+                and not style.reverse
+            ):
+                met.add(
+                    (style.color.get_truecolor().hex, style.bgcolor.get_truecolor().hex, segment.text[:20])
+                )
+    for ink, ground, text in met:
+        assert contrast(ink, ground) >= LEAST, (
+            f"{where}: {text!r} {ink} on {ground}: {contrast(ink, ground):.2f}"
+        )
+    return len({ground for _, ground, _ in met})
+
+
+@pytest.mark.parametrize("matrix", [PROTAN, DEUTAN, TRITAN], ids=["no red", "no green", "no blue"])
+def test_what_counts_stays_apart_for_those_who_see_fewer_colours(matrix: tuple[Rgb, ...]) -> None:
+    theme = next(theme for theme in THEMES if theme.name == "rgt-colour-blind")
+    counted = {
+        name: ink for name, ink in inks(theme).items() if name in {"text", "warn", "trouble", "proved"}
+    }
+    for (one, a), (other, b) in itertools.combinations(counted.items(), 2):
+        apart = sum((x - y) ** 2 for x, y in zip(seen(a, matrix), seen(b, matrix), strict=True)) ** 0.5
+        assert apart >= APART, f"{one} and {other}: {apart:.1f}"
+
+
+@pytest.mark.parametrize("glyphs", [UNICODE, ASCII], ids=lambda one: one.name)
+def test_glyphs_and_words_say_it_without_colours(glyphs: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rgt_tui.ui.box_status.glyphs", lambda: glyphs)
+    monkeypatch.setattr("rgt_tui.ui.widgets.checklist.glyphs", lambda: glyphs)
+    bad, good = (
+        {Health.TROUBLE, Health.WARN, Health.UNREACHABLE},
+        {Health.RUNNING, Health.IDLE, Health.FINISHED},
+    )
+    assert not {mark(health)[0] for health in bad} & {mark(health)[0] for health in good}
+    assert len({mark(health)[0] for health in (Health.TROUBLE, Health.WARN, Health.UNREACHABLE)}) == 3
+    words = [row.means.partition(":")[0] for row in states()]
+    assert len(set(words)) == len(Health), "and the word is another one each time"
+    marks = {check_mark(status).text for status in CheckStatus}
+    assert len(marks) == len(CheckStatus)

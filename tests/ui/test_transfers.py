@@ -1,0 +1,186 @@
+"""The transfers of this rgt: how far, how fast, how they ended, and how they go on."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from textual.pilot import Pilot
+
+from rgt_tui.fleet import Pulled, TransferNote
+from rgt_tui.model.protocol import Transfer
+from rgt_tui.transfer.copying import PullProgress
+from rgt_tui.ui import RgtApp
+from rgt_tui.ui.box_pulls import Pull
+from rgt_tui.ui.screens.box import BoxScreen
+from rgt_tui.ui.screens.transfers import TransfersScreen, from_note, pull_row, state_of
+from rgt_tui.ui.widgets.spans import text_of
+from tests.ui.boxes import cell, queue
+from tests.ui.fakes import GIB, NOW, FakeFleet
+from tests.ui.snap import running, screen_text, settle
+
+LOOK = PullProgress(
+    phase="pulling",
+    files=214,
+    files_done=131,
+    bytes=38 * GIB,
+    bytes_done=24 * GIB,
+    rate=312e6,
+    eta=45.0,
+    path="a/b.pt",
+)
+
+
+@pytest.mark.parametrize(
+    ("pull", "words"),
+    [
+        (Pull(("/w",), began_at=NOW), ("●", "connecting")),
+        (
+            Pull(("/w",), progress=LOOK),
+            ("pulling", "63%", "24 G of 38 G", "131 of 214 files", "298 M/s", "45s left", "0 refused"),
+        ),
+        (Pull(("/w",), end=Pulled(whole=True, text="3 files"), ended_at=NOW), ("✔", "whole", "3 files")),
+        (Pull(("/w",), end=Pulled(whole=False, text="lost"), ended_at=NOW), ("✖", "not whole", "lost")),
+        (Pull(("/w",), end=Pulled(whole=False, text="x"), stopped=True, ended_at=NOW), ("▲", "stopped")),
+    ],
+)
+def test_a_pull_in_one_line(pull: Pull, words: tuple[str, ...]) -> None:
+    text = text_of(pull_row("lab\x1b[31m", pull, 6, NOW))
+    assert all(word in text for word in words), text
+    assert "\x1b" not in text
+
+
+def test_refused_files_are_loud_and_an_unknown_speed_is_said() -> None:
+    row = pull_row("lab", Pull((), progress=PullProgress(phase="pulling", bytes=10, problems=2)), 3, NOW)
+    assert "2 problems" in text_of(row) and "speed not known yet" in text_of(row)
+    assert state_of(Pull(()))[2] == "connecting"
+
+
+def without_copies(fleet: FakeFleet) -> None:
+    """Let no cell have a durable copy."""
+    for box in fleet.state.boxes:
+        fleet.change(box.spec.name, queues=())
+
+
+async def test_transfers_are_stopped_resumed_copied_and_opened(state_home: Path) -> None:
+    fleet = FakeFleet()
+    fleet.pull_looks, fleet.pull_gate = (LOOK,), asyncio.Event()
+    without_copies(fleet)
+    async with running(fleet, size=(140, 30)) as (app, pilot, _):
+        await pilot.press("x", "s", "Y", "r")
+        await pilot.pause()
+        assert isinstance(app.screen, TransfersScreen)
+        assert "nothing was copied yet" in screen_text(app)
+        app.pulls.start(fleet, "vast-demo", ("/workspace",))
+        for _ in range(50):
+            await pilot.pause()
+            if "63%" in screen_text(app):
+                break
+        text = screen_text(app)
+        assert "1 under way" in text and "of     /workspace" in text and "a/b.pt" in text
+        await pilot.press("r")
+        await pilot.pause()
+        assert "it is under way" in screen_text(app)
+        await pilot.press("Y")
+        await pilot.pause()
+        assert "asks for nothing" in screen_text(app)
+        await pilot.press("s")
+        await settle(pilot)
+        assert fleet.pulls_stopped == 1
+        assert "r pulls again" in screen_text(app) or "next pull goes on from there" in screen_text(app)
+        await pilot.press("y")
+        await pilot.pause()
+        assert "vast-demo: /workspace:" in (state_home / "copied.txt").read_text()
+        fleet.pull_gate.set()
+        fleet.advance(60)
+        await pilot.press("r")
+        await settle(pilot)
+        assert fleet.pulls == [("vast-demo", ("/workspace",))] * 2
+        assert "0 under way   2 ended" in screen_text(app)
+        assert "3 files, 3.0 GB verified" in screen_text(app)
+        await pilot.press("enter")
+        await settle(pilot)
+        assert isinstance(app.screen, BoxScreen)
+
+
+def note(name: str, **changes: Any) -> TransferNote:
+    base = TransferNote(
+        box="vast-demo", kind="pull", paths=("/workspace",), to="/home/me/pulled", began_at=NOW - 600, pid=4321,
+        told_at=NOW, name=name,
+    )  # fmt: skip
+    return msgspec.structs.replace(base, **changes)
+
+
+def test_what_another_rgt_wrote_is_told_as_it_was_left() -> None:
+    rows = {
+        "pushing": note("1", kind="push data", look=msgspec.structs.replace(LOOK, phase="pushing", files=0)),
+        "whole": note("2", ended_at=NOW - 3 * 86400, whole=True, text="214 files verified"),
+        "cut off": note("3", cut_off=True, told_at=NOW - 7200),
+        "stopped": note("4", ended_at=NOW - 5, whole=False, text="stopped"),
+    }
+    shown = {}
+    for word, one in rows.items():
+        entry = from_note(one)
+        assert state_of(entry.pull)[2] == word
+        shown[word] = text_of(pull_row(entry.box, entry.pull, 9, NOW, entry.kind))
+    assert "push data" in shown["pushing"] and "63%" in shown["pushing"] and "files" not in shown["pushing"]
+    assert "3d 0h ago" in shown["whole"] and "214 files verified" in shown["whole"]
+    assert "2h00 ago" in shown["cut off"] and "its rgt was killed" in shown["cut off"]
+
+
+async def test_other_rgts_the_boxes_themselves_and_earlier_days_are_listed() -> None:
+    fleet = FakeFleet()
+    without_copies(fleet)
+    autodl = fleet.state.box("autodl-demo")
+    assert autodl is not None and autodl.sample is not None
+    copying = msgspec.structs.replace(autodl.sample, transfers=(Transfer(pid=77, name="rsync"),))
+    waits = queue(
+        cell("gpt-a", "done", durable="verified", durable_path="/root/autodl-fs/runs/gpt-a", ended=NOW - 60),
+        cell("gpt-b", "failed", durable="failed", durable_path="/root/autodl-fs/runs/gpt-b", ended=NOW - 90),
+        cell("gpt-c", "running", durable="pending", durable_path="/root/autodl-fs/runs/gpt-c"),
+    )
+    fleet.change("autodl-demo", sample=copying, queues=(waits,))
+    fleet.notes = (
+        note("1", kind="push code", look=LOOK),
+        note("2", box="gone-box", ended_at=NOW - 86400, whole=True, text="3 files verified"),
+    )
+    async with running(fleet, size=(150, 30)) as (app, pilot, _):
+        await pilot.press("x")
+        await settle(pilot)
+        text = screen_text(app)
+        for words in ("2 under way   3 ended", "push code  ", "298 M/s", "rsync, process 77", "1d 0h ago",
+                      "result of gpt-a was copied to /root/autodl-fs/runs/gpt-a, read back and", "gone-box",
+                      "result of gpt-b is NOT on /root/autodl-fs/runs/gpt-b"):  # fmt: skip
+            assert words in text, text
+        assert "gpt-c" not in text
+        keys: dict[str, str | None] = {"another": None, "is no box": None}
+        await pilot.press("home")
+        for _ in range(5):
+            screen = app.screen
+            assert isinstance(screen, TransfersScreen)
+            picked = screen._picked()
+            assert picked is not None
+            if picked.key == "note\x001":
+                await pilot.press("s")
+                assert "process 4321 of this machine does it" in await hint_of(app, pilot)
+                assert "to     /home/me/pulled" in screen_text(app)
+                keys["another"] = picked.key
+            if picked.box == "gone-box":
+                await pilot.press("r")
+                assert "gone-box is no box of this fleet" in await hint_of(app, pilot)
+                keys["is no box"] = picked.key
+            await pilot.press("down")
+            await pilot.pause()
+        assert all(keys.values()), keys
+        fleet.notes = OSError("Input/output error")
+        fleet.advance(2)
+        await settle(pilot)
+        assert "what others copy is not known: Input/output error" in screen_text(app)
+
+
+async def hint_of(app: RgtApp, pilot: Pilot[None]) -> str:
+    await pilot.pause()
+    return screen_text(app)

@@ -1,0 +1,80 @@
+"""What is read of a training's script and of what is installed, and what is left alone."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rgt_box.discovery import script_look
+
+HF = "from transformers import Trainer\ntrainer = Trainer(model)\ntrainer.train()\n"
+
+
+def look(folder: Path, text: str, *args: str, env: dict[str, str] | None = None) -> dict[str, Any]:
+    (folder / "train.py").write_text(text)
+    return script_look.look(os.getpid(), ["python", "train.py", *args], str(folder), env or {})
+
+
+@pytest.mark.parametrize(
+    ("text", "args", "marks"),
+    [
+        (HF, (), ["train()"]),
+        (HF.replace("train()", "train(resume_from_checkpoint=True)"), (), ["resume", "newest"]),
+        (HF + "ProjectConfiguration(total_limit=1)", (), ["train()", "total_limit=1"]),
+        (
+            "import lightning as L\nModelCheckpoint(save_top_k=1)\nAsyncCheckpointIO()",
+            (),
+            ["ModelCheckpoint", "save_top_k=1", "AsyncCheckpointIO"],
+        ),
+        ("nn.BatchNorm2d(8)", (), ["BatchNorm"]),
+        ("nn.SyncBatchNorm.convert_sync_batchnorm(m)", (), ["SyncBatchNorm"]),
+        (HF.replace("train()", "train(resume_from_checkpoint=None)"), (), []),
+        (HF, ("--resume_from_checkpoint", "x"), ["resume", "train()"]),
+        (HF + "args = TrainingArguments(save_total_limit=1)", (), ["train()", "save_total_limit=1"]),
+        (HF + "args = TrainingArguments(save_total_limit=10)", (), ["train()"]),
+        ("import lightning as L\nL.Trainer().fit(model)", (), ["fit"]),
+        ('import lightning as L\nL.Trainer().fit(model, ckpt_path="last")', (), ["resume", "fit"]),
+        ("x = 1", ("--deepspeed", "ds.json"), ["DeepSpeed"]),
+    ],
+)
+def test_marks(tmp_path: Path, text: str, args: tuple[str, ...], marks: list[str]) -> None:
+    assert look(tmp_path, text, *args)["marks"] == marks
+
+
+def test_frameworks_come_with_the_version_that_is_installed(tmp_path: Path) -> None:
+    packages = tmp_path / "venv" / "lib" / "python3.11" / "site-packages"
+    packages.mkdir(parents=True)
+    for name in ("transformers-5.23.0", "pytorch_lightning-2.5.1", "numpy-2.3.0"):
+        (packages / f"{name}.dist-info").mkdir()
+    text = HF + "  import pytorch_lightning\n# import deepspeed\n"
+    found = look(tmp_path, text, env={"VIRTUAL_ENV": str(tmp_path / "venv"), "HOME": "/root"})
+    assert found["uses"][0] == "pytorch-lightning 2.5.1"
+    assert found["uses"][1].startswith("transformers 5.23.0")
+    assert len(found["uses"]) == 2
+    assert found["cache"] == "/root/.cache/huggingface/hub"
+
+
+@pytest.mark.parametrize(
+    ("env", "expected"),
+    [
+        ({"HF_HUB_CACHE": "/a", "HF_HOME": "/b"}, "/a"),
+        ({"HF_HOME": "/b", "HOME": "/root"}, "/b/hub"),
+        ({"XDG_CACHE_HOME": "/c", "HOME": "/root"}, "/c/huggingface/hub"),
+        ({}, None),
+    ],
+)
+def test_where_the_cache_is(env: dict[str, str], expected: str | None) -> None:
+    assert script_look.hub_cache(env) == expected
+
+
+def test_only_ordinary_scripts_of_moderate_size_are_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.py")
+    (tmp_path / "big.py").write_bytes(b"#" * (script_look.LARGEST + 1))
+    (tmp_path / "odd.py").write_bytes(b"\xff\xfe\x00")
+    for name in ("pipe.py", "big.py", "missing.py", "x.sh", "a\0.py"):
+        assert script_look.script_text(name, str(tmp_path), "") is None
+    assert script_look.script_text("odd.py", str(tmp_path), "") is not None
+    assert script_look.script_text("odd.py", None, "") is None
+    assert script_look.look(os.getpid(), ["python", "-c", "x"], str(tmp_path), {}) == {}

@@ -1,0 +1,179 @@
+"""The report of a night: nothing unknown is shown as nothing."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from rgt_tui.fleet.history.morning_report import NextClock, Report, morning_report, report_words
+from rgt_tui.health import ClockReading
+from rgt_tui.model.autostop import Armed, EndsBy, Mode, SelfStop
+from rgt_tui.model.box import BoxSpec, BoxState
+from rgt_tui.model.chronicle import Happening, Night, Rest, Tally
+from rgt_tui.model.money import Amount
+from rgt_tui.model.profile import ClockMode
+
+NIGHT = 1_790_000_000.0
+MORNING = NIGHT + 8 * 3600
+replace = msgspec.structs.replace
+
+
+def happening(n: int, level: str, about: str, text: str = "x", box: str = "a") -> Happening:
+    return Happening(n, NIGHT + n, box, text, level, about)
+
+
+def night(*rows: Happening, **changes: object) -> Night:
+    whole = Night(
+        since=NIGHT,
+        until=MORNING,
+        happened=rows,
+        counted_from=NIGHT - 30,
+        counted_to=MORNING - 30,
+        before=(Tally("USD", 10.0, 1.0),),
+        after=(Tally("USD", 13.1, 1.4),),
+        watched=True,
+    )
+    return replace(whole, **changes)
+
+
+def text(report: Report) -> str:
+    return "   ".join(f"{word.label} {word.text}".strip() for word in report_words(report, MORNING))
+
+
+def test_what_a_night_cost_and_what_was_for_nothing() -> None:
+    report = morning_report(night(), (), ())
+    assert not any(each.at_least for each in (*report.spent, *report.idle))
+    assert "spent $3.10" in text(report)
+    assert "for nothing $0.40" in text(report)
+    assert "0 errors" in text(report)
+    assert "nothing known to be lost" in text(report)
+    assert "next clock none known" in text(report)
+    assert "nobody watched" not in text(report)
+
+
+def test_currencies_are_never_added_up_and_a_new_one_counts_from_nothing() -> None:
+    report = morning_report(night(after=(Tally("USD", 13.1, 1.0), Tally("CNY", 9.2, 8.91))), (), ())
+    assert [(each.currency, round(each.value, 2)) for each in report.spent] == [("USD", 3.1), ("CNY", 9.2)]
+    assert [(each.currency, round(each.value, 2)) for each in report.idle] == [("USD", 0.0), ("CNY", 8.91)]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"at_least": True},
+        {"rests": (Rest(NIGHT + 60, NIGHT + 3660),)},
+        {"counted_from": NIGHT + 3600},
+    ],
+)
+def test_a_sum_that_lacks_hours_or_prices_is_a_lower_bound(changes: dict[str, object]) -> None:
+    report = morning_report(night(**changes), (), ())
+    assert all(each.at_least for each in (*report.spent, *report.idle))
+    assert "spent ≥ $3.10" in text(report)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"counted_from": None},
+        {"before": (), "after": ()},
+        {"after": (Tally("USD", 10.0, 1.0),), "rests": (Rest(NIGHT, MORNING),)},
+    ],
+)
+def test_what_nobody_knows_is_never_nothing(changes: dict[str, object]) -> None:
+    report = morning_report(night(**changes), (), ())
+    assert report.spent == report.idle == ()
+    assert "spent not known" in text(report)
+    assert "for nothing not known" in text(report)
+
+
+def test_at_least_nothing_is_not_said_of_a_currency_beside_one_that_is_known() -> None:
+    after = (Tally("USD", 10.001, 1.001), Tally("CNY", 9.2, 8.91))
+    report = morning_report(night(after=after, at_least=True), (), ())
+    assert [each.currency for each in report.spent] == [each.currency for each in report.idle] == ["CNY"]
+
+
+def test_time_that_nobody_watched_is_told() -> None:
+    report = morning_report(night(rests=(Rest(NIGHT, NIGHT + 3600), Rest(MORNING - 600, MORNING))), (), ())
+    assert report.unwatched == 4200
+    assert "nobody watched for 1h10" in text(report)
+
+
+def test_money_that_is_counted_from_elsewhere_says_from_when() -> None:
+    early = morning_report(night(counted_from=NIGHT - 7200), (), ())
+    assert early.money_since == NIGHT - 7200
+    assert "money counted since" in text(early)
+    assert morning_report(night(), (), ()).money_since is None
+
+
+def test_an_error_is_over_when_something_milder_is_said_of_the_same() -> None:
+    report = morning_report(
+        night(
+            happening(1, "error", "inodes:/w"),
+            happening(2, "error", "inodes:/w"),  # worse, not another one
+            happening(3, "error", "inodes:/w", box="b"),
+            happening(4, "warn", "inodes:/w"),
+            happening(5, "info", "inodes:/w"),
+            happening(6, "error", "memory"),
+            happening(7, "error", ""),
+            happening(8, "info", ""),
+            happening(9, "error", "inodes:/w"),  # and again
+        ),
+        (),
+        (),
+    )
+    assert (report.errors, report.ended) == (5, 1)
+    assert "5 errors, 1 ended by itself" in text(report)
+
+
+def armed(off: float | None, **changes: object) -> BoxState:
+    arm = Armed(
+        box="a", kind="runpod", account="x", instance="i", boot="b", mode=Mode.IDLE, action=EndsBy.PARK,
+        limit_s=60.0, at=NIGHT - 99, per_hour=0.5,
+    )  # fmt: skip
+    stop = replace(SelfStop(armed=(arm,), off_at=off), **changes)
+    return BoxState(spec=BoxSpec(name="a", host="h"), self_stop=stop)
+
+
+def test_what_a_box_saved_by_stopping_itself_is_a_lower_bound() -> None:
+    report = morning_report(night(), (armed(MORNING - 7200),), ())
+    assert report.saved == (Amount(1.0, "USD", True),)
+    assert "saved by autostop ≥ $1.00" in text(report)
+    told = morning_report(night(), (armed(MORNING - 7200, saved=0.7),), ())
+    assert told.saved == (Amount(0.7, "USD", True),)
+
+
+def test_a_stop_without_a_price_saved_nobody_knows_what() -> None:
+    box = armed(MORNING - 7200)
+    assert box.self_stop is not None
+    dear = replace(
+        box, self_stop=replace(box.self_stop, armed=(replace(box.self_stop.armed[0], per_hour=None),))
+    )
+    assert "saved by autostop not known" in text(morning_report(night(), (dear,), ()))
+
+
+def test_a_stop_of_another_night_is_not_of_this() -> None:
+    assert "autostop" not in text(morning_report(night(), (armed(NIGHT - 1), armed(None)), ()))
+
+
+def test_what_is_gone_is_lost() -> None:
+    report = morning_report(night(happening(1, "error", "gone", "the provider no longer knows it")), (), ())
+    assert "lost a: the provider no longer knows it" in text(report)
+    assert "nothing known" not in text(report)
+
+
+def test_the_next_clock_is_the_soonest_that_anybody_knows() -> None:
+    def clock(box: str, left: float | None) -> NextClock:
+        return NextClock(
+            box,
+            ClockReading(
+                what="x", mode=next(iter(ClockMode)), seconds_left=left, consequence="", level="warn", text=""
+            ),
+        )
+
+    report = morning_report(night(), (), (clock("a", 90_000.0), clock("b", 7200.0), clock("c", None)))
+    assert "next clock b 2h00" in text(report)
+
+
+def test_a_long_time_is_not_called_a_night() -> None:
+    assert text(morning_report(night(), (), ())).startswith("night ")
+    assert not text(morning_report(night(since=NIGHT - 8 * 3600), (), ())).startswith("night ")
