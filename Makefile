@@ -62,7 +62,8 @@ bench: ready ## run every benchmark (ARGS="--quick", ARGS="startup idle")
 	@exec .venv/bin/python -m benchmarks $(ARGS)
 
 screenshots: ready ## drive the real app on the real demo and write screenshots/
-	@exec .venv/bin/python -m scripts.screenshots $(ARGS)
+	@.venv/bin/python -m scripts.screenshots $(ARGS)
+	@exec .venv/bin/python -m scripts.night
 
 clean: ## remove caches and build outputs
 	@rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis snapshot_report.html

@@ -51,8 +51,9 @@ QUICK, FULL = Plan(0.15, 8, 1, 30, 4, 10), Plan(1.0, 30, 5, 100, 15, 40)
 class Boxes:
     """A process full of simulated boxes."""
 
-    def __init__(self, keys: Path, home: Path, recordings: Sequence[Path]) -> None:
+    def __init__(self, keys: Path, home: Path, recordings: Sequence[Path], *, far: bool = False) -> None:
         words = [sys.executable, "-m", "benchmarks.fleet_boxes", "--keys", str(keys), "--home", str(home)]
+        words += ["--far"] if far else []
         self._process = subprocess.Popen(
             [*words, *map(str, recordings)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -65,12 +66,24 @@ class Boxes:
             raise BenchmarkError(f"the simulated boxes ended with {self._process.wait()}")
         return line
 
+    def _asked(self, words: str = "") -> dict[str, int]:
+        assert self._process.stdin is not None
+        self._process.stdin.write(words + "\n")
+        self._process.stdin.flush()
+        found: dict[str, int] = json.loads(self._said())
+        return found
+
     def refused(self) -> int:
         """Connections that were refused because too many had not logged in."""
-        assert self._process.stdin is not None
-        self._process.stdin.write("\n")
-        self._process.stdin.flush()
-        return int(json.loads(self._said())["refused"])
+        return self._asked()["refused"]
+
+    def live(self) -> int:
+        """Boxes that send samples."""
+        return self._asked()["live"]
+
+    def move(self, round_trip: float) -> None:
+        """Put them so far away, in seconds; they must have been made for that."""
+        self._asked(f"{round_trip / 2}")
 
     def stop(self) -> None:
         """End it."""
@@ -84,11 +97,13 @@ def keygen(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def simulated(folder: Path, recordings: Sequence[Path], processes: int) -> Iterator[list[Boxes]]:
+def simulated(
+    folder: Path, recordings: Sequence[Path], processes: int, *, far: bool = False
+) -> Iterator[list[Boxes]]:
     """Servers, and in `folder` the keys and the known_hosts for all their boxes."""
     keygen(folder / "host_key")
     keygen(folder / "id")
-    boxes = [Boxes(folder, folder / f"home{n}", recordings) for n in range(processes)]
+    boxes = [Boxes(folder, folder / f"home{n}", recordings, far=far) for n in range(processes)]
     try:
         key = (folder / "host_key.pub").read_text().strip()
         lines = [f"[{host(n)}]:{boxes[n % processes].port} {key}" for n in range(BOXES)]

@@ -235,11 +235,55 @@ class Box(asyncssh.SSHServerSession[bytes]):
         self._chan.write(b"".join(map(self._out.put, frames)))
 
 
+class Distance:
+    """Stands between the clients and a server, and lets everything arrive later.
+
+    Args:
+        port: Where the server listens on this machine.
+    """
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self.one_way = 0.0
+        """Seconds."""
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Join a client and the server."""
+        others = await asyncio.open_connection("127.0.0.1", self._port)
+        for source, target in ((reader, others[1]), (others[0], writer)):
+            queue: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
+            for work in (self._take(source, queue), self._hand_over(queue, target)):
+                task = asyncio.create_task(work)
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+
+    async def _take(self, source: asyncio.StreamReader, queue: asyncio.Queue[tuple[float, bytes]]) -> None:
+        data = b"begun"
+        while data:
+            try:
+                data = await source.read(1 << 16)
+            except OSError:
+                data = b""
+            queue.put_nowait((time.monotonic() + self.one_way, data))
+
+    async def _hand_over(
+        self, queue: asyncio.Queue[tuple[float, bytes]], target: asyncio.StreamWriter
+    ) -> None:
+        while True:
+            due, data = await queue.get()
+            await asyncio.sleep(max(0.0, due - time.monotonic()))
+            if not data or target.is_closing():
+                target.close()
+                return
+            target.write(data)
+
+
 async def serve(options: argparse.Namespace) -> None:
-    """Listen until the standard input ends; each line of it asks how many were refused."""
+    """Listen until the standard input ends; each line of it says how far away the boxes are, and is answered."""
     host = Host([Recording(Path(path)) for path in options.recordings], options.home)
     listener = await asyncssh.listen(
-        "0.0.0.0",
+        "127.0.0.1" if options.far else "0.0.0.0",
         0,
         server_factory=lambda: Server(host),
         server_host_keys=[str(options.keys / "host_key")],
@@ -248,10 +292,15 @@ async def serve(options: argparse.Namespace) -> None:
         encoding=None,
         keepalive_interval=0,
     )
-    print(listener.get_port(), flush=True)
+    distance, port = Distance(listener.get_port()), listener.get_port()
+    if options.far:
+        between = await asyncio.start_server(distance.accept, "0.0.0.0", backlog=1000)
+        port = between.sockets[0].getsockname()[1]
+    print(port, flush=True)
     beat = asyncio.create_task(host.beat())
-    while await asyncio.to_thread(sys.stdin.readline):
-        print(json.dumps({"refused": host.refused}), flush=True)
+    while line := await asyncio.to_thread(sys.stdin.readline):
+        distance.one_way = float(line.strip() or distance.one_way)
+        print(json.dumps({"refused": host.refused, "live": len(host.live)}), flush=True)
     beat.cancel()
     listener.close()
 
@@ -261,6 +310,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.fleet_boxes")
     parser.add_argument("--keys", type=Path, required=True)
     parser.add_argument("--home", type=Path, required=True)
+    parser.add_argument(
+        "--far", action="store_true", help="what is sent arrives later by what each line says (s)"
+    )
     parser.add_argument("recordings", nargs="+")
     send_no_ignore()
     asyncio.run(serve(parser.parse_args()))

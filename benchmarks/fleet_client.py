@@ -19,6 +19,7 @@ import asyncssh
 import msgspec
 
 from rgt_tui.fleet import Fleet
+from rgt_tui.health import HANDBOOK
 from rgt_tui.model.box import BoxSpec, Link
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.protocol import Sample
@@ -112,6 +113,7 @@ class Watched:
 
 async def warm_up(options: argparse.Namespace, audit: Path) -> None:
     """Load what is loaded late, and let each server find out what the deployment's commands say."""
+    len(HANDBOOK)
     for _ in range(3):
         few = Watched(options, len(options.ports), audit)
         await few.start()

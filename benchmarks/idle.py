@@ -13,13 +13,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.product import HEADER, READING, last_words, rgt
 from benchmarks.report import BenchmarkError, Row, main, say
 from benchmarks.terminal import Terminal, cpu_seconds
+from rgt_tui.profiles import all_profiles, mark_seen
 
 NAME = "idle"
 
@@ -86,10 +87,18 @@ def stop(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
+def who_knows_the_platforms(home: Path) -> dict[str, str]:
+    """The environment of a person who was shown each platform's page: else the first of them hides the fleet."""
+    env = {f"XDG_{what}_HOME": str(home) for what in ("STATE", "CONFIG")}
+    for profile in all_profiles().values():
+        mark_seen(profile, time.time(), env)
+    return env
+
+
 @contextlib.contextmanager
-def shown(command: Sequence[str]) -> Iterator[Terminal]:
+def shown(command: Sequence[str], home: Mapping[str, str]) -> Iterator[Terminal]:
     """A program in a terminal, once it shows readings."""
-    with Terminal(command, {"PYTHONPATH": str(ROOT)}) as terminal:
+    with Terminal(command, {"PYTHONPATH": str(ROOT), **home}) as terminal:
         for pattern in (HEADER, READING):
             if terminal.wait_for(pattern, 45) is None:
                 words = last_words(terminal.text())
@@ -122,17 +131,20 @@ def run(quick: bool) -> list[Row]:
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rgt-bench-")))
         fleet = stack.enter_context(embedded_fleet(folder))
+        home = who_knows_the_platforms(folder / "home")
         ours, plain = costs(
             [
-                stack.enter_context(shown([rgt(), "--fleet", str(fleet)])),
-                stack.enter_context(shown([sys.executable, "-m", "benchmarks.plain_table", str(fleet)])),
+                stack.enter_context(shown([rgt(), "--fleet", str(fleet)], home)),
+                stack.enter_context(
+                    shown([sys.executable, "-m", "benchmarks.plain_table", str(fleet)], home)
+                ),
             ],
             plan,
         )
     of = "the same engine drawn with DataTable"
     return [
-        Row("cpu_percent", ours.cpu_percent, "% of a core", ours.cpu_percent / plain.cpu_percent, of, goal=5),
-        Row("bytes_per_s", ours.bytes_per_s, "B/s", ours.bytes_per_s / plain.bytes_per_s, of, goal=6000),
+        Row("cpu_percent", ours.cpu_percent, "% of a core", ours.cpu_percent / plain.cpu_percent, of, goal=3),
+        Row("bytes_per_s", ours.bytes_per_s, "B/s", ours.bytes_per_s / plain.bytes_per_s, of, goal=3000),
         Row("plain_cpu_percent", plain.cpu_percent, "% of a core"),
         Row("plain_bytes_per_s", plain.bytes_per_s, "B/s"),
     ]

@@ -85,9 +85,9 @@ def run(quick: bool) -> list[Row]:
     command = [rgt(), "demo"]
     deadline = time.monotonic() + (35 if quick else 600)
     rounds = 3 if quick else 9
-    base: list[float] = [base_seconds()]  # also brings the files into memory
+    base: list[float] = []
     starts: list[Start] = []
-    base.clear()
+    base_seconds(), start_once(command, wait_for_sample=False)  # brings the files into memory, compiled
     for turn in range(rounds):
         if starts and time.monotonic() > deadline:
             break
@@ -99,7 +99,7 @@ def run(quick: bool) -> list[Row]:
     samples = [start.sample for start in starts if start.sample is not None]
     of = f'python -c "{BASE}"'
     rows = [
-        Row("first_frame", frame * 1000, "ms", frame / floor, of, ratio_goal=1.4),
+        Row("first_frame", frame * 1000, "ms", frame / floor, of, ratio_goal=1.25),
         Row("first_sample", statistics.median(samples) * 1000, "ms", statistics.median(samples) / floor, of),
         Row("import_textual", floor * 1000, "ms"),
     ]

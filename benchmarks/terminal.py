@@ -45,19 +45,30 @@ def text_of(output: bytes) -> str:
     return ESCAPES.sub(b"", output).decode("utf-8", errors="replace")
 
 
-class Terminal:
-    """Runs a command in a pseudo-terminal; a context manager that leaves no process behind."""
+NOT_INHERITED = ("LINES", "COLUMNS", "NO_COLOR", "PYTHONDONTWRITEBYTECODE")
+"""The last is set in many containers: the program would be compiled at each start, as no installed one is."""
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+
+class Terminal:
+    """Runs a command in a pseudo-terminal; a context manager that leaves no process behind.
+
+    Args:
+        command: What to run.
+        environment: What it has besides the environment of this process.
+        patience: Seconds in which it may end at its own quit key before it is killed; 0 for one that has none.
+    """
+
+    def __init__(
+        self, command: Sequence[str], environment: Mapping[str, str] | None = None, patience: float = 30
+    ) -> None:
+        self._patience = patience
         self.written = 0
         """Bytes that the program has written so far."""
         self._tail = b""
         self._lock = threading.Lock()
         self._main, side = pty.openpty()
         fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
-        inherited = {
-            name: value for name, value in os.environ.items() if name not in ("LINES", "COLUMNS", "NO_COLOR")
-        }
+        inherited = {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
         self.started = time.time()
         """Wall clock at the start, to compare with what the program writes of itself."""
         self._process = subprocess.Popen(
@@ -110,6 +121,12 @@ class Terminal:
             tail = self._tail
         return text_of(tail)
 
+    def since(self, written: int) -> bytes:
+        """The output after so many bytes, as far as it is kept."""
+        with self._lock:
+            count = self.written - written
+            return self._tail[-count:] if count else b""
+
     def send(self, keys: bytes) -> None:
         """Types the keys."""
         with contextlib.suppress(OSError):
@@ -135,8 +152,9 @@ class Terminal:
         wanted = re.compile(pattern)
         return self.wait_until(lambda: wanted.search(self.text()) is not None, seconds)
 
-    def close(self, seconds: float = 30) -> None:
+    def close(self) -> None:
         """Ends the program: by its own quit key, then by SIGTERM to it, and by SIGKILL to its group."""
+        seconds = self._patience
         self.send(b"\x11")
         if not self._ended(seconds / 3):
             self.send(b"\x11")

@@ -4,8 +4,9 @@ All begin with their connection and end with the last file in place; the files a
 turns, and the median of the ratios of neighbours counts: whatever else the machine does slows all. The first ratio is
 that to plain ``rsync -W``, which neither hashes nor syncs. A second one is that to what gives the same proof with it:
 ``rsync -W --fsync``, then ``openssl dgst`` on both sides at once, compared (``sha256sum`` may do without the chip's
-instructions for it). Processor time is that of all processes of both sides; what the kernel writes to the disk later is
-nobody's.
+instructions for it). The `ssh` of both is told to take the cipher that rgt takes; a third ratio is that to plain
+``rsync -W`` with the one that `ssh` prefers by itself, which is what people have. Processor time is that of all
+processes of both sides; what the kernel writes to the disk later is nobody's.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,8 +35,9 @@ from rgt_tui.model.box import BoxSpec
 
 NAME = "transfer"
 LEAST = 1.2
-CIPHER = "aes128-gcm@openssh.com"
-"""What rgt and a new OpenSSH agree on as well."""
+CIPHER = ("-c", "aes128-gcm@openssh.com")
+"""What rgt agrees on with any OpenSSH, and the cheapest where the chip has instructions for it; `ssh` by itself prefers
+ChaCha20 (https://man.openbsd.org/ssh_config#Ciphers)."""
 FEW = 100
 PATIENCE_S = 5.0
 SMALL_FILES = 5000
@@ -72,17 +74,25 @@ def ours(spec: BoxSpec, source: Path, target: Path, env: dict[str, str]) -> None
         raise BenchmarkError(f"the pull was not whole: {report.refused[:3]}")
 
 
-def ssh(spec: BoxSpec) -> str:
+def ssh(spec: BoxSpec, *options: str) -> str:
     """Return the command line of a login."""
     return (
         f"ssh -F none -i {spec.identity} -o UserKnownHostsFile={spec.known_hosts} -o IdentitiesOnly=yes "
-        f"-o BatchMode=yes -c {CIPHER} -p {spec.port}"
+        f"-o BatchMode=yes {shlex.join(options)} -p {spec.port}"
     )
 
 
-def theirs(spec: BoxSpec, source: Path, target: Path, *more: str) -> None:
+def theirs(spec: BoxSpec, source: Path, target: Path, *more: str, options: Sequence[str] = CIPHER) -> None:
     """Copy everything with rsync."""
-    words = ["rsync", "-aW", *more, "-e", ssh(spec), f"{spec.user}@{spec.host}:{source}/", f"{target}/"]
+    words = [
+        "rsync",
+        "-aW",
+        *more,
+        "-e",
+        ssh(spec, *options),
+        f"{spec.user}@{spec.host}:{source}/",
+        f"{target}/",
+    ]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:
         raise BenchmarkError(f"rsync: {done.stderr.strip()}")
@@ -94,7 +104,11 @@ HASHES = "cd {} && find . -type f -print0 | sort -z | xargs -0 openssl dgst -sha
 def theirs_proven(spec: BoxSpec, source: Path, target: Path) -> None:
     """Copy everything with rsync, to the disk, and compare the hashes of both sides."""
     theirs(spec, source, target, "--fsync")
-    there = [*shlex.split(ssh(spec)), f"{spec.user}@{spec.host}", HASHES.format(shlex.quote(str(source)))]
+    there = [
+        *shlex.split(ssh(spec, *CIPHER)),
+        f"{spec.user}@{spec.host}",
+        HASHES.format(shlex.quote(str(source))),
+    ]
     here = ["sh", "-c", HASHES.format(shlex.quote(str(target)))]
     both = [subprocess.Popen(words, stdout=subprocess.PIPE) for words in (there, here)]
     first, second = [process.communicate()[0] for process in both]
@@ -147,6 +161,7 @@ def side_by_side(name: str, spec: BoxSpec, source: Path, size: int, folder: Path
         lambda target: ours(spec, source, target, env),
         lambda target: theirs(spec, source, target),
         lambda target: theirs_proven(spec, source, target),
+        lambda target: theirs(spec, source, target, options=()),
     )
     turns = []
     for turn in range(rounds + 1):
@@ -155,20 +170,26 @@ def side_by_side(name: str, spec: BoxSpec, source: Path, size: int, folder: Path
             turns.append(found)
             rates = [f"{size / one.wall / 1e6:.0f} MB/s in {one.processor:.2f} CPU-s" for one in found]
             load = os.getloadavg()[0]
-            say(f"{name}: rgt {rates[0]}, rsync {rates[1]}, rsync and hashes {rates[2]}; load {load:.1f}")
-    mine, rsync, proven = (
+            found_out = (
+                f"rgt {rates[0]}, rsync {rates[1]}, rsync and hashes {rates[2]}, rsync by itself {rates[3]}"
+            )
+            say(f"{name}: {found_out}; load {load:.1f}")
+    mine, rsync, proven, default = (
         Took(*(statistics.median(values) for values in zip(*costs, strict=True)))
         for costs in zip(*turns, strict=True)
     )
     ratio = statistics.median(turn[1].wall / turn[0].wall for turn in turns)
     same = statistics.median(turn[2].wall / turn[0].wall for turn in turns)
+    plain = statistics.median(turn[3].wall / turn[0].wall for turn in turns)
     work = mine.processor / rsync.processor
     return [
         Row(f"rsync_{name}", size / rsync.wall / 1e6, "MB/s"),
         Row(f"rsync_fsync_sha256_{name}", size / proven.wall / 1e6, "MB/s"),
+        Row(f"rsync_default_{name}", size / default.wall / 1e6, "MB/s"),
         Row(f"rgt_{name}", size / mine.wall / 1e6, "MB/s"),
         Row(f"pull_{name}_over_rsync", ratio, "times as fast", ratio, "rsync -W", ratio_least=LEAST),
         Row(f"pull_{name}_over_proven_rsync", same, "times as fast", same, "rsync -W --fsync, openssl dgst"),
+        Row(f"pull_{name}_over_default_rsync", plain, "times as fast", plain, "rsync -W, ssh's own cipher"),
         Row(f"rgt_{name}_processor", mine.processor, "CPU-s", work, f"rsync -W ({rsync.processor:.2f})"),
     ]
 

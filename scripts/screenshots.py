@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import logging
+import os
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from textual.pilot import Pilot
@@ -129,12 +132,26 @@ async def shoot(out: Path, *, png: bool) -> None:
         await camera.press("question_mark")
         await camera.take("help")
         await camera.press("escape")
+        await camera.press("J")
+        for size in SIZES:
+            await camera.take("journal" if size == NORMAL else f"journal-{size[0]}x{size[1]}", size)
+        await camera.press("q")
+        await camera.press("T")
+        await camera.press("left", "left", "left")
+        await camera.take("time-machine")
+        await camera.press("escape")
+        await camera.press("ctrl+p", *"runpod")
+        await camera.take("palette")
+        await camera.press("escape")
         await camera.until(told(demo, "queue"))
         await camera.until(lambda state: (box := state.box("runpod-demo")) is not None and queue_done(box))
         await camera.select("runpod")
         await camera.press("c")
         await camera.take("curves")
-        await camera.press("escape")
+        await camera.press("g")
+        await camera.take("curves-grid", SIZES[2])
+        await camera.top()
+        await camera.select("runpod")
         await camera.press("D")
         await camera.take("teardown")
         await stop_the_meter(camera, "runpod-demo")
@@ -156,6 +173,19 @@ async def stop_the_meter(camera: Camera, name: str) -> None:
     await camera.settle()
 
 
+@contextlib.contextmanager
+def nobody_s_homes() -> Iterator[None]:
+    """Let the app find nothing that a person has set, sorted or looked at, and leave nothing of the kind."""
+    before = dict(os.environ)
+    with tempfile.TemporaryDirectory(prefix="rgt-shots-") as folder:
+        os.environ.update({f"XDG_{what}_HOME": folder for what in ("STATE", "CONFIG")})
+        try:
+            yield
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+
+
 def main() -> int:
     """Take the screenshots; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -164,7 +194,8 @@ def main() -> int:
     arguments = parser.parse_args()
     arguments.out.mkdir(exist_ok=True)
     try:
-        asyncio.run(shoot(arguments.out, png=not arguments.no_png))
+        with nobody_s_homes():
+            asyncio.run(shoot(arguments.out, png=not arguments.no_png))
     except (DemoError, FileNotFoundError) as error:
         sys.stderr.write(f"screenshots: {error}\n")
         return 2

@@ -33,11 +33,16 @@ demo unshare util-linux the demo boxes' own disks and process lists
 demo nsenter util-linux the demo boxes' own disks and process lists
 test busybox busybox the tests of boxes that have nothing but a small shell
 test ip iproute2 the tests with jump hosts in networks of their own
+test chromium-headless-shell chromium-headless-shell the test of rgt serve in a real browser
 TABLE
 }
 
 has() {
     case $1 in
+        # Ubuntu has it as a snap only, and its machines for CI have Chrome: any that the test can drive will do.
+        chromium-headless-shell)
+            command -v chromium-headless-shell chromium google-chrome chromium-browser >/dev/null 2>&1
+            ;;
         *.h) cc -E - <<<"#include <$1>" >/dev/null 2>&1 ;;
         *) command -v "$1" >/dev/null 2>&1 ;;
     esac
@@ -119,7 +124,12 @@ install() {
         echo "system parts: apt-get update failed (no network?); trying with the lists that are here" >&2
     fi
     if ! apt-get "${options[@]}" install --no-install-recommends "${wanted[@]}" >&2; then
-        echo "system parts: apt-get install failed, its messages are above" >&2
+        echo "system parts: apt-get install failed, its messages are above; trying one by one" >&2
+        # One package that a distribution does not have must not keep the others away.
+        for package in "${wanted[@]}"; do
+            apt-get "${options[@]}" install --no-install-recommends "$package" >&2 ||
+                echo "system parts: apt-get install $package failed" >&2
+        done
     fi
     if [ "${#units[@]}" -gt 0 ]; then
         disable_at_boot "${units[@]}"

@@ -1,0 +1,225 @@
+"""The fleet screen at 200 boxes whose every cell changes once a second: CPU beside a DataTable, and how fast keys act.
+
+`python -m benchmarks.ui_fleet dashboard|table` shows either in this terminal, on the same made-up boxes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from typing import cast
+
+from benchmarks.product import HEADER, last_words
+from benchmarks.report import BenchmarkError, Row, say
+from benchmarks.terminal import Terminal, cpu_seconds
+from benchmarks.ui_keys import key_to_paint, presses, rows, slowest
+from rgt_tui.fleet import Fleet, FleetSource
+from rgt_tui.model.box import BoxSpec, BoxState, Link, Rings
+from rgt_tui.model.fleet import FleetState
+from rgt_tui.model.money import Lifecycle, Meter, MeterKind
+from rgt_tui.model.profile import Profile
+from rgt_tui.model.protocol import Cell, Disk, Gpu, Memory, Proc, QueueState, Sample
+from rgt_tui.model.run import RunState, Series
+from rgt_tui.profiles import load_profile
+
+BOXES = 200
+GIB = 1 << 30
+RATIO, CPU_PERCENT, KEY_MS = 0.2, 10.0, 33.0
+
+
+class Wave:
+    """200 boxes that train: no value of a box is what it was a second before."""
+
+    chronicle = None
+
+    def __init__(self) -> None:
+        self._callbacks: list[Callable[[FleetState], None]] = []
+        self._profile = load_profile("runpod")
+        self._series = [Series() for _ in range(BOXES)]
+        self._task: asyncio.Task[None] | None = None
+        self.began = time.time()
+        self.tick = 0
+        self.state = self._made()
+
+    def now(self) -> float:
+        """The client clock."""
+        return time.time()
+
+    def profile(self, box: str) -> Profile:
+        """The same for all."""
+        return self._profile
+
+    def subscribe(self, callback: Callable[[FleetState], None]) -> Callable[[], None]:
+        """Call `callback` with every new state."""
+        self._callbacks.append(callback)
+        return lambda: self._callbacks.remove(callback)
+
+    def focus(self, box: str | None) -> None:
+        """Nothing is sampled."""
+
+    def look(self, looking: bool) -> None:
+        """Nothing is sampled."""
+
+    async def start(self) -> None:
+        """Begin to change."""
+        self._task = asyncio.create_task(self._go_on())
+
+    async def stop(self) -> None:
+        """Stand still."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _go_on(self) -> None:
+        while True:
+            await asyncio.sleep(1.0)
+            self.tick += 1
+            self.state = self._made()
+            for callback in self._callbacks:
+                callback(self.state)
+
+    def _made(self) -> FleetState:
+        now = time.time()
+        return FleetState(boxes=tuple(self._box(number, now) for number in range(BOXES)), at=now)
+
+    def _box(self, number: int, now: float) -> BoxState:
+        turn = self.tick + 7 * number
+        share = 0.5 + 0.4 * math.sin(turn)
+        step = 1000 + 10 * self.tick + number
+        loss = 0.5 + 2 * math.exp(-step / 900) + 0.01 * math.sin(step)
+        self._series[number] = self._series[number].extended([(step, loss)])
+        gpu = Gpu(
+            index=0,
+            name="RTX 4090",
+            util=100 * share,
+            vram_used=int(24 * GIB * (1 - share)),
+            vram_total=24 * GIB,
+            temp_c=50 + 20 * share,
+            power_w=200 + 200 * share,
+            power_limit_w=450.0,
+        )
+        used = int(100 * GIB * share)
+        disk = Disk(
+            mount="/workspace",
+            bytes_total=100 * GIB,
+            bytes_used=used,
+            bytes_free=100 * GIB - used,
+            inodes_total=1_000_000,
+            inodes_used=int(700_000 * (1 - share)),
+        )
+        running = Cell(
+            name="run", cfg="run.toml", task="chargpt", epochs=4, state="running", started=self.began - 3600
+        )
+        waiting = tuple(
+            Cell(name=f"next-{n}", cfg="run.toml", task="chargpt", epochs=4, state="waiting")
+            for n in range(1 + self.tick % 8)
+        )
+        ring = tuple(50 + 40 * math.sin(turn - back) for back in range(60))
+        return BoxState(
+            spec=BoxSpec(f"box-{number:03d}", "127.0.0.1", profile="runpod"),
+            link=Link.LIVE,
+            sample=Sample(
+                boot="b",
+                seq=self.tick,
+                at=now,
+                gpus=(gpu,),
+                mem=Memory(cgroup=2, used=int(80 * GIB * share), cache=0, limit=100 * GIB),
+                disks=(disk,),
+                procs=(
+                    Proc(pid=1, started=self.began, cmd="python train.py", rss=GIB, threads=8, state="R"),
+                ),
+            ),
+            sample_at=now,
+            rings=Rings(gpu_util=ring),
+            queues=(
+                QueueState(path="/q", at=now, cells=(running, *waiting), runner_pid=2, runner_alive=True),
+            ),
+            runs=(
+                RunState(
+                    "run",
+                    step,
+                    float(self.tick),
+                    loss,
+                    last_at=now,
+                    progressed_at=now - self.tick % 7,
+                    series={"loss": self._series[number]},
+                    total_steps=1_000_000,
+                ),
+            ),
+            meter=Meter(
+                MeterKind.COMPUTE_AND_STORAGE,
+                Lifecycle.RUNNING,
+                0.40 + 0.01 * (turn % 30),
+                spent=3.0 + 0.01 * self.tick,
+                at=now,
+            ),
+            alerts_kept=True,
+        )
+
+
+def shown(what: str) -> None:
+    """Show the boxes in this terminal until the person leaves."""
+    source = Wave()
+    if what == "table":
+        from benchmarks.plain_table import PlainTable
+
+        PlainTable(cast(Fleet, source)).run()
+    else:
+        from rgt_tui.ui import RgtApp
+
+        RgtApp(lambda: cast(FleetSource, source)).run()
+
+
+@contextlib.contextmanager
+def program(what: str, home: str) -> Iterator[Terminal]:
+    """Either of the two, once it shows a box."""
+    command = [sys.executable, "-m", "benchmarks.ui_fleet", what]
+    with Terminal(command, {"XDG_STATE_HOME": home, "RGT_ASCII": "0"}) as terminal:
+        for pattern in (HEADER, r"box-00\d"):
+            if terminal.wait_for(pattern, 60) is None:
+                raise BenchmarkError(f"the {what} shows no box; it painted:\n{last_words(terminal.text())}")
+        yield terminal
+
+
+def fleet_cases(quick: bool) -> list[Row]:
+    """Measure both at the same time, and then the keys."""
+    warm_up, seconds, keys = (2.0, 4.0, 80) if quick else (6.0, 30.0, 600)
+    with tempfile.TemporaryDirectory(prefix="rgt-bench-") as home, program("dashboard", home) as ours:
+        with program("table", home) as plain:
+            time.sleep(warm_up)
+            say(f"ui: {BOXES} boxes change for {seconds:.0f} s")
+            begin = time.monotonic()
+            before = [(cpu_seconds(one.pid), one.written) for one in (ours, plain)]
+            time.sleep(seconds)
+            took = time.monotonic() - begin
+            costs = [
+                100 * (cpu_seconds(one.pid) - cpu) / took
+                for one, (cpu, _) in zip((ours, plain), before, strict=True)
+            ]
+            # The table may be too busy to paint at all; the dashboard is not to be cheap because it shows nothing.
+            if ours.written - before[0][1] < 1000 * seconds or not plain.running:
+                raise BenchmarkError("the dashboard painted next to nothing, or the table ended")
+        say(f"ui: {keys} keys")
+        found = key_to_paint(ours, presses(keys))
+    say(f"ui: the slowest: {slowest(found)}")
+    return [
+        Row(
+            "fleet_200_over_datatable",
+            costs[0] / costs[1],
+            "×",
+            costs[0] / costs[1],
+            "a DataTable updated cell by cell, CPU in the same run",
+            ratio_goal=RATIO,
+        ),
+        Row("fleet_200_cpu_percent", costs[0], "% of a core", goal=CPU_PERCENT),
+        Row("fleet_200_datatable_cpu_percent", costs[1], "% of a core"),
+        *rows("key_to_paint", found, KEY_MS),
+    ]
+
+
+if __name__ == "__main__":
+    shown(sys.argv[1])
