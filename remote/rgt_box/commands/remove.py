@@ -142,8 +142,8 @@ def _is_landing(words: list[str]) -> bool:
     It ends at once, and a client that was told of an agent which has gone since puts it there again.
     """
     return any(
-        word in ("look", "write") and ZIPAPP.match(name) and DIGEST.match(digest)
-        for word, name, digest in zip(words, words[1:], words[2:])
+        words[at] in ("look", "write") and ZIPAPP.match(words[at + 1]) and DIGEST.match(words[at + 2])
+        for at in range(len(words) - 2)
     )
 
 
@@ -170,9 +170,9 @@ def _means(pid: int, text: str, path: str) -> bool:
         # Its files cannot be looked into, or have gone: then it is this user's own that is in doubt. What is not
         # there in the tree that is ours, too, is no other name of a file that is.
         try:
-            if isinstance(error, FileNotFoundError) and text.startswith("/"):
-                if os.path.exists(path) and os.path.samefile("/proc/%d/root" % pid, "/"):
-                    return False
+            gone = isinstance(error, FileNotFoundError) and text.startswith("/") and os.path.exists(path)
+            if gone and os.path.samefile("/proc/%d/root" % pid, "/"):
+                return False
             return os.stat("/proc/%d" % pid).st_uid == os.geteuid()
         except OSError:
             return False
