@@ -39,10 +39,19 @@ def open_regular(path: str, follow_links: bool = False) -> int:
     Raises:
         OSError: when it cannot be opened, is no regular file, or such a link stands in its path (``ELOOP``).
     """
-    if not follow_links and not _DESCRIPTOR.fullmatch(path):
-        return _walk_to(path)[0]
+    if not follow_links:
+        return _again(path) if _DESCRIPTOR.fullmatch(path) else _walk_to(path)[0]
     # Looked at before: to open a pipe, and leave again, ends who writes to it; to open a device may do anything.
     return _open_if_regular(path, path, None, os.stat(path), _FLAGS)
+
+
+def _again(path: str) -> int:
+    """Open what a process has open; held meanwhile, for the process may put a device under its number at any moment."""
+    held = os.open(path, _LOOK & ~os.O_NOFOLLOW)
+    try:
+        return _open_if_regular("/proc/self/fd/%d" % held, path, None, os.fstat(held), _FLAGS)
+    finally:
+        os.close(held)
 
 
 def _open_if_regular(name: str, path: str, folder: int | None, seen: os.stat_result, flags: int) -> int:

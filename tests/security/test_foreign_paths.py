@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from rgt_box.discovery import script_look
+from rgt_box.sampling import rank_phases
 
 from rgt_tui.model import protocol
-from tests.process.box.harness import Agent, Channel
+from tests.process.box.harness import Agent, Channel, until
 from tests.security.conftest import NOBODY, training
 
 pytestmark = [
@@ -104,3 +112,78 @@ def test_nor_do_the_verbs_that_read_what_was_found(
     done = agent.run(*words)
     assert "s3cret" not in done.stdout.decode()
     assert "another user's symbolic link" in (done.stdout + done.stderr).decode()
+
+
+@contextmanager
+def who_waits_to_write(pipe: Path) -> Iterator[threading.Event]:
+    """Set once somebody opens the pipe to read: so would a device be opened, and a watchdog begin to count."""
+    opened = threading.Event()
+
+    def write() -> None:
+        os.close(os.open(pipe, os.O_WRONLY))
+        opened.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    until(
+        lambda: Path(f"/proc/self/task/{writer.native_id}/wchan").read_text() not in ("", "0"), "the writer"
+    )
+    try:
+        yield opened
+    finally:
+        os.close(os.open(pipe, os.O_RDONLY | os.O_NONBLOCK))
+        writer.join()
+
+
+def test_a_script_that_is_a_link_to_something_else_is_not_looked_at(
+    home_of_nobody: Path, secrets: Path
+) -> None:
+    (secrets / "train.py").write_text("Trainer().train(resume_from_checkpoint=True)")
+    link, pipe = home_of_nobody / "train.py", home_of_nobody / "pipe"
+    link.symlink_to(secrets / "train.py")
+    read = script_look.script_text
+    assert read("train.py", str(home_of_nobody), "") is not None, "a link of root's own is followed"
+    os.chown(link, NOBODY, NOBODY, follow_symlinks=False)
+    assert read("train.py", str(home_of_nobody), "") is None
+    os.mkfifo(pipe)
+    link.unlink()
+    for make in (link.symlink_to, link.hardlink_to):
+        make(pipe)
+        with who_waits_to_write(pipe) as opened:
+            assert read("train.py", str(home_of_nobody), "") is None
+            assert not opened.is_set()
+        link.unlink()
+    assert read("x\0.py", str(home_of_nobody), "") is None
+
+
+FORGES = """
+import os, sys, time
+os.chroot(sys.argv[1])
+os.chdir("/")
+os.setgid(65534)
+os.setuid(65534)
+held = os.open("memfd:rgt-heartbeat (deleted)", os.O_PATH)
+print(held, flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_file_that_is_only_called_like_a_heartbeat_is_not_opened(
+    open_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a mount namespace of his own anybody may give a file that name: a pipe, or a device of the box."""
+    pipe = open_folder / "memfd:rgt-heartbeat (deleted)"
+    os.mkfifo(pipe, 0o666)
+    monkeypatch.setattr(rank_phases, "LINK", str(pipe))  # here it is seen by its whole path
+    words = [sys.executable, "-c", FORGES, str(open_folder)]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        number = int(process.stdout.readline())
+        assert rank_phases.find(process.pid) == f"/proc/{process.pid}/fd/{number}"
+        with who_waits_to_write(pipe) as opened:
+            assert rank_phases.read(f"/proc/{process.pid}/fd/{number}", 0, 2) is None
+            assert not opened.is_set()
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.communicate()

@@ -167,6 +167,31 @@ def test_a_file_that_only_a_process_still_has_is_opened_by_its_descriptor(tmp_pa
     os.close(writer)
 
 
+def test_what_a_process_has_open_is_looked_at_and_opened_as_one_thing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process may put something else under the number at any moment: a device acts when it is opened."""
+    (tmp_path / "log").write_bytes(b"x")
+    os.mkfifo(tmp_path / "fifo")
+    number = os.open(tmp_path / "log", os.O_RDONLY)
+    real, reached = os.open, []
+
+    def swapped(name: str, flags: int, **more: Any) -> int:
+        if not flags & os.O_PATH:
+            pipe = real(tmp_path / "fifo", os.O_PATH)
+            os.dup2(pipe, number)
+            os.close(pipe)
+        fd = real(name, flags, **more)
+        reached.append((os.readlink(f"/proc/self/fd/{fd}"), bool(flags & os.O_PATH)))
+        return fd
+
+    monkeypatch.setattr(os, "open", swapped)
+    assert content(f"/proc/self/fd/{number}", follow_links=False) == b"x"
+    assert (str(tmp_path / "fifo"), False) not in reached
+    monkeypatch.setattr(os, "open", real)
+    os.close(number)
+
+
 @needs_root
 def test_links_inside_of_a_container_stay_inside(tmp_path: Path) -> None:
     """A process of another root: ``/proc/PID/root`` leads to its files, and its links mean its own tree."""

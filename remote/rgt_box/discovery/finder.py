@@ -6,7 +6,7 @@ import os
 import re
 import time
 
-from rgt_box import masking, ownership, place, procstat
+from rgt_box import background, masking, ownership, place, procstat
 from rgt_box.discovery import found_run, open_files, process_tree, script_look, training_commands
 from rgt_box.discovery.found_run import Panes, Run, load, summary
 from rgt_box.discovery.process_tree import Node, Table
@@ -122,6 +122,8 @@ SETTLED = 120.0
 SAY_SEEN = 300.0
 """Seconds between two writes of nothing but when the runs were last seen alive."""
 MAX_COMMAND, MAX_PIDS = 1000, 64
+SCRIPT_WAIT = 0.1
+"""Seconds that a script is waited for: it may lie on a mount that hangs, and is told of at a later look then."""
 ASK_END = 300.0
 """Seconds for which Slurm is asked how a job ended."""
 
@@ -160,6 +162,7 @@ class Finder:
         self._restarted = kept.get("boot") != self._boot
         self._looked = self._said = float("-inf")
         self._asking: set[str] = set()
+        self._scripts: dict[tuple[int, int], background.Background] = {}
         self._rows: dict[int, tuple[int, list[str], str]] = {}
         self.events: list[dict[str, str]] = []
         self.changed = bool(self._runs)
@@ -272,11 +275,20 @@ class Finder:
 
     def _read_script(self, run: Run) -> None:
         """Look at the script once: `marks` is a list from then on."""
-        known = self._table.known(run.pid)
+        known, key = self._table.known(run.pid), (run.pid, run.ticks)
         if known is None:
             return
-        env = found_run.environ(run.pid) or {}
-        said = script_look.look(run.pid, known.words, run.cwd, env, procstat.root_of(run.pid))
+        wait = 0.0 if key in self._scripts else SCRIPT_WAIT
+        if wait:
+            env, inside = found_run.environ(run.pid) or {}, procstat.root_of(run.pid)
+            given = run.pid, known.words, run.cwd, env, inside
+            once = float("inf")
+            self._scripts[key] = background.Background(lambda: script_look.look(*given), once, once)
+        said, error = self._scripts[key].poll(wait)
+        if said is None and error is None:
+            return
+        del self._scripts[key]
+        said = said or {}
         run.marks, run.uses, run.cache = said.get("marks", []), said.get("uses", []), said.get("cache")
 
     def _end(self, run: Run) -> None:
@@ -306,6 +318,8 @@ class Finder:
         return time.time() - ended > ASK_END or self._jobs.ending(run)
 
     def _forget(self) -> None:
+        live = {(run.pid, run.ticks) for run in self._live()}
+        self._scripts = {key: look for key, look in self._scripts.items() if key in live}
         ended = [run for run in self._runs.values() if run.ended is not None]
         ended.sort(key=lambda run: run.ended or 0.0)
         old = [run for run in ended if time.time() - (run.ended or 0.0) > FORGET] + ended[:-REMEMBERED]

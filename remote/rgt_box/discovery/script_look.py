@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 
+from rgt_box import files
 from rgt_box.discovery import training_commands
 from rgt_box.sampling import rank_waits
 
@@ -84,20 +84,11 @@ def script_text(script: str, cwd: str | None, inside: str) -> str | None:
     """Return the text of a script; None where there is none, or it is no ordinary file of moderate size."""
     if not script.endswith(".py") or not (os.path.isabs(script) or cwd):
         return None
-    path = inside + os.path.normpath(os.path.join(cwd or "/", script))
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except (OSError, ValueError):
+        text = files.read(inside + os.path.normpath(os.path.join(cwd or "/", script)), LARGEST)
+    except ValueError:  # a NUL in its name
         return None
-    try:
-        seen = os.fstat(fd)
-        if not stat.S_ISREG(seen.st_mode) or seen.st_size > LARGEST:
-            return None
-        return os.read(fd, LARGEST).decode("utf-8", "replace")
-    except OSError:
-        return None
-    finally:
-        os.close(fd)
+    return None if text is None else text.decode("utf-8", "replace")
 
 
 def site_packages(pid: int, words: list[str], env: Mapping[str, str], inside: str = "") -> list[str]:

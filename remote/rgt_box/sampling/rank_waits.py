@@ -12,7 +12,7 @@ import re
 import time
 import zlib
 
-from rgt_box import jsonline, procstat
+from rgt_box import background, jsonline, procstat
 from rgt_box.sampling import rank_phases
 
 TYPE_CHECKING = False
@@ -47,6 +47,8 @@ DUMPS = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 """Where torch's flight recorder writes, the newer name first: the rank follows
 (https://docs.pytorch.org/docs/stable/torch_nccl_environment_variables.html)."""
 USUAL_DUMPS = ("/tmp/nccl_trace_rank_",)
+DUMP_WAIT = 0.1
+"""Seconds that it is waited for whether there is a dump."""
 
 
 class Member:
@@ -56,9 +58,10 @@ class Member:
         siblings: The ranks that its launcher has started on this machine; empty where it does not say.
         still_since: Since when its main thread has not run; None where that cannot be read.
         spins_since: Since when it has run nearly all the time; None = it does not.
+        dump: What the flight recorder has written of it; None = nothing is known of any.
     """
 
-    __slots__ = ("beat", "beat_at", "dumps", "group", "looked", "ran", "rank", "reading", "siblings", "slices",
+    __slots__ = ("beat", "beat_at", "dump", "dumps", "group", "looked", "ran", "rank", "reading", "siblings", "slices",
                  "spins_since", "stack", "started", "still_since", "world")  # fmt: skip
 
     def __init__(self, started: float, env: Mapping[str, str], launch: tuple[Any, ...]) -> None:
@@ -75,6 +78,7 @@ class Member:
         self.group = "%08x" % zlib.crc32(("%d\0%s" % (self.world, told)).encode("utf-8", "replace"))
         prefixes = [env[name] for name in DUMPS if env.get(name)] or list(USUAL_DUMPS)
         self.dumps = ["%s%d" % (prefix, self.rank) for prefix in prefixes]
+        self.dump: str | None = None
         self.beat: str | None = None
         self.beat_at = float("-inf")
         self.slices, self.ran, self.looked = -1, 0, 0.0
@@ -112,7 +116,7 @@ class Member:
                 "wait": waits_in(pid) if still else None,
                 "stack": self.stack or None,
                 "beat": self._beat(pid, now),
-                "dump": next((path for path in self.dumps if _newer(path, self.started)), None),
+                "dump": self.dump,
             }
         )
 
@@ -133,6 +137,8 @@ class RankWatch:
         self._seen: dict[str, dict[int, int]] = {}
         """Launch → the ranks that were there → their pids."""
         self._looked = float("-inf")
+        self._wanted: list[Member] = []
+        self._dumps = background.Background(self._find_dumps, 0.0, float("inf"))
 
     def look(self, procs: list[dict[str, Any]], now: float | None = None) -> None:
         """Look at the ranks among `procs` when it is time, and tell of each what is known.
@@ -151,11 +157,19 @@ class RankWatch:
         due = now - self._looked >= PERIOD - 0.5
         if due:
             self._looked = now
+            self._wanted = [member for _, member in firsts]
+            if firsts:
+                self._dumps.poll(DUMP_WAIT)
         for proc, member in firsts:
             if due or not member.reading:
                 member.look(proc["pid"], now)
             proc["dist"] = dict(member.reading)
         self._say_lost(firsts, complete=len(procs) < MOST)
+
+    def _find_dumps(self) -> None:
+        """Look for the dumps in a thread: ranks wait for each other where their directory is on a mount that hangs."""
+        for member in self._wanted:
+            member.dump = next((path for path in member.dumps if _newer(path, member.started)), None)
 
     def _firsts(self, procs: Iterable[dict[str, Any]]) -> list[tuple[dict[str, Any], Member]]:
         """Return the ranks themselves: what they started has their environment, too, and is younger."""

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ from typing import Any
 
 import pytest
 from rgt_box import place, procstat
-from rgt_box.discovery import finder, open_files, training_commands
+from rgt_box.discovery import finder, open_files, script_look, training_commands
 from rgt_box.discovery.finder import Finder
 
 from tests.process.box.harness import private_mount, until
@@ -267,3 +268,20 @@ def test_what_a_script_says_of_resuming_and_how_many_ranks_there_were_before(sta
     again = start("train.py", code, env=os.environ | ranks | {"WORLD_SIZE": "2"})
     run = until(lambda: look(finder).get(again.pid), "the second one")
     assert (run["world"], run["world_before"]) == (2, 4)
+
+
+def test_a_script_on_a_mount_that_hangs_keeps_nobody_waiting(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The finder runs where the samples are taken."""
+    code = "# trainer.fit(model)\n" + SLEEP
+    hung, real = threading.Event(), script_look.look
+    monkeypatch.setattr(script_look, "look", lambda *given: hung.wait(600) and real(*given))
+    first = start("train.py", code)
+    found = Finder(None, {})
+    assert look(found)[first.pid].get("marks") is None
+    second = start("train_b.py", code)
+    assert look(found)[second.pid].get("marks") is None
+    hung.set()
+    for process in (first, second):
+        assert until(lambda: look(found)[process.pid].get("marks"), "its script") == ["fit"]  # noqa: B023

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import msgspec
@@ -202,6 +203,21 @@ def test_standing_still_is_counted_and_a_child_of_a_rank_is_none(monkeypatch: py
     procs = [proc(5)]
     fresh.look(procs, 1.0)
     assert procs[0]["dist"]["lost"] == [[1, None]]
+
+
+def test_a_directory_of_dumps_that_hangs_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel, watch = Kernel(monkeypatch), rank_waits.RankWatch()
+    kernel.env = {5: {**TORCH, "RANK": "0", "LOCAL_RANK": "0"}}
+    hung = threading.Event()
+    monkeypatch.setattr(rank_waits, "_newer", lambda path, than: hung.wait(600))
+    procs = [proc(5)]
+    watch.look(procs, 100.0)
+    watch.look(procs, 110.0)
+    assert procs[0]["dist"].get("dump") is None
+    hung.set()
+    monkeypatch.setattr(rank_waits, "DUMP_WAIT", 60.0)
+    watch.look(procs, 120.0)
+    assert procs[0]["dist"]["dump"].endswith("_0")
 
 
 def test_without_schedstat_the_switches_tell(monkeypatch: pytest.MonkeyPatch) -> None:
