@@ -5,41 +5,83 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
+from typing import NamedTuple
 
 import pytest
 import textual
 from rich.cells import cell_len
+from rich.color import ColorSystem
 from rich.console import Console
+from rich.segment import Segment
+from rich.style import Style
 from textual._compositor import ChopsUpdate, Compositor
+from textual.strip import Strip
 
 from rgt_tui.model.box import Link
-from rgt_tui.ui.compositing import TightCompositor, TightUpdate
+from rgt_tui.ui.compositing import ON, Look, TightCompositor, TightUpdate, drawn, turned
 from tests.ui.fakes import NOW, FakeFleet, demo_state
 from tests.ui.snap import running, screen_text
 
 SEQUENCE = re.compile(r"\x1b\[([0-9;]*)([A-Za-z])|(\n)|([^\x1b\n]+)")
 WIDTH, HEIGHT = 120, 34
+ENDS = {"22": (1, 2), "23": (3,), "24": (4, 21), "25": (5, 6), "27": (7,), "28": (8,), "29": (9,)}
+"""Attributes that a code ends."""
+
+
+class Pen(NamedTuple):
+    """How a terminal draws."""
+
+    attributes: frozenset[int] = frozenset()
+    ink: str = "39"
+    ground: str = "49"
+
+    def after(self, numbers: str) -> Pen:
+        """Return how it draws after a sequence that sets its rendition."""
+        pen, codes = self, iter(numbers.split(";"))
+        for code in codes:
+            if code in ("", "0"):
+                pen = Pen()
+            elif code in ("38", "48"):
+                kind = next(codes)
+                colour = ";".join([code, kind, *(next(codes) for _ in range(3 if kind == "2" else 1))])
+                pen = pen._replace(ink=colour) if code == "38" else pen._replace(ground=colour)
+            elif code in ENDS:
+                pen = pen._replace(attributes=pen.attributes - set(ENDS[code]))
+            elif int(code) < 22:
+                pen = pen._replace(attributes=pen.attributes | {int(code)})
+            elif int(code) % 60 < 40:
+                pen = pen._replace(ink=code)
+            else:
+                pen = pen._replace(ground=code)
+        return pen
 
 
 class Terminal:
-    """As much of a terminal as partial updates use: cursor moves, styles, and cells."""
+    """As much of a terminal as updates use: cursor moves, styles, and cells as a person sees them."""
 
     def __init__(self) -> None:
-        self.cells = [[(" ", "")] * WIDTH for _ in range(HEIGHT)]
+        self.cells = [[(" ", Pen())] * WIDTH for _ in range(HEIGHT)]
+        self.pen = Pen()
 
     def feed(self, data: str) -> None:
         x = y = 0
-        style = ""
         for numbers, letter, newline, text in SEQUENCE.findall(data):
             if letter == "H":
                 y, x = (int(number) - 1 for number in numbers.split(";"))
+            elif letter == "G":
+                x = int(numbers) - 1
             elif letter == "m":
-                style = "" if numbers in ("", "0") else f"{style};{numbers}"
-            elif newline:
-                continue
+                self.pen = self.pen.after(numbers)
+            else:
+                assert newline or text, f"what is \\x1b[{numbers}{letter}?"
             for character in text:
-                self.cells[y][x] = (character, style)
+                self.cells[y][x] = (character, self.seen(character))
                 x += cell_len(character)
+
+    def seen(self, character: str) -> Pen:
+        """Return what of the pen a person sees: of a blank, no ink and none of what is done to ink."""
+        on_blanks = self.pen.attributes - {1, 2, 3}
+        return self.pen if character != " " or on_blanks else Pen(ground=self.pen.ground)
 
 
 async def partial(app_size: tuple[int, int] = (WIDTH, HEIGHT)) -> tuple[ChopsUpdate, Console]:
@@ -75,14 +117,78 @@ async def test_the_tight_update_draws_the_same_changed_cells() -> None:
     for y, x1, x2 in update.spans:
         assert tight_screen.cells[y][x1:x2] == wide_screen.cells[y][x1:x2]
     changed = {(y, x) for y, x1, x2 in update.spans for x in range(x1, x2)}
-    drawn = {(y, x) for y in range(HEIGHT) for x in range(WIDTH) if tight_screen.cells[y][x] != (" ", "")}
+    drawn = {(y, x) for y in range(HEIGHT) for x in range(WIDTH) if tight_screen.cells[y][x] != (" ", Pen())}
     assert drawn <= changed, "cells outside of the changed spans were written"
 
 
 async def test_it_needs_fewer_bytes() -> None:
     update, console = await partial()
     tight = TightUpdate(update.chops, update.spans, update.chop_ends)
-    assert len(tight.render_segments(console)) < len(update.render_segments(console))
+    assert len(tight.render_segments(console)) < len(update.render_segments(console)) / 3
+
+
+@pytest.mark.parametrize("system", [ColorSystem.TRUECOLOR, ColorSystem.EIGHT_BIT, ColorSystem.STANDARD])
+async def test_a_whole_screen_looks_the_same_with_half_the_bytes(system: ColorSystem) -> None:
+    fleet = FakeFleet(demo_state())
+    async with running(lambda: fleet, size=(WIDTH, HEIGHT)) as (app, _, _):
+        app.console._color_system = system
+        compositor = app.screen._compositor
+        assert isinstance(compositor, TightCompositor)
+        tight, wide = compositor.render_full_update(), Compositor.render_full_update(compositor)
+        for strip in (strip for row in wide.strips for strip in row):
+            strip._render_cache = None  # of a terminal with other colours, as what is below
+            for style in (style for _, style, _ in strip if style is not None):
+                style._ansi = None
+        sent, usual = tight.render_segments(app.console), wide.render_segments(app.console)
+    tight_screen, wide_screen = Terminal(), Terminal()
+    tight_screen.feed(sent)
+    wide_screen.feed(usual)
+    for y in range(HEIGHT):
+        assert list(enumerate(tight_screen.cells[y])) == list(enumerate(wide_screen.cells[y])), f"line {y}"
+    assert any(seen.attributes for row in tight_screen.cells for _, seen in row), "nothing bold: a weak test"
+    assert len(sent) < len(usual) / 2
+
+
+ALL_LOOKS = [
+    Look(sum(1 << bit for bit in bits), ink, ground)
+    for bits in [(), (0,), (1,), (0, 1), (2,), (3,), (6,), (0, 3, 6), (8,), (1, 6, 8), (9,), (3, 9)]
+    for ink, ground in [("39", "49"), ("38;2;1;2;3", "49"), ("38;2;1;2;3", "48;5;7"), ("91", "100")]
+]
+
+
+def test_from_any_look_to_any_other() -> None:
+    for before in ALL_LOOKS:
+        pen = Pen().after(turned(Look(), before)[2:-1] or "0")
+        assert pen == Pen(
+            frozenset(int(ON[bit]) for bit in range(10) if before.attributes >> bit & 1), *before[1:]
+        )
+        for after in ALL_LOOKS:
+            sent = turned(before, after)
+            assert (sent == "") == (before == after)
+            assert (pen.after(sent[2:-1]) if sent else pen) == Pen().after(turned(Look(), after)[2:-1] or "0")
+
+
+def test_a_terminal_draws_plainly_after_an_update() -> None:
+    strip = Strip([Segment("a", Style(bold=True, color="red")), Segment(" ", Style(bgcolor="blue"))])
+    terminal = Terminal()
+    terminal.feed(drawn([(0, 0, strip), (0, 5, strip), (1, 0, strip)], ColorSystem.TRUECOLOR))
+    assert terminal.pen == Pen()
+    assert [character for character, _ in terminal.cells[0][:7]] == ["a", " ", " ", " ", " ", "a", " "]
+    assert terminal.cells[1][1] == (" ", Pen(ground="44"))
+
+
+def test_a_blank_takes_no_ink_but_what_is_seen_on_it() -> None:
+    ink, line = Style(color="#102030"), Style(color="#405060", underline=True)
+    one = drawn([(0, 0, Strip([Segment("a", ink), Segment("  ", Style(color="#405060")), Segment("b", ink)]))],
+                ColorSystem.TRUECOLOR)  # fmt: skip
+    assert one == "\x1b[1;1H\x1b[38;2;16;32;48ma  b\x1b[0m"
+    under = drawn([(0, 0, Strip([Segment("a", ink), Segment("  ", line)]))], ColorSystem.TRUECOLOR)
+    assert under == "\x1b[1;1H\x1b[38;2;16;32;48ma\x1b[4;38;2;64;80;96m  \x1b[0m"
+
+
+def test_a_link_is_drawn_by_textual_itself() -> None:
+    update = TightUpdate([{0: Strip([Segment("a", Style(link="file:///a"))])}], [(0, 0, 1)], [[1]])
+    assert "\x1b]8;" in update.render_segments(Console(color_system="truecolor"))
 
 
 def without_the_class(patch: pytest.MonkeyPatch) -> None:
@@ -142,3 +248,17 @@ async def test_another_textual_draws_by_itself(
         await pilot.pause()
         assert "unreachable" in screen_text(app), f"not drawn with Textual {textual.__version__}"
         assert "unreachable" in "".join(drawn)
+
+
+def test_of_widgets_side_by_side_only_the_changed_cells_are_written() -> None:
+    side_by_side = {0: Strip([Segment("abcd")]), 4: Strip([Segment("efgh")]), 8: Strip([Segment("ijkl")])}
+    update = TightUpdate([{}, side_by_side], [(1, 2, 6), (1, 9, 10)], [[], [4, 8, 12]])
+    sent = update.render_segments(Console(color_system="truecolor"))
+    assert sent == "\x1b[2;3Hcd\x1b[5Gef\x1b[10Gj", "a move within a line is short"
+
+
+def test_another_full_update_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = OtherUpdate(TightUpdate([], [], []))
+    monkeypatch.setattr(Compositor, "render_full_update", lambda self: other)
+    drawn_by: object = TightCompositor().render_full_update()
+    assert drawn_by is other
