@@ -173,6 +173,7 @@ async def _run(
         first_steps=first_steps,
         met=met,
     )
+    app.match_terminal()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         loop.add_signal_handler(number, app.exit)

@@ -39,7 +39,7 @@ from rgt_tui.ui.quiet_garbage import REST_SECONDS, QuietGarbage
 from rgt_tui.ui.screens.base import FleetAwareScreen, StateSink
 from rgt_tui.ui.screens.fleet import FleetScreen
 from rgt_tui.ui.screenshots import write_screenshot
-from rgt_tui.ui.themes import DEFAULT, THEMES
+from rgt_tui.ui.themes import DEFAULT, THEMES, themes_of
 
 TICK_SECONDS = 0.5
 """A screen is drawn at most this often by itself, whatever the fleet sends."""
@@ -157,6 +157,12 @@ class RgtApp(Enduring, App[None]):
         self.first_steps = first_steps
         self._remember = remember
         self.theme = preferences.theme or DEFAULT
+
+    def match_terminal(self) -> None:
+        """Use colours that this terminal has, before the app runs; the environment says how many there are."""
+        if self.console.color_system == "standard":
+            for theme in themes_of(16):
+                self.register_theme(theme)
 
     async def on_event(self, event: events.Event) -> None:
         """Let a key or a paste through when all that was typed before it has done what it does."""

@@ -68,6 +68,31 @@ THEMES: tuple[Theme, ...] = (
 )  # fmt: skip
 """Every theme names the same eight colours in the same order: text, faint, accent, warn, trouble, proved,
 background, raised. The last two stay apart, and each of the others stays readable on both, where a terminal has
-256 or 16 colours. In full colour each has a contrast of 4.5:1 to both, in rgt-contrast of 7:1
+256 colours. In full colour each has a contrast of 4.5:1 to both, in rgt-contrast of 7:1
 (https://www.w3.org/TR/WCAG21/#contrast-minimum). In rgt-colour-blind text, warn, trouble and proved stay apart for
 those who see no red, no green or no blue: yellow, orange and blue."""
+
+_FEW: dict[str, tuple[str, ...]] = {
+    DEFAULT: ("#ffffff", "#aaaaaa", "#55ffff", "#ffff55", "#ff5555", "#55ff55", "#000000", "#555555"),
+    "rgt-light": ("#000000", "#555555", "#0000aa", "#aa5500", "#aa0000", "#555555", "#ffffff", "#aaaaaa"),
+    "rgt-contrast": ("#ffffff", "#aaaaaa", "#55ffff", "#ffff55", "#ff5555", "#55ff55", "#000000", "#555555"),
+    "rgt-colour-blind": (
+        "#ffffff",
+        "#aaaaaa",
+        "#ff55ff",
+        "#ffff55",
+        "#ff5555",
+        "#55ffff",
+        "#000000",
+        "#555555",
+    ),
+}
+"""The same eight as a terminal of 16 colours has them. Left to itself, a pale red is nearest to grey: trouble would
+look like any other text. On a light ground no green can be read."""
+
+
+def themes_of(colours: int) -> tuple[Theme, ...]:
+    """Return the themes for a terminal that has so many colours."""
+    if colours > 16:
+        return THEMES
+    return tuple(_theme(theme.name, dark=theme.dark, colours=_FEW[theme.name]) for theme in THEMES)

@@ -437,7 +437,7 @@ async def test_two_hundred_boxes_are_drawn_by_what_is_in_sight() -> None:
         assert len(table.names) == 200
         assert len(table.shown_lines) == table.size.height < 50
         await pilot.press("G")
-        assert "of 200" in screen_text(app)
+        assert "/200" in screen_text(app)
 
 
 def test_the_demo_state_is_what_the_sketch_has() -> None:

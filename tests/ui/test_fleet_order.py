@@ -8,12 +8,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from rgt_tui.model.autostop import AutostopReading
 from rgt_tui.model.box import BoxState, Health, Link
 from rgt_tui.model.money import Lifecycle
 from rgt_tui.ui.box_status import assess, mark, standing
 from rgt_tui.ui.fleet_view import FleetView, Unreadable, keep_view, read_view, view_path, with_filter
 from rgt_tui.ui.notation import ASCII, UNICODE
 from rgt_tui.ui.widgets.fleet_rows.fleet_cells import COLUMNS, Row, gpu_cell, layout, odd_cards, row_line
+from rgt_tui.ui.widgets.fleet_rows.fleet_filter import matching, parse
 from rgt_tui.ui.widgets.fleet_rows.fleet_order import FILE, GROUPS, Order, can_sort, grouped, ordered
 from rgt_tui.ui.widgets.fleet_rows.fleet_table import FleetTable
 from rgt_tui.ui.widgets.spans import Tone, text_of
@@ -145,7 +147,7 @@ async def test_headings_are_no_rows() -> None:
         await settle(pilot)
         assert table.picked == table.names[-1]
         assert table.selected_line() is not None
-        assert "of 30" in screen_text(app)
+        assert "/30 " in screen_text(app)
         await pilot.press("g")
         await settle(pilot)
         assert table.selected_line() == 2, "the heading of the first group is in sight, too"
@@ -230,3 +232,25 @@ def test_wide_tables_have_more_columns_and_not_wider_bars() -> None:
     for part in ("71°", "398W", "31m58", "¥0.60"):
         assert part in made
     assert {column.key: width for column, width in layout(300, 12)}["vram"] == 6
+
+
+def test_a_box_that_stops_itself_soon_is_sorted_and_filtered_by_that() -> None:
+    soon = replace(sample(), autostop=AutostopReading(idle_s=2148.0, limit_s=2700.0, stops_in_s=552.0))
+    made = [row(running_box("a")), row(replace(running_box("b"), sample=soon)), row(running_box("c"))]
+    assert [one.name for one in ordered(made, Order("clock"))] == ["b", "a", "c"]
+    assert [one.name for one in matching(made, parse("clock<10m")).rows] == ["b"]
+
+
+@pytest.mark.parametrize("size", [(60, 20), (80, 24), (120, 34), (200, 50)], ids=str)
+async def test_where_one_is_among_many_boxes_covers_no_title(size: tuple[int, int]) -> None:
+    async with running(many_boxes(200), size=size) as (app, pilot, _):
+        table = app.screen.query_one(FleetTable)
+        for key in ("", "G", "g", "pagedown"):
+            if key:
+                await pilot.press(key)
+                await settle(pilot)
+            top, count = table._top + 1, table.size.height - 1
+            titles = screen_text(app).splitlines()[1]
+            assert f"{top}-{top + count - 1}/200" in titles
+            for column, _ in table.columns:
+                assert column.key == "name" or column.title in titles, titles

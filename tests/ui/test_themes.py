@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from rich.color import Color
+from rich.color import Color, ColorSystem
 from textual.theme import Theme
 
 from rgt_tui.model.box import Health
@@ -14,7 +14,8 @@ from rgt_tui.ui import RgtApp
 from rgt_tui.ui.box_status import mark
 from rgt_tui.ui.legends import states
 from rgt_tui.ui.notation import ASCII, UNICODE
-from rgt_tui.ui.themes import THEMES
+from rgt_tui.ui.preferences import Preferences
+from rgt_tui.ui.themes import THEMES, themes_of
 from rgt_tui.ui.widgets.checklist import mark as check_mark
 from tests.ui.fakes import FakeFleet
 from tests.ui.snap import running, settle
@@ -86,6 +87,40 @@ def test_every_ink_has_enough_contrast_on_both_grounds(theme: Theme) -> None:
     for name, ink in inks(theme).items():
         for ground in (str(theme.background), theme.variables["rgt-raised"]):
             assert contrast(ink, ground) >= least, f"{name} {ink} on {ground}: {contrast(ink, ground):.2f}"
+
+
+def in_sixteen(colour: object) -> int | None:
+    return Color.parse(str(colour)).downgrade(ColorSystem.STANDARD).number
+
+
+@pytest.mark.parametrize("theme", themes_of(16), ids=lambda theme: theme.name)
+def test_a_terminal_of_sixteen_colours_has_red_for_trouble_and_yellow_for_a_warning(theme: Theme) -> None:
+    shown = {name: in_sixteen(ink) for name, ink in inks(theme).items()}
+    assert shown["trouble"] in (1, 9) and shown["warn"] in (3, 11)
+    assert len({shown[name] for name in ("text", "faint", "warn", "trouble", "accent")}) == 5, shown
+    grounds = {in_sixteen(theme.background), in_sixteen(theme.variables["rgt-raised"])}
+    assert len(grounds) == 2 and not grounds & set(shown.values())
+    if theme.dark:
+        assert shown["proved"] not in {shown[name] for name in ("text", "faint", "warn", "trouble", "accent")}
+
+
+@pytest.mark.parametrize(("term", "trouble"), [("screen", "#ff5555"), ("screen-256color", "#ffa8a8")])
+async def test_the_terminal_says_how_many_colours_there_are(
+    term: str, trouble: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", term)
+    monkeypatch.delenv("COLORTERM", raising=False)
+    app = RgtApp(FakeFleet, preferences=Preferences(theme="rgt-contrast"))
+    app.match_terminal()
+    async with app.run_test(size=(120, 34)) as pilot:
+        await settle(pilot)
+        drawn = {
+            style.color.get_truecolor().hex
+            for strip in app.screen._compositor.render_strips()
+            for text, style, _ in strip
+            if style is not None and style.color is not None and "inodes" in text
+        }
+        assert trouble in {shade.replace("fe", "ff") for shade in drawn}
 
 
 @pytest.mark.parametrize("theme", [theme.name for theme in THEMES])

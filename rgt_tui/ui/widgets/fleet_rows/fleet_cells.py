@@ -11,6 +11,7 @@ from typing import NamedTuple
 from rgt_tui.health import Bound, ClockReading
 from rgt_tui.health.autostop_words import of_box
 from rgt_tui.health.facts import BUSY_PCT, DISK_ERROR_PCT, DISK_WARN_PCT, MEMORY_ERROR_PCT, MEMORY_WARN_PCT
+from rgt_tui.model.autostop import AutostopReading
 from rgt_tui.model.box import BoxState, Health
 from rgt_tui.model.money import Amount
 from rgt_tui.model.protocol import Gpu
@@ -307,16 +308,33 @@ CLOCK_WORDS = 8
 """Cells from which on a clock is named."""
 
 
-def clock_cell(row: Row, width: int) -> Line:
-    """What is left on the danger clock that ends soonest, of its own stop too, or what a stop goes on costing."""
+class NextEnd(NamedTuple):
+    """What ends something first: a danger clock of the platform, or the box's own stop."""
+
+    seconds: float | None
+    """None = nothing counts down, or nobody knows how long."""
+    clock: ClockReading | None
+    own: AutostopReading | None = None
+    """The box stops itself before the clock strikes."""
+
+
+def next_end(row: Row) -> NextEnd:
+    """Return what ends something first, of the box's own stop too."""
     reading = next((one for one in row.clocks if one.seconds_left is not None or one.level != "info"), None)
     own = [one for one in of_box(row.box) if one.stops_in_s is not None and one.state in ("armed", "warned")]
     soonest = min(own, key=lambda one: one.stops_in_s or 0.0, default=None)
     left = None if reading is None else reading.seconds_left
     if soonest is not None and soonest.stops_in_s is not None and (left is None or soonest.stops_in_s < left):
-        text = f"{glyphs().power}{compact_time(soonest.stops_in_s)}"
-        tone = Tone.WARN if soonest.state == "warned" else Tone.TEXT
-        return (Span(fit(text, width, right=True), tone),)
+        return NextEnd(soonest.stops_in_s, reading, soonest)
+    return NextEnd(left, reading)
+
+
+def clock_cell(row: Row, width: int) -> Line:
+    """What is left on the danger clock that ends soonest, of its own stop too, or what a stop goes on costing."""
+    left, reading, own = next_end(row)
+    if own is not None:
+        text = f"{glyphs().power}{compact_time(left)}"
+        return (Span(fit(text, width, right=True), Tone.WARN if own.state == "warned" else Tone.TEXT),)
     if reading is None:
         return (dim(fit(NONE, width, right=True)),)
     text = clean(reading.what) if left is None else clock_left(reading, left)
@@ -451,19 +469,39 @@ def layout(width: int, longest: int = 0) -> tuple[tuple[Column, int], ...]:
     return tuple((column, chosen[column.key]) for column in COLUMNS if column.key in chosen)
 
 
-def heading(columns: Sequence[tuple[Column, int]], sort: str, *, rising: bool = False) -> Line:
+class InSight(NamedTuple):
+    """Which rows are in sight, where not all are."""
+
+    first: int
+    """From 1."""
+    last: int
+    total: int
+
+    def words(self, width: int) -> str:
+        """Return it as the title of the boxes, as much as fits."""
+        span = f"{self.first}-{self.last}/{self.total}"
+        ways = (f"  box {span}", f"  {span}", f"  {self.first}/{self.total}")
+        return next((one for one in ways if len(one) <= width), ways[-1])
+
+
+def heading(
+    columns: Sequence[tuple[Column, int]], sort: str, *, rising: bool = False, shown: InSight | None = None
+) -> Line:
     """Return the line of titles; the one that the rows are sorted by stands out, with the way it goes.
 
     Args:
         columns: With their widths.
         sort: Key of the column that the rows are sorted by.
         rising: The smallest is first.
+        shown: Which rows are in sight; None = all.
     """
     out: list[Span] = [Span(" ")]
     for index, (column, width) in enumerate(columns):
         gap = "" if index == 0 else " "
         pad = " " if column.key == "why" else ""
         text = "gpu 1m" if column.key == "gpu" and width > 8 else column.title
+        if column.key == "name" and shown is not None:
+            text = shown.words(width - (sort == "name"))
         if column.key == sort:
             arrow = glyphs().rising if rising else glyphs().opened
             text = (text if len(text) < width else text[: width - 1]) + arrow

@@ -9,10 +9,10 @@ from textual import events
 
 from rgt_tui.ui.enduring import endured, words
 from rgt_tui.ui.notation import clean, glyphs
-from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Column, Row, heading, layout, row_line
+from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Column, InSight, Row, heading, layout, row_line
 from rgt_tui.ui.widgets.fleet_rows.fleet_order import Order
 from rgt_tui.ui.widgets.lines import LineWidget, RowChosen, SortAsked
-from rgt_tui.ui.widgets.spans import Line, Span, Tone, clip, cut, dim, line
+from rgt_tui.ui.widgets.spans import Line, Span, Tone, clip, line
 
 
 class FleetTable(LineWidget):
@@ -135,17 +135,16 @@ class FleetTable(LineWidget):
         if not self._rows:
             return [clip(line(" ", *row), width) for row in self._empty]
         shown = self._lines[self._top : self._top + height - 1]
-        out = [heading(columns, self._order.key, rising=self._order.rising)]
+        places = [one for one in shown if isinstance(one, int)]
+        some = len(shown) < len(self._lines) and bool(places)
+        seen = InSight(places[0] + 1, places[-1] + 1, len(self._rows)) if some else None
+        out = [heading(columns, self._order.key, rising=self._order.rising, shown=seen)]
         if columns != self._drawn_for:
             self._drawn_for, self._drawn_rows = columns, {}
         for one in shown:
             if isinstance(one, int) and one not in self._drawn_rows:
                 self._drawn_rows[one] = self._row_line(self._rows[one], columns)
         out += [self._drawn_rows[one] if isinstance(one, int) else one for one in shown]
-        places = [one for one in shown if isinstance(one, int)]
-        if len(shown) < len(self._lines) and places:
-            note = f"{places[0] + 1}-{places[-1] + 1} of {len(self._rows)} "
-            out[0] = line(cut(out[0], max(0, width - len(note) - 1)), dim(" " + note))
         return out
 
     def _row_line(self, row: Row, columns: Sequence[tuple[Column, int]]) -> Line:

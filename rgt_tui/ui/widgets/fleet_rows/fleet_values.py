@@ -14,6 +14,7 @@ from rgt_tui.ui.widgets.fleet_rows.fleet_cells import (
     Row,
     heat,
     mean,
+    next_end,
     seconds_to_end,
     thousand_steps,
     watts,
@@ -112,7 +113,7 @@ def _per_thousand(row: Row) -> float | None:
 
 
 def _clock(row: Row) -> float | None:
-    return next((one.seconds_left for one in row.clocks if one.seconds_left is not None), None)
+    return next_end(row).seconds
 
 
 def _cards(row: Row) -> float | None:
