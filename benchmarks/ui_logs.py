@@ -114,7 +114,7 @@ def append_percent(quick: bool) -> Row:
             if "step" not in ours.text():
                 raise BenchmarkError("no lines were painted")
     percent = [100 * cpu / took for cpu in used]
-    say(f"log: following takes {percent[0]:.1f} % of a core, tail -f {percent[1]:.1f} %")
+    say(f"log: following takes {percent[0]:.1f}% of a core, tail -f {percent[1]:.1f}%")
     ratio = percent[0] / max(percent[1], 0.1)
     return Row("log_append_percent", percent[0], "%", ratio, "tail -f of the same lines", goal=20)
 

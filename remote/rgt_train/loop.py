@@ -190,7 +190,7 @@ class Setup:
         self.accumulate = config.int("accumulate")
 
     def lr(self, step: int) -> float:
-        """Return the learning rate of the step after `step` steps: linear warm-up, then a cosine down to 5 %."""
+        """Return the learning rate of the step after `step` steps: linear warm-up, then a cosine down to 5%."""
         if step < self._warmup:
             return self._peak * (step + 1) / (self._warmup + 1)
         share = min(1.0, (step - self._warmup) / max(1, self._total - self._warmup))

@@ -425,7 +425,7 @@ NAME_WIDTH, STATE_WIDTH = 16, 11
 
 
 def text_line(line: StatusLine) -> str:
-    """Return the line, e.g. ``lab  running  2.1 s  gpu 97 %  …``, with nothing of a terminal's in it."""
+    """Return the line, e.g. ``lab  running  2.1 s  gpu 97%  …``, with nothing of a terminal's in it."""
     parts = [
         line.reason,
         *([f"{POWER} {line.autostop}"] if line.autostop and line.autostop not in line.reason else []),

@@ -193,7 +193,7 @@ def changes(shown: Review, fresh: Review) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-_SIZE = re.compile(r"\b\d[\d.,]* (?:B|kB|MB|GB|TB)\b")
+_SIZE = re.compile(r"\b\d[\d.,]* (?:B|kB|KiB|[MGT]i?B)\b")
 
 
 def _unsized(line: str) -> str:

@@ -17,11 +17,11 @@ from rgt_tui.health.facts import (
 )
 from rgt_tui.model.box import BoxState, Link
 from rgt_tui.model.evidence import EvidenceItem
-from rgt_tui.model.figures import pct
+from rgt_tui.model.figures import memory, pct
 from rgt_tui.model.money import Lifecycle, Meter
 from rgt_tui.model.protocol import Gpu, Proc, Sample
 from rgt_tui.model.run import RunState
-from rgt_tui.profiles.readings import ago, how_many, listed, quoted, size
+from rgt_tui.profiles.readings import ago, how_many, listed, quoted
 
 FINISHED = frozenset({"done", "failed", "interrupted"})
 FRESH_S = 10.0
@@ -175,7 +175,7 @@ def _advanced(state: BoxState, now: float) -> Iterator[Reason]:
 
 
 def _gpus(state: BoxState, now: float) -> Iterator[Reason]:
-    """Cards that compute, or whose memory somebody holds at 0 % or at a use that nobody can read."""
+    """Cards that compute, or whose memory somebody holds at 0% or at a use that nobody can read."""
     sample = state.sample
     if sample is None or trainers(sample):
         return
@@ -198,7 +198,7 @@ def _holds(gpu: Gpu) -> str:
     use = "a use that cannot be read" if gpu.util is None else pct(gpu.util)
     pids = [str(holder.pid) for holder in gpu.orphans] + [str(proc.pid) for proc in gpu.procs if proc.mapped]
     who = f"pid {listed(pids)}" if pids else "somebody"
-    return f"{who} holds {size(used)} of GPU {gpu.index} at {use}"
+    return f"{who} holds {memory(used)} of GPU {gpu.index} at {use}"
 
 
 def _transfers(state: BoxState, now: float) -> Iterator[Reason]:

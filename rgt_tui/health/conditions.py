@@ -136,8 +136,8 @@ _ROWS: tuple[Condition, ...] = (
         findings=("U6", "U7"),
         covered=space.mount_short_of("inodes"),
         checks=(
-            Check("0.2", "inodes below 80 % on every mount", space.check_inodes),
-            Check("4.3", "inodes below 80 % everywhere", space.check_inodes),
+            Check("0.2", "inodes below 80% on every mount", space.check_inodes),
+            Check("4.3", "inodes below 80% everywhere", space.check_inodes),
         ),
     ),
     Condition(
@@ -157,7 +157,7 @@ _ROWS: tuple[Condition, ...] = (
         space.MEMORY, unit="% of limit",
         quiet_s=30.0, gauge=True,
         advice="Fewer loader workers or smaller caches in the process; the kernel kills at the limit.",
-        checks=(Check("4.8", "container memory below 90 %, no kill", space.check_memory),),
+        checks=(Check("4.8", "container memory below 90%, no kill", space.check_memory),),
         see="U9",
     ),
     Condition(
@@ -170,7 +170,7 @@ _ROWS: tuple[Condition, ...] = (
     Condition(
         "throttled", "A GPU is slowed down", "throttled", gpu.read_throttled, gpu.say_throttled, YES,
         hold_s=120.0, quiet_s=60.0,
-        advice="Heat or power of the host: if it persists, rent another machine; it costs 25 to 40 % of the speed.",
+        advice="Heat or power of the host: if it persists, rent another machine; it costs 25 to 40% of the speed.",
         see="U23",
     ),
     Condition(

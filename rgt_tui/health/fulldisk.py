@@ -154,7 +154,7 @@ NEARLY = {
 
 
 def reading(disk: Disk, what: str) -> str:
-    """Return the live reading beside the evidence, e.g. ``4,096 of 4,096 inodes used (bytes 3 %)``."""
+    """Return the live reading beside the evidence, e.g. ``4,096 of 4,096 inodes used (bytes 3%)``."""
     if what == "inodes":
         used, total = disk.inodes_used or 0, disk.inodes_total or 0
         return f"{used:,} of {total:,} inodes used (bytes {pct(byte_pct(disk))})"

@@ -52,7 +52,7 @@ class Trend(msgspec.Struct, frozen=True):
 
 
 def _slope(points: array[float]) -> float:
-    """Return the Theil-Sen estimate, which up to 29 % of wild points cannot move far.
+    """Return the Theil-Sen estimate, which up to 29% of wild points cannot move far.
 
     https://en.wikipedia.org/wiki/Theil%E2%80%93Sen_estimator
     """

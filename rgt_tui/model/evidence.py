@@ -50,7 +50,7 @@ class Finding(msgspec.Struct, frozen=True):
     never: str | None = None
     """What must not be done."""
     reading: str | None = None
-    """The live reading beside the line, e.g. ``4,096 of 4,096 inodes used (bytes 3 %)``."""
+    """The live reading beside the line, e.g. ``4,096 of 4,096 inodes used (bytes 3%)``."""
     run: str | None = None
     step: int | None = None
     since: float = 0.0

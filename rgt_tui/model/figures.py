@@ -1,35 +1,46 @@
-"""Percentages, sizes and counts in words, written in one way: in tables, alerts, findings and on the screens."""
+"""Percentages, sizes and counts, written in one way: in columns, alerts, findings, commands and on the screens.
+
+What is stored and copied is counted as it is sold and as ``df -H`` tells it, in powers of 1,000 (GB); memory, of a
+container, a process or a card, as the kernel and ``nvidia-smi`` tell it, in powers of 1,024 (GiB).
+"""
 
 from __future__ import annotations
 
 import math
 
-
-def whole_percent(value: float) -> str:
-    """Return a percentage for a column, without its sign, to the nearest; never ``100`` or ``0`` short of it."""
-    if 99 < value < 100:
-        return "99"
-    if 0 < value < 1:
-        return "<1"
-    return f"{value:.0f}"
+UNKNOWN = "?"
 
 
-def pct(value: float | None) -> str:
-    """Return a percentage in words, ``63 %``, rounded down: no limit reads as reached before it is; ``?`` = unknown."""
+def pct(value: float | None, *, none: str = UNKNOWN) -> str:
+    """Return a percentage, ``63%``, rounded down: no limit reads as reached before it is, and no little as nothing.
+
+    Args:
+        value: In percent.
+        none: Stands for what is unknown.
+    """
     if value is None or not math.isfinite(value):
-        return "?"
-    return "<1 %" if 0 < value < 1 else f"{math.floor(value + 1e-9)} %"
+        return none
+    return "<1%" if 0 < value < 1 else f"{math.floor(value + 1e-9)}%"
 
 
-def size(count: float | None) -> str:
-    """Return bytes in decimal units, e.g. ``38.2 GB``; ``?`` when unknown."""
-    if count is None:
-        return "?"
-    for unit in ("B", "kB", "MB", "GB"):
-        if abs(count) < 1000:
-            return f"{count:.0f} {unit}" if unit == "B" or abs(count) >= 100 else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} TB"
+def size(count: float | None, *, none: str = UNKNOWN) -> str:
+    """Return bytes on a disk or on their way, e.g. ``38.2 GB``: powers of 1,000."""
+    return _written(count, 1000.0, ("B", "kB", "MB", "GB", "TB"), none)
+
+
+def memory(count: float | None, *, none: str = UNKNOWN) -> str:
+    """Return bytes of memory, e.g. ``62.0 GiB``: powers of 1,024."""
+    return _written(count, 1024.0, ("B", "KiB", "MiB", "GiB", "TiB"), none)
+
+
+def _written(count: float | None, step: float, units: tuple[str, ...], none: str) -> str:
+    if count is None or not math.isfinite(count):
+        return none
+    for unit in units[:-1]:
+        if abs(count) < 999.5:
+            return f"{count:.0f} {unit}" if unit == "B" or abs(count) >= 99.95 else f"{count:.1f} {unit}"
+        count /= step
+    return f"{count:.1f} {units[-1]}"
 
 
 def noun(count: int, one: str, many: str = "") -> str:

@@ -13,7 +13,8 @@ from typing import Any
 
 import msgspec
 
-from rgt_tui.profiles.readings import pct, size
+from rgt_tui.model.figures import memory
+from rgt_tui.profiles.readings import pct
 from rgt_tui.profiles.resume_faults import faults_of
 from rgt_tui.profiles.run_advice import LEAST_POINTS, LEAST_SAVES, ROOM_PCT, Advice, ranks_changed, saving
 
@@ -285,7 +286,7 @@ def _room(samples: Sequence[Mapping[str, Any]]) -> Iterator[Advice]:
         return
     fullest, total = max(cards)
     if 0.0 < 100.0 * fullest < ROOM_PCT:
-        free = size(int(total * (1.0 - fullest)))
+        free = memory(int(total * (1.0 - fullest)))
         text = f"the cards were never fuller than {pct(100.0 * fullest)} ({free} free): a larger batch fits"
         yield Advice(run=NAME, about="memory", text=text)
 

@@ -15,6 +15,7 @@ from statistics import median
 import msgspec
 
 from rgt_tui.model.box import BoxState, LogView
+from rgt_tui.model.figures import memory
 from rgt_tui.model.money import Amount, MeterKind
 from rgt_tui.model.plain import exact
 from rgt_tui.model.protocol import Checkpoint, FoundRun
@@ -236,7 +237,7 @@ def _memory(box: BoxState) -> Iterator[Advice]:
     if not gpus or not runs or len(known) < LEAST_POINTS or not 0.0 < max(known) < ROOM_PCT:
         return
     free = (gpus[0].vram_total or 0) * (1.0 - max(known) / 100.0)
-    text = f"the cards were never fuller than {pct(max(known))} ({size(free)} free): a larger batch fits"
+    text = f"the cards were never fuller than {pct(max(known))} ({memory(free)} free): a larger batch fits"
     yield Advice(run=runs[0], about="memory", text=text)
 
 

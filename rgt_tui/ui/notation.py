@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from rgt_tui.model.figures import whole_percent
+from rgt_tui.model import figures
 from rgt_tui.model.money import Amount
 from rgt_tui.model.plain import clean as clean
 from rgt_tui.profiles import prices
@@ -56,10 +56,8 @@ def clock(at: float | None) -> str:
 
 
 def percent(value: float | None) -> str:
-    """Return a percentage in at most four characters; never ``100%`` or ``0%`` for a value short of it."""
-    if value is None or not math.isfinite(value):
-        return NONE
-    return f"{whole_percent(value)}%"
+    """Return a percentage in at most four characters, as alerts and findings write it."""
+    return figures.pct(value, none=NONE)
 
 
 def ratio(part: float | None, whole: float | None) -> float | None:
@@ -70,25 +68,26 @@ def ratio(part: float | None, whole: float | None) -> float | None:
 
 
 def size(count: float | None) -> str:
-    """Return bytes with one letter: ``812 B``, ``38 M``, ``4.1 G`` (powers of 1024)."""
-    if count is None or not math.isfinite(count):
-        return NONE
-    value = float(count)
-    for unit in ("B", "K", "M", "G", "T", "P"):
-        if abs(value) < 1000 or unit == "P":
-            break
-        value /= 1024
-    if unit == "B" or abs(value) >= 99.95:
-        return f"{value:.0f} {unit}"
-    return f"{value:.1f} {unit}".replace(".0 ", " ") if abs(value) >= 10 else f"{value:.1f} {unit}"
+    """Return bytes on a disk or on their way, ``38.2 GB``."""
+    return figures.size(count, none=NONE)
+
+
+def memory(count: float | None) -> str:
+    """Return bytes of memory, ``62.0 GiB``."""
+    return figures.memory(count, none=NONE)
 
 
 def gib(count: float | None) -> str:
-    """Return bytes as a bare number of GiB, for columns whose title has the unit."""
+    """Return bytes of memory as a bare number of GiB, where the unit stands once for several."""
     if count is None:
         return NONE
     value = count / (1 << 30)
-    return f"{value:.1f}" if value < 100 else f"{value:.0f}"
+    return f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
+
+
+def gib_of(used: float | None, total: float | None) -> tuple[str, str]:
+    """Return what is used of a memory, and how much there is with the unit: ``16.9`` and ``/24 GiB``."""
+    return gib(used), f"/{gib(total).removesuffix('.0')} GiB"
 
 
 def thousands(count: float | None) -> str:

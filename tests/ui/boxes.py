@@ -239,7 +239,7 @@ def inode_finding(at: float = NOW) -> Finding:
             ),
         ),
         "do not destroy the box: the last checkpoint is only here",
-        "65,536 of 65,536 inodes used (bytes 63 %)",
+        "65,536 of 65,536 inodes used (bytes 63%)",
         "lstm-b",
         812,
         at - 134,
@@ -394,9 +394,7 @@ def default_checks(at: float = NOW) -> tuple[CheckResult, ...]:
         CheckResult(
             "4.2", 4, "progress, not utilisation", CheckStatus.PASSED, "step 655 advanced 1 s ago", at
         ),
-        CheckResult(
-            "4.3", 4, "inodes below 80 % everywhere", CheckStatus.WARN, "/root/autodl-fs 73 %", at - 2
-        ),
+        CheckResult("4.3", 4, "inodes below 80% everywhere", CheckStatus.WARN, "/root/autodl-fs 73%", at - 2),
         CheckResult("4.4", 4, "you compared two val samples", CheckStatus.PERSON, "tick with a note"),
         CheckResult("5.1", 5, "manifest made", CheckStatus.WAITING, "nothing to evaluate yet"),
         CheckResult("5.2", 5, "results pulled", CheckStatus.FAILED, "2 of 214 files differ", at - 60),

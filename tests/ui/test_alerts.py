@@ -61,7 +61,7 @@ async def test_a_box_shows_its_own_alerts_only() -> None:
 
 
 def test_a_muted_alert_is_dim_and_says_so() -> None:
-    row = AlertRow("lab", Alert("memory", "error", "memory 98 %", "memory", since=NOW - 90, muted=True))
+    row = AlertRow("lab", Alert("memory", "error", "memory 98%", "memory", since=NOW - 90, muted=True))
     made = row_line(row, 5, NOW)
     assert {span.tone for span in made} == {Tone.DIM}
     assert "muted" in text_of(made)
@@ -69,7 +69,7 @@ def test_a_muted_alert_is_dim_and_says_so() -> None:
 
 
 def test_the_details_name_what_to_do() -> None:
-    row = AlertRow("lab", Alert("memory", "error", "memory 98 %", since=NOW - 90), "lower the workers")
+    row = AlertRow("lab", Alert("memory", "error", "memory 98%", since=NOW - 90), "lower the workers")
     text = "\n".join(text_of(made) for made in detail_lines(row, 60, NOW))
     assert "lower the workers" in text
     assert "1m30 ago" in text
@@ -95,7 +95,7 @@ async def test_pause_connect_and_interval_ask_the_fleet() -> None:
 
 
 ENDED = (
-    FleetEvent(NOW - 600, "lab", "memory 98 %", "error", "memory"),
+    FleetEvent(NOW - 600, "lab", "memory 98%", "error", "memory"),
     FleetEvent(NOW - 300, "lab", "memory: over", "info", "memory"),
     FleetEvent(NOW - 200, "vast-demo", "still so", "warn", "x"),
 )
@@ -104,10 +104,10 @@ ENDED = (
 def test_an_alert_that_has_ended_says_how_long_it_held() -> None:
     rows = ended_rows(Happening(n, e.at, e.box, e.text, e.level, e.about) for n, e in enumerate(ENDED))
     assert [(row.box, row.alert.text, row.alert.since, row.ended_at) for row in rows] == [
-        ("lab", "memory 98 %", NOW - 600, NOW - 300)
+        ("lab", "memory 98%", NOW - 600, NOW - 300)
     ]
     text = text_of(row_line(rows[0], 5, NOW))
-    assert "✔" in text and "held 5m00" in text and "memory 98 %" in text
+    assert "✔" in text and "held 5m00" in text and "memory 98%" in text
 
 
 async def test_what_has_ended_stands_below_and_can_be_hidden() -> None:

@@ -70,12 +70,12 @@ async def test_the_box_screen_shows_every_pane() -> None:
             "● running  up 3h07  AutoDL  RTX 4090 ×1  ¥1.98/h  spent ¥5.12",
             "GPU 0  RTX 4090 ",
             "SIM ",
-            "15.8/24 G",
+            "15.8/24 GiB",
             "71 °C   398/450 W   2,520/2,610 MHz",
             "memory (cgroup v2)",
-            "29 G of 100 G",
+            "29.0/100 GiB",
             "oom kills 0",
-            "host 251/503 G",
+            "cache 8.0  host 251/503 GiB",
             "/root/autodl-fs",
             "s survives stop  d destroy",
             "2231 R python -m rgt",
@@ -113,7 +113,7 @@ def test_inodes_near_the_cap_are_red_and_read_only_mounts_are_quiet() -> None:
     quiet = msgspec.structs.replace(disk("/ro", 100, 100), read_only=True)
     box = msgspec.structs.replace(running_box(), sample=sample(disks=(full, quiet)))
     first, second = disk_lines(box, None, 40)
-    assert any(span.tone is Tone.TROUBLE and "99%" in span.text for span in first)
+    assert any(span.tone is Tone.TROUBLE and "98%" in span.text for span in first)
     assert {span.tone for span in second} == {Tone.DIM}
 
 

@@ -72,7 +72,7 @@ def test_each_figure_says_its_extremes_and_the_tall_ones_what_it_is_now() -> Non
     body = lines(box, 1, height=5)
     assert len(body) == 4, "a figure of which nothing is known has no line"
     assert [row.split()[0] for row in body[:3]] == ["gpu", "vram", "disk"]
-    assert "min  10% max  90%" in body[0] and "min  50% max  50%" in body[1] and "disk data" in body[2]
+    assert "min  10% max  89%" in body[0] and "min  50% max  50%" in body[1] and "disk data" in body[2]
     assert body[-1].split() == ["1", "h", "ago", "30", "min", "now"]
     tall = lines(box, 1, height=20)
     assert len(tall) == 3 + 3 + 1 + 1 and "now" in tall[0]

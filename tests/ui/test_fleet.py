@@ -329,7 +329,7 @@ async def test_the_pane_names_the_reading_the_proof_and_the_fix() -> None:
         text = screen_text(app)
         for part in (
             "✖ inodes of /workspace",
-            "65,536 of 65,536 inodes used (bytes 63 %)",
+            "65,536 of 65,536 inodes used (bytes 63%)",
             "[Errno 28] No space left on device",
             "U7 · 2m14 ago",
             "58,204 files in /workspace/.cache/viz can be made again",

@@ -40,7 +40,7 @@ def test_compact_time_is_short(seconds: float) -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(None, "–"), (0, "0%"), (0.2, "<1%"), (40.6, "41%"), (99.7, "99%"), (100, "100%"), (math.inf, "–")],
+    [(None, "–"), (0, "0%"), (0.2, "<1%"), (40.6, "40%"), (99.7, "99%"), (100, "100%"), (math.inf, "–")],
 )
 def test_percent_never_rounds_to_full_or_empty(value: float | None, text: str) -> None:
     assert f.percent(value) == text
@@ -52,13 +52,19 @@ def test_percent_never_rounds_to_full_or_empty(value: float | None, text: str) -
         (None, "–"),
         (0, "0 B"),
         (812, "812 B"),
-        (38 << 20, "38 M"),
-        (int(4.1 * (1 << 30)), "4.1 G"),
-        (1 << 50, "1.0 P"),
+        (38_000_000, "38.0 MB"),
+        (4_100_000_000, "4.1 GB"),
+        (10**15, "1000.0 TB"),
     ],
 )
 def test_size(count: int | None, text: str) -> None:
     assert f.size(count) == text
+
+
+def test_memory_is_counted_as_the_kernel_counts_it() -> None:
+    assert [f.memory(count) for count in (None, 4 << 30)] == ["–", "4.0 GiB"]
+    assert "".join(f.gib_of(16.9 * (1 << 30), 24 << 30)) == "16.9/24 GiB"
+    assert "".join(f.gib_of(None, None)) == "–/– GiB"
 
 
 def test_money_has_its_currency_and_unknown_is_not_free() -> None:

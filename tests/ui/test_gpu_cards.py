@@ -62,7 +62,7 @@ def test_one_card_says_each_figure_against_its_limit() -> None:
     text = "\n".join(map(text_of, part.body))
     for words in (
         "95%",
-        "61.0/80 G",
+        "61.0/80 GiB",
         "64/89 °C",
         "612/700 W",
         "1,755/1,980 MHz",
@@ -145,8 +145,8 @@ def test_the_parts_of_a_card_stand_below_it() -> None:
     gpus[1] = card(1, util=None, mig=parts)
     rows = shown(box_of(*gpus))
     assert rows[1].startswith("1 ") and "–" in rows[1], "its own use is not told: that is not 0"
-    assert rows[2].split()[:2] == ["MIG", "1g.10gb"] and rows[2].endswith("3.0/10 G")
-    assert rows[3].endswith("–/40 G") and "\x1b" not in rows[3]
+    assert rows[2].split()[:2] == ["MIG", "1g.10gb"] and rows[2].endswith("3.0/10 GiB")
+    assert rows[3].endswith("–/40 GiB") and "\x1b" not in rows[3]
     assert "no part of the card is made" in "\n".join(shown(box_of(card(0, mig=()))))
 
 

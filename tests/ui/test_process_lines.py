@@ -45,7 +45,9 @@ def test_a_tree_with_user_state_memory_threads_and_the_cards_held() -> None:
     child = proc(11, 10, workers=workers)
     shown = rows(box_of(child, proc(10, cmd="torchrun train.py", state="S"), gpus=gpus))
     assert shown[0].split()[:4] == ["10", "S", "root", "torchrun"]
-    assert shown[0].split()[-5:] == ["4.0", "G", "40", "thr", "16m39"], "an unmapped number is nobody's here"
+    assert shown[0].split()[-5:] == ["4.0", "GiB", "40", "thr", "16m39"], (
+        "an unmapped number is nobody's here"
+    )
     assert shown[1].startswith("└ 11 R root python train.py") and "gpu 0,3" in shown[1]
     assert shown[2].strip() == "8 workers, 16 threads  1 D 7 S"
 

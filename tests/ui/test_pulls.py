@@ -36,7 +36,15 @@ HALF = PullProgress(
 
 def test_the_line_says_how_far_it_is_and_how_it_ended() -> None:
     going = text_of(pull_line(Pull(("/w",), HALF, "4 files, to pulled/x"), 118))
-    for part in ("25%", "1.0 G of 4.0 G", "45 M/s", "1m10 to go", "2 problems", "to pulled/x", "p stops it"):
+    for part in (
+        "25%",
+        "1.1 GB of 4.3 GB",
+        "47.2 MB/s",
+        "1m10 left",
+        "2 problems",
+        "to pulled/x",
+        "p stops it",
+    ):
         assert part in going
     begun = text_of(pull_line(Pull(("/w",), PullProgress(phase="listing")), 80))
     assert "listing …" in begun

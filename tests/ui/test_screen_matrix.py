@@ -7,6 +7,7 @@ in words, and where the new picture lies.
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from textual.strip import Strip
 
 from tests.ui import kept
 from tests.ui.fakes import demo_state
-from tests.ui.screen_pictures import KEPT, cells_of, compared, difference, rows_of, svg_of
+from tests.ui.screen_pictures import KEPT, cells_of, compared, difference, rows_of, svg_of, text_of_rows
 from tests.ui.stages import SCREENS, rest, staged
 
 SIZES = ((80, 24), (120, 34), (200, 50))
@@ -104,3 +105,42 @@ def test_what_differs_is_said_in_words_and_in_colours(
     ]
     assert rows_of((tmp_path / "a-b.svg").read_text())[0] == tuple(calm)
     assert "size 16x2 → 16x1" in difference(ROWS, ROWS[:1])
+
+
+STRAY = {
+    "a percent sign with a blank before it": re.compile(r"\d %"),
+    "a size without its unit's name": re.compile(r"\d ?[KMGTP](?![\w./])"),
+    "a plural of one": re.compile(r"(?<![\d.,:])1 (?!process\b|px\b)[a-z]{2,}s\b"),
+    "memory in decimal units": re.compile(r"(?:cgroup|memory|vram|cache|host|oom kills) [^│]*\d [kMGT]B"),
+    "a disk or a transfer in binary units": re.compile(
+        r"(?:free|copied|files,?|loss|verified) [^│]*\d [KMGT]iB"
+    ),
+}
+"""What no screen writes: by the name of the fault."""
+
+
+def test_all_screens_write_percents_sizes_and_plurals_in_one_way() -> None:
+    found = {
+        f"{path.relative_to(KEPT)}: {fault}: {text[max(0, at.start() - 20) : at.end() + 20].strip()}"
+        for path in sorted(KEPT.rglob("*.svg"))
+        for text in text_of_rows(rows_of(path.read_text(encoding="utf-8")))
+        for fault, form in STRAY.items()
+        for at in form.finditer(text)
+    }
+    assert not found, "\n".join(sorted(found))
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("bytes 63 %)", "a percent sign with a blank before it"),
+        ("16.9/24 G ││", "a size without its unit's name"),
+        ("refused 1 files", "a plural of one"),
+        ("33% of 107 GB", None),
+        ("memory 33% of 107 GB", "memory in decimal units"),
+        ("131 of 214 files  298 MiB/s", "a disk or a transfer in binary units"),
+        ("61.0 GiB  11 files  38.2 GB  41.2 k tok/s  1 px = 3.1 steps  0.7 a core (1 process)", None),
+    ],
+)
+def test_a_stray_form_is_found(text: str, fault: str | None) -> None:
+    assert [name for name, form in STRAY.items() if form.search(text)] == ([fault] if fault else [])

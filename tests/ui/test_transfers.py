@@ -40,7 +40,7 @@ LOOK = PullProgress(
         (Pull(("/w",), began_at=NOW), ("●", "connecting")),
         (
             Pull(("/w",), progress=LOOK),
-            ("pulling", "63%", "24 G of 38 G", "131 of 214 files", "298 M/s", "45s left", "0 refused"),
+            ("pulling", "63%", "25.8 GB of 40.8 GB", "131 of 214 files", "312 MB/s", "45s left", "0 refused"),
         ),
         (Pull(("/w",), end=Pulled(whole=True, text="3 files"), ended_at=NOW), ("✔", "whole", "3 files")),
         (Pull(("/w",), end=Pulled(whole=False, text="lost"), ended_at=NOW), ("✖", "not whole", "lost")),
@@ -151,7 +151,7 @@ async def test_other_rgts_the_boxes_themselves_and_earlier_days_are_listed() -> 
         await pilot.press("x")
         await settle(pilot)
         text = screen_text(app)
-        for words in ("2 under way   3 ended", "push code  ", "298 M/s", "rsync, process 77", "1d 0h ago",
+        for words in ("2 under way   3 ended", "push code  ", "312 MB/s", "rsync, process 77", "1d 0h ago",
                       "result of gpt-a was copied to /root/autodl-fs/runs/gpt-a, read back and", "gone-box",
                       "result of gpt-b is NOT on /root/autodl-fs/runs/gpt-b"):  # fmt: skip
             assert words in text, text

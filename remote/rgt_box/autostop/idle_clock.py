@@ -86,7 +86,7 @@ def judge(
         share = process.get("cpu_pct")
         least = RUN_PCT if process.get("works") else OTHER_PCT
         if share is not None and share >= least:
-            active.append("%s, pid %d, uses %.0f %% of a core" % (process["name"], process["pid"], share))
+            active.append("%s, pid %d, uses %.0f%% of a core" % (process["name"], process["pid"], share))
         elif _holds(process) and (process["pid"], process["ticks"]) not in accepted:
             holders.append(process)
     return Verdict(tuple(active), tuple(unknown), tuple(holders))
@@ -103,7 +103,7 @@ def _judge_card(
     if share is None:
         unknown.append("%s does not say whether it works" % name)
     elif share >= GPU_PCT:
-        active.append("%s works: %.0f %%" % (name, share))
+        active.append("%s works: %.0f%%" % (name, share))
     used = card.get("vram_used")
     if card.get("sim"):
         return

@@ -230,7 +230,7 @@ class Sender:
             elif max(shares) >= FULL and mount not in self._full:
                 self._full.add(mount)
                 what = "bytes" if shares[0] == max(shares) else "inodes"
-                self.send("disk-full", "%s: %.1f %% of its %s are used" % (mount, 100.0 * max(shares), what))
+                self.send("disk-full", "%s: %.1f%% of its %s are used" % (mount, 100.0 * max(shares), what))
 
     def send(self, kind: str, text: str) -> bool:
         """Send an event, if it is one of `EVENTS` and there is an address; returns at once, whether it goes out."""

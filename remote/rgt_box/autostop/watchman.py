@@ -218,7 +218,7 @@ class Watchman:
             if (card.get("util") or 0.0) >= idle_clock.GPU_PCT and not card.get("error")
         ]
         if busy and not self._verdict.active:
-            words = tuple("GPU %s works: %.0f %%" % (card.get("index"), card["util"]) for card in busy)
+            words = tuple("GPU %s works: %.0f%%" % (card.get("index"), card["util"]) for card in busy)
             self._verdict = self._verdict._replace(active=words)
             self._clock.feed(at, self._verdict)
 

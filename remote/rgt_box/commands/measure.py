@@ -32,7 +32,7 @@ compute on them, how fast, and how fast bytes get there and back; how fast DIR c
 there; how soon and how fast each URL answers. All of it ends within --seconds (default: 80); nothing stays behind.
 
   --dir DIR      where data will lie (default: the home directory)
-  --bytes N      write at most so many bytes there (default: 256 MiB, and 5 % of what is free)
+  --bytes N      write at most so many bytes there (default: 256 MiB, and 5% of what is free)
   --python PATH  a Python that has torch; without it nothing is computed
   --index PATH   a Python whose pip is asked for the package index that it would use, which is then a URL to try
 

@@ -172,7 +172,7 @@ def gpu_users(gpus: list[dict[str, Any]], known: set[int]) -> Iterator[str]:
             continue
         named = [user["pid"] for user in [*users, *(card.get("orphans") or [])] if user["pid"] not in known]
         who = "pid %s" % ", ".join(map(str, named)) if named else "a process that cannot be named"
-        share = "%.0f %%" % card["util"] if card.get("util") is not None else "not told"
+        share = "%.0f%%" % card["util"] if card.get("util") is not None else "not told"
         yield "GPU %d: %.1f GiB are held by %s, utilisation %s" % (card["index"], used / 2**30, who, share)
 
 

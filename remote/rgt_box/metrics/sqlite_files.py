@@ -37,7 +37,7 @@ MAGIC = b"SQLite format 3\x00"
 MAX_COPY = 256 << 20
 """A larger database is read when its writer has put its log away."""
 REST = 20.0
-"""After a copy, this many times its duration passes before the next one: at most 5 % of the time."""
+"""After a copy, this many times its duration passes before the next one: at most 5% of the time."""
 LONGEST = 64 << 10
 """Characters of one statement of a schema that are looked at."""
 FRESH = 2.0

@@ -60,8 +60,8 @@ def _ask(path: str) -> Room:
 
 
 def room_size(number: int) -> str:
-    """Return bytes in the largest binary unit that leaves a whole part."""
-    for unit, factor in (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+    """Return bytes of a disk in the largest decimal unit that leaves a whole part."""
+    for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if number >= factor:
             return "%.1f %s" % (number / factor, unit)
     return "%d bytes" % number

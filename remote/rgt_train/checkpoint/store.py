@@ -182,10 +182,10 @@ def why_failed(error: OSError, space: Optional[Space], need_bytes: int, need_ino
     used = _percent(space.bytes_total - space.bytes_free, space.bytes_total)
     if what == "inodes" and space.inodes_total is not None and space.inodes_free is not None:
         taken = space.inodes_total - space.inodes_free
-        return f"no inodes left on {mount} ({taken:,} of {space.inodes_total:,} used; bytes {used} %)"
+        return f"no inodes left on {mount} ({taken:,} of {space.inodes_total:,} used; bytes {used}%)"
     inodes = ""
     if space.inodes_total is not None and space.inodes_free is not None:
-        inodes = f"; inodes {_percent(space.inodes_total - space.inodes_free, space.inodes_total)} %"
+        inodes = f"; inodes {_percent(space.inodes_total - space.inodes_free, space.inodes_total)}%"
     return f"no bytes left on {mount} (needs {human(need_bytes)}, {human(space.bytes_free)} free{inodes})"
 
 

@@ -15,6 +15,7 @@ from rgt_tui.cli.printing import complain, json_line
 from rgt_tui.fleet.errands import reached
 from rgt_tui.fleet.work.agent_answers import Answer, Row, ask, number, rows_of, text, texts
 from rgt_tui.model.box import BoxSpec
+from rgt_tui.model.figures import memory
 from rgt_tui.profiles.readings import size
 
 
@@ -64,7 +65,7 @@ def _reap_lines(row: Row) -> Iterator[str]:
         kind = "training" if holder.get("training") or holder.get("run") else None
         said = kind or ORPHAN[orphan if isinstance(orphan, bool) else None]
         who = text(holder, "cmd") or text(holder, "name") or "?"
-        yield f"{said:<9} {text(holder, 'kill'):<20} {size(number(holder, 'rss')):>9}  {who}"
+        yield f"{said:<9} {text(holder, 'kill'):<20} {memory(number(holder, 'rss')):>9}  {who}"
     if not holders:
         yield "nobody holds a GPU"
     if row.get("why"):

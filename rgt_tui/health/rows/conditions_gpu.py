@@ -10,9 +10,10 @@ from rgt_tui.health.facts import MOVING_S, NO_QUEUE_MOVING_S, NO_QUEUE_STALL_S, 
 from rgt_tui.health.remembered import HARDWARE, xid_level
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.evidence import Finding
+from rgt_tui.model.figures import memory
 from rgt_tui.model.plain import clean
 from rgt_tui.model.protocol import Gpu
-from rgt_tui.profiles.readings import age, how_many, pct, size, stall_after, step_time
+from rgt_tui.profiles.readings import age, how_many, pct, stall_after, step_time
 
 SLOWED = frozenset(("hw_slowdown", "hw_thermal", "hw_power_brake", "sw_thermal"))
 """Reasons that no healthy card gives under load; the same as in the agent's ``gpu-health``."""
@@ -214,4 +215,4 @@ def vram_reading(box: BoxState) -> str | None:
         return None
     fullest = max(box.sample.gpus, key=lambda gpu: gpu.vram_used or 0)
     mark = "SIM " if fullest.sim else ""
-    return f"{mark}GPU {fullest.index} now holds {size(fullest.vram_used)} of {size(fullest.vram_total)}"
+    return f"{mark}GPU {fullest.index} now holds {memory(fullest.vram_used)} of {memory(fullest.vram_total)}"

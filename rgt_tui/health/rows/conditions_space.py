@@ -31,6 +31,7 @@ from rgt_tui.health.facts import (
 )
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.evidence import Finding
+from rgt_tui.model.figures import memory
 from rgt_tui.model.protocol import Disk
 from rgt_tui.profiles.readings import age, byte_pct, disk_of, inode_pct, is_absent, memory_pct, pct, size
 from rgt_tui.profiles.survival import survival
@@ -140,7 +141,7 @@ def say_memory(view: Facts, reading: Reading, since: float) -> str:
     assert view.box.sample is not None
     mem = view.box.sample.mem
     used = max(0, (mem.used or 0) - (mem.cache or 0))
-    return f"container memory {pct(reading.value)}: {size(used)} of {size(mem.limit)}, cache left out"
+    return f"container memory {pct(reading.value)}: {memory(used)} of {memory(mem.limit)}, cache left out"
 
 
 def read_oom(view: Facts) -> Sequence[Reading] | None:
@@ -185,9 +186,9 @@ def check_memory_limit(view: Facts) -> Verdict:
     if view.box.sample is None:
         return waiting("no sample yet")
     mem, at = view.box.sample.mem, view.box.sample_at
-    host = "" if mem.host_total is None else f"; the host's {size(mem.host_total)} are not yours"
+    host = "" if mem.host_total is None else f"; the host's {memory(mem.host_total)} are not yours"
     if mem.limit is not None:
-        return passed(f"cgroup v{mem.cgroup or '?'} limit {size(mem.limit)}{host}", at)
+        return passed(f"cgroup v{mem.cgroup or '?'} limit {memory(mem.limit)}{host}", at)
     if mem.cgroup is None:
         return warn("no memory controller is visible: the limit is not known", at)
     return warn(f"cgroup v{mem.cgroup} sets no limit here; whether one is set above is not visible", at)
@@ -238,7 +239,7 @@ def check_memory(view: Facts) -> Verdict:
     mem, at = view.box.sample.mem, view.box.sample_at
     share = memory_pct(mem)
     kills = "?" if mem.oom_kills is None else str(mem.oom_kills)
-    text = f"{pct(share)} of {size(mem.limit)}, cache left out; oom kills {kills}"
+    text = f"{pct(share)} of {memory(mem.limit)}, cache left out; oom kills {kills}"
     if share is None or mem.oom_kills is None:
         return warn(text, at)
     return graded(text, level(MEMORY, share) or ("warn" if mem.oom_kills else None), at)
@@ -260,4 +261,4 @@ def memory_reading(box: BoxState) -> str | None:
         return None
     mem = box.sample.mem
     kills = "?" if mem.oom_kills is None else str(mem.oom_kills)
-    return f"oom kills {kills}, memory now {pct(memory_pct(mem))} of {size(mem.limit)}"
+    return f"oom kills {kills}, memory now {pct(memory_pct(mem))} of {memory(mem.limit)}"

@@ -9,7 +9,7 @@ from rgt_tui.health.facts import BUSY_PCT
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.protocol import Gpu, MigSlice
 from rgt_tui.profiles.readings import how_many
-from rgt_tui.ui.notation import NONE, clean, gib, glyphs, percent, ratio, thousands
+from rgt_tui.ui.notation import NONE, clean, gib, gib_of, glyphs, percent, ratio, thousands
 from rgt_tui.ui.widgets.bars import bar, spark
 from rgt_tui.ui.widgets.panes import Section
 from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, fit, line, spread, width_of, wrapped
@@ -87,7 +87,7 @@ def gpu_lines(gpu: Gpu, box: BoxState, width: int) -> list[Line]:
     """Return all that is known of one card."""
     if gpu.error:
         return [*wrapped(clean(gpu.error), width, Tone.TROUBLE, most=3), *fault_lines(gpu, width)]
-    room = max(4, width - 16)
+    room = max(4, width - 18)
     alone = box.sample is not None and len(box.sample.gpus) == 1  # the ring is the mean over all cards
     course = (Span(spark(box.rings.gpu_util[-2 * room :], room, low=0, high=100)),)
     vram = ratio(gpu.vram_used, gpu.vram_total)
@@ -99,7 +99,7 @@ def gpu_lines(gpu: Gpu, box: BoxState, width: int) -> list[Line]:
         ),
         spread(
             line(dim("vram  "), *bar(vram, room)),
-            line(gib(gpu.vram_used), dim(f"/{gib(gpu.vram_total).removesuffix('.0')} G")),
+            _vram(gpu.vram_used, gpu.vram_total),
             width,
         ),
         *joined(state_words(gpu), width),
@@ -193,12 +193,17 @@ def slice_lines(gpu: Gpu, width: int) -> list[Line]:
     )
 
 
+def _vram(used: int | None, total: int | None) -> Line:
+    now, most = gib_of(used, total)
+    return line(now, dim(most))
+
+
 def _slice(one: MigSlice, width: int) -> Line:
-    room = max(4, width - 30)
+    room = max(4, width - 32)
     left = line(
         dim("  MIG "), fit(clean(one.name), 10), " ", *bar(ratio(one.vram_used, one.vram_total), room)
     )
-    return spread(left, line(gib(one.vram_used), dim(f"/{gib(one.vram_total).removesuffix('.0')} G")), width)
+    return spread(left, _vram(one.vram_used, one.vram_total), width)
 
 
 def _row(gpu: Gpu, width: int, *, two: bool) -> list[Line]:
@@ -208,13 +213,13 @@ def _row(gpu: Gpu, width: int, *, two: bool) -> list[Line]:
         head = line(Span(f"{gpu.index} {glyphs().trouble} ", Tone.TROUBLE), *first)
         return [head, *(line("    ", *more) for more in rest), *_indented(fault_lines(gpu, width - 2))]
     wide = line(f"  {_whole(gpu.power_w):>4} W") if width >= 64 else EMPTY
-    room = max(3, (width - 25 - width_of(wide)) // 2)
+    room = max(3, (width - 27 - width_of(wide)) // 2)
     head = line(
         dim(f"{gpu.index:<2}"),
         *bar(gpu.util, room),
         f" {percent(gpu.util):>4}  ",
         *bar(ratio(gpu.vram_used, gpu.vram_total), room),
-        f" {gib(gpu.vram_used):>5} G",
+        f" {gib(gpu.vram_used):>5} GiB",
         f" {_whole(gpu.temp_c):>3}{glyphs().degree}",
         *wide,
         _mark(gpu),

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.protocol import Cpu, Proc, Sample, Workers
 from rgt_tui.profiles.readings import how_many
-from rgt_tui.ui.notation import NONE, clean, compact_time, glyphs, percent, size, thousands
+from rgt_tui.ui.notation import NONE, clean, compact_time, glyphs, memory, percent, thousands
 from rgt_tui.ui.widgets.gpu_cards import joined
 from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, fit, line, spread, wrapped
 
@@ -94,7 +94,7 @@ def _process(proc: Proc, depth: int, cards: tuple[int, ...], width: int, *, whos
     gpus = (
         f"  gpu {','.join(map(str, cards[:8]))}{glyphs().ellipsis if len(cards) > 8 else ''}" if cards else ""
     )
-    right = line(gpus, f"  {size(proc.rss)}", dim(f"  {proc.threads or NONE} thr{age}"))
+    right = line(gpus, f"  {memory(proc.rss)}", dim(f"  {proc.threads or NONE} thr{age}"))
     branch = f"{'  ' * (depth - 1)}{BRANCH[glyphs().braille]}" if depth else ""
     left = line(
         dim(f"{branch}{proc.pid} "),

@@ -12,7 +12,19 @@ from rgt_tui.model.profile import Profile
 from rgt_tui.model.protocol import Disk
 from rgt_tui.profiles.readings import byte_pct, how_many, inode_pct, is_absent, memory_pct
 from rgt_tui.profiles.survival import survival, unmounted
-from rgt_tui.ui.notation import NONE, clean, clock, compact_time, gib, glyphs, percent, size, thousands
+from rgt_tui.ui.notation import (
+    NONE,
+    clean,
+    clock,
+    compact_time,
+    gib,
+    gib_of,
+    glyphs,
+    memory,
+    percent,
+    size,
+    thousands,
+)
 from rgt_tui.ui.widgets.bars import bar
 from rgt_tui.ui.widgets.fleet_rows.fleet_cells import level
 from rgt_tui.ui.widgets.gpu_cards import gpu_sections
@@ -54,8 +66,11 @@ def memory_lines(box: BoxState, width: int) -> list[Line]:
     share = memory_pct(mem)
     tone = level(share, MEMORY_WARN_PCT, MEMORY_ERROR_PCT)
     used = None if mem.used is None else max(0, mem.used - (mem.cache or 0))
-    limit = f" of {size(mem.limit)}" if mem.limit else " no limit" if mem.cgroup else " limit unknown"
-    label = line(size(used), dim(limit))
+    if mem.limit:
+        now, most = gib_of(used, mem.limit)
+        label = line(now, dim(most))
+    else:
+        label = line(memory(used), dim(" no limit" if mem.cgroup else " limit unknown"))
     room = max(4, width - 20)
     whole = 0.9  # the limit stands inside the bar, so that one sees it
     out = [
@@ -72,8 +87,11 @@ def memory_lines(box: BoxState, width: int) -> list[Line]:
     kills = mem.oom_kills
     notes = [
         Span(f"oom kills {NONE if kills is None else kills}", Tone.TROUBLE if kills else Tone.TEXT),
-        dim(f"  cache {size(mem.cache)}"),
-        dim(f"  host {gib(mem.host_used)}/{gib(mem.host_total)} G") if mem.host_total else dim(""),
+        dim(
+            f"  cache {gib(mem.cache)}  host {''.join(gib_of(mem.host_used, mem.host_total))}"
+            if mem.host_total
+            else f"  cache {memory(mem.cache)}"
+        ),
     ]
     out.append(clip(tuple(notes), width))
     return out
@@ -190,7 +208,7 @@ def checkpoint_lines(box: BoxState, width: int, now: float) -> list[Line]:
             continue
         newest = run.items[-1]
         age = dim(f"  {compact_time(now + skew - newest.at)} ago")
-        text = f"{fit(clean(run.run), min(14, max(6, width - 34)))}  step {thousands(newest.step)}"
+        text = f"{fit(clean(run.run), min(14, max(6, width - 34)))} step {thousands(newest.step)}"
         out.append(spread(line(text), line(dim(f"{len(run.items)} kept  "), size(newest.bytes), age), width))
     return out
 
@@ -215,7 +233,7 @@ def link_lines(box: BoxState, now: float) -> list[Line]:
         out.append(line(dim(f"values recorded at {clock(box.remembered_at)} by an earlier rgt")))
     out += limited_lines(box)
     if box.hello is not None:
-        rss = size(box.sample.agent_rss) if box.sample and box.sample.agent_rss else ""
+        rss = memory(box.sample.agent_rss) if box.sample and box.sample.agent_rss else ""
         out.append(line(dim(f"agent {clean(box.hello.agent)[:8]}  python {clean(box.hello.python)}  {rss}")))
     return out
 

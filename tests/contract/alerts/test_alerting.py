@@ -34,7 +34,7 @@ async def test_a_box_gets_its_alerts_and_the_fleet_its_words() -> None:
         world.see(60, sample=sample())
         assert world.state.alerts == ()
     assert [(event.level, event.text) for event in world.events] == [
-        ("error", "/workspace 97 % of its inodes used (4,000 of 4,096)"),
+        ("error", "/workspace 97% of its inodes used (4,000 of 4,096)"),
         ("info", "over: a mount is running out of inodes (/workspace)"),
     ]
 

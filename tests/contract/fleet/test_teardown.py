@@ -289,7 +289,7 @@ async def test_a_flipped_byte_of_a_copy_is_named_by_its_file(world: World) -> No
     [
         (
             {"gpus": (Gpu(index=0, name="H100", util=0.0, vram_used=70 * GB),)},
-            "holds 70.0 GB of GPU 0 at 0 %",
+            "holds 65.2 GiB of GPU 0 at 0%",
         ),
         ({"gpus": (Gpu(index=0, name="H100", vram_used=70 * GB),)}, "at a use that cannot be read"),
         ({"transfers": (Transfer(pid=9, name="rsync"),)}, "files are being copied: rsync"),

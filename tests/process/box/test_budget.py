@@ -43,7 +43,7 @@ def test_bytes_that_do_not_fit_are_refused_with_the_whole_sum(disk: Path, tmp_pa
     job = job_on(disk, tmp_path / "job", "abc", ckpt_bytes=2 * MIB, ckpt_inodes=1, scratch_bytes=3 * MIB)
     (text,) = problems(job)
     assert text.startswith(f"{job}/job.json:1: does not fit")
-    for words in (f"({disk})", "8.0 MiB free", "3 cells × 2.0 MiB + 3.0 MiB scratch", "free 1.0 MiB there"):
+    for words in (f"({disk})", "8.4 MB free", "3 cells × 2.1 MB + 3.1 MB scratch", "free 1.0 MB there"):
         assert words in text
     assert problems(job, "1") == []
 
@@ -59,7 +59,7 @@ def test_out_and_durable_on_one_disk_share_its_room(disk: Path, tmp_path: Path) 
     both = job_on(disk, tmp_path / "both", "abc", durable=str(disk / "fs" / "{name}"), **sizes)
     (text,) = problems(both)
     assert 'disk of "out" and "durable"' in text
-    assert "needed are 12.0 MiB" in text
+    assert "needed are 12.6 MB" in text
     apart = job_on(disk, tmp_path / "apart", "abc", durable=str(tmp_path / "fs" / "{name}"), **sizes)
     assert problems(apart) == []
 
@@ -79,7 +79,7 @@ def test_the_newest_checkpoint_tells_the_size_where_the_job_does_not(disk: Path,
     (text,) = found.problems
     assert f'the newest checkpoint, {new}; "ckpt_bytes" in job.json overrides it' in text
     # What a has written already is paid for: three more of 2 MiB do not fit into the 6 MiB less some pages.
-    assert "4 cells × 2.0 MiB less 2.0 MiB that they hold already" in text
+    assert "4 cells × 2.1 MB less 2.1 MB that they hold already" in text
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_a_cell_that_would_not_fit_is_not_started_and_a_relaunch_goes_on(
     cells = {cell["name"]: cell for cell in json.loads((job / "state.json").read_bytes())["cells"]}
     assert [(cell["state"], cell["attempts"]) for cell in cells.values()] == [("done", 1), ("waiting", 0)]
     assert cells["b"]["reason"].startswith("not started: ")
-    assert "2.0 MiB free, needed are 3.0 MiB" in cells["b"]["reason"]
+    assert "2.1 MB free, needed are 3.1 MB" in cells["b"]["reason"]
     log = (job / "master.log").read_text().splitlines()
     assert log[-1].startswith("STOPPED before b: ")
     assert "QUEUE DONE" not in log

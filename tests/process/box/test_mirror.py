@@ -126,7 +126,7 @@ def test_no_room_is_foreseen_with_needed_and_free(
     big.mkdir()
     (big / "f").write_bytes(bytes(2 << 20))
     status, _, err = run(agent, big, disk / "x")
-    assert (status, "needed are 2.0 MiB (2097152 bytes), free are 1.0 MiB (1048576 bytes)" in err) == (
+    assert (status, "needed are 2.1 MB (2097152 bytes), free are 1.0 MB (1048576 bytes)" in err) == (
         74,
         True,
     )

@@ -240,13 +240,13 @@ def test_memory_that_nobody_explains_is_said_and_a_card_that_is_silent(
     }
     found = seal(still)
     assert cards(found) == [
-        "GPU 0: 60.0 GiB are held by a process that cannot be named, utilisation 93 %",
+        "GPU 0: 60.0 GiB are held by a process that cannot be named, utilisation 93%",
         "GPU 1 does not answer: GPU is lost",
     ]
     assert unseal(still, found.nonce)
     still.env |= {"STUB_USERS": f"4194000:{60 << 30}", "STUB_COUNT": "1"}
     found = seal(still)
-    assert cards(found) == ["GPU 0: 60.0 GiB are held by pid 4194000, utilisation 93 %"]
+    assert cards(found) == ["GPU 0: 60.0 GiB are held by pid 4194000, utilisation 93%"]
     assert unseal(still, found.nonce)
 
 

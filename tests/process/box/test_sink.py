@@ -122,10 +122,10 @@ def test_a_full_disk_calls_once_for_each_time(monkeypatch: pytest.MonkeyPatch, t
     full = {"mount": "/w", "bytes_used": 99, "bytes_free": 1, "inodes_used": 1, "inodes_total": 100}
     for disk in (full, full, full | {"bytes_used": 970}, full, {"mount": "/x", "error": "hangs"}):
         sender.tell_full([disk])
-    assert sent == [("disk-full", "/w: 99.0 % of its bytes are used")]
+    assert sent == [("disk-full", "/w: 99.0% of its bytes are used")]
     sender.tell_full([full | {"bytes_used": 1, "bytes_free": 9}])
     sender.tell_full([full | {"bytes_used": 1, "bytes_free": 9, "inodes_used": 98}])
-    assert sent[1:] == [("disk-full", "/w: 98.0 % of its inodes are used")]
+    assert sent[1:] == [("disk-full", "/w: 98.0% of its inodes are used")]
 
 
 @pytest.mark.parametrize(

@@ -297,7 +297,7 @@ def test_a_box_whose_processes_cannot_be_seen_is_unknown_not_idle() -> None:
     found = assess(box(sample=seen, queues=(), runs=()), NOW)
     assert (found.health, found.word, found.why) == (Health.UNKNOWN, "unknown", BLIND)
     busy = assess(box(sample=sample(procs=(), unseen=BLIND), queues=(), runs=()), NOW)
-    assert busy.why == f"{BLIND}; a GPU is 93 % busy"
+    assert busy.why == f"{BLIND}; a GPU is 93% busy"
 
 
 def test_a_training_that_is_seen_counts_also_where_others_may_be_missed() -> None:

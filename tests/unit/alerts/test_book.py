@@ -300,7 +300,7 @@ def test_an_idle_card_while_the_run_advances() -> None:
     assert watch.raised == ["idle-gpu:1"]
     assert "while the run advances without it" in watch.alert("idle-gpu:1").text
     watch.see(300, sample=gpus(90.0, 8.0))
-    assert watch.cleared == [], "8 % is neither idle nor busy"
+    assert watch.cleared == [], "8% is neither idle nor busy"
     watch.see(70, sample=gpus(90.0, 60.0))
     assert watch.cleared == ["idle-gpu:1"]
 

@@ -26,7 +26,8 @@ def limits(kind: Condition) -> str:
         return kind.rungs[0].level if kind.id != "finding" else "as the finding"
     sign, back = ("≤", ">") if kind.below else ("≥", "<")
     parts = [f"{rung.level} {sign} {rung.at:g} → {back} {rung.clear:g}" for rung in kind.rungs]
-    return f"{'; '.join(parts)} {kind.unit}"
+    gap = "" if kind.unit.startswith("%") else " "
+    return f"{'; '.join(parts)}{gap}{kind.unit}"
 
 
 def row(kind: Condition) -> str:

@@ -17,7 +17,7 @@ NOON, NIGHT = 12 * 60, 23 * 60 + 30
 
 
 def event(id_: str = "inodes:/data", level: str = "warn", box: str = "a") -> AlertEvent:
-    return alert_message(box, Alert(id_, level, "97 %", word="inodes", since=NOW), NOW)
+    return alert_message(box, Alert(id_, level, "97%", word="inodes", since=NOW), NOW)
 
 
 def planned(
@@ -124,7 +124,7 @@ def test_what_are_no_hours(text: str) -> None:
 def test_many_at_once_are_one_message() -> None:
     found = digest([event(), event("bytes:/", "error"), event(box="b")], NOW)
     assert (found.what, found.level, found.title) == ("digest", "error", "3 alerts on 2 boxes")
-    assert found.text.splitlines() == ["a: inodes: 97 %"] * 2 + ["b: inodes: 97 %"]
+    assert found.text.splitlines() == ["a: inodes: 97%"] * 2 + ["b: inodes: 97%"]
     assert len(found.items) == 3
 
 

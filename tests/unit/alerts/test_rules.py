@@ -166,25 +166,25 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
         {"sample": replace(HALTED, procs=(replace(HALTED.procs[0], state="D"),))},
     ),
     "no-step": ({"runs": ()}, "lstm-b has logged no step, 10m00 after its start", {}),
-    "idle-gpu": ({"sample": gpu(util=1.0)}, "GPU 0 at 1 % for 10m00, while the run advances without it", {}),
+    "idle-gpu": ({"sample": gpu(util=1.0)}, "GPU 0 at 1% for 10m00, while the run advances without it", {}),
     "gpu-spins": (
         {"sample": sample(gpus=(BUSY,)), "runs": (STUCK,)},
-        "GPU 0 is 100 % busy at 140 of 700 W, and lstm-b has not advanced for 5m00: it hangs",
+        "GPU 0 is 100% busy at 140 of 700 W, and lstm-b has not advanced for 5m00: it hangs",
         {"sample": sample(gpus=(replace(BUSY, power_w=650.0),)), "runs": (STUCK,)},
     ),
     "starved": (
         {"sample": gpu(), "rings": HALF},
-        "the GPU is 12 % busy, while the run advances: what it waits for is not known",
+        "the GPU is 12% busy, while the run advances: what it waits for is not known",
         {"sample": gpu(), "rings": HALF, "runs": (STUCK,)},
     ),
     "input-bound": (
         {"runs": (timed(data_time=0.31, step_time=0.5),)},
-        "lstm-b is input-bound: it waits for its data 62 % of a step (0.31 of 0.5 s)",
+        "lstm-b is input-bound: it waits for its data 62% of a step (0.31 of 0.5 s)",
         {"runs": (timed(data_time=0.09, step_time=0.5),)},
     ),
     "comm-bound": (
         {"runs": (timed(comm_time=0.3, step_time=0.5),)},
-        "lstm-b is communication-bound: it exchanges, or waits for a slower rank, 60 % of a step (0.3 of 0.5 s)",
+        "lstm-b is communication-bound: it exchanges, or waits for a slower rank, 60% of a step (0.3 of 0.5 s)",
         {"runs": (timed(compute_comm_time=0.5, step_time=0.5),)},
     ),
     "held-back": (
@@ -194,12 +194,12 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     ),
     "bytes": (
         {"sample": sample(replace(DATA, bytes_used=90, bytes_free=10))},
-        "/workspace 90 % of its bytes used (10 B free)",
+        "/workspace 90% of its bytes used (10 B free)",
         {"sample": sample(replace(DATA, bytes_used=90, bytes_free=10, read_only=True))},
     ),
     "inodes": (
         {"sample": sample(replace(DATA, inodes_used=4000))},
-        "/workspace 97 % of its inodes used (4,000 of 4,096)",
+        "/workspace 97% of its inodes used (4,000 of 4,096)",
         {"sample": sample(replace(DATA, inodes_used=4000, inodes_total=None))},
     ),
     "filling": (
@@ -210,7 +210,7 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     "mount": ({"sample": sample(replace(DATA, error="stale handle"))}, "/workspace cannot be read: stale handle", {}),
     "memory": (
         {"sample": sample(mem=BoxMemory(cgroup=2, used=95, cache=1, limit=100))},
-        "container memory 94 %: 94 B of 100 B, cache left out",
+        "container memory 94%: 94 B of 100 B, cache left out",
         {"sample": sample(mem=BoxMemory(cgroup=2, used=95, cache=50, limit=100))},
     ),
     "oom-kill": (
@@ -225,7 +225,7 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     ),
     "cpu-throttled": (
         {"sample": sample(cpu=Cpu(quota=8.0, usable=8.0, throttled_pct=40.0))},
-        "the CPU quota (8 cores) holds the training back 40 % of the time",
+        "the CPU quota (8 cores) holds the training back 40% of the time",
         {"sample": sample(cpu=Cpu(quota=8.0, throttled_pct=40.0), procs=())},
     ),
     "crowded": (
@@ -235,7 +235,7 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     ),
     "stolen": (
         {"sample": sample(cpu=Cpu(steal_pct=22.0))},
-        "the host gives 22 % of the processors' time to other machines (steal)",
+        "the host gives 22% of the processors' time to other machines (steal)",
         {"sample": sample(cpu=Cpu(steal_pct=22.0), procs=())},
     ),
     "xid": (
@@ -455,7 +455,7 @@ def test_it_holds_and_says_so(id_: str) -> None:
     if id_ in ("filling", "clock"):
         assert found[0][1].startswith(text)
     elif id_ == "idle-gpu":
-        assert found[0][1].startswith("GPU 0 at 1 % for 1")
+        assert found[0][1].startswith("GPU 0 at 1% for 1")
     else:
         assert found[0][1] == text
 

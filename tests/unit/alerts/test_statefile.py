@@ -23,7 +23,7 @@ replace = msgspec.structs.replace
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     path = tmp_path / "state" / "alerts.json"
-    alert = Alert("inodes:/data", "warn", "97 %", since=NOW)
+    alert = Alert("inodes:/data", "warn", "97%", since=NOW)
     whole = Stored(
         mutes=put_mute((), "a@h", "inodes", None, NOW),
         boxes={"a@h": Notes((alert,), Life(existed=True, asked="park"), NOW)},
@@ -39,7 +39,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 EARLIER = """{"version": 1,
  "mutes": [{"box": "a@h", "what": "inodes:/w", "until": 1790003600.0, "at": 1790000000.0}],
  "boxes": {"a@h": {
-  "alerts": [{"id": "inodes:/w", "level": "error", "text": "/w 100 %", "word": "inodes", "since": 1789999000.0, "muted": false}],
+  "alerts": [{"id": "inodes:/w", "level": "error", "text": "/w 100%", "word": "inodes", "since": 1789999000.0, "muted": false}],
   "past": {"existed": true, "ran": true, "asked": "park", "rested": false, "stopped_at": null},
   "at": 1790000000.0, "covered": ["bytes:/w"]}},
  "told": {"pager": {"a@h inodes:/w": {"level": "error", "at": 1789999100.0, "over": false},
@@ -50,7 +50,7 @@ EARLIER = """{"version": 1,
 def test_the_file_of_an_earlier_rgt_is_read(tmp_path: Path) -> None:
     path = tmp_path / "alerts.json"
     path.write_text(EARLIER)
-    alert = Alert("inodes:/w", "error", "/w 100 %", word="inodes", since=1789999000.0)
+    alert = Alert("inodes:/w", "error", "/w 100%", word="inodes", since=1789999000.0)
     past = Life(existed=True, ran=True, asked="park")
     assert load_alerts(path) == Stored(
         mutes=(Mute("a@h", "inodes:/w", 1790003600.0, 1790000000.0),),

@@ -80,12 +80,12 @@ def test_a_quiet_look_is_idle() -> None:
 @pytest.mark.parametrize(
     ("sample", "signs", "words"),
     [
-        ({"gpus": [{"index": 1, "util": 3.0, "vram_used": 0}]}, {}, "GPU 1 works: 3 %"),
+        ({"gpus": [{"index": 1, "util": 3.0, "vram_used": 0}]}, {}, "GPU 1 works: 3%"),
         ({"transfers": [{"name": "rsync", "pid": 9}]}, {}, "files are being copied: rsync, pid 9"),
         ({"session": {"slurm": [{"id": "4"}]}}, {}, "Slurm has the job 4"),
         ({}, {"active": ["a runner is at work"]}, "a runner is at work"),
-        ({}, {"processes": [NOTEBOOK | {"cpu_pct": 2.0}]}, "ipykernel, pid 7, uses 2 % of a core"),
-        ({}, {"processes": [NOTEBOOK | {"cpu_pct": 10.0, "works": False}]}, "uses 10 % of a core"),
+        ({}, {"processes": [NOTEBOOK | {"cpu_pct": 2.0}]}, "ipykernel, pid 7, uses 2% of a core"),
+        ({}, {"processes": [NOTEBOOK | {"cpu_pct": 10.0, "works": False}]}, "uses 10% of a core"),
     ],
 )
 def test_work(sample: dict[str, Any], signs: dict[str, Any], words: str) -> None:

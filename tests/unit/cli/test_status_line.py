@@ -143,7 +143,7 @@ def test_the_text_says_what_matters() -> None:
     for part in (
         "lab",
         "1s old",
-        "gpu 97 %",
+        "gpu 97%",
         "mem 50",
         "inodes / 60",
         "gpt",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 
 import pytest
 
 import rgt_tui
-from rgt_tui.model.figures import how_many, noun, pct, size
+from rgt_tui.model.figures import how_many, memory, noun, pct, size
 from rgt_tui.ui.notation import percent
 
 HOME = Path(rgt_tui.__file__).parent
@@ -19,19 +20,15 @@ BY_HAND = re.compile(r"""\}\ ?%(?=[ "'.,;:)])|\}%"|['"]s['"]\ if |else\ ['"]s['"
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        (None, "?"), (float("nan"), "?"), (0.0, "0 %"), (0.4, "<1 %"), (62.6, "62 %"), (99.2, "99 %"), (99.97, "99 %"),
-        (100.0, "100 %"), (250.0, "250 %"),
+        (None, "?"), (float("nan"), "?"), (0.0, "0%"), (0.4, "<1%"), (62.6, "62%"), (99.2, "99%"), (99.97, "99%"),
+        (100.0, "100%"), (250.0, "250%"), (100.0 * 0.57, "57%"),
     ],
 )  # fmt: skip
-def test_a_percentage_in_words_is_rounded_down_and_never_full_or_nothing_short_of_it(
+def test_a_percentage_is_rounded_down_and_reads_the_same_in_an_alert_and_in_a_column(
     value: float | None, said: str
 ) -> None:
     assert pct(value) == said
-
-
-def test_a_percentage_in_a_column_is_rounded_to_the_nearest() -> None:
-    shown = [percent(value) for value in (0.0, 0.4, 62.6, 99.97, 100.0)]
-    assert shown == ["0%", "<1%", "63%", "99%", "100%"]
+    assert percent(value) == (said if said != "?" else "–")
 
 
 def test_counts_and_sizes() -> None:
@@ -40,7 +37,15 @@ def test_counts_and_sizes() -> None:
         "directory",
         "directories",
     )
-    assert [size(count) for count in (None, 999, 38.2e9)] == ["?", "999 B", "38.2 GB"]
+    assert [size(count) for count in (None, 999, 38.2e9, 99.97e6)] == ["?", "999 B", "38.2 GB", "100 MB"]
+
+
+def test_a_disk_counts_in_thousands_and_a_memory_as_the_kernel_does() -> None:
+    assert [memory(count) for count in (None, 812, 24 << 30, 140 << 30, 512 << 20)] == [
+        "?", "812 B", "24.0 GiB", "140 GiB", "512 MiB",
+    ]  # fmt: skip
+    assert size(80 << 30) == "85.9 GB"
+    assert [what(math.inf) for what in (size, memory)] == ["?", "?"]
 
 
 def test_nobody_writes_a_percent_or_a_plural_by_hand() -> None:

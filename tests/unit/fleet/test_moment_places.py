@@ -106,10 +106,10 @@ def test_a_recorder_speaks_for_the_stretches_that_it_saw_and_no_others() -> None
         values=((93.0, None, 41.2), (1.0, 2.0, 3.0)),
         width=120.0,
     )
-    assert recorder_words(past, 60.0) == "gpu 93 %, disk /w 41 % (mean of 2m00)"
+    assert recorder_words(past, 60.0) == "gpu 93%, disk /w 41% (mean of 2m00)"
     assert recorder_words(past, 120.0) != ""
     assert recorder_words(past, 180.0) == ""
-    assert recorder_words(past, 300.0) == "gpu 1 %, memory 2 %, disk /w 3 % (mean of 2m00)"
+    assert recorder_words(past, 300.0) == "gpu 1%, memory 2%, disk /w 3% (mean of 2m00)"
 
 
 class Kept:
@@ -153,7 +153,7 @@ async def test_a_recorder_is_named_where_nobody_watched_and_adds_to_the_past_els
     kept = Kept(box("a", Link.NOT_KEPT), box("b", Link.LIVE), box("c", Link.NOT_KEPT), a=told, b=told)
     fleet, _ = await gone_back(kept)
     a, b, c = fleet.state.boxes
-    assert a.reason == "why; its own recorder: gpu 91 % (mean of 1m00)"
+    assert a.reason == "why; its own recorder: gpu 91% (mean of 1m00)"
     assert (b.reason, c.reason) == ("why", "why")
     assert max(a.past.at) <= NOW - 540  # nothing of what was to come
     assert b.past.names == ("util",)

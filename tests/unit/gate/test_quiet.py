@@ -81,12 +81,12 @@ def test_a_training_that_was_found_alive_counts_although_no_process_is_listed() 
 def test_memory_of_a_card_that_somebody_holds_counts_at_0_percent() -> None:
     found = evidence(with_gpu(util=0.0, vram_used=70 * GB))
     assert against(found) == ["quiet:gpu 0"]
-    assert text(found, "quiet") == "no training process is known, but somebody holds 70.0 GB of GPU 0 at 0 %"
+    assert text(found, "quiet") == "no training process is known, but somebody holds 65.2 GiB of GPU 0 at 0%"
     mig = evidence(with_gpu(util=None, vram_used=70 * GB))
     assert "at a use that cannot be read" in text(mig, "quiet")
     assert against(evidence(with_gpu(util=0.0, procs=(GpuProc(pid=9, bytes=None),)))) == ["quiet:gpu 0"]
     named = evidence(with_gpu(util=0.0, procs=(GpuProc(pid=9, bytes=3 * GB, mapped=True),)))
-    assert "pid 9 holds 3.0 GB" in text(named, "quiet")
+    assert "pid 9 holds 2.8 GiB" in text(named, "quiet")
     orphan = GpuHolder(pid=8, started=NOW, cmd="python")
     assert against(evidence(with_gpu(util=0.0, vram_used=0, orphans=(orphan,)))) == ["quiet:gpu 0"]
 
@@ -105,7 +105,7 @@ def test_a_card_of_which_nothing_can_be_read_is_not_called_quiet() -> None:
 
 
 def test_a_busy_card_without_a_process_refuses() -> None:
-    assert "something computes: GPU 0 93 %" in text(evidence(with_gpu(util=93.0)), "quiet")
+    assert "something computes: GPU 0 93%" in text(evidence(with_gpu(util=93.0)), "quiet")
     two = sample(gpus=tuple(Gpu(index=index, name="x", util=50.0) for index in (0, 1)))
     assert against(evidence(box(sample=two))) == ["quiet:gpu 0", "quiet:gpu 1"]
 

@@ -69,7 +69,7 @@ def test_a_line_that_scrolled_out_of_the_log_ticks_nothing_until_the_run_got_pas
 
 
 def test_an_alert_that_is_muted_or_told_by_a_finding_is_not_over() -> None:
-    alert = Alert("inodes:/workspace", "error", "inodes of /workspace 100 %")
+    alert = Alert("inodes:/workspace", "error", "inodes of /workspace 100%")
     before = remedies((), box(alerts=(alert,)), NOW)
     assert one(before).steps[0].text.startswith("Remove directories")
     assert remedies(before, box(alerts=(replace(alert, muted=True),)), NOW + 1) == ()

@@ -131,7 +131,7 @@ def test_readings_add_workers_and_room_on_the_cards() -> None:
     assert told([line], "workers") == [] == told(["num_workers=8"], "workers", many)
     assert told([line], "workers", (reading(1, usable=None),)) == []
     assert told([], "memory", many) == [
-        "the cards were never fuller than 37 % (50.0 GB free): a larger batch fits"
+        "the cards were never fuller than 37% (46.6 GiB free): a larger batch fits"
     ]
     for samples in (many[1:], (*many, reading(60e9)), (reading(0),) * 40, (reading(30e9, sim=True),) * 40):
         assert told([], "memory", samples) == []

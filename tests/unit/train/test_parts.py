@@ -81,12 +81,12 @@ class TestSpace:
         full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/w/x")
         none_left = store.Space("/w", 97, 100, 0, 4096)
         assert (
-            store.why_failed(full, none_left, 5, 4) == "no inodes left on /w (4,096 of 4,096 used; bytes 3 %)"
+            store.why_failed(full, none_left, 5, 4) == "no inodes left on /w (4,096 of 4,096 used; bytes 3%)"
         )
         few_bytes = store.Space("/w", 300_000, 10_000_000, 4000, 4096)
         assert (
             store.why_failed(full, few_bytes, 1_200_000, 4)
-            == "no bytes left on /w (needs 1.2 MB, 300.0 kB free; inodes 2 %)"
+            == "no bytes left on /w (needs 1.2 MB, 300.0 kB free; inodes 2%)"
         )
         assert store.resource_of(full, store.Space("/w", 1, 2, None, None), 5, 4) == "bytes"
         quota = OSError(errno.EDQUOT, "Disk quota exceeded")

@@ -31,7 +31,7 @@ ERROR = (
     "OSError: [Errno 28] No space left on device: '/workspace/runs/lstm-b/checkpoints/.tmp-812-1/model.pt'"
 )
 SAID = (
-    "checkpoint save failed at step 812: no inodes left on /workspace (4,096 of 4,096 used; bytes 3 %); "
+    "checkpoint save failed at step 812: no inodes left on /workspace (4,096 of 4,096 used; bytes 3%); "
     "last good checkpoint is step 800"
 )
 STEP = "step 813  epoch 1  loss 1.2840  lr 2.9e-04"
@@ -58,7 +58,7 @@ def test_the_finding_says_all_that_is_needed_at_3_a_m() -> None:
     )
     assert found.evidence == ERROR
     assert found.where == LOG
-    assert found.reading == "4,096 of 4,096 inodes used (bytes 3 %)"
+    assert found.reading == "4,096 of 4,096 inodes used (bytes 3%)"
     assert found.since == NOW
     assert not found.cleared
     assert found.never is not None
@@ -81,7 +81,7 @@ def test_the_fix_is_concrete_and_looks_first() -> None:
 def test_the_readings_alone_are_a_finding() -> None:
     found = only(diagnose(sick(STEP), NOW, ()))
     assert (found.gotcha, found.where, found.run) == ("U7", "sample", None)
-    assert found.evidence == "/workspace: 4,096 of 4,096 inodes used (bytes 3 %)"
+    assert found.evidence == "/workspace: 4,096 of 4,096 inodes used (bytes 3%)"
 
 
 @pytest.mark.parametrize(("used", "ids"), [(3891, []), (3892, ["U7"])])
@@ -117,7 +117,7 @@ def test_bytes_that_are_used_up_are_called_bytes() -> None:
         diagnose(sick("OSError: [Errno 28] No space left on device: '/workspace/a'", disk=disk), NOW, ())
     )
     assert found.resource == "bytes of /workspace"
-    assert found.reading == "20.0 GB of 20.0 GB used, 0 B free (inodes 4 %)"
+    assert found.reading == "20.0 GB of 20.0 GB used, 0 B free (inodes 4%)"
 
 
 def test_a_failed_save_without_bytes_is_u6() -> None:
@@ -157,7 +157,7 @@ def test_room_again_but_not_saved_yet() -> None:
     assert found.cleared
     assert found.resource == "inodes of /workspace"
     assert found.since == NOW
-    assert found.reading == "180 of 4,096 inodes used (bytes 3 %)"
+    assert found.reading == "180 of 4,096 inodes used (bytes 3%)"
 
 
 def test_steps_alone_do_not_end_it_while_checkpoints_can_be_seen() -> None:
@@ -219,7 +219,7 @@ def test_the_finding_outlives_its_line_in_the_log() -> None:
     still = only(diagnose(sick(ERROR, SAID, *many), NOW + 60, first))
     assert (still.evidence, still.run, still.cleared, still.since) == (ERROR, "lstm-b", False, NOW)
     freed = only(diagnose(sick(ERROR, SAID, *many, disk=DATA), NOW + 61, (still,)))
-    assert (freed.cleared, freed.reading) == (True, "180 of 4,096 inodes used (bytes 3 %)")
+    assert (freed.cleared, freed.reading) == (True, "180 of 4,096 inodes used (bytes 3%)")
     saved = sick(ERROR, SAID, *many, disk=DATA, checkpoints=(checkpoints(800, 900),))
     assert diagnose(saved, NOW + 62, (freed,)) == ()
 

@@ -111,7 +111,7 @@ class OddCards(NamedTuple):
 def odd_cards(gpus: Sequence[Gpu]) -> OddCards | None:
     """Return the cards that are dead, else those that idle beside others that work; None where all are alike.
 
-    A mean hides them: seven cards at 97 % and a dead one are 85 %.
+    A mean hides them: seven cards at 97% and a dead one are 85%.
     """
     dead = sum(gpu.error is not None for gpu in gpus)
     if dead:

@@ -16,7 +16,7 @@ from rgt_tui.model.evidence import EvidenceItem, Level, Review, StopPhase, StopP
 from rgt_tui.ui.widgets.teardown.confirm_choice import NOTHING, Choice
 
 _NUMBERS = re.compile(r"\d[\d,.:]*")
-_SIZES = re.compile(r"\b\d[\d.,]* (?:B|kB|MB|GB|TB)\b")
+_SIZES = re.compile(r"\b\d[\d.,]* (?:B|kB|KiB|[MGT]i?B)\b")
 
 
 class Change(NamedTuple):

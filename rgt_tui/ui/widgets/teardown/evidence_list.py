@@ -20,7 +20,7 @@ from rgt_tui.ui.widgets.teardown.confirm_choice import Choice
 KINDS = 15
 """Width of the cursor, the mark and the kind of a row; what follows stands below the facts."""
 AGE = 7
-SIZE = 8
+SIZE = 9
 NARROW = 90
 """Below this width a row leaves out when its newest file was written; the selected row says it."""
 MOST_TEXT = 8

@@ -9,7 +9,7 @@ from rgt_tui.ui.notation import clean, clock, compact_time, glyphs, percent, siz
 from rgt_tui.ui.widgets.bars import bar
 from rgt_tui.ui.widgets.spans import Line, Span, Tone, clip, dim, line, pick, width_of, wrapped
 
-BAR = 12
+BAR = 8
 NAMES = 15
 """Width of the name at the left, that of the other lines of the teardown page."""
 
@@ -45,7 +45,7 @@ def pull_line(pull: Pull, width: int) -> Line:
         (0, line(Span(percent(100 * look.share)))),
         (2, line(Span(f"{size(look.bytes_done)} of {size(look.bytes)}"))),
         (3, line(Span(f"{size(look.rate)}/s" if look.rate is not None else ""))),
-        (1, line(Span(f"{compact_time(look.eta)} to go" if look.eta is not None else ""))),
+        (1, line(Span(f"{compact_time(look.eta)} left" if look.eta is not None else ""))),
         (4, line(Span(how_many(look.problems, "problem") if look.problems else "", Tone.WARN))),
         (5, line(dim(clean(pull.plan)))),
     ]
