@@ -129,8 +129,25 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Turn a skip into a failure where CI is set: a machine that lacks a part has proved nothing."""
     report = yield
-    if report.skipped and os.environ.get("CI") == "true" and not hasattr(report, "wasxfail"):
+    if not hasattr(report, "wasxfail"):
+        _fail_in_ci(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Do the same where a whole file is skipped as it is imported."""
+    report = yield
+    _fail_in_ci(report)
+    return report
+
+
+def _fail_in_ci(report: pytest.TestReport | pytest.CollectReport) -> None:
+    if report.skipped and os.environ.get("CI") == "true":
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
         report.outcome = "failed"
-        report.longrepr = f"{item.nodeid}\n{reason}\nCI must not skip: this machine lacks what the test needs"
-    return report
+        report.longrepr = (
+            f"{report.nodeid}\n{reason}\nCI must not skip: this machine lacks what the test needs"
+        )

@@ -411,8 +411,8 @@ def test_a_package_that_the_distribution_lacks_keeps_no_other_away(clone: Clone)
 # The two passes.
 
 
-def run_passes(folder: Path, **tests: str) -> subprocess.CompletedProcess[str]:
-    """Runs the test runner on a small tree of its own, where PYTHONDONTWRITEBYTECODE is set."""
+def run_passes(folder: Path, ci: str = "", **tests: str) -> subprocess.CompletedProcess[str]:
+    """Runs the test runner on a small tree of its own, where PYTHONDONTWRITEBYTECODE and perhaps CI are set."""
     (folder / "scripts").mkdir()
     shutil.copy(ROOT / "scripts/run_tests.py", folder / "scripts")
     shutil.copy(ROOT / "tests/conftest.py", folder)
@@ -430,6 +430,7 @@ def run_passes(folder: Path, **tests: str) -> subprocess.CompletedProcess[str]:
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
             "PYTEST_XDIST_AUTO_NUM_WORKERS": "1",
             "PYTHONDONTWRITEBYTECODE": "1",
+            "CI": ci,
         },
         capture_output=True,
         text=True,
@@ -482,6 +483,30 @@ def test_a_failure_in_the_first_pass_still_runs_the_second(tmp_path: Path) -> No
     done = run_passes(tmp_path, one=FAILS, two=SERIAL)
     assert done.returncode == 1
     assert done.stdout.splitlines()[-1] == "total: 1 passed, 1 failed, 0 skipped"
+
+
+SKIPS = {
+    "by_mark": "import pytest\n@pytest.mark.skipif(True, reason='lacks a')\ndef test_it(): pass\n",
+    "by_itself": "import pytest\ndef test_it(): pytest.skip('lacks b')\n",
+    "by_a_fixture": "import pytest\n@pytest.fixture\ndef part(): pytest.skip('lacks c')\ndef test_it(part): pass\n",
+    "by_an_import": "import pytest\ndef test_it(): pytest.importorskip('lacks_d')\n",
+    "as_a_whole": "import pytest\npytest.skip('lacks e', allow_module_level=True)\n",
+    "as_a_whole_for_an_import": "import pytest\npytest.importorskip('lacks_f')\n",
+}
+
+
+def test_what_a_machine_lacks_is_a_failure_in_ci_and_a_skip_elsewhere(tmp_path: Path) -> None:
+    for ci, counts, status in (("", "0 failed, 6 skipped", 0), ("true", "6 failed, 0 skipped", 1)):
+        folder = tmp_path / f"ci-{ci}"
+        folder.mkdir()
+        done = run_passes(folder, ci, **SKIPS, passes=PASSES)
+        assert (done.stdout.splitlines()[-1], done.returncode) == (f"total: 1 passed, {counts}", status), (
+            done.stdout
+        )
+        if ci:
+            assert all(
+                f"lacks{sep}{letter}" in done.stdout for sep, letter in zip("   _ _", "abcdef", strict=True)
+            )
 
 
 LOOKS = """
