@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 from rich.color import ColorSystem
-from rich.segment import Segment
 
-from rgt_tui.ui import RgtApp
+from rgt_tui.ui.commands import SCREENS, screen_class
 from rgt_tui.ui.notation import glyphs
 from rgt_tui.ui.screens.teardown import TeardownScreen
 from rgt_tui.ui.themes import THEMES
 from rgt_tui.ui.widgets.fleet_rows.fleet_table import FleetTable
 from rgt_tui.ui.widgets.lines import LineWidget
 from rgt_tui.ui.widgets.spans import Span, Tone, split, text_of
+from rgt_tui.ui.widgets.teardown.evidence_list import EvidenceList
 from tests.ui.fakes import FakeFleet, many_boxes
 from tests.ui.snap import running, screen_text, settle
+from tests.ui.stages import rest, staged
 
 FEW = (ColorSystem.EIGHT_BIT, ColorSystem.STANDARD)
 LISTS = {
@@ -27,13 +31,45 @@ LISTS = {
 """How to come to each list with a cursor, and the widget that draws it."""
 
 
-def selected_segments(app: RgtApp, widget: str) -> tuple[int, list[Segment], list[Segment]]:
-    """Return where the selection begins, the segments of its line, and those of a line that is not selected."""
-    drawn = app.screen.query_one(widget, LineWidget)
+STAGED = {
+    "journal": "HappeningList",
+    "teardown": "EvidenceList",
+    "handbook": "PageList",
+    "transfers": "PickList",
+    "audit": "PickList",
+    "welcome": "WayList",
+}
+"""Screens whose lists need something staged to show, and the list of each."""
+
+
+def assert_seen(drawn: LineWidget) -> None:
+    """The selected line has the cursor, and colours of its own that can be read where there are few."""
     at = drawn.selected_line()
-    assert at is not None, f"{widget} has no selection"
-    other = at + 1 if at + 1 < drawn.size.height else at - 1
-    return drawn.selected_from, list(drawn.render_line(at)), list(drawn.render_line(other))
+    assert at is not None, f"{drawn} has no selection"
+    column = drawn.selected_from
+    chosen = list(drawn.render_line(at))
+    other = list(drawn.render_line(at + 1 if at + 1 < drawn.size.height else at - 1))
+    text = "".join(segment.text for segment in chosen)
+    assert text[column] == glyphs().cursor
+    assert glyphs().cursor not in "".join(segment.text for segment in other)[: column + 1]
+    plain = other[-1].style
+    assert plain is not None
+    assert plain.bgcolor is not None
+    here = 0
+    for segment in chosen:
+        here += len(segment.text)
+        if here <= column:
+            continue
+        style = segment.style
+        assert style is not None
+        assert style.bgcolor is not None
+        assert style.color is not None
+        for system in FEW:
+            ground = style.bgcolor.downgrade(system)
+            assert ground != plain.bgcolor.downgrade(system), f"{system.name}: the row is as all others"
+            if segment.text.strip():
+                ink = style.color.downgrade(system)
+                assert ink != ground, f"{system.name}: {segment.text!r} cannot be read"
 
 
 @pytest.mark.parametrize("theme", [theme.name for theme in THEMES])
@@ -47,28 +83,34 @@ async def test_the_selected_line_is_seen_in_few_colours_and_every_text_on_it_is_
         app.theme = theme
         await settle(pilot)
         await pilot.pause()
-        column, chosen, other = selected_segments(app, widget)
-        text = "".join(segment.text for segment in chosen)
-        assert text[column] == glyphs().cursor
-        assert glyphs().cursor not in "".join(segment.text for segment in other)[: column + 1]
-        plain = other[-1].style
-        assert plain is not None
-        assert plain.bgcolor is not None
-        here = 0
-        for segment in chosen:
-            here += len(segment.text)
-            if here <= column:
-                continue
-            style = segment.style
-            assert style is not None
-            assert style.bgcolor is not None
-            assert style.color is not None
-            for system in FEW:
-                ground = style.bgcolor.downgrade(system)
-                assert ground != plain.bgcolor.downgrade(system), f"{system.name}: the row is as all others"
-                if segment.text.strip():
-                    ink = style.color.downgrade(system)
-                    assert ink != ground, f"{system.name}: {segment.text!r} cannot be read"
+        assert_seen(app.screen.query_one(widget, LineWidget))
+
+
+@pytest.mark.parametrize("place", list(STAGED))
+async def test_so_it_is_in_every_other_list(place: str, state_home: Path) -> None:
+    async with staged(place, "live", home=state_home) as (app, pilot):
+        if place == "teardown":
+            app.screen.query_one(EvidenceList).focus()
+            await rest(app, pilot)
+        lists = [drawn for drawn in app.screen.query(LineWidget) if drawn.selected_line() is not None]
+        assert [type(drawn).__name__ for drawn in lists] == [STAGED[place]]
+        for theme in THEMES:
+            app.theme = theme.name
+            await rest(app, pilot)
+            assert_seen(lists[0])
+
+
+def test_no_list_is_left_out() -> None:
+    for place in SCREENS:
+        screen_class(place)
+
+    def below(kind: type) -> Iterator[type]:
+        for one in kind.__subclasses__():
+            yield one
+            yield from below(one)
+
+    with_cursor = {kind.__name__ for kind in below(LineWidget) if "selected_line" in vars(kind)}
+    assert with_cursor == {*STAGED.values(), "FleetTable", "Checklist", "CurveLegend", "LogPane"}
 
 
 @pytest.mark.parametrize("theme", THEMES, ids=lambda theme: theme.name)
