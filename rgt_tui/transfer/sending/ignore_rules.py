@@ -87,24 +87,49 @@ def _rule(line: str, base: str, source: str) -> _Rule | None:
 
 
 def _expression(text: str) -> str:
-    """Return a pattern of gitignore as a regular expression."""
-    found = ""
+    """Return a pattern of gitignore as a regular expression, whose work does not explode however many stars it has.
+
+    A star takes as little as lets what stands behind it follow, and is not asked again: where that fails no other
+    place would do, for whatever can stand behind a later place can stand behind the first.
+    """
+    chunks: list[list[str]] = [[""]]
+    """What stands between two ``**/``, in pieces between two stars."""
     at = 0
     while at < len(text):
         rest = text[at:]
+        pieces = chunks[-1]
         if rest.startswith("**/") and (at == 0 or text[at - 1] == "/"):
-            found, at = f"{found}(?:.*/)?", at + 3
+            chunks.append([""])
+            at += 3
         elif rest == "**" and (at == 0 or text[at - 1] == "/"):
-            found, at = f"{found}.+", at + 2
+            pieces[-1] += ".+"
+            at += 2
         elif rest[0] == "*":
-            found, at = f"{found}[^/]*", at + 1
+            if len(pieces) == 1 or pieces[-1]:
+                pieces.append("")
+            at += 1
         elif rest[0] == "?":
-            found, at = f"{found}[^/]", at + 1
+            pieces[-1] += "[^/]"
+            at += 1
         elif rest[0] == "[" and (bracket := re.match(r"\[(!|\^)?(\]?[^\]/]*)\]", rest)):
             inside = bracket[2].replace("\\", "\\\\").replace("[", "\\[")
-            found, at = f"{found}[{'^/' if bracket[1] else ''}{inside}]", at + bracket.end()
+            pieces[-1] += f"[{'^/' if bracket[1] else ''}{inside}]"
+            at += bracket.end()
         elif rest[0] == "\\" and len(rest) > 1:
-            found, at = found + re.escape(rest[1]), at + 2
+            pieces[-1] += re.escape(rest[1])
+            at += 2
         else:
-            found, at = found + re.escape(rest[0]), at + 1
-    return found
+            pieces[-1] += re.escape(rest[0])
+            at += 1
+    first, *middle, last = [[""], *chunks] if len(chunks) == 1 else chunks
+    found = _chunk(first) + "".join(f"(?>(?:.*?/)??{_chunk(pieces)})" for pieces in middle)
+    return (
+        found
+        + ("(?:.*/)?" if len(chunks) > 1 else "")
+        + _chunk(last[:-1] or [""])
+        + (f"[^/]*{last[-1]}" if len(last) > 1 else last[0])
+    )
+
+
+def _chunk(pieces: list[str]) -> str:
+    return pieces[0] + "".join(f"(?>[^/]*?{piece})" for piece in pieces[1:])

@@ -15,7 +15,7 @@ HARMLESS = (".env.example", ".env.sample", ".env.template", ".env.dist")
 SHAPES = (
     r"\b(?:hf_|sk-|[rsw]k_(?:live|test)_|rpa_|gh[opusr]_|github_pat_|glpat-|xox[abeprs]-|xapp-|nvapi-|r8_|dckr_pat_|npm_"
     r"|pypi-|gsk_|lsv2_|tskey-|wandb_v\d_|dop_v1_|whsec_|SG\.|ya29\.|local-(?=[0-9a-f]{40}))[\w\-]{8,}[\w.\-]*"
-    r"|\b(?:AKIA|ASIA)[A-Z0-9]{12,}\b|\bAIza[\w\-]{30,}|\beyJ[\w\-]{10,}\.[\w\-]{5,}(?:\.[\w\-]+)?"
+    r"|\b(?:AKIA|ASIA)[A-Z0-9]{12,}\b|\bAIza[\w\-]{30,}|\beyJ[\w\-]{10,2000}\.[\w\-]{5,}(?:\.[\w\-]+)?"
     r"|\b\d{8,10}:AA[\w\-]{30,}"
 )
 """As the agent hides them in command lines (``rgt_box/masking.py``)."""

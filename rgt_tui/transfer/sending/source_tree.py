@@ -9,6 +9,7 @@ import hashlib
 import os
 import re
 import stat
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 import msgspec
@@ -95,7 +96,7 @@ def read_tree(
         raise SourceError(f"{path} is not there")
     if top.is_dir():
         walk = _Walk(top, secrets_too, mend)
-        walk.into("", rules)
+        walk.all(rules)
     elif top.is_file():
         walk = _Walk(top.parent, secrets_too, mend)
         walk.file(top.name)
@@ -106,7 +107,7 @@ def read_tree(
         raise SourceError(f"nothing of {path} is left to push" + (f" ({why})" if why else ""))
     return SourceTree(
         name=box_name(name or (top.name if top.is_dir() else top.stem)),
-        files=tuple(walk.files),
+        files=tuple(sorted(walk.files, key=lambda file: file.path)),
         links=tuple(walk.links),
         left_out=tuple(walk.left_out),
         windows=tuple(walk.windows),
@@ -133,7 +134,15 @@ class _Walk:
         self.left_out: list[LeftOut] = []
         self.windows: list[str] = []
 
-    def into(self, folder: str, rules: IgnoreRules) -> None:
+    def all(self, rules: IgnoreRules) -> None:
+        """Walk it; a cloned tree may be deeper than Python calls itself."""
+        todo = [("", rules)]
+        while todo:
+            folder, rules = todo.pop()
+            todo += list(self._into(folder, rules))[::-1]
+
+    def _into(self, folder: str, rules: IgnoreRules) -> Iterator[tuple[str, IgnoreRules]]:
+        """Take in what stands right in a directory; yields those below it, with what holds there."""
         here = self._top / folder if folder else self._top
         try:
             entries = sorted(os.scandir(here), key=lambda entry: entry.name)
@@ -142,7 +151,8 @@ class _Walk:
         names = {entry.name: entry for entry in entries}
         for name in FILES:
             entry = names.get(name)
-            if entry is not None and entry.is_file():
+            # As for git, which follows no link here: https://git-scm.com/docs/gitignore
+            if entry is not None and entry.is_file(follow_symlinks=False):
                 rules = rules.with_file(folder, name, _text(here / name))
         for entry in entries:
             path = f"{folder}/{entry.name}" if folder else entry.name
@@ -154,7 +164,7 @@ class _Walk:
             if why is not None:
                 self.left_out.append(LeftOut(shown.encode("utf-8", "backslashreplace").decode(), why))
             elif is_folder:
-                self.into(path, rules)
+                yield path, rules
             elif entry.is_symlink():
                 self._link(path)
             elif entry.is_file(follow_symlinks=False):

@@ -106,6 +106,50 @@ def test_code_is_not_taken_for_a_secret(name: str, text: str) -> None:
     assert why_secret(name, text.encode()) is None
 
 
+@pytest.mark.parametrize(
+    "piece", ["eyJ-", "eyJaaaaaaaaaa.aaaa-", "hf_-", "AIza-", "12345678:AA-", "-----BEGIN ", " \n"]
+)
+def test_a_hostile_file_is_looked_at_in_one_go(piece: str) -> None:
+    """What tried each beginning anew against all the rest took minutes for a megabyte."""
+    why_secret("notes.txt", piece.encode() * (secret_files.MOST // len(piece)))
+
+
+@pytest.mark.parametrize(
+    "pattern", ["*" * 60 + "b", "*a" * 30 + "b", "**/a/" * 12 + "b", "**/" * 40 + "b", "**/*a/" * 12 + "b"]
+)
+def test_many_stars_of_a_cloned_tree_cost_no_time(pattern: str) -> None:
+    for path in ("a" * 250, "/".join("a" * 120), "/".join(["aaaaaaaa"] * 27)):
+        assert IgnoreRules([pattern]).why(path, is_folder=False) is None
+        assert IgnoreRules([pattern]).why(path[:-1] + "b", is_folder=True) in (None, pattern)
+    assert IgnoreRules(["*a*b*"]).why("d/xaxbx", is_folder=False) == "*a*b*"
+    assert IgnoreRules(["**/a*/**/b"]).why("x/ab/c/d/b", is_folder=False) == "**/a*/**/b"
+
+
+@pytest.mark.parametrize("make", ["pipe", "zeros", "circle", "folder"])
+def test_a_list_of_patterns_that_is_no_file_is_none(tmp_path: Path, make: str) -> None:
+    fill(tmp_path, "a.py", "d/b.py")
+    for folder in (tmp_path, tmp_path / "d"):
+        path = folder / ".gitignore"
+        if make == "pipe":
+            os.mkfifo(path)
+        elif make == "folder":
+            path.mkdir()
+        else:
+            path.symlink_to("/dev/zero" if make == "zeros" else ".gitignore")
+    assert {"a.py", "d/b.py"} <= set(paths(tmp_path))
+
+
+def test_a_tree_deeper_than_python_calls_itself_is_read(tmp_path: Path) -> None:
+    deep = "/".join("d" * 1500)
+    subprocess.run(["mkdir", "-p", deep], cwd=tmp_path, check=True)
+    (tmp_path / deep / "a.py").write_text("x")
+    (tmp_path / "d" / ".gitignore").write_text("b.py\n")
+    (tmp_path / deep / "b.py").write_text("x")
+    assert paths(tmp_path) == ["d/.gitignore", f"{deep}/a.py"]
+    at = tmp_path / "d"  # so deep a tree nothing else here can remove
+    subprocess.run(["rm", "-rf", str(at)], check=True)
+
+
 def test_the_shapes_are_those_that_the_agent_hides() -> None:
     assert masking._SHAPES.pattern == secret_files.SHAPES
 
