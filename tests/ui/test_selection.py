@@ -104,7 +104,7 @@ def test_no_list_is_left_out() -> None:
     for place in SCREENS:
         screen_class(place)
 
-    def below(kind: type) -> Iterator[type]:
+    def below(kind: type[LineWidget]) -> Iterator[type[LineWidget]]:
         for one in kind.__subclasses__():
             yield one
             yield from below(one)

@@ -141,13 +141,14 @@ def test_a_list_of_patterns_that_is_no_file_is_none(tmp_path: Path, make: str) -
 
 def test_a_tree_deeper_than_python_calls_itself_is_read(tmp_path: Path) -> None:
     deep = "/".join("d" * 1500)
-    subprocess.run(["mkdir", "-p", deep], cwd=tmp_path, check=True)
-    (tmp_path / deep / "a.py").write_text("x")
-    (tmp_path / "d" / ".gitignore").write_text("b.py\n")
-    (tmp_path / deep / "b.py").write_text("x")
-    assert paths(tmp_path) == ["d/.gitignore", f"{deep}/a.py"]
-    at = tmp_path / "d"  # so deep a tree nothing else here can remove
-    subprocess.run(["rm", "-rf", str(at)], check=True)
+    try:
+        subprocess.run(["mkdir", "-p", deep], cwd=tmp_path, check=True)
+        (tmp_path / deep / "a.py").write_text("x")
+        (tmp_path / "d" / ".gitignore").write_text("b.py\n")
+        (tmp_path / deep / "b.py").write_text("x")
+        assert paths(tmp_path) == ["d/.gitignore", f"{deep}/a.py"]
+    finally:  # pytest itself cannot remove so deep a tree
+        subprocess.run(["rm", "-rf", "d"], cwd=tmp_path, check=True)
 
 
 def test_the_shapes_are_those_that_the_agent_hides() -> None:
