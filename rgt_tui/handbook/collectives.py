@@ -1,8 +1,7 @@
-"""Which rank did not come to which collective, from what the ranks have written down. Pure.
+"""Which rank did not come to which collective, or message, by torch's flight recorder. Pure.
 
-Two sources: the dumps of torch's flight recorder, one a rank
-(https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html), already read as plain values, and the text
-of NCCL's own client ``ncclras`` (https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting/ras.html).
+Each rank writes a dump (https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html), which comes here as
+plain values: whole from a file, or cut by the agent to the entries that count.
 """
 
 from __future__ import annotations
@@ -20,7 +19,8 @@ SAME_SIZES = frozenset(
      "reduce_scatter", "_reduce_scatter_base", "allreduce_coalesced")
 )  # fmt: skip
 """Collectives to which every rank brings as much."""
-_TO_ONE = re.compile(r"\b(?:send|recv)\b")
+_TO_ONE = re.compile(r"\b(send|recv) (\d{1,7})(?:->|<-)(\d{1,7})$")
+_NO_COLLECTIVE = re.compile(r"\b(?:send|recv)\b")
 
 
 class Call(NamedTuple):
@@ -39,13 +39,30 @@ class Call(NamedTuple):
         return told + (f" {self.dtypes}" if self.dtypes else "") + (f" at {self.where}" if self.where else "")
 
 
+class Message(NamedTuple):
+    """A message from one rank to another that a rank has not got rid of, or not got."""
+
+    sends: bool
+    """False where the rank waits for it."""
+    peer: int
+    call: Call
+
+    def __str__(self) -> str:
+        what = " ".join(word for word in (self.call.sizes, self.call.dtypes) if word) or "something"
+        at = f" at {self.call.where}" if self.call.where else ""
+        return f"{'sends' if self.sends else 'waits for'} {what} {'to' if self.sends else 'from'} rank {self.peer}{at}"
+
+
 class RankDump(NamedTuple):
-    """What one rank has written down: group → number of the collective in it → the call."""
+    """What one rank has written down."""
 
     rank: int
     groups: Mapping[str, Mapping[int, Call]]
+    """Group → number of the collective in it → the call."""
     members: frozenset[int]
     """The ranks of the job, where it says so."""
+    messages: Mapping[str, Sequence[Message]] = {}
+    """Group → the messages that are not through, in the order of the program."""
 
 
 class Verdict(NamedTuple):
@@ -53,6 +70,8 @@ class Verdict(NamedTuple):
 
     text: str
     confidence: float
+    ranks: tuple[int, ...] = ()
+    """Those that the others wait for, or that differ from the most; () = it cannot be told which."""
 
 
 def dump_of(value: Any, rank: int) -> RankDump:
@@ -71,20 +90,62 @@ def dump_of(value: Any, rank: int) -> RankDump:
     groups: dict[str, dict[int, Call]] = {}
     for entry in entries:
         number, name = _get(entry, "collective_seq_id"), _get(entry, "profiling_name")
-        if type(number) is not int or not isinstance(name, str) or _TO_ONE.search(name):
+        if type(number) is not int or not isinstance(name, str) or _is_to_one(entry, name):
             continue
-        groups.setdefault(_group(entry), {})[number] = Call(
-            name.partition(":")[2] or name,
-            _listed(_get(entry, "input_sizes")),
-            _listed(_get(entry, "input_dtypes")),
-            bool(_get(entry, "retired")) or _get(entry, "state") == "completed",
-            _where(_get(entry, "frames")),
+        groups.setdefault(_group(entry), {})[number] = _call(entry, name)
+    members = _members(_get(value, "pg_config"))
+    return RankDump(
+        rank, groups, max(members.values(), key=len, default=frozenset()), _messages(entries, members)
+    )
+
+
+def _is_to_one(entry: Any, name: str) -> bool:
+    return _get(entry, "is_p2p") is True or _NO_COLLECTIVE.search(name) is not None
+
+
+def _call(entry: Any, name: str) -> Call:
+    return Call(
+        name.partition(":")[2] or name,
+        _listed(_get(entry, "input_sizes")),
+        _listed(_get(entry, "input_dtypes")),
+        bool(_get(entry, "retired")) or _get(entry, "state") == "completed",
+        _where(_get(entry, "frames")),
+    )
+
+
+def _messages(entries: Sequence[Any], members: Mapping[str, frozenset[int]]) -> dict[str, list[Message]]:
+    """Return the messages that are not through, by group.
+
+    Of those that are sent together only the entry ``coalesced`` behind them, of the same number, is ever told to be
+    through.
+    """
+    through = {
+        (_group(entry), _get(entry, "p2p_seq_id"))
+        for entry in entries
+        if str(_get(entry, "profiling_name")).endswith(":coalesced") and _call(entry, "").done
+    }
+    found: dict[str, list[Message]] = {}
+    for entry in entries:
+        number, name = _get(entry, "p2p_seq_id"), _get(entry, "profiling_name")
+        told = _TO_ONE.search(name) if isinstance(name, str) else None
+        if (
+            told is None
+            or type(number) is not int
+            or (_group(entry), number) in through
+            or _call(entry, name).done
+        ):
+            continue
+        ranks = sorted(members.get(_group_name(entry)) or max(members.values(), key=len, default=frozenset()))
+        peer = int(told[3])  # within its group
+        call = _call(entry, name)
+        found.setdefault(_group(entry), []).append(
+            Message(told[1] == "send", ranks[peer] if peer < len(ranks) else peer, call)
         )
-    return RankDump(rank, groups, _members(_get(value, "pg_config")))
+    return found
 
 
 def compared(dumps: Sequence[RankDump]) -> list[Verdict]:
-    """Return what is wrong between the ranks, group by group; [] = every collective is matched and through."""
+    """Return what is wrong between the ranks, the surest first; [] = everything is matched, and collectives through."""
     ranks = {dump.rank for dump in dumps}
     missing = sorted(frozenset().union(*(dump.members for dump in dumps)) - ranks)
     names = dict.fromkeys(name for dump in dumps for name in dump.groups)
@@ -92,16 +153,20 @@ def compared(dumps: Sequence[RankDump]) -> list[Verdict]:
         verdict
         for name in names
         for verdict in _of_group(
-            name, {dump.rank: dump.groups[name] for dump in dumps if name in dump.groups}
+            name, {dump.rank: dump.groups[name] for dump in dumps if name in dump.groups}, missing
         )
     ]
+    found += _of_messages(dumps)
+    found.sort(key=lambda verdict: -verdict.confidence)
     if found and missing:
         first, *rest = found
         found = [first._replace(text=f"{first.text}; no dump of {in_words(missing)} was given"), *rest]
     return found
 
 
-def _of_group(name: str, calls: Mapping[int, Mapping[int, Call]]) -> Iterator[Verdict]:
+def _of_group(
+    name: str, calls: Mapping[int, Mapping[int, Call]], missing: Sequence[int]
+) -> Iterator[Verdict]:
     for number in sorted(set().union(*calls.values())):
         here = {rank: mine[number] for rank, mine in calls.items() if number in mine}
         for differ in (_names, _sizes, _dtypes):
@@ -112,7 +177,10 @@ def _of_group(name: str, calls: Mapping[int, Mapping[int, Call]]) -> Iterator[Ve
                 told = ", ".join(
                     f"{in_words(sorted(ranks))} {here[ranks[0]]}" for ranks in sorted(kinds.values(), key=len)
                 )
-                yield Verdict(f"the ranks do not agree on collective {number} of {name}: {told}", SURE)
+                few, most = sorted(map(len, kinds.values()))[-2:]
+                odd = [rank for ranks in kinds.values() if len(ranks) < most for rank in ranks]
+                text = f"the ranks do not agree on collective {number} of {name}: {told}"
+                yield Verdict(text, SURE, tuple(sorted(odd)) if few < most else ())
                 return
     last = {rank: max(mine) for rank, mine in calls.items()}
     lowest, highest = min(last.values()), max(last.values())
@@ -127,6 +195,7 @@ def _of_group(name: str, calls: Mapping[int, Mapping[int, Call]]) -> Iterator[Ve
             + f": the last there is {lowest}; {in_words(sorted(waiting))} "
             f"wait{'s' * (len(waiting) == 1)} in {_numbers(last, waiting)}",
             SURE if len(calls) > 1 else MAYBE,
+            tuple(absent),
         )
     elif lowest == highest and not any(mine[lowest].done for mine in calls.values()):
         call = next(iter(calls.values()))[lowest]
@@ -136,7 +205,62 @@ def _of_group(name: str, calls: Mapping[int, Mapping[int, Call]]) -> Iterator[Ve
             yield Verdict(text, MAYBE)
         else:
             text = f"{in_words(sorted(calls))} have all come to {at}, and none is through"
-            yield Verdict(f"{text}: a rank that is not here, the network, or a card", LIKELY)
+            text = f"{text}: a rank that is not here, the network, or a card"
+            yield Verdict(text, LIKELY, tuple(missing) if len(missing) <= len(calls) else ())
+
+
+def _of_messages(dumps: Sequence[RankDump]) -> Iterator[Verdict]:
+    """Tell who has no counterpart for which message; of a chain of ranks that wait, the last is named."""
+    held: dict[int, dict[int, str]] = {}
+    by_rank = {dump.rank: dump for dump in dumps}
+    for dump in dumps:
+        for group, mine in dump.messages.items():
+            for peer in dict.fromkeys(message.peer for message in mine):
+                if peer not in by_rank:
+                    held.setdefault(dump.rank, {})[peer] = str(next(one for one in mine if one.peer == peer))
+                    continue
+                theirs = [one for one in by_rank[peer].messages.get(group, ()) if one.peer == dump.rank]
+                for sends in (True, False):
+                    ours = [one for one in mine if one.peer == peer and one.sends is sends]
+                    other = [one for one in theirs if one.sends is not sends]
+                    for one, two in zip(ours, other, strict=False):
+                        if sends and (one.call.sizes, one.call.dtypes) != (two.call.sizes, two.call.dtypes):
+                            text = f"rank {dump.rank} {one}, and rank {peer} {two}: they are not the same"
+                            yield Verdict(text, SURE, tuple(sorted((dump.rank, peer))))
+                    if len(ours) > len(other):
+                        held.setdefault(dump.rank, {})[peer] = str(ours[len(other)])
+    if held:
+        yield _end_of_chain(held, by_rank)
+
+
+def _end_of_chain(held: Mapping[int, Mapping[int, str]], by_rank: Mapping[int, RankDump]) -> Verdict:
+    """Return who holds up the others by messages: rank → whom it waits for → with what."""
+    rank = min(held)
+    seen = [rank]
+    while (peer := next(iter(held[rank]))) in held and peer not in seen:
+        rank = peer
+        seen.append(rank)
+    told = f"rank {rank} {held[rank][peer]}"
+    if peer in held:
+        ring = seen[seen.index(peer) :]
+        words = "; ".join(f"rank {one} {next(iter(held[one].values()))}" for one in ring[:MOST_NAMED])
+        return Verdict(f"{in_words(sorted(ring))} wait for each other: {words}", SURE)
+    behind = sorted(set(held) - {rank})
+    rest = f"; {in_words(behind)} wait{'s' * (len(behind) == 1)} as well" if behind else ""
+    if peer not in by_rank:
+        return Verdict(f"{told}, which has no counterpart here{rest}", MAYBE, (peer,))
+    return Verdict(f"{told}, which {_instead(by_rank[peer])}{rest}", SURE, (peer,))
+
+
+def _instead(dump: RankDump) -> str:
+    """Say what a rank does in place of taking part in a message."""
+    for group, mine in dump.groups.items():
+        number = max(mine)
+        if not mine[number].done:
+            return f"has no counterpart to it: it waits in collective {number} of {group} ({mine[number]})"
+    for messages in dump.messages.values():
+        return f"has no counterpart to it: it {messages[0]}"
+    return "has come to no counterpart of it"
 
 
 def in_words(ranks: Sequence[int]) -> str:
@@ -167,10 +291,19 @@ def _get(value: Any, key: str) -> Any:
     return found(key) if found is not None else None
 
 
-def _group(entry: Any) -> str:
+def _group_words(entry: Any) -> tuple[str, str]:
     told = _get(entry, "process_group")
     words = [word for word in told if isinstance(word, str)] if isinstance(told, (list, tuple)) else []
     name, what = (*words, "", "")[:2]
+    return name, what
+
+
+def _group_name(entry: Any) -> str:
+    return _group_words(entry)[0]
+
+
+def _group(entry: Any) -> str:
+    name, what = _group_words(entry)
     return f"group {name or '?'}" + (f" ({what})" if what not in ("", "undefined") else "")
 
 
@@ -196,65 +329,12 @@ def _where(frames: Any) -> str:
     return ""
 
 
-def _members(config: Any) -> frozenset[int]:
-    """Return the ranks of the largest group that is described."""
-    groups = (
-        config.values() if isinstance(config, Mapping) else [one for _, one in getattr(config, "items", ())]
-    )
-    told = [_get(group, "ranks") for group in groups]
-    found = [frozenset(map(int, re.findall(r"\d{1,7}", text))) for text in told if isinstance(text, str)]
-    return max(found, key=len, default=frozenset())
-
-
-_HEADING = re.compile(r"(?:#\d+-\d+ \([0-9a-f]+\) )?(DEAD|INCOMPLETE|MISMATCH|NOCOMM|TIMEOUT)")
-_COUNT = re.compile(
-    r"\d+ ranks? (?:has|have) launched up to operation (\d+)|(\d+ ranks?) (?:has|have) not launched any"
-)
-_ONE = re.compile(r"Rank (\d+) has launched up to operation (\d+)(?: -- (.*))?")
-_LISTED = re.compile(r"Rank (\d+) -- (.*)")
-_PROCESS = re.compile(r"Process (\d+) on node (\S+)(?: managing (GPUs? [\d,]+))?")
-_MISSING = re.compile(r"The missing ranks?: ([\d, ]+)")
-_DIFFERENT = re.compile(r"Communicator ranks have different (\w+) operation counts")
-_SILENT = {"DEAD": "is taken for dead", "INCOMPLETE": "does not answer"}
-
-
-def is_ncclras(text: str) -> bool:
-    """Tell whether a text is the output of ``ncclras``, or of its end."""
-    return "Communicators" in text and ("Job summary" in text or "Ranks    Status" in text)
-
-
-def of_ncclras(text: str) -> list[Verdict]:
-    """Return what the output of ``ncclras`` shows: processes that do not answer, ranks that are behind the others."""
-    heading, what = "", ""
-    lost: list[str] = []
-    missing: list[str] = []
-    counts: dict[int, list[tuple[int, str]]] = {}
-    last = -1
-    for line in map(str.strip, text.splitlines()):
-        if found := _HEADING.fullmatch(line):
-            heading, last = found[1], -1
-        elif (found := _PROCESS.fullmatch(line)) and heading in _SILENT:
-            card = f" ({found[3]})" if found[3] else ""
-            lost.append(f"process {found[1]} on {found[2]}{card} {_SILENT[heading]}")
-        elif found := _MISSING.fullmatch(line):
-            missing += re.findall(r"\d+", found[1])
-        elif found := _DIFFERENT.fullmatch(line):
-            what = found[1]
-        elif found := _COUNT.match(line):
-            last = int(found[1] or 0)
-            counts.setdefault(last, [])
-        elif found := _ONE.fullmatch(line):
-            counts.setdefault(int(found[2]), []).append((int(found[1]), found[3] or ""))
-        elif (found := _LISTED.fullmatch(line)) and last in counts:
-            counts[last].append((int(found[1]), found[2]))
-    verdicts = []
-    if lost or missing:
-        ranks = [in_words(sorted(set(map(int, missing))))] if missing else []
-        verdicts.append(Verdict("; ".join([*ranks, *lost[:MOST_NAMED]]) + ": NCCL has no data of it", SURE))
-    if len(counts) > 1:
-        low, behind = min(counts), counts[min(counts)]
-        who = in_words([rank for rank, _ in behind]) if behind else "some ranks"
-        at = f" ({behind[0][1]})" if behind and behind[0][1] else ""
-        text = f"{who}{at} came to {what} operation {low}, others to {max(counts)}"
-        verdicts.append(Verdict(f"{text}: a hang only if a second look shows the same numbers", MAYBE))
-    return verdicts
+def _members(config: Any) -> dict[str, frozenset[int]]:
+    """Return the ranks of the groups that are described, by name."""
+    groups = config.items() if isinstance(config, Mapping) else getattr(config, "items", ())
+    told = [(name, _get(group, "ranks")) for name, group in groups]
+    return {
+        name: frozenset(map(int, re.findall(r"\d{1,7}", text)))
+        for name, text in told
+        if isinstance(name, str) and isinstance(text, str)
+    }

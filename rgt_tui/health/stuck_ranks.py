@@ -5,6 +5,7 @@ synchronisation of its stream). While a rank evaluates, loads or saves, it runs 
 wait: so only one that has not run for a while is named soon, and any other after `PATIENT_S` without a sign of life.
 
 Ranks of our own trainer say by a heartbeat what they are at: then whoever is behind is named soon, whatever it does.
+Where torch's flight recorder has written, it tells who did not come to which collective, whatever the kernel says.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from rgt_tui.handbook.collectives import Verdict
 from rgt_tui.health import rank_progress
 from rgt_tui.health.condition import Proof
 from rgt_tui.health.facts import Facts
 from rgt_tui.health.rank_progress import Standing
+from rgt_tui.health.recorded_ranks import recorded
 from rgt_tui.model.evidence import Finding, Fix
 from rgt_tui.model.figures import noun
 from rgt_tui.model.plain import exact
@@ -69,6 +72,8 @@ class Stuck(NamedTuple):
     confidence: float
     age: float = PATIENT_S
     """For so long, at least, nothing has gone on."""
+    told: str = ""
+    """What the flight recorders show."""
 
 
 def stuck(view: Facts) -> list[Stuck]:
@@ -88,6 +93,9 @@ def _judged(view: Facts, ranks: list[Proc]) -> Stuck | None:
     if not rest:
         return None  # all are stopped: the run was paused as a whole, and `halted` tells of it
     quiet = _quiet(view, there[0].run, logs=False)
+    written = any(proc.dist is not None and proc.dist.flight is not None for proc in rest)
+    shown = recorded(rest, quiet, _quiet(view, there[0].run, logs=True)) if written else None
+    told = shown.text if shown is not None else ""
     if away or stopped:
         waited = min(_waits(proc, quiet) for proc in rest)
         # The last one there may as well be at the end of its work: it uploads, say, while the others have left.
@@ -98,13 +106,32 @@ def _judged(view: Facts, ranks: list[Proc]) -> Stuck | None:
         named = away + [
             (_rank(proc), proc.pid, f"is stopped by a signal (state T){_at(proc)}") for proc in stopped
         ]
-        return Stuck(GONE if away else STOPPED, there[0].run, tuple(named), tuple(rest), SURE)
+        return Stuck(GONE if away else STOPPED, there[0].run, tuple(named), tuple(rest), SURE, told=told)
     place = rank_progress.standing(rest)
+    if shown is not None and (place is None or place.age >= place.limit):
+        return _by_record(shown, rest)
     if place is None or (place.aside and place.age >= place.limit):
         return _elsewhere(view, rest, quiet)
     if place.aside or place.age < place.limit or (quiet is not None and quiet < place.age - SLACK_S):
         return None
     return _behind(place) if place.ahead else _level(view, place)
+
+
+def _by_record(shown: Verdict, ranks: Sequence[Proc]) -> Stuck:
+    """Name those that the flight recorders name; all wait where they name none, or everybody."""
+    here = {_rank(proc): proc for proc in ranks}
+    wait = tuple(proc for rank, proc in here.items() if rank not in shown.ranks)
+    if not shown.ranks or not wait:
+        return Stuck(ALL, ranks[0].run, (), tuple(ranks), shown.confidence, _age(ranks), shown.text)
+    away = tuple(
+        (rank, here[rank].pid, _why(here[rank])) if rank in here else (rank, None, "is not on this machine")
+        for rank in shown.ranks
+    )
+    return Stuck(AWAY, ranks[0].run, away, wait, shown.confidence, told=shown.text)
+
+
+def _age(ranks: Sequence[Proc]) -> float:
+    return max(max(_still(proc), _spins(proc)) for proc in ranks)
 
 
 def _behind(place: Standing) -> Stuck | None:
@@ -251,8 +278,9 @@ def _proved(found: Stuck) -> Proof:
     ]
     at = f" ({'; '.join(where)})" if where else ""
     verb = "wait" if len(waiting) > 1 else "waits"
+    by_record = f"; flight recorder: {found.told}" if found.told else ""
     if not found.away:
-        text = f"all {len(waiting)} ranks here wait{at}, and {_since(found)}"
+        text = f"all {len(waiting)} ranks here wait{at}, and {_since(found)}{by_record}"
         return Proof(
             text,
             resource=f"all ranks of {first.world}",
@@ -266,7 +294,7 @@ def _proved(found: Stuck) -> Proof:
     )
     rank, pid, _ = found.away[0]
     return Proof(
-        f"{told}; {_ranks(waiting)} {verb} for it{at}",
+        f"{told}; {_ranks(waiting)} {verb} for it{at}{by_record}",
         resource=f"rank {rank} of {first.world}" + (f" (pid {pid})" if pid is not None else ""),
         run=found.run,
         fixes=_steps(found),
@@ -280,7 +308,11 @@ def _since(found: Stuck) -> str:
     for proc in found.wait:
         told.setdefault(rank_progress.in_words(proc), []).append(_rank(proc))
     if "" in told:
-        return f"nothing has been logged for {PATIENT_S / 60:.0f} min"
+        return (
+            f"nothing has gone on for {found.age:.0f} s"
+            if found.told
+            else f"nothing has been logged for {PATIENT_S / 60:.0f} min"
+        )
     first = found.wait[0].dist
     missing = first is not None and len(found.wait) < first.world
     return f"none has gone on for {found.age:.0f} s: " + "; ".join(

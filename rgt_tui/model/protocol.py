@@ -7,7 +7,7 @@ could not read is ``None``, never zero. Unknown fields are ignored, so that an o
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
@@ -213,6 +213,9 @@ class RankReading(msgspec.Struct, frozen=True, kw_only=True):
     """The innermost functions of the kernel, where root may read them."""
     dump: str | None = None
     """What torch's flight recorder has written of this attempt."""
+    flight: dict[str, Any] | None = None
+    """What stands in it, in torch's own form, cut to the entries that count, with ``age_s``, its age in seconds, and
+    ``open_s``, how old its oldest open call then was. Only where a rank of the launch has come to a stand."""
     beat: Heartbeat | None = None
     """None for any other trainer, and where it cannot be read."""
     lost: tuple[LostRank, ...] = ()

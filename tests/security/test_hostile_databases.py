@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rgt_box import confined_child
 from rgt_box.metrics import sqlite_child, sqlite_files
 from rgt_box.metrics.formats import BY_KIND, identify, open_source
 from rgt_box.metrics.merging import read_all
@@ -77,8 +78,8 @@ def _with_column(path: Path, kind: str, column: str, expression: str, size: str)
 
 
 @pytest.fixture(autouse=True)
-def a_child_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Iterator[sqlite_child.Child]:
-    child = sqlite_child.Child()
+def a_child_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Iterator[confined_child.Child]:
+    child = confined_child.Child(sqlite_child.__name__)
     child.patience = 30.0
     monkeypatch.setattr(sqlite_child, "child", child)
     yield child
@@ -135,9 +136,9 @@ def test_a_schema_that_is_not_on_the_first_page_is_read_by_the_child_too(kind: s
 
 
 def test_one_instruction_without_an_end_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, a_child_of_its_own: sqlite_child.Child
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, a_child_of_its_own: confined_child.Child
 ) -> None:
-    monkeypatch.setattr(sqlite_child, "SECONDS", 2)
+    monkeypatch.setattr(confined_child, "SECONDS", 2)
     path = slow(tmp_path / "x.db")
     reader = open_source("trackio", str(path))
     batch = reader.read()
@@ -151,12 +152,12 @@ def test_one_instruction_without_an_end_ends(
 
 
 def test_who_waits_for_it_waits_a_moment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, a_child_of_its_own: sqlite_child.Child
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, a_child_of_its_own: confined_child.Child
 ) -> None:
     """The answer comes later, and what others ask meanwhile is not lost."""
-    monkeypatch.setattr(sqlite_child, "SECONDS", 5)
+    monkeypatch.setattr(confined_child, "SECONDS", 5)
     hostile, honest = slow(tmp_path / "x.db"), good(tmp_path / "good.db")
-    a_child_of_its_own.patience = sqlite_child.PATIENCE
+    a_child_of_its_own.patience = confined_child.PATIENCE
     one, other = open_source("trackio", str(hostile)), open_source("trackio", str(honest))
     began = time.monotonic()
     first = one.read()
@@ -170,12 +171,17 @@ def test_who_waits_for_it_waits_a_moment(
 
 
 def test_the_rest_doubles_and_an_answer_ends_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, a_child_of_its_own: sqlite_child.Child
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, a_child_of_its_own: confined_child.Child
 ) -> None:
     path = good(tmp_path / "x.db")
     now = [1000.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    answers: list[Any] = [sqlite_child.Ended("x"), sqlite_child.Ended("x"), None, sqlite_child.Ended("x")]
+    answers: list[Any] = [
+        confined_child.Ended("x"),
+        confined_child.Ended("x"),
+        None,
+        confined_child.Ended("x"),
+    ]
     real = a_child_of_its_own.ask
 
     def ask(request: dict[str, Any]) -> dict[str, Any]:
@@ -201,7 +207,7 @@ def test_the_rest_doubles_and_an_answer_ends_it(
 
 
 def test_an_unchanged_database_is_not_asked_for(
-    tmp_path: Path, a_child_of_its_own: sqlite_child.Child, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, a_child_of_its_own: confined_child.Child, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = good(tmp_path / "x.db")
     os.utime(path, (1.79e9, 1.79e9))
@@ -214,7 +220,7 @@ def test_an_unchanged_database_is_not_asked_for(
 
 
 def test_a_child_that_was_killed_is_replaced_and_leaves_no_copies(
-    tmp_path: Path, a_child_of_its_own: sqlite_child.Child
+    tmp_path: Path, a_child_of_its_own: confined_child.Child
 ) -> None:
     path = good(tmp_path / "x.db")
     assert open_source("trackio", str(path)).read().points

@@ -6,7 +6,7 @@ import math
 import os
 import sys
 
-from rgt_box import options
+from rgt_box import confined_child, options
 from rgt_box.metrics import sqlite_child
 from rgt_box.metrics.discover import Finder, Source
 from rgt_box.metrics.formats import identify, open_source, preference
@@ -172,7 +172,7 @@ def main(argv: list[str]) -> int:
         _tell("one PATH is needed (--help tells more)")
         return WRONG
     path = paths[0]
-    sqlite_child.child.patience = sqlite_child.SECONDS + 1.0  # nobody reads once more
+    sqlite_child.child.patience = confined_child.SECONDS + 1.0  # nobody reads once more
     try:
         found, cut = sources(path)
     except OSError as error:

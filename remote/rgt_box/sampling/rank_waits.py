@@ -13,7 +13,7 @@ import time
 import zlib
 
 from rgt_box import background, jsonline, procstat
-from rgt_box.sampling import rank_phases
+from rgt_box.sampling import flight_dumps, rank_phases
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,12 +43,10 @@ LAUNCHES = (
 """Names of rank, number of ranks, both on this machine, and of what tells one launch from another, by launcher."""
 LAUNCHER = re.compile(r"(?:^|[/\s])(?:torchrun|accelerate|deepspeed)\b|torch\.distributed\.(?:run|launch)\b")
 """A launcher may be given a rank itself, that of its machine; what it starts then has ``LOCAL_RANK`` as well."""
-DUMPS = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
-"""Where torch's flight recorder writes, the newer name first: the rank follows
-(https://docs.pytorch.org/docs/stable/torch_nccl_environment_variables.html)."""
-USUAL_DUMPS = ("/tmp/nccl_trace_rank_",)
 DUMP_WAIT = 0.1
 """Seconds that it is waited for whether there is a dump."""
+SUSPECT_S = 10.0
+"""Seconds that a rank waits, or computes, without a break from which on what a flight recorder has written is read."""
 
 
 class Member:
@@ -61,8 +59,8 @@ class Member:
         dump: What the flight recorder has written of it; None = nothing is known of any.
     """
 
-    __slots__ = ("beat", "beat_at", "dump", "dumps", "group", "looked", "ran", "rank", "reading", "siblings", "slices",
-                 "spins_since", "stack", "started", "still_since", "world")  # fmt: skip
+    __slots__ = ("beat", "beat_at", "dump", "dumps", "flight", "group", "looked", "ran", "rank", "reading", "siblings",
+                 "slices", "spins_since", "stack", "started", "still_since", "world")  # fmt: skip
 
     def __init__(self, started: float, env: Mapping[str, str], launch: tuple[Any, ...]) -> None:
         rank, world, local, local_world, names = launch
@@ -76,9 +74,9 @@ class Member:
         )
         told = "\0".join("%s=%s" % (name, env.get(name, "")) for name in names)
         self.group = "%08x" % zlib.crc32(("%d\0%s" % (self.world, told)).encode("utf-8", "replace"))
-        prefixes = [env[name] for name in DUMPS if env.get(name)] or list(USUAL_DUMPS)
-        self.dumps = ["%s%d" % (prefix, self.rank) for prefix in prefixes]
+        self.dumps = flight_dumps.places(env, self.rank)
         self.dump: str | None = None
+        self.flight: dict[str, Any] | None = None
         self.beat: str | None = None
         self.beat_at = float("-inf")
         self.slices, self.ran, self.looked = -1, 0, 0.0
@@ -117,8 +115,13 @@ class Member:
                 "stack": self.stack or None,
                 "beat": self._beat(pid, now),
                 "dump": self.dump,
+                "flight": self.flight,
             }
         )
+
+    def stands(self) -> float:
+        """Return for how long it has waited, or computed, without a break, as of the last look."""
+        return float(max(self.reading.get("still_s", 0.0), self.reading.get("spin_s", 0.0)))
 
     def _beat(self, pid: int, now: float) -> dict[str, Any] | None:
         if self.beat is None and now - self.beat_at >= AGAIN:
@@ -136,6 +139,7 @@ class RankWatch:
         self._known: dict[int, tuple[tuple[float, str], Member | None]] = {}
         self._seen: dict[str, dict[int, int]] = {}
         """Launch → the ranks that were there → their pids."""
+        self._flights = flight_dumps.FlightDumps()
         self._looked = float("-inf")
         self._wanted: list[Member] = []
         self._dumps = background.Background(self._find_dumps, 0.0, float("inf"))
@@ -167,9 +171,20 @@ class RankWatch:
         self._say_lost(firsts, complete=len(procs) < MOST)
 
     def _find_dumps(self) -> None:
-        """Look for the dumps in a thread: ranks wait for each other where their directory is on a mount that hangs."""
-        for member in self._wanted:
+        """Look for the dumps in a thread: ranks wait for each other where their directory is on a mount that hangs.
+
+        They are read only where a rank of the launch has come to a stand.
+        """
+        wanted = self._wanted
+        for member in wanted:
             member.dump = next((path for path in member.dumps if _newer(path, member.started)), None)
+        suspect = {member.group for member in wanted if member.stands() >= SUSPECT_S}
+        read = [member for member in wanted if member.dump is not None and member.group in suspect]
+        self._flights.forget(member.dump for member in read if member.dump is not None)
+        for member in wanted:
+            member.flight = (
+                self._flights.read(member.dump) if member in read and member.dump is not None else None
+            )
 
     def _firsts(self, procs: Iterable[dict[str, Any]]) -> list[tuple[dict[str, Any], Member]]:
         """Return the ranks themselves: what they started has their environment, too, and is younger."""

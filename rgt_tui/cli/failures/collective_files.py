@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rgt_tui.files import open_regular
-from rgt_tui.handbook import FileFinding, Page, Unreadable, collectives
+from rgt_tui.handbook import FileFinding, Page, Unreadable, collectives, ras_output
 from rgt_tui.handbook.collectives import RankDump, Verdict
 from rgt_tui.transfer import pickle_values
 from rgt_tui.transfer.file_stretch import Refused
@@ -40,10 +40,14 @@ def collective_findings(
         try:
             data = _head(Path(name))
             if _PICKLE.match(data) or _JSON.match(data):
-                dumps[name] = _dump(Path(name), number)
-            elif collectives.is_ncclras(text := data.decode("utf-8", "replace")):
+                value = _value(Path(name))
+                if ras_output.is_ras_json(value):
+                    found[name] = _as_findings(ras_output.of_ras_json(value), pages)
+                else:
+                    dumps[name] = _dump(value, Path(name), number)
+            elif ras_output.is_ncclras(text := data.decode("utf-8", "replace")):
                 text = _whole(Path(name)).decode("utf-8", "replace")
-                found[name] = _as_findings(collectives.of_ncclras(text), pages)
+                found[name] = _as_findings(ras_output.of_ncclras(text), pages)
         except Unreadable as error:
             found[name] = error
         except OSError:
@@ -85,17 +89,20 @@ def _whole(path: Path) -> bytes:
     return data
 
 
-def _dump(path: Path, number: int) -> RankDump:
+def _dump(value: Any, path: Path, number: int) -> RankDump:
     """Read a dump; of which rank it is its name ends in, else it counts by its place among the files."""
-    data = _whole(path)
     told = _RANK.search(path.name)
     try:
-        return collectives.dump_of(_value(data), int(told[1]) if told else number)
-    except (Refused, ValueError, RecursionError) as error:
+        return collectives.dump_of(value, int(told[1]) if told else number)
+    except ValueError as error:
         raise Unreadable(f"{path}: {error}") from error
 
 
-def _value(data: bytes) -> Any:
-    if _JSON.match(data[:HEAD]):
-        return json.loads(data)
-    return pickle_values.contents(io.BytesIO(data), ()).value
+def _value(path: Path) -> Any:
+    data = _whole(path)
+    try:
+        if _JSON.match(data[:HEAD]):
+            return json.loads(data)
+        return pickle_values.contents(io.BytesIO(data), ()).value
+    except (Refused, ValueError, RecursionError) as error:
+        raise Unreadable(f"{path}: {error}") from error

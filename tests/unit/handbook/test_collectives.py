@@ -11,7 +11,7 @@ import pytest
 
 from rgt_tui.cli.entry import main
 from rgt_tui.cli.failures.collective_files import LARGEST, collective_findings
-from rgt_tui.handbook import Unreadable, all_pages, collectives
+from rgt_tui.handbook import Unreadable, all_pages, ras_output
 from rgt_tui.handbook.collectives import Verdict, compared, dump_of
 
 FLIGHT = Path(__file__).parents[2] / "fixtures" / "flight"
@@ -107,13 +107,115 @@ def test_each_group_is_judged_for_itself_and_running_ahead_is_no_hang() -> None:
     assert found.text.endswith("ranks 1, 2, 3, 4, 5, 6 and 3 more wait in 3")
 
 
+def message(name: str, number: int, size: int = 4, done: bool = False, **over: Any) -> dict[str, Any]:
+    """Return a message as torch writes it over NCCL, which is the only library whose messages it records."""
+    base = {
+        "collective_seq_id": 0, "p2p_seq_id": number, "profiling_name": f"nccl:{name}", "is_p2p": True,
+        "process_group": ("0", "default_pg"), "input_sizes": [[size]], "output_sizes": [[size]],
+        "input_dtypes": ["Float"], "output_dtypes": ["Float"], "state": "completed" if done else "scheduled",
+        "retired": done, "frames": [{"name": "f", "filename": "/data/pp.py", "line": 7}],
+    }  # fmt: skip
+    return base | over
+
+
+SENT = "rank 0 sends [4] Float to rank 1 at /data/pp.py:7"
+LATER: dict[str, Any] = {"process_group": ("7", "pp")}
+
+
+@pytest.mark.parametrize(
+    ("ranks", "named", "confidence", "told"),
+    [
+        ([[message("send 0->1", 1)], [message("recv 1<-0", 1)]], None, 0.0, ""),  # both are there
+        ([[message("send 0->1", 1, done=True)], [message("recv 1<-0", 1, done=True)]], None, 0.0, ""),
+        (
+            [[message("send 0->1", 1)], [entry(1)]],
+            (1,), 0.95, f"{SENT}, which has come to no counterpart of it",
+        ),
+        (
+            [[message("send 0->1", 1)], [entry(4, **WAITS)]],
+            (1,), 0.95,
+            f"{SENT}, which has no counterpart to it: it waits in collective 4 of group 0 (default_pg) (all_reduce of "
+            "[2, 3] BFloat16)",
+        ),
+        (  # the wrong peer: a chain of which the last is named
+            [[message("send 0->1", 1)], [message("recv 1<-2", 1)], [entry(1)]],
+            (2,), 0.95,
+            "rank 1 waits for [4] Float from rank 2 at /data/pp.py:7, which has come to no counterpart of it; rank 0 "
+            "waits as well",
+        ),
+        (  # both send first
+            [[message("send 0->1", 1)], [message("send 1->0", 1)]],
+            (), 0.95,
+            f"ranks 0, 1 wait for each other: {SENT}; rank 1 sends [4] Float to rank 0 at /data/pp.py:7",
+        ),
+        (
+            [[message("send 0->1", 1)], [message("recv 1<-0", 1, size=5)]],
+            (0, 1), 0.95,
+            f"{SENT}, and rank 1 waits for [5] Float from rank 0 at /data/pp.py:7: they are not the same",
+        ),
+        (  # one more is sent than received
+            [[message("send 0->1", 1), message("send 0->1", 2)], [message("recv 1<-0", 1)]],
+            (1,), 0.95, f"{SENT}, which has no counterpart to it: it waits for [4] Float from rank 0 at /data/pp.py:7",
+        ),
+        ([[message("send 0->3", 1)]], (3,), 0.5, "rank 0 sends [4] Float to rank 3 at /data/pp.py:7, which has no "
+                                                 "counterpart here"),
+        (  # sent together: only what stands behind them is told to be through
+            [[message("send 0->1", 1), message("coalesced", 1, done=True)], []], None, 0.0, "",
+        ),
+        (
+            [[message("send 0->1", 1), message("coalesced", 1)], [entry(1)]],
+            (1,), 0.95, f"{SENT}, which has come to no counterpart of it",
+        ),
+        (  # two groups: the message of one is not answered in the other
+            [[message("send 0->1", 1)], [message("recv 1<-0", 1, **LATER)]],
+            (), 0.95,
+            f"ranks 0, 1 wait for each other: {SENT}; rank 1 waits for [4] Float from rank 0 at /data/pp.py:7",
+        ),
+    ],
+    ids=["meet", "through", "elsewhere", "in-a-collective", "wrong-peer", "both-send", "sizes", "one-more", "no-dump",
+         "together-through", "together-open", "groups"],
+)  # fmt: skip
+def test_a_message_without_its_counterpart_is_named(
+    ranks: list[list[dict[str, Any]]], named: tuple[int, ...] | None, confidence: float, told: str
+) -> None:
+    found = verdicts(*ranks)
+    assert found[:1] == ([] if named is None else [Verdict(told, confidence, named)])
+
+
+def test_the_ranks_of_a_message_are_those_of_its_group() -> None:
+    config = {"0": {"ranks": "[0, 1, 2, 3]"}, "7": {"ranks": "[1, 3]"}}
+    dumps = [
+        dump_of({"version": "2.10", "entries": entries, "pg_config": config}, rank)
+        for rank, entries in ((1, [message("send 0->1", 1, **LATER)]), (3, [entry(1)]))
+    ]
+    (found,) = compared(dumps)
+    assert found.ranks == (3,)
+    assert found.text.startswith("rank 1 sends [4] Float to rank 3 at")
+    assert found.text.endswith("no dump of ranks 0, 2 was given")
+
+
+@pytest.mark.parametrize(
+    ("ranks", "named"),
+    [
+        ([[entry(1), entry(2, **WAITS)], [entry(1)], [entry(1), entry(2, **WAITS)]], (1,)),
+        ([[entry(1)], [entry(1, "nccl:broadcast")], [entry(1)]], (1,)),
+        ([[entry(1)], [entry(1, "nccl:broadcast")]], ()),  # one against one: nobody knows
+        ([[entry(1, **WAITS)], [entry(1, **WAITS)]], ()),
+    ],
+)  # fmt: skip
+def test_who_is_behind_or_differs_is_told_by_number(ranks: list[Any], named: tuple[int, ...]) -> None:
+    assert [verdict.ranks for verdict in verdicts(*ranks)] == [named]
+
+
 @pytest.mark.parametrize(
     "odd",
     [
         {"collective_seq_id": "1"}, {"collective_seq_id": True}, {"collective_seq_id": None},
         {"profiling_name": 3}, {"process_group": None}, {"process_group": [1, [2]]}, {"input_sizes": 7},
         {"input_sizes": [["x", None], 3, {"a": 1}]}, {"input_dtypes": None}, {"state": []}, {"frames": {"a": 1}},
-        {"frames": [3]}, {"frames": [{"filename": 1, "line": "x"}]},
+        {"frames": [3]}, {"frames": [{"filename": 1, "line": "x"}]}, {"is_p2p": True, "p2p_seq_id": "x"},
+        {"is_p2p": True, "p2p_seq_id": 1, "profiling_name": "nccl:send 0->99999999"},
+        {"is_p2p": True, "p2p_seq_id": 1, "profiling_name": "nccl:recv 0<-1", "process_group": 3},
     ],
 )  # fmt: skip
 def test_odd_entries_break_nothing(odd: dict[str, Any]) -> None:
@@ -262,9 +364,73 @@ TIMEOUT
     ],
 )  # fmt: skip
 def test_the_output_of_ncclras(text: str, told: list[str], tmp_path: Path) -> None:
-    assert [verdict.text for verdict in collectives.of_ncclras(text)] == told
+    assert [verdict.text for verdict in ras_output.of_ncclras(text)] == told
     path = tmp_path / "ras.txt"
     path.write_text(text)
+    found = collective_findings([str(path)], all_pages())[str(path)]
+    assert isinstance(found, list)
+    assert [one.line for one in found] == told
+
+
+COUNTS = {"Broadcast": 3, "AllReduce": 64}
+
+
+def ras(*ranks: dict[str, Any], missing: Any = ()) -> dict[str, Any]:
+    """Return the output of ``ncclras -f json`` in the form that NVIDIA's documentation shows."""
+    rows = [
+        {"rank": at, "host": "10.0.0.1", "pid": 100 + at, "cuda_dev": at, "nvml_dev": at,
+         "status": {"init_state": 0, "async_error": 0}, "collective_counts": COUNTS | counts}
+        for at, counts in enumerate(ranks)
+    ]  # fmt: skip
+    group = {
+        "hash": "0xae",
+        "size": len(rows),
+        "ranks_count": len(rows),
+        "ranks": rows,
+        "missing_ranks": missing,
+    }
+    return {"nccl_version": "2.29.1", "communicators_count": 1, "communicators": [group], "ras": {}}
+
+
+LOST = {
+    "rank": 5, "host": "10.0.0.2", "pid": 9, "nvml_dev": 1,
+    "status": {"unresponsive": True, "considered_dead": False},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("value", "told", "named"),
+    [
+        (ras({}, {}), [], []),
+        (
+            ras({}, {"AllReduce": 60}, {}),
+            ["rank 1 (process 101 on 10.0.0.1 (GPU 1)) came to AllReduce operation 60, others to 64: a hang only if a "
+             "second look shows the same numbers"],
+            [(1,)],
+        ),
+        (
+            ras({}, missing=[LOST]),
+            ["rank 5; process 9 on 10.0.0.2 (GPU 1) does not answer: NCCL has no data of it"], [(5,)],
+        ),
+        (
+            ras({}, missing=[LOST | {"status": {"considered_dead": True}}]),
+            ["rank 5; process 9 on 10.0.0.2 (GPU 1) is taken for dead: NCCL has no data of it"], [(5,)],
+        ),
+        (ras({}, missing=[3, {"rank": "x"}, {}]), [], []),
+        (
+            {"nccl_version": "2", "communicators": [7, {"ranks": 3}, {"ranks": [{"rank": 1, "collective_counts": 3}]}]},
+            [], [],
+        ),
+    ],
+)  # fmt: skip
+def test_the_json_of_ncclras(
+    value: Any, told: list[str], named: list[tuple[int, ...]], tmp_path: Path
+) -> None:
+    verdicts = ras_output.of_ras_json(value)
+    assert [verdict.text for verdict in verdicts] == told
+    assert [verdict.ranks for verdict in verdicts] == named
+    path = tmp_path / "ras.json"
+    path.write_text(json.dumps(value, indent=2))
     found = collective_findings([str(path)], all_pages())[str(path)]
     assert isinstance(found, list)
     assert [one.line for one in found] == told

@@ -12,7 +12,7 @@ from rgt_box.sampling import rank_waits
 
 from rgt_tui.health import covered, diagnose
 from rgt_tui.model.evidence import Finding, Severity
-from rgt_tui.model.protocol import LostRank, Proc, RankReading
+from rgt_tui.model.protocol import Heartbeat, LostRank, Proc, RankReading
 from tests.unit.triage.builders import LOG, NOW, box, cell, log, queue, run, sample
 
 
@@ -115,6 +115,103 @@ def test_the_flight_recorder_is_offered_where_it_has_written() -> None:
     state = box(sample=sample(procs=procs), sample_at=NOW, queues=(), logs=(), runs=())
     (finding,) = diagnose(state, NOW, ())
     assert "torchfrtrace '/my dumps' --prefix fr_" in [fix.command for fix in finding.fixes]
+
+
+def flight(number: int, *, through: bool = False, age: float = 30.0, opened: float = 0.0) -> dict[str, Any]:
+    """Return what a rank's flight recorder shows that has come to collective `number`."""
+    state = "completed" if through else "started"
+    entry = {
+        "collective_seq_id": number, "profiling_name": "nccl:all_reduce", "process_group": ["0", "default_pg"],
+        "state": state, "input_sizes": [[8]], "input_dtypes": ["Float"],
+    }  # fmt: skip
+    config = {"0": {"ranks": "[0, 1, 2]"}}
+    return {"version": "2.10", "entries": [entry], "pg_config": config, "age_s": age, "open_s": opened}
+
+
+BEHIND = flight(4, through=True)
+
+
+@pytest.mark.parametrize(
+    ("procs", "named", "confidence"),
+    [
+        # By the kernel alone all wait, and none is named.
+        (
+            (rank(0, flight=flight(5)), rank(1, flight=BEHIND), rank(2, flight=flight(5))),
+            "rank 1 of 3 (pid 101)",
+            0.95,
+        ),
+        (
+            (rank(0, flight=flight(5)), rank(1, **MOVES, flight=BEHIND), rank(2)),
+            "rank 1 of 3 (pid 101)",
+            0.95,
+        ),
+        ((rank(0, flight=flight(5)), rank(1), rank(2, flight=flight(5))), "rank 1 of 3 (pid 101)", 0.8),
+        ((rank(0, flight=flight(5)), rank(2, flight=flight(5))), "rank 1 of 3", 0.8),  # on another machine
+        (tuple(rank(n, flight=flight(5)) for n in range(3)), "all ranks of 3", 0.8),
+        ((rank(0, flight=flight(5)), rank(1), rank(2)), "all ranks of 3", 0.5),
+    ],
+)
+def test_flight_recorders_name_the_rank(procs: tuple[Proc, ...], named: str, confidence: float) -> None:
+    state = box(sample=sample(procs=procs), sample_at=NOW, queues=(), logs=(), runs=())
+    (finding,) = diagnose(state, NOW, ())
+    assert (finding.resource, finding.confidence) == (named, confidence)
+    assert "; flight recorder: " in finding.evidence
+    assert "collective 5 of group 0 (default_pg) (all_reduce of [8] Float)" in finding.evidence
+    assert found(*procs, quiet=5.0) == []  # the curve goes on: it is of earlier
+
+
+def spun(number: int, at: int, **over: Any) -> Proc:
+    return rank(number, **SPINS, flight=flight(at, **{"through": at == 4, **over}))
+
+
+@pytest.mark.parametrize(
+    ("procs", "quiet", "named"),
+    [
+        ((rank(0, still_s=60.0, flight=flight(5, age=70.0)), rank(1, flight=BEHIND)), None, True),
+        ((rank(0, still_s=50.0, flight=flight(5, age=70.0)), rank(1, **MOVES, flight=BEHIND)), None, False),
+        (
+            (rank(0, still_s=15.0, flight=flight(5, age=1.0)), rank(1, still_s=15.0, flight=BEHIND)),
+            None,
+            False,
+        ),
+        ((spun(0, 5), spun(1, 4)), 25.0, True),
+        ((spun(0, 5, age=50.0), spun(1, 4, age=50.0)), 25.0, False),
+        ((spun(0, 5), spun(1, 4)), None, False),  # whether it goes on nobody knows
+        ((spun(0, 5, opened=600.0), spun(1, 4)), None, True),  # as at a time-out
+        ((spun(0, 5, opened=600.0, age=350.0), spun(1, 4, age=350.0)), None, False),
+        ((rank(0, flight={"age_s": 30.0}), rank(1, flight={"age_s": "x", "entries": 3})), None, False),
+    ],
+)
+def test_a_dump_counts_only_while_nothing_has_gone_on_since(
+    procs: tuple[Proc, ...], quiet: float | None, named: bool
+) -> None:
+    shown = [resource for _, resource in found(*procs, quiet=quiet)]
+    assert shown == (["rank 1 of 3 (pid 101)"] if named else [])
+
+
+def test_where_there_is_no_curve_the_log_tells_whether_ranks_that_compute_go_on() -> None:
+    procs = (spun(0, 5, opened=600.0), spun(1, 4))
+    assert found(*procs, silent=60.0) == [("HANG2", "rank 1 of 3 (pid 101)")]
+    assert found(*procs, silent=5.0) == []
+
+
+def test_what_is_stopped_stays_the_cause_and_the_recorder_says_where() -> None:
+    procs = (rank(0, flight=flight(5)), rank(1, state="T"), rank(2, flight=flight(5)))
+    state = box(sample=sample(procs=procs), sample_at=NOW, queues=(), logs=(), runs=())
+    (finding,) = diagnose(state, NOW, ())
+    assert finding.gotcha == "HANG1"
+    assert finding.evidence.endswith("no dump of rank 1 was given")
+
+
+def test_a_rank_that_saves_is_no_hang_by_its_dump_either() -> None:
+    beat = Heartbeat(phase="checkpoint", for_s=60.0, step=5, step_s=60.0, steps=9)
+    wait = Heartbeat(phase="collective", for_s=60.0, step=5, step_s=60.0, steps=9)
+    procs = (
+        rank(0, **MOVES, beat=beat, flight=BEHIND),
+        rank(1, beat=wait, flight=flight(5)),
+        rank(2, beat=wait, flight=flight(5)),
+    )
+    assert found(*procs) == []
 
 
 def test_the_finding_stands_for_the_alerts_that_it_explains() -> None:

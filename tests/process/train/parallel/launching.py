@@ -6,9 +6,10 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 ROOT = Path(__file__).parents[4]
 
@@ -20,6 +21,7 @@ def torchrun(
     *words: str,
     options: tuple[str, ...] = (),
     cwd: Path | None = None,
+    env: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Start a script on so many ranks; nothing of it is left behind."""
     command = [
@@ -34,7 +36,7 @@ def torchrun(
         [*command, script, *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        env=os.environ | {"PYTHONPATH": f"{ROOT / 'remote'}:{ROOT}", "OMP_NUM_THREADS": "1"},
+        env=os.environ | {"PYTHONPATH": f"{ROOT / 'remote'}:{ROOT}", "OMP_NUM_THREADS": "1"} | dict(env),
         start_new_session=True,
         cwd=cwd,
     )

@@ -1,0 +1,199 @@
+"""What may ask for any amount of memory or time is read by a process of its own, of little of both.
+
+What a database's schema makes SQLite do, or a pickle, nobody can tell beforehand: a file of 12 KB asks for gigabytes,
+and the kernel then ends a training. So the agent opens none. It asks a child, which is started when there is something
+to read, and goes when it had nothing to do for a while.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import sys
+import time
+
+from rgt_box import files, place, procstat
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import subprocess
+    from typing import Any
+
+MEMORY = 256 << 20
+"""Address space of the child in bytes, beyond that of an interpreter; an honest database needs some 40 MiB."""
+SECONDS = 10
+"""Seconds that one request may take."""
+PATIENCE = 0.25
+"""Seconds: a hostile file must not hold up the logs beside it for longer."""
+IDLE = 60.0
+"""Seconds without a request after which the child goes."""
+LONGEST = 64 << 20
+"""Bytes of an answer."""
+KEPT = 64
+"""Answers kept for who asked first and comes back for them."""
+NICE = 10
+
+CODE = (
+    "import sys; sys.path[:0] = [sys.argv[1]]; from rgt_box.confined_child import serve; serve(*sys.argv[2:])"
+)
+
+
+class Later(Exception):
+    """The answer is not there yet."""
+
+
+class Ended(Exception):
+    """The child ended of this request; the message says how."""
+
+
+class Child:
+    """The process that reads, and what it was asked last. Not for use by several threads.
+
+    Args:
+        reader: The module whose `answer` is called there with each request.
+
+    Attributes:
+        patience: Seconds that an asker waits for the answer; a later one comes when it asks again.
+    """
+
+    def __init__(self, reader: str) -> None:
+        self.patience = PATIENCE
+        self._reader = reader
+        self._process: subprocess.Popen[bytes] | None = None
+        self._folder = ""
+        self._asked = b""
+        self._heard = bytearray()
+        self._answers: dict[bytes, dict[str, Any] | str] = {}
+
+    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Return the answer to a request.
+
+        Raises:
+            Later: when it takes longer, or the child is at another one; ask the same again.
+            Ended: when the child did not survive it.
+            OSError: when no child can be started.
+        """
+        line = json.dumps(request, sort_keys=True).encode() + b"\n"
+        if line not in self._answers:
+            if self._asked and self._asked != line:
+                self._hear(0.0)
+            if not self._asked:
+                self._send(line)
+            if self._asked == line:
+                self._hear(self.patience)
+        answer = self._answers.pop(line, None)
+        if answer is None:
+            raise Later
+        if isinstance(answer, str):
+            raise Ended(answer)
+        return answer
+
+    def _send(self, line: bytes) -> None:
+        for _ in range(2):  # it may just have gone by itself
+            process = self._process if self._process is not None else self._start()
+            assert process.stdin is not None
+            try:
+                process.stdin.write(line)
+                process.stdin.flush()
+            except OSError:
+                self.close()
+                continue
+            self._asked = line
+            return
+        raise OSError(0, "the reader of hostile files does not start")
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        import subprocess
+        import tempfile
+
+        self._folder = tempfile.mkdtemp(prefix="rgt-child-")
+        python = sys.executable or "python3"
+        words = [python, "-I", "-S", "-c", CODE, place.root(), self._reader, self._folder, str(SECONDS)]
+        self._process = subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd="/"
+        )
+        return self._process
+
+    def _hear(self, patience: float) -> None:
+        """Wait for the answer to what was asked."""
+        assert self._process is not None and self._process.stdout is not None
+        fd = self._process.stdout.fileno()
+        poller = select.poll()
+        poller.register(fd, select.POLLIN)
+        until = time.monotonic() + patience
+        while poller.poll(max(0.0, until - time.monotonic()) * 1000.0):
+            data = os.read(fd, 1 << 20)
+            self._heard += data
+            if not data or len(self._heard) > LONGEST:
+                self._keep(self._how())
+                self.close()
+                return
+            if self._heard.endswith(b"\n"):
+                self._keep(json.loads(self._heard))
+                self._asked, self._heard = b"", bytearray()
+                return
+
+    def _how(self) -> str:
+        if len(self._heard) > LONGEST:
+            return "an answer of more than %d MiB" % (LONGEST >> 20)
+        assert self._process is not None
+        status = self._process.wait()
+        if status == -14:
+            return "it took more than %d s" % SECONDS
+        return "it took more than %d MiB, or broke its reader (status %d)" % (MEMORY >> 20, status)
+
+    def _keep(self, answer: dict[str, Any] | str) -> None:
+        while len(self._answers) >= KEPT:
+            del self._answers[next(iter(self._answers))]
+        self._answers[self._asked] = answer
+
+    def close(self) -> None:
+        """End the child, and remove what it has copied."""
+        if self._process is not None:
+            import shutil
+
+            self._process.kill()
+            for pipe in (self._process.stdin, self._process.stdout):
+                try:
+                    if pipe is not None:
+                        pipe.close()
+                except OSError:
+                    pass  # what could not be written any more
+            self._process.wait()
+            shutil.rmtree(self._folder, ignore_errors=True)
+        self._process, self._asked, self._heard = None, b"", bytearray()
+
+
+def serve(reader: str, folder: str, seconds: str) -> None:
+    """Be the child: answer requests until nobody asks any more.
+
+    Args:
+        reader: The module that answers.
+        folder: Where copies go; it is removed at the end.
+        seconds: How long one request may take.
+    """
+    import importlib
+    import resource
+    import shutil
+    import signal
+    import tempfile
+
+    tempfile.tempdir = folder
+    most = MEMORY + int((procstat.read_bytes("/proc/self/statm", 64) or b"0").split()[0]) * procstat.PAGE
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    os.nice(NICE)  # a training runs beside it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    answer = importlib.import_module(reader).answer
+    try:
+        while select.select([0], [], [], IDLE)[0]:
+            line = sys.stdin.buffer.readline()
+            if not line:
+                break
+            signal.alarm(int(seconds))  # ends this process, whatever is being read
+            told = json.dumps(answer(json.loads(line))).encode()
+            signal.alarm(0)
+            files.write_all(1, told + b"\n")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

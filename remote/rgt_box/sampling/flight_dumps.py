@@ -1,0 +1,189 @@
+"""What torch's flight recorder has written of a rank: read by a process of its own, and cut to what names a rank.
+
+A dump is a pickle, which anybody may have written who trains here: it is loaded without any class or function, in the
+child of `confined_child`, of little memory and little time. What the client gets has torch's own form, so that one
+reader knows it: of each group the last collective that is through, the first that is not and the last of all, and the
+last messages, where one of them is not through
+(https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from rgt_box import files
+from rgt_box.confined_child import SECONDS, Child, Ended, Later
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Iterable, Mapping
+
+NAMES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
+"""Where it writes, the newer name first: the rank follows
+(https://docs.pytorch.org/docs/stable/torch_nccl_environment_variables.html)."""
+OLD_DEFAULT, DEFAULT = "/tmp/nccl_trace_rank_", "torch/comm_lib_trace_rank_"
+"""Without them, in older releases and in those since; the latter in the cache of its user."""
+LARGEST = 32 << 20
+"""Bytes of a dump: 2,000 collectives with their stacks are a few megabytes."""
+MOST_GROUPS, MOST_MESSAGES = 8, 16
+LONGEST, MOST_LISTED = 200, 6
+"""Characters of a text, and members of a list, that are told."""
+KEPT = ("collective_seq_id", "p2p_seq_id", "profiling_name", "is_p2p", "state", "retired")
+LISTS = ("process_group", "input_sizes", "input_dtypes")
+
+
+def places(env: Mapping[str, str], rank: int) -> list[str]:
+    """Return where the dump of a rank is, by its environment."""
+    told = [env[name] for name in NAMES if env.get(name)]
+    cache = env.get("XDG_CACHE_HOME") or os.path.join(env.get("HOME") or "/tmp", ".cache")
+    return ["%s%d" % (prefix, rank) for prefix in told or (os.path.join(cache, DEFAULT), OLD_DEFAULT)]
+
+
+class FlightDumps:
+    """The dumps of the ranks of this machine. A file is read once, as long as it stays what it is.
+
+    For a thread of its own: their directory may be on a mount that hangs.
+    """
+
+    def __init__(self) -> None:
+        self._child = Child(__name__)
+        self._child.patience = SECONDS + 1.0
+        self._told: dict[str, tuple[tuple[int, ...], dict[str, Any] | None]] = {}
+
+    def read(self, path: str) -> dict[str, Any] | None:
+        """Return what a dump says, cut, with its ``age_s``, and ``open_s``: since when its oldest call had been open.
+
+        None = it is not this user's, is no dump, or is still being read.
+        """
+        try:
+            fd = files.open_regular(path)
+        except (OSError, ValueError):
+            return None
+        try:
+            seen = os.fstat(fd)
+        finally:
+            os.close(fd)
+        if seen.st_uid != os.geteuid() or not 0 < seen.st_size <= LARGEST:
+            return None
+        stamp = (seen.st_ino, seen.st_size, seen.st_mtime_ns)
+        known = self._told.get(path)
+        if known is None or known[0] != stamp:
+            try:
+                known = self._told[path] = (stamp, self._child.ask({"flight": path, "stamp": stamp})["told"])
+            except Later:
+                return None
+            except (Ended, OSError):  # what ends the child once would do so again
+                known = self._told[path] = (stamp, None)
+        if known[1] is None:
+            return None
+        told = dict(known[1], age_s=round(max(0.0, time.time() - seen.st_mtime), 1))
+        told["open_s"] = round(max(0.0, seen.st_mtime - told["open_s"]), 1)
+        return told
+
+    def forget(self, but: Iterable[str]) -> None:
+        """Keep nothing of other files than these."""
+        kept = set(but)
+        for path in [path for path in self._told if path not in kept]:
+            del self._told[path]
+
+
+def answer(request: dict[str, Any]) -> dict[str, Any]:
+    """Be the child's part of `FlightDumps.read`."""
+    fd = files.open_regular(request["flight"])
+    try:
+        if os.fstat(fd).st_uid != os.geteuid():
+            return {"told": None}
+        with os.fdopen(os.dup(fd), "rb") as file:
+            data = file.read(LARGEST + 1)
+    finally:
+        os.close(fd)
+    try:
+        return {"told": cut(loads(data) if len(data) <= LARGEST else None)}
+    except Exception:  # whatever a file of others makes of `pickle`
+        return {"told": None}
+
+
+def loads(data: bytes) -> Any:
+    """Return what a pickle, or JSON, says.
+
+    Raises:
+        Exception: It is damaged, or names a class or function.
+    """
+    if data[:1] != b"\x80":
+        import json
+
+        return json.loads(data)
+    import io
+    import pickle
+
+    class Plain(pickle.Unpickler):
+        """Loads numbers, texts, lists and dictionaries: what a pickle would call it has to name first."""
+
+        def find_class(self, module: str, name: str) -> Any:
+            raise pickle.UnpicklingError("%s.%s" % (module, name))
+
+    return Plain(io.BytesIO(data)).load()
+
+
+def cut(value: Any) -> dict[str, Any] | None:
+    """Return a dump without what names nobody; None where it is no dump.
+
+    Its ``open_s`` is when its oldest call was made that is not through (epoch seconds).
+    """
+    entries = value.get("entries") if isinstance(value, dict) else None
+    if not isinstance(entries, list) or not isinstance(value.get("version"), str):
+        return None
+    rows = [entry for entry in entries if isinstance(entry, dict)]
+    groups: dict[str, list[tuple[int, dict[str, Any]]]] = {}
+    messages = [entry for entry in rows if entry.get("is_p2p") is True][-MOST_MESSAGES:]
+    for place, entry in enumerate(rows):
+        if entry.get("is_p2p") is not True and type(entry.get("collective_seq_id")) is int:
+            groups.setdefault(str(_plain(entry.get("process_group"))), []).append((place, entry))
+    told: list[dict[str, Any]] = []
+    # Where something is not through comes first, then what was used last.
+    order = sorted(groups.values(), key=lambda calls: (_done(calls[-1][1]), -calls[-1][0]))
+    for numbered in order[:MOST_GROUPS]:
+        calls = [entry for _, entry in numbered]
+        through = [entry for entry in calls if _done(entry)][-1:]
+        waits = [entry for entry in calls if not _done(entry)]
+        picked = through + waits[:1] + waits[-1:]
+        told += [entry for at, entry in enumerate(picked) if not any(entry is other for other in picked[:at])]
+    if not all(map(_done, messages)):
+        told += messages
+    config = value.get("pg_config")
+    made = [entry.get("time_created_ns") for entry in rows if not _done(entry)]
+    return {
+        "open_s": min((at for at in made if type(at) is int and at > 0), default=1 << 63) / 1e9,
+        "version": value["version"][:LONGEST],
+        "entries": [_short(entry) for entry in told],
+        "pg_config": {
+            str(name)[:LONGEST]: {"ranks": group["ranks"]}
+            for name, group in list(config.items() if isinstance(config, dict) else ())[:MOST_GROUPS]
+            if isinstance(group, dict) and isinstance(group.get("ranks"), str) and len(group["ranks"]) <= 4096
+        },
+    }
+
+
+def _done(entry: dict[str, Any]) -> bool:
+    return bool(entry.get("retired")) or entry.get("state") == "completed"
+
+
+def _short(entry: dict[str, Any]) -> dict[str, Any]:
+    found = {name: _plain(entry[name]) for name in KEPT if entry.get(name) not in (None, False)}
+    found.update((name, _plain(entry[name])) for name in LISTS if entry.get(name))
+    frames = entry.get("frames")
+    for frame in frames if isinstance(frames, list) else ():
+        file = frame.get("filename") if isinstance(frame, dict) else None
+        if isinstance(file, str) and "/torch/" not in file and type(frame.get("line")) is int:
+            found["frames"] = [{"filename": file[-LONGEST:], "line": frame["line"]}]
+            break
+    return found
+
+
+def _plain(value: Any, depth: int = 2) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_plain(item, depth - 1) for item in value[: MOST_LISTED + 1]] if depth else None
+    if isinstance(value, str):
+        return value[:LONGEST]
+    return value if type(value) in (int, bool) and abs(value) < 1 << 53 else None
