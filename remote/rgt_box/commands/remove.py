@@ -388,14 +388,14 @@ def row(path: str, what: str, kept: str | None = None) -> dict[str, Any]:
 def remove(path: str, failed: list[str]) -> bool:
     """Remove a file, or the segments of a ring."""
     inside = [os.path.join(path, name) for name in _names(path) if RING.fullmatch(name)]
-    try:
-        for one in inside if _is_own(path, stat.S_ISDIR) else [path]:
+    for one in inside if _is_own(path, stat.S_ISDIR) else [path]:
+        try:
             os.unlink(one)
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        failed.append("%s: %s" % (error.filename or path, error.strerror))
-        return False
+        except FileNotFoundError:
+            pass  # that one has gone by itself
+        except OSError as error:
+            failed.append("%s: %s" % (error.filename or path, error.strerror))
+            return False
     return True
 
 

@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 from rgt_box.autostop import armed_plan
 from rgt_box.autostop.idle_clock import Now
+from rgt_box.commands import remove as verb
+from rgt_box.sampling import disks
 
 from tests.contract.slurm.cluster import running
 from tests.process.box.harness import Agent, make_job, until
@@ -291,3 +293,43 @@ def test_the_history_that_may_be_another_host_s_stays(box: Agent, whose: str) ->
     assert status == (1 if whose == "another-host-is-there" else 0)
     assert (cache / "ring/000000000001.seg").exists() == (whose != "nobody's")
     assert not [path for path in cache.glob("host-*") if "gpu02" not in path.name]
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [("nfs4", "on nfs4"), ("fuse.sshfs", "on fuse.sshfs"), ("", "on an unknown"), ("ext4", None)],
+)
+def test_a_home_on_a_mount_that_others_may_have_keeps_its_agents(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str, why: str | None
+) -> None:
+    """Another host of that home may have been away for so long that nothing tells of it."""
+    monkeypatch.setattr(disks, "mount_table", lambda: [("/", kind)])
+    said = verb.shared_with(str(tmp_path), str(tmp_path / "host-mine"))
+    assert (said is None) if why is None else (said is not None and why in said)
+
+
+def test_what_cannot_be_removed_is_named_and_counts_as_there(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("000000000001.seg", "000000000002.seg", "000000000003.seg"):
+        (tmp_path / name).write_bytes(b"x")
+    real = os.unlink
+
+    def refused(path: str) -> None:
+        if path.endswith("1.seg"):
+            raise PermissionError(1, "Operation not permitted", path)
+        real(path)
+
+    failed: list[str] = []
+    monkeypatch.setattr(os, "unlink", refused)
+    assert verb.remove(str(tmp_path), failed) is False
+    assert failed == [f"{tmp_path}/000000000001.seg: Operation not permitted"]
+
+    def gone(path: str) -> None:
+        real(path)
+        if path.endswith("1.seg"):
+            raise FileNotFoundError(2, "No such file or directory", path)
+
+    monkeypatch.setattr(os, "unlink", gone)
+    assert verb.remove(str(tmp_path), failed) is True, "somebody else was quicker with one of them"
+    assert not list(tmp_path.iterdir()) and len(failed) == 1
