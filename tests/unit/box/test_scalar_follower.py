@@ -144,6 +144,17 @@ def test_half_a_line_waits(tmp_path: Path) -> None:
     assert steps(drain(follower)) == [1]
 
 
+def test_of_points_without_a_time_it_is_told_when_their_file_was_written(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step": 1, "loss": 2}\n')
+    os.utime(path, (1_700_000_000, 1_700_000_000))
+    follower = ScalarFollower("a", str(path), None)
+    assert [frame["written"] for frame in drain(follower)] == [1_700_000_000.0]
+    with path.open("a") as file:
+        file.write('{"step": 2, "loss": 2, "time": 1700000500}\n')
+    assert not any("written" in frame for frame in drain(follower)), "they have their own"
+
+
 def test_a_replaced_or_shortened_file_starts_anew(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     write(path, 1, 9)
