@@ -386,8 +386,10 @@ class Appender:
         try:
             self._fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
             size = os.fstat(self._fd).st_size
-            if self._lines and size and os.pread(self._fd, 1, size - 1) != b"\n":
-                os.write(self._fd, b"\n")  # a power loss tore the last line: ours must not be glued to it
+            # A power loss or a full disk tore the last line: ours must not be glued to it.
+            torn = self._lines and size and os.pread(self._fd, 1, size - 1) != b"\n"
+            if torn and not self._write(self._fd, b"\n"):
+                self._waiting.appendleft(b"\n")
         except OSError:
             return
 

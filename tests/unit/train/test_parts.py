@@ -120,6 +120,45 @@ class TestLines:
         assert path.read_text() == "1\n2\n3\n"
         lines.close()
 
+    def test_a_disk_that_takes_half_a_line_gets_it_back_and_later_the_whole(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path, room, real = tmp_path / "a.jsonl", [5], os.write
+
+        def fills_up(fd: int, data: bytes) -> int:
+            if not room[0]:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            taken = real(fd, data[: room[0]])
+            room[0] -= taken
+            return taken
+
+        monkeypatch.setattr(os, "write", fills_up)
+        lines = Appender(path)
+        assert lines.append("1")
+        assert not lines.append("2222")
+        assert path.read_text() == "1\n"
+        room[0] = 100
+        assert lines.append("3")
+        assert path.read_text() == "1\n2222\n3\n"
+        lines.close()
+
+    def test_what_a_full_disk_tore_is_ended_before_ours_also_once_there_is_room_again(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path, real = tmp_path / "a.jsonl", os.write
+        path.write_text('{"a": 1}\n{"b"')
+
+        def full(fd: int, data: bytes) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(os, "write", full)
+        lines = Appender(path)
+        assert not lines.append('{"c": 3}')
+        monkeypatch.setattr(os, "write", real)
+        assert lines.flush()
+        assert path.read_text() == '{"a": 1}\n{"b"\n{"c": 3}\n'
+        lines.close()
+
     def test_nan_is_a_word_and_the_tail_is_read(self, tmp_path: Path) -> None:
         report = Report(tmp_path)
         report.point(3, 0.5, loss=math.nan, lr=-math.inf)
