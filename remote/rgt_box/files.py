@@ -167,6 +167,20 @@ def open_appending(path: str, mode: int = 0o600) -> int:
     raise OSError(errno.EINVAL, "not a regular file", path)
 
 
+def is_torn(path: str) -> bool:
+    """Tell whether the last line of a file has no end.
+
+    Raises:
+        OSError: when it cannot be opened or read.
+    """
+    fd = open_regular(path)
+    try:
+        size = os.fstat(fd).st_size
+        return size > 0 and os.pread(fd, 1, size - 1) != b"\n"
+    finally:
+        os.close(fd)
+
+
 def write_all(fd: int, data: bytes) -> None:
     """Write all of `data`, however short each write turns out."""
     view = memoryview(data)

@@ -66,7 +66,12 @@ def _append(path: str, rows: list[bytes]) -> None:
     glue = b"" if not before or before.endswith(b"\n") else b"\n"
     fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        files.write_all(fd, glue + b"\n".join(rows) + b"\n")
+        size = os.fstat(fd).st_size
+        try:
+            files.write_all(fd, glue + b"\n".join(rows) + b"\n")
+        except OSError:
+            os.ftruncate(fd, size)  # half a line is a cell, too
+            raise
         os.fsync(fd)
     finally:
         os.close(fd)

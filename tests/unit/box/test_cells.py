@@ -10,7 +10,15 @@ from typing import Any
 
 import pytest
 from rgt_box import files
-from rgt_box.queue import cell_process, config_words, durable_copy, queue_file, queue_state, runner
+from rgt_box.queue import (
+    cell_process,
+    config_words,
+    durable_copy,
+    queue_edit,
+    queue_file,
+    queue_state,
+    runner,
+)
 from rgt_box.queue.queue_file import Job
 
 from tests.process.box.harness import make_job
@@ -210,3 +218,57 @@ def test_a_cell_tells_what_its_config_says(tmp_path: Path) -> None:
     runner.note_config(job, line, cell)
     assert cell["told"] == {"seed": "4"}
     assert "told" in queue_state.CELL_FIELDS
+
+
+def test_a_marker_is_a_line_of_its_own_also_after_a_disk_that_took_a_part_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """People and scripts look for ``FINISHED a exit=0`` as a whole line; lanes write to the same file meanwhile."""
+    log = Path(make_job(tmp_path / "job", ["true"], ["a"])) / "master.log"
+    journal, real, room = queue_state.Journal(Job(str(log.parent))), os.write, [15]
+
+    def fills_up(fd: int, data: bytes) -> int:
+        if not os.readlink(f"/proc/self/fd/{fd}").endswith("master.log"):
+            return real(fd, data)
+        if not room[0]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        taken = real(fd, bytes(data)[: room[0]])
+        room[0] -= taken
+        return taken
+
+    monkeypatch.setattr(os, "write", fills_up)
+    journal.mark("RUNNING a")
+    journal.mark("FINISHED a exit=0")
+    with log.open("a") as lane:
+        lane.write("NISHED b exit=1\n")  # what another lane gets in is not undone
+    room[0] = 1000
+    journal.mark("QUEUE DONE")
+    assert log.read_text().splitlines()[0] == "RUNNING a"
+    assert log.read_text().splitlines()[-2:] == ["FINISHED a exit=0", "QUEUE DONE"]
+    with log.open("a") as torn:
+        torn.write("FINI")  # what a power loss left
+    queue_state.Journal(Job(str(log.parent))).mark("FINISHED c exit=0")
+    assert log.read_text().splitlines()[-2:] == ["FINI", "FINISHED c exit=0"]
+
+
+def test_of_lines_that_a_full_disk_takes_a_part_of_none_is_added(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``b.toml lm 30`` cut off is ``b.toml lm 3``: a cell that would run, and pass for done."""
+    folder = Path(make_job(tmp_path / "job", ["true"], ["a"]))
+    before, real, room = (folder / "queue.txt").read_bytes(), os.write, [12]
+
+    def fills_up(fd: int, data: bytes) -> int:
+        if not room[0]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        taken = real(fd, bytes(data)[: room[0]])
+        room[0] -= taken
+        return taken
+
+    monkeypatch.setattr(os, "write", fills_up)
+    with pytest.raises(OSError, match="No space left"):
+        queue_edit.add(Job(str(folder)), b"b.toml lm 30\n")
+    assert (folder / "queue.txt").read_bytes() == before
+    room[0] = 1000
+    assert queue_edit.add(Job(str(folder)), b"b.toml lm 30\n")["added"] == ["b"]
+    assert (folder / "queue.txt").read_bytes() == before + b"b.toml lm 30\n"
