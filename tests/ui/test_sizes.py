@@ -19,9 +19,11 @@ from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.protocol import Cpu, Disk, Gpu, InodeHog, Memory, Proc, Sample, Session
 from rgt_tui.model.run import RunState
 from rgt_tui.ui import notation
+from rgt_tui.ui.screens.lifecycle import LifecycleScreen
 from rgt_tui.ui.widgets import lines
 from tests.ui.fakes import NOW, cell, demo_state, many_boxes, queue, running_box
 from tests.ui.snap import running, screen_text, settle
+from tests.ui.stages import staged
 
 WALK = ("", "enter", "q", "l", "q", "question_mark", "escape")
 """Keys that lead through every screen and back."""
@@ -185,3 +187,38 @@ def test_a_terminal_that_does_not_know_its_size_is_not_flooded(size: tuple[int, 
     out = written(script, *size)
     assert b"autodl-demo" in out
     assert len(out) < 100_000, f"{len(out)} bytes in twelve beats"
+
+
+WHOLE = {
+    "question": ("anything else refuses",),
+    "teardown": (
+        "provider says running", "not storage $0.02/h", "and 2 more reasons", "→ meter off", "the box's name",
+    ),
+    "welcome": ("boxes that train on this computer, or a recording of them",),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("screen", WHOLE)
+async def test_what_one_decides_by_is_whole_in_the_smallest_terminal(screen: str, state_home: Path) -> None:
+    async with staged(screen, "live", home=state_home, size=(60, 20)) as (app, _):
+        shown = " ".join(" ".join(row.strip(" │") for row in screen_text(app).splitlines()).split())
+        assert all(words in shown for words in WHOLE[screen]), shown
+
+
+@pytest.mark.parametrize("size", [(60, 20), (80, 24), (120, 34)], ids=str)
+async def test_phases_that_do_not_fit_are_counted(size: tuple[int, int], state_home: Path) -> None:
+    async with staged("phases", "live", home=state_home, size=size) as (app, pilot):
+        for key, left in (("g", True), ("G", False)):
+            await pilot.press(key)
+            await settle(pilot)
+            screen = app.screen
+            assert isinstance(screen, LifecycleScreen)
+            shown, rows = screen.checklist.size.height, screen.checklist.rows
+            text = screen_text(app)
+            assert (f"▼ {len(rows) - shown} more" in text) == left
+            assert ("inodes below" in text) == (key == "g")
+
+
+async def test_no_box_is_not_a_box_without_trouble() -> None:
+    async with running(FleetState((), (), NOW), size=(80, 24), keys=("a",)) as (app, _, __):
+        assert "no box is watched" in screen_text(app) and "nothing is wrong" not in screen_text(app)

@@ -264,7 +264,7 @@ def test_losing_the_network_in_mid_call_is_an_unknown_state() -> None:
     for state in (sending, sending.progressed(step(StopPhase.REQUESTED))):
         lost = state.call_failed("connection reset")
         assert lost.stage is Stage.UNKNOWN
-        assert "check the console" in text_of(status(lost, SETTING))
+        assert "check the console" in text_of(status(lost, SETTING, 100))
     assert sending.ended().stage is Stage.UNKNOWN
     late = sending.progressed(step(StopPhase.REQUESTED)).gate_closed(("too late",), LATER)
     assert late.stage is Stage.UNKNOWN
@@ -307,7 +307,7 @@ def test_the_facts_are_all_there() -> None:
         assert part in shown
     assert title(ready(), SETTING) == "Destroy vast-demo?  Vast.ai instance 9918231"
     assert "nothing is sent" in promise(ready())
-    assert "no undo" in text_of(status(ready(), SETTING))
+    assert "no undo" in text_of(status(ready(), SETTING, 100))
 
 
 def test_the_platform_s_note_and_its_ways_by_hand_are_there() -> None:
@@ -422,7 +422,7 @@ def test_hostile_texts_stay_in_their_lines(width: int, text: str, ok: bool) -> N
         items=(EvidenceItem(text, ok, text, NOW),),
     ).review_failed(Verb.DESTROY, text)
     parts = (*facts(state, SETTING, width), *evidence(state, width, text), *sends(state, width))
-    for made in (*parts, asked(state, width), status(state, SETTING), course(state)):
+    for made in (*parts, asked(state, width), status(state, SETTING, width), course(state, width)):
         for span in made:
             assert not any(ord(char) < 32 or 127 <= ord(char) < 160 for char in span.text)
 
@@ -433,12 +433,12 @@ def test_long_lists_are_counted_not_cut_silently() -> None:
 
 def test_the_course_says_when() -> None:
     state = ready().confirm(LATER)[0].progressed(step(StopPhase.REQUESTED))
-    text = text_of(course(state))
+    text = text_of(course(state, 100))
     assert "requested 13:46:41" in text
     assert "provider confirms …" in text
     assert "✔" not in text
     off = state.progressed(step(StopPhase.CONFIRMED)).progressed(step(StopPhase.METER_OFF))
-    assert "✔ meter off" in text_of(course(off))
+    assert "✔ meter off" in text_of(course(off, 100))
 
 
 def test_the_platforms_own_word_is_used() -> None:
@@ -447,7 +447,7 @@ def test_the_platforms_own_word_is_used() -> None:
     assert title(state, SETTING).startswith("Stop vast-demo?")
     assert label(Confirm(NAME, Verb.DESTROY, NOW), SETTING) == "Destroy"
     assert label(Confirm(NAME, Verb.PARK, NOW), replace(SETTING, action=None)) == "Stop"
-    assert width_of(course(state)) > 0
+    assert width_of(course(state, 100)) > 0
 
 
 def test_a_word_that_fits_no_button_is_replaced() -> None:
@@ -486,7 +486,7 @@ def test_what_to_click_is_numbered_in_the_words_of_the_console() -> None:
     assert "price unknown" in shown
     assert "retried" not in shown and "no review" not in shown
     assert promise(closed) == "rgt sends nothing here"
-    assert not text_of(asked(closed, 100)) and not text_of(course(closed))
+    assert not text_of(asked(closed, 100)) and not text_of(course(closed, 100))
     bare = BillingAction("stop", "End it", "park", True, False, True)
     assert clicks(replace(setting, action=bare, console="")) == ("open the console of AutoDL", "click End it")
     slurm = BillingAction("stop", "scancel", "destroy", True, False, True, how=("shell: scancel <job>",))

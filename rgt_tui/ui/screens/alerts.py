@@ -182,6 +182,8 @@ class AlertsScreen(Moves, FleetAwareScreen):
     def _calm(self, state: FleetState) -> str:
         """Say that no alert holds, and of how many boxes nobody can say so."""
         boxes = [box for box in state.boxes if self.box_name in (None, box.spec.name)]
+        if not boxes:
+            return "no box is watched"
         unknown = sum(self.verdict(box).health in UNKNOWN for box in boxes)
         if not unknown:
             return "nothing is wrong"

@@ -78,7 +78,7 @@ class LifecycleScreen(Moves, FleetAwareScreen):
     DEFAULT_CSS = """
     LifecycleScreen #lifecycle { layout: vertical; height: 1fr; margin: 1 0 1 0; }
     LifecycleScreen #checks { height: 1fr; width: 1fr; }
-    LifecycleScreen #check-detail { height: 5; width: 1fr; margin: 1 0 0 0; }
+    LifecycleScreen #check-detail { height: 6; width: 1fr; }
     LifecycleScreen.tight #lifecycle { margin: 0 0 1 0; }
     LifecycleScreen.huge #lifecycle { layout: horizontal; }
     LifecycleScreen.huge #check-detail { height: 1fr; width: 60; margin: 0 0 0 2; }
@@ -141,21 +141,23 @@ class LifecycleScreen(Moves, FleetAwareScreen):
             empty = ("No checks are known for this box.", f"{key_for('screen.back')} goes back.")
         self.checklist.show(self.phases, self.opened, self.cursor, now, empty)
         row = None if empty else self.checklist.cursor_row
-        self.query_one(CheckDetail).show(row, now, self.run_here, self._runs_by(row))
-        self._fit()
+        height = self._fit()
+        below = None if height is None else self.checklist.below(height)
+        self.query_one(CheckDetail).show(row, now, self.run_here, self._runs_by(row), below=below)
 
-    def _fit(self) -> None:
-        """Keep the detail right under the list, where it is not beside it."""
+    def _fit(self) -> int | None:
+        """Keep the detail right under the list; return the list's lines, or None where the detail is beside it."""
         room = self.query_one("#lifecycle").size.height
         detail = self.query_one(CheckDetail)
         if self.has_class("huge") or not room:
             self.checklist.styles.height = "1fr"
-            detail.styles.height = "1fr" if self.has_class("huge") else 5
-        else:
-            low = 5 if self.run_here is None else max(5, room // 2)  # what a run prints wants to be read
-            detail.styles.height = low
-            most = max(3, room - low - 1)
-            self.checklist.styles.height = min(max(len(PHASES), len(self.checklist.rows)), most)
+            detail.styles.height = "1fr" if self.has_class("huge") else 6
+            return None
+        low = 6 if self.run_here is None else max(6, room // 2)  # what a run prints wants to be read
+        detail.styles.height = low
+        height = min(max(len(PHASES), len(self.checklist.rows)), max(3, room - low))
+        self.checklist.styles.height = height
+        return height
 
     @property
     def selected(self) -> CheckResult | None:

@@ -16,7 +16,7 @@ from rgt_tui.model.fleet import FleetState, Question, QuestionKind
 from rgt_tui.ui.commands import Command, bindings, key_for
 from rgt_tui.ui.enduring import Enduring
 from rgt_tui.ui.notation import clean, glyphs
-from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, line, wrapped
+from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, line, wrapped
 from rgt_tui.ui.widgets.teardown.confirm import Facts, GuardedField
 
 QUESTION: tuple[Command, ...] = (
@@ -62,7 +62,7 @@ def question_lines(question: Question, width: int) -> list[Line]:
     if first:
         out.append(EMPTY)
     out += wrapped(know, width, Tone.DIM)
-    out.append(line(dim(answers)))
+    out += wrapped(answers, width, Tone.DIM)
     rest = question.lines[FIRST_LINES:]
     if rest:
         out.append(EMPTY)

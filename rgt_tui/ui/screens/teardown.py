@@ -147,8 +147,8 @@ class TeardownScreen(Enduring, ModalScreen[None]):
                 with Horizontal(id="buttons"):
                     yield DialogButton("Cancel", id="cancel")
                     yield DialogButton("", id="ok", disabled=True)
-            yield Facts(lambda width: [status(self.state, self._setting())], id="status")
-            yield Facts(lambda width: [course(self.state)], id="course")
+            yield Facts(lambda width: [status(self.state, self._setting(), width)], id="status")
+            yield Facts(lambda width: [course(self.state, width)], id="course")
 
     @property
     def now(self) -> float:

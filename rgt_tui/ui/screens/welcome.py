@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from typing import ClassVar, NamedTuple, Protocol, cast
 
+from rich.cells import cell_len
 from textual import events, work
 from textual.binding import BindingType
 from textual.widget import Widget
@@ -124,6 +125,8 @@ class WayList(LineWidget):
                 )
             )
         picked = self.picked
+        if cell_len(picked.text) > max(8, width - TITLES - 4):
+            out += [EMPTY, *(line("  ", *row) for row in wrapped(picked.text, max(8, width - 4)))]
         out += [EMPTY, line(dim(f"  the same on the command line: {picked.command}"))]
         if self.found is not None and picked.go not in ("", "demo"):
             out.append(line(dim(f"  it is written to {clean(self.found.path)}")))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from rich.cells import cell_len
 from textual import events
 from textual.message import Message
 
@@ -16,6 +17,7 @@ from rgt_tui.ui.commands import key_for
 from rgt_tui.ui.notation import clean, compact_time, glyphs
 from rgt_tui.ui.widgets.fixed_lines import Parts
 from rgt_tui.ui.widgets.lines import LineWidget
+from rgt_tui.ui.widgets.panes import out_of_sight
 from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, dim, fit, labelled, line, wrapped
 
 WORDS = {
@@ -197,8 +199,19 @@ def rail_line(phase: Phase, *, opened: bool) -> Line:
     )
 
 
-def row_line(row: Row, width: int, now: float, *, opened: bool) -> Line:
-    """Draw a heading or a check."""
+LONGEST_TITLE = 64
+
+
+def row_line(row: Row, width: int, now: float, *, opened: bool, longest: int = 40) -> Line:
+    """Draw a heading or a check.
+
+    Args:
+        row: One of `rows_of`.
+        width: Cells.
+        now: Client clock.
+        opened: Whether the phase is.
+        longest: Cells of the longest title in the list.
+    """
     if row.check is None:
         g = glyphs()
         fold = g.opened if opened else g.closed
@@ -209,7 +222,7 @@ def row_line(row: Row, width: int, now: float, *, opened: bool) -> Line:
     quiet = check.status is CheckStatus.WAITING
     wordy = width >= WORDY
     said = "ticked" if check.by else WORDS[check.status]
-    title = min(40, max(12, int(width * 0.36)))
+    title = min(longest, max(12, int(width * 0.4)))
     word = f"{said:<8}" if wordy else ""
     age = age_of(check, now)
     room = max(4, width - title - len(word) - 18)
@@ -274,8 +287,8 @@ def detail_lines(row: Row | None, width: int, height: int, now: float, runs: str
     return lines if len(lines) <= height else [*lines[: height - 1], line(dim(glyphs().ellipsis))]
 
 
-WITH_RAIL = 76
-"""From this width on the phases have a column of their own."""
+WITH_RAIL = 100
+"""From this width on the phases have a column of their own: below, it would cut what the checks say."""
 
 
 class Checklist(LineWidget):
@@ -333,6 +346,11 @@ class Checklist(LineWidget):
         at = next((i for i, row in enumerate(self.rows) if row.key == self._cursor), None)
         return None if at is None else at - self._first
 
+    def below(self, height: int) -> int:
+        """Return how many lines do not fit below those that a list of so many lines shows."""
+        rows = self.rows
+        return max(0, len(rows) - self._scroll(rows, height) - height)
+
     @property
     def selected_from(self) -> int:
         """Behind the rail, which is about phases, not about the selected check."""
@@ -353,6 +371,8 @@ class Checklist(LineWidget):
         rows = self.rows
         first = self._scroll(rows, height)
         rail = self.rail
+        titles = (cell_len(clean(check.title)) for phase in self._phases for check in phase.checks)
+        longest = min(LONGEST_TITLE, max(titles, default=0))
         lines: list[Line] = []
         for y in range(height):
             left: Line = EMPTY
@@ -362,7 +382,8 @@ class Checklist(LineWidget):
             right: Line = EMPTY
             if first + y < len(rows):
                 row = rows[first + y]
-                right = row_line(row, width - rail - 2, self._now, opened=row.phase.number in self._opened)
+                opened = row.phase.number in self._opened
+                right = row_line(row, width - rail - 2, self._now, opened=opened, longest=longest)
                 right = line(" ", right)
             lines.append(line(clip(left, rail), right) if rail else right)
         return lines
@@ -389,18 +410,39 @@ class CheckDetail(LineWidget):
         self._now = 0.0
         self._run: CheckRun | None = None
         self._runs = ""
+        self._below: int | None = None
 
-    def show(self, row: Row | None, now: float, run: CheckRun | None = None, runs: str = "") -> None:
-        """Set the check, its newest run, and the command that can be run."""
-        self._row, self._now, self._run, self._runs = row, now, run, runs
+    def show(
+        self,
+        row: Row | None,
+        now: float,
+        run: CheckRun | None = None,
+        runs: str = "",
+        *,
+        below: int | None = None,
+    ) -> None:
+        """Set the check, its newest run, and the command that can be run.
+
+        Args:
+            row: The selected line.
+            now: Client clock.
+            run: Its newest run.
+            runs: The command that can be run for it.
+            below: Lines of the list that do not fit, if the list stands above: then the first line is about them.
+        """
+        self._row, self._now, self._run, self._runs, self._below = row, now, run, runs, below
         self.redraw()
 
     def make_lines(self, width: int, height: int) -> list[Line]:
         """Draw it."""
         inner = max(8, width - 2)
+        above: list[Line] = []
+        if self._below is not None:
+            above = [line(" ", *out_of_sight(0, self._below))]
+            height -= 1
         if self._run is None:
             made = detail_lines(self._row, inner, height, self._now, self._runs)
         else:
             head = detail_lines(self._row, inner, 2, self._now)[:1]
             made = [*head, *run_lines(self._run, inner, max(3, height - 1), self._now)]
-        return [line(" ", row) for row in made]
+        return [*above, *(line(" ", row) for row in made)]

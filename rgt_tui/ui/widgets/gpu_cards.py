@@ -12,7 +12,19 @@ from rgt_tui.profiles.readings import how_many
 from rgt_tui.ui.notation import NONE, clean, gib, gib_of, glyphs, percent, ratio, thousands
 from rgt_tui.ui.widgets.bars import bar, spark
 from rgt_tui.ui.widgets.panes import Section
-from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, fit, line, spread, width_of, wrapped
+from rgt_tui.ui.widgets.spans import (
+    EMPTY,
+    Line,
+    Span,
+    Tone,
+    dim,
+    fit,
+    joined,
+    line,
+    spread,
+    width_of,
+    wrapped,
+)
 
 SIM = line(Span("SIM", Tone.BADGE))
 WHOLE_CARDS = 2
@@ -138,17 +150,6 @@ def link_words(gpu: Gpu) -> list[Line]:
         out.append(line(Span(f"NVLink {up} of {gpu.nvlinks} up", tone)))
     if (gpu.ecc_corrected, gpu.ecc_uncorrected) == (0, 0):
         out.append(line(dim("ECC no errors")))
-    return out
-
-
-def joined(parts: Sequence[Line], width: int, gap: str = "   ") -> list[Line]:
-    """Return parts side by side, as many in a line as fit."""
-    out: list[Line] = []
-    for part in parts:
-        if out and width_of(out[-1]) + len(gap) + width_of(part) <= width:
-            out[-1] = line(*out[-1], gap, *part)
-        else:
-            out.append(line(*part))
     return out
 
 

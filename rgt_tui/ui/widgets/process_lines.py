@@ -8,8 +8,7 @@ from rgt_tui.model.box import BoxState
 from rgt_tui.model.protocol import Cpu, Proc, Sample, Workers
 from rgt_tui.profiles.readings import how_many
 from rgt_tui.ui.notation import NONE, clean, compact_time, glyphs, memory, percent, thousands
-from rgt_tui.ui.widgets.gpu_cards import joined
-from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, fit, line, spread, wrapped
+from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, fit, joined, line, spread, wrapped
 
 STATES = {
     "R": "runs",

@@ -223,3 +223,14 @@ def labelled(
     return [
         (Span((label if index == 0 else "").ljust(pad), Tone.DIM), *row) for index, row in enumerate(rows)
     ]
+
+
+def joined(parts: Sequence[Line], width: int, gap: str = "   ") -> list[Line]:
+    """Return parts side by side, as many in a line as fit."""
+    out: list[Line] = []
+    for part in parts:
+        if out and width_of(out[-1]) + len(gap) + width_of(part) <= width:
+            out[-1] = line(*out[-1], gap, *part)
+        else:
+            out.append(line(*part))
+    return out

@@ -15,7 +15,7 @@ from rgt_tui.profiles.keeps_billing import by_hand, in_both
 from rgt_tui.profiles.readings import how_many
 from rgt_tui.ui.commands import key_for
 from rgt_tui.ui.notation import clean, clock, glyphs, known, money, size
-from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, dim, line, wrapped
+from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, dim, fit, joined, line, width_of, wrapped
 from rgt_tui.ui.widgets.teardown.confirm_state import Confirm, Stage, level_of, mismatch
 from rgt_tui.ui.widgets.teardown.evidence_list import in_order
 
@@ -230,7 +230,7 @@ def promise(state: Confirm) -> str:
     return {Stage.SENDING: "under way", Stage.OFF: "meter off", Stage.UNKNOWN: "state unknown"}[state.stage]
 
 
-def status(state: Confirm, setting: Setting) -> Line:
+def status(state: Confirm, setting: Setting, width: int) -> Line:
     """Return the one line under the field: what is missing, or how the request stands."""
     if state.by_hand:
         return line(
@@ -257,13 +257,19 @@ def status(state: Confirm, setting: Setting) -> Line:
         does, means = READY[level_of(state.review) if state.review is not None else Level.IRREVERSIBLE]
         return line(does, Span(means, Tone.STRONG))
     more = f"  and {how_many(len(missing) - 1, 'more reason')}" if len(missing) > 1 else ""
-    return line(dim(f"locked: {clean(missing[0])}{more}"))
+    why = f"locked: {clean(missing[0])}"
+    return line(dim(fit(why, min(len(why), max(8, width - len(more))))), dim(more))
 
 
-def course(state: Confirm) -> Line:
+def course(state: Confirm, width: int) -> Line:
     """Return the way of a request: what is behind, what is awaited, and when it was."""
     if state.by_hand:
         return EMPTY
+    wide = _course(state, "  ")
+    return wide if width_of(wide) <= width else _course(state, " ")
+
+
+def _course(state: Confirm, gap: str) -> Line:
     at = {step.phase: step.at for step in state.progress}
     spans: list[Span] = [dim(f"{'then':<{NAMES}}")]
     for index, (phase, text) in enumerate(
@@ -274,7 +280,7 @@ def course(state: Confirm) -> Line:
         )
     ):
         if index:
-            spans.append(dim(f"  {glyphs().arrow}  "))
+            spans.append(dim(f"{gap}{glyphs().arrow}{gap}"))
         if phase in at:
             proved = phase is StopPhase.METER_OFF
             mark = f"{glyphs().check} " if proved else ""
@@ -293,6 +299,12 @@ def _before(index: int) -> StopPhase:
 
 def _named(name: str, *spans: Span | Line) -> Line:
     return line(dim(f"{name:<{NAMES}}"), *spans)
+
+
+def _beside(name: str, parts: Sequence[Line], width: int) -> list[Line]:
+    """Return a name with its parts beside each other, as many in a line as fit."""
+    rows = joined(parts, max(8, width - NAMES))
+    return [_named(name if place == 0 else "", row) for place, row in enumerate(rows)]
 
 
 def _list(name: str, texts: Sequence[str], width: int, tone: Tone = Tone.TEXT, mark: str = "") -> list[Line]:
@@ -316,18 +328,15 @@ def _money(state: Confirm, review: Review, setting: Setting, width: int) -> list
     off = state.stage is Stage.OFF
     costs: Meter | Review = setting.meter if off else review  # the review speaks of the time before the call
     rate = money(costs.per_hour, costs.currency, costs.at_least)
-    now: list[Span] = [
-        Span(f"{rate}/h", Tone.STRONG) if costs.per_hour is not None else Span("price unknown", Tone.WARN)
-    ]
-    now.append(Span(f"   spent {money(costs.spent, costs.currency, costs.spent_at_least)}"))
+    price = Span(f"{rate}/h", Tone.STRONG) if costs.per_hour is not None else Span("price unknown", Tone.WARN)
+    spent = Span(f"spent {money(costs.spent, costs.currency, costs.spent_at_least)}")
     says = setting.meter.native_status or setting.meter.lifecycle.value if off else review.status
-    now.append(dim(f"   provider says {clean(says)}"))
-    lines = [_named("now", tuple(now))]
+    lines = _beside("now", (line(price), line(spent), line(dim(f"provider says {clean(says)}"))), width)
     for caveat in prices.caveats(setting.meter):
         lines += _list("", (caveat,), width, Tone.DIM)
     parts = _stops(setting, off)
     if parts:
-        lines.append(_named("stopped" if off else "stops", Span("   ".join(parts))))
+        lines += _beside("stopped" if off else "stops", [line(part) for part in parts], width)
     undo, tone = UNDO[level_of(review)]
     lines.append(_named("undo", Span(undo, tone)))
     return lines
