@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from rgt_tui.health import Assessment, assess
-from rgt_tui.model.box import BoxState, Health
+from rgt_tui.model.box import BoxState, Health, LogView
 from rgt_tui.model.fleet import FleetState, Spend
 from rgt_tui.model.money import Amount
 from rgt_tui.model.protocol import Cell
@@ -187,3 +187,17 @@ def box_parts(box: BoxState, verdict: Assessment, platform: str, clock: Span | N
     if clock is not None:
         parts.append((4 if clock.tone is not Tone.DIM else 7, line(clock)))
     return parts
+
+
+def choose_log(box: BoxState, wanted: str | None) -> LogView | None:
+    """Return the log that was asked for, else that of the running cell, else the one that moved last."""
+    if wanted is not None:
+        found = next((view for view in box.logs if view.path == wanted), None)
+        if found is not None:
+            return found
+    current = current_cell(box)
+    if current is not None and current[1].log is not None:
+        found = next((view for view in box.logs if view.path == current[1].log), None)
+        if found is not None:
+            return found
+    return max(box.logs, key=lambda view: view.at or 0.0, default=None)

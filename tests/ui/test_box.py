@@ -10,9 +10,10 @@ from rgt_tui.model.box import BoxSpec, Link, LogView
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.protocol import Checkpoint, Checkpoints, Memory
 from rgt_tui.profiles import load_profile
+from rgt_tui.ui.box_status import choose_log
 from rgt_tui.ui.screens.box import BoxScreen, Wants, place
 from rgt_tui.ui.screens.fleet import FleetScreen
-from rgt_tui.ui.screens.log import LogScreen, choose_log
+from rgt_tui.ui.screens.log import LogScreen
 from rgt_tui.ui.widgets.gpu_cards import gpu_sections
 from rgt_tui.ui.widgets.log_pane import LogPane
 from rgt_tui.ui.widgets.panes import Pane, sections

@@ -10,11 +10,12 @@ from rgt_tui.model.fleet import FleetEvent, FleetState
 from rgt_tui.model.money import Lifecycle
 from rgt_tui.ui.box_status import assess
 from rgt_tui.ui.notation import glyphs
-from rgt_tui.ui.screens.fleet import FleetScreen, split_heights
+from rgt_tui.ui.screens.fleet import FleetScreen
 from rgt_tui.ui.widgets.fixed_lines import KeyLine, layout_keys
 from rgt_tui.ui.widgets.fleet_rows.fleet_cells import COLUMNS, Row, layout, row_line
 from rgt_tui.ui.widgets.fleet_rows.fleet_order import Order, ordered
 from rgt_tui.ui.widgets.fleet_rows.fleet_table import FleetTable
+from rgt_tui.ui.widgets.fleet_rows.lower_half import split_heights
 from rgt_tui.ui.widgets.panes import Pane
 from rgt_tui.ui.widgets.spans import Tone, text_of, width_of
 from rgt_tui.ui.widgets.why import finding_lines, why_lines

@@ -11,15 +11,24 @@ import pytest
 from rgt_tui.model.evidence import Fix
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.ui.box_status import assess
-from rgt_tui.ui.screens.fleet import SHARED_FROM, lower_widths
 from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row
 from rgt_tui.ui.widgets.fleet_rows.fleet_table import FleetTable
 from rgt_tui.ui.widgets.fleet_rows.loss_pane import BOARD, LossPane, telling_run
+from rgt_tui.ui.widgets.fleet_rows.lower_half import (
+    LEAST_HALF,
+    LEAST_TAIL,
+    SHARED_FROM,
+    TALLEST,
+    lower_widths,
+    newest_lines,
+    split_left,
+)
 from rgt_tui.ui.widgets.fleet_rows.what_to_do import WhyPane, steps_of, window
-from rgt_tui.ui.widgets.spans import line, text_of
+from rgt_tui.ui.widgets.spans import Tone, line, text_of
 from rgt_tui.ui.widgets.why import Block, why_blocks, why_lines
 from tests.ui.fakes import NOW, demo_state, many_boxes, run, running_box, trouble_box
 from tests.ui.snap import running, screen_text, settle
+from tests.ui.test_box_history import kept
 
 
 def row() -> Row:
@@ -190,3 +199,41 @@ async def test_table_and_panes_fit_the_screen(count: int, size: tuple[int, int])
         if size == (120, 34) and 0 < count <= 12:
             assert [pane.id for pane in shown] == ["why", "loss", "since"]
             assert table.size.height >= count + 1
+
+
+def test_what_the_panes_do_not_gain_by_is_left_to_the_log() -> None:
+    assert [split_left(left) for left in (20, 31)] == [(20, 0), (31, 0)]
+    for left in range(32, 90):
+        half, below = split_left(left)
+        assert half + below == left and below >= LEAST_TAIL and LEAST_HALF <= half <= TALLEST
+
+
+@pytest.mark.parametrize(
+    ("size", "log", "past"), [((120, 34), False, False), ((120, 50), True, False), ((300, 80), True, True)]
+)
+async def test_a_tall_terminal_shows_the_log_and_the_past_of_the_selected_box(
+    size: tuple[int, int], log: bool, past: bool
+) -> None:
+    boxes = [
+        msgspec.structs.replace(box, past=kept(480, 170), recent=kept(20, 170)) for box in demo_state().boxes
+    ]
+    async with running(FleetState(tuple(boxes), (), NOW), size=size) as (app, pilot, fleet):
+        text = screen_text(app)
+        assert ("step 495  loss 1.7350" in text) == ("log  lstm-b.log" in text) == log
+        assert ("past 1 h" in text) == past
+        assert len([row for row in text.splitlines() if not row.strip()]) <= 2, "no part of it is empty"
+        await pilot.press("G")
+        await settle(pilot)
+        assert "log  lstm-b.log" not in screen_text(app), "it is that of the selected box"
+        fleet.push(FleetState((msgspec.structs.replace(boxes[0], logs=()),), (), NOW))
+        await settle(pilot)
+        assert "│ log" not in screen_text(app) and "past 1 h" not in screen_text(app)
+
+
+def test_errors_stand_out_and_old_lines_do_not_look_new() -> None:
+    box = trouble_box()
+    (fresh,) = newest_lines(box, 80, 3, stale=False)
+    assert [made[0].tone for made in fresh.body] == [Tone.TEXT, Tone.TEXT, Tone.TROUBLE]
+    (old,) = newest_lines(box, 80, 3, stale=True)
+    assert old.body[0][0].tone is Tone.DIM
+    assert newest_lines(msgspec.structs.replace(box, logs=()), 80, 3, stale=False) == []

@@ -19,12 +19,12 @@ from rgt_tui.health import Worst, WorstCase, clock_readings, worst_case, worst_o
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.chronicle import Wanted
 from rgt_tui.model.fleet import FleetEvent, FleetState
-from rgt_tui.ui.box_status import failed, level_tone, mark
+from rgt_tui.ui.box_status import failed
 from rgt_tui.ui.clipboard import Copied
 from rgt_tui.ui.commands import BOX_CARE, BOX_TARGET, FLEET, MOVE, REPLAY, Command, bindings, key_for
 from rgt_tui.ui.enduring import endured
 from rgt_tui.ui.fleet_view import FleetView, Unreadable, keep_view, read_view, view_path, with_filter
-from rgt_tui.ui.notation import clean, clock, compact_time, glyphs
+from rgt_tui.ui.notation import clean, glyphs
 from rgt_tui.ui.screens.base import HINT_SECONDS, Dashboard, FleetAwareScreen, Judged, Moves
 from rgt_tui.ui.widgets.fixed_lines import EntryLine, Parts
 from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row
@@ -32,47 +32,31 @@ from rgt_tui.ui.widgets.fleet_rows.fleet_filter import Filter, Filtered, FilterE
 from rgt_tui.ui.widgets.fleet_rows.fleet_order import FILE, GROUPS, Order, can_sort, grouped, ordered
 from rgt_tui.ui.widgets.fleet_rows.fleet_table import FleetTable
 from rgt_tui.ui.widgets.fleet_rows.loss_pane import LossPane
+from rgt_tui.ui.widgets.fleet_rows.lower_half import (
+    PANE_SHARE,
+    PANES,
+    TAILS,
+    detail_sections,
+    lower_widths,
+    newest_lines,
+    past_of,
+    split_heights,
+    split_left,
+    tail_widths,
+)
 from rgt_tui.ui.widgets.fleet_rows.since_lines import at_hand_from, idle_foot, since_section
 from rgt_tui.ui.widgets.fleet_rows.what_to_do import LEAST_MORE, Step, WhyPane, blocks_of, steps_of
-from rgt_tui.ui.widgets.gpu_cards import gpu_sections
 from rgt_tui.ui.widgets.lines import EntryChanged, EntryClosed, RowChosen, SortAsked
-from rgt_tui.ui.widgets.panes import Pane, Section
+from rgt_tui.ui.widgets.panes import Pane
 from rgt_tui.ui.widgets.platform_lines import worst_parts
-from rgt_tui.ui.widgets.queue_lines import queue_lines
-from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, line, toned, wrapped
+from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, line, wrapped
 from rgt_tui.ui.widgets.unseen_lines import unseen_parts
-from rgt_tui.ui.widgets.vitals import disk_lines, memory_lines
 from rgt_tui.ui.widgets.why import title_of
 
 if TYPE_CHECKING:
     from textual import events
 
     from rgt_tui.fleet.fleet_source import Chronicle
-
-
-def event_lines(state: FleetState, box: str, width: int, most: int = 6) -> list[Line]:
-    """Return the last events of one box, newest first."""
-    mine = [event for event in state.events if event.box == box][-most:]
-    return [
-        line(dim(f"{clock(event.at)}  "), Span(clean(event.text), level_tone(event.level)))
-        for event in reversed(mine)
-    ]
-
-
-def detail_sections(row: Row, state: FleetState, width: int, now: float) -> list[Section]:
-    """Return the sections of the detail pane."""
-    parts = gpu_sections(row.box, width)
-    parts.append(Section(line("memory"), memory_lines(row.box, width)))
-    parts.append(Section(line("disks"), disk_lines(row.box, None, width)))
-    parts.append(Section(line("queue"), queue_lines(row.box, width, now)))
-    events = event_lines(state, row.name, width)
-    if events:
-        parts.append(Section(line("events"), events))
-    if not row.verdict.stale:
-        return parts
-    old = line(dim(f"{mark(row.verdict.health)[0]} {compact_time(row.verdict.sample_age)} old"))
-    parts[0] = parts[0]._replace(hint=old)
-    return [part._replace(body=[toned(made, Tone.DIM) for made in part.body]) for part in parts]
 
 
 def failure_lines(error: BaseException, width: int) -> list[Line]:
@@ -89,50 +73,6 @@ def failure_lines(error: BaseException, width: int) -> list[Line]:
         line(dim("retry  "), Span(key_for("box.connect"), Tone.ACCENT), " starts the fleet again"),
         line(dim("quit   "), Span(key_for("app.quit"), Tone.ACCENT)),
     ]
-
-
-LEAST_PANE = 4
-PANE_SHARE = 0.4
-SHARED_FROM = 14
-"""Lines that the lower half has where more than one pane stands there."""
-TALLEST = 36
-"""Lines of the lower half beyond which nothing is gained."""
-SHARES: tuple[tuple[int, dict[str, int]], ...] = (
-    (0, {"why": 1}),
-    (100, {"why": 58, "since": 42}),
-    (116, {"why": 52, "loss": 27, "since": 41}),
-    (150, {"why": 62, "loss": 40, "since": 48}),
-    (200, {"why": 64, "loss": 40, "since": 42, "detail": 54}),
-)
-"""From which width on which panes share the lower half, and in what proportion."""
-
-
-def lower_widths(width: int, height: int) -> dict[str, int]:
-    """Return the panes of a lower half of that size, each with its width."""
-    shares = next(found for least, found in reversed(SHARES) if width >= least or not least)
-    if height < SHARED_FROM:
-        shares = SHARES[0][1]
-    total, left = sum(shares.values()), width
-    out = {name: width * share // total for name, share in shares.items()}
-    left -= sum(out.values())
-    out["why"] += left
-    return out
-
-
-def split_heights(rows: int, room: int, wanted: int) -> tuple[int, int]:
-    """Return the heights of a table of `rows` lines and of the panes below it.
-
-    Where both do not fit, the panes have a fixed share, so that the table does not jump with the selection.
-    """
-    if rows + 1 + wanted <= room:
-        return rows + 1, wanted
-    if room < LEAST_PANE + 4:
-        return room, 0
-    table = min(rows, room - max(LEAST_PANE, int(room * PANE_SHARE)))
-    return table, room - table
-
-
-PANES = ("why", "loss", "since", "detail")
 
 
 def set_width(widget: Widget, width: int) -> None:
@@ -216,6 +156,9 @@ class FleetScreen(Moves, FleetAwareScreen):
             yield LossPane(id="loss")
             yield Pane(id="since", focusable=True)
             yield Pane(id="detail", focusable=True)
+        with Horizontal(id="tail"):
+            yield Pane(id="log")
+            yield Pane(id="past")
 
     def on_mount(self) -> None:
         """Show that something is about to happen, before there is a fleet."""
@@ -340,7 +283,7 @@ class FleetScreen(Moves, FleetAwareScreen):
         rows = self.query_one(FleetTable).wanted_height
         room = self.size.height - 3 - self.ABOVE - (self.notice is not None)
         width = self.size.width
-        left = min(TALLEST, room - rows - 1)
+        left, below = split_left(max(0, room - rows - 1))
         shared = len(lower_widths(width, left)) > 1 and left >= int(room * PANE_SHARE)
         why = self.query_one(WhyPane)
         wanted = why.wanted_height(width)
@@ -352,17 +295,26 @@ class FleetScreen(Moves, FleetAwareScreen):
         widths = lower_widths(width, pane_height) if pane_height else {}
         for name in PANES:
             set_width(self.query_one(f"#{name}"), widths.get(name, 0))
+        if not shared or not pane_height:
+            below = 0
+        log, past = (bool(below and self.query_one(f"#{name}", Pane).wanted_height(width)) for name in TAILS)
+        below = below if log else 0
+        set_height(self.query_one("#tail"), below)
+        widths = tail_widths(width, past=past) if below else {}
+        for name in TAILS:
+            set_width(self.query_one(f"#{name}"), widths.get(name, 0))
 
     def _show_panes(self, rows: Sequence[Row], state: FleetState, now: float) -> None:
         picked = self.query_one(FleetTable).picked
         chosen = next((row for row in rows if row.name == picked), None)
         why, loss = self.query_one(WhyPane), self.query_one(LossPane)
         since, detail = self.query_one("#since", Pane), self.query_one("#detail", Pane)
+        log, past = self.query_one("#log", Pane), self.query_one("#past", Pane)
         if chosen is None:
             why.tell(EMPTY, EMPTY, lambda width: ())
             loss.tell(None, stale=False)
-            since.show(lambda width: ())
-            detail.show(lambda width: ())
+            for pane in (since, detail, log, past):
+                pane.show(lambda width: ())
             self._arrange()
             return
         step = self._next_step(chosen)
@@ -386,6 +338,9 @@ class FleetScreen(Moves, FleetAwareScreen):
         loss.tell(chosen.box, stale=chosen.verdict.stale)
         self._show_since(since, state, now)
         detail.show(lambda width: detail_sections(chosen, state, width, now))
+        box, old = chosen.box, chosen.verdict.stale
+        log.show(lambda width: newest_lines(box, width, log.size.height - 2, stale=old))
+        past.show(lambda width: past_of(box, width, past.size.height - 2, now))
         self._arrange()
 
     def _show_since(self, pane: Pane, state: FleetState, now: float) -> None:

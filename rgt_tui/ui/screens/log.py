@@ -18,7 +18,7 @@ from rgt_tui.handbook import HandbookError, all_pages, shipped_pages
 from rgt_tui.model.box import BoxState, Link, LogView
 from rgt_tui.model.fleet import FleetState, Spot
 from rgt_tui.profiles.readings import how_many
-from rgt_tui.ui.box_status import cells_of, current_cell
+from rgt_tui.ui.box_status import cells_of, choose_log, current_cell
 from rgt_tui.ui.clipboard import Copied
 from rgt_tui.ui.commands import LOG, LOG_LINES, LOG_TARGET, MOVE, Command, bindings, key_for
 from rgt_tui.ui.logs.beyond_kept import BeyondKept, Sheet
@@ -33,20 +33,6 @@ from rgt_tui.ui.widgets.log_pane import TIMES, LogPane
 STEP = re.compile(
     r"(?i)\b(?:global[_ ]?)?(?:step|iter(?:ation)?)s?[\"']?\s{0,3}[:=#]?\s{0,3}(\d[\d,]{0,14})\b"
 )
-
-
-def choose_log(box: BoxState, wanted: str | None) -> LogView | None:
-    """Return the log that was asked for, else that of the running cell, else the one that moved last."""
-    if wanted is not None:
-        found = next((view for view in box.logs if view.path == wanted), None)
-        if found is not None:
-            return found
-    current = current_cell(box)
-    if current is not None and current[1].log is not None:
-        found = next((view for view in box.logs if view.path == current[1].log), None)
-        if found is not None:
-            return found
-    return max(box.logs, key=lambda view: view.at or 0.0, default=None)
 
 
 def step_of(line: str) -> int | None:
