@@ -447,7 +447,7 @@ class FleetScreen(Moves, FleetAwareScreen):
 
     def action_next_pane(self, direction: int) -> None:
         """Give the keys to the next pane with something in it, and behind the last one back to the table."""
-        panes = [pane for pane in self.query(Pane) if pane.display and pane.size.height]
+        panes = [pane for pane in self.query(Pane) if pane.can_focus and pane.display and pane.size.height]
         ring: list[Pane | None] = [None, *panes]
         here = ring.index(self.focused) if isinstance(self.focused, Pane) and self.focused in panes else 0
         self.set_focus(ring[(here + direction) % len(ring)])
