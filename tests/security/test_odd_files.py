@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 from rgt_box import files
 from rgt_box.__main__ import VERBS
-from rgt_box.commands import cat, hashing
+from rgt_box.commands import cat, hashing, remove
 from rgt_box.metrics.formats import BY_KIND, open_source
+from rgt_box.push import file_holders
 from rgt_box.streams.log_follower import LogFollower
 from rgt_box.streams.own_curves import ScalarFollower
 
@@ -160,6 +161,26 @@ def test_every_other_reader(tmp_path: Path, name: str, make: Callable[[Path], No
     make(path)
     with at_once(name):
         SMALL[name](str(path))
+
+
+@odd
+@pytest.mark.parametrize("name", ["job.json", "queue.txt", "indexes.json"])
+def test_who_asks_whether_a_job_names_what_was_pushed(
+    tmp_path: Path, name: str, make: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remove, "look_for_namers", lambda *_: ([], []))
+    make(tmp_path / name)
+    (tmp_path / "good").mkdir()
+    (tmp_path / "good" / name).write_text("cd /data/code-0a1b2c3d && python train.py")
+    (tmp_path / "large").mkdir()
+    (tmp_path / "large" / name).write_text("#" * (remove.LONGEST + 1))
+    with at_once("the look"):
+        for job in (tmp_path, tmp_path / "large"):
+            doubts = file_holders.users(["/data/code-0a1b2c3d"], [str(job)]).doubts
+            known = make is dangling and job == tmp_path
+            assert any(f"the job in {job} names cannot be read" in doubt for doubt in doubts) is not known
+        found = file_holders.users(["/data/code-0a1b2c3d"], [str(tmp_path / "good")])
+    assert any("names it" in why for why in found.of("/data/code-0a1b2c3d"))
 
 
 @odd

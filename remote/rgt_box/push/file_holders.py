@@ -6,10 +6,11 @@ processes are one where they could get at the file.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 
-from rgt_box import ownership, procstat
+from rgt_box import files, ownership, procstat
 from rgt_box.commands import remove
 
 TYPE_CHECKING = False
@@ -143,21 +144,31 @@ def users(paths: list[str], jobs: list[str], links: tuple[str, ...] = ()) -> Hel
         for path in by_name.get(namer.file, []):
             found.add(path, "%s names it" % namer.who)
     for job in jobs:
-        for path in (*paths, *links):
-            if _named_in(job, path):
-                found.add(path, "the job in %s names it" % job)
+        try:
+            for path in (*paths, *links):
+                if _named_in(job, path):
+                    found.add(path, "the job in %s names it" % job)
+        except OSError as error:
+            found.doubts.append("what the job in %s names cannot be read: %s" % (job, error.strerror))
     return found
 
 
 def _named_in(job: str, path: str) -> bool:
-    """Tell whether a job's files name a path, in full or by the last part of it."""
+    """Tell whether a job's files name a path, in full or by the last part of it.
+
+    Raises:
+        OSError: one of them cannot be read, is no regular file, or too large.
+    """
     folder = os.path.abspath(os.path.expanduser(job))
     name = re.compile(rb"(?<![\w.\-])%s(?![\w.\-])" % re.escape(os.fsencode(os.path.basename(path))))
     for file in ("job.json", "queue.txt", "indexes.json"):
         try:
-            with open(os.path.join(folder, file), "rb") as source:
-                if name.search(source.read(remove.LONGEST)):
-                    return True
-        except OSError:
+            with open(files.open_regular(os.path.join(folder, file)), "rb") as source:
+                text = source.read(remove.LONGEST + 1)
+        except FileNotFoundError:
             continue
+        if name.search(text):
+            return True
+        if len(text) > remove.LONGEST:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), file)
     return False
