@@ -197,15 +197,21 @@ def _shown(group: ResultGroup, fate: _Fate, at: float | None, skew: float) -> Ev
     )
 
 
+MOST_NAMED = 20
+"""Directories of a row that is about many."""
+
+
 def _rest(groups: list[ResultGroup], at: float | None, skew: float) -> EvidenceItem:
     total = sum(group.bytes for group in groups)
     facts = "\n".join(sorted(f"{group.path} {group.fingerprint}" for group in groups))
     newest = max(group.newest for group in groups)
     smaller = how_many(len(groups), "smaller directory", "smaller directories")
+    largest = sorted(groups, key=lambda group: (-group.bytes, group.path))
+    named = listed([quoted(group.path) for group in largest], MOST_NAMED)
     return EvidenceItem(
         key=f"{RESULTS}:and {len(groups)} more",
         ok=False,
-        text=f"{smaller} ({size(total)}): on no storage that stays, no whole copy",
+        text=f"{smaller} ({size(total)}): on no storage that stays, no whole copy: {named}",
         at=at,
         fact=hashlib.sha256(facts.encode(errors="surrogatepass")).hexdigest(),
         forfeitable=True,

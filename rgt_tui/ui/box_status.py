@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from rgt_tui.health import Assessment, assess
 from rgt_tui.model.box import BoxState, Health, LogView
+from rgt_tui.model.evidence import Severity
 from rgt_tui.model.fleet import FleetState, Spend
 from rgt_tui.model.money import Amount
 from rgt_tui.model.protocol import Cell
@@ -46,23 +48,59 @@ def failed(box: BoxState, error: Exception) -> Assessment:
     )
 
 
+class Look(NamedTuple):
+    """How something stands on every screen."""
+
+    glyph: str
+    """Name of the character in `rgt_tui.ui.notation.Glyphs`."""
+    tone: Tone
+    means: str
+    """For the help."""
+
+    @property
+    def mark(self) -> tuple[str, Tone]:
+        """The character that this terminal can show, and its tone."""
+        return str(getattr(glyphs(), self.glyph)), self.tone
+
+
+STATES: dict[Health, Look] = {
+    Health.TROUBLE: Look("trouble", Tone.TROUBLE,
+        "trouble: something is wrong now; the line below the table says what and what to do"),
+    Health.UNREACHABLE: Look("unreachable", Tone.WARN,
+        "unreachable: no answer from the box; its last values stay, with their age"),
+    Health.WARN: Look("warn", Tone.WARN, "warn: it goes on, and something needs a look"),
+    Health.UNKNOWN: Look("warn", Tone.WARN, "unknown: rgt cannot tell, and says why"),
+    Health.STALE: Look("stale", Tone.DIM, "stale: its values are older than three intervals"),
+    Health.CONNECTING: Look("unknown", Tone.DIM, "connecting: nothing is known yet"),
+    Health.PAUSED: Look("paused", Tone.DIM, "paused: by you; what it does nobody sees"),
+    Health.RUNNING: Look("ok", Tone.TEXT, "running: a run moves on"),
+    Health.IDLE: Look("idle", Tone.TEXT, "idle: it can be used, and nothing runs"),
+    Health.FINISHED: Look("finished", Tone.TEXT, "finished: the queue is done"),
+    Health.STOPPED: Look("stopped", Tone.DIM, "stopped: parked at the platform; what is kept may go on costing"),
+    Health.GONE: Look("gone", Tone.DIM, "gone: the platform has it no more"),
+}  # fmt: skip
+"""Every state of a box: its glyph, its tone and its words, the same on all screens."""
+
+SEVERITIES: dict[Severity, Look] = {
+    Severity.FATAL: Look("trouble", Tone.TROUBLE, "fatal: the run is over, stands still, or loses its results"),
+    Severity.SILENT_WRONG: Look("trouble", Tone.TROUBLE, "silent-wrong: it goes on, and its results are worth nothing"),
+    Severity.DEGRADING: Look("warn", Tone.WARN, "degrading: it goes on, slower or worse than it could"),
+    Severity.COST: Look("warn", Tone.WARN, "cost: it costs more than it has to"),
+}  # fmt: skip
+"""How bad a failure is. The glyph is that of its alert: an error for the first two, else a warning."""
+
+UNSEEN = frozenset({Health.UNREACHABLE, Health.PAUSED, Health.STOPPED, Health.GONE})
+"""States in which old values have another reason than that a sample is late."""
+
+
 def mark(health: Health) -> tuple[str, Tone]:
     """Return the glyph of a state and the tone it is shown in."""
-    g = glyphs()
-    return {
-        Health.TROUBLE: (g.trouble, Tone.TROUBLE),
-        Health.UNREACHABLE: (g.unreachable, Tone.WARN),
-        Health.WARN: (g.warn, Tone.WARN),
-        Health.UNKNOWN: (g.warn, Tone.WARN),
-        Health.STALE: (g.stale, Tone.DIM),
-        Health.CONNECTING: (g.unknown, Tone.DIM),
-        Health.RUNNING: (g.ok, Tone.TEXT),
-        Health.IDLE: (g.idle, Tone.TEXT),
-        Health.FINISHED: (g.finished, Tone.TEXT),
-        Health.STOPPED: (g.stopped, Tone.DIM),
-        Health.PAUSED: (g.paused, Tone.DIM),
-        Health.GONE: (g.gone, Tone.DIM),
-    }[health]
+    return STATES[health].mark
+
+
+def old_mark(health: Health) -> str:
+    """Return the glyph that stands before the age of old values: why they are old, as far as that is known."""
+    return mark(health if health in UNSEEN else Health.STALE)[0]
 
 
 CALM = frozenset({Health.RUNNING, Health.IDLE, Health.FINISHED})

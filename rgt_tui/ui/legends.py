@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from rgt_tui.model.box import Health
-from rgt_tui.ui.box_status import mark
+from rgt_tui.ui.box_status import SEVERITIES, STATES
 from rgt_tui.ui.notation import glyphs
 from rgt_tui.ui.widgets.fleet_rows.fleet_cells import COLUMNS
 
@@ -19,22 +18,6 @@ class LegendRow(NamedTuple):
 
 Legend = tuple[tuple[str, tuple[LegendRow, ...]], ...]
 """Titles, each with its rows."""
-
-HEALTHS: dict[Health, str] = {
-    Health.TROUBLE: "trouble: something is wrong now; the line below the table says what and what to do",
-    Health.UNREACHABLE: "unreachable: no answer from the box; its last values stay, with their age",
-    Health.WARN: "warn: it goes on, and something needs a look",
-    Health.UNKNOWN: "unknown: rgt cannot tell, and says why",
-    Health.STALE: "stale: its values are older than three intervals",
-    Health.CONNECTING: "connecting: nothing is known yet",
-    Health.PAUSED: "paused: by you; what it does nobody sees",
-    Health.RUNNING: "running: a run moves on",
-    Health.IDLE: "idle: it can be used, and nothing runs",
-    Health.FINISHED: "finished: the queue is done",
-    Health.STOPPED: "stopped: parked at the platform; what is kept may go on costing",
-    Health.GONE: "gone: the platform has it no more",
-}
-"""Every state of a box in a few words."""
 
 FLEET_COLUMNS: dict[str, str] = {
     "name": "the box, as the fleet file calls it",
@@ -62,7 +45,7 @@ FLEET_COLUMNS: dict[str, str] = {
 
 def states() -> tuple[LegendRow, ...]:
     """Return the glyphs of the states of a box, worst first."""
-    return tuple(LegendRow(mark(health)[0], HEALTHS[health]) for health in Health)
+    return tuple(LegendRow(look.mark[0], look.means) for look in STATES.values())
 
 
 def _fleet() -> Legend:
@@ -159,12 +142,18 @@ def _teardown() -> Legend:
     )  # fmt: skip
 
 
+def _handbook() -> Legend:
+    severities = tuple(LegendRow(look.mark[0], look.means) for look in SEVERITIES.values())
+    return (("before a page: a box shows it now", severities),)
+
+
 _LEGENDS = {
     "fleet": _fleet,
     "box": _box,
     "curves": _curves,
     "phases": _phases,
     "alerts": _alerts,
+    "handbook": _handbook,
     "tear down": _teardown,
 }
 

@@ -7,15 +7,17 @@ import msgspec
 import pytest
 
 from rgt_tui.fleet.history.spoken_times import coming_time
+from rgt_tui.health import assess
 from rgt_tui.model.alert import Alert
 from rgt_tui.model.box import Link
 from rgt_tui.model.chronicle import Happening
 from rgt_tui.model.fleet import FleetEvent, FleetState
 from rgt_tui.ui import RgtApp
-from rgt_tui.ui.screens.alerts import AlertRow, AlertsScreen, detail_lines, ended_rows, row_line
+from rgt_tui.ui.notation import compact_time
+from rgt_tui.ui.screens.alerts import AlertRow, AlertsScreen, detail_lines, ended_rows, finding_of, row_line
 from rgt_tui.ui.screens.box import BoxScreen
 from rgt_tui.ui.widgets.spans import Tone, text_of
-from tests.ui.fakes import NOW, FakeFleet, running_box
+from tests.ui.fakes import NOW, FakeFleet, demo_state, running_box
 from tests.ui.snap import running, screen_text, settle
 
 
@@ -70,9 +72,38 @@ def test_a_muted_alert_is_dim_and_says_so() -> None:
 
 def test_the_details_name_what_to_do() -> None:
     row = AlertRow("lab", Alert("memory", "error", "memory 98%", since=NOW - 90), "lower the workers")
-    text = "\n".join(text_of(made) for made in detail_lines(row, 60, NOW))
+    text = "\n".join(text_of(made) for made in detail_lines(row, 60, NOW, said=True))
     assert "lower the workers" in text
     assert "1m30 ago" in text
+
+
+def test_a_diagnosis_is_said_once_and_its_place_and_proof_are_there() -> None:
+    state = demo_state()
+    box = next(box for box in state.boxes if box.spec.name == "vast-demo")
+    alert = next(one for one in assess(box, NOW).alerts if one.id.startswith("finding:"))
+    row = AlertRow(box.spec.name, alert, finding=finding_of(box, alert))
+    assert row.finding is not None and row.finding.reading is not None
+    head = text_of(row_line(row, 9, NOW))
+    assert compact_time(NOW - row.finding.since) in head, "since when it holds"
+    below = [text_of(made) for made in detail_lines(row, 110, NOW, said=True)]
+    text = "\n".join(below)
+    assert row.finding.reading in head and row.finding.reading not in text
+    assert row.finding.resource not in [part.strip() for part in below]
+    for label, words in (
+        ("since", "ago"),
+        ("where", "lstm-b.log:41, 95% sure"),
+        ("proof", "OSError: [Errno 28]"),
+    ):
+        assert any(part.startswith(label) and words in part for part in below), text
+    assert [part[:5] for part in below].index("never") < [part[:5] for part in below].index("fix 1")
+    cut = "\n".join(text_of(made) for made in detail_lines(row, 60, NOW, said=False))
+    assert row.finding.reading in cut
+
+
+@pytest.mark.parametrize(("size", "times"), [((200, 50), 1), ((80, 24), 1)])
+async def test_the_screen_says_a_reading_once(size: tuple[int, int], times: int) -> None:
+    async with running(keys=("a",), size=size) as (app, _, __):
+        assert screen_text(app).count("inodes used (bytes 63%)") == times
 
 
 async def test_pause_connect_and_interval_ask_the_fleet() -> None:

@@ -1,23 +1,27 @@
 from __future__ import annotations
 
+import re
 import shlex
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from rgt_tui.model.box import BoxSpec, Link, LogView
+from rgt_tui.health import assess
+from rgt_tui.model.box import BoxSpec, Health, Link, LogView
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.protocol import Checkpoint, Checkpoints, Memory
 from rgt_tui.profiles import load_profile
-from rgt_tui.ui.box_status import choose_log
+from rgt_tui.ui.box_status import choose_log, mark
 from rgt_tui.ui.screens.box import BoxScreen, Wants, place
 from rgt_tui.ui.screens.fleet import FleetScreen
 from rgt_tui.ui.screens.log import LogScreen
+from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row, age_cell
+from rgt_tui.ui.widgets.fleet_rows.lower_half import detail_sections
 from rgt_tui.ui.widgets.gpu_cards import gpu_sections
 from rgt_tui.ui.widgets.log_pane import LogPane
 from rgt_tui.ui.widgets.panes import Pane, sections
-from rgt_tui.ui.widgets.platform_lines import platform_section
+from rgt_tui.ui.widgets.platform_lines import dangers_section, platform_section
 from rgt_tui.ui.widgets.process_lines import command
 from rgt_tui.ui.widgets.queue_lines import queue_lines
 from rgt_tui.ui.widgets.spans import Tone, text_of
@@ -166,6 +170,31 @@ def test_what_is_not_known_of_a_price_stands_with_the_platform() -> None:
     )
 
 
+def test_what_a_stop_goes_on_billing_is_said_once() -> None:
+    box = running_box()
+    for name in ("vastai", "digitalocean", "lanrui", "runpod"):
+        known = load_profile(name)
+        told = [text_of(row) for row in platform_section(known, box, 90, NOW).body]
+        assert not any("none counts; from a stop on" in row for row in told), name
+        assert any(
+            re.search(r"\b(bill(s|ing)?|price)\b", text_of(row)) for row in dangers_section(known, 90).body
+        ), name
+    autodl = [text_of(row) for row in platform_section(load_profile("autodl"), box, 90, NOW).body]
+    assert any("bills while stopped" in row for row in autodl), "its worst danger does not speak of the bill"
+
+
+@pytest.mark.parametrize("health", [Health.STALE, Health.UNREACHABLE, Health.PAUSED])
+def test_old_values_carry_the_same_glyph_on_every_screen(health: Health) -> None:
+    box = msgspec.structs.replace(running_box(), sample_at=NOW - 200)
+    parts = vitals_sections(box, profile(), 44, NOW, short=True, health=health)
+    assert f"{mark(health)[0]} 3m20 old" in text_of(parts[0].title)
+    verdict = msgspec.structs.replace(assess(box, NOW), health=health, stale=True, sample_age=200.0)
+    row = Row(box, verdict, (), "AutoDL")
+    assert f"{mark(health)[0]} 3m20" in text_of(age_cell(row, 8))
+    state = FleetState((box,), (), NOW)
+    assert f"{mark(health)[0]} 3m20 old" in text_of(detail_sections(row, state, 44, NOW)[0].hint)
+
+
 def test_queue_lines_tell_each_state() -> None:
     box = msgspec.structs.replace(
         running_box(),
@@ -210,7 +239,7 @@ def test_checkpoints_and_the_link_are_told() -> None:
 async def test_a_lost_box_keeps_its_last_values_dim_and_says_how_old() -> None:
     async with running(fleet_of(lost_box()), keys=("enter",)) as (app, _, __):
         text = screen_text(app)
-        assert "◌ 3m20 old" in text
+        assert "⊘ 3m20 old" in text
         assert "88%" in text
         assert "ssh: connection refused" in text
         assert "retries in 12s" in text

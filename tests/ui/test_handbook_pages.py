@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.model.evidence import Severity
+from rgt_tui.handbook import shipped_pages
+from rgt_tui.model.evidence import Finding, Severity
+from rgt_tui.ui.legends import legend_of
 from rgt_tui.ui.screens.fleet import FleetScreen
-from rgt_tui.ui.screens.handbook_pages import HandbookScreen, PageList
+from rgt_tui.ui.screens.handbook_pages import HandbookScreen, PageList, page_sections
 from rgt_tui.ui.widgets.panes import Pane
-from rgt_tui.ui.widgets.spans import text_of
+from rgt_tui.ui.widgets.spans import Tone, text_of, wrapped
+from rgt_tui.ui.widgets.why import finding_lines
 from tests.ui.fakes import demo_state
 from tests.ui.snap import running, screen_text, settle
 
@@ -47,6 +50,34 @@ async def test_what_a_box_shows_now_stands_first_with_its_proof() -> None:
         await pilot.press("q")
         await settle(pilot)
         assert isinstance(app.screen, FleetScreen)
+
+
+@pytest.mark.parametrize(
+    ("severity", "glyph", "tone"),
+    [
+        (Severity.FATAL, "✖", Tone.TROUBLE),
+        (Severity.SILENT_WRONG, "✖", Tone.TROUBLE),
+        (Severity.DEGRADING, "▲", Tone.WARN),
+        (Severity.COST, "▲", Tone.WARN),
+    ],
+)
+def test_a_severity_has_one_glyph_on_its_page_in_its_diagnosis_and_in_the_help(
+    severity: Severity, glyph: str, tone: Tone
+) -> None:
+    page = next(page for page in shipped_pages().values() if page.severity is severity)
+    assert page_sections(page, (), 80)[0].body[len(wrapped(page.title, 80))][0] == (
+        f"{glyph} {severity}",
+        tone,
+    )
+    listed = PageList()
+    listed.show((page,), frozenset({page.id}))
+    assert listed.make_lines(80, 1)[0][0] == (f" {glyph} ", tone)
+    listed.show((page,), frozenset())
+    assert glyph not in text_of(listed.make_lines(80, 1)[0]), "no box shows it now"
+    finding = Finding(page.id, page.title, severity, "a thing", "the proof", "log")
+    assert finding_lines(finding, 80, 0.0)[0][0] == (f"{glyph} a thing", tone)
+    rows = [row for _, part in legend_of("handbook") for row in part]
+    assert [row.mark for row in rows if row.means.startswith(f"{severity}:")] == [glyph]
 
 
 async def test_a_search_narrows_while_it_is_typed_and_escape_clears_it() -> None:

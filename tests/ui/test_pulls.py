@@ -40,7 +40,7 @@ def test_the_line_says_how_far_it_is_and_how_it_ended() -> None:
         "25%",
         "1.1 GB of 4.3 GB",
         "47.2 MB/s",
-        "1m10 left",
+        "1m10 to go",
         "2 problems",
         "to pulled/x",
         "p stops it",

@@ -13,7 +13,7 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 
 from rgt_tui.fleet import GateClosed, NoControlPlane
-from rgt_tui.model.evidence import Review, StopPhase, StopProgress, Verb
+from rgt_tui.model.evidence import EvidenceItem, Review, StopPhase, StopProgress, Verb
 from rgt_tui.model.profile import BillingAction, Profile
 from rgt_tui.profiles import load_profile
 from rgt_tui.ui import RgtApp
@@ -22,6 +22,7 @@ from rgt_tui.ui.widgets.spans import text_of
 from rgt_tui.ui.widgets.teardown.confirm import DialogButton, Facts
 from rgt_tui.ui.widgets.teardown.confirm_state import Stage
 from tests.ui.fakes import FakeFleet
+from tests.ui.snap import screen_text
 
 BOX = "vast-demo"
 SIZES = [(60, 20), (80, 24), (120, 34), (200, 50)]
@@ -468,3 +469,39 @@ async def test_y_copies_a_row_of_the_evidence_and_is_a_letter_in_the_field(state
         assert "copied the evidence roster" in said(screen)
         await pilot.press("tab", "y")
         await until(pilot, lambda: screen.state.typed == "y")
+
+
+class LongFleet(ParkFleet):
+    """A review with more of everything than a small screen has lines."""
+
+    LOST = tuple(f"/data/{place:02}" for place in range(30))
+    ITEMS = tuple(EvidenceItem(f"row{place}", True, f"item {place:02} holds", 0.0) for place in range(30))
+
+    async def review(
+        self,
+        box: str,
+        verb: Verb,
+        *,
+        forfeits: frozenset[str] = frozenset(),
+        ignored: frozenset[str] = frozenset(),
+        unprotect: str = "",
+    ) -> Review:
+        made = await super().review(box, verb, forfeits=forfeits, ignored=ignored, unprotect=unprotect)
+        return msgspec.structs.replace(made, lost=self.LOST, items=self.ITEMS)
+
+
+async def test_all_that_is_lost_and_all_evidence_can_be_scrolled_to() -> None:
+    fleet = LongFleet()
+    app = app_of(fleet)
+    async with app.run_test(size=(80, 24)) as pilot:
+        screen = await open_dialog(pilot, fleet)
+        await until(pilot, lambda: "more" in text_of(screen.query_one("#more", Facts).shown_lines[0]))
+        seen = screen_text(app)
+        assert "▼" in seen
+        for _ in range(30):
+            await pilot.press("pagedown")
+            await pilot.pause()
+            seen += screen_text(app)
+        assert all(text in seen for text in fleet.LOST)
+        assert all(item.text in seen for item in fleet.ITEMS)
+        assert "▼" not in text_of(screen.query_one("#more", Facts).shown_lines[0])

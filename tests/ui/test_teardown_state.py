@@ -427,8 +427,11 @@ def test_hostile_texts_stay_in_their_lines(width: int, text: str, ok: bool) -> N
             assert not any(ord(char) < 32 or 127 <= ord(char) < 160 for char in span.text)
 
 
-def test_long_lists_are_counted_not_cut_silently() -> None:
-    assert "and 5 more" in flat(facts(opened(lost=tuple(f"/d/{i}" for i in range(10))), SETTING, 80))
+def test_all_that_is_lost_is_there_however_much_and_however_long() -> None:
+    lost = (*(f"/d/{i}" for i in range(40)), " ".join(f"part{i}" for i in range(60)))
+    shown = flat(facts(opened(lost=lost), SETTING, 80))
+    assert all(f"/d/{i}" in shown for i in range(40)) and "part59" in shown
+    assert "more" not in shown and "…" not in shown
 
 
 def test_the_course_says_when() -> None:

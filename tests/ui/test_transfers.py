@@ -16,8 +16,8 @@ from rgt_tui.transfer.copying import PullProgress
 from rgt_tui.ui import RgtApp
 from rgt_tui.ui.box_pulls import Pull
 from rgt_tui.ui.screens.box import BoxScreen
-from rgt_tui.ui.screens.transfers import TransfersScreen, from_note, pull_row, state_of
-from rgt_tui.ui.widgets.spans import text_of
+from rgt_tui.ui.screens.transfers import TransfersScreen, from_note, pull_row, silent_for, state_of
+from rgt_tui.ui.widgets.spans import Tone, text_of, width_of
 from tests.ui.boxes import cell, queue
 from tests.ui.fakes import GIB, NOW, FakeFleet
 from tests.ui.snap import running, screen_text, settle
@@ -184,3 +184,24 @@ async def test_other_rgts_the_boxes_themselves_and_earlier_days_are_listed() -> 
 async def hint_of(app: RgtApp, pilot: Pilot[None]) -> str:
     await pilot.pause()
     return screen_text(app)
+
+
+def test_the_row_says_why_before_anything_that_could_be_cut_off() -> None:
+    failed = Pull(("/w",), end=Pulled(whole=False, text="no space left on this disk"), ended_at=NOW - 4000)
+    row = text_of(pull_row("lab", failed, 3, NOW, width=80))
+    assert row.index("no space left on this disk") < row.index("1h06 ago") and row.rstrip().endswith(
+        "1h06 ago"
+    )
+    tight = text_of(pull_row("lab", failed, 3, NOW, width=64))
+    assert "no space left on this" in tight and "1h06 ago" in tight
+
+
+def test_a_transfer_that_waits_says_so_in_its_row_at_every_width() -> None:
+    entry = from_note(note("1", look=LOOK, told_at=NOW - 300))
+    assert silent_for(entry, NOW) == 300.0 and silent_for(from_note(note("2", look=LOOK)), NOW) == 0.0
+    for width in (60, 80, 120, 200):
+        made = pull_row("lab", entry.pull, 3, NOW, width=width, silent=300.0)
+        assert "no bytes for 5m00" in text_of(made) and width_of(made) <= width
+        assert any(span.tone is Tone.WARN and "no bytes" in span.text for span in made)
+    several = msgspec.structs.replace(LOOK, problems=3)
+    assert "3 problems" in text_of(pull_row("lab", Pull((), progress=several), 3, NOW, width=64))

@@ -27,8 +27,8 @@ from rgt_tui.ui.screens.base import Dashboard, FleetAwareScreen, Moves
 from rgt_tui.ui.widgets.fixed_lines import Parts
 from rgt_tui.ui.widgets.lines import EntryClosed, RowChosen
 from rgt_tui.ui.widgets.pick_list import PickList, PickRow
-from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, fit, labelled, line
-from rgt_tui.ui.widgets.why import finding_lines
+from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, fit, labelled, line, width_of
+from rgt_tui.ui.widgets.why import finding_details
 
 PAGE = 500
 """Events in which the ends of alerts are looked for."""
@@ -49,6 +49,13 @@ class AlertRow(NamedTuple):
     """None = it holds."""
 
     @property
+    def since(self) -> float | None:
+        """Client clock at which it began, as far as that is known."""
+        if self.alert.since is not None or self.finding is None:
+            return self.alert.since
+        return self.finding.since or None
+
+    @property
     def key(self) -> str:
         """Identity of the row."""
         return f"{self.box}\0{self.alert.id}\0{self.ended_at or ''}"
@@ -59,7 +66,7 @@ def row_line(row: AlertRow, names: int, now: float) -> Line:
     alert = row.alert
     mark = glyphs().trouble if alert.level == "error" else glyphs().warn
     tone = Tone.DIM if alert.muted else level_tone(alert.level)
-    since = compact_time(now - alert.since) if alert.since is not None else ""
+    since = compact_time(now - row.since) if row.since is not None else ""
     if row.ended_at is not None:
         held = f"held {compact_time(row.ended_at - (alert.since or row.ended_at))}, ended {clock(row.ended_at)}  "
         name = fit(clean(row.box), names)
@@ -74,16 +81,23 @@ def row_line(row: AlertRow, names: int, now: float) -> Line:
     )
 
 
-def detail_lines(row: AlertRow, width: int, now: float) -> list[Line]:
-    """Return everything known of one alert: its whole text, since when, what to do."""
+def detail_lines(row: AlertRow, width: int, now: float, *, said: bool) -> list[Line]:
+    """Return what the line of an alert does not say: since when, what to do, the place, the proof.
+
+    Args:
+        row: The alert.
+        width: Cells.
+        now: Client clock.
+        said: Its line is shown to its end; what it says is not said again.
+    """
     alert = row.alert
-    out = labelled("now", clean(alert.text), width, most=4)
-    if alert.since is not None:
-        out += labelled("since", f"{clock(alert.since)}, {compact_time(now - alert.since)} ago", width)
+    out = [] if said or row.finding is not None else labelled("now", clean(alert.text), width, most=4)
+    if row.since is not None:
+        out += labelled("since", f"{clock(row.since)}, {compact_time(now - row.since)} ago", width)
     if row.ended_at is not None:
         out += labelled("ended", f"{clock(row.ended_at)}, {compact_time(now - row.ended_at)} ago", width)
     elif row.finding is not None:
-        return [*out, *finding_lines(row.finding, width, now, proof_first=False)]
+        return [*out, *finding_details(row.finding, width, said=said)]
     if row.advice:
         out += labelled("do", clean(row.advice), width, Tone.STRONG, most=3)
     out += labelled("id", clean(alert.id), width, Tone.DIM)
@@ -176,8 +190,12 @@ class AlertsScreen(Moves, FleetAwareScreen):
         self.alert_list.show(
             rows,
             (EMPTY, line(dim(f" {self._calm(state)}"))),
-            lambda key, width: detail_lines(self.shown[key], width, now),
+            lambda key, width: self._details(self.shown[key], names, width, now),
         )
+
+    def _details(self, row: AlertRow, names: int, width: int, now: float) -> list[Line]:
+        said = width_of(row_line(row, names, now)) <= self.size.width
+        return detail_lines(row, width, now, said=said)
 
     def _calm(self, state: FleetState) -> str:
         """Say that no alert holds, and of how many boxes nobody can say so."""

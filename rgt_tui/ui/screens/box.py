@@ -184,7 +184,8 @@ class BoxScreen(LogKeys):
         row = Row(box, self.verdict(box), (), profile.name)
 
         def vitals(width: int) -> list[Section]:
-            *parts, link = vitals_sections(box, profile, width, now, short=self.size.width < 110)
+            short, health = self.size.width < 110, row.verdict.health
+            *parts, link = vitals_sections(box, profile, width, now, short=short, health=health)
             platform = platform_section(profile, box, width, now)
             return [*parts, platform, link, dangers_section(profile, width)]
 

@@ -16,6 +16,7 @@ from rgt_tui.handbook import ACTION_WORDS, HandbookError, Page, all_pages, find_
 from rgt_tui.model.evidence import Finding, Severity
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.profiles.readings import how_many
+from rgt_tui.ui.box_status import SEVERITIES
 from rgt_tui.ui.clipboard import Copied
 from rgt_tui.ui.commands import HANDBOOK, MOVE, Command, bindings, key_for
 from rgt_tui.ui.notation import clean, glyphs, percent
@@ -29,14 +30,6 @@ from rgt_tui.ui.widgets.why import action_lines
 WIDE = 110
 """From this width on the page stands beside the list, not below it."""
 IDS = 8
-TONES = {
-    Severity.FATAL: Tone.TROUBLE,
-    Severity.SILENT_WRONG: Tone.WARN,
-    Severity.DEGRADING: Tone.TEXT,
-    Severity.COST: Tone.TEXT,
-}
-
-
 ORDER = {severity: place for place, severity in enumerate(Severity)}
 
 
@@ -90,10 +83,11 @@ class PageList(LineWidget):
         return [self._row(page, width) for page in self._pages[self._top : self._top + height]]
 
     def _row(self, page: Page, width: int) -> Line:
-        mark = glyphs().trouble if page.id in self._now else " "
+        mark, tone = SEVERITIES[page.severity].mark
+        held = page.id in self._now
         row = line(
-            Span(f" {mark} ", Tone.TROUBLE),
-            Span(fit(page.id, IDS), TONES[page.severity]),
+            Span(f" {mark if held else ' '} ", tone),
+            Span(fit(page.id, IDS), tone if held else Tone.TEXT),
             Span(clean(page.title), Tone.STRONG if page.own else Tone.TEXT),
         )
         return clip(row, width)
@@ -111,9 +105,10 @@ class PageList(LineWidget):
 
 def page_sections(page: Page, findings: Sequence[Finding], width: int) -> list[Section]:
     """Return a page for a pane of that inner width: what proves it here, then never before the steps."""
+    mark, tone = SEVERITIES[page.severity].mark
     head = [
         *wrapped(clean(page.title), width, Tone.STRONG),
-        line(Span(page.severity, TONES[page.severity]), dim(f" · {clean(page.topic)}")),
+        line(Span(f"{mark} {page.severity}", tone), dim(f" {glyphs().dot} {clean(page.topic)}")),
         *labelled("do", ACTION_WORDS[page.action], width),
     ]
     made = [Section(line(page.id, dim("  your own" if page.own else "")), head)]
@@ -127,7 +122,7 @@ def page_sections(page: Page, findings: Sequence[Finding], width: int) -> list[S
                 *labelled("where", _where(finding), width, Tone.DIM),
             )
         ]
-        made.append(Section(line(Span("on this box now", Tone.TROUBLE)), rows))
+        made.append(Section(line(Span("on this box now", tone)), rows))
     steps = findings[0].fixes if findings and findings[0].fixes else page.fixes
     rows = labelled("never", clean(page.never), width, Tone.WARN, most=6)
     for number, fix in enumerate(steps, 1):

@@ -24,13 +24,15 @@ from rgt_tui.ui.widgets.bars import bar
 from rgt_tui.ui.widgets.fixed_lines import Parts
 from rgt_tui.ui.widgets.lines import RowChosen
 from rgt_tui.ui.widgets.pick_list import PickList, PickRow
-from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, fit, labelled, line
+from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, fit, labelled, line, pick, spread, width_of
 
 if TYPE_CHECKING:
     from rgt_tui.fleet import TransferNote
 
 EVERY_SECONDS = 1.0
 BAR = 20
+WHOLE = 1000
+"""Cells, where nobody says how many there are."""
 MOST_ON_BOXES = 100
 """Copies on the boxes that are listed, the newest ones."""
 NAMES = 20
@@ -102,8 +104,22 @@ def state_of(pull: Pull, kind: str = "pull") -> tuple[str, Tone, str]:
     return g.trouble, Tone.TROUBLE, "not whole"
 
 
-def pull_row(box: str, pull: Pull, names: int, now: float, kind: str = "pull") -> Line:
-    """Return the line of a transfer: box, how it stands, how far it is, how fast, how long, what was refused."""
+def pull_row(
+    box: str, pull: Pull, names: int, now: float, kind: str = "pull", *, width: int = 0, silent: float = 0.0
+) -> Line:
+    """Return the line of a transfer: box, how it stands and why, how far it is, how fast, how long.
+
+    Why it waits or failed comes first, and keeps its place where not all fits.
+
+    Args:
+        box: Its name.
+        pull: The transfer.
+        names: Cells of the longest name.
+        now: Client clock.
+        kind: What is copied which way.
+        width: Cells there are; 0 = as many as it takes.
+        silent: Seconds since one that is under way was last heard of; 0 = it is heard of.
+    """
     glyph, tone, word = state_of(pull, kind)
     look = pull.progress
     head = line(
@@ -111,35 +127,39 @@ def pull_row(box: str, pull: Pull, names: int, now: float, kind: str = "pull") -
         Span(fit(clean(box), names), Tone.STRONG),
         "  ",
         Span(fit(word, 10), tone),
-        dim(f"  {fit(kind, 9)}"),
+        dim(f"  {fit(kind, 9)}  "),
     )
+    room = width - width_of(head) if width else WHOLE
     if pull.asks is not None:
-        return line(
-            head,
-            "  ",
-            Span(clean(pull.asks.short), Tone.WARN),
-            dim(f"   {key_for('transfers.agree')} agrees"),
-        )
+        agrees = dim(f"   {key_for('transfers.agree')} agrees")
+        return line(head, Span(clean(pull.asks.short), Tone.WARN), agrees)
     if not pull.under_way and pull.end is not None:
-        when = f"{compact_time(now - pull.ended_at)} ago  " if pull.ended_at is not None else ""
-        return line(head, "  ", dim(f"{when:>13}"), clean(pull.end.text))
+        when = dim(f"  {compact_time(now - pull.ended_at)} ago") if pull.ended_at is not None else dim("")
+        text = line(Span(clean(pull.end.text), Tone.TEXT if pull.end.whole else Tone.STRONG))
+        return line(head, spread(text, line(when), room) if width else line(text, when))
+    stuck = f"no bytes for {compact_time(silent)}" if silent else ""
     if look is None:
-        return line(head, "  ", dim(clean(pull.plan)))
+        return line(head, Span(f"{stuck}  " if stuck else "", Tone.WARN), dim(clean(pull.plan)))
     share = 100 * look.share
-    parts: list[Span | str | Line] = [
-        head,
-        "  ",
-        bar(share, BAR),
-        Span(f" {percent(share):>4}  {size(look.bytes_done)} of {size(look.bytes)}  "),
+    problems = how_many(look.problems, "problem") if look.problems else ""
+    parts: Parts = [
+        (5, line(bar(share, BAR))),
+        (1, line(f"{percent(share):>4}")),
+        (0, line(Span(stuck, Tone.WARN))),
+        (0, line(Span(problems, Tone.WARN))),
+        (4, line(f"{size(look.bytes_done)} of {size(look.bytes)}")),
+        (6, line(dim(f"{look.files_done:,} of {how_many(look.files, 'file')}" if look.files else ""))),
+        (3, line(f"{size(look.rate)}/s" if look.rate is not None else "speed not known yet")),
+        (2, line(f"{compact_time(look.eta)} left" if look.eta is not None else "end not known")),
+        (7, line(dim("" if problems else "0 refused"))),
     ]
-    if look.files:
-        parts.append(dim(f"{look.files_done:,} of {how_many(look.files, 'file')}  "))
-    rate = f"{size(look.rate)}/s" if look.rate is not None else "speed not known yet"
-    left = f"{compact_time(look.eta)} left" if look.eta is not None else "end not known"
-    parts.append(Span(f"{rate}  {left}  "))
-    problems = how_many(look.problems, "problem") if look.problems else "0 refused"
-    parts.append(Span(problems, Tone.WARN) if look.problems else dim(problems))
-    return line(*parts)
+    return line(head, pick(room, parts))
+
+
+def silent_for(entry: Entry, now: float) -> float:
+    """Return for how many seconds nothing was heard of a transfer that is under way; 0 = it is heard of."""
+    silent = now - entry.note.told_at if entry.note is not None and entry.pull.under_way else 0.0
+    return silent if silent > 5 * EVERY_SECONDS else 0.0
 
 
 def entry_details(entry: Entry, width: int, now: float) -> list[Line]:
@@ -168,10 +188,8 @@ def entry_details(entry: Entry, width: int, now: float) -> list[Line]:
         out += labelled(
             "by", f"another rgt, process {note.pid}" if pull.under_way else "an rgt that has ended", width
         )
-    if pull.under_way and note is not None and now - note.told_at > 5 * EVERY_SECONDS:
-        out += labelled(
-            "told", f"{compact_time(now - note.told_at)} ago: no bytes came since", width, Tone.WARN
-        )
+    if silent := silent_for(entry, now):
+        out += labelled("told", f"{compact_time(silent)} ago: no bytes came since", width, Tone.WARN)
     if pull.end is not None:
         if pull.ended_at is not None:
             out += labelled("ended", _when(pull.ended_at, now), width)
@@ -256,7 +274,14 @@ class TransfersScreen(Moves, FleetAwareScreen):
             self.read_notes(self._fleet)
         every = self._every()
         names = min(NAMES, max((len(clean(one.box)) for one in every.values()), default=0))
-        rows = [PickRow(key, pull_row(one.box, one.pull, names, now, one.kind)) for key, one in every.items()]
+        width = self.size.width
+        rows = [
+            PickRow(
+                key,
+                pull_row(one.box, one.pull, names, now, one.kind, width=width, silent=silent_for(one, now)),
+            )
+            for key, one in every.items()
+        ]
         without = WITHOUT if isinstance(self._fleet, TransferKeeper) else NOT_KEPT
         empty = (EMPTY, line(dim(f" {without}")))
         self.pick_list.show(rows, empty, lambda key, width: entry_details(every[key], width, now))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from rgt_tui.health import (
     Worst,
     clock_readings,
@@ -18,6 +20,8 @@ from rgt_tui.ui.widgets.fixed_lines import Parts
 from rgt_tui.ui.widgets.panes import Section
 from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, line, wrapped
 
+TELLS_BILL = re.compile(r"\b(bill(s|ing)?|price)\b")
+"""In a platform's worst danger: it says what a stop goes on billing, and the clock of that need not say it again."""
 LEAST = 8
 """Cells below which no text is broken any further."""
 
@@ -31,8 +35,8 @@ def platform_section(profile: Profile, box: BoxState, width: int, now: float) ->
         body += _told("price ", caveat, width, Tone.WARN if box.meter.at_least else Tone.DIM)
     for reading in readings:
         body += _told("clock ", reading.text, width, level_tone(reading.level))
-    if not readings:
-        for pending in pending_readings(profile):
+    for pending in () if readings else pending_readings(profile):
+        if pending.seconds_left is not None or not TELLS_BILL.search(next(iter(notices(profile)), "")):
             body += _told("clock ", f"none counts; {pending.text}", width, Tone.DIM)
     return Section(line("platform ", dim(clean(profile.name))), body)
 

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from rgt_tui.fleet.attention import words
 from rgt_tui.health.autostop_words import box_words, of_box
 from rgt_tui.health.facts import DISK_ERROR_PCT, DISK_WARN_PCT, MEMORY_ERROR_PCT, MEMORY_WARN_PCT
-from rgt_tui.model.box import BoxState
+from rgt_tui.model.box import BoxState, Health
 from rgt_tui.model.profile import Profile
 from rgt_tui.model.protocol import Disk
 from rgt_tui.profiles.readings import byte_pct, how_many, inode_pct, is_absent, memory_pct
 from rgt_tui.profiles.survival import survival, unmounted
+from rgt_tui.ui.box_status import old_mark
 from rgt_tui.ui.notation import (
     NONE,
     clean,
@@ -153,15 +154,25 @@ SURVIVAL_LEGEND: Line = line(
 )
 
 
-def vitals_sections(box: BoxState, profile: Profile, width: int, now: float, *, short: bool) -> list[Section]:
+def vitals_sections(
+    box: BoxState, profile: Profile, width: int, now: float, *, short: bool, health: Health = Health.STALE
+) -> list[Section]:
     """Return GPUs, memory, CPU, disks, processes, checkpoints and the link.
 
-    Where not all fits (`short`), what kills runs silently comes first: disks and memory.
+    Where not all fits, what kills runs silently comes first: disks and memory.
+
+    Args:
+        box: The box.
+        profile: Of its platform.
+        width: Inner width of the pane.
+        now: Client clock.
+        short: Not all fits.
+        health: Why its values are old, where they are.
     """
     old = is_old(box, now)
     version = box.sample.mem.cgroup if box.sample else None
     age = (
-        line(dim(f"{glyphs().stale} {compact_time(now - box.sample_at)} old"))
+        line(dim(f"{old_mark(health)} {compact_time(now - box.sample_at)} old"))
         if old and box.sample_at
         else None
     )

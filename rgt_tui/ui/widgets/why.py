@@ -13,7 +13,7 @@ from rgt_tui.model.box import BoxState, Health
 from rgt_tui.model.evidence import Finding, Severity
 from rgt_tui.model.protocol import Cell
 from rgt_tui.model.run import RunState
-from rgt_tui.ui.box_status import cells_of, current_run, level_tone, mark
+from rgt_tui.ui.box_status import SEVERITIES, cells_of, current_run, level_tone, mark
 from rgt_tui.ui.notation import NONE, clean, compact_time, glyphs, number, percent, plain, ratio, thousands
 from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row
 from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, labelled, line, spread, width_of, wrapped
@@ -150,9 +150,29 @@ def finding_lines(
     return [*parts.head, *parts.told, *before, *parts.never, *parts.steps, *after]
 
 
+def finding_details(finding: Finding, width: int, *, said: bool) -> list[Line]:
+    """Return what the line of an alert does not say of the diagnosis behind it: the way out, its place and its proof.
+
+    Args:
+        finding: The diagnosis.
+        width: Cells.
+        said: The line of the alert is shown to its end: its reading, or its proof where there is none.
+    """
+    words = ACTIONS.get(finding.action)
+    out = labelled("do", words, width, Tone.STRONG) if words and not finding.cleared else []
+    run = f"{clean(finding.run)}: " if finding.run else ""
+    out += labelled("what", run + clean(finding.title), width)
+    sure = f", {percent(100.0 * finding.confidence)} sure" if finding.confidence is not None else ""
+    out += labelled("where", f"{place_of(finding)}{sure}", width)
+    if finding.reading and not said:
+        out += labelled("now", clean(finding.reading), width, most=WHOLE)
+    if finding.reading or not said:
+        out += labelled("proof", clean(finding.evidence), width, most=WHOLE)
+    return [*out, *_never(finding, width), *_steps(finding, width, "")]
+
+
 def _parts(finding: Finding, width: int, now: float, marked: str = "") -> _Parts:
-    fatal = finding.severity in {Severity.FATAL, Severity.SILENT_WRONG} and not finding.cleared
-    glyph, tone = (glyphs().trouble, Tone.TROUBLE) if fatal else (glyphs().warn, Tone.WARN)
+    glyph, tone = SEVERITIES[Severity.COST if finding.cleared else finding.severity].mark
     age = compact_time(now - finding.since) + " ago" if finding.since else ""
     name = line(Span(f"{glyph} {clean(finding.resource)}", tone))
     reading = clean(finding.reading or finding.title)
@@ -169,7 +189,17 @@ def _parts(finding: Finding, width: int, now: float, marked: str = "") -> _Parts
         run = f"{clean(finding.run)}: " if finding.run else ""
         told = [*told, *labelled("what", run + clean(finding.title), width, most=2)]
     proof = labelled("proof", clean(finding.evidence), width, most=2)
-    never = labelled("never", clean(finding.never), width, Tone.WARN, most=WHOLE) if finding.never else []
+    never = _never(finding, width)
+    steps = _steps(finding, width, marked)
+    return _Parts(head, told, proof, never, steps if width >= ROOMY else [*steps, *summary])
+
+
+def _never(finding: Finding, width: int) -> list[Line]:
+    return labelled("never", clean(finding.never), width, Tone.WARN, most=WHOLE) if finding.never else []
+
+
+def _steps(finding: Finding, width: int, marked: str) -> list[Line]:
+    """Return the steps out of it, ticked where the cause is gone."""
     steps: list[Line] = []
     if finding.cleared:
         steps += labelled("now", "the cause is gone; the run has yet to make progress", width)
@@ -183,7 +213,7 @@ def _parts(finding: Finding, width: int, now: float, marked: str = "") -> _Parts
         steps += made
         if fix.command:
             steps += command_lines(fix.command, width)
-    return _Parts(head, told, proof, never, steps if width >= ROOMY else [*steps, *summary])
+    return steps
 
 
 ACTIONS = {str(action): words for action, words in ACTION_WORDS.items()}

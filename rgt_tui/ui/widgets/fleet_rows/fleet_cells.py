@@ -25,7 +25,7 @@ from rgt_tui.ui.box_status import (
     current_run,
     is_limited,
     level_tone,
-    mark,
+    old_mark,
     standing,
 )
 from rgt_tui.ui.notation import (
@@ -246,17 +246,16 @@ def step_cell(row: Row, width: int) -> Line:
     return (Span(fit(both if len(both) <= width else step, width, right=True)),)
 
 
-UNSEEN = frozenset({Health.UNREACHABLE, Health.PAUSED, Health.STOPPED, Health.GONE})
-"""States in which old values have another reason than that a sample is late."""
-
-
 def age_cell(row: Row, width: int) -> Line:
     """How long ago the run advanced; of a row that is no longer fresh, how old all its values are."""
     verdict = row.verdict
     if verdict.stale and verdict.sample_age is not None:
         tone = Tone.WARN if verdict.health in (Health.UNREACHABLE, Health.UNKNOWN) else Tone.DIM
-        glyph = mark(verdict.health)[0] if verdict.health in UNSEEN else glyphs().stale
-        return (Span(fit(f"{glyph} {compact_time(verdict.sample_age)}", width, right=True), tone),)
+        return (
+            Span(
+                fit(f"{old_mark(verdict.health)} {compact_time(verdict.sample_age)}", width, right=True), tone
+            ),
+        )
     stuck = any(
         alert.id.startswith(("stall", "finding")) and alert.level == "error" for alert in verdict.alerts
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.fleet import FleetState
-from rgt_tui.ui.box_status import choose_log, level_tone, mark
+from rgt_tui.ui.box_status import choose_log, level_tone, old_mark
 from rgt_tui.ui.commands import key_for
 from rgt_tui.ui.notation import clean, clock, compact_time
 from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row
@@ -128,6 +128,6 @@ def detail_sections(row: Row, state: FleetState, width: int, now: float) -> list
         parts.append(Section(line("events"), events))
     if not row.verdict.stale:
         return parts
-    old = line(dim(f"{mark(row.verdict.health)[0]} {compact_time(row.verdict.sample_age)} old"))
+    old = line(dim(f"{old_mark(row.verdict.health)} {compact_time(row.verdict.sample_age)} old"))
     parts[0] = parts[0]._replace(hint=old)
     return [part._replace(body=[toned(made, Tone.DIM) for made in part.body]) for part in parts]

@@ -22,10 +22,6 @@ from rgt_tui.ui.widgets.teardown.evidence_list import in_order
 NAMES = 15
 """Width of the column of names at the left."""
 LONGEST_WORD = 20
-MOST_LINES = 6
-"""Of one list, before it is cut with a count."""
-
-
 OURS = {Verb.PARK: "Stop", Verb.DESTROY: "Destroy"}
 """Our words for the verbs of a meter; each platform's own stands beside it."""
 CONSOLE = "console:"
@@ -308,19 +304,14 @@ def _beside(name: str, parts: Sequence[Line], width: int) -> list[Line]:
 
 
 def _list(name: str, texts: Sequence[str], width: int, tone: Tone = Tone.TEXT, mark: str = "") -> list[Line]:
-    """Return a name with its texts under each other, long ones wrapped, many ones counted."""
+    """Return a name with its texts under each other, all of them: what does not fit is scrolled to."""
     lines: list[Line] = []
-    shown = list(texts) if len(texts) <= MOST_LINES else list(texts[: MOST_LINES - 1])
-    for text in shown:
+    for text in texts:
         prefix = f"{mark} " if mark else ""
         room = max(8, width - NAMES - len(prefix))
-        for row, piece in enumerate(wrapped(clean(text), room, tone, most=3)):
+        for row, piece in enumerate(wrapped(clean(text), room, tone)):
             lead = prefix if row == 0 else " " * len(prefix)
-            lines.append(
-                _named("" if lines else name, Span(lead, tone), clip(piece, room) if row == 2 else piece)
-            )
-    if len(shown) < len(texts):
-        lines.append(_named("", dim(f"and {len(texts) - len(shown)} more")))
+            lines.append(_named("" if lines else name, Span(lead, tone), piece))
     return lines
 
 

@@ -23,8 +23,6 @@ AGE = 7
 SIZE = 9
 NARROW = 90
 """Below this width a row leaves out when its newest file was written; the selected row says it."""
-MOST_TEXT = 8
-"""Lines of the text of the selected row."""
 NAME = "name"
 """Kind of the item that the field is for."""
 
@@ -243,7 +241,7 @@ def listed(rows: tuple[Row, ...], picked: str | None, width: int) -> Listed:
 
 def _whole(row: Row, columns: Columns) -> list[Line]:
     """Return the lines of the selected row: all of its text, and what the keys do."""
-    begin, *rest = wrapped(row.text, columns.room, most=MOST_TEXT)
+    begin, *rest = wrapped(row.text, columns.room)
     under = [*rest, *offers(row, columns.width - KINDS)]
     return [
         row_line(row, text_of(begin), columns),

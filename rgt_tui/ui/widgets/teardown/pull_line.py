@@ -45,7 +45,7 @@ def pull_line(pull: Pull, width: int) -> Line:
         (0, line(Span(percent(100 * look.share)))),
         (2, line(Span(f"{size(look.bytes_done)} of {size(look.bytes)}"))),
         (3, line(Span(f"{size(look.rate)}/s" if look.rate is not None else ""))),
-        (1, line(Span(f"{compact_time(look.eta)} left" if look.eta is not None else ""))),
+        (1, line(Span(f"{compact_time(look.eta)} to go" if look.eta is not None else ""))),
         (4, line(Span(how_many(look.problems, "problem") if look.problems else "", Tone.WARN))),
         (5, line(dim(clean(pull.plan)))),
     ]
