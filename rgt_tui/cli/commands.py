@@ -51,8 +51,8 @@ GROUPS = {
     "Failures": "failures.failure_parsers",
     "Push": "bringing.bringing_parsers",
     "Work": "work.work_parsers",
-    "Box tools": "work.tool_parsers",
-    "Results": "teardown.result_parsers",
+    "Box tools": "work.work_parsers",
+    "Results": "teardown.money_parsers",
     "Money": "teardown.money_parsers",
 }
 """Each group, in the order of ``rgt --help``, and the module of its parsers; one without a command is not shown."""
@@ -395,7 +395,7 @@ COMMANDS: dict[str, Command] = {
         ),
     ),
     "keep": Command(
-        "autostop.keep_command", "Money", "put off what a box would do to itself",
+        "autostop.arm_command", "Money", "put off what a box would do to itself",
         ((OK, "put off"), (FAILED, "it is not armed, or it cannot be written down"), _WAY, _NO_BOX),
     ),
     "notify": Command(

@@ -34,7 +34,7 @@ from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.plain import clean
 from rgt_tui.model.protocol import Gpu, Sample
 from rgt_tui.model.renting import AccountBill, Unlisted
-from rgt_tui.profiles.run_costs import run_cost
+from rgt_tui.profiles.run_advice import run_cost
 
 MIB = 1 << 20
 _HEAD = re.compile(rb"^(# [A-Z]+ \w+_TOTAL)_total ", re.MULTILINE)

@@ -31,8 +31,7 @@ from rgt_tui.model.run import RunState
 from rgt_tui.profiles import ProfileError, load_profile
 from rgt_tui.profiles.prices import books_differ, money
 from rgt_tui.profiles.readings import age, byte_pct, how_many, inode_pct, memory_pct, pct
-from rgt_tui.profiles.run_advice import Advice, advised
-from rgt_tui.profiles.run_costs import RunCost, run_cost
+from rgt_tui.profiles.run_advice import Advice, RunCost, advised, run_cost
 
 
 class Verdict(enum.StrEnum):

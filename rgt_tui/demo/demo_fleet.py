@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rgt_tui.fleet.logs.box_logs import BoxSearch, LogPiece
     from rgt_tui.fleet.logs.kept_lines import FilePlace, KeptLines
     from rgt_tui.fleet.transfer_diary import TransferNote
-    from rgt_tui.profiles.traffic_price import Toll
+    from rgt_tui.profiles.prices import Toll
     from rgt_tui.transfer.copying import PullProgress
 
 METER_SECONDS = 5.0

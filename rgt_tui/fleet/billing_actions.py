@@ -54,6 +54,7 @@ from rgt_tui.model.evidence import (
     Permit,
     Refusal,
     Review,
+    Seal,
     StopPhase,
     StopProgress,
     Verb,
@@ -61,7 +62,6 @@ from rgt_tui.model.evidence import (
 )
 from rgt_tui.model.money import Lifecycle, Meter
 from rgt_tui.model.profile import Profile
-from rgt_tui.model.results import Seal
 from rgt_tui.profiles.survival import action_for, path_survives
 from rgt_tui.providers import Provider, carry_out
 from rgt_tui.ssh import BoxError

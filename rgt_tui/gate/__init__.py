@@ -7,7 +7,17 @@ functions of their arguments.
 
 from rgt_tui.gate.audit import AuditEntry, AuditEvent, AuditFailed, AuditLine, AuditLog, Chain, verify
 from rgt_tui.gate.decision import changes, digest, evaluate, objections, review
-from rgt_tui.gate.evidence import Consent, Situation, gather, sealed, tiers
+from rgt_tui.gate.evidence import (
+    Consent,
+    Parked,
+    ParkedEvidence,
+    Situation,
+    gather,
+    sealed,
+    stands,
+    tiers,
+    worth_keeping,
+)
 from rgt_tui.gate.identity import GENERIC, SAID, recognised, recognised_words
 from rgt_tui.gate.journal import (
     JOURNAL,
@@ -25,7 +35,6 @@ from rgt_tui.gate.journal import (
     words,
 )
 from rgt_tui.gate.levels import facts_digest, outdated, phrase, unprotect_phrase
-from rgt_tui.gate.parked import Parked, ParkedEvidence, stands, worth_keeping
 from rgt_tui.gate.rent_permits import RentCase, rent_permit, rent_review
 from rgt_tui.gate.roster import Told
 

@@ -21,9 +21,9 @@ from rgt_tui.model.evidence import Evidence, EvidenceItem, Level, Permit, Refusa
 from rgt_tui.model.money import Meter, MeterKind
 from rgt_tui.model.profile import BillingAction, Profile, Tier
 from rgt_tui.model.protocol import Disk
-from rgt_tui.profiles.keeps_billing import keeps_billing as bills_by_profile
 from rgt_tui.profiles.readings import quoted, size
 from rgt_tui.profiles.survival import action_for, survives
+from rgt_tui.profiles.survival import keeps_billing as bills_by_profile
 
 PERMIT_S = 60.0
 """Seconds a permit lives: time to send one call, not to walk away and come back."""

@@ -9,10 +9,9 @@ from fnmatch import fnmatchcase
 import msgspec
 
 from rgt_tui.model.box import BoxState
-from rgt_tui.model.evidence import EvidenceItem, Verb
+from rgt_tui.model.evidence import CopyProof, EvidenceItem, ResultGroup, Results, Verb
 from rgt_tui.model.profile import Profile
 from rgt_tui.model.protocol import Cell
-from rgt_tui.model.results import CopyProof, ResultGroup, Results
 from rgt_tui.profiles.readings import how_many, listed, quoted, size
 from rgt_tui.profiles.survival import path_survives, tiers_of
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from rgt_tui.handbook.file_triage import SPECIFIC, FileFinding, Unreadable, how_sure, triage_file
-from rgt_tui.handbook.line_search import LineHit, Lookout, Searcher, search_text
-from rgt_tui.handbook.page_search import find_pages
+from rgt_tui.handbook.line_search import LineHit, Lookout, Searcher, find_pages, search_text
 from rgt_tui.handbook.pages import (
     ACTION_WORDS,
     Action,

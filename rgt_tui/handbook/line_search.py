@@ -1,4 +1,4 @@
-"""Finds in the lines of a log what the handbook knows: a cheap look for literals first, then the patterns around them.
+"""Finds what the handbook knows in the lines of a log (literals first, then patterns), and its pages by words.
 
 The first look is one automaton over all literals, by RE2 where ``google-re2`` is installed (``rgt-tui[triage]``);
 without it every literal is looked for by itself, with the same result and far slower.
@@ -26,7 +26,6 @@ MOST_TOGETHER = 200
 """Lines that are searched in one go."""
 MOST_SHAPES = 20_000
 """Kinds of lines that are remembered as looked into: logs repeat themselves."""
-
 ANSI = re.compile(
     rb"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]{0,2000}(?:\x07|\x1b\\)|\x1b[()][0-9A-Za-z]|\x1b[=>78cDEHMNOZ]"
 )
@@ -291,3 +290,39 @@ def search_text(text: str | bytes, pages: Iterable[Page]) -> list[LineHit]:
     data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogateescape")
     found = [*searcher.feed(data), *searcher.close()]
     return sorted(found, key=lambda hit: hit.line_no)
+
+
+_WORD = re.compile(r"\w+(?:[._-]\w+)*")
+_WEIGHTS = (("id", 12), ("title", 6), ("symptom", 4), ("topic", 3), ("cause", 2), ("never", 1))
+
+
+def find_pages(term: str, pages: Iterable[Page]) -> list[Page]:
+    """Return the pages that `term` is about, the best first.
+
+    Args:
+        term: An id, words, or a line of a log: what a log line proves comes first.
+        pages: The handbook.
+    """
+    known = list(pages)
+    exact = [page for page in known if page.id.lower() == term.strip().lower()]
+    if exact:
+        return exact
+    by_line = {hit.id for hit in search_text(term, known)}
+    words = [word.lower() for word in _WORD.findall(term)]
+    scored = [(_score(page, words) + 100 * (page.id in by_line), page) for page in known]
+    return [page for score, page in sorted(scored, key=lambda pair: -pair[0]) if score > 0]
+
+
+def _score(page: Page, words: list[str]) -> int:
+    """Return how well a page fits: every word must stand in it, at the beginning of a word."""
+    total = 0
+    fields = [(getattr(page, key).lower(), weight) for key, weight in _WEIGHTS]
+    fields.append((" ".join(f"{fix.text} {fix.command or ''}" for fix in page.fixes).lower(), 1))
+    fields.append((" ".join(page.needles), 3))
+    for word in words:
+        begins = re.compile(rf"(?<!\w){re.escape(word)}")
+        best = max((weight for text, weight in fields if begins.search(text)), default=0)
+        if not best:
+            return 0
+        total += best
+    return total

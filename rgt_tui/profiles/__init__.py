@@ -10,8 +10,8 @@ from rgt_tui.profiles.platform_page import (
     clock_rows,
     platform_page,
 )
+from rgt_tui.profiles.profile_faults import Outcome, Shortfall, check_sources
 from rgt_tui.profiles.seen import before_renting, mark_seen, seen_at
-from rgt_tui.profiles.source_check import Outcome, Shortfall, check_sources
 from rgt_tui.profiles.survival import action_for, path_survives, survival, survives, tiers_of
 
 __all__ = [

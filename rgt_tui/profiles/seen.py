@@ -17,8 +17,7 @@ import msgspec
 from rgt_tui.files import alone, publish, state_directory
 from rgt_tui.model.evidence import Verb
 from rgt_tui.model.profile import Profile
-from rgt_tui.profiles.keeps_billing import in_both
-from rgt_tui.profiles.survival import action_for
+from rgt_tui.profiles.survival import action_for, in_both
 
 VERSION = 1
 MOST_BYTES = 1 << 20

@@ -23,7 +23,6 @@ from rgt_tui.providers.control_plane import (
     use_permit,
     use_rent_permit,
 )
-from rgt_tui.providers.machine_keys import OWN_STOPS, OwnStop, own_stop
 from rgt_tui.providers.markets.wish_matching import same_gpu
 from rgt_tui.providers.registry import (
     IN_BOX,
@@ -36,7 +35,7 @@ from rgt_tui.providers.registry import (
     UnknownProvider,
     adapter,
 )
-from rgt_tui.providers.stopping import came_of, carry_out, what_is_off
+from rgt_tui.providers.stopping import OWN_STOPS, OwnStop, came_of, carry_out, own_stop, what_is_off
 
 __all__ = [
     "IN_BOX",

@@ -19,7 +19,7 @@ from rgt_tui.model.evidence import Verb
 from rgt_tui.model.money import Lifecycle, MeterKind
 from rgt_tui.profiles import load_profile
 from rgt_tui.profiles.prices import price_words
-from rgt_tui.providers.answer_fields import number, port, signed, table, text, when, whole
+from rgt_tui.providers.answers import number, port, signed, table, text, when, whole
 from rgt_tui.providers.control_plane import BadAnswer, Context, NotFound, ProviderError, printable
 from rgt_tui.providers.http import AccountHttp, Wrong, open_http
 from rgt_tui.providers.rented import START, Call, Machine, Purse, RentedAccount

@@ -22,7 +22,7 @@ from rgt_tui.model.evidence import Verb
 from rgt_tui.model.money import Lifecycle, MeterKind
 from rgt_tui.model.renting import Leftover
 from rgt_tui.profiles.prices import HOURS
-from rgt_tui.providers.answer_fields import Parts, array, number, said, table, text, when, whole
+from rgt_tui.providers.answers import Parts, array, number, said, table, text, when, whole
 from rgt_tui.providers.control_plane import BadAnswer, Context, ProviderError, printable
 from rgt_tui.providers.http import AccountHttp, Wrong, open_http
 from rgt_tui.providers.markets.digitalocean_market import DigitalOceanMarket

@@ -16,7 +16,7 @@ from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.evidence import Verb
 from rgt_tui.model.money import Lifecycle, MeterKind
 from rgt_tui.model.renting import Leftover
-from rgt_tui.providers.answer_fields import array, number, said, table, text, when, whole
+from rgt_tui.providers.answers import array, number, said, table, text, when, whole
 from rgt_tui.providers.control_plane import BadAnswer, Context, NotFound, ProviderError, printable
 from rgt_tui.providers.http import AccountHttp, Wrong, open_http
 from rgt_tui.providers.rented import START, Call, Machine, RentedAccount

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import email.utils
+import importlib
+import importlib.util
 import re
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -25,7 +28,6 @@ from rgt_tui.providers.control_plane import (
     Unreachable,
     printable,
 )
-from rgt_tui.providers.key_store import SERVICE, STORE, KeyStore
 
 TIMEOUT_S = 10.0
 """Seconds without a byte. Long enough for a slow control plane, short enough that a person at a dialog is told."""
@@ -332,6 +334,53 @@ def check_base_url(base_url: str, vendor: str, key_env: str | None, default_env:
         raise AuthError(
             f"{default_env} is for {vendor} only; name another variable in key_env for {parts.hostname}"
         )
+
+
+SERVICE = "rgt"
+PATIENCE_S = 2.0
+"""Seconds to wait for a keyring at the first question; it goes on in its thread, and counts at a later one."""
+
+
+class KeyStore:
+    """Asks the keyring once for each name, in a thread.
+
+    Args:
+        patience_s: For the first answer.
+    """
+
+    def __init__(self, patience_s: float = PATIENCE_S) -> None:
+        self._patience_s = patience_s
+        self._answers: dict[str, str] = {}
+        self._asked: dict[str, threading.Thread] = {}
+
+    @staticmethod
+    def there() -> bool:
+        """Tell whether the library is installed."""
+        return importlib.util.find_spec("keyring") is not None
+
+    def key(self, name: str) -> str:
+        """Return the key that is stored under the name of a variable; empty = none, or nobody has answered yet."""
+        if name not in self._asked:
+            if not self.there():
+                return ""
+            thread = threading.Thread(target=self._ask, args=(name,), name=f"keyring {name}", daemon=True)
+            self._asked[name] = thread
+            thread.start()
+            thread.join(self._patience_s)
+        return self._answers.get(name, "")
+
+    def _ask(self, name: str) -> None:
+        try:
+            read: Callable[[str, str], str | None] = importlib.import_module("keyring").get_password
+            found = read(SERVICE, name)
+        except Exception:  # a back end without a session, a locked one, a broken one: there is no key then
+            return
+        if isinstance(found, str):
+            self._answers[name] = found.strip()
+
+
+STORE = KeyStore()
+"""The process's own: a keyring that asks its person must not do so at every reading."""
 
 
 def find_key(

@@ -17,7 +17,7 @@ from rgt_tui.model.money import Lifecycle, MeterKind
 from rgt_tui.model.renting import Leftover
 from rgt_tui.profiles import load_profile
 from rgt_tui.profiles.prices import storage_per_hour
-from rgt_tui.providers.answer_fields import Parts, array, number, table, text, whole
+from rgt_tui.providers.answers import Parts, array, number, table, text, whole
 from rgt_tui.providers.control_plane import BadAnswer, Context, Market, ProviderError, printable
 from rgt_tui.providers.http import AccountHttp, Wrong, open_http
 from rgt_tui.providers.markets.lambda_market import LambdaMarket

@@ -20,7 +20,7 @@ from rgt_tui.model.evidence import Verb
 from rgt_tui.model.figures import how_many
 from rgt_tui.model.money import Lifecycle, MeterKind
 from rgt_tui.model.renting import Leftover
-from rgt_tui.providers.answer_fields import Parts, array, number, table, text, when, whole
+from rgt_tui.providers.answers import Parts, array, number, table, text, when, whole
 from rgt_tui.providers.control_plane import BadAnswer, Context, ProviderError, printable
 from rgt_tui.providers.http import AccountHttp, Wrong, open_http
 from rgt_tui.providers.markets.paperspace_market import PaperspaceMarket

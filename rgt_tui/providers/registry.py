@@ -37,7 +37,7 @@ UNTOLD = frozenset((*CONSOLES, *IN_BOX, "featurize"))
 KINDS: dict[str, Open] = {
     "autodl": adapter("rgt_tui.providers.autodl"),
     **dict.fromkeys(CONSOLES, adapter("rgt_tui.providers.console")),
-    **dict.fromkeys(IN_BOX, adapter("rgt_tui.providers.in_box")),
+    **dict.fromkeys(IN_BOX, adapter("rgt_tui.providers.console")),
     "digitalocean": adapter("rgt_tui.providers.digitalocean"),
     "dstack": adapter("rgt_tui.providers.dstack"),
     "kubernetes": adapter("rgt_tui.providers.kubernetes"),

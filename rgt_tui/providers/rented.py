@@ -22,7 +22,7 @@ from rgt_tui.model.evidence import Permit, Verb, steady
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
 from rgt_tui.model.renting import Leftover
 from rgt_tui.profiles.prices import HOURS, SYMBOLS, figure
-from rgt_tui.providers.answer_fields import Parts, known_sum
+from rgt_tui.providers.answers import Parts, known_sum
 from rgt_tui.providers.control_plane import (
     BadAnswer,
     Instance,

@@ -19,9 +19,9 @@ from rgt_tui.model.evidence import Permit, Verb, steady
 from rgt_tui.model.money import Amount, Lifecycle, Meter, MeterKind
 from rgt_tui.model.renting import Leftover
 from rgt_tui.profiles import load_profile
-from rgt_tui.profiles.keeps_billing import until_clock
 from rgt_tui.profiles.prices import HOURS
-from rgt_tui.providers.answer_fields import Parts, known_sum, number, signed
+from rgt_tui.profiles.survival import until_clock
+from rgt_tui.providers.answers import Parts, known_sum, number, signed
 from rgt_tui.providers.control_plane import (
     BadAnswer,
     Context,

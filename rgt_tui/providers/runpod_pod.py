@@ -11,7 +11,7 @@ import msgspec
 from rgt_tui.model.money import Lifecycle
 from rgt_tui.profiles import load_profile
 from rgt_tui.profiles.prices import storage_per_hour
-from rgt_tui.providers.answer_fields import Parts, array, number, table, when
+from rgt_tui.providers.answers import Parts, array, number, table, when
 from rgt_tui.providers.control_plane import BadAnswer, printable
 
 LIFECYCLES = {

@@ -19,7 +19,7 @@ import msgspec
 from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.evidence import Verb
 from rgt_tui.model.money import Lifecycle, MeterKind
-from rgt_tui.providers.answer_fields import array, moment_of, number, port, table, text, whole
+from rgt_tui.providers.answers import array, moment_of, number, port, table, text, whole
 from rgt_tui.providers.control_plane import (
     BadAnswer,
     Context,

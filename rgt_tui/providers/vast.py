@@ -19,7 +19,7 @@ from rgt_tui.model.evidence import Verb
 from rgt_tui.model.money import Lifecycle, MeterKind
 from rgt_tui.model.renting import Leftover
 from rgt_tui.profiles.prices import HOURS
-from rgt_tui.providers.answer_fields import (
+from rgt_tui.providers.answers import (
     Parts,
     array,
     moment_of,

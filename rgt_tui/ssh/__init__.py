@@ -27,8 +27,15 @@ if TYPE_CHECKING:
     from rgt_tui.ssh.bulk_channel import BulkChannel, open_bulk
     from rgt_tui.ssh.bundle import AgentBundle, build_agent, build_trainer, remote_root, trainer_root
     from rgt_tui.ssh.channel import NO_FILES, Channel, Watching, open_channel, watch
-    from rgt_tui.ssh.config_block import config_blocks
-    from rgt_tui.ssh.connection import Elsewhere, by_hand, connect, hops, watched_elsewhere, where
+    from rgt_tui.ssh.connection import (
+        Elsewhere,
+        by_hand,
+        config_blocks,
+        connect,
+        hops,
+        watched_elsewhere,
+        where,
+    )
     from rgt_tui.ssh.deployment import Deployed, Pushed, deploy, find_torch, push
     from rgt_tui.ssh.host_keys import Policy
     from rgt_tui.ssh.openssh_client import (
@@ -124,8 +131,7 @@ __getattr__ = imported_later(
         "bulk_channel": "BulkChannel open_bulk",
         "bundle": "AgentBundle build_agent build_trainer remote_root trainer_root",
         "channel": "NO_FILES Channel Watching open_channel watch",
-        "config_block": "config_blocks",
-        "connection": "Elsewhere by_hand connect hops watched_elsewhere where",
+        "connection": "Elsewhere by_hand config_blocks connect hops watched_elsewhere where",
         "deployment": "Deployed Pushed deploy find_torch push",
         "host_keys": "Policy",
         "openssh_client": "BulkClient NotCarried bulk_client pinned_host_key refuses_host",

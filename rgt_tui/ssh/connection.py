@@ -1,9 +1,10 @@
-"""Open one SSH connection to a box, hop by hop."""
+"""Open one SSH connection to a box, hop by hop; and say the same way in blocks of ssh_config."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Iterator, Sequence
 from weakref import WeakKeyDictionary
 
@@ -11,7 +12,7 @@ import asyncssh
 import msgspec
 
 from rgt_tui.model.box import BoxSpec
-from rgt_tui.ssh.hop import Opener, Step, keepalive
+from rgt_tui.ssh.hop import KEEPALIVE_SECONDS, Opener, Step, keepalive
 from rgt_tui.ssh.host_keys import Moved, Policy
 from rgt_tui.ssh.person import Person
 from rgt_tui.ssh.ssh_config import NO_FILE, Surroundings, expand, scan, surroundings
@@ -51,7 +52,6 @@ def _option(name: str, value: str) -> str:
 
 
 replace = msgspec.structs.replace
-
 _AT_ONCE = 4
 """Few threads: each that has worked once keeps memory of its own. They wait for ``ssh -G``, some 20 ms each."""
 _turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
@@ -214,3 +214,68 @@ def by_hand(connection: asyncssh.SSHClientConnection) -> tuple[str, ...]:
 def where(connection: asyncssh.SSHClientConnection) -> str:
     """Return how a connection's far end is called: alias, user, host and port."""
     return str(connection.get_extra_info("rgt_label") or "the box")
+
+
+_ODD = re.compile(r'[\x00-\x1f\x7f"]')
+
+
+def config_blocks(name: str, steps: Sequence[Step]) -> str:
+    """Return a block for a box and one for each jump host before it; every value is worked out.
+
+    Args:
+        name: What ``ssh NAME`` is to be called; the jump hosts are ``NAME-via-1`` and so on.
+        steps: The way, as `rgt_tui.ssh.hops` gives it.
+
+    Raises:
+        ConfigError: a value cannot be said in a file.
+    """
+    names = [f"{name}-via-{index}" for index in range(1, len(steps))] + [name]
+    blocks = []
+    for index, (alias, step) in enumerate(zip(names, steps, strict=True)):
+        lines = [f"Host {alias}", *(f"    {key} {value}" for key, value in _said(step))]
+        if index:
+            lines.append(f"    ProxyJump {names[index - 1]}")
+        blocks.append("\n".join(lines) + "\n")
+    return "\n".join(reversed(blocks))
+
+
+def _said(step: Step) -> list[tuple[str, str]]:
+    host = step.host
+    found = [("HostName", host.host), ("Port", str(host.port)), ("User", _word(host, host.user))]
+    if host.identities_given:
+        found += [("IdentityFile", _path(host, path)) for path in host.identities]
+    found += [("CertificateFile", _path(host, path)) for path in host.certificates]
+    if host.identities_only:
+        found.append(("IdentitiesOnly", "yes"))
+    if host.proxy_command is not None:
+        found.append(("ProxyCommand", _line(host, host.proxy_command.replace("%", "%%"))))
+    known = step.moved.old if step.moved is not None else host.host_key_alias
+    if known is not None:
+        found.append(("HostKeyAlias", _word(host, known)))
+    if host.user_known_hosts:
+        files = " ".join(_path(host, path) for path in host.user_known_hosts)
+        found.append(("UserKnownHostsFile", files))
+    if host.strict in ("yes", "accept-new"):
+        found.append(("StrictHostKeyChecking", host.strict))
+    interval = host.alive_interval or KEEPALIVE_SECONDS
+    return [*found, ("ServerAliveInterval", f"{max(1, round(interval))}")]
+
+
+def _line(host: Host, text: str) -> str:
+    if re.search(r"[\x00-\x1f\x7f]", text):
+        raise ConfigError(f"ssh_config, for {host.alias}: {text!r} cannot be written on one line")
+    return text
+
+
+def _word(host: Host, text: str) -> str:
+    if _ODD.search(text):
+        raise ConfigError(
+            f"ssh_config, for {host.alias}: {text!r} has characters that a file of ssh cannot say"
+        )
+    return f'"{text}"' if " " in text else text
+
+
+def _path(host: Host, text: str) -> str:
+    if "${" in text:
+        raise ConfigError(f"ssh_config, for {host.alias}: {text!r} has what ssh would expand")
+    return _word(host, text.replace("%", "%%"))

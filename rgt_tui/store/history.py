@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from rgt_tui.model.box import BoxSpec, BoxState
-from rgt_tui.model.chronicle import Happenings, Moment, Night, Timeline, Wanted
-from rgt_tui.model.fleet import FleetEvent, Spend
+from rgt_tui.model.fleet import FleetEvent, Happenings, Moment, Night, Spend, Timeline, Wanted
 from rgt_tui.store.database import Damaged, HistoryError, Refused, Trouble
 from rgt_tui.store.happenings import OWN
 from rgt_tui.store.history_file import MAX_BYTES, Batch, HistoryFile, joined

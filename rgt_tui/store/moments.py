@@ -17,8 +17,7 @@ import msgspec
 
 from rgt_tui.model.alert import Alert
 from rgt_tui.model.box import BoxState, LogView, Past, Rings, Seen
-from rgt_tui.model.chronicle import Rest, Tally, Timeline
-from rgt_tui.model.fleet import FleetState, Spend
+from rgt_tui.model.fleet import FleetState, Rest, Spend, Tally, Timeline
 from rgt_tui.model.renting import AccountBill
 from rgt_tui.model.run import RunState
 

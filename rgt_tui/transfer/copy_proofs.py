@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from rgt_tui.files import fault, open_regular
-from rgt_tui.model.results import CopyProof, ResultGroup
+from rgt_tui.model.evidence import CopyProof, ResultGroup
 from rgt_tui.transfer import checkpoint_groups, directory_listing, ledger, verified_record
 from rgt_tui.transfer.directory_listing import Listed
 from rgt_tui.transfer.ledger import FileRow, Ledger, ledger_path, said

@@ -18,9 +18,9 @@ from rgt_box.metrics.merging import MAX_STARTS, Store
 from rgt_box.metrics.reader_base import Batch, Point
 from rgt_box.queue import queue_state
 from rgt_box.streams import config as configs
-from rgt_box.streams import found_curves
+from rgt_box.streams import curve_followers
+from rgt_box.streams.curve_followers import ScalarFollower
 from rgt_box.streams.log_follower import LogFollower
-from rgt_box.streams.own_curves import ScalarFollower
 from rgt_box.streams.pipes import Inbox
 
 from rgt_tui.model import protocol
@@ -257,8 +257,8 @@ def test_a_control_line_that_comes_byte_by_byte_costs_no_square() -> None:
     began = time.process_time()
     for at in range(len(line)):
         os.write(writer, line[at : at + 1])
-        found_curves = inbox.read()
-    assert found_curves == [line[:-1]]
+        curve_followers = inbox.read()
+    assert curve_followers == [line[:-1]]
     assert time.process_time() - began < 2.0
     assert not inbox.ended
     os.close(writer)
@@ -276,21 +276,21 @@ def test_the_configuration_may_have_the_cursors_of_28000_curves() -> None:
 def test_points_are_kept_up_to_a_bound_and_that_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(found_curves, "MOST_POINTS", 1000)
-    before = found_curves.FoundSource.total
+    monkeypatch.setattr(curve_followers, "MOST_POINTS", 1000)
+    before = curve_followers.FoundSource.total
     for name in ("a", "b"):
         rows = "".join(f'{{"step": {n}, "loss": 1.0, "accuracy": 1, "unrelated": 2}}\n' for n in range(3000))
         (tmp_path / f"{name}.jsonl").write_text(rows)
-    scalars = found_curves.FoundScalars("run", str(tmp_path), None, {})
+    scalars = curve_followers.FoundScalars("run", str(tmp_path), None, {})
     frames = scalars.poll()
-    assert 1000 < found_curves.FoundSource.total - before < 6000
+    assert 1000 < curve_followers.FoundSource.total - before < 6000
     (event,) = scalars.poll()
     assert (event["kind"], event["level"]) == ("curves-cut", "warn")
     assert "more than 1000 points" in event["text"]
     assert scalars.poll() == []
     assert frames
     del scalars, frames
-    assert found_curves.FoundSource.total == before
+    assert curve_followers.FoundSource.total == before
 
 
 def test_curves_of_one_file_are_kept_up_to_a_bound_and_that_is_said(
@@ -300,7 +300,7 @@ def test_curves_of_one_file_are_kept_up_to_a_bound_and_that_is_said(
     many = {f"metric_{n}": 1.0 for n in range(99)}
     rows = [json.dumps({"step": n, "loss": 1.0} | many) for n in range(3)]
     (tmp_path / "a.jsonl").write_text("\n".join(rows) + "\n")
-    scalars = found_curves.FoundScalars("run", str(tmp_path), None, {})
+    scalars = curve_followers.FoundScalars("run", str(tmp_path), None, {})
     frames = scalars.poll()
     (event,) = [frame for frame in frames if frame["t"] == "event"]
     assert (event["kind"], event["level"]) == ("curves-cut", "warn")

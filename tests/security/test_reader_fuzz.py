@@ -23,9 +23,8 @@ import pytest
 from rgt_box.metrics.console_formats import FORMATS
 from rgt_box.metrics.formats import BY_KIND, identify, open_reader, open_source
 from rgt_box.metrics.merging import Offer, Store, merge
-from rgt_box.streams.found_curves import FoundScalars
+from rgt_box.streams.curve_followers import FoundScalars, ScalarFollower
 from rgt_box.streams.log_follower import LogFollower
-from rgt_box.streams.own_curves import ScalarFollower
 
 from tests.unit.metrics import makers
 

@@ -21,7 +21,7 @@ from rgt_tui.model.evidence import (
 )
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.profile import Profile
-from rgt_tui.profiles.traffic_price import Toll
+from rgt_tui.profiles.prices import Toll
 from rgt_tui.store import with_ticks
 from rgt_tui.transfer.copying import PullProgress
 from tests.ui.boxes import (

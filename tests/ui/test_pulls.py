@@ -11,7 +11,7 @@ from textual.pilot import Pilot
 
 from rgt_tui.fleet import Pulled
 from rgt_tui.model.money import Amount
-from rgt_tui.profiles.traffic_price import Toll
+from rgt_tui.profiles.prices import Toll
 from rgt_tui.transfer.copying import PullProgress
 from rgt_tui.ui.box_pulls import Pull
 from rgt_tui.ui.screens.teardown import TeardownScreen

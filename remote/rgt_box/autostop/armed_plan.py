@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 
-from rgt_box import box_identity, files, jsonline, ownership, place, procstat
+from rgt_box import files, jsonline, ownership, place, procstat
 from rgt_box.recorder import state_files
 
 TYPE_CHECKING = False
@@ -161,7 +161,7 @@ def bind(request: Mapping[str, Any], at: Now, key: Mapping[str, Any] | None) -> 
 
 def own_identity() -> dict[str, str]:
     """Return what the platform calls this box, without what our own environment says."""
-    return box_identity.box_identity(own={})
+    return place.box_identity(own={})
 
 
 def why_void(plan: Mapping[str, Any], at: Now) -> str:

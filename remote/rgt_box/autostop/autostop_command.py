@@ -11,16 +11,7 @@ from rgt_box import jsonline, options, place
 from rgt_box.autostop import (
     armed_plan as plan,
 )
-from rgt_box.autostop import (
-    idle_clock,
-    own_stop,
-    saving,
-    stop_journal,
-    stop_process,
-    story,
-    watchman,
-    work_signs,
-)
+from rgt_box.autostop import idle_clock, own_stop, saving, stop_process, story, watchman, work_signs
 from rgt_box.recorder import control, state_files
 from rgt_box.sampling.sampler import DEFAULT_PATTERN, Sampler
 
@@ -170,7 +161,7 @@ def first_look(folder: str, bound: dict[str, Any]) -> dict[str, Any]:
     signs = work_signs.WorkSigns(bound)
     sample, _ = sampler.read(wait=3.0)
     signs.look(idle_clock.now(), sample, sampler)
-    time.sleep(max(stop_process.LEAST_GAP, stop_process.GAP * stop_journal.pace()))
+    time.sleep(max(stop_process.LEAST_GAP, stop_process.GAP * story.pace()))
     sample, _ = sampler.read(wait=3.0)
     found = signs.look(idle_clock.now(), sample, sampler)
     verdict = idle_clock.judge(sample, found, {(pid, ticks) for pid, ticks in bound["accepted"]})

@@ -22,7 +22,7 @@ from rgt_box.autostop import (
     story,
     work_signs,
 )
-from rgt_box.autostop.stop_journal import (
+from rgt_box.autostop.story import (
     ANSWERED,
     ASKED,
     BEGUN,

@@ -1,4 +1,4 @@
-"""The story of a box that stops itself: a line for each thing that happened, on the disk for sure, else in memory.
+"""What an armed box tells: its story, a line for each thing that happened, the journal of a stop, and the warning.
 
 What it tells goes on to the recorder's history and to the person's sink; a copy goes to where it survives a stop.
 """
@@ -6,14 +6,17 @@ What it tells goes on to the recorder's history and to the person's sink; a copy
 from __future__ import annotations
 
 import os
+import stat
 import time
 
-from rgt_box import files, jsonline, ownership, place
+from rgt_box import background, files, jsonline, ownership, place
 from rgt_box.recorder import state_files
+from rgt_box.sampling import quiet_signs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Mapping
+
 
 FILE, COPY = "autostop.jsonl", "rgt-autostop.jsonl"
 MOST = 1 << 20
@@ -143,3 +146,122 @@ class Tail:
             found += lines
         self._told = max([self._told] + [float(line.get("at") or 0.0) for line in found])
         return found
+
+
+LOCK, JOURNAL = "autostop-stop.lock", "autostop-stop.json"
+BEGUN, SEALED, SAVED, INTENT, ANSWERED = "begun", "sealed", "saved", "intent", "answered"
+OFF, WITHDRAWN, FAILED = "off", "withdrawn", "failed"
+UNFINISHED, FINISHED = (BEGUN, SEALED, SAVED, INTENT, ANSWERED), (OFF, WITHDRAWN, FAILED)
+"""Phases of the journal: of a stop that goes on, or was killed, and of one that has ended."""
+ASKED = (INTENT, ANSWERED)
+"""Those after which the platform may have done it: it is asked, before anything else."""
+START_WITHIN = 15.0
+"""Seconds for the process to take its lock."""
+
+
+def is_at_work(folder: str) -> bool:
+    """Tell whether a stop is being carried out."""
+    return any(files.is_locked(os.path.join(where, LOCK)) for where in state_files.places(folder))
+
+
+def mode_at_work(folder: str) -> str:
+    """Return which armed stop is being carried out; "" where that is not told."""
+    for where in state_files.places(folder):
+        found = files.lock_holder(os.path.join(where, LOCK)).get("mode")
+        if found:
+            return str(found)
+    return ""
+
+
+def read_journal(folder: str) -> dict[str, Any]:
+    """Return the journal of the last stop; {} where there is none."""
+    return state_files.read_json(folder, JOURNAL)
+
+
+def forget_journal(folder: str) -> None:
+    """Remove the journal of a stop that a conclusion was drawn from; one that may have been asked for stays."""
+    if read_journal(folder).get("phase") not in ASKED:
+        state_files.unlink(folder, JOURNAL)
+
+
+def pace() -> float:
+    """Return the factor of every wait; ``RGT_AUTOSTOP_PACE`` makes a rehearsal quick."""
+    try:
+        return min(1.0, max(0.0, float(os.environ.get("RGT_AUTOSTOP_PACE", ""))))
+    except ValueError:
+        return 1.0
+
+
+def start_within() -> float:
+    """Return the seconds after which a process that was started, and does not hold its lock, is taken to be gone."""
+    return max(2.0, START_WITHIN * pace())
+
+
+WALL_TIMEOUT = 5.0
+
+
+def time_words(seconds: float) -> str:
+    """Return a time in words."""
+    if seconds < 120:
+        return "%.0f s" % seconds
+    return "%.0f min" % (seconds / 60) if seconds < 7200 else "%.1f h" % (seconds / 3600)
+
+
+def warning_text(plan: Mapping[str, Any], mode: str, stops_in: float, unsaving: list[str]) -> str:
+    """Return the warning, on one line."""
+    why = (
+        "idle for %s" % time_words(plan["idle_s"])
+        if mode == "idle"
+        else "its lease of %s ends" % time_words(plan["lease_s"])
+    )
+    ask = plan["action"] == "ask"
+    what = "should be stopped, which it cannot do itself" if ask else "will be parked"
+    words = "%s: this box %s in %s" % (why, what, time_words(stops_in))
+    if mode == "lease" and unsaving:
+        words += "; not known to save on SIGTERM: %s" % ", ".join(unsaving[:5])
+    return words
+
+
+def keep_command() -> str:
+    """Return what a person types on the box itself to put a stop off."""
+    return " ".join([*place.command("autostop"), "--keep", "2h"])
+
+
+def write_to_terminals(words: str) -> int:
+    """Write a warning to every terminal that somebody may look at; returns to how many of this user's.
+
+    ``wall`` reaches those whose login is on record, which in containers are none: so this user's own are written to
+    directly, and ``wall`` is left to those of others.
+    """
+    message = "\r\nrgt: %s.\r\nTo keep it: %s\r\n" % (_plain(words), _plain(keep_command()))
+    reached, others = 0, False
+    for path in sorted(quiet_signs.terminals()):
+        try:
+            seen = os.stat(path)
+            if not stat.S_ISCHR(seen.st_mode) or os.path.basename(path) == "ptmx":
+                continue
+            if seen.st_uid != os.geteuid():
+                others = others or not path.startswith("/dev/tty")
+                continue
+            if path.startswith("/dev/tty"):
+                continue
+            fd = os.open(path, os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            continue
+        try:
+            os.write(fd, message.encode("utf-8", "replace"))
+            reached += 1
+        except OSError:
+            pass  # nobody reads there, and it is full
+        finally:
+            os.close(fd)
+    if others and background.which("wall") is not None:
+        try:
+            background.run_program(["wall", message.replace("\r", "")], WALL_TIMEOUT)
+        except TimeoutError:
+            pass
+    return reached
+
+
+def _plain(words: str) -> str:
+    return "".join(char if char.isprintable() else " " for char in words)

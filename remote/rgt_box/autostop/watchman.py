@@ -10,7 +10,7 @@ import os
 
 from rgt_box import files, place
 from rgt_box.autostop import armed_plan as plan
-from rgt_box.autostop import countdown, idle_clock, sink, stop_journal, story, warning
+from rgt_box.autostop import idle_clock, sink, story
 from rgt_box.background import describe
 from rgt_box.recorder import control, state_files
 
@@ -74,7 +74,7 @@ class Watchman:
         self._clock = idle_clock.IdleClock(LOOK_EVERY)
         self._every = LOOK_EVERY
         self._verdict: Verdict = idle_clock.Verdict()
-        self._counts: dict[str, countdown.Countdown] = {}
+        self._counts: dict[str, idle_clock.Countdown] = {}
         self._states: dict[str, str] = {}
         self._told: set[str] = set()
         self._stops: dict[str, float | None] = {}
@@ -165,7 +165,7 @@ class Watchman:
                 self._counts.pop(mode, None)
                 self._states.pop(mode, None)
             elif old is None or old["id"] != new["id"]:
-                self._counts[mode] = countdown.Countdown()
+                self._counts[mode] = idle_clock.Countdown()
                 self._states[mode] = "armed"
                 self._told -= {mode}
                 self._begin()
@@ -231,7 +231,7 @@ class Watchman:
             self._stops[mode] = None  # it has been told; as long as they run, nothing will come of it
             return
         due = self._due(mode)
-        limit = countdown.idle_limit(armed, self._inspected) if mode == "idle" else armed["lease_s"]
+        limit = idle_clock.idle_limit(armed, self._inspected) if mode == "idle" else armed["lease_s"]
         step = count.step(at.boot, due, min(armed["warn_s"], limit))
         self._stops[mode] = step.stops_in
         if mode == "idle":
@@ -244,9 +244,9 @@ class Watchman:
             )
         elif step.action == "warn":
             self._states[mode] = "warned"
-            text = warning.text(armed, mode, step.stops_in or 0.0, self._unsaving)
+            text = story.warning_text(armed, mode, step.stops_in or 0.0, self._unsaving)
             story.tell(self._folder, "warned", text, mode=mode)
-            warning.write_to_terminals(text)
+            story.write_to_terminals(text)
         elif step.action == "stop":
             self._stop(mode, at)
 
@@ -256,8 +256,8 @@ class Watchman:
 
     def _due(self, mode: str) -> float | None:
         if mode == "lease":
-            return countdown.due_by_lease(self._plans[mode])
-        return countdown.due_when_idle(self._plans[mode], self._clock.idle_since, self._inspected)
+            return idle_clock.due_by_lease(self._plans[mode])
+        return idle_clock.due_when_idle(self._plans[mode], self._clock.idle_since, self._inspected)
 
     def _tell_unknown(self, at: Now) -> None:
         """Say once that it cannot be told for longer than the limit: then nobody stops an idle box."""
@@ -276,7 +276,9 @@ class Watchman:
             if self._states.get(mode) != "asked":
                 self._states[mode] = "asked"
                 what = (
-                    "idle for %s" % warning.span(armed["idle_s"]) if mode == "idle" else "its lease is over"
+                    "idle for %s" % story.time_words(armed["idle_s"])
+                    if mode == "idle"
+                    else "its lease is over"
                 )
                 story.tell(self._folder, "asked", "%s: stop it, it cannot do so itself" % what, mode=mode)
             return
@@ -284,30 +286,30 @@ class Watchman:
 
     def _stopping(self, mode: str, at: Now) -> bool:
         """Tell whether a stop is being carried out; when it has ended without one, draw the conclusion."""
-        if stop_journal.is_at_work(self._folder):
-            mine = stop_journal.mode_at_work(self._folder) == mode
+        if story.is_at_work(self._folder):
+            mine = story.mode_at_work(self._folder) == mode
             self._states[mode] = "stopping" if mine else self._states.get(mode, "armed")
             return True
-        journal = stop_journal.read_journal(self._folder)
+        journal = story.read_journal(self._folder)
         phase = journal.get("phase") if journal.get("id") == self._plans[mode]["id"] else None
-        if at.boot - self._started < stop_journal.start_within() and phase not in stop_journal.FINISHED:
+        if at.boot - self._started < story.start_within() and phase not in story.FINISHED:
             return self._states.get(mode) == "stopping"
-        if phase in stop_journal.ASKED:
+        if phase in story.ASKED:
             # It was killed after the intent: a process of its own asks what came of it, and sends nothing again.
             self._begin_stop(mode, at)
             return True
         if phase is None and self._states.get(mode) != "stopping":
             return False
-        if phase not in stop_journal.FINISHED:
+        if phase not in story.FINISHED:
             text = "the stop was not carried out: its process was killed, or could not be started"
             story.tell(self._folder, "failed", text, mode=mode)
-        self._states[mode] = "armed" if phase == stop_journal.WITHDRAWN else "failed"
-        self._counts[mode] = countdown.Countdown()
+        self._states[mode] = "armed" if phase == story.WITHDRAWN else "failed"
+        self._counts[mode] = idle_clock.Countdown()
         if mode == "idle":
             self._clock.begin_anew()
         else:
-            self._counts[mode].not_before = at.boot + countdown.RETRY * stop_journal.pace()
-        stop_journal.forget_journal(self._folder)
+            self._counts[mode].not_before = at.boot + idle_clock.RETRY * story.pace()
+        story.forget_journal(self._folder)
         return False
 
     def _begin_stop(self, mode: str, at: Now) -> None:
@@ -343,7 +345,7 @@ class Watchman:
             "state": self._state(mode),
             "idle_s": None if idle is None else round(idle, 1),
             "unknown_s": round(self._clock.unknown_s(at), 1),
-            "limit_s": countdown.idle_limit(armed, self._inspected) if mode == "idle" else armed["lease_s"],
+            "limit_s": idle_clock.idle_limit(armed, self._inspected) if mode == "idle" else armed["lease_s"],
             "stops_in_s": None if stops is None else round(stops, 1),
             "kept_until": armed.get("kept_until"),
             "why": [text[:300] for text in self._why()[:3]],

@@ -2,5 +2,5 @@
 
 from __future__ import annotations
 
-__all__ = ["exposed_tokens", "secret_command", "secret_store"]
+__all__ = ["secret_command", "secret_store"]
 """Modules that other packages may use."""

@@ -1,4 +1,4 @@
-"""A job directory: ``job.json``, ``queue.txt``, the command of a cell, and the paths that follow from them."""
+"""A job directory: ``job.json``, ``queue.txt``, the command of a cell, and what its configuration says."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 __all__ = ["KEEP", "Job", "Line", "cell_name", "parse_queue", "written_dirs"]
 
+
 FIELDS = ("py", "cfg", "task", "epochs", "name", "out", "durable")
 PATH_FIELDS = ("name",)
 """What may stand in ``out`` and ``durable``."""
-
 _FIELD = re.compile(r"\{\{([A-Za-z_]\w*)\}\}|(?<!\$)\{([A-Za-z_]\w*)\}")
 
 
@@ -74,7 +74,6 @@ ON_SIGTERM = "saves"
 """What a job says of cells that save, and end, when they get SIGTERM; of the trainer's own it is known."""
 DETACH = ("auto", "tmux", "setsid", "slurm")
 SIZES = ("ckpt_bytes", "ckpt_inodes", "scratch_bytes", "scratch_inodes")
-
 KEYS: dict[str, tuple[Any, Any]] = {
     "command": ((list, str), COMMAND),
     "py": (str, None),
@@ -96,7 +95,6 @@ KEYS: dict[str, tuple[Any, Any]] = {
     "scratch_inodes": (int, 0),
 }
 """Key → (what it must be, default)."""
-
 WORDS = {list: "a list", str: "a string", dict: "an object", int: "a whole number"}
 
 
@@ -441,3 +439,49 @@ def turned_off(folder: str) -> list[str]:
     """Return the names of variables and hooks that cells do not get."""
     off = (files.read_json(os.path.join(folder, OFF), 65536) or {}).get("off")
     return [name for name in off if isinstance(name, str)] if isinstance(off, list) else []
+
+
+NAMES = {
+    "learning_rate": "lr",
+    "max_lr": "lr",
+    "batch_size": "batch",
+    "train_batch_size": "batch",
+    "per_device_train_batch_size": "batch",
+    "micro_batch_size": "batch",
+    "random_seed": "seed",
+}
+"""Other names for what is said."""
+SAID = frozenset(
+    (
+        "lr", "batch", "seed", "optimizer", "weight_decay", "warmup", "warmup_steps", "schedule", "scheduler",
+        "dropout", "precision", "dtype", "grad_accum", "gradient_accumulation_steps", "clip", "grad_clip",
+        "max_grad_norm", "model", "layers", "n_layer", "num_layers", "width", "d_model", "hidden", "hidden_size",
+        "heads", "n_head", "block_size", "seq_len", "context", "ranks", "epochs", "steps",
+    )
+)  # fmt: skip
+LONGEST = 40
+"""Characters of a value; a longer one is no setting."""
+READ = 1 << 18
+"""Bytes that are looked at."""
+_LINE = re.compile(
+    r"""^[\s{,]*["']?([A-Za-z_][\w.\-]{0,60})["']?\s{0,4}[:=]\s{0,4}(?:"([^"]*)"|'([^']*)'|([\w.+\-/]+))\s*,?\s*(?:[#;}].*)?$"""
+)
+
+
+def told(data: bytes | None) -> dict[str, str]:
+    """Return what a config says, by the usual short names; nothing of one that cannot be read."""
+    found: dict[str, str] = {}
+    unsure = set()
+    for line in (data or b"")[:READ].decode("utf-8", "replace").splitlines():
+        match = _LINE.match(line[:200])
+        if match is None:
+            continue
+        plain = match.group(1).rpartition(".")[2].replace("-", "_").lower()
+        name = NAMES.get(plain, plain)
+        value = next((text for text in match.groups()[1:] if text is not None), "")
+        if name not in SAID or not value or len(value) > LONGEST or not value.isprintable():
+            continue
+        if found.get(name, value) != value:
+            unsure.add(name)
+        found[name] = value
+    return {name: value for name, value in found.items() if name not in unsure}

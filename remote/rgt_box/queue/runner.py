@@ -12,15 +12,7 @@ import zlib
 from rgt_box import files, place, procstat
 from rgt_box.background import describe
 from rgt_box.credentials import secret_store
-from rgt_box.queue import (
-    cell_hooks,
-    cell_process,
-    config_words,
-    disk_budget,
-    durable_copy,
-    queue_file,
-    queue_state,
-)
+from rgt_box.queue import cell_hooks, cell_process, disk_budget, durable_copy, queue_file, queue_state
 from rgt_box.queue.queue_file import Job, Line
 from rgt_box.queue.queue_state import Journal, now
 
@@ -144,7 +136,7 @@ def note_config(job: Job, line: Line, cell: dict[str, Any]) -> bool:
     data = files.read(job.config(line))
     # A checksum against accidents: a cryptographic one would load libcrypto into every runner.
     digest = None if data is None else "%d-%08x" % (len(data), zlib.crc32(data))
-    cell["told"] = config_words.told(data)
+    cell["told"] = queue_file.told(data)
     before = cell.get("config_digest")
     cell["config_digest"] = digest
     changed = before is not None and before != digest

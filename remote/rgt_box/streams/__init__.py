@@ -1,7 +1,7 @@
 """The watch channel: samples, followers of files with cursors, the bounded way out, and the loop between them.
 
 watch is the loop, pipes its two ends, config what the client may ask; sample_source tells of the box, follows of files
-(log_follower, job_files, own_curves), trainings of what nobody named, with found_curves.
+(log_follower, job_files, curve_followers), trainings of what nobody named.
 """
 
 from __future__ import annotations

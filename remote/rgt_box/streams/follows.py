@@ -19,8 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
 
-    from rgt_box.streams.found_curves import FoundScalars
-    from rgt_box.streams.own_curves import ScalarFollower
+    from rgt_box.streams.curve_followers import FoundScalars, ScalarFollower
     from rgt_box.streams.trainings import Trainings
 
 HUNG_AFTER = 10.0
@@ -323,7 +322,7 @@ class Follows:
         if os.path.isfile(source):
             self._found.pop(out, None)
             if source not in self._scalars:
-                from rgt_box.streams.own_curves import (
+                from rgt_box.streams.curve_followers import (
                     ScalarFollower,  # here: the first frames need no readers
                 )
 
@@ -331,7 +330,7 @@ class Follows:
                 self._scalars[source] = ScalarFollower(name, source, cursor)
         elif source not in self._scalars and out not in self._found and _exists(out, console):
             # Here, because a box whose runs write ours never needs the readers of all the others.
-            from rgt_box.streams.found_curves import FoundScalars
+            from rgt_box.streams.curve_followers import FoundScalars
 
             self._found[out] = FoundScalars(name, out, console, self._scalar_cursors)
         if out not in self._checkpoints:

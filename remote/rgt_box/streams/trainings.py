@@ -15,9 +15,8 @@ from rgt_box import jsonline
 from rgt_box.background import Background
 from rgt_box.discovery.found_run import Run, ask_tmux, load
 from rgt_box.discovery.run_sources import Claims, RunSources
-from rgt_box.streams.found_curves import FoundScalars
+from rgt_box.streams.curve_followers import FoundScalars, ScalarFollower
 from rgt_box.streams.job_files import CheckpointWatch
-from rgt_box.streams.own_curves import ScalarFollower
 
 TYPE_CHECKING = False
 

@@ -10,8 +10,8 @@ import time
 from functools import partial
 
 from rgt_box import PROTO, background, jsonline, options, ownership, place
-from rgt_box.box_identity import box_identity
-from rgt_box.credentials import exposed_tokens
+from rgt_box.credentials import secret_command
+from rgt_box.place import box_identity
 from rgt_box.queue import queue_file, queue_state
 from rgt_box.recorder import control
 from rgt_box.recorder.ring_history import Summing
@@ -234,7 +234,7 @@ class Watch:
         """Look for keys that lie open; None where a disk does not answer."""
         config = self._config
         work = background.Background(
-            lambda: exposed_tokens.look(config["jobs"], config["durable"]), 0.0, LOOK_S
+            lambda: secret_command.look(config["jobs"], config["durable"]), 0.0, LOOK_S
         )
         found: list[dict[str, Any]] | None = work.poll(LOOK_S)[0]
         return found

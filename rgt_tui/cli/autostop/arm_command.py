@@ -1,4 +1,4 @@
-"""``rgt autostop`` and ``rgt lease``: what speaks against it, what it means, the typed name, the box armed."""
+"""``rgt autostop``, ``rgt lease`` and ``rgt keep``: what speaks against it, the typed name, armed; or put off."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from rgt_tui.cli.printing import complain, json_line, waiting
 from rgt_tui.fleet import Fleet, GateClosed
 from rgt_tui.fleet.autostop import ARMED, ArmedBook
 from rgt_tui.fleet.autostop.arming import Arming, NotNamed, Rehearsal, Wish
-from rgt_tui.fleet.autostop.autostop_verbs import ask_status, ask_story
-from rgt_tui.fleet.autostop.keeping import Keeping
+from rgt_tui.fleet.autostop.autostop_verbs import Keeping, ask_status, ask_story
 from rgt_tui.fleet.autostop.self_parking import known_objections
 from rgt_tui.fleet.errands import reached
 from rgt_tui.gate import AuditFailed, AuditLog
@@ -221,3 +220,34 @@ def _refused(
         complain(reason)
     complain(f"{spec.name}: nothing was armed")
     return code
+
+
+def run_keep(arguments: argparse.Namespace) -> int:
+    """Put it off; return the exit status."""
+    opened = open_boxes(arguments, [arguments.box], trusted=True)
+    if opened is None:
+        return USAGE
+    (spec,) = opened[1]
+    return running.run_on_box(spec.name, _keep(arguments, spec))
+
+
+async def _keep(arguments: argparse.Namespace, spec: BoxSpec) -> int:
+    keeping = Keeping(spec, audit_log(), armed_book(), clock=time.time)
+    try:
+        with waiting(f"asking {spec.name} …"):
+            async with reached(spec, accept_new_host_keys=arguments.accept_new_host_key) as way:
+                status = await keeping.keep(way, arguments.length)
+    except (GateClosed, AuditFailed) as closed:
+        reasons = closed.reasons if isinstance(closed, GateClosed) else (f"{closed}. Nothing was sent.",)
+        if arguments.json:
+            body = {"ok": False, "box": spec.name, "reasons": reasons, "exit": FAILED}
+            sys.stdout.write(json_line(body).decode())
+        else:
+            for reason in reasons:
+                complain(reason)
+        return FAILED
+    if arguments.json:
+        sys.stdout.write(json_line({**status_body(spec.name, status, ()), "exit": OK}).decode())
+    else:
+        show_status(spec.name, status, ())
+    return OK

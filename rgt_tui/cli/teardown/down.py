@@ -18,9 +18,9 @@ from rgt_tui.model.box import BoxSpec, Link
 from rgt_tui.model.evidence import EvidenceItem, Review, StopPhase, StopProgress, Verb
 from rgt_tui.model.plain import clean
 from rgt_tui.profiles import action_for
-from rgt_tui.profiles.keeps_billing import by_hand, lacking
 from rgt_tui.profiles.prices import money
 from rgt_tui.profiles.readings import age, size
+from rgt_tui.profiles.survival import by_hand, lacking
 
 FRESH_SECONDS = 20.0
 """A new machine that does not answer is not waited for any longer before it is ended."""

@@ -21,7 +21,7 @@ from rgt_tui.cli.opening import meant, open_boxes, rgt_with
 from rgt_tui.cli.printing import complain, json_line, waiting
 from rgt_tui.cli.set_up.adding import keep_trust
 from rgt_tui.fleet.config import FleetFileError
-from rgt_tui.fleet.config.box_lists import add_entry
+from rgt_tui.fleet.config.editing import add_entry
 from rgt_tui.fleet.errands import reached
 from rgt_tui.fleet.pushes import PushChoice
 from rgt_tui.fleet.work.agent_answers import Row, ask, rows_of, text

@@ -11,8 +11,7 @@ from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import open_boxes
 from rgt_tui.cli.printing import complain, json_line, waiting
 from rgt_tui.fleet.work.tunneling import CannotListen, Tunnels
-from rgt_tui.model.box import BoxSpec
-from rgt_tui.model.tunnel import LOOPBACK, Tunnel, parse_tunnel
+from rgt_tui.model.box import LOOPBACK, BoxSpec, Tunnel, parse_tunnel
 
 
 def run_tunnel(arguments: argparse.Namespace) -> int:

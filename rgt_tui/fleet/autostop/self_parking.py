@@ -12,8 +12,7 @@ from rgt_tui.model.autostop import EndsBy, Mode
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.evidence import Review, Verb
 from rgt_tui.model.profile import Profile
-from rgt_tui.profiles.keeps_billing import lacking
-from rgt_tui.profiles.survival import action_for, survives
+from rgt_tui.profiles.survival import action_for, lacking, survives
 from rgt_tui.providers import own_stop
 
 CANNOT = "not armed: this box cannot stop itself"

@@ -16,8 +16,7 @@ import msgspec
 
 from rgt_tui import files
 from rgt_tui.model.alert import AlertSettings
-from rgt_tui.model.box import Agreed, BoxSpec, ProviderRef
-from rgt_tui.model.tunnel import parse_tunnel
+from rgt_tui.model.box import Agreed, BoxSpec, ProviderRef, parse_tunnel
 from rgt_tui.profiles import ProfileError, load_profile
 from rgt_tui.providers import IN_BOX, OVER
 from rgt_tui.ssh import check_host, check_user, percent

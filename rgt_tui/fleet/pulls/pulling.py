@@ -18,11 +18,11 @@ from rgt_tui.fleet.box_questions import RESULTS_SECONDS, Wanted, ask_results, re
 from rgt_tui.fleet.pulls.pull_streams import OnProgress, fetch
 from rgt_tui.fleet.pulls.pull_way import SILENCE_S, PullFailed, PullRequest, Way, silent
 from rgt_tui.model.box import BoxSpec
+from rgt_tui.model.evidence import ResultGroup, Results
 from rgt_tui.model.money import Meter
-from rgt_tui.model.results import ResultGroup, Results
 from rgt_tui.profiles import load_profile
+from rgt_tui.profiles.prices import Toll, toll
 from rgt_tui.profiles.readings import how_many
-from rgt_tui.profiles.traffic_price import Toll, toll
 from rgt_tui.ssh import BoxError, BulkChannel, CommandFailed, HostKeyRefused, NotCarried, record
 from rgt_tui.transfer import (
     FileRow,

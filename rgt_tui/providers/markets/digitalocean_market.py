@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from urllib.parse import quote
 
 from rgt_tui.model.renting import Offer, Wish
-from rgt_tui.providers.answer_fields import array, number, table, text, whole
+from rgt_tui.providers.answers import array, number, table, text, whole
 from rgt_tui.providers.control_plane import BadAnswer, Instance, NotFound, ProviderError
 from rgt_tui.providers.markets.rented_market import RentedMarket
 from rgt_tui.providers.markets.wish_matching import check_wish, in_order, same_gpu, unknown_gpu

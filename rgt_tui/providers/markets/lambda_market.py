@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from rgt_tui.model.renting import Offer, Wish
-from rgt_tui.providers.answer_fields import array, number, table, text, whole
+from rgt_tui.providers.answers import array, number, table, text, whole
 from rgt_tui.providers.control_plane import BadAnswer, ProviderError
 from rgt_tui.providers.markets.rented_market import RentedMarket
 from rgt_tui.providers.markets.wish_matching import check_wish, in_order, same_gpu, unknown_gpu

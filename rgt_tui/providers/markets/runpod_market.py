@@ -16,7 +16,7 @@ import msgspec
 from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.evidence import RentPermit, steady
 from rgt_tui.model.renting import Offer, Wish
-from rgt_tui.providers.answer_fields import number
+from rgt_tui.providers.answers import number
 from rgt_tui.providers.control_plane import (
     BadAnswer,
     Instance,

@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Awaitable, Callable, Mapping
 
 from rgt_tui.model.renting import Offer, Wish
-from rgt_tui.providers.answer_fields import number, table, text, whole
+from rgt_tui.providers.answers import number, table, text, whole
 from rgt_tui.providers.control_plane import BadAnswer, Instance
 from rgt_tui.providers.markets.rented_market import RentedMarket
 from rgt_tui.providers.markets.wish_matching import check_wish, in_order, same_gpu

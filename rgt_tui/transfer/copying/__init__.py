@@ -13,8 +13,15 @@ from rgt_tui.transfer.copying.box_listing import (
 from rgt_tui.transfer.copying.fetching import Copy, Fetcher, empty_but_listed, whole_request
 from rgt_tui.transfer.copying.local_copy import LandingFailed, sync_folder
 from rgt_tui.transfer.copying.piece_stream import LONGEST_LINE, StreamError
-from rgt_tui.transfer.copying.pull_plan import RANGE_BYTES, Plan, parts_folder, plan
-from rgt_tui.transfer.copying.pull_progress import PullProgress, Rate, time_to_go
+from rgt_tui.transfer.copying.pull_plan import (
+    RANGE_BYTES,
+    Plan,
+    PullProgress,
+    Rate,
+    parts_folder,
+    plan,
+    time_to_go,
+)
 from rgt_tui.transfer.copying.request_stream import Stream
 
 __all__ = [

@@ -28,11 +28,13 @@ from rgt_tui.transfer.copying.pull_plan import (
     WHOLE_BYTES,
     Course,
     Plan,
+    PullProgress,
+    Rate,
     Step,
     part_path,
     ranges,
+    time_to_go,
 )
-from rgt_tui.transfer.copying.pull_progress import PullProgress, Rate, time_to_go
 from rgt_tui.transfer.ledger import CODED, FileRow, Ledger, Stamp, said, sha256_of
 
 MOST_WHOLE = 2 * WHOLE_BYTES

@@ -1,8 +1,14 @@
 """What of a directory here goes to a box: what is left out and why, and the hashes by which the rest is known there."""
 
 from rgt_tui.transfer.sending.ignore_rules import ALWAYS_LEFT_OUT, IgnoreRules
-from rgt_tui.transfer.sending.secret_files import why_secret
-from rgt_tui.transfer.sending.source_tree import LeftOut, SourceError, SourceFile, SourceTree, read_tree
+from rgt_tui.transfer.sending.source_tree import (
+    LeftOut,
+    SourceError,
+    SourceFile,
+    SourceTree,
+    read_tree,
+    why_secret,
+)
 
 __all__ = [
     "ALWAYS_LEFT_OUT",

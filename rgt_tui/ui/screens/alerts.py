@@ -15,9 +15,8 @@ from rgt_tui.fleet.history.spoken_times import coming_time, day_and_clock
 from rgt_tui.health import advice
 from rgt_tui.model.alert import Alert
 from rgt_tui.model.box import BoxState, Health
-from rgt_tui.model.chronicle import Happening, Wanted
 from rgt_tui.model.evidence import Finding
-from rgt_tui.model.fleet import FleetState
+from rgt_tui.model.fleet import FleetState, Happening, Wanted
 from rgt_tui.profiles.readings import how_many
 from rgt_tui.ui.box_status import level_tone
 from rgt_tui.ui.clipboard import Copied

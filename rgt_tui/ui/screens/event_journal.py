@@ -16,8 +16,7 @@ from rgt_tui.fleet.history.morning_report import NextClock, Report, Word, mornin
 from rgt_tui.fleet.history.spoken_times import night_began
 from rgt_tui.health import clock_readings
 from rgt_tui.model.alert import Alert
-from rgt_tui.model.chronicle import Happening, Happenings, Wanted
-from rgt_tui.model.fleet import FleetState, Spot
+from rgt_tui.model.fleet import FleetState, Happening, Happenings, Spot, Wanted
 from rgt_tui.profiles.readings import how_many
 from rgt_tui.store import HistoryError
 from rgt_tui.ui.box_status import level_tone

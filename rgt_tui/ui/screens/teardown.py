@@ -22,7 +22,7 @@ from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.money import Meter
 from rgt_tui.model.profile import BillingAction
 from rgt_tui.profiles import action_for
-from rgt_tui.profiles.keeps_billing import keeps_billing, lacking
+from rgt_tui.profiles.survival import keeps_billing, lacking
 from rgt_tui.ui.box_pulls import BoxPulls
 from rgt_tui.ui.clipboard import Copied, take_along
 from rgt_tui.ui.commands import APP, Command, bindings, key_for, keys_for

@@ -24,7 +24,7 @@ from rgt_tui.fleet.pulls.pull_way import PullFailed, PullRequest, Way
 from rgt_tui.fleet.pulls.pulling import PullReport
 from rgt_tui.fleet.transfer_diary import read_notes
 from rgt_tui.model.box import BoxSpec
-from rgt_tui.model.results import Results
+from rgt_tui.model.evidence import Results
 from rgt_tui.transfer import Ledger, ledger_path
 from rgt_tui.transfer.copying import Fetcher
 from rgt_tui.transfer.copying.pull_plan import RANGE_BYTES, WHOLE_BYTES, part_path

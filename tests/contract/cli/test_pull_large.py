@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from rgt_tui.fleet.pulls import piped_stream, pulling, whole_file
+from rgt_tui.fleet.pulls import piped_stream, pulling
 from rgt_tui.fleet.pulls.pull_way import PullRequest
 from rgt_tui.fleet.pulls.pulling import PullReport
 from rgt_tui.model.box import BoxSpec
@@ -182,7 +182,7 @@ def test_a_line_that_is_slow_for_one_is_left_to_several(
     lab: BoxSpec, source: Path, tmp_path: Path, pieces: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(piped_stream, "ENOUGH", 1e15)
-    monkeypatch.setattr(whole_file, "TRIAL_S", 0.0)
+    monkeypatch.setattr(piped_stream, "TRIAL_S", 0.0)
     monkeypatch.setattr(BulkClient, "start_into", trickling)
     pulled(lab, source, tmp_path / "out")
     assert sum(pieces) > 0

@@ -16,8 +16,8 @@ import pytest
 from rgt_tui.fleet import Fleet
 from rgt_tui.fleet.box_questions import Wanted, ask_results, ask_seal, ask_unseal
 from rgt_tui.model.box import BoxSpec, Link
+from rgt_tui.model.evidence import Seal
 from rgt_tui.model.protocol import Sample
-from rgt_tui.model.results import Seal
 from rgt_tui.ssh import BoxError, CommandFailed, Deployed, Unreachable, build_agent, connect, deploy, has_sftp
 from tests.contract.fleet.conftest import end_recorder
 from tests.contract.ssh.conftest import RealSshd, running_sshd

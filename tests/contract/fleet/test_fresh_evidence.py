@@ -11,9 +11,8 @@ from rgt_tui.fleet import box_evidence
 from rgt_tui.fleet.box_session import BoxSession
 from rgt_tui.gate import Situation, Told, gather
 from rgt_tui.model.box import BoxSpec, Link, ProviderRef
-from rgt_tui.model.evidence import Verb, steady
+from rgt_tui.model.evidence import CopyProof, Verb, steady
 from rgt_tui.model.money import Meter
-from rgt_tui.model.results import CopyProof
 from rgt_tui.profiles import load_profile
 from tests.contract.fleet.test_sessions import Run, running
 from tests.contract.ssh.conftest import RealSshd

@@ -12,8 +12,7 @@ from rgt_tui.fleet import Memory
 from rgt_tui.fleet.history.history_keeper import MOST_EXTRA
 from rgt_tui.fleet.history.past import unwatched
 from rgt_tui.model.box import BoxSpec, BoxState, Link, Past
-from rgt_tui.model.chronicle import Wanted
-from rgt_tui.model.fleet import FleetEvent, FleetState
+from rgt_tui.model.fleet import FleetEvent, FleetState, Wanted
 from rgt_tui.store import OWN, History
 
 START = 1_790_000_000.0 - 1_790_000_000.0 % 60

@@ -22,10 +22,9 @@ from rgt_tui.fleet.connector import ConnectLimit
 from rgt_tui.fleet.meters import Meters
 from rgt_tui.gate import Journal, Target
 from rgt_tui.model.box import BoxSpec, BoxState, Link, ProviderRef, Seen
-from rgt_tui.model.evidence import Review, StopPhase, Verb, steady
+from rgt_tui.model.evidence import CopyProof, ResultGroup, Results, Review, Seal, StopPhase, Verb, steady
 from rgt_tui.model.money import Lifecycle
 from rgt_tui.model.protocol import Cell, Disk, FoundRun, Gpu, Hello, Proc, QueueState, Sample, Transfer
-from rgt_tui.model.results import CopyProof, ResultGroup, Results, Seal
 from rgt_tui.profiles import load_profile
 from rgt_tui.ssh import AgentBundle, CommandFailed, Unreachable
 

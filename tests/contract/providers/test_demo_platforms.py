@@ -16,8 +16,8 @@ from rgt_tui.fleet.config.loading import read_fleet
 from rgt_tui.model.evidence import StopPhase, Verb
 from rgt_tui.model.money import Meter, MeterKind
 from rgt_tui.profiles import action_for, load_profile
-from rgt_tui.profiles.keeps_billing import by_hand, keeps_billing
 from rgt_tui.profiles.prices import fleet_rate
+from rgt_tui.profiles.survival import by_hand, keeps_billing
 from rgt_tui.providers import Provider, Providers, carry_out
 from tests.contract.providers.conftest import Clock, permit_for
 

@@ -32,8 +32,7 @@ from rgt_tui.providers import (
     carry_out,
 )
 from rgt_tui.providers.answers import Proof, creation_proof
-from rgt_tui.providers.console import ConsoleBox
-from rgt_tui.providers.in_box import InBox
+from rgt_tui.providers.console import ConsoleBox, InBox
 from tests.contract.providers.conftest import Clock, permit_for
 from tests.contract.providers.fakes.local_commands import CommandFault, LocalCommands
 from tests.contract.providers.platform_outcomes import (

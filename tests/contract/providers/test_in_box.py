@@ -20,8 +20,8 @@ from rgt_tui.model.box import BoxState, Link, ProviderRef
 from rgt_tui.model.evidence import StopPhase, StopProgress, Verb
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
 from rgt_tui.profiles import load_profile
-from rgt_tui.providers import in_box
-from rgt_tui.providers.in_box import InBox
+from rgt_tui.providers import console
+from rgt_tui.providers.console import InBox
 from rgt_tui.providers.stopping import carry_out
 from rgt_tui.ssh import AgentBundle, connect
 from tests.contract.providers.conftest import Clock, permit_for
@@ -89,7 +89,7 @@ async def test_the_line_that_is_lost_on_the_way_proves_nothing(
 ) -> None:
     """The command ends the sshd of its own connection, as a machine that goes off does."""
     command = world.shutdown("kill -9 $PPID")
-    monkeypatch.setitem(in_box.COMMANDS, REF.kind, command)
+    monkeypatch.setitem(console.COMMANDS, REF.kind, command)
     steps = await world.carry_out()
     assert [step.phase for step in steps] == [StopPhase.REQUESTED, StopPhase.UNCONFIRMED]
     assert "the line was lost, as it is when a box goes off" in steps[0].text
@@ -100,14 +100,14 @@ async def test_the_line_that_is_lost_on_the_way_proves_nothing(
 async def test_a_box_without_such_a_shutdown_is_as_it_was(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(in_box.COMMANDS, REF.kind, str(world.folder / "none"))
+    monkeypatch.setitem(console.COMMANDS, REF.kind, str(world.folder / "none"))
     (step,) = await world.carry_out()
     assert step.phase is StopPhase.FAILED
     assert step.text.startswith("nothing was done")
 
 
 async def test_without_a_connection_nothing_is_sent(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(in_box.COMMANDS, REF.kind, world.shutdown("exit 0"))
+    monkeypatch.setitem(console.COMMANDS, REF.kind, world.shutdown("exit 0"))
     world.session._channel = None
     (step,) = await world.carry_out()
     assert step.phase is StopPhase.FAILED
@@ -116,7 +116,7 @@ async def test_without_a_connection_nothing_is_sent(world: World, monkeypatch: p
 
 
 async def test_a_destroy_is_yours_to_click(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(in_box.COMMANDS, REF.kind, world.shutdown("exit 0"))
+    monkeypatch.setitem(console.COMMANDS, REF.kind, world.shutdown("exit 0"))
     steps = await world.carry_out(Verb.DESTROY)
     assert "yours to do now: console: 关机 (stop) first, then 释放 (release)" in steps[0].text
     assert world.ran == 0

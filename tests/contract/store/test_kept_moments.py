@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 
 from rgt_tui.model.alert import Alert
 from rgt_tui.model.box import BoxState, Link, LogView, Past, Rings
-from rgt_tui.model.chronicle import Moment, Wanted
-from rgt_tui.model.fleet import FleetEvent, FleetState, Spend
+from rgt_tui.model.fleet import FleetEvent, FleetState, Moment, Spend, Wanted
 from rgt_tui.model.protocol import Sample
 from rgt_tui.model.run import Resume, RunState, Series
 from rgt_tui.store import FLEET, Told, moments

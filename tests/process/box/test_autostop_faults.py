@@ -234,7 +234,7 @@ def test_an_intent_that_can_be_written_nowhere_is_not_one(
 
 def test_the_warning_reaches_terminals_while_nobody_reads_them() -> None:
     """A terminal whose reader sleeps must not hold the recorder."""
-    from rgt_box.autostop import warning
+    from rgt_box.autostop import story
 
     master, slave = pty.openpty()
     os.set_blocking(slave, False)
@@ -243,7 +243,7 @@ def test_the_warning_reaches_terminals_while_nobody_reads_them() -> None:
             while True:
                 os.write(slave, b"x" * 4096)
         os.environ["RGT_TERMINALS"] = os.ttyname(slave)
-        done = threading.Thread(target=warning.write_to_terminals, args=("soon",))
+        done = threading.Thread(target=story.write_to_terminals, args=("soon",))
         done.start()
         done.join(30)
         assert not done.is_alive()

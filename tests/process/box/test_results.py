@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.model.results import ResultGroup, Results
+from rgt_tui.model.evidence import ResultGroup, Results
 from rgt_tui.ssh import remote_root
 from tests.process.box.harness import Agent, make_job, private_mount, until
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from rgt_box import files
-from rgt_box.autostop import armed_plan, idle_clock, stop_journal, stop_process, story
+from rgt_box.autostop import armed_plan, idle_clock, stop_process, story
 from rgt_box.autostop.stop_process import Failed, Stop, Withdrawn
 
 from rgt_tui.demo.platforms.local_runpod import LocalRunPod
@@ -94,7 +94,7 @@ def events(plane: Plane) -> list[str]:
 
 
 def phase(plane: Plane) -> Any:
-    return stop_journal.read_journal(str(plane.folder / "state")).get("phase")
+    return story.read_journal(str(plane.folder / "state")).get("phase")
 
 
 def test_the_intent_is_on_both_disks_before_the_call_is_made(plane: Plane) -> None:
@@ -151,18 +151,18 @@ def test_nothing_is_sent_again_while_nobody_knows(plane: Plane) -> None:
 def test_a_stop_that_was_killed_is_asked_for_and_nothing_else(plane: Plane, before: str) -> None:
     plan = armed(plane)
     folder = str(plane.folder / "state")
-    armed_plan.store(folder, stop_journal.JOURNAL, {"id": plan["id"], "phase": before})
+    armed_plan.store(folder, story.JOURNAL, {"id": plan["id"], "phase": before})
     with pytest.raises(Withdrawn, match="the stop was not carried out, and the box has gone on since"):
         run(plane, plan)
     assert plane.requests == [READ]
-    armed_plan.store(folder, stop_journal.JOURNAL, {"id": plan["id"], "phase": before})
+    armed_plan.store(folder, story.JOURNAL, {"id": plan["id"], "phase": before})
     plane.pods[POD].status = "EXITED"
     run(plane, plan)
     assert (plane.requests, phase(plane)) == ([READ, READ], "off")
 
 
 def test_the_journal_of_another_plan_says_nothing_of_this_one(plane: Plane) -> None:
-    armed_plan.store(str(plane.folder / "state"), stop_journal.JOURNAL, {"id": "old", "phase": "intent"})
+    armed_plan.store(str(plane.folder / "state"), story.JOURNAL, {"id": "old", "phase": "intent"})
     run(plane, armed(plane))
     assert plane.requests == [ACTION, READ]
 
@@ -253,5 +253,5 @@ def test_only_one_at_a_time_and_only_what_may_park(plane: Plane) -> None:
     held = files.Lock(str(plane.folder / "state/autostop-stop.lock"))
     assert held.acquire()
     armed(plane)
-    assert (stop_process.carry_out(folder, "idle"), stop_journal.is_at_work(folder)) == (3, True)
+    assert (stop_process.carry_out(folder, "idle"), story.is_at_work(folder)) == (3, True)
     assert plane.requests == []

@@ -16,8 +16,7 @@ from rgt_tui.model.evidence import Permit, Verb
 from rgt_tui.model.plain import Secret
 from rgt_tui.providers import AuthError, PermitRefused, Providers, UnknownProvider, use_permit
 from rgt_tui.providers.control_plane import printable
-from rgt_tui.providers.http import check_base_url, find_key
-from rgt_tui.providers.key_store import KeyStore
+from rgt_tui.providers.http import KeyStore, check_base_url, find_key
 from rgt_tui.providers.runpod import key_of_tools
 
 VENDOR = "https://api.runpod.io"

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.model.results import CopyProof, ResultGroup
+from rgt_tui.model.evidence import CopyProof, ResultGroup
 from rgt_tui.transfer import FileRow, FolderRow, Ledger, Stamp, ledger_path, proofs, verify
 from tests.unit.transfer.hostile_files import FILES
 from tests.unit.transfer.test_flipped_bytes import content_of_zip

@@ -15,7 +15,7 @@ from rgt_tui.transfer.sending import (
     IgnoreRules,
     SourceError,
     read_tree,
-    secret_files,
+    source_tree,
     why_secret,
 )
 
@@ -111,7 +111,7 @@ def test_code_is_not_taken_for_a_secret(name: str, text: str) -> None:
 )
 def test_a_hostile_file_is_looked_at_in_one_go(piece: str) -> None:
     """What tried each beginning anew against all the rest took minutes for a megabyte."""
-    why_secret("notes.txt", piece.encode() * (secret_files.MOST // len(piece)))
+    why_secret("notes.txt", piece.encode() * (source_tree.MOST // len(piece)))
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_a_tree_deeper_than_python_calls_itself_is_read(tmp_path: Path) -> None:
 
 
 def test_the_shapes_are_those_that_the_agent_hides() -> None:
-    assert masking._SHAPES.pattern == secret_files.SHAPES
+    assert masking._SHAPES.pattern == source_tree.SHAPES
 
 
 def test_links_that_leave_and_what_is_no_file(tmp_path: Path) -> None:

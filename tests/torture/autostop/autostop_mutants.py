@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from rgt_box.autostop import armed_plan, countdown, idle_clock, own_stop, stop_journal, stop_process
+from rgt_box.autostop import armed_plan, idle_clock, own_stop, stop_process, story
 
 Mutant = Callable[[pytest.MonkeyPatch], None]
 
@@ -57,7 +57,7 @@ def one_last_look(patch: pytest.MonkeyPatch) -> None:
     real = stop_process.Stop._last_look
 
     def once(self: Any) -> None:
-        if self._journal.get("phase") in (None, stop_journal.BEGUN):
+        if self._journal.get("phase") in (None, story.BEGUN):
             real(self)
 
     patch.setattr(stop_process.Stop, "_last_look", once)
@@ -77,15 +77,15 @@ def unwarned(patch: pytest.MonkeyPatch) -> None:
 
     def step(self: Any, at: float, due: float | None, warn: float) -> Any:
         if due is not None and at >= max(due, self.not_before):
-            return countdown.Step("stop", 0.0)
-        return countdown.Step("", None)
+            return idle_clock.Step("stop", 0.0)
+        return idle_clock.Step("", None)
 
-    patch.setattr(countdown.Countdown, "step", step)
+    patch.setattr(idle_clock.Countdown, "step", step)
 
 
 def never(patch: pytest.MonkeyPatch) -> None:
     """It is never time."""
-    patch.setattr(countdown.Countdown, "step", lambda *_: countdown.Step("", None))
+    patch.setattr(idle_clock.Countdown, "step", lambda *_: idle_clock.Step("", None))
 
 
 def restless(patch: pytest.MonkeyPatch) -> None:
@@ -101,9 +101,9 @@ def restless(patch: pytest.MonkeyPatch) -> None:
 
 def put_off_for_nothing(patch: pytest.MonkeyPatch) -> None:
     """What was put off stops all the same."""
-    real = countdown.due_when_idle
+    real = idle_clock.due_when_idle
     patch.setattr(
-        countdown,
+        idle_clock,
         "due_when_idle",
         lambda plan, since, inspected: real(dict(plan, kept_until_boot=None), since, inspected),
     )
@@ -112,7 +112,7 @@ def put_off_for_nothing(patch: pytest.MonkeyPatch) -> None:
 
 def uninspected(patch: pytest.MonkeyPatch) -> None:
     """A failed cell holds the box no longer than any other."""
-    patch.setattr(countdown, "idle_limit", lambda plan, inspected: float(plan["idle_s"]))
+    patch.setattr(idle_clock, "idle_limit", lambda plan, inspected: float(plan["idle_s"]))
 
 
 def unwritten(patch: pytest.MonkeyPatch) -> None:
@@ -120,7 +120,7 @@ def unwritten(patch: pytest.MonkeyPatch) -> None:
     real = stop_process.Stop._write
 
     def write(self: Any, phase: str, strict: bool = False, **more: Any) -> None:
-        if phase not in (stop_journal.INTENT, stop_journal.ANSWERED):
+        if phase not in (story.INTENT, story.ANSWERED):
             real(self, phase, strict, **more)
 
     patch.setattr(stop_process.Stop, "_write", write)
@@ -161,7 +161,7 @@ def unaccepted(patch: pytest.MonkeyPatch) -> None:
 
 
 def eager_lease(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(countdown, "due_by_lease", lambda plan: float(plan["armed_boot"]) + 20.0)
+    patch.setattr(idle_clock, "due_by_lease", lambda plan: float(plan["armed_boot"]) + 20.0)
 
 
 def acting(patch: pytest.MonkeyPatch) -> None:

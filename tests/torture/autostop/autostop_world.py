@@ -26,10 +26,8 @@ from rgt_box.autostop import (
     own_stop,
     result_copies,
     saving,
-    stop_journal,
     stop_process,
     story,
-    warning,
     watchman,
     work_signs,
 )
@@ -339,7 +337,7 @@ class World:
             raise PowerOff
         if self.points == self.kill_at:
             self.kill_at = -1
-            phase = stop_journal.read_journal(str(self.folder)).get("phase")
+            phase = story.read_journal(str(self.folder)).get("phase")
             reached[f"killed at {phase} ({where})"] += 1
             self.tell(f"the stop's process is killed at {phase} ({where})")
             raise Crash
@@ -370,7 +368,7 @@ class World:
             # The recorder sees that it has ended with its next sample, and begins the time anew with the one after.
             self.disturb(self.boot + TICK)
             if self.on:
-                ended = stop_journal.read_journal(str(self.folder)).get("phase", "nothing")
+                ended = story.read_journal(str(self.folder)).get("phase", "nothing")
                 reached[f"a stop ended: {ended}"] += 1
                 self.tell(f"the stop's process has ended: {ended}")
 
@@ -656,7 +654,7 @@ def install(world_of: Callable[[], World], patch: pytest.MonkeyPatch) -> None:
     patch.setattr(state_files, "ram", lambda folder, make=False: None)
     patch.setattr(control, "detach", detach)
     patch.setattr(control, "signal_recorder", lambda *_: None)
-    patch.setattr(warning, "write_to_terminals", lambda words: 0)
+    patch.setattr(story, "write_to_terminals", lambda words: 0)
     patch.setattr(work_signs, "WorkSigns", lambda plan: Signs(world_of()))
     patch.setattr(work_signs, "newest_change", newest)
     patch.setattr(work_signs, "result_roots", lambda *_: [])

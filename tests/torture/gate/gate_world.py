@@ -32,10 +32,19 @@ from rgt_tui.fleet.open_actions import SETTLE_SECONDS, OpenActions, target_of
 from rgt_tui.gate import ActionState, AuditEntry, AuditLog, Journal, OpenAction, Record, journal
 from rgt_tui.health.facts import TYPED_S
 from rgt_tui.model.box import BoxSpec, BoxState, Link, ProviderRef, Seen
-from rgt_tui.model.evidence import Permit, Review, StopPhase, StopProgress, Verb
+from rgt_tui.model.evidence import (
+    CopyProof,
+    Permit,
+    ResultGroup,
+    Results,
+    Review,
+    Seal,
+    StopPhase,
+    StopProgress,
+    Verb,
+)
 from rgt_tui.model.money import Meter
 from rgt_tui.model.protocol import Cell, Disk, Hello, Proc, QueueState, Sample
-from rgt_tui.model.results import CopyProof, ResultGroup, Results, Seal
 from rgt_tui.profiles import load_profile
 from rgt_tui.providers import PermitRefused, Provider, ProviderError, carry_out, runpod
 from rgt_tui.ssh import AgentBundle, Unreachable

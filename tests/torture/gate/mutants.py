@@ -9,9 +9,8 @@ import pytest
 
 from rgt_tui.fleet import billing_actions
 from rgt_tui.fleet.box_evidence import Asking
-from rgt_tui.gate import decision, evidence, journal, parked, quiet, sealed
-from rgt_tui.model.evidence import Evidence
-from rgt_tui.model.results import Seal
+from rgt_tui.gate import decision, evidence, journal, quiet, sealed
+from rgt_tui.model.evidence import Evidence, Seal
 from rgt_tui.providers import answers, control_plane, stopping
 
 Mutant = Callable[[pytest.MonkeyPatch], None]
@@ -97,7 +96,7 @@ def hopeful(patch: pytest.MonkeyPatch) -> None:
 
 def remembered(patch: pytest.MonkeyPatch) -> None:
     """Take the evidence of a park for good, whatever was started since."""
-    for module in (billing_actions, evidence, parked):
+    for module in (billing_actions, evidence, evidence):
         patch.setattr(module, "stands", lambda *_: None, raising=False)
 
 

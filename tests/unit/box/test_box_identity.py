@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from rgt_box.box_identity import FIRST, GROUPS, MOUNTS, box_identity
+from rgt_box.place import FIRST, GROUPS, MOUNTS, box_identity
 
 POD, OTHER = "6e0f1234-0000-4000-8000-00000000fa4e", "7e0f1234-0000-4000-8000-00000000fa4e"
 KUBELET = "/var/lib/kubelet/pods"

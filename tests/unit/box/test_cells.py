@@ -10,15 +10,7 @@ from typing import Any
 
 import pytest
 from rgt_box import files
-from rgt_box.queue import (
-    cell_process,
-    config_words,
-    durable_copy,
-    queue_edit,
-    queue_file,
-    queue_state,
-    runner,
-)
+from rgt_box.queue import cell_process, durable_copy, queue_edit, queue_file, queue_state, runner
 from rgt_box.queue.queue_file import Job
 
 from tests.process.box.harness import make_job
@@ -192,22 +184,22 @@ def test_the_state_fills_whole_blocks_with_room_to_grow(length: int) -> None:
 
 def test_what_a_config_says_to_compare_runs_by() -> None:
     yaml = b"optim:\n  lr: 3e-4  # high\n  batch_size: 32\nseed: 7\napi_key: sk-123\nname: x\n"
-    assert config_words.told(yaml) == {"lr": "3e-4", "batch": "32", "seed": "7"}
+    assert queue_file.told(yaml) == {"lr": "3e-4", "batch": "32", "seed": "7"}
     toml = b'[a]\nlearning_rate = 0.001\nmodel.width = 64\noptimizer = "adamw"\nlayers = [1, 2]\n'
-    assert config_words.told(toml) == {"lr": "0.001", "width": "64", "optimizer": "adamw"}
-    assert config_words.told(b'{"lr": 1, "seed": 2,\n "dropout": 0.1}') == {"dropout": "0.1"}
-    assert config_words.told(b'{\n "lr": 1e-3,\n "seed": 2\n}') == {"lr": "1e-3", "seed": "2"}
+    assert queue_file.told(toml) == {"lr": "0.001", "width": "64", "optimizer": "adamw"}
+    assert queue_file.told(b'{"lr": 1, "seed": 2,\n "dropout": 0.1}') == {"dropout": "0.1"}
+    assert queue_file.told(b'{\n "lr": 1e-3,\n "seed": 2\n}') == {"lr": "1e-3", "seed": "2"}
 
 
 def test_what_a_config_says_twice_differently_it_does_not_say() -> None:
-    assert config_words.told(b"lr: 1\nhead:\n  lr: 2\nseed: 3\nseed: 3\n") == {"seed": "3"}
+    assert queue_file.told(b"lr: 1\nhead:\n  lr: 2\nseed: 3\nseed: 3\n") == {"seed": "3"}
 
 
 @pytest.mark.parametrize(
     "data", [None, b"", b"\xff\xfe\x00", b"lr: " + b"9" * 100, b"lr:\n", b"seed = \x1b[31m"]
 )
 def test_a_config_that_says_nothing(data: bytes | None) -> None:
-    assert config_words.told(data) == {}
+    assert queue_file.told(data) == {}
 
 
 def test_a_cell_tells_what_its_config_says(tmp_path: Path) -> None:

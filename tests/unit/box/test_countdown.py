@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rgt_box.autostop.countdown import Countdown, Step, due_by_lease, due_when_idle, idle_limit
+from rgt_box.autostop.idle_clock import Countdown, Step, due_by_lease, due_when_idle, idle_limit
 
 PLAN: dict[str, Any] = {"idle_s": 100.0, "inspect_s": 50.0, "lease_s": 1000.0, "armed_boot": 7.0}
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 from rgt_box.metrics.merging import Curve, Part
-from rgt_box.streams.found_curves import BEHIND, SentCurve
+from rgt_box.streams.curve_followers import BEHIND, SentCurve
 
 Points = list[tuple[float, float]]
 LONG: Points = [(float(step), 4.0 - step / 1000) for step in range(4 * BEHIND)]

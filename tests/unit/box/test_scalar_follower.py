@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from rgt_box.metrics.reader_base import MAX_LINE
-from rgt_box.streams.own_curves import ROWS, ScalarFollower
+from rgt_box.streams.curve_followers import ROWS, ScalarFollower
 
 
 def told(tmp_path: Path, *rows: object) -> tuple[list[Any], list[Any], list[Any]]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rgt_box.autostop import armed_plan, idle_clock, stop_journal, story, warning, work_signs
+from rgt_box.autostop import armed_plan, idle_clock, story, work_signs
 from rgt_box.autostop.idle_clock import Now
 from rgt_box.autostop.watchman import Watchman
 from rgt_box.recorder import control
@@ -29,7 +29,7 @@ class Box:
         monkeypatch.setattr(idle_clock, "now", self.now)
         monkeypatch.setattr(work_signs.WorkSigns, "look", lambda *_: dict(self.signs))
         monkeypatch.setattr(control, "detach", lambda words: self.started.append(words[-1]))
-        monkeypatch.setattr(warning, "write_to_terminals", lambda _: 0)
+        monkeypatch.setattr(story, "write_to_terminals", lambda _: 0)
         self.watchman = self.recorder()
 
     def recorder(self) -> Watchman:
@@ -59,7 +59,7 @@ class Box:
             self.boot += 1.0
 
     def journal(self, plan: dict[str, Any], phase: str) -> None:
-        armed_plan.store(self.folder, stop_journal.JOURNAL, {"id": plan["id"], "phase": phase})
+        armed_plan.store(self.folder, story.JOURNAL, {"id": plan["id"], "phase": phase})
 
     def told(self) -> list[str]:
         return [line["event"] for line in story.read(self.folder)]
@@ -223,7 +223,7 @@ def test_a_stop_that_has_ended_begins_the_time_anew(
     found = box.tick(16)["autostop"]
     assert (found["state"], box.told()[1:], box.started) == (state, told, ["idle"])
     assert found["idle_s"] <= 16
-    assert stop_journal.read_journal(box.folder) == {}
+    assert story.read_journal(box.folder) == {}
     box.tick(110)
     assert box.started == ["idle", "idle"]
 

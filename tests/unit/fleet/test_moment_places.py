@@ -17,9 +17,8 @@ from rgt_tui.fleet.history.moment_fleet import (
     recorder_words,
 )
 from rgt_tui.model.box import BoxSpec, BoxState, Link, Past
-from rgt_tui.model.chronicle import Happening, Happenings, Moment, Night, Timeline, Wanted
 from rgt_tui.model.evidence import Verb
-from rgt_tui.model.fleet import FleetState
+from rgt_tui.model.fleet import FleetState, Happening, Happenings, Moment, Night, Timeline, Wanted
 from tests.ui.fakes import NOW, FakeFleet, many_boxes
 
 

@@ -9,7 +9,7 @@ from rgt_tui.fleet.history.morning_report import NextClock, Report, morning_repo
 from rgt_tui.health import ClockReading
 from rgt_tui.model.autostop import Armed, EndsBy, Mode, SelfStop
 from rgt_tui.model.box import BoxSpec, BoxState
-from rgt_tui.model.chronicle import Happening, Night, Rest, Tally
+from rgt_tui.model.fleet import Happening, Night, Rest, Tally
 from rgt_tui.model.money import Amount
 from rgt_tui.model.profile import ClockMode
 

@@ -6,11 +6,10 @@ import msgspec
 
 from rgt_tui.gate import Consent, Situation, Told, gather
 from rgt_tui.model.box import BoxSpec, BoxState, Link, ProviderRef, Seen
-from rgt_tui.model.evidence import Evidence, EvidenceItem, Verb
+from rgt_tui.model.evidence import CopyProof, Evidence, EvidenceItem, ResultGroup, Results, Verb
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
 from rgt_tui.model.profile import BillingAction, Overrides, Price, Profile, Tier
 from rgt_tui.model.protocol import Cell, Disk, Hello, QueueState, Sample
-from rgt_tui.model.results import CopyProof, ResultGroup, Results
 
 NOW = 1_790_000_000.0
 """The client's clock."""

@@ -7,10 +7,9 @@ import pytest
 
 from rgt_tui.gate import Told
 from rgt_tui.model.box import LeftOut
-from rgt_tui.model.evidence import Verb
+from rgt_tui.model.evidence import Results, Verb
 from rgt_tui.model.money import Meter
 from rgt_tui.model.protocol import Checkpoint, Checkpoints, Disk, QueueState
-from rgt_tui.model.results import Results
 from tests.unit.gate.builders import (
     METER,
     NOW,

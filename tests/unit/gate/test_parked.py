@@ -9,9 +9,8 @@ import pytest
 
 from rgt_tui.gate import Parked, ParkedEvidence, Target, evaluate, stands, worth_keeping
 from rgt_tui.model.box import Link
-from rgt_tui.model.evidence import Permit, Verb
+from rgt_tui.model.evidence import Permit, Results, Verb
 from rgt_tui.model.money import Lifecycle
-from rgt_tui.model.results import Results
 from tests.unit.gate.builders import METER, NOW, OFF, TICKS, against, box, cell, evidence, group, proof, told
 
 replace = msgspec.structs.replace

@@ -7,9 +7,8 @@ import pytest
 
 from rgt_tui.gate import Told, evaluate, facts_digest
 from rgt_tui.gate.roster import SHOWN, matches
-from rgt_tui.model.evidence import Permit, Verb
+from rgt_tui.model.evidence import Permit, Skipped, Verb
 from rgt_tui.model.protocol import QueueState
-from rgt_tui.model.results import Skipped
 from tests.unit.gate.builders import (
     GB,
     NOW,

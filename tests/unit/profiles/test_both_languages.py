@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from rgt_tui.profiles import all_profiles, load_profile
-from rgt_tui.profiles.keeps_billing import by_hand
+from rgt_tui.profiles.survival import by_hand
 
 CHINESE = re.compile(r"[\u4e00-\u9fff]+(?:[A-Za-z]+(?:[\u4e00-\u9fff]+)?)?")
 OWN_WORDS = {"native_label", "name_zh", "log_signature", "example", "fact", "title", "url"}

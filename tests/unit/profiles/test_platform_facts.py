@@ -13,8 +13,8 @@ import pytest
 from rgt_tui.model.evidence import Verb
 from rgt_tui.model.profile import ClockMode, ClockStart, Profile
 from rgt_tui.profiles import action_for, all_profiles, load_profile, path_survives, survives
-from rgt_tui.profiles.keeps_billing import by_hand, keeps_billing, lacking
 from rgt_tui.profiles.readings import age
+from rgt_tui.profiles.survival import by_hand, keeps_billing, lacking
 
 PARK, DESTROY = Verb.PARK, Verb.DESTROY
 DAY, HOUR = 86400.0, 3600.0

@@ -8,7 +8,7 @@ import pytest
 
 from rgt_tui.model.money import Amount, Meter
 from rgt_tui.profiles import load_profile
-from rgt_tui.profiles.traffic_price import Toll, toll
+from rgt_tui.profiles.prices import Toll, toll
 
 GB = 10**9
 HOST = Meter(out_per_gb=0.002, source="vast.ai")

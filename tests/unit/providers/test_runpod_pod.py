@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rgt_tui.providers import BadAnswer
-from rgt_tui.providers.answer_fields import number, when
+from rgt_tui.providers.answers import number, when
 from rgt_tui.providers.runpod_pod import LIFECYCLES, network_per_hour, parse_pod
 
 json = st.recursive(

@@ -10,8 +10,7 @@ import pytest
 
 from rgt_tui.transfer import FileRow, Stamp
 from rgt_tui.transfer.copying.local_copy import Landed, PartFile, beside, dated, settle, write_part
-from rgt_tui.transfer.copying.pull_plan import ranges
-from rgt_tui.transfer.copying.pull_progress import PullProgress, Rate, time_to_go
+from rgt_tui.transfer.copying.pull_plan import PullProgress, Rate, ranges, time_to_go
 
 OLD = b"twelve bytes"
 

@@ -17,7 +17,7 @@ from rgt_tui.model.money import Amount
 from rgt_tui.model.protocol import Gpu
 from rgt_tui.profiles import prices
 from rgt_tui.profiles.readings import byte_pct, inode_pct, memory_pct
-from rgt_tui.profiles.run_costs import run_cost, seconds_per_step
+from rgt_tui.profiles.run_advice import run_cost, seconds_per_step
 from rgt_tui.ui.box_status import (
     Assessment,
     cells_of,

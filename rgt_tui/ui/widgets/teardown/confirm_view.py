@@ -11,8 +11,8 @@ from rgt_tui.model.evidence import Level, Review, StopPhase, Verb
 from rgt_tui.model.money import Meter
 from rgt_tui.model.profile import BillingAction
 from rgt_tui.profiles import prices
-from rgt_tui.profiles.keeps_billing import by_hand, in_both
 from rgt_tui.profiles.readings import how_many
+from rgt_tui.profiles.survival import by_hand, in_both
 from rgt_tui.ui.commands import key_for
 from rgt_tui.ui.notation import clean, clock, glyphs, known, money, size
 from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, dim, fit, joined, line, width_of, wrapped

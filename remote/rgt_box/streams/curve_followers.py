@@ -1,4 +1,4 @@
-"""Scalars of a run that does not write ours: what its framework leaves is found, merged, and sent as the same frames.
+"""Follow the curves of a run: its own ``metrics.jsonl``, row by row, or what its framework leaves, found and merged.
 
 A curve's cursor counts the points that were sent; its ``inode`` stands for all of them, so that a client whose points
 were overtaken or corrected while it was away gets the curve from its start.
@@ -14,8 +14,10 @@ from itertools import chain, islice
 
 from rgt_box.metrics.discover import Finder, Source
 from rgt_box.metrics.formats import candidates, identify, open_source, preference
+from rgt_box.metrics.jsonl import RunMetrics
 from rgt_box.metrics.merging import MAX_SERIES, Curve, News, Offer, Store, merge
 from rgt_box.metrics.metric_names import may_be_one
+from rgt_box.metrics.reader_base import TOTAL
 from rgt_box.metrics.rows import spelled
 from rgt_box.metrics.scalars_command import directory
 
@@ -30,11 +32,12 @@ if TYPE_CHECKING:
             """Return the sources there are now."""
             ...
 
+    from rgt_box.metrics.reader_base import Batch, Point
+
 
 SCAN_EVERY = 5.0
 BATCHES = 8
 """Reads per look, each of some thousand points: what is longer is caught up with by and by."""
-
 POINTS = 500
 MOST_POINTS = 3_000_000
 """Points that are kept of all files of other programs, some 100 bytes each: the box's memory is for the training."""
@@ -42,10 +45,8 @@ BEHIND = 64
 """Points at the end of a curve that are summed up anew each time."""
 PATIENCE = 200.0
 """Curves are laid over each other anew at most this many times as long after as that takes."""
-
 OURS = ("rgt", "console:rgt")
 """What our own trainer prints says less than the ``metrics.jsonl`` that it is about to write."""
-
 NAMES = {"eval_loss": "val_loss"}
 RATES = (("tok", "tok_s"), ("img", "img_s"), ("image", "img_s"))
 """Part of a throughput's tag → what it is called on the wire; all else is ``sample_s``."""
@@ -338,3 +339,79 @@ def point(index: int, each: tuple[float, float, float | None], x_kind: str, name
     x, y, at = each
     whole = float(x).is_integer() and x_kind != "time"
     return [int(x) if whole else index, at, x if x_kind == "epoch" else None, {name: spelled(y)}]
+
+
+ROWS = 500
+QUIET = 30.0
+"""Seconds without news after which a source is looked at once in a while only: a sweep has thousands."""
+MOST_STEP = 2.0**53
+"""Steps beyond it cannot be told apart in a float."""
+
+
+class ScalarFollower:
+    """One metric source.
+
+    Args:
+        run: The cell's name.
+        source: Path of the file; it need not exist yet.
+        cursor: ``(inode, offset)`` up to which the client has everything.
+    """
+
+    def __init__(self, run: str, source: str, cursor: tuple[int, int] | None) -> None:
+        self.run, self.source = run, source
+        self._reader = RunMetrics(source)
+        self._cursor = None if cursor is None else {"inode": cursor[0], "offset": cursor[1]}
+        self._news = time.monotonic()
+
+    def poll(self) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
+        """Return the next ``scalar`` frame (None when there is nothing new) and events of the run.
+
+        At most `ROWS` points; call again until None to catch up. A replaced or shortened file starts anew
+        at offset 0: the frame's inode and start say so.
+        """
+        try:
+            named = os.stat(self.source)
+        except OSError:
+            return None, []
+        before = self._cursor
+        if before is not None and (named.st_ino, named.st_size) == (before["inode"], before["offset"]):
+            return None, []
+        batch = self._reader.read(before, ROWS)
+        self._cursor = now = batch.cursor
+        start = 0 if before is None or batch.reset else before["offset"]
+        if now is None or now["offset"] == start:
+            return None, []
+        self._news = time.monotonic()
+        frame: dict[str, Any] = {"t": "scalar", "run": self.run, "source": self.source}
+        frame.update(inode=now["inode"], start=start, end=now["offset"])
+        points = frame["points"] = [_row(row) for row in _rows(batch)]
+        if points and points[-1][1] is None:
+            frame["written"] = round(named.st_mtime, 3)
+        resumes = [[int(start.x), start.why] for start in batch.starts if start.x is not None]
+        if resumes:
+            frame["resumes"] = resumes
+        return frame, batch.events
+
+    @property
+    def is_quiet(self) -> bool:
+        """Nothing was written for a while."""
+        return time.monotonic() - self._news > QUIET
+
+
+def _rows(batch: Batch) -> list[list[Point]]:
+    """Return the rows with a whole step, as their points."""
+    ends = [*batch.rows[1:], len(batch.points)]
+    rows = [batch.points[at:end] for at, end in zip(batch.rows, ends)]  # noqa: B905 (3.10)
+    return [row for row in rows if row and row[0].x_kind == "step" and _is_whole(row[0].x)]
+
+
+def _is_whole(x: float) -> bool:
+    return abs(x) < MOST_STEP and x == int(x)
+
+
+def _row(row: list[Point]) -> list[Any]:
+    values = {point.tag: spelled(point.y) for point in row}
+    if TOTAL in values:
+        values["total_steps"] = values.pop(TOTAL)
+    epoch = values.pop("epoch", None)
+    return [int(row[0].x), row[0].at, epoch if isinstance(epoch, float) else None, values]
