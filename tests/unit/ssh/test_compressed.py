@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rgt_box.streams.pipes import Outbox
+from rgt_box.streams.pipes import Outbox, packed
 
 from rgt_tui.model.protocol import Frame, Hello, Pong, Sample
 from rgt_tui.ssh.channel import PackedLines, _Session, read_frame
@@ -234,3 +234,11 @@ def test_a_number_without_bound_makes_no_frame(line: bytes) -> None:
     with pytest.raises(ValueError, match="more than 64 bits"):
         read_frame(line)
     assert isinstance(read_frame(sample(mem={"used": 2**62})), Sample)
+
+
+@pytest.mark.parametrize(("size", "level"), [(100, 2), (8191, 2), (8192, 0), (200_000, 0)])
+def test_long_lines_are_packed_swiftly(size: int, level: int) -> None:
+    """A fast log must not cost the box what the line to it saves; zlib's header names the level (RFC 1950: FLEVEL)."""
+    line = b'{"t":"log","lines":"' + b"x" * (size - 22) + b'"\n'
+    assert packed(line, {})[1] >> 6 == level
+    assert zlib.decompress(packed(line, {})) == line
