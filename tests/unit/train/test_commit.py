@@ -57,6 +57,27 @@ def test_a_published_directory_is_never_written_again(tmp_path: Path) -> None:
     assert (Path(newest.path).name, complaints) == ("step-00000007-a1.1", [])
 
 
+def test_saves_and_looks_leave_no_file_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long training saves thousands of times."""
+    store, before = Store(tmp_path, 2), os.listdir("/proc/self/fd")
+    for step in range(4):
+        path = save(store, step).path
+        assert path is not None
+        manifest.open_verified(path).release()
+    assert os.listdir("/proc/self/fd") == before
+
+    def late(self: manifest.Verified, name: str, place: str) -> None:
+        add(self, name, place)
+        raise manifest.Damaged("changed meanwhile")
+
+    add = manifest.Verified.add
+    monkeypatch.setattr(manifest.Verified, "add", late)
+    with pytest.raises(manifest.Damaged) as caught:
+        manifest.open_verified(path)
+    assert os.listdir("/proc/self/fd") == before, "nor where it ends in an error that somebody keeps"
+    assert caught
+
+
 def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(tmp_path, 1)
     save(store, 1)
