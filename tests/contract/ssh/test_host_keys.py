@@ -261,6 +261,16 @@ async def test_the_bare_name_counts_for_a_port_as_in_openssh(box: Box) -> None:
     await enter(box.spec, policy=Policy.REFUSE)
 
 
+async def test_under_an_alias_the_bare_name_counts_for_nothing(box: Box) -> None:
+    """Who names an alias means the key of that alone, as OpenSSH does."""
+    box.known.write_text(f"127.0.0.1 {box.key}\n")
+    spec = box.config("  HostKeyAlias the-alias\n")
+    with pytest.raises(HostKeyRefused, match="its key is unknown"):
+        await enter(spec, policy=Policy.REFUSE)
+    box.known.write_text(f"the-alias {box.key}\n")
+    await enter(spec, policy=Policy.REFUSE)
+
+
 async def test_an_alias_and_the_global_file_count(box: Box, tmp_path: Path) -> None:
     (tmp_path / "global").write_text(f"the-alias {box.key}\n")
     spec = box.config(f"  HostKeyAlias the-alias\nHost *\n  GlobalKnownHostsFile {tmp_path}/global\n")

@@ -65,6 +65,7 @@ def test_saves_and_looks_leave_no_file_open(tmp_path: Path, monkeypatch: pytest.
         assert path is not None
         manifest.open_verified(path).release()
     assert os.listdir("/proc/self/fd") == before
+    last = str(path)
 
     def late(self: manifest.Verified, name: str, place: str) -> None:
         add(self, name, place)
@@ -73,7 +74,7 @@ def test_saves_and_looks_leave_no_file_open(tmp_path: Path, monkeypatch: pytest.
     add = manifest.Verified.add
     monkeypatch.setattr(manifest.Verified, "add", late)
     with pytest.raises(manifest.Damaged) as caught:
-        manifest.open_verified(path)
+        manifest.open_verified(last)
     assert os.listdir("/proc/self/fd") == before, "nor where it ends in an error that somebody keeps"
     assert caught
 
