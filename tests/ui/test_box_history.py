@@ -84,6 +84,8 @@ def test_a_box_that_was_just_met_shows_ten_minutes_and_the_cards_come_first() ->
     assert fitting_span(young, NOW) == 0 and fitting_span(running_box(), NOW) == 0
     assert fitting_span(box_with(kept(60, 600)), NOW) == 1
     assert names_of(young) == ["vram", "disk:/"]
+    turned = Past(names=("cgroup", "vram", "util"), at=(NOW - 60,), values=((1.0, 2.0, 3.0),), width=60.0)
+    assert names_of(box_with(turned)) == ["util", "vram", "cgroup"], "in one order on every box"
     tmp, fs = (label_of(f"disk:/root/autodl-{end}") for end in ("tmp", "fs"))
     assert (tmp, fs) == ("disk autodl-tmp", "disk autodl-fs")
     mounts = box_with(Past(names=("inodes:/root/autodl-tmp",), at=(NOW - 60,), values=((1.0,),), width=60.0))

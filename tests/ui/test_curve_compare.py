@@ -121,6 +121,31 @@ async def test_runs_of_several_boxes_and_a_pinned_one() -> None:
         assert "3 of 3 runs" in header(screen)
 
 
+async def test_the_pinned_run_stays_the_reference_on_the_curves_of_other_boxes() -> None:
+    mine, other = box_with_history(), trouble_box()
+    app = RgtApp(lambda: fleet_of(mine, other))
+    async with app.run_test(size=(140, 40)) as pilot:
+        screen = await opened(pilot)
+        await pilot.press("j", "R", "s", "space", "q")
+        await settle(pilot)
+        app.open_screen("curves", "vast-demo")
+        await settle(pilot)
+        other_screen = app.screen
+        assert isinstance(other_screen, CurvesScreen)
+        screen = other_screen
+        assert screen.settings.reference == RunKey(BOX, "gpt-a") and screen.settings.smooth == 0.6
+        assert set(screen.board.shown) == {
+            RunKey(BOX, "gpt-a"), *(RunKey("vast-demo", run.name) for run in other.runs)
+        }, "the reference alone comes from the other box, and is hidden no more"  # fmt: skip
+        assert "pinned gpt-a" in header(screen) and "config gpt-a.toml → lst" in legend(screen)
+        await pilot.press("B")
+        assert "no other box" not in said(screen) and len(screen.board.shown) == 5
+        await pilot.press("B", "j", "R")
+        await settle(pilot)
+        assert screen.settings.reference != RunKey(BOX, "gpt-a")
+        assert {key.box for key in screen.board.shown} == {"vast-demo"}
+
+
 async def test_a_box_that_is_alone_says_so() -> None:
     async with RgtApp(lambda: fleet_of(box_with_history())).run_test(size=(80, 24)) as pilot:
         screen = await opened(pilot)

@@ -266,6 +266,15 @@ def test_what_is_days_ago_has_its_date() -> None:
     assert text_of(row_line(happening(1, "info", ""), 60, 0, NOW, held=None, stamps=8)).count("-") == 0
 
 
+def test_how_long_it_lasted_is_said_once() -> None:
+    lasted = text_of(
+        row_line(happening(1, "info", "p", "resumed from step 320"), 80, 0, NOW, held=9.0, stamps=8)
+    )
+    assert lasted.rstrip().endswith("resumed from step 320  after 9s")
+    told = text_of(row_line(happening(1, "info", "l", "back after 11 s"), 80, 0, NOW, held=10.0, stamps=8))
+    assert told.rstrip().endswith("back after 11 s")
+
+
 def test_the_report_breaks_between_its_words_only() -> None:
     found = [Word("spent", "$3.10"), Word("for nothing", "$0.40"), Word("", "nothing known to be lost")]
     assert len(packed(found, 120)) == 1

@@ -182,3 +182,19 @@ async def test_a_fleet_that_keeps_no_logs_says_so() -> None:
         await pilot.press("b")
         await settle(pilot)
         assert event_line(app).startswith("only a box that is connected can be searched")
+
+
+async def test_older_lines_come_through_a_filter_and_a_merge_says_that_it_has_none() -> None:
+    fleet = LogFleet()
+    second = LogView("/jobs/demo/second.log", ("a second log",), 0, NOW)
+    fleet.change("autodl-demo", logs=(*fleet.state.boxes[0].logs, second))
+    async with running(lambda: fleet, keys=("l", "ampersand", *"needle", "enter", "pageup")) as (
+        app,
+        pilot,
+        _,
+    ):
+        assert "line 9000 of the log needle" in screen_text(app), "what matches farther up is there now"
+        await pilot.press("escape", "plus", "g")
+        await settle(pilot)
+        await pilot.press("pageup")
+        assert "older lines come of one log alone; + ends the merge" in event_line(app)

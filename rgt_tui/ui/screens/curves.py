@@ -78,6 +78,8 @@ CURVES: tuple[Command, ...] = (
 """Keys of the curves; those of the box are there, too."""
 
 EXPORT_SECONDS = 12.0
+KEPT = "curve_settings"
+"""Where the app keeps what the next look at curves begins with."""
 NARROW = 70
 """Below this width of the screen the legend always stands under the plot."""
 MOST_LISTED = 200
@@ -154,21 +156,41 @@ class CurvesScreen(FleetAwareScreen):
             self._board = Board()
         return self._board
 
+    def on_mount(self) -> None:
+        """Go on with the smoothing, the y axes and the pinned run of the last look at curves."""
+        super().on_mount()
+        kept: Settings | None = getattr(self.app, KEPT, None)
+        if kept is not None:
+            here = self.settings
+            self.settings = replace(kept, metric=here.metric, axis=here.axis, pinned=here.pinned)
+
+    def on_unmount(self) -> None:
+        """Keep for the next look what is no matter of this box alone."""
+        kept = replace(
+            self.settings, view=type(self.settings.view)(), pinned=None, hover=None, hidden=frozenset()
+        )
+        setattr(self.app, KEPT, kept)
+
+    def _asked_for(self, box: str) -> bool:
+        return box == self.box_name or any(fnmatchcase(box, pattern) for pattern in self.scope)
+
     def boxes(self) -> dict[str, BoxState]:
-        """Return the boxes whose runs are shown, by name."""
-        state, here = self.fleet_state, self.box_name
-        if state is None:
-            return {}
+        """Return the boxes whose runs are shown, by name; that of the pinned run is one of them."""
+        pinned = self.settings.reference
         return {
             box.spec.name: box
-            for box in state.boxes
-            if box.spec.name == here or any(fnmatchcase(box.spec.name, pattern) for pattern in self.scope)
+            for box in (self.fleet_state.boxes if self.fleet_state is not None else ())
+            if self._asked_for(box.spec.name) or (pinned is not None and box.spec.name == pinned.box)
         }
 
     def show_state(self, state: FleetState, now: float) -> None:
         """Draw the curves if a point, a run or a choice is new; the legend shows ages and is always drawn."""
-        boxes = self.boxes()
-        runs, self._left_out = listed_runs(boxes.values(), self.box_name)
+        boxes, pinned = self.boxes(), self.settings.reference
+        runs, self._left_out = listed_runs(
+            (box for box in boxes.values() if self._asked_for(box.spec.name)), self.box_name
+        )
+        if pinned is not None and not self._asked_for(pinned.box) and pinned.box in boxes:
+            runs += [Shown(pinned.box, run) for run in boxes[pinned.box].runs if run.name == pinned.run]
         if self.spot is not None:
             self._go_to_spot(self.spot, runs)
         changed = self.board.update(runs, self.settings, self.selected)
@@ -585,7 +607,7 @@ class CurvesScreen(FleetAwareScreen):
 
     def _take_scope(self, scope: tuple[str, ...]) -> None:
         self.scope = scope
-        names = list(self.boxes())
+        names = [name for name in self.boxes() if self._asked_for(name)]
         if scope and len(names) < 2:
             self.hint(
                 f"no other box is called {clean(' '.join(scope))}"

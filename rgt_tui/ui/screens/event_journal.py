@@ -57,7 +57,8 @@ def row_line(row: Happening, width: int, names: int, now: float, *, held: float 
     tone = level_tone(row.level)
     head = line(dim(f" {fit(stamp(row.at, now), stamps, right=True)} "), Span(f"{mark} ", tone))
     name = (Span(f"{fit(clean(row.box) or ALL, names)}  ", Tone.TEXT),) if names else EMPTY
-    after = EMPTY if held is None or held < 1 else (dim(f"  after {compact_time(held)}"),)
+    told = held is None or held < 1 or " after " in row.text  # some events say it themselves
+    after = EMPTY if told else (dim(f"  after {compact_time(held)}"),)
     return clip(line(head, name, Span(clean(row.text), tone), after), width)
 
 

@@ -313,9 +313,13 @@ class LogScreen(LogKeys):
         sheet = self._sheets[-1] if self._sheets else None
         if pane.move(count * max(1, self.page_rows)) and not (sheet and pane.cursor.following):
             return
-        if kept is None or (sheet is not None and sheet.hits):
+        if kept is None:
+            if count < 0 and len(pane.shown) > 1:
+                self.hint(f"older lines come of one log alone; {key_for('log.merge')} ends the merge")
             return
-        if count < 0 and not pane.filtered:
+        if sheet is not None and sheet.hits:
+            return
+        if count < 0:
             self.load_older(kept)
         elif count > 0 and sheet is not None:
             self.load_newer(kept)

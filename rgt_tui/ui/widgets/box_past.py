@@ -100,7 +100,7 @@ def _order(name: str) -> tuple[int, int, int]:
     kind, _, card = name.partition(":")
     if is_of_card(name):
         return 2, int(card) if card.isdecimal() else MOST_FIGURES, CARD_FIGURES.index(kind)
-    return (0 if name in LIVELY else 1), 0, 0
+    return (0, LIVELY.index(name), 0) if name in LIVELY else (1, 0, 0)
 
 
 def fitting_span(box: BoxState, now: float) -> int:
