@@ -261,6 +261,18 @@ async def test_the_bare_name_counts_for_a_port_as_in_openssh(box: Box) -> None:
     await enter(box.spec, policy=Policy.REFUSE)
 
 
+@pytest.mark.parametrize(("marker", "said"), [("", True), ("@revoked ", False), ("@cert-authority ", False)])
+async def test_that_the_same_key_is_known_elsewhere_is_said_of_plain_lines_alone(
+    box: Box, marker: str, said: bool
+) -> None:
+    """It helps a person to say yes: what was revoked there must not."""
+    box.known.write_text(f"{marker}gpu-07.example.org {box.key}\n")
+    who = Somebody(host_key="no")
+    with pytest.raises(HostKeyRefused):
+        await enter(box.spec, who)
+    assert any("the very same key is known at" in line for line in who.asked[0].lines) is said
+
+
 async def test_under_an_alias_the_bare_name_counts_for_nothing(box: Box) -> None:
     """Who names an alias means the key of that alone, as OpenSSH does."""
     box.known.write_text(f"127.0.0.1 {box.key}\n")
