@@ -29,6 +29,8 @@ STACK_AFTER, FRAMES = 15.0, 4
 """Seconds of standing still after which the stack in the kernel is read, once, and how much of it is told."""
 MOST = 32
 """Processes that a sample has room for: where there are so many, one that is not listed may well be alive."""
+MOST_LOCAL = 512
+"""Ranks on one machine: of a launcher that says more nothing is believed."""
 ENVIRONMENT = 256 << 10
 """Bytes of a process's environment that are looked at."""
 
@@ -69,7 +71,10 @@ class Member:
         place, count = _number(env.get(local)), _number(env.get(local_world))
         self.siblings = (
             frozenset(range(self.rank - place, self.rank - place + count))
-            if place is not None and count is not None and place <= self.rank and count <= self.world
+            if place is not None
+            and count is not None
+            and place <= self.rank
+            and place < count <= min(self.world, MOST_LOCAL)
             else frozenset()
         )
         told = "\0".join("%s=%s" % (name, env.get(name, "")) for name in names)
@@ -206,7 +211,7 @@ class RankWatch:
             seen = self._seen[group]
             seen.update(alive)
             expected = set().union(*(member.siblings for _, member in both))
-            lost = sorted((expected | set(seen)) - set(alive)) if complete else []
+            lost = sorted((expected | set(seen)) - set(alive))[:MOST] if complete else []
             for proc, _ in both:
                 if lost:
                     proc["dist"]["lost"] = [[rank, seen.get(rank)] for rank in lost]

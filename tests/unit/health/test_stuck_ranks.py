@@ -302,6 +302,26 @@ def test_standing_still_is_counted_and_a_child_of_a_rank_is_none(monkeypatch: py
     assert procs[0]["dist"]["lost"] == [[1, None]]
 
 
+@pytest.mark.parametrize("local", ["9999999", "100000", "600"])
+def test_a_number_of_ranks_that_no_machine_has_is_not_believed(
+    monkeypatch: pytest.MonkeyPatch, local: str
+) -> None:
+    """Any user's process may say so; a list of ten million ranks took 1.3 GB, beside somebody's training."""
+    kernel, watch = Kernel(monkeypatch), rank_waits.RankWatch()
+    kernel.env = {5: {"RANK": "0", "WORLD_SIZE": "9999999", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": local}}
+    procs = [proc(5)]
+    watch.look(procs, 100.0)
+    assert (procs[0]["dist"]["rank"], procs[0]["dist"].get("lost")) == (0, None)
+
+
+def test_of_many_lost_ranks_the_first_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel, watch = Kernel(monkeypatch), rank_waits.RankWatch()
+    kernel.env = {5: {"RANK": "0", "WORLD_SIZE": "512", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "512"}}
+    procs = [proc(5)]
+    watch.look(procs, 100.0)
+    assert procs[0]["dist"]["lost"] == [[rank, None] for rank in range(1, 1 + rank_waits.MOST)]
+
+
 def test_a_directory_of_dumps_that_hangs_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel, watch = Kernel(monkeypatch), rank_waits.RankWatch()
     kernel.env = {5: {**TORCH, "RANK": "0", "LOCAL_RANK": "0"}}
