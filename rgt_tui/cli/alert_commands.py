@@ -18,7 +18,7 @@ from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import chosen, open_fleet
 from rgt_tui.cli.printing import complain, json_line
-from rgt_tui.fleet.config import FleetFileError
+from rgt_tui.fleet.config import FleetConfig, FleetFileError
 from rgt_tui.fleet.history.spoken_times import coming_time
 from rgt_tui.health import (
     BY_ID,
@@ -31,6 +31,8 @@ from rgt_tui.health import (
     failure_reason,
     key_of,
     load_alerts,
+    mute_changes,
+    mute_event,
     put_mute,
     update_alerts,
 )
@@ -38,6 +40,7 @@ from rgt_tui.model.alert import AlertEvent, SinkSettings
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.plain import clean
 from rgt_tui.profiles.readings import age
+from rgt_tui.store import FLEET, History, Told, history_path
 
 
 def run_alerts(arguments: argparse.Namespace) -> int:
@@ -115,7 +118,32 @@ def run_mute(arguments: argparse.Namespace) -> int:
     except OSError as error:
         complain(f"cannot write {path}: {error.strerror or error}")
         return FAILED
+    _keep(config, specs[0], before, stored.mutes, now)
     _tell(specs[0], what, before, stored.mutes, now, as_json=arguments.json)
+    return OK
+
+
+def _keep(
+    config: FleetConfig, spec: BoxSpec, before: tuple[Mute, ...], after: tuple[Mute, ...], now: float
+) -> None:
+    """Note in the journal what is muted; where an rgt watches the box, that one does, for it alone writes of it."""
+    said = [
+        mute_event(spec.name, at, what, text)
+        for key, at, what, text in mute_changes(before, after, now, now)
+        if key == key_of(spec)
+    ]
+    path = history_path(os.environ)
+    if said and path is not None:
+        history = History(path, fleet=str(config.path.absolute()))
+        history.adopt([spec])
+        history.put({FLEET: Told(events=tuple(said))})
+        running.run(_written(history))
+
+
+async def _written(history: History) -> int:
+    await history.close()
+    for trouble in history.news():
+        complain(f"not in the journal: {clean(trouble.text)}")
     return OK
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from rgt_tui.files import LOCK_S
+from rgt_tui.fleet.changes import MUTED
 from rgt_tui.fleet.event_loop import guarded
 from rgt_tui.health import (
     GATHER_S,
@@ -41,6 +42,7 @@ from rgt_tui.health import (
     mark_muted,
     mute_changes,
     mute_covers,
+    mute_event,
     mute_is_over,
     notices,
     ordered,
@@ -69,6 +71,11 @@ DISK_S = LOCK_S + 5.0
 replace = msgspec.structs.replace
 
 Change = Callable[[Stored], Stored]
+
+
+def _for_journal(event: FleetEvent) -> FleetEvent:
+    """Return an event of which nobody wants to hear, for those who look back."""
+    return replace(event, text=event.text + MUTED, muted=True)
 
 
 class AlertFile:
@@ -451,10 +458,10 @@ class Alerting:
         if changed:
             box = replace(box, alerts=shown, alerts_kept=True, life=book.memory.past)
         self._seen[name] = (_bare(box), now)
-        events = [alert_began(name, alert, now) for alert in raised if alert.id not in quiet]
-        events += [alert_ended(name, alert, now) for alert in cleared if alert.id not in quiet]
-        events += self._greeting(box, now)
-        return box, [event for event in events if event is not None]
+        told = [(alert.id, alert_began(name, alert, now)) for alert in raised]
+        told += [(alert.id, alert_ended(name, alert, now)) for alert in cleared]
+        events = [_for_journal(event) if id_ in quiet else event for id_, event in told if event is not None]
+        return box, [*events, *self._greeting(box, now)]
 
     def _greeting(self, box: BoxState, now: float) -> list[FleetEvent]:
         """Return the dangers of a platform the first time that a box of it answers, and never again."""
@@ -492,8 +499,7 @@ class Alerting:
         names = {key: name for name, key in self._keys.items()}
         for key, at, what, text in mute_changes(before, self._muted, self._opened_at, self._clock()):
             if key in names:
-                event = FleetEvent(at=at, box=names[key], text=clean(text), about=f"mute:{what}")
-                self._news.append(event)
+                self._news.append(mute_event(names[key], at, what, text))
 
     def _judge_again(self, *boxes: str) -> None:
         """Judge these boxes anew at once, all of them where none is named: what is muted has changed."""

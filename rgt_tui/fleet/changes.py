@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from rgt_tui.fleet.meters import SOURCE
 from rgt_tui.gate import GENERIC, recognised, recognised_words
@@ -14,13 +15,21 @@ from rgt_tui.model.fleet import FleetEvent
 from rgt_tui.model.plain import clean
 from rgt_tui.model.protocol import Cell
 
-Said = tuple[str, str, str]
-"""Text, level, and what it is about."""
+
+class Said(NamedTuple):
+    """Something that happened to a box."""
+
+    text: str
+    level: str
+    about: str
+    muted: bool = False
+
+
 _ENDS = {"done": "info", "failed": "error", "interrupted": "warn"}
 
 
 def between(old: BoxState, new: BoxState, now: float) -> list[FleetEvent]:
-    """Return the events that lead from `old` to `new`, in a sensible order; of what is muted nothing is said."""
+    """Return the events that lead from `old` to `new`, in a sensible order; what is muted is marked."""
     if _same(old, new):
         return []  # nearly always: a sample alone is no news
     name = new.spec.name
@@ -34,10 +43,16 @@ def between(old: BoxState, new: BoxState, now: float) -> list[FleetEvent]:
         *_meter(old, new),
         *_self_stop(old, new),
     ]
-    return [
-        FleetEvent(at=now, box=name, text=clean(text), level=level, about=about)
-        for text, level, about in found
-    ]
+    return [said_event(now, name, one) for one in found]
+
+
+MUTED = " (muted)"
+
+
+def said_event(now: float, box: str, said: Said) -> FleetEvent:
+    """Return an event; the words of one that is for the journal alone say why nobody heard of it."""
+    text = clean(said.text) + (MUTED if said.muted else "")
+    return FleetEvent(at=now, box=box, text=text, level=said.level, about=said.about, muted=said.muted)
 
 
 def _same(old: BoxState, new: BoxState) -> bool:
@@ -67,14 +82,14 @@ ALERTS = {Link.REFUSED_KEY: "host-key", Link.REFUSED_LOGIN: "login", Link.ASKING
 
 
 def _link(old: BoxState, new: BoxState, quiet: frozenset[str]) -> Iterator[Said]:
-    if old.link is new.link or ALERTS.get(new.link) in quiet:
+    if old.link is new.link:
         return
     if new.link is Link.LIVE:
         again = new.counters.connects > 1 and old.link is Link.UNREACHABLE
-        yield (f"back after {new.since - old.since:.0f} s" if again else "connected", "info", "link")
+        yield Said(f"back after {new.since - old.since:.0f} s" if again else "connected", "info", "link")
     elif new.link in _LINKS:
         words, level = _LINKS[new.link]
-        yield (words.format(new.reason), level, "link")
+        yield Said(words.format(new.reason), level, "link", ALERTS.get(new.link) in quiet)
 
 
 def _platform(old: BoxState, new: BoxState) -> Iterator[Said]:
@@ -85,7 +100,7 @@ def _platform(old: BoxState, new: BoxState) -> Iterator[Said]:
     names = new.hello.identity if new.hello is not None else {}
     found = recognised(names, (disk.mount for disk in new.sample.disks))
     if found is not None:
-        yield (recognised_words(*found), "info", "platform")
+        yield Said(recognised_words(*found), "info", "platform")
 
 
 def _cells(old: BoxState, new: BoxState, quiet: frozenset[str]) -> Iterator[Said]:
@@ -95,20 +110,19 @@ def _cells(old: BoxState, new: BoxState, quiet: frozenset[str]) -> Iterator[Said
             known = before.get(cell.name)
             if known is None and not before:
                 continue  # the first sight of a queue is no news
-            if f"{cell.state}:{cell.name}" in quiet:
-                continue  # failed, interrupted: the kinds of alert are called as the states
             if known is None or known.state != cell.state:
-                yield from _cell(cell)
+                # failed, interrupted: the kinds of alert are called as the states
+                yield from _cell(cell, f"{cell.state}:{cell.name}" in quiet)
 
 
-def _cell(cell: Cell) -> Iterator[Said]:
+def _cell(cell: Cell, muted: bool) -> Iterator[Said]:
     if cell.state == "running":
         again = f", attempt {cell.attempts}" if cell.attempts > 1 else ""
-        yield (f"{cell.name} started{again}", "info", f"run:{cell.name}")
+        yield Said(f"{cell.name} started{again}", "info", f"run:{cell.name}")
     elif cell.state in _ENDS:
         proof = ", copy on the durable disk verified" if cell.durable == "verified" else ""
         why = f": {cell.reason}" if cell.reason and cell.state != "done" else ""
-        yield (f"{cell.name} {cell.state}{why}{proof}", _ENDS[cell.state], f"run:{cell.name}")
+        yield Said(f"{cell.name} {cell.state}{why}{proof}", _ENDS[cell.state], f"run:{cell.name}", muted)
 
 
 def _resumes(old: BoxState, new: BoxState) -> Iterator[Said]:
@@ -116,27 +130,28 @@ def _resumes(old: BoxState, new: BoxState) -> Iterator[Said]:
     for run in new.runs:
         for resume in run.resumes[before.get(run.name, 0) :]:
             text = f"{run.name} resumed from step {resume.step:,} ({resume.reason})"
-            yield (text, "info", f"run:{run.name}")
+            yield Said(text, "info", f"run:{run.name}")
 
 
 def _findings(old: BoxState, new: BoxState, quiet: frozenset[str]) -> Iterator[Said]:
     before = {finding_key(finding): finding for finding in old.findings}
     after = {finding_key(finding): finding for finding in new.findings}
     for key, finding in after.items():
-        if f"finding:{key}" in quiet:
-            continue
+        muted = f"finding:{key}" in quiet
         whose = f" ({finding.run})" if finding.run else ""
         if not _is_among(finding, old.findings):
             text = f"{finding.gotcha} {finding.title}: {finding.resource}{whose}"
-            yield (text, "error", _cause(finding))
+            yield Said(text, "error", _cause(finding), muted)
         elif finding.cleared and key in before and not before[key].cleared:
-            yield (f"{finding.gotcha} {finding.resource}{whose}: the cause is gone", "info", _cause(finding))
+            text = f"{finding.gotcha} {finding.resource}{whose}: the cause is gone"
+            yield Said(text, "info", _cause(finding), muted)
     # Nobody can mute what is over: its mute has ended with it, so what was quiet is asked of the state before.
-    muted = {alert.id for alert in old.alerts if alert.muted}
+    before_quiet = {alert.id for alert in old.alerts if alert.muted}
     for key, finding in before.items():
-        if not _is_among(finding, new.findings) and f"finding:{key}" not in muted:
+        if not _is_among(finding, new.findings):
             whose = f" ({finding.run})" if finding.run else ""
-            yield (f"{finding.gotcha} {finding.resource}{whose}: over", "info", _cause(finding))
+            text = f"{finding.gotcha} {finding.resource}{whose}: over"
+            yield Said(text, "info", _cause(finding), f"finding:{key}" in before_quiet)
 
 
 def _cause(finding: Finding) -> str:
@@ -157,7 +172,9 @@ def _meter(old: BoxState, new: BoxState) -> Iterator[Said]:
     # What the fleet file says of a price follows from the link, which has been told already.
     same = old.meter.lifecycle is new.meter.lifecycle or new.meter.source == SOURCE
     if not same and old.meter.at is not None:
-        yield (f"provider says {new.meter.lifecycle.value} (meter {new.meter.kind.value})", "warn", "meter")
+        yield Said(
+            f"provider says {new.meter.lifecycle.value} (meter {new.meter.kind.value})", "warn", "meter"
+        )
 
 
 def _self_stop(old: BoxState, new: BoxState) -> Iterator[Said]:
@@ -166,8 +183,8 @@ def _self_stop(old: BoxState, new: BoxState) -> Iterator[Said]:
     if after is None or after is before or not after.armed:
         return
     if after.told_at is not None and (before is None or before.told_at is None):
-        yield (told_words(after), "info", "autostop")
+        yield Said(told_words(after), "info", "autostop")
         for line in story_lines(after.story):
-            yield (line, "info", "autostop")
+            yield Said(line, "info", "autostop")
     elif after.told_at is None and after.off_at is not None and (before is None or before.off_at is None):
-        yield (off_words(after, new.meter.source), "warn", "autostop")
+        yield Said(off_words(after, new.meter.source), "warn", "autostop")

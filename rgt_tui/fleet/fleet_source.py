@@ -384,7 +384,7 @@ class Observer(Protocol):
         ...
 
     def happened(self, events: tuple[FleetEvent, ...]) -> None:
-        """Take in what happened, in words."""
+        """Take in what happened, in words; a `Keeper` also what is muted."""
         ...
 
     async def close(self) -> None:

@@ -311,9 +311,10 @@ class Publisher:
             events += keeper.news()
         events += self._alerting.news()
         changed = self._look(events, now, tick)
+        loud = tuple(event for event in events if not event.muted)
         self.state = FleetState(
             boxes=tuple(self._published.values()),
-            events=(*self.state.events, *events)[-EVENTS:],
+            events=(*self.state.events, *loud)[-EVENTS:],
             at=now,
             questions=self._questions.open,
             alerts=self._alerting.alerts,
@@ -323,8 +324,8 @@ class Publisher:
         for observer in self._observers:
             try:
                 observer.published(self.state, changed)
-                if events:
-                    observer.happened(tuple(events))
+                if told := tuple(events) if observer in self._keepers else loud:
+                    observer.happened(told)
             except Exception as error:
                 self._fault(type(observer).__name__, error)
         if show:

@@ -45,6 +45,7 @@ from rgt_tui.health.mutes import (
     mark_muted,
     mute_changes,
     mute_covers,
+    mute_event,
     mute_is_over,
     put_mute,
     silences,
@@ -70,8 +71,8 @@ __all__ = [
     "alert_message", "alert_rows", "alerts_path", "alerts_stamp", "assess", "build_sink", "calls",
     "calls_once", "clock_readings", "conditions", "covered", "dangers", "diagnose", "ended_at", "evaluate", "facts_of",
     "failure_reason", "finding_key", "hears_findings", "holding", "key_of", "listed", "load_alerts",
-    "log_finding", "mark_muted", "mute_changes", "mute_covers", "mute_is_over", "notices", "ordered", "park_confirmed",
-    "parse_alerts",
+    "log_finding", "mark_muted", "mute_changes", "mute_covers", "mute_event", "mute_is_over", "notices", "ordered",
+    "park_confirmed", "parse_alerts",
     "pending_readings", "put_mute", "remedies", "resumed", "silences", "slowed", "step_alerts", "stop_asked",
     "throttle_words", "update_alerts", "worst_case", "worst_of",
 ]  # fmt: skip

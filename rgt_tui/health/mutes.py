@@ -12,6 +12,8 @@ import msgspec
 from rgt_tui.files import alone, publish, state_directory
 from rgt_tui.model.alert import Alert
 from rgt_tui.model.box import BoxSpec, Life
+from rgt_tui.model.fleet import FleetEvent
+from rgt_tui.model.plain import clean
 
 DAY_S = 86400.0
 EVERYTHING = "*"
@@ -76,6 +78,11 @@ def mute_changes(
     for mute in said:
         found.append((mute.box, now, mute.what, f"muted {_until(mute.until, now)}: {_named(mute.what)}"))
     return found
+
+
+def mute_event(box: str, at: float, what: str, text: str) -> FleetEvent:
+    """Return the event that something is muted, or no longer; see `mute_changes`."""
+    return FleetEvent(at=at, box=box, text=clean(text), about=f"mute:{what}")
 
 
 def _named(what: str) -> str:

@@ -52,6 +52,8 @@ class FleetEvent(msgspec.Struct, frozen=True):
     level: str = "info"
     about: str = ""
     """What it is about, e.g. an alert's id: a later event of the same box about the same says how it went on."""
+    muted: bool = False
+    """Somebody wants to hear nothing of it: for the journal alone."""
 
 
 class Spot(msgspec.Struct, frozen=True, kw_only=True):

@@ -186,3 +186,13 @@ def test_a_training_that_has_ended_is_called_for_once_and_not_for_a_day(rgt: Rgt
     (rgt.folder / ".local/state/rgt/alerts.json").unlink()
     assert patrol()[0] == 1
     assert Path(folder).exists()
+
+
+def test_a_mute_stands_in_the_journal_although_no_rgt_runs(two: Rgt) -> None:
+    assert two.on("mute", "lab", "inodes:/data", "--until-over").returncode == 0
+    assert two.on("mute", "lab", "inodes:/data", "--off").returncode == 0
+    found = [json.loads(line) for line in two.on("journal", "lab", "--json").stdout.splitlines()]
+    assert [(row["box"], row["text"]) for row in found] == [
+        ("lab", "muted until it is over: inodes:/data"),
+        ("lab", "no longer muted: inodes:/data"),
+    ]

@@ -87,7 +87,7 @@ def test_resumes_findings_and_the_meter_are_events() -> None:
 
 
 @pytest.mark.parametrize("what", ["failed", "failed:c", "interrupted", "finding", "host-key"])
-def test_of_what_is_muted_nothing_is_said(what: str) -> None:
+def test_what_is_muted_is_for_the_journal_alone(what: str) -> None:
     """The words that the fleet's own events have for an alert; all that is not muted is said."""
     running = msgspec.structs.replace(BASE, queues=queue("running"))
     cases: dict[str, tuple[BoxState, dict[str, object], str, str]] = {
@@ -98,13 +98,15 @@ def test_of_what_is_muted_nothing_is_said(what: str) -> None:
     }
     for kind, (old, change, id_, words) in cases.items():
         muted = Alert(id_, "error", "t", muted=what in (kind, id_))
-        assert texts(old, **change, alerts=(muted,)) == ([] if muted.muted else [words])
+        (event,) = between(old, msgspec.structs.replace(old, **change, alerts=(muted,)), 7.0)
+        assert (event.text, event.muted) == (f"{words} (muted)" if muted.muted else words, muted.muted)
 
 
 def test_a_finding_that_was_muted_is_over_in_silence() -> None:
     muted = Alert("finding:U7:inodes of /w:", "error", "t", muted=True)
     old = msgspec.structs.replace(BASE, findings=(FINDING,), alerts=(muted,))
-    assert texts(old, findings=(), alerts=()) == []
+    (event,) = between(old, msgspec.structs.replace(old, findings=(), alerts=()), 7.0)
+    assert (event.text, event.muted) == ("U7 inodes of /w: over (muted)", True)
 
 
 def test_the_same_cause_in_another_run_is_told_of_each() -> None:

@@ -169,3 +169,31 @@ def test_a_box_that_talks_without_end_has_its_turn_after_the_others(monkeypatch:
     world.publisher._take_in(10.0)
     world.publisher._take_in(10.0)
     assert taken == ["talks", "b", "c", "talks", "talks", "talks"]
+
+
+class Rememberer(Watcher):
+    """An observer that keeps what happened."""
+
+    spend = None
+    chronicle = None
+
+    def news(self) -> tuple[FleetEvent, ...]:
+        return ()
+
+
+def test_of_what_is_muted_only_the_history_hears() -> None:
+    keeper, watcher = Rememberer(), Watcher()
+    world = World(observers=(keeper, watcher))
+    world.put("a", link=Link.LIVE)
+    world.publisher.publish()
+    world.publisher._alerting.mute("a", "host-key", None)
+    world.put("a", link=Link.REFUSED_KEY, reason="another key")
+    world.publisher.publish()
+    world.put("a", link=Link.UNREACHABLE, reason="no route")
+    world.publisher.publish()
+    kept = [event.text for event in keeper.events]
+    shown = [event.text for event in world.publisher.state.events]
+    assert (
+        [event.text for event in watcher.events] == shown == [text for text in kept if "(muted)" not in text]
+    )
+    assert kept.count("another key (muted)") == 1 and "unreachable: no route" in shown
