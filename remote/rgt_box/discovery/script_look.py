@@ -37,7 +37,7 @@ MARKS = {
     "fit": r"\.fit\(",
     "ModelCheckpoint": r"\bModelCheckpoint\(",
     "save_last": r"\bsave_last\s*=\s*(?:True|[\"'])",
-    "save_total_limit=1": r"\bsave_total_limit\s*[= ]\s*1\b",
+    "save_total_limit=1": r"\bsave_total_limit(?:\s*=\s*|\s+)1\b",
     "total_limit=1": r"\btotal_limit\s*=\s*1\b",
     "save_top_k=1": r"\bsave_top_k\s*=\s*1\b",
     "AsyncCheckpointIO": r"\bAsyncCheckpointIO\b",

@@ -78,3 +78,20 @@ def test_only_ordinary_scripts_of_moderate_size_are_read(tmp_path: Path) -> None
     assert script_look.script_text("odd.py", str(tmp_path), "") is not None
     assert script_look.script_text("odd.py", None, "") is None
     assert script_look.look(os.getpid(), ["python", "-c", "x"], str(tmp_path), {}) == {}
+
+
+UNITS = (
+    "save_total_limit", "total_limit", "save_top_k", "save_last", "resume_from_checkpoint", "ckpt_path", ".train(",
+    "import", "sync_batchnorm", "deepspeed.initialize",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_a_hostile_script_is_looked_through_in_one_go(tmp_path: Path, unit: str) -> None:
+    """While a pattern is searched for nothing else of the agent runs: what tried each blank anew took minutes."""
+    assert len(look(tmp_path, unit + " " * (script_look.LARGEST - len(unit)))["marks"]) <= 1
+
+
+def test_nor_do_many_beginnings_cost_more(tmp_path: Path) -> None:
+    part = "".join(unit + between for unit in UNITS for between in (" ", "\t", "\n", "=", " ="))
+    assert "marks" in look(tmp_path, part * (script_look.LARGEST // len(part)))
