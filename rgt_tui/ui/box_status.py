@@ -111,6 +111,12 @@ def is_limited(box: BoxState, verdict: Assessment) -> bool:
     return bool(box.limited) and verdict.health in CALM
 
 
+def no_agent(box: BoxState) -> str:
+    """Return why neither a log nor a run nor a queue can come from a box; empty where an agent runs there."""
+    plain = box.hello is not None and box.hello.agent == "sh"
+    return box.limited[0] if plain and box.limited else ""
+
+
 def standing(box: BoxState, verdict: Assessment) -> tuple[str, str, Tone]:
     """Return the glyph and the word of a box, and their tone."""
     if is_limited(box, verdict):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rgt_tui.model.box import BoxState, Health
 from rgt_tui.model.protocol import Cell
 from rgt_tui.profiles.readings import how_many
-from rgt_tui.ui.box_status import Assessment, standing
+from rgt_tui.ui.box_status import Assessment, no_agent, standing
 from rgt_tui.ui.commands import key_for
 from rgt_tui.ui.notation import NONE, clean, compact_time, glyphs, number, thousands
 from rgt_tui.ui.plot.view import Axis, RunKey, Settings, Shown, metrics_of
@@ -108,6 +108,11 @@ def nothing_to_draw(
         return (
             f"Nothing is known about {name} yet: {clean(box.reason) or box.link.value}.",
             f"{key_for('box.connect')} connects now.",
+        )
+    if not runs and no_agent(box):
+        return (
+            f"No curve comes from {name}: no agent runs there.",
+            f"rgt doctor {name} says what is missing.",
         )
     if not runs:
         waiting = sum(cell.state == "waiting" for queue in box.queues for cell in queue.cells)

@@ -9,10 +9,11 @@ from rgt_tui.health import evaluate
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.evidence import CheckResult
 from rgt_tui.model.fleet import FleetState
+from rgt_tui.model.protocol import Hello
 from rgt_tui.model.run import RunState, Series
 from rgt_tui.profiles import load_profile
 from tests.security.odd_frames import SPEC, odd_state
-from tests.ui.fakes import NOW, FakeFleet
+from tests.ui.fakes import NOW, FakeFleet, running_box, sample
 from tests.ui.snap import running, screen_text, settle
 
 KEYS = {
@@ -63,3 +64,35 @@ async def test_no_screen_fails(seed: int | None) -> None:
                 app.pop_screen()
             await settle(pilot)
         assert app.is_running
+
+
+LIMITED = (
+    "no Python 3.8 or later is on the box; no log, no curve, no queue and no history",
+    "no file transfer",
+)
+
+
+async def test_a_box_without_an_agent_is_not_said_to_have_no_queue_and_no_log() -> None:
+    plain = Hello(proto=1, agent="sh", boot="b", host="h", python="", pid=1, at=NOW, limited=LIMITED)
+    box = msgspec.structs.replace(
+        running_box(), hello=plain, limited=LIMITED, logs=(), runs=(), queues=(), sample=sample(procs=())
+    )
+    async with running(FleetState((box,), (), NOW), size=(100, 34)) as (app, pilot, _):
+        assert "limited  no Python 3.8 or later is on the box" in screen_text(app)
+        assert "limited  no file transfer" in screen_text(app)
+        await pilot.press("enter")
+        await settle(pilot)
+        text = screen_text(app)
+        assert (
+            "queue and runs unknown: no agent runs on the" in text and "no queue and no training" not in text
+        )
+        for key, said in (
+            ("l", "no log comes from this box: no Python 3.8 or later"),
+            ("c", "no agent runs there"),
+        ):
+            await pilot.press(key)
+            await settle(pilot)
+            assert said in screen_text(app)
+            assert "no log is followed" not in screen_text(app) and "Start a queue" not in screen_text(app)
+            await pilot.press("q")
+            await settle(pilot)

@@ -18,7 +18,7 @@ from rgt_tui.handbook import HandbookError, all_pages, shipped_pages
 from rgt_tui.model.box import BoxState, Link, LogView
 from rgt_tui.model.fleet import FleetState, Spot
 from rgt_tui.profiles.readings import how_many
-from rgt_tui.ui.box_status import cells_of, choose_log, current_cell
+from rgt_tui.ui.box_status import cells_of, choose_log, current_cell, no_agent
 from rgt_tui.ui.clipboard import Copied
 from rgt_tui.ui.commands import LOG, LOG_LINES, LOG_TARGET, MOVE, Command, bindings, key_for
 from rgt_tui.ui.logs.beyond_kept import BeyondKept, Sheet
@@ -82,6 +82,8 @@ class LogKeys(Moves, FleetAwareScreen):
         empty = "no log is followed on this box" if view is None else "the log is empty so far"
         if view is None and box.sample is None:
             empty = "no log is known yet"
+        elif view is None and (why := no_agent(box)):
+            empty = f"no log comes from this box: {clean(why)}"
         views = [] if view is None else [view]
         views += [one for one in box.logs if one.path in self._merged and one is not view]
         logs = [kept for one in views if (kept := self._read(box, one)) is not None]

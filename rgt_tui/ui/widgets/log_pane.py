@@ -34,7 +34,7 @@ from rgt_tui.ui.logs.slow_patterns import TooSlow
 from rgt_tui.ui.notation import clean, clock, compact_time, glyphs, thousands
 from rgt_tui.ui.widgets.lines import LineWidget
 from rgt_tui.ui.widgets.panes import framed
-from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, dim, fit, line, width_of
+from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, dim, fit, line, width_of, wrapped
 
 STEP_ASIDE = 16
 ERRORS_ONLY = "errors"
@@ -500,7 +500,7 @@ class LogPane(LineWidget):
             why = self._why_empty
             if rows is not None and self._filtered and any(len(log.kept) for log in rows.logs):
                 why = f"no line matches {clean(self._filtered)} in the lines kept here"
-            return [line(dim(why))]
+            return wrapped(clean(why), width, Tone.DIM)
         first = self.cursor.first(rows, height)
         here = self.cursor.row(rows)
         chosen = self.cursor.selected(rows) if self.cursor.selecting else range(0)

@@ -7,7 +7,7 @@ from rgt_tui.model.protocol import Cell
 from rgt_tui.model.run import RunState
 from rgt_tui.profiles.readings import how_ended
 from rgt_tui.profiles.run_advice import advised, from_its_start, run_cost
-from rgt_tui.ui.box_status import cells_of
+from rgt_tui.ui.box_status import cells_of, no_agent
 from rgt_tui.ui.notation import clean, compact_time, glyphs, number, percent, plain, ratio, thousands
 from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, fit, line, width_of
 from rgt_tui.ui.widgets.why import cell_mark
@@ -61,6 +61,8 @@ def _nothing(box: BoxState) -> str:
         return "no queue or training is known yet"
     if box.sample.unseen is not None:
         return f"queue and training unknown: {clean(box.sample.unseen)}"
+    if no_agent(box):
+        return "queue and runs unknown: no agent runs on the box"
     return "no queue and no training found on the box"
 
 

@@ -110,6 +110,8 @@ def _doing_lines(row: Row, width: int, now: float) -> list[Line]:
     cells = cells_of(row.box)
     if cells:
         out.append(cells_line(cells, width))
+    for text in row.box.limited[:2]:
+        out += labelled("limited", clean(text), width, Tone.DIM, pad=9, most=3)
     return out
 
 
