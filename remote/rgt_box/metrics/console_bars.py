@@ -204,14 +204,17 @@ _CALLBACK = re.compile(r"callbacks?:\d{1,6} >> \{('[^'{}]{1,100}': [^{}]*)\}")
 
 
 def _read(found: Optional[re.Match[str]]) -> Optional[Row]:
-    """Return the row of a dictionary that is one of scalars: it has an epoch, and a loss or a reward."""
+    """Return the row of a dictionary that is one of scalars: it has an epoch, and a loss or what rewards are judged by.
+
+    PPO of TRL prints no loss of this name.
+    """
     if found is None or "'epoch'" not in found.group(1):
         return None
     values = {key: decimal(text) for key, text in dictionary(found.group(1))}
     epoch = values.pop("epoch", None)
     if epoch is None or not math.isfinite(epoch) or ("train_runtime" in values and "train_loss" in values):
         return None
-    if not any(key == "reward" or key.endswith("loss") for key in values):
+    if not any(key.endswith("loss") or key.startswith(("reward", "objective/")) for key in values):
         return None
     if values.get("loss") == 0.0 and math.isnan(values.get("grad_norm", 0.0)):
         values["loss"] = float("nan")  # logging_nan_inf_filter writes 0 for it

@@ -6,6 +6,7 @@ wandb 0.31, mlflow 3, ultralytics 8.4, keras 3, mmengine, detectron2, Megatron-L
 
 from __future__ import annotations
 
+import re
 from fnmatch import fnmatchcase
 
 from rgt_box.metrics.reader_base import TOTAL
@@ -97,6 +98,17 @@ STEP_KEYS = (
 )
 """Keys of a row that say its step, the surest first."""
 
+FIGURE = re.compile(
+    r"(?:^|[/_. -])(?:reward|rewards|rew|return|returns|scores?|kl|ppo_kl|approx_?kl|advantages?|entropy|clip_?frac"
+    r"|margins|accuracies|response_length|completion_length|mean_length)(?=$|[/_. -])"
+)
+"""What reinforcement learning and preferences are judged by (TRL, verl, OpenRLHF, stable-baselines3): it keeps its own
+name. ``return`` is what an episode returns."""
+MOST_FIGURES = 48
+"""Of one run; TRL has three for each reward function."""
+_BEFORE = re.compile(r"^(?:train/)+")
+"""What experiment trackers put before the names of transformers."""
+
 EVALUATION = ("val", "eval", "test", "dev")
 """How the names of evaluation metrics begin."""
 
@@ -116,7 +128,17 @@ def rank(tag: str, metric: str) -> int | None:
 
 def may_be_one(tag: str) -> bool:
     """Tell whether `tag` may name a metric, whatever stands beside it."""
-    return "loss" in tag.lower() or any(rank(tag, metric) is not None for metric in METRICS)
+    return (
+        "loss" in tag.lower()
+        or figure(tag) is not None
+        or any(rank(tag, metric) is not None for metric in METRICS)
+    )
+
+
+def figure(tag: str) -> str | None:
+    """Return the name under which `tag` is shown beside the metrics, its own; None where it is no such figure."""
+    name = tag.strip()
+    return _BEFORE.sub("", name) if len(name) <= 200 and FIGURE.search(name.lower()) else None
 
 
 class Naming:
@@ -189,15 +211,19 @@ def canonical(tag: str, tags: Iterable[str] = (), directory: str = "") -> str | 
 
 
 def choose(tags: Iterable[str], directory: str = "") -> dict[str, str]:
-    """Return metric → the one tag that shows it best."""
+    """Return metric → the one tag that shows it best; a `figure` is a metric under its own name."""
     every = list(tags)
     naming = Naming(every, directory)
     found: dict[str, tuple[int, str]] = {}
+    figures = 0
     for tag in every:
         metric = naming.metric(tag)
         if metric is None:
-            continue
-        place = rank(tag, metric)
+            metric = figure(tag)
+            if metric is None or metric in NAMES or (metric not in found and figures == MOST_FIGURES):
+                continue
+            figures += metric not in found
+        place = rank(tag, metric) if metric in NAMES else 0
         order = (len(NAMES[metric]) if place is None else place, tag)
         if metric not in found or order < found[metric]:
             found[metric] = order

@@ -16,7 +16,7 @@ from rgt_box.metrics.discover import Finder, Source
 from rgt_box.metrics.formats import candidates, identify, open_source, preference
 from rgt_box.metrics.jsonl import RunMetrics
 from rgt_box.metrics.merging import MAX_SERIES, Curve, News, Offer, Store, merge
-from rgt_box.metrics.metric_names import may_be_one
+from rgt_box.metrics.metric_names import METRICS, may_be_one
 from rgt_box.metrics.reader_base import TOTAL
 from rgt_box.metrics.rows import spelled
 from rgt_box.metrics.scalars_command import directory
@@ -290,7 +290,7 @@ class FoundScalars:
                 continue
             if not run:
                 self.is_read_exactly = preference(curves[lead].source.kind) < preference("console")
-            for metric in WIRED:
+            for metric in (*WIRED, *sorted(set(curves) - set(METRICS))):
                 if metric in curves and curves[metric].x_kind == curves[lead].x_kind:
                     yield from self._frames_of(run, metric, curves[metric], metric == lead)
 
@@ -327,7 +327,7 @@ WIRED = ("loss", "eval_loss", "lr", "grad_norm", "throughput", "total_steps")
 
 
 def wire_name(metric: str, curve: Curve) -> str:
-    """Return what a metric is called in a frame, as our own trainer calls it."""
+    """Return what a metric is called in a frame, as our own trainer calls it; a figure keeps its own name."""
     if metric != "throughput":
         return NAMES.get(metric, metric)
     tag = curve.source.tag.lower()
