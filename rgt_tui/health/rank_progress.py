@@ -1,7 +1,8 @@
 """Where the ranks of a training stand by their own heartbeats, and which of them is behind the others. Pure.
 
-Only our own trainer has one. Whoever is in an earlier phase, or an earlier step, than the rest is what they wait for:
-nothing that comes later in a step can wait for anything else. How long a step may take is measured by the ranks.
+Our own trainer has one, and trainers of others with our callback. Whoever is in an earlier phase, or an earlier step,
+than the rest is what they wait for: nothing that comes later in a step can wait for anything else. How long a step may
+take is measured by the ranks.
 """
 
 from __future__ import annotations

@@ -4,8 +4,9 @@ A rank that waits in a collective does not run at all (gloo sleeps in a futex) o
 synchronisation of its stream). While a rank evaluates, loads or saves, it runs now and then, however long the others
 wait: so only one that has not run for a while is named soon, and any other after `PATIENT_S` without a sign of life.
 
-Ranks of our own trainer say by a heartbeat what they are at: then whoever is behind is named soon, whatever it does.
-Where torch's flight recorder has written, it tells who did not come to which collective, whatever the kernel says.
+Ranks of our own trainer, or with our callback, say by a heartbeat what they are at: then whoever is behind is named
+soon, whatever it does. Where torch's flight recorder has written, it tells who did not come to which collective,
+whatever the kernel says.
 """
 
 from __future__ import annotations

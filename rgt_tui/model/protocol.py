@@ -178,7 +178,7 @@ class LostRank(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rank of our own trainer says that it is at."""
+    """What a rank of our own trainer, or of one with our callback, says that it is at."""
 
     phase: str
     """``loop`` (the loop's own code), ``data``, ``forward``, ``backward``, ``collective``, ``optimizer``,

@@ -11,7 +11,9 @@ from transformers import TrainerCallback
 from rgt_train import exits
 from rgt_train.callbacks.proven import newest_good
 from rgt_train.callbacks.recorder import Recorder, plain
+from rgt_train.callbacks.step_phases import StepPhases
 from rgt_train.checkpoint.diskio import StrPath
+from rgt_train.ranks.heartbeat import CHECKPOINT, DATA, EVALUATION, LOOP, OPTIMIZER
 
 
 class RgtCallback(TrainerCallback):  # type: ignore[misc]  # an untyped base
@@ -22,7 +24,8 @@ class RgtCallback(TrainerCallback):  # type: ignore[misc]  # an untyped base
         from rgt_train.callbacks import RgtCallback
         trainer = Trainer(…, callbacks=[RgtCallback()])
 
-    The Trainer has no hook for an exception: it is told when the process ends, or trains again.
+    The Trainer has no hook for an exception: it is told when the process ends, or trains again. Of several ranks each
+    tells who looks from outside its step, and what it is at: a hang is named with the rank that the others wait for.
 
     Of each checkpoint checksums are noted, SIGTERM saves after the step and ends with exit code 75, and a launch goes
     on from the newest checkpoint that is whole, here or in the mirror, where `resume` takes the place of
@@ -41,6 +44,7 @@ class RgtCallback(TrainerCallback):  # type: ignore[misc]  # an untyped base
     def __init__(self, out: Optional[StrPath] = None, *, mirror: str = "", keep: int = 2) -> None:
         self._out, self._mirror, self._keep = out, mirror, keep
         self._recorder: Optional[Recorder] = None
+        self._phases = StepPhases()
 
     @staticmethod
     def newest_good(out: StrPath, mirror: str = "") -> Optional[str]:
@@ -66,6 +70,8 @@ class RgtCallback(TrainerCallback):  # type: ignore[misc]  # an untyped base
         if self._recorder is not None:  # an earlier `train` of this process ended with an exception
             self._recorder.left()
             self._recorder = None
+        self._phases.begin(int(args.process_index), int(args.world_size))
+        self._phases.watch(kwargs.get("model"))
         if not state.is_world_process_zero:
             return
         world = max(1, int(args.world_size))
@@ -82,15 +88,54 @@ class RgtCallback(TrainerCallback):  # type: ignore[misc]  # an untyped base
         if world == 1:  # several ranks would not agree on a step to save
             self._recorder.heed_signals()
 
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Note that it waits for its data."""
+        self._phases.beat.enter(DATA)
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Note that it has its data."""
+        self._phases.beat.enter(LOOP)
+
+    def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Note that a part of a step is through: its batches have been loaded together."""
+        self._phases.beat.enter(LOOP)
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Note that the optimizer is at work."""
+        self._phases.beat.enter(OPTIMIZER)
+
+    def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Note that it has done."""
+        self._phases.beat.enter(LOOP)
+
+    def _go_on(self, control: Any, *, evaluated: bool = False) -> None:
+        """Note what the Trainer does next, between two steps."""
+        next_one = DATA
+        if control.should_evaluate and not evaluated:
+            next_one = EVALUATION
+        elif control.should_save:
+            next_one = CHECKPOINT
+        self._phases.beat.enter(next_one)
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Note what comes between two epochs."""
+        self._go_on(control)
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Note that the evaluation is over."""
+        self._go_on(control, evaluated=True)
+
     def on_log(
         self, args: Any, state: Any, control: Any, logs: Optional[Mapping[str, Any]] = None, **kwargs: Any
     ) -> None:
         """Append a point."""
+        self._go_on(control)
         if self._recorder is not None and logs:
             self._recorder.point(int(state.global_step), float(state.epoch or 0.0), logs)
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Tell about the checkpoint."""
+        self._phases.beat.enter(DATA)
         if self._recorder is not None:
             step = int(state.global_step)
             path = os.path.join(args.output_dir, f"checkpoint-{step}")
@@ -98,10 +143,13 @@ class RgtCallback(TrainerCallback):  # type: ignore[misc]  # an untyped base
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Let the Trainer save and stop, where a signal asks for it."""
+        self._phases.stepped(int(state.global_step))
         if self._recorder is not None:
             self._recorder.poll()
             if self._recorder.asked:
                 control.should_save = control.should_training_stop = True
+        if not control.should_log:  # else what writes and sends the point comes first
+            self._go_on(control)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Tell how it ended.
@@ -109,6 +157,7 @@ class RgtCallback(TrainerCallback):  # type: ignore[misc]  # an untyped base
         Raises:
             Stop: A signal asked for it (exit code 75).
         """
+        self._phases.end()
         if self._recorder is not None:
             step, last, asked = int(state.global_step), int(state.max_steps), self._recorder.asked
             recorder, self._recorder = self._recorder, None

@@ -15,7 +15,9 @@ except ImportError:  # the same library under its older name
 from rgt_train import exits
 from rgt_train.callbacks.proven import newest_good
 from rgt_train.callbacks.recorder import Recorder, describe, plain
+from rgt_train.callbacks.step_phases import StepPhases
 from rgt_train.checkpoint.diskio import StrPath
+from rgt_train.ranks.heartbeat import BACKWARD, CHECKPOINT, DATA, EVALUATION, FORWARD, LOOP, OPTIMIZER
 
 
 class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
@@ -26,7 +28,9 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
         from rgt_train.callbacks import RgtLightningCallback
         trainer = L.Trainer(…, callbacks=[RgtLightningCallback()])
 
-    Points have what the module logs, the loss of the step and the learning rate, every ``log_every_n_steps``.
+    Points have what the module logs, the loss of the step and the learning rate, every ``log_every_n_steps``. Of
+    several ranks each tells who looks from outside its step, and what it is at: a hang is named with the rank that the
+    others wait for.
 
     Of each checkpoint checksums are noted, SIGTERM saves one more after the step and ends with exit code 75, and a
     launch goes on from the newest that is whole, here or in the mirror, where `resume` takes the place of
@@ -49,6 +53,8 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
         self._told: Dict[str, Tuple[int, ...]] = {}
         self._seen: Dict[int, Tuple[Any, ...]] = {}
         self._step = -1
+        self._phases = StepPhases()
+        self._stepped = 0
 
     @staticmethod
     def newest_good(out: StrPath, mirror: str = "") -> Optional[str]:
@@ -69,6 +75,39 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
             out = self._out if self._out is not None else trainer.default_root_dir
             named["ckpt_path"] = self.newest_good(out, self._mirror)
         return trainer.fit(*arguments, **named)
+
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+        """Note that the training begins."""
+        self._stepped = int(trainer.global_step)
+        self._phases.begin(int(trainer.global_rank), int(trainer.world_size))
+
+    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+        """Note that it waits for its data."""
+        self._phases.beat.enter(DATA)
+
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        """Note that it has its data."""
+        self._phases.beat.enter(FORWARD)
+
+    def on_before_backward(self, trainer: Any, pl_module: Any, loss: Any) -> None:
+        """Note that the forward pass is over."""
+        self._phases.beat.go(BACKWARD)
+
+    def on_after_backward(self, trainer: Any, pl_module: Any) -> None:
+        """Note that the backward pass is over."""
+        self._phases.beat.go(LOOP)
+
+    def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
+        """Note that the optimizer is at work."""
+        self._phases.beat.go(OPTIMIZER)
+
+    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
+        """Note that it evaluates."""
+        self._phases.beat.enter(EVALUATION)
+
+    def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: Dict[str, Any]) -> None:
+        """Note that it saves; Lightning tells of the next batch, not of the end of this."""
+        self._phases.beat.enter(CHECKPOINT)
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Write the start, or that it goes on."""
@@ -97,6 +136,10 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
     ) -> None:
         """Append a point where Lightning logs, once per optimizer step."""
         step = int(trainer.global_step)
+        if step != self._stepped:
+            self._stepped = step
+            self._phases.stepped(step)
+        self._phases.beat.enter(DATA)
         if self._recorder is None or step == self._step:
             return
         self._step = step
@@ -116,16 +159,19 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         """Append what the validation logged."""
+        self._phases.beat.enter(DATA)
         if self._recorder is None or trainer.sanity_checking:
             return
         self._recorder.point(int(trainer.global_step), self._epoch(trainer), dict(trainer.callback_metrics))
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Tell what ended it."""
+        self._phases.end()
         self._end(trainer, exception.cause if isinstance(exception, exits.Stop) else describe(exception))
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """Note that the loop is over; Lightning may write its last checkpoint behind this."""
+        self._phases.end()
         if self._recorder is not None:
             self._tell_checkpoints(trainer)
 

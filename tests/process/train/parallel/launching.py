@@ -22,10 +22,11 @@ def torchrun(
     options: tuple[str, ...] = (),
     cwd: Path | None = None,
     env: Mapping[str, str] = MappingProxyType({}),
+    python: str = sys.executable,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Start a script on so many ranks; nothing of it is left behind."""
     command = [
-        sys.executable,
+        python,
         "-m",
         "torch.distributed.run",
         "--standalone",

@@ -1,0 +1,73 @@
+"""Ranks of transformers' Trainer and of Lightning tell what they are at, and a hang is named with the rank and phase.
+
+The libraries, the launch and the agent's looks are real; only the agent's clock is the test's.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from tests.process.train import frameworks
+from tests.process.train.parallel import callback_worker
+from tests.process.train.parallel.launching import torchrun
+from tests.process.train.parallel.test_beats import Beats
+
+LIBRARIES = ("hugging_face", "lightning")
+STEP = {
+    "hugging_face": "data loop forward backward loop forward backward optimizer loop",
+    "lightning": "data forward backward loop optimizer loop",
+}
+"""The phases of one step; transformers has two backward passes in it."""
+
+
+def launched(library: str, folder: Path, steps: int) -> AbstractContextManager[subprocess.Popen[bytes]]:
+    env = {**frameworks.OFFLINE, "HOME": str(folder)}
+    python = str(frameworks.require())
+    return torchrun(2, callback_worker.__file__, library, str(folder), str(steps), env=env, python=python)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_the_phases_of_a_step_are_told_in_their_order(library: str, tmp_path: Path) -> None:
+    with launched(library, tmp_path, 12) as process:
+        said = process.communicate(timeout=frameworks.TIMEOUT)[0].decode()
+        assert process.returncode == 0, said[-4000:]
+    for rank in (0, 1):
+        told = (tmp_path / f"phases-{rank}").read_text()
+        assert told.startswith("start "), told
+        assert told.endswith(" end"), told
+        assert told.count(STEP[library]) >= 10, told
+        assert "evaluation" in told and "checkpoint" in told, told
+        assert told.index("evaluation") < told.index("checkpoint")
+
+
+@pytest.mark.parametrize(("library", "word", "said"), [
+    ("hugging_face", "forward", "is in the forward pass of step"),
+    ("lightning", "data", "is waiting for its data of step"),
+])  # fmt: skip
+def test_a_hang_is_named_with_rank_and_phase(library: str, word: str, said: str, tmp_path: Path) -> None:
+    with launched(library, tmp_path, 1_000_000) as process:
+        seen = Beats(tmp_path)
+        try:
+            seen.until(
+                lambda: min(map(seen.step, (0, 1))) > 5 or process.poll() is not None, "the first steps"
+            )
+            assert process.poll() is None, process.communicate()[0].decode()[-4000:]
+            before = seen.beats()
+            assert sorted(before) == [0, 1]
+            assert min(beat.step for beat in before.values()) > 3
+            seen.tell(1, word)
+            seen.until(lambda: seen.at({1: word}), "it is held up")
+            (found,) = seen.judged(45.0)
+            pid = seen.look(10.0)[1].pid
+            assert (found.gotcha, found.resource) == ("HANG2", f"rank 1 of 2 (pid {pid})")
+            assert f"rank 1 (pid {pid}) {said}" in found.evidence, found.evidence
+            assert "rank 0 waits for it" in found.evidence
+        finally:
+            for proc in seen.look(10.0).values():
+                os.kill(proc.pid, signal.SIGKILL)
