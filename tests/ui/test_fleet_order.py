@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from rgt_tui.health import ClockReading
 from rgt_tui.model.autostop import AutostopReading
 from rgt_tui.model.box import BoxState, Health, Link
 from rgt_tui.model.money import Lifecycle
+from rgt_tui.model.profile import ClockMode
 from rgt_tui.ui.box_status import assess, mark, standing
 from rgt_tui.ui.fleet_view import FleetView, Unreadable, keep_view, read_view, view_path, with_filter
 from rgt_tui.ui.notation import ASCII, UNICODE
-from rgt_tui.ui.widgets.fleet_rows.fleet_cells import COLUMNS, Row, gpu_cell, layout, odd_cards, row_line
+from rgt_tui.ui.widgets.fleet_rows.fleet_cells import (
+    BY_KEY,
+    COLUMNS,
+    Column,
+    Row,
+    clock_cells,
+    gpu_cell,
+    layout,
+    odd_cards,
+    row_line,
+)
 from rgt_tui.ui.widgets.fleet_rows.fleet_filter import matching, parse
 from rgt_tui.ui.widgets.fleet_rows.fleet_order import FILE, GROUPS, Order, can_sort, grouped, ordered
 from rgt_tui.ui.widgets.fleet_rows.fleet_table import FleetTable
@@ -254,3 +267,25 @@ async def test_where_one_is_among_many_boxes_covers_no_title(size: tuple[int, in
             assert f"{top}-{top + count - 1}/200" in titles
             for column, _ in table.columns:
                 assert column.key == "name" or column.title in titles, titles
+
+
+def test_the_clock_is_as_wide_as_what_it_says_and_the_alerts_have_the_rest() -> None:
+    bare, named = dict(_by_key(layout(200, 11, 1))), dict(_by_key(layout(200, 11, 18)))
+    assert (bare["clock"], named["clock"]) == (BY_KEY["clock"].width, 18)
+    assert bare["why"] == named["why"] + 18 - BY_KEY["clock"].width
+    assert sum(width + 1 for width in bare.values()) == sum(width + 1 for width in named.values())
+    without = row(running_box())
+    assert clock_cells(without) == 1
+    reading = ClockReading(
+        what="auto-release",
+        mode=ClockMode.COUNTDOWN,
+        seconds_left=5 * 86400.0,
+        consequence="",
+        level="info",
+        text="",
+    )
+    assert clock_cells(without._replace(clocks=(reading,))) == len("5d 0h auto-release")
+
+
+def _by_key(columns: Sequence[tuple[Column, int]]) -> list[tuple[str, int]]:
+    return [(column.key, width) for column, width in columns]

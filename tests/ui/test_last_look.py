@@ -26,7 +26,7 @@ from rgt_tui.ui.widgets.fleet_rows.since_lines import (
     idle_foot,
     since_section,
 )
-from rgt_tui.ui.widgets.spans import text_of
+from rgt_tui.ui.widgets.spans import clip, text_of
 from tests.ui.fakes import NOW, FakeFleet, demo_state
 from tests.ui.snap import running, screen_text, settle
 
@@ -210,3 +210,17 @@ async def test_who_looks_at_a_recording_has_not_looked_at_the_fleet(state_home: 
         text = screen_text(app)
         assert "since 09:57" in text and "since you looked" not in text
     assert not (state_home / "looked.json").exists()
+
+
+def test_where_there_is_room_no_event_is_cut_off() -> None:
+    long = tuple(
+        FleetEvent(NOW - 100 + place, "vast-demo", f"{place} " + "a word too many " * 9 + "the end")
+        for place in range(5)
+    )
+
+    def told(height: int) -> str:
+        part = since_section(long, Look(NOW - 200), NOW - 250, 40, NOW, journal=False, height=height)
+        return " ".join(text_of(clip(row, 40)).strip() for row in part.body)
+
+    assert told(100).count("the end") == 5 and "…" not in told(100)
+    assert told(10).count("the end") == 0, "of many in a small pane each has three lines"

@@ -357,7 +357,11 @@ class FleetScreen(Moves, FleetAwareScreen):
                 events, began = (*earlier, *events), self._recalled.reaches(began)
         journal = any(command.id == "past.journal" for command in self.offered())
         pane.show(
-            lambda width: [since_section(events, last, began, width, now, journal=journal)],
+            lambda width: [
+                since_section(
+                    events, last, began, width, now, journal=journal, height=max(0, pane.size.height - 2)
+                )
+            ],
             idle_foot(state, last, now),
         )
 

@@ -106,7 +106,7 @@ def _doing_lines(row: Row, width: int, now: float) -> list[Line]:
         out += [line(dim(f"{glyphs().power} "), first), *(line("  ", more) for more in rest)]
     run = current_run(row.box)
     if run is not None and run.step is not None:
-        out.append(run_line(run, width))
+        out += run_lines(run, width)
     cells = cells_of(row.box)
     if cells:
         out.append(cells_line(cells, width))
@@ -268,21 +268,32 @@ def command_lines(command: str, width: int) -> list[Line]:
     return labelled("", f"$ {command}", width, Tone.ACCENT, most=WHOLE)
 
 
-def run_line(run: RunState, width: int) -> Line:
-    """Return the current run in one line."""
+def run_lines(run: RunState, width: int) -> list[Line]:
+    """Return the current run, in as many lines as it takes."""
     share = ratio(run.step, run.total_steps)
     total = f" of {thousands(run.total_steps)} ({percent(share)})" if run.total_steps else ""
     parts = [
-        dim("run    "),
         Span(clean(run.name), Tone.STRONG),
-        Span(f"  step {thousands(run.step)}{total}  loss {number(run.loss)}  best {number(run.best)}"),
+        Span(f"step {thousands(run.step)}{total}"),
+        Span(f"loss {number(run.loss)}  best {number(run.best)}"),
     ]
     if run.throughput is not None:
-        parts.append(dim(f"  {thousands(run.throughput)} tok/s"))
+        parts.append(dim(f"{thousands(run.throughput)} tok/s"))
     if run.resumes:
         last = run.resumes[-1]
-        parts.append(dim(f"  resumed from {thousands(last.step)} ({clean(last.reason)})"))
-    return tuple(parts)
+        parts.append(dim(f"resumed from {thousands(last.step)} ({clean(last.reason)})"))
+    return _flowing("run", parts, width)
+
+
+def _flowing(label: str, parts: Sequence[Span], width: int) -> list[Line]:
+    """Return parts behind a label, two blanks between them, on as many lines as they take."""
+    out = [line(dim(f"{label:<7}"), parts[0])]
+    for part in parts[1:]:
+        if width_of(out[-1]) + 2 + width_of((part,)) <= width:
+            out[-1] = line(out[-1], "  ", part)
+        else:
+            out.append(line(" " * 7, part))
+    return out
 
 
 def cell_mark(cell: Cell) -> tuple[str, Tone]:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
+from rich.cells import cell_len
+
 from rgt_tui.health import Bound, ClockReading
 from rgt_tui.health.autostop_words import of_box
 from rgt_tui.health.facts import BUSY_PCT, DISK_ERROR_PCT, DISK_WARN_PCT, MEMORY_ERROR_PCT, MEMORY_WARN_PCT
@@ -343,6 +345,15 @@ def clock_cell(row: Row, width: int) -> Line:
     return (Span(fit(text, width, right=True), level_tone(reading.level)),)
 
 
+def clock_cells(row: Row) -> int:
+    """Return how many cells the clock of a box takes, its name included."""
+    left, reading, own = next_end(row)
+    if own is not None or reading is None:
+        return 1
+    what = cell_len(clean(reading.what))
+    return what if left is None else max(CLOCK_WORDS, what) + 1 + len(clock_left(reading, left))
+
+
 def clock_left(reading: ClockReading, left: float) -> str:
     """Return the time left, and how far it can be relied on: whole days where the sign takes the room."""
     sign = {Bound.AT_LEAST: glyphs().at_least, Bound.AT_MOST: glyphs().at_most}.get(
@@ -430,12 +441,13 @@ does not take its place unless it is smaller.
 
 
 @lru_cache(maxsize=64)
-def layout(width: int, longest: int = 0) -> tuple[tuple[Column, int], ...]:
+def layout(width: int, longest: int = 0, clock: int = WISHED) -> tuple[tuple[Column, int], ...]:
     """Return the columns of a table, each with its width.
 
     Args:
         width: Of the table, in cells.
         longest: Cells of the longest name.
+        clock: Cells of the longest clock; the column is no wider, and the alerts have the rest.
     """
     chosen = {column.key: column.width for column in COLUMNS[:-1] if width >= column.since}
     wanted = min(longest + 2, WIDEST_NAME)
@@ -457,6 +469,8 @@ def layout(width: int, longest: int = 0) -> tuple[tuple[Column, int], ...]:
         need = BY_KEY[key].width + 1 + cells if key not in chosen else cells
         if key == "name":
             need = max(0, min(wanted - chosen["name"], spare - held))
+        if key == "clock":
+            need = max(0, min(need, clock - chosen["clock"]))
         if key == "loss":
             need = min(need, spare)
             need = need if need >= 4 else 0

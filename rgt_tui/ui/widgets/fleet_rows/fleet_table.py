@@ -9,7 +9,15 @@ from textual import events
 
 from rgt_tui.ui.enduring import endured, words
 from rgt_tui.ui.notation import clean, glyphs
-from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Column, InSight, Row, heading, layout, row_line
+from rgt_tui.ui.widgets.fleet_rows.fleet_cells import (
+    Column,
+    InSight,
+    Row,
+    clock_cells,
+    heading,
+    layout,
+    row_line,
+)
 from rgt_tui.ui.widgets.fleet_rows.fleet_order import Order
 from rgt_tui.ui.widgets.lines import LineWidget, RowChosen, SortAsked
 from rgt_tui.ui.widgets.spans import Line, Span, Tone, clip, line
@@ -32,6 +40,8 @@ class FleetTable(LineWidget):
         """Rows that were drawn since they were set, by their place: a key that moves the cursor draws none anew."""
         self._drawn_for: Sequence[tuple[Column, int]] = ()
         self._longest = 0
+        self._clock = 0
+        """Cells of the longest clock."""
         self._top = 0
         """The first of these in sight."""
         self._picked: str | None = None
@@ -63,6 +73,7 @@ class FleetTable(LineWidget):
                 self._lines.append(heads[place])
             self._lines.append(place)
         self._longest = max((cell_len(clean(row.name)) for row in rows), default=0)
+        self._clock = max(map(clock_cells, rows), default=0)
         if not self._held or all(row.name != self._picked for row in rows):
             self._picked = rows[0].name if rows else None
             self._top = 0
@@ -77,7 +88,7 @@ class FleetTable(LineWidget):
     @property
     def columns(self) -> Sequence[tuple[Column, int]]:
         """The columns that are shown, each with its width."""
-        return layout(self.size.width, self._longest)
+        return layout(self.size.width, self._longest, self._clock)
 
     @property
     def picked(self) -> str | None:
@@ -131,7 +142,7 @@ class FleetTable(LineWidget):
     def make_lines(self, width: int, height: int) -> list[Line]:
         """Draw the titles, and what is in sight of rows and headings."""
         self._keep_in_sight(follow=False)
-        columns = layout(width, self._longest)
+        columns = layout(width, self._longest, self._clock)
         if not self._rows:
             return [clip(line(" ", *row), width) for row in self._empty]
         shown = self._lines[self._top : self._top + height - 1]

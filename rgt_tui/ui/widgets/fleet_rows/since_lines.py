@@ -52,7 +52,14 @@ def at_hand_from(events: Sequence[FleetEvent], began: float) -> float:
 
 
 def since_section(
-    events: Sequence[FleetEvent], look: Look | None, began: float, width: int, now: float, *, journal: bool
+    events: Sequence[FleetEvent],
+    look: Look | None,
+    began: float,
+    width: int,
+    now: float,
+    *,
+    journal: bool,
+    height: int = 0,
 ) -> Section:
     """Return what the pane says.
 
@@ -63,6 +70,7 @@ def since_section(
         width: Inner width of the pane.
         now: Client clock.
         journal: There is a journal to look into.
+        height: Lines there are; where they suffice for all, nothing is cut off.
     """
     if look is not None and look.at <= now:
         since, title = look.at, f"since you looked, {when(look.at, now)}"
@@ -72,8 +80,9 @@ def since_section(
         since, title = -math.inf, "what happened"
     found = happened(events, since)
     name = min(WIDEST_NAME, max((len(clean(event.box)) for event, _ in found), default=0))
-    most = MOST_ROWS if len(found) > FEW else WHOLE
-    body = [row for event, count in found for row in _rows(event, count, name, width, most)]
+    body = [row for event, count in found for row in _rows(event, count, name, width, WHOLE)]
+    if len(found) > FEW and len(body) > height:
+        body = [row for event, count in found for row in _rows(event, count, name, width, MOST_ROWS)]
     if not body:
         body.append(line(dim("nothing has happened")))
     if since < began <= now:
