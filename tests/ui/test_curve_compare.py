@@ -146,6 +146,17 @@ async def test_the_pinned_run_stays_the_reference_on_the_curves_of_other_boxes()
         assert {key.box for key in screen.board.shown} == {"vast-demo"}
 
 
+@pytest.mark.parametrize("size", [(80, 24), (100, 30), (120, 34), (200, 50)], ids=str)
+async def test_in_what_the_others_differ_from_the_pinned_run_is_always_said(size: tuple[int, int]) -> None:
+    mine, other = timed_box(), trouble_box()
+    async with RgtApp(lambda: fleet_of(mine, other)).run_test(size=size) as pilot:
+        screen = await opened(pilot)
+        await pilot.press("j", "R", "B")
+        await settle(pilot)
+        assert screen.query_one(CurveLegend).brief < 2
+        assert "config" in legend(screen)
+
+
 async def test_a_box_that_is_alone_says_so() -> None:
     async with RgtApp(lambda: fleet_of(box_with_history())).run_test(size=(80, 24)) as pilot:
         screen = await opened(pilot)

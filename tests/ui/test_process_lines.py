@@ -110,3 +110,10 @@ def test_cores_that_nobody_told_of_are_unknown() -> None:
     assert cpu_text(box_of(cpu=Cpu(load1=1.0)))[0].split("  ")[0] == "cores unknown"
     assert cpu_text(msgspec.structs.replace(running_box(), sample=None))[0] == "no sample yet"
     assert "4 cores, no quota" in cpu_text(box_of(cpu=Cpu(cores=4)))[0]
+
+
+def test_a_command_is_told_before_its_age_where_there_is_little_room() -> None:
+    box = box_of(proc(300), gpus=(Gpu(index=0, name="X", procs=(GpuProc(pid=300, mapped=True),)),))
+    (narrow,), (wide,) = rows(box, 40), rows(box, 80)
+    assert "python tr" in narrow and "16m39" not in narrow
+    assert "python train.py" in wide and "40 thr  16m39" in wide

@@ -253,7 +253,8 @@ class CurvesScreen(FleetAwareScreen):
         if frame is None or self.has_class("below"):
             return self._put_below(legend, room.height)
         most = max(3, frame.canvas.height * 3 // 5)
-        for brief in (0, 1, 2):
+        # Who pins a run wants to see in what the others differ: that is not left out.
+        for brief in (0, 1, 2) if settings.reference is None else (0, 1):
             width = min(legend.needed_width(brief=brief), max(30, frame.columns * 3 // 5))
             height = min(legend.needed(brief=brief), most)
             place, covered = frame.corner(width, height, self._beside)

@@ -8,7 +8,19 @@ from rgt_tui.model.box import BoxState
 from rgt_tui.model.protocol import Cpu, Proc, Sample, Workers
 from rgt_tui.profiles.readings import how_many
 from rgt_tui.ui.notation import NONE, clean, compact_time, glyphs, memory, percent, thousands
-from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, fit, joined, line, spread, wrapped
+from rgt_tui.ui.widgets.spans import (
+    EMPTY,
+    Line,
+    Span,
+    Tone,
+    dim,
+    fit,
+    joined,
+    line,
+    spread,
+    width_of,
+    wrapped,
+)
 
 STATES = {
     "R": "runs",
@@ -26,6 +38,8 @@ MOST_PROCS = 64
 """An agent tells of 32; what claims more is counted, not drawn."""
 DEEPEST = 6
 LONGEST_USER = 12
+LEAST_COMMAND = 10
+"""Cells of the command that are worth more than the age, and the threads."""
 WORDY = 56
 """From this width on user, state and age stand in each line."""
 
@@ -93,14 +107,18 @@ def _process(proc: Proc, depth: int, cards: tuple[int, ...], width: int, *, whos
     gpus = (
         f"  gpu {','.join(map(str, cards[:8]))}{glyphs().ellipsis if len(cards) > 8 else ''}" if cards else ""
     )
-    right = line(gpus, f"  {memory(proc.rss)}", dim(f"  {proc.threads or NONE} thr{age}"))
+    threads = f"  {proc.threads or NONE} thr"
     branch = f"{'  ' * (depth - 1)}{BRANCH[glyphs().braille]}" if depth else ""
+    named = command(proc.cmd)
     left = line(
         dim(f"{branch}{proc.pid} "),
         Span(f"{state} ", Tone.TROUBLE if bad else Tone.DIM),
         dim(f"{user} ") if user and (wordy or whose) else EMPTY,
-        command(proc.cmd),
+        named,
     )
+    rights = [line(gpus, f"  {memory(proc.rss)}", dim(more)) for more in (threads + age, threads, "")]
+    room = width - width_of(left) + min(len(named), LEAST_COMMAND)
+    right = next((one for one in rights if width_of(one) <= room), rights[-1])
     out = [spread(left, right, width)]
     under = " " * (len(branch) + len(str(proc.pid)) + 1)
     if bad:
