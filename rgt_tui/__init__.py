@@ -13,11 +13,11 @@ def imported_later(package: str, homes: Mapping[str, str]) -> Callable[[str], ob
         package: Its full name.
         homes: Module of the package → the names that come from it, with blanks between them.
     """
+    found = {name: f"{package}.{module}" for module, names in homes.items() for name in names.split()}
 
     def load(name: str) -> object:
-        for module, names in homes.items():
-            if name in names.split():
-                return getattr(import_module(f"{package}.{module}"), name)
-        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        if name not in found:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(import_module(found[name]), name)
 
     return load

@@ -13,16 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rgt_tui.cli.commands import USAGE
-from rgt_tui.cli.opening import followed, meant, open_fleet
 from rgt_tui.cli.printing import complain
-from rgt_tui.fleet import FleetSource
-from rgt_tui.fleet.config import FleetConfig, FleetFileError, Place
-from rgt_tui.fleet.config.following import Following
-from rgt_tui.model.fleet import FleetState
-from rgt_tui.model.profile import Profile
-from rgt_tui.profiles import mark_seen, seen_at
 
 if TYPE_CHECKING:
+    from rgt_tui.fleet import FleetSource
+    from rgt_tui.fleet.config import FleetConfig
+    from rgt_tui.fleet.config.following import Following
+    from rgt_tui.model.fleet import FleetState
+    from rgt_tui.model.profile import Profile
     from rgt_tui.ui.first_start import FirstSteps
     from rgt_tui.ui.preferences import Preferences
 
@@ -56,11 +54,15 @@ class Met:
         """Tell whether the person was shown the page as it is now."""
         import asyncio
 
+        from rgt_tui.profiles import seen_at
+
         return await asyncio.to_thread(seen_at, profile) is not None
 
     async def remember(self, profile: Profile) -> str | None:
         """Remember that it was shown; return why that failed."""
         import asyncio
+
+        from rgt_tui.profiles import mark_seen
 
         try:
             await asyncio.to_thread(mark_seen, profile, time.time())
@@ -208,6 +210,8 @@ def _fleet_of(arguments: argparse.Namespace, config: FleetConfig, following: Fol
 def _welcome(arguments: argparse.Namespace) -> int:
     """Open the dashboard where there is no fleet file: it offers the ways to a first one."""
     from rgt_tui.cli.set_up.first_fleet import FirstFleet
+    from rgt_tui.fleet.config import Place
+    from rgt_tui.fleet.config.following import Following
 
     def kept(config: FleetConfig) -> FleetSource:
         return _fleet_of(arguments, config, Following(Place(config.path), config, names=()))
@@ -227,6 +231,10 @@ def _welcome(arguments: argparse.Namespace) -> int:
 
 def run(arguments: argparse.Namespace) -> int:
     """Open the dashboard; return the exit code."""
+    # Not for a demo or a recording, which have no fleet file.
+    from rgt_tui.cli.opening import followed, meant, open_fleet
+    from rgt_tui.fleet.config import FleetFileError
+
     place = meant(arguments)
     if place is None and sys.stdin.isatty() and sys.stdout.isatty():
         return _welcome(arguments)

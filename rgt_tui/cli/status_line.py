@@ -17,7 +17,7 @@ from rgt_tui.health import (
     calls,
     calls_once,
     clock_readings,
-    worst_case,
+    worst_case_of,
 )
 from rgt_tui.health.autostop_words import POWER, box_words
 from rgt_tui.model.alert import Alert
@@ -280,7 +280,7 @@ def _clocks(box: BoxState, now: float) -> tuple[tuple[ClockLine, ...], WorstLine
     except ProfileError:
         return (), None
     readings = clock_readings(profile, box, now)
-    return tuple(_clock(reading) for reading in readings), _worst(worst_case(box, readings, now))
+    return tuple(_clock(reading) for reading in readings), _worst(worst_case_of(box, readings, now))
 
 
 def _clock(reading: ClockReading) -> ClockLine:

@@ -11,7 +11,6 @@ import errno
 import fcntl
 import json
 import os
-import secrets
 import shutil
 import signal
 import stat
@@ -53,7 +52,7 @@ class Workspace:
             _check_owner(base)
             _check_room(base)
             self.removed = clean_stale(base)
-            self.path = base / secrets.token_hex(4)
+            self.path = base / os.urandom(4).hex()
             self.path.mkdir(mode=0o700)
             try:
                 self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -507,7 +507,7 @@ _NAMED = frozenset(id_ for row in _ROWS for id_ in row.findings)
 
 
 @functools.cache
-def conditions() -> tuple[Condition, ...]:
+def all_conditions() -> tuple[Condition, ...]:
     """Return all that can be wrong, alerts first and in the order in which those of one level are shown."""
     by_log = (
         Condition(entry.id, entry.title, findings=(entry.id,))

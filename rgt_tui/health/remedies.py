@@ -43,7 +43,7 @@ class Remedy(msgspec.Struct, frozen=True, kw_only=True):
         return self.over_at is not None
 
 
-def remedies(before: tuple[Remedy, ...], box: BoxState, now: float) -> tuple[Remedy, ...]:
+def standing_remedies(before: tuple[Remedy, ...], box: BoxState, now: float) -> tuple[Remedy, ...]:
     """Return what is proposed now, and after it what was proposed before and is over or no longer seen.
 
     Args:

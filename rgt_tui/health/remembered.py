@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from array import array
-from statistics import median
 
 import msgspec
 
@@ -59,6 +58,8 @@ def _slope(points: array[float]) -> float:
     times, values = points[::2], points[1::2]
     if min(values) == max(values):
         return 0.0  # nearly always
+    from statistics import median
+
     slopes = [
         (values[j] - values[i]) / (times[j] - times[i])
         for i in range(len(times))

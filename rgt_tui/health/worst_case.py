@@ -32,7 +32,7 @@ class WorstCase(msgspec.Struct, frozen=True, kw_only=True):
     """In one line."""
 
 
-def worst_case(box: BoxState, readings: Sequence[ClockReading], now: float) -> WorstCase:
+def worst_case_of(box: BoxState, readings: Sequence[ClockReading], now: float) -> WorstCase:
     """Return what `box` can cost until the next of its clocks (`danger_clocks.clock_readings`) ends.
 
     A machine whose state nobody has read for long may run: what it cost when it was last known is then too little.

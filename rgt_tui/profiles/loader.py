@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import os
 import re
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -59,6 +58,8 @@ def read_profile(path: Path) -> Profile:
 
 
 def _checked(data: bytes, stem: str, shown: str) -> Profile:
+    import tomllib  # the first frame does not wait for it
+
     try:
         profile = msgspec.convert(tomllib.loads(data.decode("utf-8")), Profile)
     except UnicodeDecodeError as error:

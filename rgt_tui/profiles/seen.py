@@ -7,7 +7,6 @@ since have not been seen.
 from __future__ import annotations
 
 import functools
-import hashlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -45,6 +44,8 @@ def shown_path(env: Mapping[str, str]) -> Path:
 
 def page_digest(profile: Profile) -> str:
     """Return what changes whenever a fact of the platform does."""
+    import hashlib  # the first frame does not wait for it
+
     return hashlib.sha256(msgspec.json.encode(profile, order="sorted")).hexdigest()[:32]
 
 

@@ -19,6 +19,7 @@ from textual.app import App
 from textual.binding import Binding
 from textual.message_pump import MessagePump
 from textual.screen import ModalScreen, Screen
+from textual.theme import Theme
 from textual.widget import Widget
 from textual.widgets import Input
 
@@ -40,6 +41,7 @@ from rgt_tui.ui.screens.base import FleetAwareScreen, StateSink
 from rgt_tui.ui.screens.fleet import FleetScreen
 from rgt_tui.ui.screenshots import write_screenshot
 from rgt_tui.ui.themes import DEFAULT, THEMES, themes_of
+from rgt_tui.ui.warm_up import LATEST_S, SteadyStylesheet, warm_up
 
 TICK_SECONDS = 0.5
 """A screen is drawn at most this often by itself, whatever the fleet sends."""
@@ -100,6 +102,8 @@ class RgtApp(Enduring, App[None]):
     ]
     ENDURES: ClassVar[bool] = True
     """False where a fault is to end the app: in the tests of the screens, which shall see it."""
+    _themed = False
+    _coloured: tuple[Theme | None, dict[str, str]] = (None, {})
     ENABLE_COMMAND_PALETTE = True
     COMMAND_PALETTE_BINDING = "ctrl+p"
 
@@ -157,6 +161,16 @@ class RgtApp(Enduring, App[None]):
         self.first_steps = first_steps
         self._remember = remember
         self.theme = preferences.theme or DEFAULT
+        self._themed = True
+        self.stylesheet = SteadyStylesheet(variables=self.get_css_variables())
+        self.warm: asyncio.Event | None = None
+        """Set when every screen opens as fast as it ever will; None = that has not begun."""
+
+    def get_css_variables(self) -> dict[str, str]:
+        """Return the colours of the theme, worked out once: not those of Textual's theme, which stands before ours."""
+        if self._themed and self._coloured[0] is not self.current_theme:
+            self._coloured = (self.current_theme, super().get_css_variables())
+        return self._coloured[1]
 
     def match_terminal(self) -> None:
         """Use colours that this terminal has, before the app runs; the environment says how many there are."""
@@ -187,6 +201,18 @@ class RgtApp(Enduring, App[None]):
         self.set_interval(TICK_SECONDS, self.beat)
         self._garbage.begin()
         self.set_interval(REST_SECONDS, self._garbage.look)
+        self.set_timer(LATEST_S, self.begin_warm_up)
+
+    def begin_warm_up(self) -> None:
+        """Let the first opening of a screen be as fast as the second."""
+        if self.warm is None:
+            self.warm = asyncio.Event()
+            self._warm_up(self.warm)
+
+    @work(group="warm up", exit_on_error=False, description="load what the screens need")
+    async def _warm_up(self, done: asyncio.Event) -> None:
+        await warm_up(self, self._keys)
+        done.set()
 
     @property
     def away_since(self) -> float | None:
@@ -298,6 +324,8 @@ class RgtApp(Enduring, App[None]):
                     raise
         if is_now and not self.ask_next():
             self.introduce()
+        if self.warm is None and any(box.sample is not None for box in newest.boxes):
+            self.begin_warm_up()
 
     def _leave_gone(self, state: FleetState) -> None:
         """Close what is on top of a box that the fleet file names no more, and say so."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from rgt_tui.health import Assessment, assess
+from rgt_tui import health
 from rgt_tui.model.box import BoxState, Health, LogView
 from rgt_tui.model.evidence import Severity
 from rgt_tui.model.fleet import FleetState, Spend
@@ -21,22 +21,18 @@ from rgt_tui.ui.notation import NONE, clean, compact_time, glyphs, known
 from rgt_tui.ui.widgets.fixed_lines import Parts
 from rgt_tui.ui.widgets.spans import Span, Tone, dim, line
 
-__all__ = [
-    "Assessment",
-    "assess",
-    "cells_of",
-    "counts",
-    "current_cell",
-    "current_run",
-    "failed",
-    "level_tone",
-    "mark",
-]
+if TYPE_CHECKING:
+    from rgt_tui.health import Assessment
+
+
+def assess(box: BoxState, now: float) -> Assessment:
+    """Judge a box; what judges is loaded for the first one, after the first frame."""
+    return health.assess(box, now)
 
 
 def failed(box: BoxState, error: Exception) -> Assessment:
     """Return what is said of a box that rgt itself failed to judge: its state is unknown, and why."""
-    return Assessment(
+    return health.Assessment(
         health=Health.UNKNOWN,
         word="unknown",
         why=f"rgt failed to judge this box: {words(error)}",
@@ -173,8 +169,8 @@ def fleet_parts(state: FleetState, healths: Sequence[Health]) -> Parts:
     found = counts(healths)
     many = len(state.boxes)
     parts: Parts = [(3, line(dim(how_many(many, "box", "boxes"))))]
-    for health, count in found:
-        glyph, tone = mark(health)
+    for state_of, count in found:
+        glyph, tone = mark(state_of)
         parts.append((1, line(Span(f"{glyph} {count}", tone))))
     rate = written(prices.fleet_rate(box.meter for box in state.boxes), none=NONE)
     parts.append((2, line("  ", Span(rate), dim(" /h"))))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rgt_tui.model.box import BoxState, Health
 from rgt_tui.model.protocol import Cell
 from rgt_tui.profiles.readings import how_many
-from rgt_tui.ui.box_status import Assessment, no_agent, standing
+from rgt_tui.ui.box_status import no_agent, standing
 from rgt_tui.ui.commands import key_for
 from rgt_tui.ui.notation import NONE, clean, compact_time, glyphs, number, thousands
 from rgt_tui.ui.plot.view import Axis, RunKey, Settings, Shown, metrics_of
@@ -18,6 +18,7 @@ from rgt_tui.ui.widgets.fixed_lines import Parts
 from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, line
 
 if TYPE_CHECKING:
+    from rgt_tui.health import Assessment
     from rgt_tui.ui.plot.board import Board
     from rgt_tui.ui.plot.frame import Frame
 

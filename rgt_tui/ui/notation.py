@@ -6,8 +6,8 @@ import locale
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 from rgt_tui.model import figures
 from rgt_tui.model.money import Amount
@@ -120,8 +120,7 @@ def known(amount: Amount | None) -> str:
     return NONE if amount is None else money(amount.value, amount.currency, amount.at_least)
 
 
-@dataclass(frozen=True)
-class Glyphs:
+class Glyphs(NamedTuple):
     """One set of characters."""
 
     name: str

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import difflib
 import re
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -96,6 +95,8 @@ def parse_preferences(text: str, name: str) -> Preferences:
     Raises:
         PreferencesError: as `read_preferences`.
     """
+    import tomllib  # most people have no such file, and the first frame waits for this
+
     try:
         found = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
@@ -214,6 +215,8 @@ def with_theme(text: str, theme: str) -> str:
 
 def remember_theme(path: Path, theme: str) -> str:
     """Write a theme into the file; return what to say of it. What cannot be read is left alone. It may block."""
+    import tomllib
+
     name = short(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

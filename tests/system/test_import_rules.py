@@ -115,6 +115,38 @@ def test_the_dashboard_draws_its_first_frame_before_the_handbook_is_read() -> No
     assert done.stdout.strip() == "0"
 
 
+AFTER_THE_FIRST_FRAME = (
+    "rgt_tui.health.conditions",
+    "rgt_tui.health.assessment",
+    "rgt_tui.health.danger_clocks",
+    "rgt_tui.health.worst_case",
+    "rgt_tui.fleet.config",
+    "rgt_tui.fleet.engine",
+    "rgt_tui.providers",
+    "rgt_tui.ssh",
+    "rgt_tui.store",
+    "rgt_tui.handbook",
+    "rgt_tui.ui.screens.box",
+    "rgt_tui.ui.screens.log",
+    "rgt_tui.ui.plot.board",
+    "hashlib",
+    "tomllib",
+)
+"""What judges, connects and remembers, and what other screens need: nothing of it is seen on an empty fleet screen."""
+
+
+def test_what_the_first_frame_does_not_show_is_loaded_after_it() -> None:
+    shown = (
+        "rgt_tui.cli.entry",
+        "rgt_tui.cli.demo",
+        "rgt_tui.demo.sandboxes",
+        "rgt_tui.cli.dashboard",
+        "rgt_tui.ui.app",
+    )
+    assert loaded_by(shown, AFTER_THE_FIRST_FRAME) == {}
+    assert set(AFTER_THE_FIRST_FRAME[:-2]) <= set(modules_of("rgt_tui")), "one has another name now"
+
+
 def test_the_trainer_is_not_loaded_by_the_client() -> None:
     assert loaded_by(modules_of("rgt_tui"), ("torch", "rgt_box", "rgt_train")) == {}
 

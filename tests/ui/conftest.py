@@ -43,6 +43,17 @@ def _faults_end_the_app(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def warms_up() -> None:
+    """For tests of what an app does by itself once its boxes are drawn."""
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_done_ahead(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "warms_up" not in request.fixturenames:
+        monkeypatch.setattr(RgtApp, "begin_warm_up", lambda self: None)
+
+
+@pytest.fixture
 def fleet() -> FakeFleet:
     return FakeFleet()
 

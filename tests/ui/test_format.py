@@ -129,7 +129,7 @@ def test_glyphs_are_chosen_by_the_terminal(environ: dict[str, str], encoding: st
 
 
 def test_ascii_glyphs_are_ascii_and_complete() -> None:
-    for name in UNICODE.__slots__ if hasattr(UNICODE, "__slots__") else vars(UNICODE):
+    for name in UNICODE._fields:
         value = getattr(ASCII, name)
         assert not isinstance(value, str) or value.isascii(), name
     for name in ("bar", "spark", "frame", "thin"):

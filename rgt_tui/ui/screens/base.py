@@ -16,7 +16,7 @@ from textual.timer import Timer
 from rgt_tui.fleet import Bygone, FleetSource, Playback, Recorded
 from rgt_tui.model.box import BoxState, Link
 from rgt_tui.model.fleet import FleetState, Spot
-from rgt_tui.ui.box_status import Assessment, assess, failed, fleet_parts
+from rgt_tui.ui.box_status import assess, failed, fleet_parts
 from rgt_tui.ui.clipboard import Copied, take_along
 from rgt_tui.ui.commands import APP, SCREEN, Command, bindings, key_for
 from rgt_tui.ui.enduring import Enduring, endured
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from textual.widget import Widget
+
+    from rgt_tui.health import Assessment
 
 WHY_NOT = {
     "box": "there is no box to act on",

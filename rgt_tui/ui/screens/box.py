@@ -12,7 +12,7 @@ from textual.geometry import Region
 from textual.widget import Widget
 
 from rgt_tui.fleet import FleetSource
-from rgt_tui.health import Remedy, clock_readings, pending_readings, remedies
+from rgt_tui.health import Remedy, clock_readings, pending_readings, standing_remedies
 from rgt_tui.model.box import BoxState, Health
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.profiles.readings import how_many
@@ -193,7 +193,7 @@ class BoxScreen(LogKeys):
         self.query_one("#queue", Pane).show(
             lambda width: [Section(line("queue"), queue_lines(box, width, now), queue_hint(box))]
         )
-        proposed = self._proposed = remedies(self._proposed, box, now)
+        proposed = self._proposed = standing_remedies(self._proposed, box, now)
         step = self._next_step(row)
         troubled = bool(row.verdict.alerts) or row.verdict.health not in CALM
 

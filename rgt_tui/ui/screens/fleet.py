@@ -14,8 +14,8 @@ from textual.binding import BindingType
 from textual.containers import Horizontal
 from textual.widget import Widget
 
+from rgt_tui import health
 from rgt_tui.fleet import FleetSource
-from rgt_tui.health import Worst, WorstCase, clock_readings, worst_case, worst_of
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.fleet import FleetEvent, FleetState, Wanted
 from rgt_tui.ui.box_status import failed
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from textual import events
 
     from rgt_tui.fleet.fleet_source import Chronicle
+    from rgt_tui.health import Worst, WorstCase
 
 
 def failure_lines(error: BaseException, width: int) -> list[Line]:
@@ -114,7 +115,7 @@ class Looked(NamedTuple):
 
     judged: Judged = Judged()
     rows: Sequence[Row] = ()
-    worst: Worst = Worst(amounts=(), open=0)
+    worst: Worst | None = None
 
 
 class FleetScreen(Moves, FleetAwareScreen):
@@ -215,13 +216,13 @@ class FleetScreen(Moves, FleetAwareScreen):
             row = self._row(box, judged)
             rows.append(row)
             try:
-                cases.append(worst_case(box, row.clocks, now))
+                cases.append(health.worst_case_of(box, row.clocks, now))
             except Exception as error:
                 if not endured(self, error):
                     raise
             yield
         self._ahead = judged
-        self._looked = Looked(judged, rows, worst_of(cases))
+        self._looked = Looked(judged, rows, health.worst_of(cases))
 
     def _look(self, state: FleetState) -> Looked:
         """Return the rows of the state that is drawn; they are made where nobody has done so before."""
@@ -235,7 +236,7 @@ class FleetScreen(Moves, FleetAwareScreen):
         verdict, now = self.judge(box, judged), judged.at
         try:
             profile = self.fleet.profile(box.spec.name)
-            return Row(box, verdict, clock_readings(profile, box, now), profile.name, now)
+            return Row(box, verdict, health.clock_readings(profile, box, now), profile.name, now)
         except Exception as error:
             if not endured(self, error):
                 raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rgt_tui.health import slowed, throttle_words
+from rgt_tui import health
 from rgt_tui.health.facts import BUSY_PCT
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.protocol import Gpu, MigSlice
@@ -47,7 +47,7 @@ def rank(gpu: Gpu, busiest: float) -> int:
         return 0
     if gpu.xid is not None or gpu.ecc_uncorrected:
         return 1
-    if slowed(gpu) or gpu.orphans or narrow(gpu) or links_down(gpu):
+    if health.slowed(gpu) or gpu.orphans or narrow(gpu) or links_down(gpu):
         return 2
     return 3 if gpu.util is not None and gpu.util < BUSY_PCT <= busiest else 4
 
@@ -157,10 +157,10 @@ def trouble_lines(gpu: Gpu, width: int) -> list[Line]:
     """Return why a card is slow, what is held against it, and what it is cut into."""
     out: list[Line] = []
     if gpu.throttle:
-        bad = slowed(gpu)
+        bad = health.slowed(gpu)
         mark = f"{glyphs().warn} " if bad else ""
         out += wrapped(
-            f"{mark}throttled: {throttle_words(gpu)}", width, Tone.WARN if bad else Tone.DIM, most=2
+            f"{mark}throttled: {health.throttle_words(gpu)}", width, Tone.WARN if bad else Tone.DIM, most=2
         )
     return out + fault_lines(gpu, width) + slice_lines(gpu, width)
 
@@ -227,7 +227,7 @@ def _row(gpu: Gpu, width: int, *, two: bool) -> list[Line]:
     )
     links = [made for made in link_words(gpu) if two or made[0].tone is Tone.WARN]
     second = joined([*map(_dimmed, state_words(gpu)), *links] if two else links, max(8, width - 2), "  ")
-    below = trouble_lines(gpu, max(8, width - 2)) if two or slowed(gpu) else _quiet(gpu, width)
+    below = trouble_lines(gpu, max(8, width - 2)) if two or health.slowed(gpu) else _quiet(gpu, width)
     return [head, *_indented(second), *_indented(below)]
 
 
@@ -248,7 +248,7 @@ def _indented(rows: Sequence[Line]) -> list[Line]:
 def _mark(gpu: Gpu) -> Span:
     if gpu.xid is not None or gpu.ecc_uncorrected:
         return Span(f" {glyphs().trouble}", Tone.TROUBLE)
-    warn = slowed(gpu) or gpu.orphans or narrow(gpu) or links_down(gpu)
+    warn = health.slowed(gpu) or gpu.orphans or narrow(gpu) or links_down(gpu)
     return Span(f" {glyphs().warn}", Tone.WARN) if warn else Span("  ")
 
 

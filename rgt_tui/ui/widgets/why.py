@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from rgt_tui.handbook import ACTION_WORDS
-from rgt_tui.health import Remedy, advice
+from rgt_tui import health
 from rgt_tui.health.autostop_words import box_words
 from rgt_tui.model.box import BoxState, Health
 from rgt_tui.model.evidence import Finding, Severity
@@ -17,6 +16,9 @@ from rgt_tui.ui.box_status import SEVERITIES, cells_of, current_run, level_tone,
 from rgt_tui.ui.notation import NONE, clean, compact_time, glyphs, number, percent, plain, ratio, thousands
 from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row
 from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, labelled, line, spread, width_of, wrapped
+
+if TYPE_CHECKING:
+    from rgt_tui.health import Remedy
 
 _SAID_FIRST = {Health.UNREACHABLE, Health.UNKNOWN, Health.STOPPED, Health.GONE}
 """States without which whatever else is said would mislead."""
@@ -90,7 +92,7 @@ def _alert_lines(row: Row, width: int, *, advised: bool = False) -> list[Line]:
             tone = Tone.DIM if alert.muted else level_tone(alert.level)
             first, *rest = wrapped(clean(alert.text), max(8, width - 2), most=2)
             out += [line(Span(f"{glyph} ", tone), first), *(line("  ", more) for more in rest)]
-            if advised and not alert.muted and (words := advice(alert)):
+            if advised and not alert.muted and (words := health.advice(alert)):
                 out += [line("  ", *made) for made in labelled("do", words, max(8, width - 2), pad=4, most=3)]
     return out
 
@@ -160,7 +162,7 @@ def finding_details(finding: Finding, width: int, *, said: bool) -> list[Line]:
         width: Cells.
         said: The line of the alert is shown to its end: its reading, or its proof where there is none.
     """
-    words = ACTIONS.get(finding.action)
+    words = action_words(finding)
     out = labelled("do", words, width, Tone.STRONG) if words and not finding.cleared else []
     run = f"{clean(finding.run)}: " if finding.run else ""
     out += labelled("what", run + clean(finding.title), width)
@@ -218,13 +220,19 @@ def _steps(finding: Finding, width: int, marked: str) -> list[Line]:
     return steps
 
 
-ACTIONS = {str(action): words for action, words in ACTION_WORDS.items()}
+def action_words(finding: Finding) -> str | None:
+    """Return what to do about a diagnosis, in words; None = the handbook does not say."""
+    from rgt_tui.handbook import ACTION_WORDS  # only a box in trouble needs it
+
+    return next((words for action, words in ACTION_WORDS.items() if str(action) == finding.action), None)
+
+
 READ_FROM = {"sample": "a reading", "scalars": "its curve"}
 
 
 def action_lines(finding: Finding, width: int) -> list[Line]:
     """Return what to do about a diagnosis, with how sure it is and where its proof stands; empty if unknown."""
-    words = ACTIONS.get(finding.action)
+    words = action_words(finding)
     made = labelled("do", words, width, Tone.STRONG) if words else []
     sure = [f"{percent(100.0 * finding.confidence)} sure"] if finding.confidence is not None else []
     for tail in ([*sure, place_of(finding)], sure):

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.health import WorstCase, clock_readings, worst_case, worst_of
+from rgt_tui.health import WorstCase, clock_readings, worst_case_of, worst_of
 from rgt_tui.model.box import BoxState, Life, Link
 from rgt_tui.model.money import Amount, Lifecycle, Meter, MeterKind
 from rgt_tui.profiles import load_profile
@@ -24,7 +24,7 @@ PARKED = Life(existed=True, ran=True, rested=True, seen_at=NOW, stopped_at=NOW)
 def case(platform: str, **over: Any) -> WorstCase:
     given: dict[str, Any] = {"link": Link.LIVE, "sample": sample(), "sample_at": NOW, **over}
     state: BoxState = box(**given)
-    return worst_case(state, clock_readings(load_profile(platform), state, NOW), NOW)
+    return worst_case_of(state, clock_readings(load_profile(platform), state, NOW), NOW)
 
 
 def test_a_stopped_pod_costs_its_storage_until_it_is_removed() -> None:

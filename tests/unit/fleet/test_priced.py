@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rgt_tui.fleet.meters import LONGEST_SECONDS, SOURCE, is_priced, metered
-from rgt_tui.health import worst_case
+from rgt_tui.health import worst_case_of
 from rgt_tui.model.box import BoxSpec, BoxState, Link, ProviderRef
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
 from rgt_tui.model.protocol import Sample
@@ -36,7 +36,7 @@ def test_where_nobody_charges_money_nothing_bills_unless_a_person_says_a_price(p
     meter = metered(state, 100.0)
     assert (meter.kind, meter.per_hour, meter.at, meter.error) == (MeterKind.NONE, 0.0, 100.0, None)
     assert "nothing bills" in meter.source
-    worst = worst_case(replace(state, meter=meter), (), 100.0)
+    worst = worst_case_of(replace(state, meter=meter), (), 100.0)
     assert (worst.amount, worst.at_least, worst.text) == (0.0, False, "nothing bills it")
     away = metered(replace(state, link=Link.UNREACHABLE, meter=meter), 9000.0)
     assert (away.kind, away.per_hour, away.lifecycle) == (MeterKind.NONE, 0.0, Lifecycle.UNKNOWN)

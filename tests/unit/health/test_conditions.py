@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from rgt_tui.health import ALERTS, CHECKS, HANDBOOK, conditions, covered
+from rgt_tui.health import ALERTS, CHECKS, HANDBOOK, all_conditions, covered
 from rgt_tui.model.evidence import Finding, Severity
 
 
 def test_every_row_has_a_view_and_an_id_of_its_own() -> None:
-    assert len({row.id for row in conditions()}) == len(conditions())
-    for row in conditions():
+    assert len({row.id for row in all_conditions()}) == len(all_conditions())
+    for row in all_conditions():
         assert row.rungs or row.findings or row.checks, row.id
         assert bool(row.rungs) == bool(row.word and row.advice), row.id
         assert row.findings or row.covered is None, row.id
 
 
 def test_every_finding_and_every_check_is_in_the_table() -> None:
-    assert {id_ for row in conditions() for id_ in row.findings} == set(HANDBOOK)
-    assert sorted(check.id for row in conditions() for check in row.checks) == [check.id for check in CHECKS]
+    assert {id_ for row in all_conditions() for id_ in row.findings} == set(HANDBOOK)
+    assert sorted(check.id for row in all_conditions() for check in row.checks) == [
+        check.id for check in CHECKS
+    ]
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rich.cells import cell_len
 
-from rgt_tui.health import Bound, ClockReading
+from rgt_tui import health
 from rgt_tui.health.autostop_words import of_box
 from rgt_tui.health.facts import BUSY_PCT, DISK_ERROR_PCT, DISK_WARN_PCT, MEMORY_ERROR_PCT, MEMORY_WARN_PCT
 from rgt_tui.model.autostop import AutostopReading
@@ -21,7 +21,6 @@ from rgt_tui.profiles import prices
 from rgt_tui.profiles.readings import byte_pct, inode_pct, memory_pct
 from rgt_tui.profiles.run_advice import run_cost, seconds_per_step
 from rgt_tui.ui.box_status import (
-    Assessment,
     cells_of,
     current_cell,
     current_run,
@@ -45,6 +44,9 @@ from rgt_tui.ui.notation import (
 )
 from rgt_tui.ui.widgets.bars import curve_spark, spark, thin_bar
 from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, dim, fit, line, merged
+
+if TYPE_CHECKING:
+    from rgt_tui.health import Assessment, ClockReading
 
 
 class Row(NamedTuple):
@@ -356,7 +358,8 @@ def clock_cells(row: Row) -> int:
 
 def clock_left(reading: ClockReading, left: float) -> str:
     """Return the time left, and how far it can be relied on: whole days where the sign takes the room."""
-    sign = {Bound.AT_LEAST: glyphs().at_least, Bound.AT_MOST: glyphs().at_most}.get(
+    bound = health.Bound
+    sign = {bound.AT_LEAST: glyphs().at_least, bound.AT_MOST: glyphs().at_most}.get(
         reading.bound, "~" if reading.approx else ""
     )
     return f"{sign}{int(left // DAY)}d" if sign and left >= DAY else f"{sign}{compact_time(left)}"
