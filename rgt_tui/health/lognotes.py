@@ -27,7 +27,7 @@ _SAVED = re.compile(
     r"(?i)\bcheckpoint (?:saved|published|recovered|written)\b|\bsaved (?:the )?(?:checkpoint|ckpt)\b"
     r"|^(?:\S+ )?checkpoint \d[\d,]* "
 )
-_STEP = re.compile(r"(?i)\bloss['\"]?\s*[=: |]\s*(?:tensor\()?[-+]?\d|\d+/\d+ \[\d[\d:]*<")
+_STEP = re.compile(r"(?i)\bloss['\"]?(?:\s*[=:|]\s*|\s+)(?:tensor\()?[-+]?\d|(?<!\d)\d+/\d+ \[\d[\d:]*<")
 _RESUME = re.compile(r"(?i)\bresum(?:ed|ing) (?:from|at)\b|^(?:\S+ )?resume: at step \d")
 _FAILED_STEP = re.compile(r"(?:checkpoint save failed|^holding|^giving up) at step (\d[\d,]*)")
 _LAST_GOOD = re.compile(r"last good checkpoint is step (\d[\d,]*)")

@@ -97,3 +97,20 @@ def test_the_numbers_of_a_failed_save_are_those_of_the_newest_line_that_has_them
 def test_no_mark_is_missed_for_the_words_that_are_looked_for_first(line: str) -> None:
     marks, _ = _seen(line)
     assert marks == tuple(place for place, pattern in enumerate(_MARKS) if pattern.search(line))
+
+
+def test_a_step_is_seen_however_it_is_written_and_blanks_cost_no_square() -> None:
+    for line in (
+        "loss: 1.5",
+        "Loss = 2",
+        "'loss': tensor(0.5)",
+        "loss 3.1",
+        "loss | -1",
+        "loss\t2",
+        "3/9 [00:01<",
+    ):
+        assert module._STEP.search(line), line
+    for line in ("lossless 3", "loss of 3 cards", "losses: 3"):
+        assert not module._STEP.search(line), line
+    for run in ("loss" + " " * 400_000, "1" * 400_000):
+        assert module._STEP.search(run) is None
