@@ -455,3 +455,27 @@ def test_how_one_logs_in_is_what_the_description_says() -> None:
     assert words == "ssh -i '/k/my key' -o UserKnownHostsFile=/k/hosts -p 40022 -l root 1.2.3.4"
     assert BoxSpec(name="a", host="alias", ssh_config="/c").ssh_words("root") == ["ssh", "-F", "/c", "alias"]
     assert BoxSpec(name="a", host="-oProxyCommand=x").ssh_words()[-2:] == ["--", "-oProxyCommand=x"]
+
+
+@pytest.mark.parametrize(("size", "shown"), [((120, 34), False), ((200, 50), True), ((300, 80), True)])
+async def test_the_loss_stands_beside_the_queue_where_there_is_room(
+    size: tuple[int, int], shown: bool
+) -> None:
+    async with running(FleetState((trouble_box(),), (), NOW), size=size, keys=("enter",)) as (
+        app,
+        pilot,
+        fleet,
+    ):
+        pane = app.screen.query_one("#loss")
+        assert pane.display == shown == ("loss  lstm-b  1.284" in screen_text(app))
+        if shown:
+            queue = app.screen.query_one("#queue")
+            assert (pane.region.y, pane.region.right) == (queue.region.y, size[0])
+            assert pane.region.height == queue.region.height >= 8
+            await pilot.click("#loss")
+            await settle(pilot)
+            assert getattr(app.screen, "PLACE", "") == "curves"
+            await pilot.press("q")
+            fleet.change("vast-demo", runs=())
+            await settle(pilot)
+            assert not pane.display and queue.region.right == size[0], "nothing to draw takes no room"

@@ -216,7 +216,7 @@ async def test_phases_that_do_not_fit_are_counted(size: tuple[int, int], state_h
             shown, rows = screen.checklist.size.height, screen.checklist.rows
             text = screen_text(app)
             assert (f"▼ {len(rows) - shown} more" in text) == left
-            assert ("inodes below" in text) == (key == "g")
+            assert (" 0.2  inodes" in text) == (key == "g")
 
 
 async def test_no_box_is_not_a_box_without_trouble() -> None:

@@ -24,6 +24,7 @@ from rgt_tui.ui.screens.log import LogKeys
 from rgt_tui.ui.widgets.box_past import SPANS, fitting_span, past_room, past_section
 from rgt_tui.ui.widgets.fixed_lines import Parts
 from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row, clock_left
+from rgt_tui.ui.widgets.fleet_rows.loss_pane import METRIC, LossPane, telling_run
 from rgt_tui.ui.widgets.fleet_rows.what_to_do import Step, steps_of
 from rgt_tui.ui.widgets.log_pane import LogPane
 from rgt_tui.ui.widgets.panes import Pane, Section
@@ -50,6 +51,8 @@ class Wants(NamedTuple):
     """Of so many lines that there are; None = it is not shown."""
     asked: bool = False
     """Somebody wants to see the past: where there is no room for both it stands in the log's place."""
+    curve: bool = False
+    """A run has a loss to show."""
 
 
 def place(width: int, height: int, wants: Wants) -> dict[str, Region]:
@@ -72,8 +75,12 @@ def _beside(width: int, height: int, wants: Wants) -> dict[str, Region]:
         tall = min(wants.trouble, max(4, height // 2))
         out["trouble"] = Region(left, y, right, tall)
         y += tall
-    tall = min(wants.queue, max(3, (height - y) * 2 // 5))
-    out["queue"] = Region(left, y, right, tall)
+    shown = wants.curve and width >= CURVE_FROM
+    tall = min(max(wants.queue, TALL_CURVE if shown else 0), max(3, (height - y) * 2 // 5))
+    curve = right * 2 // 5 if shown and tall >= LEAST_CURVE else 0
+    out["queue"] = Region(left, y, right - curve, tall)
+    if curve:
+        out["loss"] = Region(left + right - curve, y, curve, tall)
     y += tall
     tight = height - y < LEAST_BOTH
     if wants.past and (wants.asked or not tight):
@@ -118,6 +125,11 @@ def _stacked(width: int, height: int, wants: Wants) -> dict[str, Region]:
     return out
 
 
+CURVE_FROM = 180
+"""Columns from which on the loss stands beside the queue."""
+TALL_CURVE = 12
+LEAST_CURVE = 8
+"""Lines of it, and those that it is worth showing with."""
 HIDDEN = -1
 LEAST_BOTH = 12
 """Lines for past and log, one above the other."""
@@ -132,7 +144,7 @@ class BoxScreen(LogKeys):
     PLACE = "box"
     KEYS: ClassVar[tuple[Command, ...]] = (*BOX_TARGET, *LOG_LINES, *BOX, *BOX_CARE, *REPLAY, *MOVE)
     BINDINGS: ClassVar[list[BindingType]] = bindings(KEYS)
-    PANES: ClassVar[tuple[str, ...]] = ("log", "trouble", "vitals", "queue", "past")
+    PANES: ClassVar[tuple[str, ...]] = ("log", "trouble", "vitals", "queue", "loss", "past")
 
     def __init__(self, fleet: FleetSource, box_name: str) -> None:
         super().__init__(fleet, box_name)
@@ -146,6 +158,7 @@ class BoxScreen(LogKeys):
         yield Pane(id="vitals", focusable=True)
         yield Pane(id="trouble", focusable=True)
         yield Pane(id="queue", focusable=True)
+        yield LossPane(id="loss")
         yield Pane(id="past", focusable=True)
         yield LogPane(id="log")
 
@@ -216,8 +229,18 @@ class BoxScreen(LogKeys):
                 )
             ]
         )
+        self.query_one(LossPane).tell(box if self._has_curve(box) else None, stale=row.verdict.stale)
         self.show_log(box, now)
         self._arrange()
+
+    def _has_curve(self, box: BoxState) -> bool:
+        """Whether there is a loss to show, and a screen that is wide enough."""
+        run = telling_run(box) if self.size.width >= CURVE_FROM else None
+        return run is not None and bool(run.series.get(METRIC))
+
+    def on_loss_pane_opened(self, message: LossPane.Opened) -> None:
+        """Open the curves of the box."""
+        self.action_open_for_box("curves")
 
     def _arrange(self) -> None:
         """Put the panes where they belong at this size; nothing moves while the size of each is the same."""
@@ -233,6 +256,7 @@ class BoxScreen(LogKeys):
             queue.wanted_height(side),
             None if self.span is None or box is None else partial(past_room, box),
             self._span is not None,
+            box is not None and self._has_curve(box),
         )
         regions = place(size.width, size.height, wants)
         for name in self.PANES:
