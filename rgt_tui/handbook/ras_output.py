@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rgt_tui.handbook.collectives import MAYBE, MOST_NAMED, SURE, Verdict, in_words
+from rgt_tui.handbook.collectives import LIKELY, MAYBE, MOST_NAMED, SURE, Verdict, in_words
 
 _HEADING = re.compile(r"(?:#\d+-\d+ \([0-9a-f]+\) )?(DEAD|INCOMPLETE|MISMATCH|NOCOMM|TIMEOUT)")
 _COUNT = re.compile(
@@ -65,8 +65,13 @@ def is_ras_json(value: Any) -> bool:
     )
 
 
-def of_ras_json(value: Mapping[str, Any]) -> list[Verdict]:
-    """Return what the output of ``ncclras -f json`` shows, as `of_ncclras` does of its text."""
+def of_ras_json(value: Mapping[str, Any], *, twice: bool = False) -> list[Verdict]:
+    """Return what the output of ``ncclras -f json`` shows, as `of_ncclras` does of its text.
+
+    Args:
+        value: It.
+        twice: A second look has shown the same.
+    """
     found: list[Verdict] = []
     for group in value["communicators"]:
         lost: list[str] = []
@@ -82,7 +87,7 @@ def of_ras_json(value: Mapping[str, Any]) -> list[Verdict]:
             for what, count in done.items() if isinstance(done, Mapping) else ():
                 if type(count) is int:
                     counts.setdefault(what, {}).setdefault(count, []).append((one["rank"], _process(one)))
-        found += _verdicts(missing, lost, counts)
+        found += _verdicts(missing, lost, counts, twice=twice)
     return found
 
 
@@ -100,7 +105,11 @@ def _process(one: Mapping[str, Any]) -> str:
 
 
 def _verdicts(
-    missing: Sequence[int], lost: Sequence[str], counts: Mapping[str, Mapping[int, Sequence[tuple[int, str]]]]
+    missing: Sequence[int],
+    lost: Sequence[str],
+    counts: Mapping[str, Mapping[int, Sequence[tuple[int, str]]]],
+    *,
+    twice: bool = False,
 ) -> list[Verdict]:
     """Return what is told of one communicator: ranks and processes that are not there; operation → count → who."""
     verdicts = []
@@ -115,7 +124,6 @@ def _verdicts(
             at = f" ({behind[0][1]})" if behind and behind[0][1] else ""
             who = in_words(ranks) if ranks else "some ranks"
             text = f"{who}{at} came to {what} operation {low}, others to {max(by_count)}"
-            verdicts.append(
-                Verdict(f"{text}: a hang only if a second look shows the same numbers", MAYBE, tuple(ranks))
-            )
+            text += "" if twice else ": a hang only if a second look shows the same numbers"
+            verdicts.append(Verdict(text, LIKELY if twice else MAYBE, tuple(ranks)))
     return verdicts

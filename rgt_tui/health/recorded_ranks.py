@@ -1,4 +1,4 @@
-"""Who does not come to which collective, by what the flight recorders of a stuck launch have written. Pure.
+"""Who does not come to which collective, by what flight recorders have written of a stuck launch, and by NCCL. Pure.
 
 A dump is of one moment: it counts only as long as the launch has not gone on since.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rgt_tui.handbook import collectives
+from rgt_tui.handbook import collectives, ras_output
 from rgt_tui.handbook.collectives import Verdict
 from rgt_tui.health.rank_progress import beat_of
 from rgt_tui.model.protocol import Proc
@@ -22,7 +22,7 @@ was written, and so old it is at most."""
 
 
 def recorded(ranks: Sequence[Proc], quiet: float | None, silent: float | None) -> Verdict | None:
-    """Return what the dumps show, the surest; None where there are none, they are of earlier, or everything is matched.
+    """Return what the dumps and NCCL show, the surest; None where they show nothing, or are of earlier.
 
     Args:
         ranks: The ranks of a launch that are there.
@@ -39,7 +39,17 @@ def recorded(ranks: Sequence[Proc], quiet: float | None, silent: float | None) -
         except ValueError:
             continue
         stands = stands or _stands(proc, quiet, silent)
-    return next(iter(collectives.compared(dumps)), None) if stands else None
+    found = [("flight recorder", verdict) for verdict in collectives.compared(dumps)] if stands else []
+    if quiet is None or quiet >= WAITED_S:
+        told = [proc.dist.ras for proc in ranks if proc.dist is not None and proc.dist.ras is not None]
+        answers = [value for value in told if ras_output.is_ras_json(value)]
+        found += [
+            ("ncclras", verdict) for value in answers for verdict in ras_output.of_ras_json(value, twice=True)
+        ]
+    if not found:
+        return None
+    source, best = max(found, key=lambda one: one[1].confidence)
+    return best._replace(text=f"{source}: {best.text}")
 
 
 def _stands(proc: Proc, quiet: float | None, silent: float | None) -> bool:

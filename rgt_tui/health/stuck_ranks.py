@@ -74,7 +74,7 @@ class Stuck(NamedTuple):
     age: float = PATIENT_S
     """For so long, at least, nothing has gone on."""
     told: str = ""
-    """What the flight recorders show."""
+    """What the flight recorders, or NCCL, show."""
 
 
 def stuck(view: Facts) -> list[Stuck]:
@@ -94,7 +94,7 @@ def _judged(view: Facts, ranks: list[Proc]) -> Stuck | None:
     if not rest:
         return None  # all are stopped: the run was paused as a whole, and `halted` tells of it
     quiet = _quiet(view, there[0].run, logs=False)
-    written = any(proc.dist is not None and proc.dist.flight is not None for proc in rest)
+    written = any(proc.dist is not None and (proc.dist.flight or proc.dist.ras) for proc in rest)
     shown = recorded(rest, quiet, _quiet(view, there[0].run, logs=True)) if written else None
     told = shown.text if shown is not None else ""
     if away or stopped:
@@ -279,7 +279,7 @@ def _proved(found: Stuck) -> Proof:
     ]
     at = f" ({'; '.join(where)})" if where else ""
     verb = "wait" if len(waiting) > 1 else "waits"
-    by_record = f"; flight recorder: {found.told}" if found.told else ""
+    by_record = f"; {found.told}" if found.told else ""
     if not found.away:
         text = f"all {len(waiting)} ranks here wait{at}, and {_since(found)}{by_record}"
         return Proof(

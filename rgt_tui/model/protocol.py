@@ -216,6 +216,9 @@ class RankReading(msgspec.Struct, frozen=True, kw_only=True):
     flight: dict[str, Any] | None = None
     """What stands in it, in torch's own form, cut to the entries that count, with ``age_s``, its age in seconds, and
     ``open_s``, how old its oldest open call then was. Only where a rank of the launch has come to a stand."""
+    ras: dict[str, Any] | None = None
+    """What ``ncclras -f json`` says of a launch that stands, twice the same, cut to who is behind or missing, by number
+    in the launch; with its first rank here."""
     beat: Heartbeat | None = None
     """None for any other trainer, and where it cannot be read."""
     lost: tuple[LostRank, ...] = ()

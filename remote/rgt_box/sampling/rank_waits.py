@@ -13,7 +13,7 @@ import time
 import zlib
 
 from rgt_box import background, jsonline, procstat
-from rgt_box.sampling import flight_dumps, rank_phases
+from rgt_box.sampling import flight_dumps, nccl_ras, rank_phases
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -61,8 +61,9 @@ class Member:
         dump: What the flight recorder has written of it; None = nothing is known of any.
     """
 
-    __slots__ = ("beat", "beat_at", "dump", "dumps", "flight", "group", "looked", "ran", "rank", "reading", "siblings",
-                 "slices", "spins_since", "stack", "started", "still_since", "world")  # fmt: skip
+    __slots__ = ("beat", "beat_at", "dump", "dumps", "flight", "group", "looked", "pid", "ran", "rank",
+                 "ras", "ras_at", "reading", "siblings", "slices", "spins_since", "stack", "started",
+                 "still_since", "world")  # fmt: skip
 
     def __init__(self, started: float, env: Mapping[str, str], launch: tuple[Any, ...]) -> None:
         rank, world, local, local_world, names = launch
@@ -82,6 +83,9 @@ class Member:
         self.dumps = flight_dumps.places(env, self.rank)
         self.dump: str | None = None
         self.flight: dict[str, Any] | None = None
+        self.ras_at = nccl_ras.address(env)
+        self.ras: dict[str, Any] | None = None
+        self.pid = 0
         self.beat: str | None = None
         self.beat_at = float("-inf")
         self.slices, self.ran, self.looked = -1, 0, 0.0
@@ -92,6 +96,7 @@ class Member:
 
     def look(self, pid: int, now: float) -> None:
         """Read what its main thread does; `now` is monotonic."""
+        self.pid = pid
         read = ran(pid)
         if read is None:
             self.still_since = self.spins_since = None
@@ -121,6 +126,7 @@ class Member:
                 "beat": self._beat(pid, now),
                 "dump": self.dump,
                 "flight": self.flight,
+                "ras": self.ras,
             }
         )
 
@@ -145,6 +151,8 @@ class RankWatch:
         self._seen: dict[str, dict[int, int]] = {}
         """Launch → the ranks that were there → their pids."""
         self._flights = flight_dumps.FlightDumps()
+        self._ras_child = nccl_ras.child()
+        self._ras: dict[str, nccl_ras.RasWatch] = {}
         self._looked = float("-inf")
         self._wanted: list[Member] = []
         self._dumps = background.Background(self._find_dumps, 0.0, float("inf"))
@@ -190,6 +198,20 @@ class RankWatch:
             member.flight = (
                 self._flights.read(member.dump) if member in read and member.dump is not None else None
             )
+        self._ask_nccl(wanted)
+
+    def _ask_nccl(self, wanted: list[Member]) -> None:
+        """Ask NCCL about the launches of which all ranks here stand; what it says is told with the first of them."""
+        groups: dict[str, list[Member]] = {}
+        for member in wanted:
+            groups.setdefault(member.group, []).append(member)
+        self._ras = {group: self._ras.get(group) or nccl_ras.RasWatch(self._ras_child) for group in groups}
+        for group, members in groups.items():
+            first = min(members, key=lambda member: member.rank)
+            if first.ras_at is not None:
+                ranks = {member.pid: member.rank for member in members if member.pid}
+                stood = min(member.stands() for member in members)
+                first.ras = self._ras[group].look(stood, ranks, first.world, first.ras_at)
 
     def _firsts(self, procs: Iterable[dict[str, Any]]) -> list[tuple[dict[str, Any], Member]]:
         """Return the ranks themselves: what they started has their environment, too, and is younger."""

@@ -195,6 +195,21 @@ def test_where_there_is_no_curve_the_log_tells_whether_ranks_that_compute_go_on(
     assert found(*procs, silent=5.0) == []
 
 
+def test_nccl_names_a_rank_that_computes_while_the_others_do_too() -> None:
+    counts = [
+        {"rank": at, "pid": 100 + at, "collective_counts": {"AllReduce": 64 - 4 * (at == 1)}} for at in (0, 1)
+    ]
+    ras = {"nccl_version": "2.29.1", "communicators": [{"size": 3, "ranks": counts, "missing_ranks": []}]}
+    procs = (rank(0, **SPINS, ras=ras), rank(1, **SPINS), rank(2, **SPINS))
+    state = box(sample=sample(procs=procs), sample_at=NOW, queues=(), logs=(), runs=())
+    (finding,) = diagnose(state, NOW, ())
+    assert (finding.resource, finding.confidence) == ("rank 1 of 3 (pid 101)", 0.8)
+    assert "; ncclras: rank 1 " in finding.evidence
+    assert "came to AllReduce operation 60, others to 64" in finding.evidence
+    assert "second look" not in finding.evidence
+    assert found(*procs, quiet=5.0) == []
+
+
 def test_what_is_stopped_stays_the_cause_and_the_recorder_says_where() -> None:
     procs = (rank(0, flight=flight(5)), rank(1, state="T"), rank(2, flight=flight(5)))
     state = box(sample=sample(procs=procs), sample_at=NOW, queues=(), logs=(), runs=())

@@ -1,0 +1,169 @@
+"""What NCCL's own client ``ncclras`` says of a launch that stands: asked twice, and told where nothing has moved.
+
+It is asked only where all ranks of the launch here have stood for a while, and no more while they stand; where its
+counts have moved the launch goes on, and it is left alone, longer each time. Program and answer are the matter of a
+child of little memory and time: who listens where NCCL does may be anybody. It answers as JSON since NCCL 2.28.7
+(https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting/ras.html).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+
+from rgt_box import background, ownership, procstat
+from rgt_box.confined_child import SECONDS, Child, Ended, Later
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Mapping, Sequence
+
+PROGRAM = "ncclras"
+STANDS_S, APART_S = 30.0, 10.0
+"""So long all ranks stand before it is asked, and so long lies between two questions."""
+REST, LONGEST_REST = 300.0, 3600.0
+"""Seconds for which it is left alone after it failed, or the counts had moved: at first, and after doubling."""
+ANSWER_S, TIMEOUT_S = 3, 6.0
+"""Seconds that NCCL waits for its other processes, and that the program may take."""
+MOST_GROUPS, MOST_RANKS, LONGEST = 8, 6, 100
+MAPS = 4 << 20
+_ADDRESS = re.compile(r"([A-Za-z0-9_.-]{1,100}|\[[0-9A-Fa-f:.]{2,60}\]):([0-9]{1,5})")
+
+
+def address(env: Mapping[str, str]) -> list[str] | None:
+    """Return the words that say where the NCCL of a process listens; None where it does not."""
+    if env.get("NCCL_RAS_ENABLE") == "0":
+        return None
+    found = _ADDRESS.fullmatch(env.get("NCCL_RAS_ADDR", ""))
+    return ["-h", found[1].strip("[]"), "-p", found[2]] if found else []
+
+
+def child() -> Child:
+    """Return what is asked for all launches."""
+    made = Child(__name__)
+    made.patience = SECONDS + 1.0
+    return made
+
+
+class RasWatch:
+    """Asks NCCL about one launch. For a thread of its own."""
+
+    def __init__(self, asked: Child) -> None:
+        self._child = asked
+        self._first: tuple[float, Any] | None = None
+        self._until = float("-inf")
+        self._rest = REST
+        self._told: dict[str, Any] | None = None
+        self._done = False
+
+    def look(
+        self, stood: float, ranks: Mapping[int, int], world: int, where: Sequence[str]
+    ) -> dict[str, Any] | None:
+        """Return what NCCL says of a launch, in its own form, cut; None where it says nothing of use, or not yet.
+
+        Args:
+            stood: For how long all ranks have stood that are here.
+            ranks: Their pids, and which each is.
+            world: How many ranks there are.
+            where: Words of `address`.
+        """
+        now = time.monotonic()
+        if stood < STANDS_S:
+            self._first, self._told, self._done = None, None, False
+            return None
+        if self._done or now < self._until or (self._first is not None and now - self._first[0] < APART_S):
+            return self._told
+        counts, told = self._ask(ranks, world, where)
+        if counts is None or (self._first is not None and counts != self._first[1]):
+            self._first, self._until = None, now + self._rest
+            self._rest = min(LONGEST_REST, 2 * self._rest)
+        elif self._first is None:
+            self._first = (now, counts)
+        else:
+            self._told, self._done, self._rest = told, True, REST
+        return self._told
+
+    def _ask(
+        self, ranks: Mapping[int, int], world: int, where: Sequence[str]
+    ) -> tuple[Any, dict[str, Any] | None]:
+        program = background.which(PROGRAM)
+        if program is None or not all(map(ownership.is_own_process, ranks)) or not any(map(has_nccl, ranks)):
+            return None, None
+        if ownership.why_unsafe(os.path.dirname(os.path.realpath(program))):
+            return None, None
+        words = [program, "-f", "json", "-t", str(ANSWER_S), *where]
+        pids = [[pid, rank] for pid, rank in sorted(ranks.items())]
+        try:
+            answer = self._child.ask({"words": words, "pids": pids, "world": world, "at": time.monotonic()})
+        except (Later, Ended, OSError):
+            return None, None
+        return answer["counts"], answer["told"]
+
+
+def has_nccl(pid: int) -> bool:
+    """Tell whether a process has NCCL loaded."""
+    return b"libnccl" in (procstat.read_whole("/proc/%d/maps" % pid, MAPS) or b"")
+
+
+def answer(request: dict[str, Any]) -> dict[str, Any]:
+    """Be the child's part of `RasWatch.look`."""
+    import json
+
+    try:
+        text = background.try_program(request["words"], TIMEOUT_S) or ""
+        value = json.loads(text[text.index("{") :])
+        told, counts = cut(value, dict(request["pids"]), request["world"])
+    except Exception:  # no such option, nobody there, or whatever was answered
+        return {"counts": None, "told": None}
+    return {"counts": counts, "told": told}
+
+
+def cut(value: Any, pids: Mapping[int, int], world: int) -> tuple[dict[str, Any] | None, list[Any] | None]:
+    """Return what of an answer names a rank, by its number in the launch, and the counts to compare two answers by.
+
+    What is of none of these processes is another job's.
+    """
+    groups: list[dict[str, Any]] = []
+    counts: list[Any] = []
+    for group in value["communicators"]:
+        ranks, missing = ([_row(one) for one in group[key]] for key in ("ranks", "missing_ranks"))
+        if not any(one["pid"] in pids for one in ranks):
+            continue
+        if group["size"] != world:
+            if len({one["host"] for one in ranks + missing}) > 1:
+                continue  # a part of the job on several machines: which ranks these are nobody tells
+            ranks, missing = (
+                [dict(one, rank=pids[one["pid"]]) for one in rows if one["pid"] in pids]
+                for rows in (ranks, missing)
+            )
+        counts.append([[one["rank"], one["collective_counts"]] for one in ranks])
+        odd: dict[int, dict[str, Any]] = {}
+        for what in sorted({what for one in ranks for what in one["collective_counts"]}):
+            done = [one["collective_counts"].get(what, 0) for one in ranks]
+            behind = [one for one, count in zip(ranks, done) if count == min(done)]  # noqa: B905 (3.10)
+            ahead = [one for one, count in zip(ranks, done) if count == max(done)]  # noqa: B905 (3.10)
+            if min(done) < max(done):
+                for one in behind[:MOST_RANKS] + ahead[:1]:
+                    row = odd.setdefault(one["rank"], dict(one, collective_counts={}))
+                    row["collective_counts"][what] = one["collective_counts"].get(what, 0)
+        if odd or missing:
+            groups.append(
+                {"size": group["size"], "ranks": list(odd.values()), "missing_ranks": missing[:MOST_RANKS]}
+            )
+    if not counts:
+        return None, None
+    found = {"nccl_version": str(value.get("nccl_version"))[:LONGEST], "communicators": groups[:MOST_GROUPS]}
+    return (found if groups else None), counts
+
+
+def _row(one: dict[str, Any]) -> dict[str, Any]:
+    status, counts = one.get("status") or {}, one.get("collective_counts") or {}
+    return {
+        "rank": int(one["rank"]),
+        "pid": int(one["pid"]),
+        "host": str(one["host"])[:LONGEST],
+        "nvml_dev": int(one["nvml_dev"]),
+        "status": {"considered_dead": status.get("considered_dead") is True},
+        "collective_counts": {str(what)[:LONGEST]: int(count) for what, count in list(counts.items())[:64]},
+    }
