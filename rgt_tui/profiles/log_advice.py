@@ -15,8 +15,15 @@ import msgspec
 
 from rgt_tui.model.figures import memory
 from rgt_tui.profiles.readings import pct
-from rgt_tui.profiles.resume_faults import faults_of
-from rgt_tui.profiles.run_advice import LEAST_POINTS, LEAST_SAVES, ROOM_PCT, Advice, ranks_changed, saving
+from rgt_tui.profiles.run_advice import (
+    LEAST_POINTS,
+    LEAST_SAVES,
+    ROOM_PCT,
+    Advice,
+    faults_of,
+    ranks_changed,
+    saving,
+)
 
 FIRST_BYTES, LAST_BYTES = 1 << 20, 2 << 20
 """So much of both ends of a log is looked at: versions stand at the beginning, what it does now at the end."""

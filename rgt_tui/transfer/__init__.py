@@ -19,9 +19,8 @@ from rgt_tui.transfer.ledger import (
 )
 
 if TYPE_CHECKING:
-    from rgt_tui.transfer.copy_proofs import proofs
     from rgt_tui.transfer.verification import NotVerifiable, verify
-    from rgt_tui.transfer.verified_record import CheckpointFound, Problem, Verification, VerifiedFile
+    from rgt_tui.transfer.verified_record import CheckpointFound, Problem, Verification, VerifiedFile, proofs
 
 __all__ = [
     "CheckpointFound",
@@ -44,8 +43,7 @@ __all__ = [
 ]
 
 _LATER = {
-    "copy_proofs": "proofs",
     "verification": "NotVerifiable verify",
-    "verified_record": "CheckpointFound Problem Verification VerifiedFile",
+    "verified_record": "CheckpointFound Problem Verification VerifiedFile proofs",
 }
 __getattr__ = imported_later(__name__, _LATER)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from rgt_tui.transfer import dcp_files, trainer_manifests, weight_index
+from rgt_tui.transfer import dcp_files, safetensors_files, trainer_manifests
 from rgt_tui.transfer.copying.box_listing import PARTS
 
 LEFT_OVER = (".tmp-", ".old-", ".damaged-", PARTS)
@@ -95,7 +95,7 @@ def _folder(folder: str, names: Mapping[str, str]) -> tuple[list[Group], list[Jo
     ]
     if weights and groups:
         groups[0] = groups[0]._replace(jobs=(*groups[0].jobs, *weights))
-    elif any(name.startswith(_COMPANIONS) or name.endswith(weight_index.SUFFIX) for name in names):
+    elif any(name.startswith(_COMPANIONS) or name.endswith(safetensors_files.INDEX_SUFFIX) for name in names):
         groups += [Group(here, "files of one directory", tuple(weights))] if weights else []
     else:
         groups += [Group(job.path, job.kind, (job,)) for job in weights]
@@ -124,7 +124,7 @@ def kind_of(name: str, head: str) -> str:
         return "events"
     for suffix, kind in (
         (".safetensors", "safetensors"),
-        (weight_index.SUFFIX, "index"),
+        (safetensors_files.INDEX_SUFFIX, "index"),
         (".jsonl", "lines"),
         (".gguf", "gguf"),
         (".npy", "npy"),

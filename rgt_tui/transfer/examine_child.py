@@ -25,7 +25,6 @@ from rgt_tui.transfer import (
     safetensors_files,
     torch_files,
     trainer_manifests,
-    weight_index,
 )
 from rgt_tui.transfer.file_stretch import OpenStretch, Refused, Stretch, Trouble
 
@@ -98,7 +97,7 @@ def _sharded(folder: Path) -> dict[str, Any]:
 
 
 def _index(path: Path) -> dict[str, Any]:
-    weight_index.examine(path)
+    safetensors_files.examine_index(path)
     return {}
 
 

@@ -1,4 +1,4 @@
-"""Safetensors files: the header, and that the tensors fill the rest of the file exactly.
+"""Safetensors files: the header, and that the tensors fill the rest exactly; and the index of several such files.
 
 The format is that of https://github.com/huggingface/safetensors (README, "Format"): eight bytes of header length, a
 JSON header, the data without holes. It has no checksums: where nothing else says what the bytes should be, the offsets
@@ -8,10 +8,12 @@ are all that can be right.
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 from rgt_tui.profiles.readings import how_many
-from rgt_tui.transfer.file_stretch import Refused, Stretch
+from rgt_tui.transfer.file_stretch import OpenStretch, Refused, Stretch, Trouble
+from rgt_tui.transfer.logged_files import examine_json
 
 MOST_HEADER = 100_000_000
 """Longer ones are refused by the library as well."""
@@ -99,3 +101,54 @@ def _place(name: str, entry: Any) -> tuple[int, int, str]:
             f"tensor {shown!r} has {how_many(end - begin, 'byte')}, its dtype and shape say {str(bits // 8)[:30]}"
         )
     return begin, end, name
+
+
+INDEX_SUFFIX = ".index.json"
+
+
+def shards(path: Path) -> dict[str, list[str]]:
+    """Return the files that an index names, and the tensors that it says are in each.
+
+    Raises:
+        Refused: it is damaged, or names what is no file beside it.
+        OSError: it cannot be read.
+    """
+    with OpenStretch(path) as whole:
+        document = examine_json(whole)
+    weights = document.get("weight_map") if isinstance(document, dict) else None
+    if not isinstance(weights, dict) or not weights:
+        raise Refused("it has no weight_map")
+    found: dict[str, list[str]] = {}
+    for tensor, file in weights.items():
+        if not isinstance(file, str) or not file or "/" in file or "\0" in file or file in (".", ".."):
+            raise Refused(
+                f"it says that {tensor[:80]!r} lies in {str(file)[:80]!r}, which is not a file beside it"
+            )
+        found.setdefault(file, []).append(tensor)
+    return found
+
+
+def examine_index(path: Path) -> None:
+    """Look whether every shard is there, and holds the tensors that the index says (of safetensors alone).
+
+    Raises:
+        Trouble: one is missing, or holds other tensors.
+        OSError: one cannot be read.
+    """
+    try:
+        found = shards(path)
+    except Refused as refused:
+        raise Trouble(path.name, str(refused)) from None
+    for file, tensors in sorted(found.items()):
+        try:
+            with OpenStretch(path.parent / file) as whole:
+                there = examine(whole) if file.endswith(".safetensors") else None
+        except FileNotFoundError:
+            raise Trouble(
+                file, f"it is missing: by {path.name} it has {how_many(len(tensors), 'tensor')}"
+            ) from None
+        except Refused as refused:
+            raise Trouble(file, str(refused)) from None
+        if there is not None and there != set(tensors):
+            other = sorted(there.symmetric_difference(tensors))[0]
+            raise Trouble(file, f"its tensors are not those that {path.name} names: {other[:80]!r}")

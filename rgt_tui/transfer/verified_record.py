@@ -1,4 +1,4 @@
-"""What a verification found, and the file in the directory that keeps it: ``PULL_VERIFIED.json``.
+"""What a verification found, kept in ``PULL_VERIFIED.json``; and proofs that what was pulled is still here, and loads.
 
 A directory that did not pass has a ``PULL_REFUSED.json`` instead, with what it should have held: whoever verifies a
 second time must not find that nobody knows any more what was right.
@@ -7,12 +7,18 @@ second time must not find that nobody knows any more what was right.
 from __future__ import annotations
 
 import contextlib
+import os
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
-from rgt_tui.files import open_regular, publish
-from rgt_tui.transfer.ledger import Stamp
+from rgt_tui.files import fault, open_regular, publish
+from rgt_tui.model.evidence import CopyProof, ResultGroup
+from rgt_tui.transfer import checkpoint_groups, directory_listing, ledger
+from rgt_tui.transfer.directory_listing import Listed
+from rgt_tui.transfer.ledger import FileRow, Ledger, Stamp, ledger_path, said
 
 VERIFIED = "PULL_VERIFIED.json"
 REFUSED = "PULL_REFUSED.json"
@@ -110,3 +116,117 @@ def write(directory: Path, found: Verification) -> None:
     publish(directory / new, msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")
     with contextlib.suppress(FileNotFoundError):
         (directory / old).unlink()
+
+
+_NAMES = RECORDS
+
+
+def proofs(
+    box: str,
+    instance: str,
+    groups: Iterable[ResultGroup],
+    *,
+    env: Mapping[str, str] = os.environ,
+) -> tuple[CopyProof, ...]:
+    """Say what stands here of the directories of a box, and whether the checkpoints in it load.
+
+    A copy whose stamp is as it was is not hashed again. It blocks, for as long as the others take to be read.
+
+    Args:
+        box: Its name in the fleet file.
+        instance: What the provider calls the machine now; a copy of another one's files proves nothing.
+        groups: The directories.
+        env: Where the state of rgt lies.
+
+    Returns:
+        A proof for each directory that was pulled from this very machine, with what is wrong about it; none for the
+        others. A directory with checkpoints that nobody has looked at is wrong about that.
+
+    Raises:
+        rgt_tui.transfer.LedgerError: the ledger cannot be used.
+    """
+    groups = tuple(groups)
+    found = ledger.proofs(box, instance, groups, env=env)
+    folders: dict[str, list[FileRow]] = {group.path: [] for group in groups}
+    book = Ledger(ledger_path(box, env))
+    for row in book.files():
+        owner = ledger.home(row.path, folders)
+        if owner is not None and row.instance == instance:
+            folders[owner].append(row)
+    book.close()
+    # A record that came from the box says what the box wants to be believed.
+    came = {Path(row.local) for rows in folders.values() for row in rows if Path(row.local).name in _NAMES}
+    records: dict[Path, Verification | str | None] = {path.parent: None for path in came}
+    return tuple(_with_checkpoints(proof, folders[proof.path], records) for proof in found)
+
+
+def _with_checkpoints(
+    proof: CopyProof, rows: Sequence[FileRow], records: dict[Path, Verification | str | None]
+) -> CopyProof:
+    checkpoints, errors = 0, list(proof.errors)
+    for folder, members in _by_folder(rows).items():
+        count, wrong = _looked_at(folder, members, records)
+        checkpoints += count
+        errors += wrong
+    return msgspec.structs.replace(proof, checkpoints=checkpoints, errors=tuple(errors))
+
+
+def _by_folder(rows: Iterable[FileRow]) -> dict[Path, list[FileRow]]:
+    found: dict[Path, list[FileRow]] = {}
+    for row in rows:
+        found.setdefault(Path(row.local).parent, []).append(row)
+    return found
+
+
+def _looked_at(
+    folder: Path, rows: Sequence[FileRow], records: dict[Path, Verification | str | None]
+) -> tuple[int, list[tuple[str, str]]]:
+    """Return how many checkpoints of a directory were found to load, and what was not looked at or does not load."""
+    here = {Path(row.local).name: Listed(Path(row.local), row.here.size) for row in rows}
+    if not checkpoint_groups.plan(dict(directory_listing.heads(here))).groups:
+        return 0, []
+    root, record = _nearest(folder, records)
+    if record is None or isinstance(record, str):
+        why = record or "nobody has looked whether its checkpoints load"
+        return 0, [(row.path, f"{why}: rgt verify {shlex.quote(str(folder))}") for row in rows[:1]]
+    hashes = {entry.path: entry.sha256 for entry in record.entries}
+    reasons = {error.path: error.reason for error in record.errors}
+    look = f"rgt verify {shlex.quote(str(root))}"
+    errors = []
+    names = {said(str(Path(row.local).relative_to(root))): row for row in rows}
+    for name, row in names.items():
+        if name in reasons:
+            errors.append((row.path, f"its copy does not pass: {reasons[name]}"))
+        elif hashes.get(name) != row.sha256:
+            errors.append((row.path, f"nobody has looked at its copy since it came: {look}"))
+    places = {said(str(folder.relative_to(root))), *names}
+    return sum(found.path in places for found in record.checkpoints), errors
+
+
+def _nearest(
+    folder: Path, records: dict[Path, Verification | str | None]
+) -> tuple[Path, Verification | str | None]:
+    """Return the record in a directory or in the nearest above it that has one; a text says why it cannot be used."""
+    for root in (folder, *folder.parents):
+        if root not in records:
+            records[root] = _record(root)
+        if records[root] is not None:
+            return root, records[root]
+    return folder, None
+
+
+def _record(root: Path) -> Verification | str | None:
+    for name in sorted(RECORDS):
+        try:
+            with open_regular(root / name, follow=False) as file:
+                why = fault(root / name, os.fstat(file.fileno()), file.fileno())
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            return f"{root / name} cannot be read ({error.strerror or error})"
+        if why is not None:
+            return f"{why.words}, so it proves nothing ({why.cure})"
+    try:
+        return read(root)
+    except (OSError, ValueError) as error:
+        return f"what was found in {root} cannot be used ({error})"

@@ -28,18 +28,17 @@ from rgt_tui.model.box import Link
 from rgt_tui.model.fleet import FleetState, Spot
 from rgt_tui.model.profile import Profile
 from rgt_tui.ui.box_pulls import BoxPulls
+from rgt_tui.ui.clipboard import write_screenshot
 from rgt_tui.ui.commands import APP, bindings, choose_keys, key_for, screen_class
 from rgt_tui.ui.enduring import NO_TERMINAL, Enduring, report, report_path, short, words
 from rgt_tui.ui.first_start import FirstSteps
-from rgt_tui.ui.key_turns import KeyTurns, Typed
+from rgt_tui.ui.key_turns import REST_SECONDS, KeyTurns, QuietGarbage, Typed
 from rgt_tui.ui.last_look import LastLook, looked_path
 from rgt_tui.ui.legends import legend_of
 from rgt_tui.ui.notation import clean
 from rgt_tui.ui.preferences import UNCHANGED, Preferences, remember_theme
-from rgt_tui.ui.quiet_garbage import REST_SECONDS, QuietGarbage
 from rgt_tui.ui.screens.base import FleetAwareScreen, StateSink
 from rgt_tui.ui.screens.fleet import FleetScreen
-from rgt_tui.ui.screenshots import write_screenshot
 from rgt_tui.ui.themes import DEFAULT, THEMES, themes_of
 from rgt_tui.ui.warm_up import LATEST_S, SteadyStylesheet, warm_up
 

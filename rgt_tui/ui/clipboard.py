@@ -1,4 +1,4 @@
-"""What a person takes along with ``y``: to the terminal's clipboard by OSC 52, and to a file where that may not arrive.
+"""What a person takes along: a screenshot as a file; with ``y``, text to the terminal's clipboard (OSC 52) and a file.
 
 No terminal tells whether it has taken the text (tmux drops it unless ``set-clipboard`` is on, some terminals never
 take it): so the file is always written, and the event line names it.
@@ -6,8 +6,10 @@ take it): so the file is always written, and the event line names it.
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,3 +58,41 @@ def take_along(app: App[Any], copied: Copied, env: Mapping[str, str] = os.enviro
         return f"{copied.what} is too long for a terminal's clipboard, and {clean(str(error))}"
     where = f"also in {short(path)}" if small else f"too long for the clipboard: in {short(path)}"
     return f"copied {copied.what}; {where}"
+
+
+TRIES = 100
+
+
+def _places(env: Mapping[str, str]) -> Iterator[Path]:
+    with contextlib.suppress(OSError):  # the working directory may have been removed
+        yield Path.cwd()
+    yield state_directory(env) / "screenshots"
+
+
+def write_screenshot(svg: str, env: Mapping[str, str]) -> str:
+    """Write a screenshot; return what to say of it."""
+    why = ""
+    for place in _places(env):
+        try:
+            path = _written(place, svg)
+        except OSError as error:
+            why = why or f"{clean(str(place))}: {clean(error.strerror or str(error))}"
+            continue
+        said = f"the screen is in {clean(short(path))}"
+        return f"{said} ({why})" if why else said
+    return f"no screenshot could be written: {why}"
+
+
+def _written(place: Path, svg: str) -> Path:
+    place.mkdir(parents=True, exist_ok=True, mode=0o700)
+    stem = f"rgt-{time.strftime('%Y%m%d-%H%M%S')}"
+    for number in range(TRIES):
+        path = place / (f"{stem}-{number}.svg" if number else f"{stem}.svg")
+        try:
+            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        except FileExistsError:
+            continue
+        with os.fdopen(file, "w", encoding="utf-8") as out:
+            out.write(svg)
+        return path
+    raise FileExistsError(17, f"{TRIES} of this second are there")

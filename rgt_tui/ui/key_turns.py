@@ -1,4 +1,4 @@
-"""Keys one after another: each waits until what the key before it has opened can take it.
+"""Keys before all else: one after another, and the long look for garbage comes while nobody types.
 
 A terminal hands over a burst (fast hands, ``tmux send-keys``, a slow link) at once, while a screen or an entry line
 needs several turns of the event loop to stand. Without this, the letters behind ``/`` would be commands of the
@@ -8,6 +8,8 @@ screen below: ``/Demo`` would open the teardown.
 from __future__ import annotations
 
 import asyncio
+import gc
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from textual.app import App
     from textual.dom import DOMNode
     from textual.message_pump import MessagePump
+
 
 Typed = events.Key | events.Paste
 LONGEST_S = 5.0
@@ -138,3 +141,63 @@ async def _passed(pump: MessagePump, app: App[None]) -> None:
         except TimeoutError:
             continue
         return
+
+
+NEVER = 1 << 30
+"""Of the smaller looks before a whole one."""
+MIDDLE = 1
+"""Looks at the youngest before one at those of middle age."""
+EVERY_SECONDS = 60.0
+"""Between two whole looks, while somebody rests."""
+LATEST_SECONDS = 600.0
+"""After this one takes place even while somebody types: memory must not grow without end."""
+REST_SECONDS = 3.0
+"""Without a key: nobody is about to press the next one of a row."""
+
+
+class QuietGarbage:
+    """Looks through all objects while nobody types.
+
+    Args:
+        clock: Seconds, monotonic.
+        collect: The whole look.
+    """
+
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, collect: Callable[[], object] = gc.collect
+    ) -> None:
+        self._clock = clock
+        self._collect = collect
+        self._before: tuple[int, int, int] | None = None
+        self._typed_at = -math.inf
+        self._looked_at = -math.inf
+
+    def begin(self) -> None:
+        """Let no whole look come by itself, and pass over what is there already: modules, and what they made."""
+        if self._before is None:
+            self._before = gc.get_threshold()
+            self._looked_at = self._clock()
+            gc.freeze()
+            gc.set_threshold(self._before[0], MIDDLE, NEVER)
+
+    def typed(self) -> None:
+        """Take in that somebody pressed or clicked something."""
+        self._typed_at = self._clock()
+
+    def look(self) -> bool:
+        """Look through everything, if it is time for that and disturbs nobody; tell whether that was done."""
+        now = self._clock()
+        since = now - self._looked_at
+        due = since >= EVERY_SECONDS and now - self._typed_at >= REST_SECONDS
+        if self._before is None or not (due or since >= LATEST_SECONDS):
+            return False
+        self._collect()
+        self._looked_at = self._clock()
+        return True
+
+    def end(self) -> None:
+        """Leave the collector as it was found."""
+        if self._before is not None:
+            gc.set_threshold(*self._before)
+            gc.unfreeze()
+            self._before = None

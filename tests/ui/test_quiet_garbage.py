@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rgt_tui.ui.quiet_garbage import EVERY_SECONDS, LATEST_SECONDS, MIDDLE, NEVER, REST_SECONDS, QuietGarbage
+from rgt_tui.ui.key_turns import EVERY_SECONDS, LATEST_SECONDS, MIDDLE, NEVER, REST_SECONDS, QuietGarbage
 from tests.ui.snap import running
 
 

@@ -13,9 +13,8 @@ from rgt_tui.handbook import shipped_pages
 from rgt_tui.model.box import BoxState, Rings
 from rgt_tui.model.protocol import Checkpoint, Checkpoints, Cpu, Disk, FoundRun, Gpu, Proc, RankReading
 from rgt_tui.model.run import Resume
-from rgt_tui.profiles import resume_faults
-from rgt_tui.profiles.resume_faults import FAULTS, faults_of, within
-from rgt_tui.profiles.run_advice import advised, daly
+from rgt_tui.profiles import run_advice
+from rgt_tui.profiles.run_advice import FAULTS, advised, daly, faults_of, within
 from tests.unit.triage.builders import NOW, ROOT, box, cell, log, queue, run, sample
 
 replace = msgspec.structs.replace
@@ -162,7 +161,7 @@ def test_a_range_holds_both_its_ends_and_every_patch_of_them() -> None:
 
 def test_a_range_is_told_with_both_its_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     wide = next(fault for fault in FAULTS if fault.first)._replace(first="2.1", last="2.6")
-    monkeypatch.setattr(resume_faults, "FAULTS", (wide,))
+    monkeypatch.setattr(run_advice, "FAULTS", (wide,))
     ((text, _),) = faults_of([f"{wide.frameworks[0]} 3.0"], wide.has)
     assert text.endswith("(seen on 2.1 to 2.6; of 3.0 not known: check it)")
 

@@ -13,14 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.transfer import (
-    dcp_files,
-    logged_files,
-    safetensors_files,
-    torch_files,
-    trainer_manifests,
-    weight_index,
-)
+from rgt_tui.transfer import dcp_files, logged_files, safetensors_files, torch_files, trainer_manifests
 from rgt_tui.transfer.file_stretch import OpenStretch, Refused, Stretch, Trouble
 from rgt_tui.transfer.zip_records import records
 from tests.system.tree import ROOT, unpack
@@ -175,7 +168,7 @@ def test_no_damage_to_an_index_or_a_log_escapes_as_anything_else(tmp_path: Path)
     index = folder / "model.safetensors.index.json"
     for _, damaged in damages(index.read_bytes(), "index"):
         index.write_bytes(damaged)
-        with_trouble(weight_index.examine, index)
+        with_trouble(safetensors_files.examine_index, index)
     lines = tmp_path / "metrics.jsonl"
     for _, damaged in damages((FILES / "logs/metrics.jsonl").read_bytes(), "lines"):
         lines.write_bytes(damaged)
@@ -191,7 +184,7 @@ def test_the_whole_files_are_found_whole() -> None:
     """Otherwise everything above would be refused for nothing."""
     in_file(torch_files.examine)(TODAY)
     dcp_files.examine(FILES / "sharded")
-    weight_index.examine(FILES / "hf/checkpoint-5/model.safetensors.index.json")
+    safetensors_files.examine_index(FILES / "hf/checkpoint-5/model.safetensors.index.json")
     in_file(safetensors_files.examine)(FILES / "weights.safetensors")
     in_file(logged_files.examine_lines)(FILES / "logs/metrics.jsonl")
     in_file(logged_files.examine_events)(next((FILES / "logs").glob("events*")))

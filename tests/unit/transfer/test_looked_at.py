@@ -14,14 +14,7 @@ from typing import Any
 import pytest
 from rgt_box.metrics import tensorboard
 
-from rgt_tui.transfer import (
-    dcp_files,
-    expected_content,
-    logged_files,
-    safetensors_files,
-    trainer_manifests,
-    weight_index,
-)
+from rgt_tui.transfer import dcp_files, expected_content, logged_files, safetensors_files, trainer_manifests
 from rgt_tui.transfer.checkpoint_groups import plan
 from rgt_tui.transfer.file_stretch import OpenStretch, Refused, Trouble
 from tests.unit.transfer.hostile_files import FILES, harmful, safetensors
@@ -181,7 +174,7 @@ def test_an_index_that_names_no_files_beside_it_is_refused(tmp_path: Path, docum
     index = tmp_path / "model.safetensors.index.json"
     index.write_text(json.dumps(document))
     with pytest.raises(Trouble):
-        weight_index.examine(index)
+        safetensors_files.examine_index(index)
 
 
 def test_a_shard_with_other_tensors_is_found(tmp_path: Path) -> None:
@@ -189,7 +182,7 @@ def test_a_shard_with_other_tensors_is_found(tmp_path: Path) -> None:
     shutil.copytree(FILES / "hf/checkpoint-5", folder)
     shutil.copy(folder / "model-00001-of-00002.safetensors", folder / "model-00002-of-00002.safetensors")
     with pytest.raises(Trouble, match="not those"):
-        weight_index.examine(folder / "model.safetensors.index.json")
+        safetensors_files.examine_index(folder / "model.safetensors.index.json")
 
 
 @pytest.mark.parametrize("length", [0, 1, 16 * 1024 - 1, 16 * 1024, 100_000])
