@@ -21,6 +21,9 @@ PIECE = 1 << 20
 SPECIFIC, GENERAL, SYMPTOM = 0.95, 0.7, 0.5
 """How sure a finding is: its line says it, its line says something general, it only follows from something else."""
 
+TOGETHER = 200
+"""Lines that stand nearer to one another are of one end."""
+
 
 class Unreadable(Exception):
     """A file that cannot be read; names it."""
@@ -83,17 +86,29 @@ def ranked(hits: Iterable[LineHit], pages: Mapping[str, Page]) -> list[FileFindi
         hits: As they were found.
         pages: The handbook.
     """
-    first: dict[str, LineHit] = {}
-    times: dict[str, int] = {}
+    lines: dict[str, dict[int, LineHit]] = {}
     for hit in hits:
-        times[hit.id] = times.get(hit.id, 0) + 1
-        if hit.id not in first or hit.line_no < first[hit.id].line_no:
-            first[hit.id] = hit
+        lines.setdefault(hit.id, {}).setdefault(hit.line_no, hit)
+    first = {id_: _telling(found, last=pages[id_].symptom_only) for id_, found in lines.items()}
+    times = {id_: len(found) for id_, found in lines.items()}
     beaten = {loser for id_ in first for loser in pages[id_].beats}
     general = {loser for page in pages.values() for loser in page.beats}
     found = list(_findings(first, times, pages, beaten, general))
     causes = [finding for finding in found if finding.confidence > SYMPTOM]
     return sorted(causes or found, key=lambda finding: (-finding.confidence, finding.line_no))
+
+
+def _telling(found: Mapping[int, LineHit], *, last: bool) -> LineHit:
+    """Return the line that proves it: the first; of what any end leaves behind, the first one of the last end.
+
+    A traceback that was logged and survived is not what ended the run; of those that stand together the first is the
+    cause.
+    """
+    numbers = sorted(found)
+    at = len(numbers) - 1 if last else 0
+    while at and numbers[at] - numbers[at - 1] <= TOGETHER:
+        at -= 1
+    return found[numbers[at]]
 
 
 def how_sure(page: Page, general: Container[str]) -> float:

@@ -30,6 +30,12 @@ ANSI = re.compile(
     rb"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]{0,2000}(?:\x07|\x1b\\)|\x1b[()][0-9A-Za-z]|\x1b[=>78cDEHMNOZ]"
 )
 _NUMBERS = re.compile(rb"\d+")
+_WRITER = re.compile(
+    r"(?:\[rank\d{1,6}\]: ?|\[(?:default|worker|trainer)?\d{1,6}\]:|\[\d{1,6},\d{1,6}\]<std(?:out|err)>:"
+    r"|\(\w[\w.:-]{0,80} pid=\d{1,9}(?:, ip=[\d.]{7,15})?\) |\d{1,6}: (?=\S|  File )|(?:  ){1,8}\| )+"
+)
+"""What stands before the lines of one of several writers: torch, torchrun --tee, MPI, Ray, srun --label; and before
+those of one exception of a group."""
 _COMMENT = re.compile(r"\s*(?:#|//|\* )")
 
 
@@ -48,6 +54,8 @@ class LineHit(msgspec.Struct, frozen=True, kw_only=True):
 class _Row(NamedTuple):
     text: str
     number: int
+    before: str = ""
+    """Which of several writers it is of, as it stands before the line."""
 
 
 class Lookout:
@@ -251,8 +259,29 @@ def _rows(lines: Sequence[bytes], first: int, columns: Mapping[int, int]) -> lis
             start = max(0, columns.get(number, 0) - MAX_LINE // 2)
             line = line[start : start + MAX_LINE]
         for part in line.decode("utf-8", "replace").rstrip("\r").split("\r"):
-            rows.append(_Row(part, number))
-    return rows
+            before, text = writer_of(part)
+            rows.append(_Row(text, number, before))
+    order = by_writer([row.before for row in rows])
+    return rows if order is None else [rows[place] for place in order]
+
+
+def writer_of(line: str) -> tuple[str, str]:
+    """Return what names the writer of a line, where several write into one log, and what it wrote."""
+    match = _WRITER.match(line)
+    return (match[0], line[match.end() :]) if match is not None else ("", line)
+
+
+def by_writer(befores: Sequence[str]) -> list[int] | None:
+    """Return the places of lines with those of each writer together, in the order in which they first wrote.
+
+    So a traceback whose lines stand between those of other ranks is whole. None = there is one writer alone.
+    """
+    first: dict[str, int] = {}
+    for before in befores:
+        first.setdefault(before, len(first))
+    if len(first) < 2:
+        return None
+    return sorted(range(len(befores)), key=lambda place: first[befores[place]])
 
 
 def hits_of(page: Page, rows: Sequence[_Row], text: str) -> Iterator[LineHit]:
@@ -271,7 +300,7 @@ def hits_of(page: Page, rows: Sequence[_Row], text: str) -> Iterator[LineHit]:
                 continue
             seen.add(row.number)
             name = match.group(1) if match.re.groups else None
-            yield LineHit(id=page.id, line=row.text.strip(), line_no=row.number, name=name)
+            yield LineHit(id=page.id, line=(row.before + row.text).strip(), line_no=row.number, name=name)
 
 
 def _back(block: bytes, lines: int) -> int:

@@ -6,11 +6,11 @@ import functools
 import itertools
 import posixpath
 import re
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 
 import msgspec
 
-from rgt_tui.handbook import Lookout
+from rgt_tui.handbook import Lookout, by_writer, writer_of
 from rgt_tui.health.handbook import HANDBOOK, run_pages
 from rgt_tui.model.box import BoxState, LogView
 from rgt_tui.model.protocol import Cell, Checkpoint
@@ -196,8 +196,12 @@ def _is_calm(newest: list[int], suspects: set[str]) -> bool:
 def _summed(lines: tuple[str, ...], newest: list[int], suspects: set[str]) -> Scan:
     saved, step, resume, failed, good = newest
     rows = [row for line in lines for row in _texts(line)]
-    text = "\n".join(rows)
-    hits = tuple(hit for key in HANDBOOK if key in suspects and (hit := _find(key, rows, text)) is not None)
+    written = [writer_of(row) for row in rows]
+    order = by_writer([before for before, _ in written]) or range(len(rows))
+    text = "\n".join(written[place][1] for place in order)
+    hits = tuple(
+        hit for key in HANDBOOK if key in suspects and (hit := _find(key, rows, order, text)) is not None
+    )
     return Scan(
         hits=hits,
         saved=saved,
@@ -208,12 +212,13 @@ def _summed(lines: tuple[str, ...], newest: list[int], suspects: set[str]) -> Sc
     )
 
 
-def _find(id: str, rows: list[str], text: str) -> Hit | None:  # noqa: A002
+def _find(id: str, rows: list[str], order: Sequence[int], text: str) -> Hit | None:  # noqa: A002
+    """Look for an entry in the text of `rows`, which stand there in another order where several writers wrote them."""
     entry = HANDBOOK[id]
     last = [found[-1] for pattern in entry.patterns if (found := list(_compiled(pattern).finditer(text)))]
     if not last:
         return None
-    places = [text.count("\n", 0, max(match.start(), match.end() - 1)) for match in last]
+    places = [order[text.count("\n", 0, max(match.start(), match.end() - 1))] for match in last]
     index = max(places)
     # Of lines that stand together, the one whose pattern comes first tells most.
     proof, match = next(pair for pair in zip(places, last, strict=True) if pair[0] >= index - TOGETHER)

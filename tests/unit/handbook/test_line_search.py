@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rgt_tui.handbook import LineHit, Lookout, Searcher, line_search, search_text, shipped_pages
+from rgt_tui.handbook import LineHit, Lookout, Searcher, line_search, search_text, shipped_pages, writer_of
 from rgt_tui.handbook.file_triage import ranked
 
 PAGES = shipped_pages()
@@ -54,6 +54,44 @@ def test_the_line_is_named_with_its_number_also_behind_colours_and_progress_bars
     )
     found = {(hit.id, hit.line_no, hit.name) for hit in search_text(log, PAGES.values())}
     assert found == {("U7", 3, None), ("ENV1", 4, "einops")}
+
+
+@pytest.mark.parametrize(
+    "before", ["[rank{}]: ", "[default{0}]:[rank{0}]: ", "[1,{}]<stderr>:", "(Train pid={}) ", "{}: "]
+)
+def test_lines_of_several_writers_are_put_together_and_told_with_theirs(before: str) -> None:
+    own = ["Traceback (most recent call last):", '  File "/exp/train.py", line 3, in <module>', "    main()"]
+    ends = ["ValueError: shard 7 has 3 columns", "KeyError: 'tokens'"]
+    mixed = [before.format(rank) + line for line in own for rank in (3, 4)]
+    mixed += [before.format(rank) + end for rank, end in zip((3, 4), ends, strict=True)]
+    hits = [hit for hit in search_text("\n".join(["go", *mixed]), PAGES.values()) if hit.id == "PY1"]
+    assert {(hit.line, hit.line_no, hit.name) for hit in hits} == {
+        (before.format(3) + ends[0], 8, "ValueError"), (before.format(4) + ends[1], 9, "KeyError")
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["step 3: loss 2.0", "12:30:01 go", "[0.1, 0.2]", "[rank one]: x", "a | b", "    x = 1", "", "[1] 4711"],
+)
+def test_what_only_looks_like_a_writer_is_none(line: str) -> None:
+    assert writer_of(line) == ("", line)
+
+
+def test_of_two_ends_the_last_is_told_and_of_a_chain_the_first() -> None:
+    survived = (
+        'Traceback (most recent call last):\n  File "/exp/a.py", line 1, in get\n    x()\nKeyError: 1\n'
+    )
+    joined = "\nThe above exception was the direct cause of the following exception:\n\n"
+    cause = (
+        'Traceback (most recent call last):\n  File "/exp/b.py", line 2, in load\n    y()\nLookupError: 2\n'
+    )
+    outer = (
+        'Traceback (most recent call last):\n  File "/exp/c.py", line 3, in main\n    z()\nValueError: 3\n'
+    )
+    log = survived + "step 1 loss 2.0\n" * 300 + cause + joined + outer
+    (found,) = ranked(search_text(log, PAGES.values()), PAGES)
+    assert (found.gotcha, found.line, found.line_no, found.times) == ("PY1", "LookupError: 2", 308, 3)
 
 
 def test_pieces_of_any_size_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

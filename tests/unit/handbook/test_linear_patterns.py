@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
 import time
 from collections.abc import Iterable
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -84,3 +86,20 @@ def test_time_grows_with_the_text(page: Page) -> None:
         took = min(took, seconds(page, large))
     assert took <= WIDE * (LARGE / SMALL) * least
     assert took < 30  # linear, and nothing that anybody would wait for
+
+
+def test_no_pattern_is_slow_on_real_failures() -> None:
+    """Tracebacks have what lines made from a pattern lack: hundreds of lines that begin alike."""
+    real = (Path(__file__).parents[2] / "fixtures" / "triage" / "real.jsonl").read_text()
+    text = "\n".join(json.loads(line)["log"] for line in real.splitlines())
+
+    def took(pattern: str) -> float:
+        compiled = re.compile(pattern, re.MULTILINE)
+        began = time.thread_time()
+        for _ in compiled.finditer(text):
+            pass
+        return time.thread_time() - began
+
+    plain = max(took(r"^(\S+)[^\n]*$") for _ in range(3))
+    slow = [pattern for page in PAGES for pattern in page.patterns if took(pattern) > 40 * plain]
+    assert not [pattern for pattern in slow if took(pattern) > 40 * plain]

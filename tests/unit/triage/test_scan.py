@@ -85,6 +85,17 @@ def test_the_numbers_of_a_failed_save_are_those_of_the_newest_line_that_has_them
     assert (scan(lines[2:]).failed_step, scan(lines[2:]).last_good) == (None, None)
 
 
+def test_ranks_that_write_between_one_another_s_lines() -> None:
+    own = ["Traceback (most recent call last):", '  File "/exp/train.py", line 3, in <module>', "    main()"]
+    lines = [f"[rank{rank}]: {line}" for line in own for rank in (0, 1)]
+    refused = "[rank1]: ConnectionRefusedError: [Errno 111] no"
+    found = scan((*lines, "[rank0]: KeyError: 'a'", refused, "step 3"))
+    assert {(hit.id, hit.line, hit.row, hit.index) for hit in found.hits} == {
+        ("PY1", refused, 7, 7),
+        ("NET1", refused, 7, 7),
+    }
+
+
 @pytest.mark.parametrize(
     "line",
     [
