@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from rgt_tui.handbook.file_triage import SPECIFIC, FileFinding, Unreadable, how_sure, triage_file
-from rgt_tui.handbook.line_search import LineHit, Lookout, Searcher, by_writer, find_pages, search_text, writer_of
+from rgt_tui.handbook.line_search import (
+    LineHit,
+    Lookout,
+    Searcher,
+    by_writer,
+    find_pages,
+    search_text,
+    writer_of,
+)
 from rgt_tui.handbook.pages import (
     ACTION_WORDS,
     Action,
