@@ -380,3 +380,13 @@ async def test_what_has_been_taken_in_dates_nothing_that_comes_later(spec: BoxSp
         assert one.session._now() == 1050.0, "what waits is dated by when it came"
         one.session.take_in()
         assert one.session._now() == 1100.0
+
+
+async def test_a_look_ends_with_the_first_sample_that_was_taken_after_it(spec: BoxSpec) -> None:
+    """And not with its time: each step of a teardown would take as long as that."""
+    async with course(spec) as (one, _):
+        await one.live()
+        async with asyncio.timeout(60):
+            begun = await one.session.look(3600.0)
+        taken = one.session.state.seen.sample
+        assert taken is not None and taken >= begun
