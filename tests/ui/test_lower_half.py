@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import sys
 import types
+from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import pytest
+from rich.color import ColorSystem
 
 from rgt_tui.model.evidence import Fix
-from rgt_tui.model.fleet import FleetState
+from rgt_tui.model.fleet import FleetEvent, FleetState
 from rgt_tui.ui.box_status import assess
+from rgt_tui.ui.screens import fleet as fleet_screen
 from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row
 from rgt_tui.ui.widgets.fleet_rows.fleet_table import FleetTable
 from rgt_tui.ui.widgets.fleet_rows.loss_pane import BOARD, LossPane, telling_run
@@ -23,12 +27,17 @@ from rgt_tui.ui.widgets.fleet_rows.lower_half import (
     newest_lines,
     split_left,
 )
+from rgt_tui.ui.widgets.fleet_rows.since_lines import since_section
 from rgt_tui.ui.widgets.fleet_rows.what_to_do import WhyPane, steps_of, window
+from rgt_tui.ui.widgets.panes import Section
 from rgt_tui.ui.widgets.spans import Tone, line, text_of
 from rgt_tui.ui.widgets.why import Block, why_blocks, why_lines
 from tests.ui.fakes import NOW, demo_state, many_boxes, run, running_box, trouble_box
 from tests.ui.snap import running, screen_text, settle
 from tests.ui.test_box_history import kept
+
+MOST_IDLE_BYTES = 1500
+"""A second."""
 
 
 def row() -> Row:
@@ -138,7 +147,7 @@ def test_the_most_telling_run_is_the_one_that_the_finding_names() -> None:
 
 
 async def test_what_draws_is_loaded_aside_when_there_is_a_curve(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, BOARD)
+    monkeypatch.delitem(sys.modules, BOARD, raising=False)
     async with running() as (app, pilot, _):
         await app.workers.wait_for_complete()
         await settle(pilot)
@@ -237,3 +246,67 @@ def test_errors_stand_out_and_old_lines_do_not_look_new() -> None:
     (old,) = newest_lines(box, 80, 3, stale=True)
     assert old.body[0][0].tone is Tone.DIM
     assert newest_lines(msgspec.structs.replace(box, logs=()), 80, 3, stale=False) == []
+
+
+async def test_what_happened_is_worked_out_again_only_when_it_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It was a quarter of what the dashboard cost while nothing happened."""
+    made: list[int] = []
+    original = since_section
+
+    def counted(events: Sequence[FleetEvent], *told: Any, **more: Any) -> Section:
+        made.append(len(events))
+        return original(events, *told, **more)
+
+    monkeypatch.setattr(fleet_screen, "since_section", counted)
+    async with running(demo_state(), size=(120, 34)) as (app, pilot, fleet):
+        assert made, "nothing is told of the past: a weak test"
+        made.clear()
+        for second in range(5):
+            fleet.advance(1.0)
+            fleet.change("vast-demo", sample_at=NOW + second)
+            await settle(pilot)
+        assert made == []
+        events = (*fleet.state.events, FleetEvent(fleet.now(), "vast-demo", "something new", "info"))
+        fleet.push(msgspec.structs.replace(fleet.state, events=events))
+        await settle(pilot)
+        assert set(made) == {len(events)} and "something new" in screen_text(app)
+        made.clear()
+        fleet.advance(86_400.0)
+        await settle(pilot)
+        assert made, "the day of what happened is said"
+
+
+async def test_a_minute_of_idle_boxes_sends_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What three boxes send that train: a step, a loss and a load each second, nothing else."""
+    sent: list[int] = []
+    async with running(demo_state(), size=(120, 34)) as (app, pilot, fleet):
+        monkeypatch.setattr(
+            type(app),
+            "_display",
+            lambda self, screen, update: (
+                sent.append(len(update.render_segments(app.console).encode())) if update is not None else None
+            ),
+        )
+        app.console._color_system = ColorSystem.TRUECOLOR
+        for second in range(60):
+            fleet.advance(1.0)
+            for box in fleet.state.boxes:
+                if box.sample is None or not box.runs:
+                    continue
+                last = box.runs[-1]
+                step, loss = (last.step or 0) + 7, 2.0 - second / 100
+                gone_on = msgspec.structs.replace(
+                    last, step=step, loss=loss, progressed_at=fleet.now(), last_at=fleet.now()
+                )
+                util = 60.0 + (7 * second) % 35
+                gpus = tuple(msgspec.structs.replace(gpu, util=util) for gpu in box.sample.gpus)
+                sample = msgspec.structs.replace(box.sample, gpus=gpus, seq=second, at=fleet.now())
+                fleet.change(
+                    box.spec.name, runs=(*box.runs[:-1], gone_on), sample=sample, sample_at=fleet.now()
+                )
+            app.tick()
+            await pilot.pause()
+    assert len(sent) >= 60, "the screen stood still: a weak test"
+    assert sum(sent) / 60 < MOST_IDLE_BYTES

@@ -23,6 +23,7 @@ from rgt_tui.ui.clipboard import Copied
 from rgt_tui.ui.commands import BOX_CARE, BOX_TARGET, FLEET, MOVE, REPLAY, Command, bindings, key_for
 from rgt_tui.ui.enduring import endured
 from rgt_tui.ui.fleet_view import FleetView, Unreadable, keep_view, read_view, view_path, with_filter
+from rgt_tui.ui.last_look import day_of
 from rgt_tui.ui.notation import clean, glyphs
 from rgt_tui.ui.screens.base import HINT_SECONDS, Dashboard, FleetAwareScreen, Judged, Moves
 from rgt_tui.ui.widgets.fixed_lines import EntryLine, Parts
@@ -46,7 +47,7 @@ from rgt_tui.ui.widgets.fleet_rows.lower_half import (
 from rgt_tui.ui.widgets.fleet_rows.since_lines import at_hand_from, idle_foot, since_section
 from rgt_tui.ui.widgets.fleet_rows.what_to_do import LEAST_MORE, Step, WhyPane, blocks_of, steps_of
 from rgt_tui.ui.widgets.lines import EntryChanged, EntryClosed, RowChosen, SortAsked
-from rgt_tui.ui.widgets.panes import Pane
+from rgt_tui.ui.widgets.panes import Pane, Section
 from rgt_tui.ui.widgets.platform_lines import worst_parts
 from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, line, wrapped
 from rgt_tui.ui.widgets.unseen_lines import unseen_parts
@@ -145,6 +146,10 @@ class FleetScreen(Moves, FleetAwareScreen):
         self._rows_shown: Sequence[Row] = ()
         self._looked = Looked()
         self._recalled = Recalled()
+        self._since_told: tuple[object, ...] = ()
+        """What is told of the time since the person looked; it is worked out again when that changes."""
+        self._since_made: dict[tuple[int, int], list[Section]] = {}
+        """By the size of the pane."""
         self._copied: tuple[str, Step] | None = None
         """Box and step that were copied last: the next `y` takes the step after it."""
 
@@ -286,9 +291,12 @@ class FleetScreen(Moves, FleetAwareScreen):
         left, below = split_left(max(0, room - rows - 1))
         shared = len(lower_widths(width, left)) > 1 and left >= int(room * PANE_SHARE)
         why = self.query_one(WhyPane)
-        wanted = why.wanted_height(width)
-        if why.says_something and (shared or left > wanted + LEAST_MORE):
+        if why.says_something and shared:
             wanted = left
+        else:
+            wanted = why.wanted_height(width)
+            if why.says_something and left > wanted + LEAST_MORE:
+                wanted = left
         table_height, pane_height = split_heights(rows, room, wanted)
         set_height(self.query_one(FleetTable), table_height)
         set_height(self.query_one("#lower"), pane_height)
@@ -356,15 +364,21 @@ class FleetScreen(Moves, FleetAwareScreen):
             if self._recalled.since == last.at and self._recalled.events is not None:
                 earlier = tuple(event for event in self._recalled.events if event.at < began)
                 events, began = (*earlier, *events), self._recalled.reaches(began)
-        journal = any(command.id == "past.journal" for command in self.offered())
-        pane.show(
-            lambda width: [
-                since_section(
-                    events, last, began, width, now, journal=journal, height=max(0, pane.size.height - 2)
-                )
-            ],
-            idle_foot(state, last, now),
+        journal = any(
+            command.id == "past.journal" and self.why_not(command) is None for command in self.commands()
         )
+        ago = (last is not None and last.at <= now, began <= now, day_of(now))
+        if (told := (events, last, began, journal, ago)) != self._since_told:
+            self._since_told, self._since_made = told, {}
+
+        def made(width: int) -> list[Section]:
+            size = (width, max(0, pane.size.height - 2))
+            if size not in self._since_made:
+                section = since_section(events, last, began, width, now, journal=journal, height=size[1])
+                self._since_made[size] = [section]
+            return self._since_made[size]
+
+        pane.show(made, idle_foot(state, last, now))
 
     @work(
         exclusive=True, group="recall", exit_on_error=False, description="read what happened before this rgt"

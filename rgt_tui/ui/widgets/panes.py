@@ -147,7 +147,8 @@ class Pane(LineWidget):
         parts = self._make_sections(width - 4)
         if not parts:
             return []
-        self._top = max(0, min(self._top, self.wanted_height(width) - height))
+        wanted = 1 + sum(1 + len(part.body) for part in parts)
+        self._top = max(0, min(self._top, wanted - height))
         return sections(parts, width, height, foot=self._foot, active=self.has_focus, top=self._top)
 
     @property
