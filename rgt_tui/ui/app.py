@@ -35,6 +35,7 @@ from rgt_tui.ui.first_start import FirstSteps
 from rgt_tui.ui.key_turns import REST_SECONDS, KeyTurns, QuietGarbage, Typed
 from rgt_tui.ui.last_look import LastLook, looked_path
 from rgt_tui.ui.legends import legend_of
+from rgt_tui.ui.mouse_buttons import hear_back_button
 from rgt_tui.ui.notation import clean
 from rgt_tui.ui.preferences import UNCHANGED, Preferences, remember_theme
 from rgt_tui.ui.screens.base import FleetAwareScreen, StateSink
@@ -153,6 +154,7 @@ class RgtApp(Enduring, App[None]):
         self._taken_away: WeakSet[Screen[object]] = WeakSet()
         """Screens that failed and were taken away."""
         self.animation_level = "none"
+        hear_back_button()
         for theme in THEMES:
             self.register_theme(theme)
         self.preferences = preferences

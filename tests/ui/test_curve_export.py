@@ -20,11 +20,12 @@ from rgt_tui.ui import RgtApp, curve_export
 from rgt_tui.ui.curve_export import NotExported, points, proposed, wanted, write
 from rgt_tui.ui.plot.board import Board
 from rgt_tui.ui.plot.picture import svg
-from rgt_tui.ui.plot.view import Axis, Settings, Shown
-from rgt_tui.ui.widgets.metric_grid import MetricGrid, layout
-from rgt_tui.ui.widgets.spans import text_of
+from rgt_tui.ui.plot.view import Axis, Settings, Shown, tag
+from rgt_tui.ui.widgets.curve import curve_tone
+from rgt_tui.ui.widgets.metric_grid import MetricGrid, layout, run_names
+from rgt_tui.ui.widgets.spans import text_of, width_of
 from tests.ui.fakes import NOW, FakeFleet
-from tests.ui.snap import settle
+from tests.ui.snap import running, settle
 from tests.ui.test_curve_compare import said, timed_box
 from tests.ui.test_curves import BOX, header, opened, until
 
@@ -148,6 +149,9 @@ async def test_the_grid_shows_all_metrics_and_opens_one() -> None:
         def shown() -> str:
             return "\n".join(text_of(each) for each in grid.shown_lines)
 
+        names = text_of(grid.shown_lines[0])
+        for each in timed_box().runs:
+            assert each.name in names, "a number or a colour alone is no name"
         for metric in ("loss", "val_loss", "lr", "train/num_tokens"):
             assert metric in shown()
         assert "▌ loss" in shown()
@@ -191,3 +195,25 @@ async def test_a_grid_without_a_metric_says_why() -> None:
 )  # fmt: skip
 def test_as_many_plots_as_fit(count: int, size: tuple[int, int], made: tuple[int, int]) -> None:
     assert layout(count, *size) == made
+
+
+async def test_every_number_in_the_grid_has_a_name_above_it() -> None:
+    async with running(size=(120, 34), keys=("c", "g")) as (app, _, __):
+        grid = app.screen.query_one(MetricGrid)
+        board = next(iter(grid._boards.values()))
+        assert len(board.runs) > 1
+        first = grid.shown_lines[0]
+        below = "\n".join(text_of(row) for row in grid.shown_lines[1:])
+        for each in board.runs:
+            number = tag(board.number(each.key))
+            assert f"{number} {each.run.name}" in text_of(first) and number in below
+            assert curve_tone(board.number(each.key)) in {span.tone for span in first if number in span.text}
+
+
+def test_names_that_do_not_fit_are_counted() -> None:
+    board = Board()
+    runs = [Shown("lab", RunState(name=f"a-long-name-{place}")) for place in range(9)]
+    board.update(runs, Settings(), None)
+    made = run_names(board, 60)
+    assert width_of(made) == 60 and " more" in text_of(made) and "1 a-long-name-0" in text_of(made)
+    assert text_of(run_names(board, 400)).count("a-long-name") == 9

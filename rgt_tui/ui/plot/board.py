@@ -27,12 +27,16 @@ MOST_NOTED = 4
 
 
 class Board:
-    """The curves of some runs. A run keeps its number, and so its colour, for as long as the board is there."""
+    """The curves of some runs. A run keeps its number, and so its colour, for as long as the board is there.
 
-    def __init__(self) -> None:
+    Args:
+        like: A board whose runs have the same numbers here.
+    """
+
+    def __init__(self, like: Board | None = None) -> None:
         self._runs: tuple[Shown, ...] = ()
         self._by_key: dict[RunKey, RunState] = {}
-        self._numbers: dict[RunKey, int] = {}
+        self._numbers: dict[RunKey, int] = {} if like is None else like._numbers
         self._traces: dict[tuple[RunKey, str], Trace] = {}
         self._knots: dict[RunKey, tuple[Axis, Trace, int, Knots | None]] = {}
         self._gutter = 5

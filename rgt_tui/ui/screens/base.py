@@ -7,7 +7,7 @@ import math
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, cast, runtime_checkable
 
 from textual.app import ComposeResult
-from textual.binding import BindingType
+from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.reactive import reactive
 from textual.screen import Screen
@@ -21,9 +21,18 @@ from rgt_tui.ui.clipboard import Copied, take_along
 from rgt_tui.ui.commands import APP, SCREEN, Command, bindings, key_for
 from rgt_tui.ui.enduring import Enduring, endured
 from rgt_tui.ui.legends import LegendRow, legend_of
+from rgt_tui.ui.mouse_buttons import BACK_KEY
 from rgt_tui.ui.notation import clean, glyphs, stopwatch
 from rgt_tui.ui.preferences import UNCHANGED, Preferences
-from rgt_tui.ui.widgets.fixed_lines import CrumbChosen, EventLine, HeaderLine, KeyLine, NoticeLine, Parts
+from rgt_tui.ui.widgets.fixed_lines import (
+    BACK,
+    CrumbChosen,
+    EventLine,
+    HeaderLine,
+    KeyLine,
+    NoticeLine,
+    Parts,
+)
 from rgt_tui.ui.widgets.spans import Span, Tone, line
 
 if TYPE_CHECKING:
@@ -164,7 +173,7 @@ class FleetAwareScreen(Entries, Enduring, Screen[None]):
     PLACE: ClassVar[str] = ""
     """Name of the screen in the crumbs and in the help."""
     AUTO_FOCUS: ClassVar[str | None] = None
-    BINDINGS: ClassVar[list[BindingType]] = bindings(SCREEN)
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(SCREEN), Binding(BACK_KEY, "back", show=False)]
 
     fleet_state: reactive[FleetState | None] = reactive(None, init=False, always_update=True, repaint=False)
     """The newest state; set by the app once per redraw tick."""
@@ -377,6 +386,9 @@ class FleetAwareScreen(Entries, Enduring, Screen[None]):
     def on_crumb_chosen(self, message: CrumbChosen) -> None:
         """Go back to the screen of a crumb that was clicked; the last one is this screen."""
         message.stop()
+        if message.index == BACK:
+            self.action_back()
+            return
         crumbs = self.crumbs()
         if message.index >= len(crumbs) - 1 and len(crumbs) > 1:
             return

@@ -208,7 +208,7 @@ class CurvesScreen(FleetAwareScreen):
         from rgt_tui.ui.plot.board import Board
 
         metrics = metrics_of(each.run for each in runs)
-        self._grid_boards = {metric: self._grid_boards.get(metric) or Board() for metric in metrics}
+        self._grid_boards = {metric: self._grid_boards.get(metric) or Board(self.board) for metric in metrics}
         grid = self.query_one(MetricGrid)
         empty = nothing_to_draw(self.box, self.box_name or "", self.settings, runs)
         grid.show(self._grid_boards, metrics, self.settings.metric, empty)

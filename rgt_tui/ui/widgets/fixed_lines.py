@@ -34,8 +34,12 @@ class CrumbChosen(Message):
         self.index = index
 
 
+BACK = -1
+"""In place of a crumb: one screen back."""
+
+
 class HeaderLine(LineWidget):
-    """Crumbs at the left, the summary at the right."""
+    """Crumbs at the left, the summary at the right; where there is a screen below, the name goes back to it."""
 
     def __init__(self) -> None:
         super().__init__(id="header")
@@ -49,16 +53,20 @@ class HeaderLine(LineWidget):
             self.redraw()
 
     def crumb_at(self, column: int) -> int | None:
-        """Return which crumb stands at a column; the name of the program counts as the first."""
+        """Return which crumb stands at a column; the name of the program goes back, else it counts as the first."""
         x = len(" rgt  ")
         if column < x:
-            return 0 if self._crumbs else None
+            return BACK if self._goes_back else 0 if self._crumbs else None
         for index, crumb in enumerate(self._crumbs):
             end = x + cell_len(clean(crumb))
             if x <= column < end:
                 return index
             x = end + len(glyphs().crumb) + 2
         return None
+
+    @property
+    def _goes_back(self) -> bool:
+        return len(self._crumbs) > 1
 
     def on_click(self, event: events.Click) -> None:
         """Go to the screen whose crumb is under the pointer."""
@@ -68,7 +76,7 @@ class HeaderLine(LineWidget):
 
     def make_lines(self, width: int, height: int) -> list[Line]:
         """Draw the line."""
-        left: list[Span] = [Span(" rgt", Tone.ACCENT), Span("  ")]
+        left: list[Span] = [Span(f"{glyphs().back if self._goes_back else ' '}rgt", Tone.ACCENT), Span("  ")]
         for index, crumb in enumerate(self._crumbs):
             last = index == len(self._crumbs) - 1
             left.append(Span(clean(crumb), Tone.STRONG if last else Tone.DIM))

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from rich.segment import Segment
 from rich.style import Style
-from textual import events
+from textual import events, on
 from textual.dom import DOMNode
 from textual.geometry import Region, Size
 from textual.message import Message
@@ -48,6 +48,8 @@ class LineWidget(Enduring, Widget):
     ALLOW_SELECT = False
     WHEEL: ClassVar[int] = 0
     """Lines that one notch of the wheel scrolls."""
+    HINTS_CLICK: ClassVar[bool] = True
+    """A hint in the border does what its key does; False where a click anywhere does."""
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id, classes=classes)
@@ -82,6 +84,19 @@ class LineWidget(Enduring, Widget):
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
         """Scroll with the wheel."""
         self.scroll_lines(-self.WHEEL)
+
+    @on(events.Click)
+    async def follow_hint(self, event: events.Click) -> None:
+        """Do what a hint in a border says, as its key does."""
+        offered = getattr(self.screen, "offered", None)
+        if not self.HINTS_CLICK or not callable(offered) or not 0 <= event.y < len(self._drawn):
+            return
+        from rgt_tui.ui.mouse_buttons import hinted
+
+        command = hinted(self._drawn[event.y], int(event.x), offered())
+        if command is not None:
+            event.stop()
+            await self.screen.run_action(command.does)
 
     def watch_has_focus(self, has_focus: bool) -> None:
         """Show where the focus is."""

@@ -11,10 +11,10 @@ from textual import events
 from textual.message import Message
 
 from rgt_tui.ui.notation import clean, glyphs, number
-from rgt_tui.ui.plot.view import Settings
-from rgt_tui.ui.widgets.curve import css, drawn
+from rgt_tui.ui.plot.view import Settings, tag
+from rgt_tui.ui.widgets.curve import css, curve_tone, drawn
 from rgt_tui.ui.widgets.lines import LineWidget
-from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, dim, line
+from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, dim, line, width_of
 
 if TYPE_CHECKING:
     from rgt_tui.ui.plot.board import Board
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 LEAST_WIDTH, LEAST_HEIGHT = 38, 8
 """Cells of a small plot, its title included."""
 GAP = 2
+NAMES = 1
+"""Lines above the plots, with the names of the runs."""
 
 
 BEST_SHAPE = 3.5
@@ -72,11 +74,15 @@ class MetricGrid(LineWidget):
     @property
     def columns(self) -> int:
         """Plots beside each other."""
-        return layout(len(self._metrics), self.size.width, self.size.height)[0]
+        return self._layout[0]
+
+    @property
+    def _layout(self) -> tuple[int, int]:
+        return layout(len(self._metrics), self.size.width, self.size.height - NAMES)
 
     def shown_metrics(self) -> Sequence[str]:
         """Return those on screen: the page with the chosen one."""
-        columns, rows = layout(len(self._metrics), self.size.width, self.size.height)
+        columns, rows = self._layout
         first = self._at // (columns * rows) * columns * rows
         return self._metrics[first : first + columns * rows]
 
@@ -87,9 +93,9 @@ class MetricGrid(LineWidget):
             return [
                 line(" ", Span(text) if place == 0 else dim(text)) for place, text in enumerate(self._empty)
             ]
-        columns, rows = layout(len(self._metrics), width, height)
-        across, down = (width + GAP) // columns - GAP, height // rows
-        lines: list[Line] = []
+        columns, rows = layout(len(self._metrics), width, height - NAMES)
+        across, down = (width + GAP) // columns - GAP, (height - NAMES) // rows
+        lines = [run_names(self._boards[shown[0]], width)]
         for first in range(0, len(shown), columns):
             cells = [self._cell(metric, across, down) for metric in shown[first : first + columns]]
             for parts in zip(*cells, strict=True):
@@ -119,12 +125,31 @@ class MetricGrid(LineWidget):
 
     def on_click(self, event: events.Click) -> None:
         """Hand the plot under the pointer to the screen."""
-        columns, rows = layout(len(self._metrics), self.size.width, self.size.height)
-        across, down = (self.size.width + GAP) // columns, max(1, self.size.height // rows)
-        place = event.y // down * columns + min(event.x // across, columns - 1)
+        columns, rows = self._layout
+        across, down = (self.size.width + GAP) // columns, max(1, (self.size.height - NAMES) // rows)
+        place = (event.y - NAMES) // down * columns + min(event.x // across, columns - 1)
         shown = self.shown_metrics()
-        if 0 <= place < len(shown):
+        if event.y >= NAMES and 0 <= place < len(shown):
             self.post_message(self.Chosen(shown[place]))
+
+
+def run_names(board: Board, width: int) -> Line:
+    """Return what the numbers and the colours of the small plots mean: as many runs as fit, the others counted."""
+    drawn_ = [each for each in board.runs if each.key not in board.settings.hidden]
+    several = len({each.box for each in drawn_}) > 1
+    numbered = len(drawn_) > 1
+    out: Line = (Span(" "),)
+    for place, each in enumerate(drawn_):
+        number_, name = (
+            board.number(each.key),
+            clean(f"{each.box} {each.run.name}" if several else each.run.name),
+        )
+        part = line(Span(f" {tag(number_)} " if numbered else " ", curve_tone(number_)), name, " ")
+        left = len(drawn_) - place
+        if width_of(out) + width_of(part) > width - (10 if left > 1 else 0):
+            return clip(line(*out, dim(f" and {left} more")), width)
+        out = (*out, *part)
+    return out
 
 
 def grid_settings(settings: Settings, metric: str) -> Settings:

@@ -54,6 +54,8 @@ def telling_run(box: BoxState) -> RunState | None:
 class LossPane(CurvePlot):
     """The curve in a frame of its own; a click opens all curves."""
 
+    HINTS_CLICK = False
+
     DEFAULT_CSS = "LossPane { height: 1fr; }"
 
     class Opened(Message):
