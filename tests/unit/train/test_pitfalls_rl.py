@@ -34,7 +34,8 @@ class Memory:
         self.m2 += apart * (cell - self.mean)
 
     def normal(self, cells: torch.Tensor) -> torch.Tensor:
-        return (cells - self.mean) / (self.m2 / max(1, self.count) + 1e-6) ** 0.5
+        spread: float = (self.m2 / max(1, self.count) + 1e-6) ** 0.5
+        return (cells - self.mean) / spread
 
     def state_dict(self) -> dict[str, Any]:
         return {"moves": torch.tensor(self.moves), "count": self.count, "mean": self.mean, "m2": self.m2}
