@@ -182,6 +182,21 @@ def test_a_message_without_its_counterpart_is_named(
     assert found[:1] == ([] if named is None else [Verdict(told, confidence, named)])
 
 
+def test_messages_that_are_sent_together_are_no_collective() -> None:
+    (found,) = verdicts(
+        [message("send 0->1", 1), message("coalesced", 1)], [message("coalesced", 1, done=True)]
+    )
+    assert found.ranks == (1,)
+
+
+@pytest.mark.parametrize(("world", "named"), [(4, (2, 3)), (5, ())])
+def test_of_ranks_without_a_dump_few_are_named(world: int, named: tuple[int, ...]) -> None:
+    config = {"0": {"ranks": str(list(range(world)))}}
+    value = {"version": "2.10", "entries": [entry(3, **WAITS)], "pg_config": config}
+    (found,) = compared([dump_of(value, rank) for rank in (0, 1)])
+    assert (found.ranks, found.confidence) == (named, 0.8)
+
+
 def test_the_ranks_of_a_message_are_those_of_its_group() -> None:
     config = {"0": {"ranks": "[0, 1, 2, 3]"}, "7": {"ranks": "[1, 3]"}}
     dumps = [

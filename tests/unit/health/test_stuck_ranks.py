@@ -179,6 +179,7 @@ def spun(number: int, at: int, **over: Any) -> Proc:
         ((spun(0, 5), spun(1, 4)), None, False),  # whether it goes on nobody knows
         ((spun(0, 5, opened=600.0), spun(1, 4)), None, True),  # as at a time-out
         ((spun(0, 5, opened=600.0, age=350.0), spun(1, 4, age=350.0)), None, False),
+        ((rank(0, **MOVES, flight=flight(5, opened=600.0)), rank(1, **MOVES, flight=BEHIND)), None, False),
         ((rank(0, flight={"age_s": 30.0}), rank(1, flight={"age_s": "x", "entries": 3})), None, False),
     ],
 )
