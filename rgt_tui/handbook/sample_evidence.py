@@ -1,4 +1,7 @@
-"""What the readings of a box add to what a log says: a kill is the kernel's only if its counter moved."""
+"""What the readings of a box add to what a log says: a kill is the kernel's only if its counter moved.
+
+A log that ends without a word, on a machine that was restarted meanwhile, ended with it.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from rgt_tui.files import open_regular
-from rgt_tui.handbook.file_triage import SPECIFIC, FileFinding, Unreadable
+from rgt_tui.handbook.file_triage import SPECIFIC, SYMPTOM, FileFinding, Unreadable
 from rgt_tui.handbook.pages import Page
 
 NEAR_LIMIT = 0.9
@@ -60,7 +63,14 @@ def weighed(
     """
     if not samples:
         return list(found)
-    kills = _rise(samples, "oom_kills")
+    boots = list(dict.fromkeys(boot for sample in samples if isinstance(boot := sample.get("boot"), str)))
+    # The kernel counts anew after a restart.
+    rises = [
+        _rise((one for one in samples if one.get("boot") == boot), "oom_kills") for boot in boots or [None]
+    ]
+    kills = (
+        sum(rise for rise in rises if rise is not None) if any(rise is not None for rise in rises) else None
+    )
     share = max((_share(sample["mem"], "used", "limit") for sample in samples), default=0.0)
     told = []
     for one in found:
@@ -74,6 +84,13 @@ def weighed(
     if kills and not any(one.gotcha == "U9" for one in told):
         text = f"the container's kill counter rose by {kills}; memory reached {share:.0%} of its limit"
         told.insert(0, _from_reading(pages["U9"], text))
+    if len(boots) > 1 and not any(one.confidence > SYMPTOM and one.severity == "fatal" for one in told):
+        at = next(sample for sample in samples if sample.get("boot") == boots[1])
+        when = f", first read as sample {at['seq']:,} of it" if isinstance(at.get("seq"), int) else ""
+        text = (
+            f"the boot id changed from {boots[0]:.40} to {boots[1]:.40}{when}; the log names no other cause"
+        )
+        told.insert(0, replace(_from_reading(pages["BOOT1"], text), confidence=SYMPTOM))
     return told
 
 

@@ -115,6 +115,31 @@ def test_readings_say_what_no_line_says(tmp_path: Path, capsys: pytest.CaptureFi
     assert status == 2 and "cut.log: holds no sample" in err
 
 
+def test_a_log_that_stops_where_the_machine_was_restarted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "cut.log").write_text("step 1 loss 2.0\n")
+    (tmp_path / "full.log").write_text(FULL)
+
+    def named(log: str, *readings: tuple[str, int]) -> list[tuple[str, float, str]]:
+        lines = [
+            json.dumps({"t": "sample", "boot": boot, "seq": 7, "mem": {"oom_kills": kills}})
+            for boot, kills in readings
+        ]
+        (tmp_path / "s.jsonl").write_text("\n".join(lines) + "\n")
+        out = rgt(capsys, "triage", tmp_path / log, "--json", "--samples", tmp_path / "s.jsonl")[1]
+        return [(one["gotcha"], one["confidence"], one["line"]) for one in json.loads(out)["findings"]]
+
+    (one,) = named("cut.log", ("a1", 3), ("a1", 3), ("b2", 0))
+    assert one == (
+        "BOOT1", 0.5,
+        "the boot id changed from a1 to b2, first read as sample 7 of it; the log names no other cause",
+    )  # fmt: skip
+    assert named("cut.log", ("a1", 3), ("a1", 3)) == []
+    assert [name for name, *_ in named("cut.log", ("a1", 3), ("a1", 4), ("b2", 0))] == ["U9"]
+    assert "BOOT1" not in [name for name, *_ in named("full.log", ("a1", 0), ("b2", 0))]
+
+
 def test_what_a_log_says_cannot_move_the_cursor(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "x.log").write_bytes(
         b"\x1b]0;owned\x07OSError: [Errno 28] No space left on device \x1b[2J\x9b2J\n"
