@@ -66,7 +66,8 @@ def weighed(
     boots = list(dict.fromkeys(boot for sample in samples if isinstance(boot := sample.get("boot"), str)))
     # The kernel counts anew after a restart.
     rises = [
-        _rise((one for one in samples if one.get("boot") == boot), "oom_kills") for boot in boots or [None]
+        _rise([one for one in samples if one.get("boot") in (boot, None)], "oom_kills")
+        for boot in boots or [""]
     ]
     kills = (
         sum(rise for rise in rises if rise is not None) if any(rise is not None for rise in rises) else None
