@@ -18,7 +18,7 @@ from rgt_tui import health
 from rgt_tui.fleet import FleetSource
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.fleet import FleetEvent, FleetState, Wanted
-from rgt_tui.ui.box_status import failed
+from rgt_tui.ui.box_status import choose_log, failed
 from rgt_tui.ui.clipboard import Copied
 from rgt_tui.ui.commands import BOX_CARE, BOX_TARGET, FLEET, MOVE, REPLAY, Command, bindings, key_for
 from rgt_tui.ui.enduring import endured
@@ -150,6 +150,8 @@ class FleetScreen(Moves, FleetAwareScreen):
         """What is told of the time since the person looked; it is worked out again when that changes."""
         self._since_made: dict[tuple[int, int], list[Section]] = {}
         """By the size of the pane."""
+        self._has_log = self._has_past = False
+        """Of the selected box."""
         self._copied: tuple[str, Step] | None = None
         """Box and step that were copied last: the next `y` takes the step after it."""
 
@@ -305,10 +307,9 @@ class FleetScreen(Moves, FleetAwareScreen):
             set_width(self.query_one(f"#{name}"), widths.get(name, 0))
         if not shared or not pane_height:
             below = 0
-        log, past = (bool(below and self.query_one(f"#{name}", Pane).wanted_height(width)) for name in TAILS)
-        below = below if log else 0
+        below = below if self._has_log else 0
         set_height(self.query_one("#tail"), below)
-        widths = tail_widths(width, past=past) if below else {}
+        widths = tail_widths(width, past=self._has_past) if below else {}
         for name in TAILS:
             set_width(self.query_one(f"#{name}"), widths.get(name, 0))
 
@@ -323,6 +324,7 @@ class FleetScreen(Moves, FleetAwareScreen):
             loss.tell(None, stale=False)
             for pane in (since, detail, log, past):
                 pane.show(lambda width: ())
+            self._has_log = False
             self._arrange()
             return
         step = self._next_step(chosen)
@@ -347,6 +349,8 @@ class FleetScreen(Moves, FleetAwareScreen):
         self._show_since(since, state, now)
         detail.show(lambda width: detail_sections(chosen, state, width, now))
         box, old = chosen.box, chosen.verdict.stale
+        view = choose_log(box, None)
+        self._has_log, self._has_past = bool(view and view.lines), bool(box.past.at or box.recent.at)
         log.show(lambda width: newest_lines(box, width, log.size.height - 2, stale=old))
         past.show(lambda width: past_of(box, width, past.size.height - 2, now))
         self._arrange()

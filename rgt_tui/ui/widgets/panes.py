@@ -115,6 +115,11 @@ def out_of_sight(above: int, below: int) -> Line:
     return line(Span("  ".join(words), Tone.STRONG)) if words else EMPTY
 
 
+def height_of(parts: Sequence[Section]) -> int:
+    """Return the height of a frame that shows all of these; 0 where there is nothing to show."""
+    return 1 + sum(1 + len(part.body) for part in parts) if parts else 0
+
+
 MakeSections = Callable[[int], Sequence[Section]]
 """From the inner width to the sections of a pane."""
 
@@ -139,16 +144,14 @@ class Pane(LineWidget):
 
     def wanted_height(self, width: int) -> int:
         """Return the height that shows everything."""
-        parts = self._make_sections(max(8, width - 4))
-        return 1 + sum(1 + len(part.body) for part in parts) if parts else 0
+        return height_of(self._make_sections(max(8, width - 4)))
 
     def make_lines(self, width: int, height: int) -> list[Line]:
         """Draw the frame."""
         parts = self._make_sections(width - 4)
         if not parts:
             return []
-        wanted = 1 + sum(1 + len(part.body) for part in parts)
-        self._top = max(0, min(self._top, wanted - height))
+        self._top = max(0, min(self._top, height_of(parts) - height))
         return sections(parts, width, height, foot=self._foot, active=self.has_focus, top=self._top)
 
     @property
