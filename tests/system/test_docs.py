@@ -61,3 +61,14 @@ def test_every_named_make_target_exists(document: Path) -> None:
 def test_no_place_was_left_to_be_filled_in(document: Path) -> None:
     text = outside_code(document.read_text(encoding="utf-8"))
     assert re.findall(r"@@\w*@@|\bTODO\b|\bTBD\b|\bXXX\b", text) == []
+
+
+def test_every_recipe_names_files_that_are_there() -> None:
+    """What a newcomer has to make stands in capitals: ``conditions_SUBJECT.py`` has brothers in that folder."""
+    named = re.findall(
+        r"`((?:rgt_tui|remote|tests|benchmarks|scripts|docs)/[\w/.-]+)`",
+        (ROOT / "CONTRIBUTING.md").read_text(),
+    )
+    assert len(named) > 20
+    lost = [name for name in named if not list(ROOT.glob(re.sub(r"[A-Z]{3,}", "*", name)))]
+    assert lost == []
