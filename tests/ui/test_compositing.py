@@ -14,7 +14,9 @@ from rich.color import ColorSystem
 from rich.console import Console
 from rich.segment import Segment
 from rich.style import Style
-from textual._compositor import ChopsUpdate, Compositor
+from textual._compositor import ChopsUpdate, Compositor, CompositorUpdate
+from textual.app import App
+from textual.screen import Screen
 from textual.strip import Strip
 
 from rgt_tui.model.box import Link
@@ -262,3 +264,33 @@ def test_another_full_update_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(Compositor, "render_full_update", lambda self: other)
     drawn_by: object = TightCompositor().render_full_update()
     assert drawn_by is other
+
+
+async def test_what_many_updates_drew_is_what_one_whole_screen_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what a box says, a hint that comes and goes, the cursor, a screen opened over another and left."""
+    drawn_all: list[str] = []
+    async with running(FakeFleet(demo_state()), size=(WIDTH, HEIGHT)) as (app, pilot, fleet):
+
+        def draw(self: App[None], screen: Screen[None], update: CompositorUpdate | None) -> None:
+            if update is not None:
+                drawn_all.append(update.render_segments(app.console))
+
+        monkeypatch.setattr(type(app), "_display", draw)
+        terminal = Terminal()
+        terminal.feed(app.screen._compositor.render_full_update().render_segments(app.console))
+        for turn, key in enumerate(
+            ["j", "k", "tab", "p", "J", "T", "?", "escape", "o", "slash", "a", "escape", "b"]
+        ):
+            fleet.advance(1)
+            fleet.change("vast-demo", sample_at=NOW + turn, link=Link.LIVE if turn % 2 else Link.UNREACHABLE)
+            app.tick()
+            await pilot.pause()
+            await pilot.press(key)
+            await pilot.pause()
+            for sent in drawn_all:
+                terminal.feed(sent)
+            drawn_all.clear()
+            whole = Terminal()
+            whole.feed(app.screen._compositor.render_full_update().render_segments(app.console))
+            for y in range(HEIGHT):
+                assert terminal.cells[y] == whole.cells[y], f"line {y} after {key}"
