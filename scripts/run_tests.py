@@ -12,6 +12,7 @@ Most of the time goes into processes that start, so that every module is compile
 
 from __future__ import annotations
 
+import compileall
 import os
 import shutil
 import signal
@@ -46,6 +47,9 @@ NICE = 5
 
 NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
 """With it, each `rgt` that a test starts compiles the whole program anew, and so does each worker with the tests."""
+
+PACKAGES = ("rgt_tui", "remote", "benchmarks", "scripts")
+"""What the workers import in the same seconds: each of them would compile all of it."""
 
 ONE_PASS = "--pass"
 """The first argument of the runner when it runs a single pass inside of a namespace."""
@@ -169,6 +173,8 @@ def main(extra: Sequence[str]) -> int:
         if number == 0:
             os.nice(NICE)
         return run_pass(PASSES[number], extra[3:], Path(extra[2]))
+    for package in PACKAGES:
+        compileall.compile_dir(ROOT / package, quiet=2, workers=0)
     with tempfile.TemporaryDirectory(prefix="rgt-tests-") as name:
         folder = Path(name)
         codes = run_both(folder) if not extra and namespaces() else run_in_turn(folder, extra)

@@ -21,16 +21,24 @@ settings.register_profile("rgt", deadline=None, suppress_health_check=[HealthChe
 settings.load_profile("rgt")
 """How long an example takes says how busy the machine is, and nothing of what is tested."""
 
-TORTURE = Path(__file__).parent / "torture"
+TESTS = Path(__file__).resolve().parent
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 """Before anything imports torch: several threads in each of several processes only wait for each other."""
 
 
-def pytest_configure() -> None:
-    """Children inherit an ignored SIGINT (a shell's background job has it): then no test of Ctrl-C could pass."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Children inherit an ignored SIGINT (a shell's background job has it): then no test of Ctrl-C could pass.
+
+    Each worker begins to collect in another folder: what one has compiled the others only load.
+    """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+    if worker and [Path(each).resolve() for each in config.args] == [TESTS]:
+        parts = sorted({str(TESTS / _part(path)) for path in TESTS.rglob("test_*.py")})
+        first = int(worker.removeprefix("gw")) % max(1, len(parts))
+        config.args[:] = [*parts[first:], *parts[:first]] or config.args
 
 
 @pytest.fixture(autouse=True)
@@ -110,12 +118,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     One of half a minute that is left to the end has a worker to itself while the others have nothing to do.
     """
-    items.sort(key=lambda item: not item.path.is_relative_to(TORTURE))
+    items.sort(key=lambda item: (_part(item.path) != "torture", _part(item.path)))
     lost = {item.path for item in items if item.get_closest_marker("serial") and not _names_serial(item.path)}
     if lost:
         raise pytest.Collector.CollectError(
             f"serial tests, but no mark.serial in the file: {', '.join(map(str, lost))}"
         )
+
+
+@cache
+def _part(file: Path) -> str:
+    """Return the folder of the tests in which a file lies."""
+    return file.relative_to(TESTS).parts[0]
 
 
 @cache

@@ -67,6 +67,7 @@ class Odd:
     def __init__(self, seed: int, most: int = 6) -> None:
         self._random = random.Random(seed)
         self._most = most
+        self._plain = self._makers()
 
     def line(self, kind: type[msgspec.Struct] | None = None) -> bytes:
         """Return a line that the client might get: nearly always a frame that it has to take."""
@@ -107,12 +108,12 @@ class Odd:
             return {self.value(parts[0]): self.value(parts[1]) for _ in range(self._size())}
         if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
             return self.struct(hint)
-        made = self._plain().get(hint)
+        made = self._plain.get(hint)
         if made is None:
             raise TypeError(f"teach the generator to make {hint!r}")
         return made()
 
-    def _plain(self) -> dict[Any, Callable[[], Any]]:
+    def _makers(self) -> dict[Any, Callable[[], Any]]:
         pick = self._random
         return {
             str: lambda: pick.choice(WORDS) if pick.random() < 0.7 else pick.choice(TEXTS),

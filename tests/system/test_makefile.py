@@ -411,7 +411,9 @@ def test_a_package_that_the_distribution_lacks_keeps_no_other_away(clone: Clone)
 # The two passes.
 
 
-def run_passes(folder: Path, ci: str = "", **tests: str) -> subprocess.CompletedProcess[str]:
+def run_passes(
+    folder: Path, ci: str = "", workers: str = "1", **tests: str
+) -> subprocess.CompletedProcess[str]:
     """Runs the test runner on a small tree of its own, where PYTHONDONTWRITEBYTECODE and perhaps CI are set."""
     (folder / "scripts").mkdir()
     shutil.copy(ROOT / "scripts/run_tests.py", folder / "scripts")
@@ -428,7 +430,7 @@ def run_passes(folder: Path, ci: str = "", **tests: str) -> subprocess.Completed
         env=environment
         | {
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-            "PYTEST_XDIST_AUTO_NUM_WORKERS": "1",
+            "PYTEST_XDIST_AUTO_NUM_WORKERS": workers,
             "PYTHONDONTWRITEBYTECODE": "1",
             "CI": ci,
         },
@@ -454,6 +456,18 @@ def test_what_is_started_often_is_compiled_once(tmp_path: Path) -> None:
     done = run_passes(tmp_path, looks=looks, serial=SERIAL)
     assert done.stdout.splitlines()[-1] == "total: 2 passed, 0 failed, 0 skipped", done.stdout
     assert list((tmp_path / "__pycache__").glob("test_looks*.pyc"))
+
+
+def test_each_worker_begins_to_collect_elsewhere_and_they_agree_on_the_order(tmp_path: Path) -> None:
+    """What one has compiled the others only load; pytest-xdist refuses workers that differ."""
+    opens = (
+        "import os\nname = os.environ.get('PYTEST_XDIST_WORKER')\n"
+        "open(f'opened-{name}', 'a').write(__name__ + ' ')\ndef test_it(): pass\n"
+    )
+    done = run_passes(tmp_path, workers="2", one=opens, two=opens, serial=SERIAL)
+    assert done.stdout.splitlines()[-1] == "total: 3 passed, 0 failed, 0 skipped", done.stdout
+    assert (tmp_path / "opened-gw0").read_text().split() == ["test_one", "test_two"]
+    assert (tmp_path / "opened-gw1").read_text().split() == ["test_two", "test_one"]
 
 
 def test_the_serial_pass_opens_only_files_that_name_serial_tests(tmp_path: Path) -> None:

@@ -135,7 +135,12 @@ class Zygote:
             packages = sysconfig.get_path("purelib")
             env = ENV | {"PYTHONPATH": os.pathsep.join([ENV["PYTHONPATH"], str(ROOT), packages])}
         self.process = subprocess.Popen(
-            command, env=env, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            command,
+            env=env,
+            cwd=place,  # in no work tree: each launch would ask git about all of ours
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         assert self.process.stdout is not None
         self._ready = self.process.stdout.readline()

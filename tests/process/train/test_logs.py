@@ -19,7 +19,7 @@ from rgt_train.tracking.report import Guarded, Launch, Report, Tracker, open_sin
 from rgt_train.tracking.tensorboard import EventFile, Patched, crc32c, masked
 
 from tests.process.train import frameworks
-from tests.process.train.harness import Zygote, metrics
+from tests.process.train.harness import TINY, Zygote, metrics
 
 
 class TestChecksum:
@@ -274,12 +274,17 @@ class TestRecord:
 
     def test_what_a_launch_records(self, trainers: Zygote, tmp_path: Path) -> None:
         out = tmp_path / "run"
-        assert (
-            trainers.launch(out, {"epochs": 1, "steps_per_epoch": 4, "accumulate": 2, "seed": 9}).wait() == 0
-        )
+        self.git(tmp_path, "init", "-b", "main")
+        self.git(tmp_path, "commit", "--allow-empty", "-m", "x")
+        values = TINY | {"epochs": 1, "steps_per_epoch": 4, "accumulate": 2, "seed": 9}
+        words = [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
+        env = {"GIT_DIR": str(tmp_path / ".git"), "GIT_WORK_TREE": str(tmp_path)}  # it runs somewhere else
+        trainer = trainers.launch_raw(["--out", str(out), *words], env=env)
+        assert trainer.wait() == 0, trainer.text()
         last = json.loads((out / "run.json").read_text())["last"]
         assert (last["seed"], last["world_size"], last["batch"], last["effective_batch"]) == (9, 1, 2, 4)
         assert last["overrides"]["accumulate"] == 2
         assert "lr" not in last["overrides"] and last["settings"]["lr"] == 0.003
         assert last["versions"]["torch"]
-        assert last["git"]["commit"]
+        head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=tmp_path, capture_output=True, text=True)
+        assert (last["git"]["commit"], last["git"]["branch"]) == (head.stdout.strip(), "main")
