@@ -64,7 +64,7 @@ a key that goes on from there paints nothing.
 PANE = Press("pane", b"\t", FRAME)
 OPEN, BACK = Press("open a box", b"\r", CRUMBS), Press("back", b"q", TITLES)
 FILTER = Press("filter", b"/", rb"filter")
-CLEAR, CLOSE = Press("clear", b"\x15", rb"1-\d+ of"), Press("close", b"\r", EVENT_LINE)
+CLEAR, CLOSE = Press("clear", b"\x15", rb"1(?:-\d+)?/\d{3}"), Press("close", b"\r", EVENT_LINE)
 LOGS, CURVES = Press("open its logs", b"l", CRUMBS), Press("open its curves", b"c", CRUMBS)
 
 
