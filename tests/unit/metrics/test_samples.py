@@ -277,6 +277,11 @@ def test_every_sample_file_is_used() -> None:
         "made/wandb_history.wandb",
         *(f"made/tensorboardX/events.out.tfevents.{stamp}.vm" for stamp in (1795263245, 1795263246)),
     }
+    used |= {  # by test_rewards
+        f"trl/{kind}/{name}"
+        for kind in ("grpo", "dpo")
+        for name in ("console.log", "checkpoint-6/trainer_state.json")
+    }
     here = {
         str(path.relative_to(FIXTURES))
         for path in FIXTURES.rglob("*")
