@@ -116,9 +116,10 @@ def test_the_whole_way_from_the_box_to_the_named_rank_takes_less_than_a_minute(t
     """A rank is really stopped; the age that the sample itself tells is what is held against the minute."""
     with launched(tmp_path) as seen:
         pid = seen.look(10.0)[1].pid
+        box_agent = [sys.executable, "-m", "rgt_box"]
+        env = os.environ | {"PYTHONPATH": f"{ROOT / 'remote'}", "HOME": str(tmp_path)}
         agent = subprocess.Popen(
-            [sys.executable, "-m", "rgt_box", "watch"],
-            env=os.environ | {"PYTHONPATH": f"{ROOT / 'remote'}", "HOME": str(tmp_path)},
+            [*box_agent, "watch"], env=env,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         assert agent.stdin is not None and agent.stdout is not None
@@ -145,4 +146,5 @@ def test_the_whole_way_from_the_box_to_the_named_rank_takes_less_than_a_minute(t
         finally:
             agent.kill()
             agent.communicate()
+            subprocess.run([*box_agent, "record", "--stop"], env=env, check=True, stdout=subprocess.DEVNULL)
             os.kill(pid, signal.SIGCONT)
