@@ -16,7 +16,7 @@ from rgt_tui.model.money import Lifecycle
 from rgt_tui.model.profile import ClockMode
 from rgt_tui.ui.box_status import assess, mark, standing
 from rgt_tui.ui.fleet_view import FleetView, Unreadable, keep_view, read_view, view_path, with_filter
-from rgt_tui.ui.notation import ASCII, UNICODE
+from rgt_tui.ui.notation import ASCII, UNICODE, glyphs
 from rgt_tui.ui.widgets.fleet_rows.fleet_cells import (
     BY_KEY,
     COLUMNS,
@@ -24,6 +24,7 @@ from rgt_tui.ui.widgets.fleet_rows.fleet_cells import (
     Row,
     clock_cells,
     gpu_cell,
+    heading,
     layout,
     odd_cards,
     row_line,
@@ -138,8 +139,19 @@ async def test_a_damaged_view_is_said_and_the_screen_works_all_the_same(state_ho
     assert (state_home / "fleet-view.json").read_text() == "{"
 
 
-async def test_o_goes_through_the_columns_and_the_sorted_one_has_the_glyph() -> None:
-    async with running(many_boxes(6), size=(240, 34)) as (app, pilot, _):
+@pytest.mark.parametrize("width", [60, 80, 100, 119, 120, 200])
+@pytest.mark.parametrize("key", [column.key for column in COLUMNS if can_sort(column.key)])
+def test_what_is_sorted_by_is_shown_and_the_table_stays_in_its_width(width: int, key: str) -> None:
+    columns = layout(width, 30, 6, key)
+    assert key in [column.key for column, _ in columns]
+    assert 2 + sum(cells + 1 for _, cells in columns) <= width
+    made = text_of(heading(columns, key, rising=True))
+    assert made.count(glyphs().rising) == 1 and len(made) <= width
+
+
+@pytest.mark.parametrize("size", [(240, 34), (80, 24), (60, 20)])
+async def test_o_goes_through_the_columns_and_the_sorted_one_has_the_glyph(size: tuple[int, int]) -> None:
+    async with running(many_boxes(6), size=size) as (app, pilot, _):
         seen: list[str] = []
         for _ in range(len(KEYS)):
             await pilot.press("o")

@@ -27,7 +27,7 @@ from rgt_tui.ui.last_look import day_of
 from rgt_tui.ui.notation import clean, glyphs
 from rgt_tui.ui.screens.base import HINT_SECONDS, Dashboard, FleetAwareScreen, Judged, Moves
 from rgt_tui.ui.widgets.fixed_lines import EntryLine, Parts
-from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row
+from rgt_tui.ui.widgets.fleet_rows.fleet_cells import COLUMNS, Row
 from rgt_tui.ui.widgets.fleet_rows.fleet_filter import Filter, Filtered, FilterError, matching, parse
 from rgt_tui.ui.widgets.fleet_rows.fleet_order import FILE, GROUPS, Order, can_sort, grouped, ordered
 from rgt_tui.ui.widgets.fleet_rows.fleet_table import FleetTable
@@ -489,9 +489,8 @@ class FleetScreen(Moves, FleetAwareScreen):
             self.hint("no box is asking for anything")
 
     def action_sort(self) -> None:
-        """Sort by the next column that is shown; after the last one, as in the fleet file."""
-        columns = [column.key for column, _ in self.query_one(FleetTable).columns if can_sort(column.key)]
-        keys = [*columns, FILE]
+        """Sort by the next column, which is shown from then on; after the last one, as in the fleet file."""
+        keys = [*(column.key for column in COLUMNS if can_sort(column.key)), FILE]
         here = self._view.order.key
         self._set_order(Order(keys[(keys.index(here) + 1) % len(keys)] if here in keys else "state"))
 

@@ -444,25 +444,28 @@ does not take its place unless it is smaller.
 
 
 @lru_cache(maxsize=64)
-def layout(width: int, longest: int = 0, clock: int = WISHED) -> tuple[tuple[Column, int], ...]:
+def layout(
+    width: int, longest: int = 0, clock: int = WISHED, by: str = ""
+) -> tuple[tuple[Column, int], ...]:
     """Return the columns of a table, each with its width.
 
     Args:
         width: Of the table, in cells.
         longest: Cells of the longest name.
         clock: Cells of the longest clock; the column is no wider, and the alerts have the rest.
+        by: The column that the rows are sorted by: it is there at every width, before the alerts.
     """
-    chosen = {column.key: column.width for column in COLUMNS[:-1] if width >= column.since}
+    chosen = {column.key: column.width for column in COLUMNS[:-1] if width >= column.since or column.key == by}
     wanted = min(longest + 2, WIDEST_NAME)
     if width < 80:
         chosen["name"] = 12
         room = width - 2 - sum(chosen.values()) - len(chosen)
-        chosen["name"] += max(0, min(6 if wanted <= 18 else wanted - 12, room))
+        chosen["name"] += max(-2, min(6 if wanted <= 18 else wanted - 12, room))
     elif width < 120:
         room = width - 3 - sum(chosen.values()) - len(chosen) - LEAST_WHY
         chosen["name"] += max(0, min(wanted - chosen["name"], room))
     else:
-        chosen["gpu"] = 12
+        chosen["gpu"] += max(0, min(4, width - 2 - sum(chosen.values()) - len(chosen)))
     spare = width - 2 - sum(chosen.values()) - len(chosen)
     held = 0
     for key, cells in WISHES if width >= 120 else ():

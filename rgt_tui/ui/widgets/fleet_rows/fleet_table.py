@@ -88,7 +88,7 @@ class FleetTable(LineWidget):
     @property
     def columns(self) -> Sequence[tuple[Column, int]]:
         """The columns that are shown, each with its width."""
-        return layout(self.size.width, self._longest, self._clock)
+        return layout(self.size.width, self._longest, self._clock, self._order.key)
 
     @property
     def picked(self) -> str | None:
@@ -142,7 +142,7 @@ class FleetTable(LineWidget):
     def make_lines(self, width: int, height: int) -> list[Line]:
         """Draw the titles, and what is in sight of rows and headings."""
         self._keep_in_sight(follow=False)
-        columns = layout(width, self._longest, self._clock)
+        columns = layout(width, self._longest, self._clock, self._order.key)
         if not self._rows:
             return [clip(line(" ", *row), width) for row in self._empty]
         shown = self._lines[self._top : self._top + height - 1]
