@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -99,6 +101,32 @@ async def test_arrows_go_from_event_to_event(path: Path) -> None:
         await pilot.press(*["right"] * 9)
         await settle(pilot)
         assert "that is the last event" in screen_text(app)
+
+
+@pytest.mark.parametrize("slow", ["open", "go"])
+async def test_no_arrow_is_lost_while_the_history_is_read(
+    path: Path, monkeypatch: pytest.MonkeyPatch, slow: str
+) -> None:
+    async with machine(path, opened=()) as (app, pilot, _):
+        gate, reads = asyncio.Event(), getattr(MomentFleet, slow)
+
+        async def held(self: MomentFleet, *place: Any) -> None:
+            await gate.wait()
+            await reads(self, *place)
+
+        if slow == "open":
+            monkeypatch.setattr(MomentFleet, slow, held)
+        app.open_screen("time machine", None)
+        await pilot.pause()
+        if slow == "go":
+            await settle(pilot)
+            monkeypatch.setattr(MomentFleet, slow, held)
+        await pilot.press("left", "left")
+        gate.set()
+        await settle(pilot)
+        await app.workers.wait_for_complete([one for one in app.workers if one.group == "travel"])
+        await settle(pilot)
+        assert hours(app) == pytest.approx(STORY[-3][0])
 
 
 async def test_comma_and_full_stop_go_by_the_minute_also_through_what_nobody_watched(path: Path) -> None:

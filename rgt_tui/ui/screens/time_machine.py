@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import ClassVar
 
 from textual import events, work
@@ -53,6 +53,10 @@ class TimeMachineScreen(FleetScreen, inherit_bindings=False):
         self._past = None if chronicle is None else MomentFleet(fleet, chronicle, self._say_refused)
         self._trouble = "" if chronicle is not None else NOTHING
         self._happened: tuple[Happening, ...] = ()
+        self._bound: Place | None = None
+        """Where it is on the way to: the next key goes on from there."""
+        self._early: list[Callable[[], None]] = []
+        """What was asked for before the first moment was read."""
 
     def body(self) -> Iterable[Widget]:
         """The day, and the fleet below it."""
@@ -102,6 +106,9 @@ class TimeMachineScreen(FleetScreen, inherit_bindings=False):
             self._show_trouble()
             return
         await self._arrive(place)
+        early, self._early = self._early, []
+        for asked in early:
+            asked()
 
     async def _arrive(self, place: Place) -> None:
         past = self._past
@@ -111,6 +118,9 @@ class TimeMachineScreen(FleetScreen, inherit_bindings=False):
         except Exception as error:
             self._failed(error)
             return
+        finally:
+            if self._bound == place:
+                self._bound = None
         if not self.has_fleet:
             self.attach(past)
             self.fleet_state = past.state
@@ -123,10 +133,28 @@ class TimeMachineScreen(FleetScreen, inherit_bindings=False):
             table.pick(table.names.index(self._only))
             table.hold()
 
-    @work(group="travel", exclusive=True, exit_on_error=False, description="read an earlier moment")
-    async def go(self, place: Place) -> None:
+    def go(self, place: Place) -> None:
         """Be at another moment."""
-        await self._arrive(place)
+        on_the_way = self._bound is not None
+        self._bound = place
+        if not on_the_way:
+            self._travel()
+
+    @work(group="travel", exit_on_error=False, description="read an earlier moment")
+    async def _travel(self) -> None:
+        while self._bound is not None:  # keys may have gone on meanwhile
+            await self._arrive(self._bound)
+
+    def _here(self, again: Callable[[], None]) -> Place | None:
+        """Return where it is, or is on the way to; what is asked for before there is any such place is done then."""
+        past = self._past
+        if past is None or self._trouble:
+            self._say(self._trouble)
+        elif past.place is None:
+            self._early.append(again)
+        else:
+            return self._bound or past.place
+        return None
 
     def travel(self, at: float) -> None:
         """Be at a time."""
@@ -169,14 +197,13 @@ class TimeMachineScreen(FleetScreen, inherit_bindings=False):
 
     def action_event(self, direction: int) -> None:
         """Go to the next event, or to the one before."""
-        past = self._past
-        if past is None or past.place is None:
-            self._say(self._trouble)
+        past, here = self._past, self._here(lambda: self.action_event(direction))
+        if past is None or here is None:
             return
-        row = event_from(self._happened, past.moment, direction)
+        row = event_from(self._happened, here.at, direction)
         while row is not None:
             place = place_of_event(past.line, row.at)
-            if place is not None and place.at != past.moment:
+            if place is not None and place.at != here.at:
                 self.go(place)
                 self.hint(f"{clean(row.box)}: {clean(row.text)}", 8.0)
                 return
@@ -189,11 +216,10 @@ class TimeMachineScreen(FleetScreen, inherit_bindings=False):
 
     def action_minute(self, direction: int) -> None:
         """Go on or back by a minute."""
-        past = self._past
-        if past is None or past.place is None:
-            self._say(self._trouble)
+        past, here = self._past, self._here(lambda: self.action_minute(direction))
+        if past is None or here is None:
             return
-        place = minute_from(past.line, past.place, direction)
+        place = minute_from(past.line, here, direction)
         if place is None:
             self._say(
                 f"that is the newest moment; {key_for('screen.escape')} goes back to now"

@@ -103,7 +103,7 @@ def test_no_inodes(mounts: Mounts, reference: Path) -> None:
     )
     assert re.fullmatch(
         rf"checkpoint save failed at step \d+: no inodes left on {inside} "
-        r"\(\d+ of 128 used; bytes \d+ %\); last good checkpoint is step \d+",
+        r"\(\d+ of 128 used; bytes \d+%\); last good checkpoint is step \d+",
         told,
     )
     good = int(told.rsplit(" ", 1)[1])

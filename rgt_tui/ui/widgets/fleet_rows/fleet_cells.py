@@ -444,9 +444,7 @@ does not take its place unless it is smaller.
 
 
 @lru_cache(maxsize=64)
-def layout(
-    width: int, longest: int = 0, clock: int = WISHED, by: str = ""
-) -> tuple[tuple[Column, int], ...]:
+def layout(width: int, longest: int = 0, clock: int = WISHED, by: str = "") -> tuple[tuple[Column, int], ...]:
     """Return the columns of a table, each with its width.
 
     Args:
@@ -455,7 +453,9 @@ def layout(
         clock: Cells of the longest clock; the column is no wider, and the alerts have the rest.
         by: The column that the rows are sorted by: it is there at every width, before the alerts.
     """
-    chosen = {column.key: column.width for column in COLUMNS[:-1] if width >= column.since or column.key == by}
+    chosen = {
+        column.key: column.width for column in COLUMNS[:-1] if width >= column.since or column.key == by
+    }
     wanted = min(longest + 2, WIDEST_NAME)
     if width < 80:
         chosen["name"] = 12
