@@ -68,21 +68,27 @@ def served(tmp_path: Path) -> Iterator[Served]:
         pytest.skip("textual-serve is not installed")
     fleet = tmp_path / "fleet.toml"
     fleet.write_text(FLEET)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     env = {
         **os.environ,
         "HOME": str(tmp_path),
         "XDG_STATE_HOME": str(tmp_path / "s"),
         "XDG_CONFIG_HOME": str(tmp_path / "c"),
     }
-    words = [sys.executable, "-m", "rgt_tui", "serve", "--port", str(port), "--fleet", str(fleet)]
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=env)
-    try:
+    for _ in range(5):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        words = [sys.executable, "-m", "rgt_tui", "serve", "--port", str(port), "--fleet", str(fleet)]
+        with (tmp_path / "stderr").open("w") as errors:
+            process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=errors, text=True, env=env)
         assert process.stdout is not None
         said = process.stdout.readline()
-        assert said.startswith("read-only, until Ctrl-C: http://127.0.0.1:"), said
+        told = (tmp_path / "stderr").read_text()
+        if said or "cannot listen" not in told:
+            break
+        process.wait()  # another process of this machine has taken the port meanwhile
+    try:
+        assert said.startswith("read-only, until Ctrl-C: http://127.0.0.1:"), said + told
         yield Served(said.split()[-1], port)
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
