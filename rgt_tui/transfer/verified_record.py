@@ -118,9 +118,6 @@ def write(directory: Path, found: Verification) -> None:
         (directory / old).unlink()
 
 
-_NAMES = RECORDS
-
-
 def proofs(
     box: str,
     instance: str,
@@ -128,22 +125,12 @@ def proofs(
     *,
     env: Mapping[str, str] = os.environ,
 ) -> tuple[CopyProof, ...]:
-    """Say what stands here of the directories of a box, and whether the checkpoints in it load.
+    """Say what `ledger.proofs` says, and whether the checkpoints in the copies load.
 
-    A copy whose stamp is as it was is not hashed again. It blocks, for as long as the others take to be read.
-
-    Args:
-        box: Its name in the fleet file.
-        instance: What the provider calls the machine now; a copy of another one's files proves nothing.
-        groups: The directories.
-        env: Where the state of rgt lies.
+    Arguments, blocking and errors are those of `ledger.proofs`.
 
     Returns:
-        A proof for each directory that was pulled from this very machine, with what is wrong about it; none for the
-        others. A directory with checkpoints that nobody has looked at is wrong about that.
-
-    Raises:
-        rgt_tui.transfer.LedgerError: the ledger cannot be used.
+        Its proofs; a directory with checkpoints that nobody has looked at is wrong about that, too.
     """
     groups = tuple(groups)
     found = ledger.proofs(box, instance, groups, env=env)
@@ -155,7 +142,7 @@ def proofs(
             folders[owner].append(row)
     book.close()
     # A record that came from the box says what the box wants to be believed.
-    came = {Path(row.local) for rows in folders.values() for row in rows if Path(row.local).name in _NAMES}
+    came = {Path(row.local) for rows in folders.values() for row in rows if Path(row.local).name in RECORDS}
     records: dict[Path, Verification | str | None] = {path.parent: None for path in came}
     return tuple(_with_checkpoints(proof, folders[proof.path], records) for proof in found)
 
