@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -17,10 +18,11 @@ from rgt_tui.model.evidence import EvidenceItem, Review, StopPhase, StopProgress
 from rgt_tui.model.profile import BillingAction, Profile
 from rgt_tui.profiles import load_profile
 from rgt_tui.ui import RgtApp
-from rgt_tui.ui.screens.teardown import TeardownScreen
+from rgt_tui.ui.screens.teardown import TOO_SOON, TeardownScreen
 from rgt_tui.ui.widgets.spans import text_of
 from rgt_tui.ui.widgets.teardown.confirm import DialogButton, Facts
 from rgt_tui.ui.widgets.teardown.confirm_state import Stage
+from rgt_tui.ui.widgets.teardown.evidence_list import EvidenceList
 from tests.ui.fakes import FakeFleet
 from tests.ui.snap import screen_text
 
@@ -154,6 +156,22 @@ async def test_input_that_comes_too_early_is_dropped() -> None:
         await pilot.press("v", "a", "escape")
         assert pilot.app.screen is screen
         assert screen.query_one(Input).value == ""
+
+
+async def test_a_key_right_behind_a_change_is_lost_and_that_is_said() -> None:
+    fleet = ParkFleet()
+    async with app_of(fleet).run_test(size=(120, 34)) as pilot:
+        screen = await open_dialog(pilot, fleet)
+        screen._set(replace(screen.state, guard_from=fleet.now()))
+        screen.query_one(EvidenceList).focus()
+        await pilot.press("P")
+        assert not screen.pulls.of(BOX)
+        assert f"▲ {TOO_SOON}" in said(screen)
+        fleet.advance(1.0)
+        screen.query_one(Input).focus()
+        await pilot.press("v")
+        assert screen.state.typed == "v"
+        assert TOO_SOON not in said(screen)
 
 
 async def test_escape_cancels() -> None:

@@ -5,11 +5,13 @@ One process alone has nobody to wait for, and shows nothing.
 
 from __future__ import annotations
 
+import atexit
 from typing import Any, List
 
 import torch
 
 from rgt_train.ranks.heartbeat import BACKWARD, END, FORWARD, START, Heartbeat
+from rgt_train.ranks.torch_ranks import let_threads_end
 
 
 class StepPhases:
@@ -28,6 +30,8 @@ class StepPhases:
         self._forget()
         if world > 1 and not self.beat.shown:
             self.beat.show(rank, world)
+            # These trainers leave their process group behind, whose threads abort some processes at their very end.
+            atexit.register(let_threads_end)
         self.beat.loads = True
         self.beat.enter(START)
 

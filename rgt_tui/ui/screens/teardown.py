@@ -88,6 +88,9 @@ TeardownScreen #status { padding: 0; }
 REVIEW_SECONDS = 2.0
 """How often the review is made anew while the dialog is open."""
 
+TOO_SOON = "what is shown has just changed: look, and press it again"
+"""Of a key that came while none counts; those that come while the dialog opens were meant for the screen below."""
+
 COPY = Command("teardown.copy", ("y",), "copy",
                "Copy the selected row; without a control plane, what to click.", "copy")  # fmt: skip
 TEARDOWN: tuple[Command, ...] = (
@@ -161,8 +164,12 @@ class TeardownScreen(Enduring, ModalScreen[None]):
         return f"teardown:{self.box_name}"
 
     def listens(self) -> bool:
-        """Whether input counts yet."""
-        return self.state.armed(self.now)
+        """Whether input counts yet; a key that comes right behind a change is lost, and that is said."""
+        armed = self.state.armed(self.now)
+        told = "" if armed else TOO_SOON
+        if self.state.review is not None and told != self.state.told and TOO_SOON in (told, self.state.told):
+            self._set(replace(self.state, told=told))
+        return armed
 
     def on_mount(self) -> None:
         """Ask for the first review at once, and for another every other second."""

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from rgt_tui.ui.screens.teardown import TOO_SOON
 from tests.torture.demo.demo_process import leftovers
 from tests.torture.demo.demo_terminal import Terminal, at_the_top
 
@@ -40,6 +41,27 @@ def step_back(terminal: Terminal) -> None:
     now = terminal.screen().splitlines()[0]
     terminal.keys("Left")
     terminal.until(lambda screen: screen.splitlines()[0] != now)
+
+
+def press_until(terminal: Terminal, key: str, *, done: Callable[[str], bool]) -> None:
+    """Press a key, and again where the dialog says that it came right behind a change."""
+    for _ in range(10):
+        terminal.keys(key)
+        terminal.until(lambda screen: done(screen) or TOO_SOON in screen, STORY_S)
+        if terminal.comes(lambda screen: TOO_SOON not in screen, 2.0):  # or it is that of the press before
+            terminal.until(done, STORY_S)
+            return
+    raise AssertionError(f"{key} was never taken:\n{terminal.screen()}")
+
+
+def type_name(terminal: Terminal, name: str) -> None:
+    """Type the name that the dialog asks for, and again where a change of the review has emptied the field."""
+    for _ in range(10):
+        terminal.keys("C-u")
+        terminal.type(name)
+        if terminal.comes(lambda screen: "ready: the button sends it" in screen, 6.0):
+            return
+    raise AssertionError(f"the name was never taken:\n{terminal.screen()}")
 
 
 def test_a_night_from_trouble_to_the_meter_off(open_terminal: Callable[..., Terminal]) -> None:
@@ -114,14 +136,13 @@ def test_a_night_from_trouble_to_the_meter_off(open_terminal: Callable[..., Term
     terminal.keys("Tab", "Right")  # from Cancel, where the dialog begins, to how the meter is stopped
     screen = terminal.until(lambda screen: "Destroy (释放) autodl-demo?" in screen and "not pulled" in screen)
     assert "locked:" in screen
-    terminal.keys("Tab", "P")
-    terminal.until(lambda screen: "verified in " in screen and "✔" in screen, STORY_S)
+    terminal.keys("Tab")
+    press_until(terminal, "P", done=lambda screen: "verified in " in screen and "✔" in screen)
     terminal.keys("Escape")
     terminal.until(at_the_top)
     terminal.keys("D")
     terminal.until(lambda screen: "Stop (关机) autodl-demo?" in screen and "✔ quiet" in screen)
-    terminal.type("autodl-demo")
-    terminal.until(lambda screen: "ready: the button sends it" in screen)
+    type_name(terminal, "autodl-demo")
     for _ in range(10):  # the first goes to the button, and one right behind it does not press it
         terminal.keys("Enter")
         if terminal.comes(lambda screen: "nothing is sent until" not in screen, 1.5):

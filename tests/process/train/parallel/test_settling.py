@@ -42,14 +42,32 @@ waiting.join()
 assert ended.is_set() and strangers() == 0
 print("settled")
 """
+CALLBACK = """
+import atexit, sys
+from rgt_train.callbacks import step_phases
+
+step_phases.let_threads_end = lambda: print("waited")
+step_phases.StepPhases().begin(0, int(sys.argv[1]))
+atexit.register(print, "at the end")
+"""
 
 
-def test_it_waits_for_threads_that_python_does_not_know_and_not_for_ever() -> None:
+def said(script: str, *words: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT],
+        [sys.executable, "-c", script, *words],
         capture_output=True,
         text=True,
         check=False,
         env={"PYTHONPATH": str(ROOT / "remote")},
     )
-    assert (done.stdout, done.returncode) == ("settled\n", 0), done.stderr
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_it_waits_for_threads_that_python_does_not_know_and_not_for_ever() -> None:
+    assert said(SCRIPT) == "settled\n"
+
+
+def test_a_callback_waits_for_them_at_the_very_end_where_there_are_ranks() -> None:
+    assert said(CALLBACK, "2") == "at the end\nwaited\n"
+    assert said(CALLBACK, "1") == "at the end\n"
