@@ -52,7 +52,8 @@ class WarmPython:
             asked = json.dumps({"words": list(words), "cwd": str(cwd), "env": dict(env)}) + "\n"
             data = asked.encode()
             sent = socket.send_fds(connection, [data], theirs)
-            connection.sendall(data[sent:])
+            if sent < len(data):  # else it may be through by now, and a closed connection does not even take nothing
+                connection.sendall(data[sent:])
             for stream in theirs:
                 os.close(stream)
             for reader in readers:
