@@ -52,7 +52,7 @@ class WarmPython:
             asked = json.dumps({"words": list(words), "cwd": str(cwd), "env": dict(env)}) + "\n"
             data = asked.encode()
             sent = socket.send_fds(connection, [data], theirs)
-            if sent < len(data):  # else it may be through by now, and a closed connection does not even take nothing
+            if data[sent:]:  # else all may be done by now, and a closed connection takes not even nothing
                 connection.sendall(data[sent:])
             for stream in theirs:
                 os.close(stream)
