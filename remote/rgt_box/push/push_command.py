@@ -37,6 +37,8 @@ Example: push list --place ~/rgt-code
 """
 SPEC = {"--staging": "str", "--place": "str", "--job": "list", "--shared": "flag", "--dry-run": "flag"}
 USAGE, BUSY, NO_ROOM = 2, 3, 74
+TAKE_WAITS_S = 20.0
+"""For the end of another take of the same: a push that was killed just now has bytes under way still."""
 FULL = (28, 122)
 """ENOSPC and EDQUOT."""
 
@@ -131,7 +133,7 @@ def is_short(room: dict[str, Any]) -> bool:
 def take(found: dict[str, Any]) -> int:
     """Write what comes on standard input."""
     held = files.Lock(os.path.join(found["staging"], "take.lock"))
-    if not held.acquire():
+    if not held.acquire(TAKE_WAITS_S):
         print("push: another push of the same is at work", file=sys.stderr)
         return BUSY
     total = push_staging.take(found["staging"], sys.stdin.buffer)

@@ -197,6 +197,8 @@ def room(manifest: Manifest, needed: int, inodes: int) -> dict[str, Any]:
 def take(staging: str, source: BinaryIO) -> int:
     """Write what comes: for each piece a line of hash, offset and length, then its bytes; returns how many bytes.
 
+    What came behind the plan, by a push that was killed just before it, is not written twice.
+
     Raises:
         BadManifest: it is not what was asked for.
         OSError: it cannot be written.
@@ -210,7 +212,8 @@ def take(staging: str, source: BinaryIO) -> int:
             return total
         digest, offset, count = words[0].decode("ascii", "replace"), int(words[1]), int(words[2])
         path = blob(manifest, digest) if DIGEST.fullmatch(digest) else ""
-        if not 0 <= offset + count <= sizes.get(digest, -1) or max(0, length(path)) != offset:
+        have = max(0, length(path))
+        if not 0 <= offset <= have <= offset + count <= sizes.get(digest, -1):
             raise BadManifest("%s from byte %d on was not asked for" % (digest[:SHORT], offset))
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
@@ -218,9 +221,11 @@ def take(staging: str, source: BinaryIO) -> int:
                 data = source.read(min(CHUNK, count))
                 if not data:
                     return total  # the other end has gone: what came is kept
-                files.write_all(fd, data)
+                new = data[max(0, have - offset) :]
+                files.write_all(fd, new)
+                offset += len(data)
                 count -= len(data)
-                total += len(data)
+                total += len(new)
         finally:
             os.close(fd)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -153,23 +152,40 @@ def test_large_files_by_rsync_where_both_have_it(
     assert not any((place / ".rgt-push").glob("in-*"))
 
 
+def killed_in_the_middle(rgt: Rgt, big: Path, place: Path) -> bool:
+    """Kill a push of a large file while it comes; False where all of it was there by then."""
+    process = rgt.start("push", "lab", str(big), "--to", str(place))
+    until = time.monotonic() + PATIENCE
+    while not 1 << 20 <= arrived(place) < BIG:
+        assert time.monotonic() < until
+        if process.poll() is not None:
+            break
+    process.kill()
+    process.wait()
+    return 1 << 20 <= arrived(place) < BIG
+
+
+def arrived(place: Path) -> int:
+    parts = [0]
+    for path in (place / ".rgt-push").glob("in-*/blobs/*"):
+        with contextlib.suppress(FileNotFoundError):  # it takes its name just now
+            parts.append(path.stat().st_size)
+    return max(parts)
+
+
 def test_killed_in_the_middle_it_goes_on(
     rgt: Rgt, lab: BoxSpec, big: Path, place: Path, carrier: str
 ) -> None:
     push(rgt, big, "--to", place, "--exclude", "weights.bin")  # the agent is there, and a version
     link = os.readlink(place / "my_project")
-    process = rgt.start("push", "lab", str(big), "--to", str(place))
-    until = time.monotonic() + PATIENCE
-    have = 0
-    while have < 1 << 20:
-        parts = []
-        for path in (place / ".rgt-push").glob("in-*/blobs/*"):
-            with contextlib.suppress(FileNotFoundError):  # it takes its name just now
-                parts.append(path.stat().st_size)
-        have = max(parts, default=0)
-        assert time.monotonic() < until and process.poll() is None
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    for _ in range(10):
+        if killed_in_the_middle(rgt, big, place):
+            break
+        push(rgt, big, "--to", place)  # too late: another file
+        link = os.readlink(place / "my_project")
+        (big / "weights.bin").write_bytes(os.urandom(BIG))
+    else:
+        pytest.fail("no push was ever in its middle")
     assert os.readlink(place / "my_project") == link
     found = push(rgt, big, "--to", place)
     assert (Path(found["link"]) / "weights.bin").read_bytes() == (big / "weights.bin").read_bytes()

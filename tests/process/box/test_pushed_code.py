@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from rgt_box.commands.hashing import HashCache
 from rgt_box.files import Lock
-from rgt_box.push import code_versions, file_holders, placed_data, push_staging
+from rgt_box.push import code_versions, file_holders, placed_data, push_command, push_staging
 
 from tests.process.box.harness import Agent, until
 
@@ -361,6 +361,30 @@ def test_what_is_cut_off_goes_on_and_wrong_bytes_do_not_count(agent: Agent, plac
     assert (Path(path) / "a").read_bytes() == files["a"]
 
 
+def opened_by(pid: int) -> set[str]:
+    return {os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()}
+
+
+def test_bytes_of_a_killed_push_that_come_behind_the_plan_are_waited_for(agent: Agent, place: Path) -> None:
+    data = os.urandom(1000)
+    digest = hashlib.sha256(data).hexdigest()
+    told = manifest("code", place, {"a": data})
+    staging = answer(agent, "plan", stdin=told)["staging"]
+    blob, killed = Path(staging) / "blobs" / digest, Lock(f"{staging}/take.lock")
+    blob.write_bytes(data[:400])
+    assert killed.acquire()
+    assert answer(agent, "plan", stdin=told)["wanted"] == [[digest, 400]]
+    blob.write_bytes(data[:700])
+    words = agent.command("push", "take", "--staging", staging)
+    again = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=agent.env)
+    until(lambda: f"{staging}/take.lock" in opened_by(again.pid))
+    killed.release()
+    out, _ = again.communicate(f"{digest} 400 600\n".encode() + data[400:])
+    assert json.loads(out) == {"took": 300}
+    path = answer(agent, "publish", "--staging", staging)["path"]
+    assert (Path(path) / "a").read_bytes() == data
+
+
 @pytest.fixture
 def tiny(tmp_path: Path) -> Iterator[Path]:
     mount = tmp_path / "tiny"
@@ -393,12 +417,16 @@ def test_a_full_disk(agent: Agent, tiny: Path) -> None:
     assert (Path(path) / "a").read_bytes() == files["a"] and not any((tiny / "d/.rgt-push").glob("in-*"))
 
 
-def test_two_pushes_of_the_same_do_not_write_over_each_other(agent: Agent, place: Path) -> None:
+def test_two_pushes_of_the_same_do_not_write_over_each_other(
+    agent: Agent, place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(push_command, "TAKE_WAITS_S", 0.1)
     files = {"a": b"x" * 100}
     plan = answer(agent, "plan", stdin=manifest("code", place, files))
     held = Lock(str(Path(plan["staging"]) / "take.lock"))
     assert held.acquire()
-    assert "another push" in send(agent, plan, files, status=3)["words"]
+    assert push_command.main(["take", "--staging", plan["staging"]]) == 3
+    assert "another push" in capsys.readouterr().err
     held.release()
 
 
