@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import signal
@@ -111,6 +112,9 @@ def show(
             "or say what it really is: export TERM=xterm-256color\n"
         )
         return USAGE
+    # What a start makes is kept: to look through it for garbage, again and again, takes a tenth of the time until the
+    # first frame. From there on the app has the collector look.
+    gc.disable()
     # Not before the fleet file has been read: what is wrong with it is said at once.
     import asyncio
 

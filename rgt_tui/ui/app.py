@@ -195,12 +195,12 @@ class RgtApp(Enduring, App[None]):
         """Make the fleet as soon as the first frame is out."""
         if self.preferences.keys:
             self.set_keymap(self.preferences.keymap)
+        self.call_after_refresh(self._garbage.begin)
         if self.first_steps is None:
             self.call_after_refresh(self.begin)
         else:
             self.push_screen(cast("Screen[None]", screen_class("welcome")(None)))
         self.set_interval(TICK_SECONDS, self.beat)
-        self._garbage.begin()
         self.set_interval(REST_SECONDS, self._garbage.look)
         self.set_timer(LATEST_S, self.begin_warm_up)
 

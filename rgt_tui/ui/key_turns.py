@@ -173,12 +173,16 @@ class QuietGarbage:
         self._looked_at = -math.inf
 
     def begin(self) -> None:
-        """Let no whole look come by itself, and pass over what is there already: modules, and what they made."""
+        """Let no whole look come by itself, and pass over what is there already: modules, and what they made.
+
+        Small looks take place from now on, even where none did until now.
+        """
         if self._before is None:
             self._before = gc.get_threshold()
             self._looked_at = self._clock()
             gc.freeze()
             gc.set_threshold(self._before[0], MIDDLE, NEVER)
+            gc.enable()
 
     def typed(self) -> None:
         """Take in that somebody pressed or clicked something."""

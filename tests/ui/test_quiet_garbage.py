@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import gc
+import sys
 import weakref
 from collections.abc import Iterator
 
 import pytest
 
+from rgt_tui.cli import dashboard
+from rgt_tui.fleet import FleetSource
+from rgt_tui.ui import RgtApp
 from rgt_tui.ui.key_turns import EVERY_SECONDS, LATEST_SECONDS, MIDDLE, NEVER, REST_SECONDS, QuietGarbage
 from tests.ui.snap import running
 
@@ -99,3 +103,44 @@ async def test_while_the_app_runs_no_whole_look_comes_by_itself_and_after_it_all
         assert app._garbage._typed_at > 0, "a key puts a look off"
     assert gc.get_threshold() == before
     assert gc.get_freeze_count() == 0
+
+
+async def test_what_a_start_makes_is_passed_over_and_the_app_is_looked_through_from_the_first_frame_on() -> None:
+    gc.disable()
+    try:
+        async with running() as (app, _, _):
+            assert gc.isenabled()
+            assert gc.get_freeze_count() > 0
+            assert app.is_running
+        assert gc.isenabled()
+    finally:
+        gc.enable()
+
+
+def test_the_dashboard_is_loaded_without_looking_for_garbage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of it is kept, and to walk through it again and again took a tenth of the time until the first frame."""
+    looking = []
+
+    async def ends_at_once(app: RgtApp) -> None:
+        looking.append(gc.isenabled())
+
+    class Terminal:
+        def isatty(self) -> bool:
+            return True
+
+        def write(self, text: str) -> None:
+            """Say farewell to nobody."""
+
+    monkeypatch.setattr(RgtApp, "run_async", ends_at_once)
+    monkeypatch.setattr(sys, "stdin", Terminal())
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    monkeypatch.setenv("TERM", "xterm-256color")
+    try:
+        status = dashboard.show(_never, title="rgt", hint=None, farewell="bye", without="`rgt status`")
+        assert (status, looking) == (0, [False])
+    finally:
+        gc.enable()
+
+
+def _never() -> FleetSource:
+    raise AssertionError("no frame, no fleet")
