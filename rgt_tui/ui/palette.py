@@ -11,9 +11,9 @@ from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 
 from rgt_tui.model.fleet import FleetState, Spot
-from rgt_tui.ui.box_status import mark
+from rgt_tui.ui.box_status import mark, old_mark
 from rgt_tui.ui.commands import APP, OF_ALL_BOXES, SCREENS, Command
-from rgt_tui.ui.notation import clean, glyphs, plain
+from rgt_tui.ui.notation import clean, compact_time, glyphs, plain
 
 CALLED, BEGINS, WORD, INSIDE, ABOUT, LIKE = 6.0, 5.0, 4.0, 3.0, 2.0, 1.0
 """How well a title is meant: it is that, begins with it, one of its words does, it is in it, it is about it, or only
@@ -151,9 +151,11 @@ class Finder(Provider):
         for box in state.boxes if state is not None else ():
             name = box.spec.name
             verdict = getattr(self.screen, "verdict", None)
-            health = verdict(box).health if callable(verdict) else None
-            glyph = "" if health is None else f"{mark(health)[0]} {health.value}, "
-            text = f"Box: {glyph}{clean(self._platform(name))}"
+            judged = verdict(box) if callable(verdict) else None
+            seen = "" if judged is None else f"{mark(judged.health)[0]} {judged.health.value}, "
+            if judged is not None and judged.stale and judged.sample_age is not None:
+                seen += f"{old_mark(judged.health)} {compact_time(judged.sample_age)} old, "
+            text = f"Box: {seen}{clean(self._platform(name))}"
             out.append(
                 Entry(clean(name), text, self._open("box", name), f"box {clean(box.spec.profile)}", rank=0.5)
             )

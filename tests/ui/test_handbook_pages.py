@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from rgt_tui.handbook import shipped_pages
+from rgt_tui.model.box import Link
 from rgt_tui.model.evidence import Finding, Severity
+from rgt_tui.model.fleet import FleetState
 from rgt_tui.ui.legends import legend_of
 from rgt_tui.ui.screens.fleet import FleetScreen
 from rgt_tui.ui.screens.handbook_pages import HandbookScreen, PageList, page_sections
 from rgt_tui.ui.widgets.panes import Pane
 from rgt_tui.ui.widgets.spans import Tone, text_of, wrapped
 from rgt_tui.ui.widgets.why import finding_lines
-from tests.ui.fakes import demo_state
+from tests.ui.fakes import NOW, demo_state
 from tests.ui.snap import running, screen_text, settle
 
 
@@ -35,21 +38,45 @@ def picked(screen: HandbookScreen) -> str:
 
 async def test_what_a_box_shows_now_stands_first_with_its_proof() -> None:
     state = demo_state()
-    finding = next(one for box in state.boxes for one in box.findings if one.severity is Severity.FATAL)
+    box, finding = next(
+        (box.spec.name, one) for box in state.boxes for one in box.findings if one.severity is Severity.FATAL
+    )
     async with running(state, size=(200, 50), keys=("H",)) as (app, pilot, _):
         screen = app.screen
         assert isinstance(screen, HandbookScreen)
         assert picked(screen) == finding.gotcha
         text = page_text(screen)
-        assert "on this box now" in text and finding.evidence[:40] in text
+        assert f"on {box} now" in text and finding.evidence[:40] in text
         assert text.index("never") < text.index("fix 1"), "what must not be done stands above the steps"
         assert finding.fixes[0].text[:40] in text, "the steps for this box, with its real paths"
         await pilot.press("G")
         await settle(pilot)
-        assert picked(screen) != finding.gotcha and "on this box now" not in page_text(screen)
+        assert picked(screen) != finding.gotcha and f"on {box}" not in page_text(screen)
         await pilot.press("q")
         await settle(pilot)
         assert isinstance(app.screen, FleetScreen)
+
+
+async def test_what_a_box_showed_when_it_was_last_seen_is_not_called_now() -> None:
+    """The nearest proof comes first: that of a box which is seen."""
+    boxes = {box.spec.name: box for box in demo_state().boxes}
+    vast = boxes["vast-demo"]
+    lost = msgspec.structs.replace(
+        vast, link=Link.UNREACHABLE, reason="timed out", sample_at=NOW - 200, since=NOW - 200
+    )
+    async with running(FleetState((lost,), (), NOW), size=(200, 50), keys=("H",)) as (app, pilot, fleet):
+        screen = app.screen
+        assert isinstance(screen, HandbookScreen)
+        text = page_text(screen)
+        assert "now ─" not in text and "on vast-demo ─" in text and "⊘ 3m20 old" in text
+        other = msgspec.structs.replace(
+            vast, spec=msgspec.structs.replace(vast.spec, name="seen"), sample_at=NOW
+        )
+        fleet.push(FleetState((lost, other), (), NOW))
+        app.tick(force=True)
+        await settle(pilot)
+        text = page_text(screen)
+        assert text.index("on seen now") < text.index("on vast-demo ─")
 
 
 @pytest.mark.parametrize(
@@ -70,9 +97,11 @@ def test_a_severity_has_one_glyph_on_its_page_in_its_diagnosis_and_in_the_help(
         tone,
     )
     listed = PageList()
-    listed.show((page,), frozenset({page.id}))
+    listed.show((page,), {page.id: True})
     assert listed.make_lines(80, 1)[0][0] == (f" {glyph} ", tone)
-    listed.show((page,), frozenset())
+    listed.show((page,), {page.id: False})
+    assert listed.make_lines(80, 1)[0][0] == (f" {glyph} ", Tone.DIM), "it was seen, and nobody sees it now"
+    listed.show((page,), {})
     assert glyph not in text_of(listed.make_lines(80, 1)[0]), "no box shows it now"
     finding = Finding(page.id, page.title, severity, "a thing", "the proof", "log")
     assert finding_lines(finding, 80, 0.0)[0][0] == (f"{glyph} a thing", tone)

@@ -105,7 +105,9 @@ async def test_while_the_app_runs_no_whole_look_comes_by_itself_and_after_it_all
     assert gc.get_freeze_count() == 0
 
 
-async def test_what_a_start_makes_is_passed_over_and_the_app_is_looked_through_from_the_first_frame_on() -> None:
+async def test_what_a_start_makes_is_passed_over_and_the_app_is_looked_through_from_the_first_frame_on() -> (
+    None
+):
     gc.disable()
     try:
         async with running() as (app, _, _):

@@ -18,7 +18,7 @@ from textual.strip import Strip
 from tests.ui import kept
 from tests.ui.fakes import demo_state
 from tests.ui.screen_pictures import KEPT, cells_of, compared, difference, rows_of, svg_of, text_of_rows
-from tests.ui.stages import SCREENS, rest, staged
+from tests.ui.stages import FEW, SCREENS, rest, staged
 
 SIZES = ((80, 24), (120, 34), (200, 50))
 SMALLEST = (60, 20)
@@ -50,6 +50,19 @@ async def test_a_screen_looks_as_it_did(
             name = f"{screen.replace(' ', '-')}/{state}-{size[0]}x{size[1]}"
             found.append(compared(rows, name, tmp_path))
     assert not any(found), "\n\n".join(filter(None, found))
+
+
+@pytest.mark.parametrize("screen", [name for name, shown in SCREENS.items() if shown.states == FEW])
+@pytest.mark.parametrize("state", ["stale", "unreachable"])
+async def test_a_screen_without_a_picture_of_a_lost_box_looks_as_with_a_live_one(
+    screen: str, state: str, tmp_path: Path, state_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The record of what was done, and the keys, do not depend on who is connected: one picture shows both."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    async with staged(screen, state, home=state_home, size=SIZES[1]) as (app, pilot):
+        rows = await rest(app, pilot, SIZES[1])
+    kept_rows = rows_of((KEPT / screen / f"live-{SIZES[1][0]}x{SIZES[1][1]}.svg").read_text(encoding="utf-8"))
+    assert difference(kept_rows, rows) == []
 
 
 def test_no_picture_is_kept_of_what_is_no_longer_looked_at() -> None:

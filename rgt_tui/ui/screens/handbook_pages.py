@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from textual import events, work
 from textual.binding import BindingType
@@ -13,18 +13,18 @@ from textual.widget import Widget
 
 from rgt_tui.fleet import FleetSource
 from rgt_tui.handbook import ACTION_WORDS, HandbookError, Page, all_pages, find_pages, shipped_pages
-from rgt_tui.model.evidence import Finding, Severity
+from rgt_tui.model.evidence import Finding, Fix, Severity
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.profiles.readings import how_many
-from rgt_tui.ui.box_status import SEVERITIES
+from rgt_tui.ui.box_status import SEVERITIES, old_mark
 from rgt_tui.ui.clipboard import Copied
 from rgt_tui.ui.commands import HANDBOOK, MOVE, Command, bindings, key_for
-from rgt_tui.ui.notation import clean, glyphs, percent
+from rgt_tui.ui.notation import clean, compact_time, glyphs, percent
 from rgt_tui.ui.screens.base import FleetAwareScreen, Moves
 from rgt_tui.ui.widgets.fixed_lines import Parts
 from rgt_tui.ui.widgets.lines import EntryChanged, EntryClosed, LineWidget, RowChosen
 from rgt_tui.ui.widgets.panes import Pane, Section
-from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, dim, fit, labelled, line, wrapped
+from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, dim, fit, labelled, line, toned, wrapped
 from rgt_tui.ui.widgets.why import action_lines
 
 WIDE = 110
@@ -34,20 +34,25 @@ ORDER = {severity: place for place, severity in enumerate(Severity)}
 
 
 class PageList(LineWidget):
-    """Pages, one selected; those that a box shows now are marked."""
+    """Pages, one selected; those that a box shows are marked, dimmed where nobody sees the box now."""
 
     DEFAULT_CSS = "PageList { width: 1fr; height: 1fr; }"
 
     def __init__(self) -> None:
         super().__init__(id="pages")
         self._pages: Sequence[Page] = ()
-        self._now: frozenset[str] = frozenset()
+        self._held: Mapping[str, bool] = {}
         self._index = self._top = 0
 
-    def show(self, pages: Sequence[Page], now: frozenset[str]) -> None:
-        """Set the pages in their order; the selection stays on its page."""
+    def show(self, pages: Sequence[Page], held: Mapping[str, bool]) -> None:
+        """Set the pages in their order; the selection stays on its page.
+
+        Args:
+            pages: In their order.
+            held: The pages that a box shows → whether one shows it now, not only when it was last seen.
+        """
         here = self.picked
-        self._pages, self._now = pages, now
+        self._pages, self._held = pages, held
         ids = [page.id for page in pages]
         self._index = ids.index(here.id) if here is not None and here.id in ids else 0
         self.redraw()
@@ -84,7 +89,9 @@ class PageList(LineWidget):
 
     def _row(self, page: Page, width: int) -> Line:
         mark, tone = SEVERITIES[page.severity].mark
-        held = page.id in self._now
+        held = page.id in self._held
+        if held and not self._held[page.id]:
+            tone = Tone.DIM
         row = line(
             Span(f" {mark if held else ' '} ", tone),
             Span(fit(page.id, IDS), tone if held else Tone.TEXT),
@@ -103,7 +110,30 @@ class PageList(LineWidget):
             self._pick(index)
 
 
-def page_sections(page: Page, findings: Sequence[Finding], width: int) -> list[Section]:
+class Found(NamedTuple):
+    """A diagnosis that stands on a box."""
+
+    box: str
+    finding: Finding
+    age: str = ""
+    """How old what is known of the box is, with the glyph that says why; empty = it is of now."""
+
+
+def _proof(found: Found, page: Page, width: int, tone: Tone) -> Section:
+    """Return what proves a page on one box; nobody knows whether a box that is not seen still shows it."""
+    finding = found.finding
+    rows = [
+        *labelled("proof", clean(finding.evidence), width, Tone.WARN, most=4),
+        *(action_lines(finding, width) if finding.action != page.action else ()),
+        *labelled("where", _where(finding), width, Tone.DIM),
+    ]
+    if not found.age:
+        return Section(line(Span(f"on {clean(found.box)} now", tone)), rows)
+    title = line(Span(f"on {clean(found.box)}", Tone.DIM))
+    return Section(title, [toned(row, Tone.DIM) for row in rows], line(dim(f"{found.age} old")))
+
+
+def page_sections(page: Page, found: Sequence[Found], width: int) -> list[Section]:
     """Return a page for a pane of that inner width: what proves it here, then never before the steps."""
     mark, tone = SEVERITIES[page.severity].mark
     head = [
@@ -112,18 +142,8 @@ def page_sections(page: Page, findings: Sequence[Finding], width: int) -> list[S
         *labelled("do", ACTION_WORDS[page.action], width),
     ]
     made = [Section(line(page.id, dim("  your own" if page.own else "")), head)]
-    if findings:
-        rows = [
-            row
-            for finding in findings
-            for row in (
-                *labelled("proof", clean(finding.evidence), width, Tone.WARN, most=4),
-                *(action_lines(finding, width) if finding.action != page.action else ()),
-                *labelled("where", _where(finding), width, Tone.DIM),
-            )
-        ]
-        made.append(Section(line(Span("on this box now", tone)), rows))
-    steps = findings[0].fixes if findings and findings[0].fixes else page.fixes
+    made += [_proof(one, page, width, tone) for one in found]
+    steps = steps_of(page, found)
     rows = labelled("never", clean(page.never), width, Tone.WARN, most=6)
     for number, fix in enumerate(steps, 1):
         rows += labelled(f"fix {number}", clean(fix.text), width, most=8)
@@ -139,6 +159,11 @@ def page_sections(page: Page, findings: Sequence[Finding], width: int) -> list[S
     more += [row for source in page.sources for row in wrapped(clean(source), width, Tone.DIM)]
     made.append(Section(line("sources"), more))
     return made
+
+
+def steps_of(page: Page, found: Sequence[Found]) -> Sequence[Fix]:
+    """Return the steps for the first box that shows it, with its real paths; else those of the page."""
+    return (found[0].finding.fixes if found else ()) or page.fixes
 
 
 def _where(finding: Finding) -> str:
@@ -198,14 +223,18 @@ class HandbookScreen(Moves, FleetAwareScreen):
         """Return where the screen is."""
         return ("fleet", self.PLACE) if self.box_name is None else super().crumbs()
 
-    def _findings(self, state: FleetState) -> dict[str, list[Finding]]:
-        found: dict[str, list[Finding]] = {}
+    def _findings(self, state: FleetState) -> dict[str, list[Found]]:
+        """Return the diagnoses by their pages, those that are seen now first."""
+        found: dict[str, list[Found]] = {}
         for box in state.boxes:
-            if self.box_name in (None, box.spec.name):
+            if self.box_name in (None, box.spec.name) and box.findings:
+                verdict = self.verdict(box)
+                old = f"{old_mark(verdict.health)} {compact_time(verdict.sample_age)}"
                 for finding in box.findings:
                     if not finding.cleared:
-                        found.setdefault(finding.gotcha, []).append(finding)
-        return found
+                        one = Found(box.spec.name, finding, old if verdict.stale else "")
+                        found.setdefault(finding.gotcha, []).append(one)
+        return {page: sorted(some, key=lambda one: bool(one.age)) for page, some in found.items()}
 
     def _shown(self, now: Iterable[str]) -> Sequence[Page]:
         """Return the pages that match, those of the moment first."""
@@ -220,7 +249,8 @@ class HandbookScreen(Moves, FleetAwareScreen):
     def show_state(self, state: FleetState, now: float) -> None:
         """Draw the list and the selected page."""
         findings = self._findings(state)
-        self.page_list.show(self._shown(findings), frozenset(findings))
+        seen = {page: not some[0].age for page, some in findings.items()}
+        self.page_list.show(self._shown(findings), seen)
         if self.spot is not None and self.spot.gotcha is not None:
             wanted, self.spot = self.spot.gotcha, None
             if not self.page_list.go(wanted):
@@ -286,8 +316,8 @@ class HandbookScreen(Moves, FleetAwareScreen):
         page = self.page_list.picked
         if page is None:
             return None
-        findings = self._findings(self.fleet_state).get(page.id, []) if self.fleet_state is not None else []
-        steps = findings[0].fixes if findings and findings[0].fixes else page.fixes
+        found = self._findings(self.fleet_state).get(page.id, []) if self.fleet_state is not None else []
+        steps = steps_of(page, found)
         rows = [f"# never: {page.never}"]
         for fix in steps:
             rows += [f"# {fix.text}", *([fix.command] if fix.command is not None else [])]
