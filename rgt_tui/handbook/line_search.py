@@ -27,7 +27,7 @@ MOST_TOGETHER = 200
 MOST_SHAPES = 20_000
 """Kinds of lines that are remembered as looked into: logs repeat themselves."""
 ANSI = re.compile(
-    rb"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]{0,2000}(?:\x07|\x1b\\)|\x1b[()][0-9A-Za-z]|\x1b[=>78cDEHMNOZ]"
+    rb"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b\n]{0,2000}(?:\x07|\x1b\\)|\x1b[()][0-9A-Za-z]|\x1b[=>78cDEHMNOZ]"
 )
 _NUMBERS = re.compile(rb"\d+")
 _WRITER = re.compile(
@@ -164,7 +164,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 class Searcher:
-    """Searches a log that comes in pieces.
+    """Searches a log that comes in pieces; in which pieces makes no difference.
 
     Args:
         pages: What is looked for.
@@ -172,17 +172,25 @@ class Searcher:
 
     def __init__(self, pages: Iterable[Page]) -> None:
         self._lookout = Lookout(pages)
-        self._rest = b""
+        self._new = b""
+        """What was not looked at yet; a line may be cut at its end."""
+        self._cut = False
+        """What comes belongs to a line without an end, whose beginning was looked at."""
+        self._kept = b""
+        """Lines that were looked at, and that patterns may still need."""
         self._first = 1
-        """Number of the first line in `_rest`."""
-        self._done = 0
-        """Lines of `_rest` whose literals have been looked into."""
+        """Number of the first line in `_kept`."""
+        self._open: list[tuple[int, int]] = []
+        """Lines with a literal, as places in `_kept`, each with its column, that are searched with what follows."""
         self._shapes: set[bytes] = set()
 
     def feed(self, data: bytes) -> Iterator[LineHit]:
         """Take the next bytes in; yield what they show, each page at most once a line."""
-        self._rest += data
-        if len(self._rest) >= BLOCK:
+        if self._cut:
+            end = data.find(b"\n")
+            data, self._cut = (data[end + 1 :], False) if end >= 0 else (b"", True)
+        self._new += data
+        if len(self._new) >= BLOCK:
             yield from self._look(last=False)
 
     def close(self) -> Iterator[LineHit]:
@@ -190,32 +198,38 @@ class Searcher:
         yield from self._look(last=True)
 
     def _look(self, *, last: bool) -> Iterator[LineHit]:
-        end = len(self._rest) if last else self._rest.rfind(b"\n") + 1
-        if not end:  # a line without an end: its beginning tells
-            if len(self._rest) < 8 * BLOCK:
+        end = len(self._new) if last else self._new.rfind(b"\n") + 1
+        if not end and not last:
+            if len(self._new) < 8 * BLOCK:
                 return
-            end = len(self._rest)
-        block, self._rest = self._rest[:end], self._rest[end:]
+            self._new, self._cut = self._new + b"\n", True
+            end = len(self._new)
+        block, self._new = self._new[:end], self._new[end:]
         if b"\x1b" in block:
             block = ANSI.sub(b"", block)
-        ends = block.count(b"\n")
-        total = ends + (not block.endswith(b"\n"))
-        keep = 0 if last else min(total, AROUND)
-        marked: list[tuple[int, int]] = []
-        at = number = 0
+        self._mark(block)
+        text = self._kept + block
+        total = text.count(b"\n") + (not text.endswith(b"\n"))
+        lines: list[bytes] = []
+        groups = list(_together(self._open))
+        while groups and (last or groups[0][-1][0] + AROUND < total):
+            lines = lines or text.split(b"\n")
+            yield from self._searched(lines, groups.pop(0))
+        self._open = [mark for group in groups for mark in group]
+        left = min(total, max(AROUND, total - self._open[0][0] + AROUND if self._open else 0))
+        self._kept = text[_back(text, left) :]
+        gone = total - left
+        self._first += gone
+        self._open = [(number - gone, column) for number, column in self._open]
+
+    def _mark(self, block: bytes) -> None:
+        """Note the lines of a block, which will follow those that are kept, that may belong to a page."""
+        at, number = 0, self._kept.count(b"\n")
         for place in self._lookout.places(block):
             number += block.count(b"\n", at, place)
             at = place
-            if self._done <= number < total - keep and self._is_new(block, place):
-                marked.append((number, place))
-        if marked:
-            yield from self._searched(block, marked)
-        # What the next block's patterns may need stays, and the lines that were not looked into yet.
-        left = min(total, keep + AROUND)
-        cut = _back(block, left)
-        self._rest = block[cut:] + self._rest
-        self._first += total - left
-        self._done = left - keep
+            if self._is_new(block, place):
+                self._open.append((number, place - (block.rfind(b"\n", 0, place) + 1)))
 
     def _is_new(self, block: bytes, place: int) -> bool:
         """Tell whether no line like this one, but for its numbers, was looked into before."""
@@ -230,17 +244,11 @@ class Searcher:
         self._shapes.add(shape)
         return True
 
-    def _searched(self, block: bytes, marked: Sequence[tuple[int, int]]) -> Iterator[LineHit]:
-        lines = block.split(b"\n")
-        columns = {number: place - (block.rfind(b"\n", 0, place) + 1) for number, place in marked}
-        together: list[int] = []
-        for number, _ in [*marked, (1 << 60, 0)]:
-            if together and (number - together[-1] > AROUND or number - together[0] > MOST_TOGETHER):
-                first, behind = max(0, together[0] - AROUND), together[-1] + AROUND + 1
-                rows = _rows(lines[first:behind], first, columns)
-                yield from self._hits(rows, together[0], together[-1])
-                together = []
-            together.append(number)
+    def _searched(self, lines: Sequence[bytes], group: Sequence[tuple[int, int]]) -> Iterator[LineHit]:
+        (head, _), (tail, _) = group[0], group[-1]
+        first = max(0, head - AROUND)
+        rows = _rows(lines[first : tail + AROUND + 1], first, dict(group))
+        yield from self._hits(rows, head, tail)
 
     def _hits(self, rows: Sequence[_Row], first: int, last: int) -> Iterator[LineHit]:
         text = "\n".join(row.text for row in rows)
@@ -249,6 +257,18 @@ class Searcher:
             for hit in hits_of(page, rows, text):
                 if hit.line_no in near:
                     yield msgspec.structs.replace(hit, line_no=hit.line_no + self._first)
+
+
+def _together(marked: Iterable[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
+    """Yield lines that are searched in one go: no two neighbours are far from each other, and not too many."""
+    group: list[tuple[int, int]] = []
+    for mark in marked:
+        if group and (mark[0] - group[-1][0] > AROUND or mark[0] - group[0][0] > MOST_TOGETHER):
+            yield group
+            group = []
+        group.append(mark)
+    if group:
+        yield group
 
 
 def _rows(lines: Sequence[bytes], first: int, columns: Mapping[int, int]) -> list[_Row]:

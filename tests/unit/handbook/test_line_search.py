@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from rgt_tui.handbook import LineHit, Lookout, Searcher, line_search, search_text, shipped_pages, writer_of
@@ -118,6 +118,56 @@ def test_pieces_of_any_size_give_the_same(monkeypatch: pytest.MonkeyPatch) -> No
     lines = data.split(b"\n")
     for hit in expected:
         assert hit.line.split("\ufffd")[0][:40].encode() in line_search.ANSI.sub(b"", lines[hit.line_no - 1])
+
+
+def interleaved(rng: random.Random) -> bytes:
+    """Return a log into which several ranks wrote by turns, each of them failures between its steps."""
+    own = [
+        [
+            f"[rank{rank}]: {line}"
+            for case in rng.sample(CASES, 4)
+            for line in (*(f"step {step} loss 0.{step}" for step in range(rng.randrange(30))),
+                         *case["log"].rstrip("\n").split("\n")[:80])
+        ]
+        for rank in range(3)
+    ]  # fmt: skip
+    mixed = []
+    while waiting := [lines for lines in own if lines]:
+        lines = rng.choice(waiting)
+        count = rng.randrange(1, 4)
+        mixed += lines[:count]
+        del lines[:count]
+    return "\n".join(mixed).encode()
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 1 << 32), block=st.integers(200, 6000))
+def test_where_a_log_of_several_ranks_is_cut_makes_no_difference(
+    monkeypatch: pytest.MonkeyPatch, seed: int, block: int
+) -> None:
+    rng = random.Random(seed)
+    data = interleaved(rng)
+    monkeypatch.setattr(line_search, "BLOCK", len(data) + 1)
+    expected = search_text(data, PAGES.values())
+    monkeypatch.setattr(line_search, "BLOCK", block)
+    found: list[LineHit] = []
+    searcher, at = Searcher(PAGES.values()), 0
+    while at < len(data):
+        size = rng.choice((1, 7, 100, 5000))
+        found += searcher.feed(data[at : at + size])
+        at += size
+    found += searcher.close()
+    assert sorted(found, key=lambda hit: hit.line_no) == expected
+
+
+def test_of_a_line_without_an_end_only_the_beginning_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(line_search, "BLOCK", 1000)
+    searcher = Searcher(PAGES.values())
+    found = [hit for _ in range(50) for hit in searcher.feed(b"x" * 999)]
+    assert len(searcher._kept) + len(searcher._new) < 10_000
+    found += searcher.feed(b"Killed\nOSError: [Errno 28] No space left on device\n")
+    found += searcher.close()
+    assert [(hit.id, hit.line_no) for hit in found] == [("U7", 2)]
 
 
 def test_without_re2_the_result_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
