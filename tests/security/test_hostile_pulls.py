@@ -51,7 +51,7 @@ class Pull:
             for line in requests.splitlines():
                 stream.feed(answer(json.loads(line)))
             if not requests and not fetcher.finished:
-                assert self.news.wait(20), "nothing is asked, and nothing is over"
+                assert self.news.wait(60), "nothing is asked, and nothing is over"
         self.end()
         return fetcher
 
@@ -203,7 +203,7 @@ def test_a_lost_stream_gives_back_what_was_not_answered(pull: Pull) -> None:
     for line in again:
         other.feed(honest(json.loads(line), b"x" * BIG))
     while not fetcher.finished:
-        assert pull.news.wait(20)
+        assert pull.news.wait(60)
         pull.news.clear()
     pull.end()
     assert pull.written() == {"w/a": b"hello", "w/b": b"x" * BIG}

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from rgt_tui.demo import RECORDING
-from tests.contract.ssh.conftest import free_port
+from tests.free_ports import free_port
 from tests.system.tree import ROOT
 
 RGT = [sys.executable, "-m", "rgt_tui"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from rgt_tui.model.evidence import Finding, Severity, StopPhase, StopProgress, V
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
 from tests.contract.alerts.conftest import FULL, KEY, SPEC, Receiver, World, opened
+from tests.free_ports import free_port
 from tests.unit.triage.builders import DATA, NOW, ROOT, cell, queue, sample
 
 replace = msgspec.structs.replace
@@ -213,10 +213,7 @@ async def test_two_fleets_with_a_box_of_one_name_do_not_mix(tmp_path: Path) -> N
 
 
 async def test_the_real_engine_says_that_a_box_does_not_answer(tmp_path: Path, receiver: Receiver) -> None:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port = one.getsockname()[1]
-    spec = BoxSpec(name="lost", host="127.0.0.1", port=port, user="nobody", ssh_config="none")
+    spec = BoxSpec(name="lost", host="127.0.0.1", port=free_port(), user="nobody", ssh_config="none")
     settings = parse_alerts({"unreachable": {"hold_s": 0}}, [{"kind": "webhook", "url_env": "HOOK"}])
     path = tmp_path / "alerts.json"
     alerting = Alerting(settings, path=path, env={"HOOK": f"{receiver.url}/x"}, gather_s=(0.0, 0.0))
@@ -233,7 +230,7 @@ async def test_the_real_engine_says_that_a_box_does_not_answer(tmp_path: Path, r
                     break
             assert [alert.id for alert in lost.alerts] == ["unreachable"]
             assert lost.alerts_kept
-            await asyncio.to_thread(receiver.came.wait, 20)
+            await asyncio.to_thread(receiver.came.wait, 60)
             fleet.mute("lost", "unreachable", None)
             while not (await seen.get()).boxes[0].alerts[0].muted:
                 pass
@@ -247,11 +244,8 @@ async def test_the_real_engine_says_that_a_box_does_not_answer(tmp_path: Path, r
 async def test_two_sinks_of_the_fleet_file_that_have_no_name_are_both_told(
     tmp_path: Path, receiver: Receiver
 ) -> None:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port = one.getsockname()[1]
     text = (
-        f'[boxes.lost]\nhost = "127.0.0.1"\nport = {port}\nuser = "nobody"\nssh_config = "none"\n'
+        f'[boxes.lost]\nhost = "127.0.0.1"\nport = {free_port()}\nuser = "nobody"\nssh_config = "none"\n'
         "[alerts.unreachable]\nhold_s = 0\n"
         '[[sinks]]\nkind = "webhook"\nurl_env = "HOOK"\n[[sinks]]\nkind = "ntfy"\nurl_env = "TOPIC"\n'
     )

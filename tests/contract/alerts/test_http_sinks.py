@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 import threading
 import traceback
 from collections.abc import Callable, Mapping
@@ -20,6 +19,7 @@ from rgt_tui.model.alert import AlertEvent, SinkSettings
 from rgt_tui.model.plain import Secret
 from tests.contract.alerts.conftest import Receiver
 from tests.contract.alerts.samples import EVENT
+from tests.free_ports import free_port
 
 TOPIC = "s3cr3t-t0pic"
 TOKEN = "tk_s3cr3t"
@@ -140,14 +140,8 @@ async def test_any_other_answer_is_a_failure(receiver: Receiver, kind: str, stat
     assert len(receiver.requests) == 1, "nothing is sent twice, no redirect is followed"
 
 
-def closed_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
-
-
 def nowhere(kind: str) -> Sink:
-    return made(kind, Receiver(port=closed_port()), {"TOKEN": TOKEN})
+    return made(kind, Receiver(port=free_port()), {"TOKEN": TOKEN})
 
 
 def broken_answer(kind: str, receiver: Receiver) -> Sink:

@@ -21,7 +21,8 @@ from rgt_tui.gate import recognised
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.ssh import Policy
 from tests.contract.cli.conftest import Rgt
-from tests.contract.ssh.conftest import RealSshd, free_port
+from tests.contract.ssh.conftest import RealSshd
+from tests.free_ports import free_port
 from tests.system.tree import ROOT
 
 replace = msgspec.structs.replace

@@ -16,7 +16,8 @@ from rgt_tui.fleet.errands import connected, reached
 from rgt_tui.health import assess
 from rgt_tui.model.box import BoxSpec, Health, Link, ProviderRef
 from rgt_tui.ssh import Policy, Unreachable, where
-from tests.contract.ssh.conftest import RealSshd, free_port
+from tests.contract.ssh.conftest import RealSshd
+from tests.free_ports import free_port
 
 replace = msgspec.structs.replace
 

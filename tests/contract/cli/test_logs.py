@@ -24,7 +24,8 @@ from rgt_tui.fleet.errands import connected
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.ssh import run
 from tests.contract.cli.conftest import PATIENCE, Rgt, fresh_sshd
-from tests.contract.ssh.conftest import RealSshd, free_port
+from tests.contract.ssh.conftest import RealSshd
+from tests.free_ports import free_port
 from tests.torture.agent.proxy import Fate, Proxy
 
 replace = msgspec.structs.replace

@@ -17,7 +17,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from rgt_tui.model.box import BoxSpec
 from tests.contract.cli.conftest import PATIENCE, Rgt
-from tests.contract.ssh.conftest import RealSshd, free_port
+from tests.contract.ssh.conftest import RealSshd
+from tests.free_ports import free_port
 from tests.torture.agent.proxy import Proxy
 
 replace = msgspec.structs.replace

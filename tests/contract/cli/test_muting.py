@@ -14,7 +14,8 @@ import msgspec
 import pytest
 
 from tests.contract.cli.conftest import PATIENCE, Rgt, fresh_sshd
-from tests.contract.ssh.conftest import RealSshd, free_port
+from tests.contract.ssh.conftest import RealSshd
+from tests.free_ports import free_port
 
 replace = msgspec.structs.replace
 

@@ -15,9 +15,10 @@ import pytest
 
 from rgt_tui.model.box import BoxSpec
 from tests.contract.cli.conftest import Rgt
-from tests.contract.ssh.conftest import RealSshd, free_port
+from tests.contract.ssh.conftest import RealSshd
 from tests.contract.ssh.servers import spec_of, sshd
 from tests.contract.ssh.test_limited import without_python
+from tests.free_ports import free_port
 from tests.process.box.harness import make_job
 
 replace = msgspec.structs.replace
@@ -88,14 +89,14 @@ def test_a_name_server_that_never_answers_does_not_hold_it(rgt: Rgt, lab: BoxSpe
     except OSError:
         pytest.skip("port 53 cannot be had here")
     resolv = tmp_path / "resolv.conf"
-    resolv.write_text("nameserver 127.53.53.53\noptions timeout:30 attempts:3\n")
+    resolv.write_text("nameserver 127.53.53.53\noptions timeout:30 attempts:5\n")
     rgt.describe([replace(lab, host="nowhere.example.org")])
     script = 'mount --bind "$1" /etc/resolv.conf && shift && exec "$@"'
     command = ["unshare", "-m", "sh", "-c", script, "sh", str(resolv)]
     command += rgt.command("patrol", "--fleet", str(rgt.fleet), "--timeout", "2")
     with silent:
         done = subprocess.run(
-            command, env=rgt.environment(), capture_output=True, text=True, timeout=25, check=False
+            command, env=rgt.environment(), capture_output=True, text=True, timeout=100, check=False
         )
     if "mount:" in done.stderr:
         pytest.skip("nothing can be mounted here")

@@ -14,7 +14,7 @@ import pytest
 
 from rgt_tui.model.box import BoxSpec
 from tests.contract.cli.conftest import PATIENCE, Rgt
-from tests.contract.ssh.conftest import free_port
+from tests.free_ports import free_port
 
 replace = msgspec.structs.replace
 THREE = Path(__file__).parents[2] / "fixtures" / "recordings" / "three-boxes.jsonl.gz"

@@ -15,7 +15,8 @@ import msgspec
 
 from rgt_tui.model.box import BoxSpec
 from tests.contract.cli.conftest import Rgt
-from tests.contract.ssh.conftest import RealSshd, free_port
+from tests.contract.ssh.conftest import RealSshd
+from tests.free_ports import free_port
 from tests.process.box.harness import make_job
 
 replace = msgspec.structs.replace

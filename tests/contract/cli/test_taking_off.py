@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.contract.cli.conftest import PATIENCE, Rgt, stop_recorder
-from tests.contract.ssh.conftest import RealSshd, free_port, running_sshd
+from tests.contract.ssh.conftest import RealSshd, running_sshd
+from tests.free_ports import free_port
 
 
 @pytest.fixture

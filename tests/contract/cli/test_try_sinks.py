@@ -10,7 +10,7 @@ import pytest
 from tests.contract.alerts.conftest import Receiver
 from tests.contract.alerts.conftest import receiver as receiver
 from tests.contract.cli.conftest import Rgt
-from tests.contract.ssh.conftest import free_port
+from tests.free_ports import free_port
 
 BOX = '[boxes.lab]\nhost = "nowhere.invalid"\n'
 

@@ -16,7 +16,7 @@ from rgt_tui.demo import Fault, LocalRunPod
 from rgt_tui.fleet.config import load_fleet
 from rgt_tui.model.box import Agreed, BoxSpec, ProviderRef
 from tests.contract.cli.conftest import Rgt
-from tests.contract.ssh.conftest import free_port
+from tests.free_ports import free_port
 
 KEY = "RGT_TEST_KEY"
 

@@ -11,7 +11,7 @@ import msgspec
 
 from rgt_tui.model.box import BoxSpec
 from tests.contract.cli.conftest import PATIENCE, Rgt
-from tests.contract.ssh.conftest import free_port
+from tests.free_ports import free_port
 
 replace = msgspec.structs.replace
 

@@ -352,7 +352,7 @@ async def test_a_pause_calls_it_back_and_an_end_ends_it(
         assert one.session.state.link is Link.CONNECTING
         one.session.pause(True)
         task.cancel()  # both at once: it ends
-        await asyncio.wait([task], timeout=30)
+        await asyncio.wait([task], timeout=60)
         assert task.cancelled()
 
 
@@ -364,7 +364,7 @@ async def test_an_end_while_it_waits_or_rests_ends_it(away: BoxSpec) -> None:
                 one.session.pause(True)
                 await one.until(lambda box: box.link is Link.PAUSED)
             task.cancel()
-            await asyncio.wait([task], timeout=30)
+            await asyncio.wait([task], timeout=60)
             assert task.cancelled()
 
 

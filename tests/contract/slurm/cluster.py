@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.free_ports import free_port
+
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "sinfo", "scontrol", "scancel")
 CONFIG = """\
 ClusterName=rgt
@@ -86,18 +88,6 @@ class Cluster:
         return sorted(self.ask("squeue", "-h", "-r", "-j", job, "-o", "%T").split())
 
 
-def free_ports(count: int) -> list[int]:
-    """Return ports that were free a moment ago."""
-    held = [socket.socket() for _ in range(count)]
-    try:
-        for one in held:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in held]
-    finally:
-        for one in held:
-            one.close()
-
-
 @contextmanager
 def running(folder: Path) -> Iterator[Cluster]:
     """Start munged, slurmctld and slurmd below `folder`; everything ends with the block."""
@@ -108,7 +98,7 @@ def running(folder: Path) -> Iterator[Cluster]:
         (folder / name).mkdir(parents=True, mode=0o700)
     host = socket.gethostname().partition(".")[0]
     config = folder / "slurm.conf"
-    config.write_text(CONFIG.format(host=host, folder=folder, ports=free_ports(2)))
+    config.write_text(CONFIG.format(host=host, folder=folder, ports=[free_port(), free_port()]))
     env = dict(os.environ, SLURM_CONF=str(config), PATH=PATH)
     key = folder / "munge" / "key"
     key.write_bytes(os.urandom(128))
@@ -145,7 +135,7 @@ def running(folder: Path) -> Iterator[Cluster]:
         for daemon in reversed(daemons):
             daemon.terminate()
             try:
-                daemon.wait(20)
+                daemon.wait(60)
             except subprocess.TimeoutExpired:
                 daemon.kill()
                 daemon.wait()

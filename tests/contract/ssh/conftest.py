@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from rgt_tui.model.box import BoxSpec
+from tests.free_ports import free_port
 
 CONFIG = """
 ListenAddress 127.0.0.1
@@ -42,12 +43,6 @@ class RealSshd:
     folder: Path
     port: int
     spec: BoxSpec
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 def keygen(path: Path) -> None:
@@ -107,7 +102,7 @@ def wait_for_banner(port: int, process: subprocess.Popen[bytes]) -> None:
             assert process.stderr is not None
             raise RuntimeError(f"sshd ended: {process.stderr.read().decode()}")
         try:
-            with socket.create_connection(("127.0.0.1", port), timeout=5) as sock:
+            with socket.create_connection(("127.0.0.1", port), timeout=60) as sock:
                 if sock.recv(4) == b"SSH-":
                     return
         except ConnectionRefusedError:

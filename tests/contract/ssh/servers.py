@@ -16,7 +16,8 @@ from pathlib import Path
 import asyncssh
 
 from rgt_tui.model.box import BoxSpec
-from tests.contract.ssh.conftest import free_port, keygen, wait_for_banner
+from tests.contract.ssh.conftest import keygen, wait_for_banner
+from tests.free_ports import free_port
 
 USER = "root" if os.geteuid() == 0 else os.environ.get("USER", "root")
 BASE = """

@@ -9,8 +9,9 @@ import pytest
 
 from rgt_tui.ssh import AuthFailed, HostKeyRefused, Unreachable, connect
 from rgt_tui.ssh.remote_command import run
-from tests.contract.ssh.conftest import RealSshd, free_port
+from tests.contract.ssh.conftest import RealSshd
 from tests.contract.ssh.servers import spec_of, sshd
+from tests.free_ports import free_port
 
 replace = msgspec.structs.replace
 

@@ -17,9 +17,10 @@ from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.fleet import Question, QuestionKind
 from rgt_tui.ssh import Answers, Elsewhere, HostKeyRefused, Policy, connect
 from rgt_tui.ssh.known_hosts import hash_name
-from tests.contract.ssh.conftest import free_port, keygen
+from tests.contract.ssh.conftest import keygen
 from tests.contract.ssh.people import Somebody
 from tests.contract.ssh.servers import command, spec_of, ssh_keygen, sshd
+from tests.free_ports import free_port
 
 replace = msgspec.structs.replace
 

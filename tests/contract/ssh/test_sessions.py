@@ -12,9 +12,10 @@ import pytest
 from rgt_tui.model.box import BoxSpec, Link
 from rgt_tui.model.fleet import QuestionKind
 from rgt_tui.ssh import NO_SFTP, build_agent, connect, deploy
-from tests.contract.ssh.conftest import RealSshd, free_port
+from tests.contract.ssh.conftest import RealSshd
 from tests.contract.ssh.servers import spec_of, sshd, terminal_only
 from tests.contract.ssh.watched import Watched
+from tests.free_ports import free_port
 
 replace = msgspec.structs.replace
 

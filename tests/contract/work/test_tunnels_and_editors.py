@@ -19,7 +19,7 @@ import msgspec
 
 from rgt_tui.model.box import BoxSpec
 from tests.contract.cli.conftest import Rgt, fresh_sshd
-from tests.contract.ssh.conftest import free_port
+from tests.free_ports import free_port
 from tests.process.box.harness import until
 
 
@@ -48,7 +48,7 @@ def echoing() -> Iterator[int]:
 
 
 def ask(port: int, data: bytes) -> bytes:
-    with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
         connection.sendall(data)
         connection.shutdown(socket.SHUT_WR)
         answer = b""
@@ -115,7 +115,7 @@ def test_socks_and_what_does_not_listen(rgt: Rgt, lab: BoxSpec) -> None:
     ):
         socks, dead = told
         assert socks["url"] == f"socks5://127.0.0.1:{socks['local']}"
-        with socket.create_connection(("127.0.0.1", socks["local"]), timeout=30) as connection:
+        with socket.create_connection(("127.0.0.1", socks["local"]), timeout=60) as connection:
             connection.sendall(b"\x05\x01\x00")
             assert connection.recv(2) == b"\x05\x00"
             connection.sendall(b"\x05\x01\x00\x03\x09127.0.0.1" + port.to_bytes(2, "big"))

@@ -99,7 +99,7 @@ class ParkingBox(Agent):
         """End every process of the box at once, as a platform does."""
         with suppress(ProcessLookupError):
             os.kill(self.init, signal.SIGKILL)
-        self._outer.wait(30)
+        self._outer.wait(60)
 
     @property
     def on(self) -> bool:
@@ -207,7 +207,7 @@ def serving(plane: LocalServer) -> Iterator[LocalServer]:
     finally:
         wait(plane.stop())
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(30)
+        thread.join(60)
         loop.close()
 
 

@@ -245,7 +245,7 @@ def test_the_warning_reaches_terminals_while_nobody_reads_them() -> None:
         os.environ["RGT_TERMINALS"] = os.ttyname(slave)
         done = threading.Thread(target=story.write_to_terminals, args=("soon",))
         done.start()
-        done.join(30)
+        done.join(60)
         assert not done.is_alive()
     finally:
         del os.environ["RGT_TERMINALS"]

@@ -161,7 +161,7 @@ def test_following_ends_with_its_reader(agent: Agent, log: Path) -> None:
         agent.command("cat", "--path", str(log), "--follow"),
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=agent.env,
     )  # fmt: skip
-    out, _ = process.communicate(timeout=30)
+    out, _ = process.communicate(timeout=60)
     assert process.returncode == 0
     assert split(out)[1] == TEXT
 

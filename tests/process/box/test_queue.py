@@ -252,7 +252,7 @@ def test_there_is_never_a_second_runner(agent: Agent, tmp_path: Path) -> None:
     frame = queue_frame(agent, job)
     assert (frame.runner_alive, frame.runner_pid, frame.cells[0].state) == (True, runner.pid, "running")
     (job / "go").write_text("\n")
-    assert runner.wait(20) == 0
+    assert runner.wait(60) == 0
     assert runner.stdout is not None
     runner.stdout.close()
 

@@ -151,5 +151,5 @@ def test_one_that_ignores_the_polite_signal_is_killed(
     assert start is not None
     assert "another process" in str(reap_verb.end_process(process.pid, start + 1))
     assert reap_verb.end_process(process.pid, start) is None
-    assert process.wait(10) == -signal.SIGKILL
+    assert process.wait(60) == -signal.SIGKILL
     assert "already ended" in str(reap_verb.end_process(process.pid, start))

@@ -28,9 +28,9 @@ def test_there_is_one_recorder_however_often_it_is_started(agent: Agent) -> None
     starts = [
         subprocess.Popen(agent.command("record"), stdout=subprocess.PIPE, env=agent.env) for _ in range(4)
     ]
-    pids = {json.loads(process.communicate(timeout=30)[0])["pid"] for process in starts}
+    pids = {json.loads(process.communicate(timeout=60)[0])["pid"] for process in starts}
     assert pids == {status(agent)["pid"]}
-    assert agent.start("record", "--foreground").wait(20) == 3
+    assert agent.start("record", "--foreground").wait(60) == 3
 
 
 def test_it_is_a_daemon_of_its_own_session(agent: Agent) -> None:

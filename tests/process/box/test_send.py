@@ -138,7 +138,7 @@ def test_it_ends_with_its_input_and_with_its_reader(agent: Agent, tmp_path: Path
         assert process.stdout is not None
         process.stdout.close()
         assert process.stderr is not None
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
         assert process.stderr.read() == b""
 
 

@@ -49,7 +49,7 @@ def test_a_broken_stdout_ends_it(agent: Agent) -> None:
     channel.sync()
     assert channel.process.stdout is not None
     channel.process.stdout.close()
-    assert channel.process.wait(20) == 0
+    assert channel.process.wait(60) == 0
 
 
 @pytest.mark.parametrize(

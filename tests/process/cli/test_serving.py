@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from rgt_tui.cli.serving import command_of
+from tests.free_ports import free_port
 from tests.process.cli.headless_browser import headless
 
 FLEET = '[boxes.lab]\nhost = "lab.invalid"\n'
@@ -74,24 +74,18 @@ def served(tmp_path: Path) -> Iterator[Served]:
         "XDG_STATE_HOME": str(tmp_path / "s"),
         "XDG_CONFIG_HOME": str(tmp_path / "c"),
     }
-    for _ in range(5):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        words = [sys.executable, "-m", "rgt_tui", "serve", "--port", str(port), "--fleet", str(fleet)]
-        with (tmp_path / "stderr").open("w") as errors:
-            process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=errors, text=True, env=env)
-        assert process.stdout is not None
+    port = free_port()
+    words = [sys.executable, "-m", "rgt_tui", "serve", "--port", str(port), "--fleet", str(fleet)]
+    with (tmp_path / "stderr").open("w") as errors:
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=errors, text=True, env=env)
+    assert process.stdout is not None
+    try:
         said = process.stdout.readline()
         told = (tmp_path / "stderr").read_text()
-        if said or "cannot listen" not in told:
-            break
-        process.wait()  # another process of this machine has taken the port meanwhile
-    try:
         assert said.startswith("read-only, until Ctrl-C: http://127.0.0.1:"), said + told
         yield Served(said.split()[-1], port)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
     finally:
         with contextlib.suppress(ProcessLookupError):
             process.kill()

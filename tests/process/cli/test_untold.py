@@ -12,7 +12,7 @@ import pytest
 from rgt_tui.cli import dashboard, status
 from rgt_tui.cli.entry import parse
 from tests import warm_rgt
-from tests.contract.ssh.conftest import free_port
+from tests.free_ports import free_port
 
 RGT = [sys.executable, "-m", "rgt_tui.cli.entry"]
 

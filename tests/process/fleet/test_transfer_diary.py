@@ -56,7 +56,7 @@ def test_another_process_is_seen_and_how_it_ended(env: dict[str, str]) -> None:
     assert (note.box, note.kind, note.to) == ("lab", "pull", "/home/me/pulled")
     assert note.look is not None and (note.look.bytes_done, note.look.eta) == (40, 12.0)
     assert "\x1b" not in note.paths[0] and "\udcff" not in note.look.path
-    process.communicate("\n", timeout=20)
+    process.communicate("\n", timeout=60)
     (note,) = read_notes(env)
     assert (note.under_way, note.whole, note.text, note.cut_off) == (False, True, "3 files verified", False)
 
@@ -64,7 +64,7 @@ def test_another_process_is_seen_and_how_it_ended(env: dict[str, str]) -> None:
 def test_one_that_was_killed_is_cut_off_and_not_under_way(env: dict[str, str]) -> None:
     process = child(env)
     process.kill()
-    process.communicate(timeout=20)
+    process.communicate(timeout=60)
     (note,) = read_notes(env)
     assert note.cut_off and not note.under_way and note.whole is None and note.ended_at is None
 

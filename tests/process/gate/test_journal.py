@@ -136,7 +136,7 @@ def test_another_process_is_told_who_holds_the_instance(journal: Journal) -> Non
             with journal.hold(one, "lab", Verb.PARK):
                 pass
         other.stdin.close()
-        other.wait(30)
+        other.wait(60)
     with journal.hold(POD, "lab", Verb.DESTROY):
         pass
 

@@ -123,7 +123,7 @@ def test_watch_tells_what_happens(fleet: Fleet) -> None:
         if set(seen) == BOXES and min(seen.values()) >= 2:
             break
     process.terminate()
-    _, said = process.communicate(timeout=30)
+    _, said = process.communicate(timeout=60)
     assert (process.returncode, said) == (0, "")
     assert set(seen) == BOXES
 

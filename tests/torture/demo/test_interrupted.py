@@ -14,7 +14,7 @@ from rgt_tui.demo import embedded
 from rgt_tui.demo.workspace import Workspace
 from tests.torture.demo.demo_process import demo, last_json, leftovers
 
-pytestmark = [pytest.mark.serial, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.serial, pytest.mark.timeout(240)]
 
 MOMENTS = ["autodl-demo: ssh", "connected", "launched", "an evaluation writes"]
 ENDED_BY_US = (130, -signal.SIGINT)
@@ -26,7 +26,7 @@ def test_ctrl_c_at_a_known_moment_takes_everything_down(tmp_path: Path, moment: 
     with demo(tmp_path, "--headless", "--for", "60", "--json") as running:
         running.wait_for(moment)
         running.process.send_signal(signal.SIGINT)
-        code, out = running.finish(30)
+        code, out = running.finish(120)
     assert code == 130
     assert last_json(out)["boxes"]
     assert leftovers(tmp_path) == []
@@ -38,7 +38,7 @@ def test_ctrl_c_while_it_starts_leaves_nothing(tmp_path: Path, after: float) -> 
         with pytest.raises(subprocess.TimeoutExpired):
             running.process.wait(after)
         running.process.send_signal(signal.SIGINT)
-        code, _ = running.finish(30)
+        code, _ = running.finish(120)
     # Python itself ends with 1 where it is interrupted before it has come to any program.
     not_yet_ours = any(words in line for line in running.progress for words in BEFORE_OURS)
     assert code in ENDED_BY_US or (code == 1 and not_yet_ours), running.progress
@@ -77,7 +77,7 @@ def test_other_polite_signals_do_the_same(tmp_path: Path, number: signal.Signals
     with demo(tmp_path, "--headless", "--for", "60") as running:
         running.wait_for("connected")
         running.process.send_signal(number)
-        code, _ = running.finish(30)
+        code, _ = running.finish(120)
     assert code == 130
     assert leftovers(tmp_path) == []
 
@@ -86,7 +86,7 @@ def test_kill_9_is_cleaned_up_by_the_next_start(tmp_path: Path) -> None:
     with demo(tmp_path, "--headless", "--for", "60") as running:
         running.wait_for("vast-demo: an evaluation writes")
         running.process.kill()
-        running.finish(30)
+        running.finish(120)
     assert [line for line in leftovers(tmp_path) if "rgt-demo-" in line]
     with demo(tmp_path, "--headless", "--for", "2") as following:
         code, _ = following.finish(60)

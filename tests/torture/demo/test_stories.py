@@ -9,7 +9,7 @@ import pytest
 
 from tests.torture.demo.demo_process import demo, last_json, leftovers
 
-pytestmark = [pytest.mark.serial, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.serial, pytest.mark.timeout(400)]
 
 
 def test_three_stories_happen_and_the_advice_lets_the_cell_go_on(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests.torture.demo.demo_process import leftovers
 from tests.torture.demo.demo_terminal import Terminal, at_the_top, live
 
-pytestmark = [pytest.mark.serial, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.serial, pytest.mark.timeout(240)]
 
 
 def test_a_person_walks_through_the_screens_and_leaves(open_terminal: Callable[..., Terminal]) -> None:

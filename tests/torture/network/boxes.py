@@ -8,7 +8,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -17,6 +16,7 @@ from pathlib import Path
 
 from rgt_tui.model.box import BoxSpec
 from tests.contract.ssh.conftest import keygen, wait_for_banner
+from tests.free_ports import free_port
 from tests.process.box.harness import make_job
 from tests.torture.network import writer as writers
 
@@ -121,15 +121,6 @@ class Place:
         return found
 
 
-def free_ports(count: int) -> list[int]:
-    """Return ports that were free a moment ago, each another one."""
-    with contextlib.ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for sock in sockets:
-            sock.bind(("127.0.0.1", 0))
-        return [int(sock.getsockname()[1]) for sock in sockets]
-
-
 class Boxes:
     """All boxes, and the keys that they share.
 
@@ -146,10 +137,10 @@ class Boxes:
         if os.geteuid() == 0:
             Path("/run/sshd").mkdir(exist_ok=True)
         self.places: list[Place] = []
-        for number, port in enumerate(free_ports(count)):
+        for number in range(count):
             home = folder / f"box-{number:02d}"
             (home / "ram").mkdir(parents=True)
-            place = Place(f"box-{number:02d}", port, home, folder, f"boot-{number:02d}-a")
+            place = Place(f"box-{number:02d}", free_port(), home, folder, f"boot-{number:02d}-a")
             place.job = make_job(home / "job", ["true"], ["a"])
             (place.job / "logs").mkdir()
             place.metrics.parent.mkdir(parents=True)

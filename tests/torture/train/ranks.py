@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 import sys
 
+from tests.free_ports import free_port
 from tests.process.train.harness import ROOT, Trainer, Zygote
 from tests.torture.train.launched import Piped
 from tests.torture.train.watched import ENTRY
@@ -23,7 +23,7 @@ class Forked:
     """Two ranks from the zygote."""
 
     def __init__(self, zygote: Zygote, words: list[str]) -> None:
-        port = _free_port()
+        port = free_port()
         self.ranks: list[Trainer] = []
         for rank in range(WORLD):
             task = json.dumps({"socket": "", "job": "script", "words": [str(SCRIPT), *words]})
@@ -71,10 +71,3 @@ class Torchrun(Piped):
 def ended_by_us(code: int) -> bool:
     """Say whether a launch may end like this after a kill: SIGKILL, or the word of a rank that lost its fellow."""
     return code in (-signal.SIGKILL, 1)
-
-
-def _free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port

@@ -144,6 +144,6 @@ def test_only_the_secret_is_hidden() -> None:
 )  # fmt: skip
 def test_a_hostile_command_line_costs_no_time(piece: str) -> None:
     words = [(piece * 4096)[:4096]]
-    started = time.perf_counter()
+    started = time.thread_time()
     masked(words)
-    assert time.perf_counter() - started < 1.0
+    assert time.thread_time() - started < 1.0

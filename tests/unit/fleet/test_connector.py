@@ -8,7 +8,7 @@ from rgt_tui.fleet.connector import ConnectLimit, Connector
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.profiles import load_profile
 from rgt_tui.ssh import Policy, Unreachable
-from tests.contract.ssh.conftest import free_port
+from tests.free_ports import free_port
 
 
 class Nowhere:

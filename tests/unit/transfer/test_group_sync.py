@@ -133,12 +133,12 @@ def test_what_gathers_meanwhile_is_done_together() -> None:
 
     def work(some: list[int]) -> None:
         begun.set()
-        assert go.wait(20)
+        assert go.wait(60)
         done.append(some)
 
     gatherer = Gatherer(work)
     gatherer.put(1)
-    assert begun.wait(20)
+    assert begun.wait(60)
     for number in (2, 3, 4):
         gatherer.put(number)
     go.set()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import socket
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.free_ports import free_port
 from tests.process.train.harness import Trainer, Zygote
 
 
@@ -51,11 +51,3 @@ def commanded(trainers: Zygote, world: int, *words: str) -> Ranks:
     return Ranks(
         [trainers.launch_raw(list(words), env=variables(rank, world, port)) for rank in range(world)]
     )
-
-
-def free_port() -> int:
-    """Return a port that is free now."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port

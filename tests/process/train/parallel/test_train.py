@@ -20,10 +20,11 @@ from rgt_train.checkpoint.safetensors import read
 from rgt_train.export import export
 from rgt_train.tasks.char_lm import CharTransformer
 
+from tests.free_ports import free_port
 from tests.process.train import frameworks
 from tests.process.train.harness import Zygote, events, losses, steps_kept
 from tests.process.train.parallel import train_worker, uneven_worker
-from tests.process.train.parallel.forked import commanded, forked, free_port
+from tests.process.train.parallel.forked import commanded, forked
 from tests.process.train.parallel.launching import ROOT, torchrun
 
 PATIENCE = 150.0

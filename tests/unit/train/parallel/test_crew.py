@@ -31,9 +31,9 @@ class Threads:
         barrier: threading.Barrier = self._place["barrier"]
         if self.is_writer:
             self._place["value"] = value
-        barrier.wait(10)
+        barrier.wait(60)
         found = self._place["value"]
-        barrier.wait(10)
+        barrier.wait(60)
         return found
 
     def agree(self, wishes: int) -> int:
@@ -43,9 +43,9 @@ class Threads:
     def all_gather(self, value: Any) -> list[Any]:
         barrier: threading.Barrier = self._place["barrier"]
         self._place[f"of {self.rank}"] = value
-        barrier.wait(10)
+        barrier.wait(60)
         found = [self._place[f"of {rank}"] for rank in range(self.world)]
-        barrier.wait(10)
+        barrier.wait(60)
         return found
 
 
