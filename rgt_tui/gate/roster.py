@@ -18,6 +18,8 @@ from rgt_tui.profiles.survival import path_survives, tiers_of
 RESULTS = "results"
 SHOWN = 60
 """Directories that are items of their own, the largest first; the rest is one item."""
+MOST_NAMED = 20
+"""Directories of a row that is about many, and bad files of a copy."""
 SAID = ("ignored", "copy")
 """Why a directory is safe that is shown all the same: a person said so, or pulled it just now."""
 COPY_SLACK_S = 2.0
@@ -155,9 +157,9 @@ def matches(path: str, glob: str) -> bool:
 def _unproved(group: ResultGroup, proof: CopyProof) -> str:
     """Return why a copy proves nothing; empty = it does."""
     if proof.errors:
-        path, reason = proof.errors[0]
-        more = f" and {len(proof.errors) - 1} more" if len(proof.errors) > 1 else ""
-        return f"its copy in {quoted(proof.where)} is not whole: {quoted(path)}: {quoted(reason)}{more}"
+        bad = [f"{quoted(path)}: {quoted(reason)}" for path, reason in proof.errors[:MOST_NAMED]]
+        more = f"; and {len(proof.errors) - len(bad)} more" if len(proof.errors) > len(bad) else ""
+        return f"its copy in {quoted(proof.where)} is not whole: {'; '.join(bad)}{more}"
     if not group.fingerprint or proof.fingerprint != group.fingerprint:
         return f"it has changed since it was copied to {quoted(proof.where)} (newest: {quoted(group.newest_path)})"
     return ""
@@ -194,10 +196,6 @@ def _shown(group: ResultGroup, fate: _Fate, at: float | None, skew: float) -> Ev
         bytes=group.bytes,
         newest=group.newest - skew if group.newest else None,
     )
-
-
-MOST_NAMED = 20
-"""Directories of a row that is about many."""
 
 
 def _rest(groups: list[ResultGroup], at: float | None, skew: float) -> EvidenceItem:

@@ -268,8 +268,13 @@ ALERTS: tuple[Command, ...] = (
             needs=("live",)),
     Command("alerts.unmute", ("u",), "unmute", "Unmute it.", "mute(0)", footer=5, needs=("live",)),
     Command("alerts.ended", ("h",), "ended", "Show or hide the alerts that have ended.", "toggle_ended", footer=6),
+    *(
+        replace(command, footer=0)
+        for command in (*BOX_TARGET, *BOX_CARE)
+        if command.id in {"box.log", "box.curves", "box.platform", "box.handbook"}
+    ),
 )  # fmt: skip
-"""Work on the selected alert."""
+"""Work on the selected alert, and ways to what its box shows."""
 
 JOURNAL: tuple[Command, ...] = (
     Command("journal.log", ("enter",), "log then", "Open the log of the box at the selected moment.",

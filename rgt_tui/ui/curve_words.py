@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from rgt_tui.health import assess
 from rgt_tui.model.box import BoxState, Health
 from rgt_tui.model.protocol import Cell
 from rgt_tui.profiles.readings import how_many
-from rgt_tui.ui.box_status import no_agent, standing
+from rgt_tui.ui.box_status import no_agent, old_mark, standing
 from rgt_tui.ui.commands import key_for
 from rgt_tui.ui.notation import NONE, clean, compact_time, glyphs, number, thousands
 from rgt_tui.ui.plot.view import Axis, RunKey, Settings, Shown, metrics_of
@@ -158,12 +159,19 @@ def is_stale(box: BoxState | None, now: float) -> bool:
     return box is None or box.sample_at is None or now - box.sample_at > 3 * box.spec.interval
 
 
+def unseen_mark(box: BoxState | None, now: float) -> str:
+    """Return the glyph that says why nothing has come from a box for a while; empty where something has."""
+    if not is_stale(box, now):
+        return ""
+    return old_mark(Health.STALE if box is None else assess(box, now).health)
+
+
 def entries(boxes: Mapping[str, BoxState], board: Board, now: float) -> list[Entry]:
     """Return the legend's entries, one per run."""
     cells = {
         (name, cell.name): cell for name, box in boxes.items() for queue in box.queues for cell in queue.cells
     }
-    stale = {name: is_stale(box, now) for name, box in boxes.items()}
+    unseen = {name: unseen_mark(boxes.get(name), now) for name in {each.box for each in board.runs}}
     several = len({each.box for each in board.runs}) > 1
     shown = frozenset(board.shown)
     reference = board.settings.reference
@@ -185,7 +193,7 @@ def entries(boxes: Mapping[str, BoxState], board: Board, now: float) -> list[Ent
                 f"{each.box} {each.run.name}" if several else each.run.name,
                 "" if each.key in shown else _aside(each.key, board),
                 differs,
-                stale.get(each.box, True),
+                unseen[each.box],
             )
         )  # fmt: skip
     return made

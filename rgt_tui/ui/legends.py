@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from rgt_tui.ui.box_status import SEVERITIES, STATES
+from rgt_tui.model.box import Health
+from rgt_tui.ui.box_status import SEVERITIES, STATES, UNSEEN
 from rgt_tui.ui.notation import glyphs
 from rgt_tui.ui.widgets.fleet_rows.fleet_cells import COLUMNS
 
@@ -22,7 +23,8 @@ Legend = tuple[tuple[str, tuple[LegendRow, ...]], ...]
 FLEET_COLUMNS: dict[str, str] = {
     "name": "the box, as the fleet file calls it",
     "state": "its state in one word; +2 = two more alerts hold",
-    "gpu": "the last minute of utilisation, and the newest value; 1/8 = so many cards stand out, dead or idle",
+    "gpu": "the last minute of utilisation, and the newest mean; 1/8 = so many cards stand out, dead or idle; "
+    "sorted by the worst card",
     "vram": "video memory in use, of all cards together",
     "temp": "the hottest card",
     "power": "what all cards draw together",
@@ -101,7 +103,12 @@ def _curves() -> Legend:
         LegendRow(up, "resumed from a checkpoint at this step"),
         LegendRow(cross, "NaN or infinity: a gap, never a line through it"),
     )
-    return (("marks", rows), ("runs", runs()))
+    lost = tuple(
+        LegendRow(f"{look.mark[0]} 42s", look.means)
+        for health, look in STATES.items()
+        if health is Health.STALE or health in UNSEEN
+    )
+    return (("marks", rows), ("runs", runs()), ("before the age of a run: why it is not seen", lost))
 
 
 def _phases() -> Legend:

@@ -289,8 +289,13 @@ async def staged(
             if shown.place:
                 app.open_screen(shown.place, BOX if shown.box else None)
                 await rest(app, pilot)
+            opening = (
+                1.0 if screen == "teardown" else 0.0
+            )  # so long a dialog that has just opened takes no key
+            fleet.advance(opening)
             for key in shown.keys:
                 await pilot.press(key)
+            fleet.advance(-opening)
             await rest(app, pilot)
             yield app, pilot
     finally:

@@ -9,12 +9,13 @@ import pytest
 from rgt_tui.fleet.history.spoken_times import coming_time
 from rgt_tui.health import assess
 from rgt_tui.model.alert import Alert
-from rgt_tui.model.box import Link
-from rgt_tui.model.fleet import FleetEvent, FleetState, Happening
+from rgt_tui.model.box import BoxState, Link
+from rgt_tui.model.fleet import FleetEvent, FleetState, Happening, Spot
 from rgt_tui.ui import RgtApp
 from rgt_tui.ui.notation import compact_time
 from rgt_tui.ui.screens.alerts import AlertRow, AlertsScreen, detail_lines, ended_rows, finding_of, row_line
 from rgt_tui.ui.screens.box import BoxScreen
+from rgt_tui.ui.widgets.box_context import BoxContext, context_height
 from rgt_tui.ui.widgets.spans import Tone, text_of
 from tests.ui.fakes import NOW, FakeFleet, demo_state, running_box
 from tests.ui.snap import running, screen_text, settle
@@ -214,3 +215,90 @@ def test_a_time_that_is_to_come() -> None:
     for text in ("", "yesterday 10:00", "-2h", "2h ago", "25:00", "2026-11-20", "now", "x"):
         with pytest.raises(ValueError, match="say "):
             coming_time(text, evening)
+
+
+async def test_a_tall_screen_tells_what_happened_on_the_box_of_the_selected_alert_and_the_end_of_its_log() -> (
+    None
+):
+    fleet = FakeFleet()
+    told = (FleetEvent(NOW - 90_000, "vast-demo", "an old one", "warn", "x"), *ENDED)
+    fleet.push(msgspec.structs.replace(fleet.state, events=told))
+    async with running(fleet, size=(200, 50), keys=("a",)) as (app, pilot, _):
+        text = screen_text(app)
+        assert "vast-demo  what happened" in text and "log  lstm-b.log" in text
+        below = text.partition("what happened")[2]
+        assert "still so" in below and "memory 98%" not in below, "of this box alone"
+        day = time.strftime("%a %H:%M", time.localtime(NOW - 90_000))
+        assert f"{day} ▲ an old one" in below, "what is not of today has its day"
+        assert below.index("still so") < below.index("an old one"), "newest first"
+        height = app.screen.query_one(BoxContext).size.height
+        await pilot.press("j")
+        await settle(pilot)
+        assert f"{alerts(app).target_box}  what happened" in screen_text(app), "it follows the selection"
+        assert app.screen.query_one(BoxContext).size.height == height, "and stays where it is"
+        await pilot.resize_terminal(80, 24)
+        await settle(pilot)
+        assert "what happened" not in screen_text(app), "the fix needs the room"
+        await pilot.press("g")
+        await settle(pilot)
+        assert "never" in screen_text(app)
+
+
+@pytest.mark.parametrize(
+    ("room", "above", "height"),
+    [(47, 10, 24), (47, 23, 23), (47, 36, 10), (47, 37, 0), (21, 5, 11), (17, 5, 0), (0, 0, 0)],
+)
+def test_what_stands_below_has_half_of_the_screen_or_what_is_left(room: int, above: int, height: int) -> None:
+    assert context_height(room, above) == height
+
+
+async def test_an_alert_says_how_often_it_held_before() -> None:
+    fleet = FakeFleet()
+    held = next(one for one in assess(box_of(fleet), NOW).alerts if not one.id.startswith("finding:"))
+    told = tuple(
+        event
+        for start in (7200, 3600)
+        for event in (
+            FleetEvent(NOW - start, "vast-demo", held.text, "warn", held.id),
+            FleetEvent(NOW - start + 60, "vast-demo", "over", "info", held.id),
+        )
+    )
+    fleet.push(msgspec.structs.replace(fleet.state, events=told))
+    async with running(fleet, size=(120, 34), keys=("a", "j", "j")) as (app, _, __):
+        picked = alerts(app).picked
+        assert picked is not None and picked.alert.id == held.id and picked.before == (2, NOW - 3540)
+        ended = time.strftime("%H:%M", time.localtime(NOW - 3540))
+        assert "before 2 times, ended last" in screen_text(app) and ended in screen_text(app)
+
+
+def box_of(fleet: FakeFleet) -> BoxState:
+    found = fleet.state.box("vast-demo")
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("key", "place", "spot"),
+    [
+        ("H", "handbook", Spot(gotcha="U7")),
+        (
+            "l",
+            "log",
+            Spot(
+                log="/jobs/demo/logs/lstm-b.log",
+                line_no=41,
+                text="OSError: [Errno 28] No space left on device: '/workspace/ckpt/lstm-b/.tmp-00812'",
+            ),
+        ),
+        ("i", "platform", None),
+        ("c", "curves", None),
+    ],
+)
+async def test_from_a_diagnosis_its_page_and_its_proof_are_one_key_away(
+    key: str, place: str, spot: Spot | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[tuple[object, ...]] = []
+    async with running(keys=("a",)) as (app, pilot, _):
+        monkeypatch.setattr(app, "open_screen", lambda *asked: opened.append(asked))
+        await pilot.press(key)
+        assert opened == [(place, "vast-demo", *([] if spot is None else [spot]))]

@@ -12,8 +12,9 @@ import pytest
 from textual import events
 from textual.pilot import Pilot
 
-from rgt_tui.model.box import BoxState
+from rgt_tui.model.box import BoxState, Link
 from rgt_tui.model.fleet import FleetState
+from rgt_tui.model.money import Lifecycle, Meter, MeterKind
 from rgt_tui.model.run import Resume, Series
 from rgt_tui.ui import RgtApp, notation
 from rgt_tui.ui.curve_words import density, entries, notes, nothing_to_draw
@@ -21,7 +22,7 @@ from rgt_tui.ui.plot.board import Board
 from rgt_tui.ui.plot.view import RunKey, Settings, Shown
 from rgt_tui.ui.screens.curves import CurvesScreen
 from rgt_tui.ui.widgets.curve import CurvePlot
-from rgt_tui.ui.widgets.curve_legend import CurveLegend
+from rgt_tui.ui.widgets.curve_legend import CurveLegend, entry_line
 from rgt_tui.ui.widgets.fixed_lines import EventLine, HeaderLine
 from rgt_tui.ui.widgets.spans import text_of
 from tests.ui.fakes import NOW, FakeFleet, curve, running_box
@@ -237,6 +238,28 @@ def test_states_and_ages_in_the_legend() -> None:
     found = {entry.key.run: entry for entry in entries({BOX: box}, board_of(box), NOW + 7)}
     assert (found["gpt-a"].state, found["gpt-a"].age) == ("done", None)
     assert (found["gpt-c"].state, found["gpt-c"].age, found["gpt-c"].step) == ("running", 7.0, 655)
+
+
+OFF = Meter(MeterKind.STORAGE_ONLY, Lifecycle.STOPPED, 0.05, at=NOW + 7, source="AutoDL")
+
+
+@pytest.mark.parametrize(
+    ("changes", "age"),
+    [
+        ({}, "7s"),
+        ({"sample_at": NOW - 42}, "◌ 7s"),
+        ({"sample_at": NOW - 42, "link": Link.UNREACHABLE, "since": NOW - 42}, "⊘ 7s"),
+        ({"sample_at": NOW - 42, "link": Link.PAUSED}, "‖ 7s"),
+        ({"sample_at": NOW - 42, "meter": OFF}, "○ 7s"),
+    ],
+    ids=["seen", "stale", "unreachable", "paused", "stopped"],
+)
+def test_the_legend_says_why_a_run_is_not_seen(changes: dict[str, object], age: str) -> None:
+    """Late, cut off and parked are three different things to do about."""
+    box = msgspec.structs.replace(box_with_history(), **{"sample_at": NOW + 7, **changes})
+    found = {entry.key.run: entry for entry in entries({BOX: box}, board_of(box), NOW + 7)}
+    shown = text_of(entry_line(found["gpt-c"], 0, 5)).rstrip()
+    assert shown.endswith(f" {age}") and ("655" + age.rjust(7)) in shown
 
 
 def test_notes_are_clean_and_few() -> None:

@@ -12,11 +12,13 @@ from rgt_tui.ui.screens.fleet import FleetScreen
 from rgt_tui.ui.widgets.fixed_lines import EntryNote
 from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row
 from rgt_tui.ui.widgets.fleet_rows.fleet_filter import TEXTS, FilterError, matching, parse
+from rgt_tui.ui.widgets.fleet_rows.fleet_order import Order, ordered
 from rgt_tui.ui.widgets.fleet_rows.fleet_table import FleetTable
 from rgt_tui.ui.widgets.fleet_rows.fleet_values import VALUES
 from rgt_tui.ui.widgets.spans import text_of
-from tests.ui.fakes import NOW, lost_box, running_box, stale_box, trouble_box, warn_box
+from tests.ui.fakes import NOW, lost_box, running_box, sample, stale_box, trouble_box, warn_box
 from tests.ui.snap import running, screen_text, settle
+from tests.ui.test_gpu_cards import card
 
 
 def row(box: BoxState, platform: str = "") -> Row:
@@ -178,3 +180,38 @@ async def test_kept_filters_and_groups_and_the_order_are_there_the_next_time() -
         await pilot.press("F")
         await settle(pilot)
         assert "no filter is kept; save:NAME in a filter keeps it" in screen_text(app)
+
+
+@pytest.mark.parametrize(
+    ("cards", "worst"),
+    [
+        ([97.0] * 7 + [None], 0.0),
+        ([97.0] * 7 + [4.0], 4.0),
+        ([97.0, 91.0], 91.0),
+    ],
+    ids=["one does not answer", "one idles", "all are busy"],
+)
+def test_the_worst_card_is_what_is_filtered_and_sorted_by(cards: list[float | None], worst: float) -> None:
+    """The mean of seven cards at 97% and a dead one is 97% or 85%: nobody who looks for trouble would find it."""
+    gpus = tuple(
+        card(place, util=util, error=None if util is not None else "GPU is lost")
+        for place, util in enumerate(cards)
+    )
+    box = running_box("eight")
+    eight = row(msgspec.structs.replace(box, sample=msgspec.structs.replace(sample(), gpus=gpus)), "RunPod")
+    one = row(running_box("one"), "RunPod")
+    assert VALUES["gpu"].read(eight) == worst
+    assert bool(matching([eight], parse("gpu<50")).rows) == (worst < 50)
+    if worst < 50:
+        assert [each.name for each in ordered([one, eight], Order("gpu"))] == ["eight", "one"]
+
+
+def test_cards_that_say_nothing_are_not_at_zero() -> None:
+    silent = row(
+        msgspec.structs.replace(
+            running_box("mute"), sample=msgspec.structs.replace(sample(), gpus=(card(0, util=None),))
+        ),
+        "RunPod",
+    )
+    assert VALUES["gpu"].read(silent) is None
+    assert not matching([silent], parse("gpu<50")).rows

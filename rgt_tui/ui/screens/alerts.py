@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from typing import ClassVar, NamedTuple, cast
 
-from textual import work
+from textual import events, work
 from textual.binding import BindingType
 from textual.widget import Widget
 
@@ -16,18 +16,19 @@ from rgt_tui.health import advice
 from rgt_tui.model.alert import Alert
 from rgt_tui.model.box import BoxState, Health
 from rgt_tui.model.evidence import Finding
-from rgt_tui.model.fleet import FleetState, Happening, Wanted
+from rgt_tui.model.fleet import FleetEvent, FleetState, Happening, Spot, Wanted
 from rgt_tui.profiles.readings import how_many
 from rgt_tui.ui.box_status import level_tone
 from rgt_tui.ui.clipboard import Copied
 from rgt_tui.ui.commands import ALERTS, MOVE, Command, bindings, key_for
 from rgt_tui.ui.notation import clean, clock, compact_time, glyphs, plain
 from rgt_tui.ui.screens.base import Dashboard, FleetAwareScreen, Moves
+from rgt_tui.ui.widgets.box_context import BoxContext, context_height
 from rgt_tui.ui.widgets.fixed_lines import Parts
 from rgt_tui.ui.widgets.lines import EntryClosed, RowChosen
 from rgt_tui.ui.widgets.pick_list import PickList, PickRow
 from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, fit, labelled, line, width_of
-from rgt_tui.ui.widgets.why import finding_details
+from rgt_tui.ui.widgets.why import READ_FROM, finding_details
 
 PAGE = 500
 """Events in which the ends of alerts are looked for."""
@@ -46,6 +47,8 @@ class AlertRow(NamedTuple):
     """The diagnosis behind it, with its steps."""
     ended_at: float | None = None
     """None = it holds."""
+    before: tuple[int, float] = (0, 0.0)
+    """How often it held before, as far back as was read, and when it ended last."""
 
     @property
     def since(self) -> float | None:
@@ -93,6 +96,9 @@ def detail_lines(row: AlertRow, width: int, now: float, *, said: bool) -> list[L
     out = [] if said or row.finding is not None else labelled("now", clean(alert.text), width, most=4)
     if row.since is not None:
         out += labelled("since", f"{clock(row.since)}, {compact_time(now - row.since)} ago", width)
+    if row.before[0]:
+        times = how_many(row.before[0], "time")
+        out += labelled("before", f"{times}, ended last {day_and_clock(row.before[1], now)}", width)
     if row.ended_at is not None:
         out += labelled("ended", f"{clock(row.ended_at)}, {compact_time(now - row.ended_at)} ago", width)
     elif row.finding is not None:
@@ -150,8 +156,9 @@ class AlertsScreen(Moves, FleetAwareScreen):
         """The rows of the list, by their keys, in its order."""
 
     def body(self) -> Iterable[Widget]:
-        """Return the list."""
+        """Return the list, and below it what else is known of the box of the selected alert."""
         yield PickList(id="alerts", more=f"more on its box: {key_for('alerts.open')}")
+        yield BoxContext()
 
     def crumbs(self) -> tuple[str, ...]:
         """Return where the screen is."""
@@ -191,6 +198,26 @@ class AlertsScreen(Moves, FleetAwareScreen):
             (EMPTY, line(dim(f" {self._calm(state)}"))),
             lambda key, width: self._details(self.shown[key], names, width, now),
         )
+        self._show_context(state, now)
+
+    def _show_context(self, state: FleetState, now: float) -> None:
+        """Show what happened on the box of the selected alert, where the list leaves room."""
+        picked = self.picked
+        box = None if picked is None else state.box(picked.box)
+        room = self.size.height - 3 - (self.notice is not None)
+        height = context_height(room, self.alert_list.wanted_height(self.size.width))
+        told = [
+            FleetEvent(one.at, one.box, one.text, one.level)
+            for one in self._happened
+            if box is not None and one.box == box.spec.name
+        ]
+        self.query_one(BoxContext).show(
+            box, told, height, now, stale=box is not None and self.verdict(box).stale
+        )
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Share the room anew."""
+        self.redraw_now()
 
     def _details(self, row: AlertRow, names: int, width: int, now: float) -> list[Line]:
         said = width_of(row_line(row, names, now)) <= self.size.width
@@ -218,11 +245,16 @@ class AlertsScreen(Moves, FleetAwareScreen):
         if self.box_name is None:
             rows += [AlertRow("", alert, advice(alert)) for alert in state.alerts]
         rows.sort(key=lambda row: (row.alert.muted, ORDER.get(row.alert.level, 2), row.box))
+        ended = ended_rows((row for row in self._happened if self.box_name in (None, row.box)), PAGE)
+        before: dict[tuple[str, str], tuple[int, float]] = {}
+        for row in ended:
+            count, last = before.get((row.box, row.alert.id), (0, row.ended_at or 0.0))
+            before[row.box, row.alert.id] = count + 1, last
+        rows = [row._replace(before=before.get((row.box, row.alert.id), row.before)) for row in rows]
         if not self._shows_ended:
             return rows
         holds = {(row.box, row.alert.id) for row in rows}
-        ended = ended_rows(row for row in self._happened if self.box_name in (None, row.box))
-        return [*rows, *(row for row in ended if (row.box, row.alert.id) not in holds)]
+        return [*rows, *[row for row in ended if (row.box, row.alert.id) not in holds][:MOST_ENDED]]
 
     @work(group="ended", exclusive=True, exit_on_error=False, description="read which alerts have ended")
     async def read_ended(self) -> None:
@@ -260,15 +292,31 @@ class AlertsScreen(Moves, FleetAwareScreen):
         ]
 
     def on_row_chosen(self, message: RowChosen) -> None:
-        """Open on the second click."""
+        """Follow the selection; open on the second click."""
         if message.opened:
             self.action_open()
+        elif self.fleet_state is not None:
+            self._show_context(self.fleet_state, self.now)
 
     def action_open(self) -> None:
         """Open the box of the selected alert."""
         picked = self.picked
         if picked is not None and picked.box:
             cast("Dashboard", self.app).open_screen("box", picked.box)
+
+    def action_open_for_box(self, place: str) -> None:
+        """Open a screen for the box of the selected alert: its log at the proof, the handbook at its page."""
+        picked = self.picked
+        finding = None if picked is None else picked.finding
+        spot = None
+        if finding is not None and place == "handbook":
+            spot = Spot(gotcha=finding.gotcha)
+        elif finding is not None and place == "log" and finding.where not in READ_FROM:
+            spot = Spot(log=finding.where, line_no=finding.line_no, text=finding.evidence)
+        if spot is None:
+            super().action_open_for_box(place)
+        else:
+            cast("Dashboard", self.app).open_screen(place, self.target_box, spot)
 
     def action_mute(self, seconds: int) -> None:
         """Be quiet about the selected alert for so long: 0 = speak again, negative = until it is over."""

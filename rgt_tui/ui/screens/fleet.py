@@ -47,7 +47,7 @@ from rgt_tui.ui.widgets.fleet_rows.lower_half import (
 from rgt_tui.ui.widgets.fleet_rows.since_lines import at_hand_from, idle_foot, since_section
 from rgt_tui.ui.widgets.fleet_rows.what_to_do import LEAST_MORE, Step, WhyPane, blocks_of, steps_of
 from rgt_tui.ui.widgets.lines import EntryChanged, EntryClosed, RowChosen, SortAsked
-from rgt_tui.ui.widgets.panes import Pane, Section
+from rgt_tui.ui.widgets.panes import Pane, Section, set_height, set_width
 from rgt_tui.ui.widgets.platform_lines import worst_parts
 from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, line, wrapped
 from rgt_tui.ui.widgets.unseen_lines import unseen_parts
@@ -74,20 +74,6 @@ def failure_lines(error: BaseException, width: int) -> list[Line]:
         line(dim("retry  "), Span(key_for("box.connect"), Tone.ACCENT), " starts the fleet again"),
         line(dim("quit   "), Span(key_for("app.quit"), Tone.ACCENT)),
     ]
-
-
-def set_width(widget: Widget, width: int) -> None:
-    """Set a width in cells, if it differs; a widget of none is not there."""
-    if widget.display != bool(width):
-        widget.display = bool(width)
-    if width and (widget.styles.width is None or widget.styles.width.value != width):
-        widget.styles.width = width
-
-
-def set_height(widget: Widget, height: int) -> None:
-    """Set a height in lines, if it differs."""
-    if widget.styles.height is None or widget.styles.height.value != height:
-        widget.styles.height = height
 
 
 MOST_RECALLED = 200

@@ -40,8 +40,8 @@ class Entry:
     """Why it is not shown."""
     differs: str = ""
     """In what it was started differently from the pinned run."""
-    stale: bool = False
-    """Its box has not been heard of for a while."""
+    unseen: str = ""
+    """The glyph that says why its box has not been heard of for a while; empty where it has."""
 
     @property
     def shown_name(self) -> str:
@@ -155,9 +155,9 @@ def entry_line(entry: Entry, width: int, names: int, *, brief: int = 0) -> Line:
     """
     tone = curve_tone(entry.number)
     glyph, state_tone = state_mark(entry.state)
-    quiet = entry.stale or not entry.shown
+    quiet = bool(entry.unseen) or not entry.shown
     age = compact_time(entry.age) if entry.age is not None else ""
-    stale = f"{glyphs().stale} {age}" if entry.stale and age else age
+    stale = f"{entry.unseen} {age}" if entry.unseen and age else age
     right = line(
         Span(f"{number(entry.value):>8}", Tone.DIM if quiet or entry.value is None else Tone.TEXT),
         "  ",

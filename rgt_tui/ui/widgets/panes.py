@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from textual.widget import Widget
+
 from rgt_tui.ui.notation import glyphs
 from rgt_tui.ui.widgets.lines import LineWidget
 from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, line, width_of
@@ -163,3 +165,17 @@ class Pane(LineWidget):
         """Scroll what does not fit."""
         self._top = max(0, self._top + count)
         self.redraw()
+
+
+def set_width(widget: Widget, width: int) -> None:
+    """Set a width in cells, if it differs; a widget of none is not there."""
+    if widget.display != bool(width):
+        widget.display = bool(width)
+    if width and (widget.styles.width is None or widget.styles.width.value != width):
+        widget.styles.width = width
+
+
+def set_height(widget: Widget, height: int) -> None:
+    """Set a height in lines, if it differs."""
+    if widget.styles.height is None or widget.styles.height.value != height:
+        widget.styles.height = height

@@ -74,6 +74,12 @@ class PickList(LineWidget):
         self.redraw()
         self.post_message(RowChosen(self._picked, opened=False))
 
+    def wanted_height(self, width: int) -> int:
+        """Return the height that shows every row, and all that is said of the selected one."""
+        if self._picked is None:
+            return len(self._empty)
+        return len(self._rows) + 1 + len(self._detail(self._picked, width - 3))
+
     def make_lines(self, width: int, height: int) -> list[Line]:
         """Draw the rows in sight, and the details of the selected one."""
         if not self._rows or self._picked is None:

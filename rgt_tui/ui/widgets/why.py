@@ -90,7 +90,7 @@ def _alert_lines(row: Row, width: int, *, advised: bool = False) -> list[Line]:
         if alert.id not in named and alert.kind != row.verdict.health:
             glyph = glyphs().trouble if alert.level == "error" else glyphs().warn
             tone = Tone.DIM if alert.muted else level_tone(alert.level)
-            first, *rest = wrapped(clean(alert.text), max(8, width - 2), most=2)
+            first, *rest = wrapped(clean(alert.text), max(8, width - 2), most=WHOLE)
             out += [line(Span(f"{glyph} ", tone), first), *(line("  ", more) for more in rest)]
             if advised and not alert.muted and (words := health.advice(alert)):
                 out += [line("  ", *made) for made in labelled("do", words, max(8, width - 2), pad=4, most=3)]
@@ -119,7 +119,7 @@ def _doing_lines(row: Row, width: int, now: float) -> list[Line]:
 
 def _state(row: Row, width: int, now: float) -> list[Line]:
     glyph, tone = mark(row.verdict.health)
-    first, *rest = wrapped(clean(row.verdict.why), max(8, width - len(row.verdict.word) - 4), most=2)
+    first, *rest = wrapped(clean(row.verdict.why), max(8, width - len(row.verdict.word) - 4), most=WHOLE)
     out = [
         line(Span(f"{glyph} {clean(row.verdict.word)}  ", tone), first),
         *(line("  ", more) for more in rest),
@@ -188,11 +188,11 @@ def _parts(finding: Finding, width: int, now: float, marked: str = "") -> _Parts
     summary = [] if finding.cleared else action_lines(finding, width)
     told = summary if width >= ROOMY else []
     if not fits:
-        told = [*told, *labelled("now", reading, width, most=2)]
+        told = [*told, *labelled("now", reading, width, most=4)]
     if finding.reading:
         run = f"{clean(finding.run)}: " if finding.run else ""
-        told = [*told, *labelled("what", run + clean(finding.title), width, most=2)]
-    proof = labelled("proof", clean(finding.evidence), width, most=2)
+        told = [*told, *labelled("what", run + clean(finding.title), width, most=4)]
+    proof = labelled("proof", clean(finding.evidence), width, most=4)
     never = _never(finding, width)
     steps = _steps(finding, width, marked)
     return _Parts(head, told, proof, never, steps if width >= ROOMY else [*steps, *summary])

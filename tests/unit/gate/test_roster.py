@@ -74,7 +74,10 @@ def test_a_pulled_copy_counts_as_long_as_both_sides_are_as_they_were() -> None:
     assert "/workspace/gpt-a/last.pt" in text(changed, "results")
     flipped = proof(errors=(("/home/me/pulled/last.pt", "sha256 differs"), ("b", "gone")))
     damaged = evidence(bare, told=told(proofs=(flipped,)))
-    assert "/home/me/pulled/last.pt: sha256 differs and 1 more" in text(damaged, "results")
+    assert "/home/me/pulled/last.pt: sha256 differs; b: gone" in text(damaged, "results")
+    many = proof(errors=tuple((f"step-{n}.pt", "gone") for n in range(23)))
+    told_of = text(evidence(bare, told=told(proofs=(many,))), "results")
+    assert "step-19.pt: gone; and 3 more" in told_of and "step-20.pt" not in told_of
     elsewhere = evidence(bare, told=told(proofs=(proof("/workspace/gpt-b"),)))
     assert against(elsewhere) == ["results:/workspace/gpt-a"]
     nothing = evidence(bare, told=told(group(fingerprint=""), proofs=(proof(fingerprint=""),)))

@@ -13,7 +13,6 @@ from rgt_tui.ui.notation import ratio
 from rgt_tui.ui.widgets.fleet_rows.fleet_cells import (
     Row,
     heat,
-    mean,
     next_end,
     seconds_to_end,
     thousand_steps,
@@ -52,7 +51,10 @@ def _currency(row: Row) -> str:
 
 
 def _util(row: Row) -> float | None:
-    return mean([gpu.util for gpu in row.box.sample.gpus]) if row.box.sample else None
+    """The worst card's, for a mean hides it: one that does not answer does nothing."""
+    gpus = row.box.sample.gpus if row.box.sample else ()
+    known = [0.0 if gpu.error is not None else gpu.util for gpu in gpus]
+    return min((util for util in known if util is not None), default=None)
 
 
 def _vram(row: Row) -> float | None:
@@ -121,7 +123,7 @@ def _cards(row: Row) -> float | None:
 
 
 VALUES: dict[str, Value] = {
-    "gpu": Value(_util, Unit.PERCENT, "GPU utilisation", 10.0, rising=True),
+    "gpu": Value(_util, Unit.PERCENT, "utilisation of the worst GPU", 10.0, rising=True),
     "vram": Value(_vram, Unit.PERCENT, "video memory", 5.0),
     "temp": Value(heat, Unit.PLAIN, "temperature", 5.0),
     "power": Value(watts, Unit.PLAIN, "power", 20.0),

@@ -93,6 +93,27 @@ def since_section(
     return Section(line(title), body, line(dim(key_for("past.journal"))) if journal else EMPTY)
 
 
+def story_section(events: Sequence[FleetEvent], box: str, width: int, height: int, now: float) -> Section:
+    """Return what happened on one box, newest first, as much as there is room for, with the day of what is older."""
+    g = glyphs()
+    found = happened(events, -math.inf)
+    times = max((len(when(event.at, now)) for event, _ in found), default=0)
+    body: list[Line] = []
+    for event, count in found:
+        if len(body) >= height:
+            break
+        mark = {"error": g.trouble, "warn": g.warn}.get(event.level, g.unknown)
+        again = f" {g.times}{count}" if count > 1 else ""
+        tone, text = level_tone(event.level), clean(event.text) + again
+        first, *rest = wrapped(text, max(8, width - times - 3), tone, most=MOST_ROWS)
+        body.append(
+            line(dim(fit(when(event.at, now), times, right=True)), " ", Span(mark, tone), " ", *first)
+        )
+        body += [line(" " * (times + 3), *row) for row in rest]
+    title = line(Span(clean(box)), dim("  what happened"))
+    return Section(title, body or [line(dim("nothing has happened"))], line(dim(key_for("past.journal"))))
+
+
 def idle_foot(state: FleetState, look: Look | None, now: float) -> Line:
     """Return what idle boxes have cost since then; nothing where nobody counts."""
     told = None if look is None or look.at > now else idle_since(look, state.spend, now)
