@@ -131,7 +131,7 @@ def test_the_last_look_is_its_own_and_withdraws_by_itself(lab: tuple[ParkingBox,
     assert "it was put off" in withdrawn()
     box.autostop("--disarm")
     assert box.run("autostop", "--carry-out", "idle").returncode == 1
-    assert box.arm(stop=by_runpod(plane), idle_s=0.5)["ok"] and box.run("record", "--stop").returncode == 0
+    assert box.arm(stop=by_runpod(plane), idle_s=600.0)["ok"] and box.run("record", "--stop").returncode == 0
     work = box.spawn(sys.executable, "-c", "while True: pass")
     assert "of a core" in withdrawn()
     assert plane.requests.count(ACTION) == 0
