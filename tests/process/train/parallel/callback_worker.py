@@ -1,7 +1,8 @@
 """Trainers of others with our callbacks, on the ranks of a launch: FOLDER/RANK holds what a rank does at its next step.
 
 Words: ``forward`` and ``data`` (sleeps there), each until the word is gone. A rank writes its step to FOLDER/step-RANK,
-and the phases that it was in, in their order, to FOLDER/phases-RANK when it ends.
+and the phases that it was in, in their order, to FOLDER/phases-RANK when it ends: at the step that FOLDER/end holds,
+which must be there before the ranks come to the step before it.
 """
 
 from __future__ import annotations
@@ -52,13 +53,21 @@ def note(folder: Path, rank: int, step: int) -> None:
     (folder / f"step-{rank}.new").replace(folder / f"step-{rank}")
 
 
-def hugging_face(folder: Path, rank: int, steps: int) -> None:
+def end_of(folder: Path) -> int:
+    try:
+        return int((folder / "end").read_text())
+    except OSError:
+        return 1_000_000
+
+
+def hugging_face(folder: Path, rank: int) -> None:
     from rgt_train.callbacks import RgtCallback
     from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
 
     class Noted(TrainerCallback):  # type: ignore[misc]
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             note(folder, rank, state.global_step)
+            state.max_steps = end_of(folder)
 
     class Model(GPT2LMHeadModel):  # type: ignore[misc]
         def forward(self, *arguments: Any, **named: Any) -> Any:
@@ -69,7 +78,7 @@ def hugging_face(folder: Path, rank: int, steps: int) -> None:
     torch.manual_seed(0)
     model = Model(GPT2Config(vocab_size=32, n_positions=16, n_embd=16, n_layer=1, n_head=2))
     arguments = TrainingArguments(
-        str(folder / "out"), max_steps=steps, per_device_train_batch_size=2, gradient_accumulation_steps=2,
+        str(folder / "out"), max_steps=end_of(folder), per_device_train_batch_size=2, gradient_accumulation_steps=2,
         logging_steps=5, save_steps=10, eval_strategy="steps", eval_steps=10, save_total_limit=1, report_to="none",
         use_cpu=True, disable_tqdm=True, remove_unused_columns=False, ddp_find_unused_parameters=False,
     )  # fmt: skip
@@ -83,7 +92,7 @@ def hugging_face(folder: Path, rank: int, steps: int) -> None:
     ).train()
 
 
-def lightning(folder: Path, rank: int, steps: int) -> None:
+def lightning(folder: Path, rank: int) -> None:
     import lightning as L  # noqa: N812
     from rgt_train.callbacks import RgtLightningCallback
 
@@ -95,6 +104,7 @@ def lightning(folder: Path, rank: int, steps: int) -> None:
         def training_step(self, batch: Any, _: int) -> Any:
             hold(folder, rank, "forward")
             note(folder, rank, self.global_step)
+            self.trainer.fit_loop.epoch_loop.max_steps = end_of(folder)
             return self.net(batch["input_ids"].float()).square().mean()
 
         def validation_step(self, batch: Any, _: int) -> None:
@@ -106,23 +116,23 @@ def lightning(folder: Path, rank: int, steps: int) -> None:
     rows = Rows(folder, rank, 100_000), Rows(folder, rank, 8, train=False)
     loaders = [torch.utils.data.DataLoader(each, batch_size=2) for each in rows]
     trainer = L.Trainer(
-        max_steps=steps, default_root_dir=str(folder / "out"), callbacks=[RgtLightningCallback()], logger=False,
-        accelerator="cpu", strategy="ddp", devices=2, enable_progress_bar=False, enable_model_summary=False,
-        num_sanity_val_steps=1, val_check_interval=10, limit_val_batches=1,
+        max_steps=end_of(folder), default_root_dir=str(folder / "out"), callbacks=[RgtLightningCallback()],
+        logger=False, accelerator="cpu", strategy="ddp", devices=2, enable_progress_bar=False,
+        enable_model_summary=False, num_sanity_val_steps=1, val_check_interval=10, limit_val_batches=1,
     )  # fmt: skip
     trainer.fit(Net(), *loaders)
 
 
-def main(library: str, folder: Path, steps: int) -> None:
+def main(library: str, folder: Path) -> None:
     import os
 
     rank = int(os.environ["RANK"])
     Heartbeat.enter = enter  # type: ignore[method-assign]
     try:
-        {"hugging_face": hugging_face, "lightning": lightning}[library](folder, rank, steps)
+        {"hugging_face": hugging_face, "lightning": lightning}[library](folder, rank)
     finally:
         (folder / f"phases-{rank}").write_text(" ".join(PHASES[phase] for phase in SEEN))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))
+    main(sys.argv[1], Path(sys.argv[2]))

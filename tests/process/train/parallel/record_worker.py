@@ -1,8 +1,8 @@
 """A loop of collectives, with torch's flight recorder; FOLDER/RANK holds what a rank does at its next step.
 
-Words: ``barrier`` (comes to a barrier where the others reduce), ``spin`` (in its own code, for ever). A thread beside
-it writes the recorder's dump where the environment says, as torch's own watchdog does for NCCL at a time-out, as soon
-as FOLDER/dump is there.
+Words: ``barrier`` (comes to a barrier where the others reduce), ``spin`` (in its own code, until the word is gone). A
+thread beside it writes the recorder's dump where the environment says, as torch's own watchdog does for NCCL at a
+time-out, as soon as FOLDER/dump is there.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ def main(folder: Path) -> None:
     threading.Thread(target=dump_when_asked, args=(folder, rank), daemon=True).start()
     step = 0
     while True:
-        word = told(folder, rank)
-        while word == "spin":
+        while (word := told(folder, rank)) == "spin":
             sum(number * number for number in range(20_000))
             time.sleep(0.01)
         if word == "barrier":

@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -33,8 +32,10 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@contextmanager
-def launched(folder: Path) -> Iterator[Watched]:
+@pytest.fixture(scope="module")
+def launched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """One launch for all tests: each lets it go on as it was, but for the last, whose ranks stand for ever."""
+    folder = tmp_path_factory.mktemp("recorded")
     env = {"TORCH_FR_BUFFER_SIZE": "500", "TORCH_FR_DUMP_TEMP_FILE": f"{folder}/fr_"}
     with torchrun(3, record_worker.__file__, str(folder), env=env) as process:
         seen = Watched(folder)
@@ -43,10 +44,21 @@ def launched(folder: Path) -> Iterator[Watched]:
                 lambda: min(map(seen.step, range(3))) > 2 or process.poll() is not None, "the first steps"
             )
             assert process.poll() is None, process.communicate()[0].decode()
-            yield seen
+            yield folder
         finally:
             for proc in seen.look(10.0).values():
                 os.kill(proc.pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def seen(launched: Path) -> Watched:
+    """The launch, which goes on, without a dump, and as nobody has looked at it yet."""
+    for path in [*launched.glob("[0-9]"), launched / "dump", *launched.glob("fr_[0-9]")]:
+        path.unlink(missing_ok=True)
+    found = Watched(launched)
+    before = found.step(0)
+    found.until(lambda: found.step(0) > before + 2, "it goes on")
+    return found
 
 
 def dumped(seen: Watched, count: int) -> None:
@@ -65,43 +77,17 @@ def findings(seen: Watched, count: int) -> list[Finding]:
     return seen.findings()
 
 
-def test_a_rank_in_another_collective_is_named_and_the_dump_of_a_run_that_goes_on_names_nobody(
-    tmp_path: Path,
-) -> None:
-    with launched(tmp_path) as seen:
-        dumped(seen, 3)
-        before = seen.step(0)
-        seen.until(lambda: seen.step(0) > before + 2, "it goes on")
-        assert seen.findings() == []
-        for path in [tmp_path / "dump", *tmp_path.glob("fr_[0-9]")]:
-            path.unlink()
-        pids = {rank: proc.pid for rank, proc in seen.look(10.0).items()}
-        seen.tell(1, "barrier")
-        seen.until(seen.stands, "all stand")
-        assert seen.findings() == []  # so soon nobody knows: all wait, and each for the others
-        dumped(seen, 3)
-        (found,) = findings(seen, 3)
-    assert (found.gotcha, found.resource) == ("HANG2", f"rank 1 of 3 (pid {pids[1]})")
-    assert found.confidence == 0.95
-    said = re.search(
-        r"flight recorder: the ranks do not agree on collective \d+ of group 0 \(default_pg\): rank 1 barrier at "
-        r"\S+record_worker.py:\d+, ranks 0, 2 all_reduce of \[8\] Float at \S+record_worker.py:\d+$",
-        found.evidence,
-    )
-    assert said is not None, found.evidence
-
-
-def test_a_rank_that_works_by_itself_is_named_by_what_the_others_have_written(tmp_path: Path) -> None:
+def test_a_rank_that_works_by_itself_is_named_by_what_the_others_have_written(seen: Watched) -> None:
     """By the kernel alone it may evaluate, for minutes."""
-    with launched(tmp_path) as seen:
-        pid = seen.look(10.0)[2].pid
-        seen.tell(2, "spin")
-        seen.until(
-            lambda: {rank for rank, proc in seen.look(10.0).items() if stands(seen, rank)} == {0, 1},
-            "they wait",
-        )
-        dumped(seen, 3)
-        (found,) = findings(seen, 3)
+    pid = seen.look(10.0)[2].pid
+    seen.tell(2, "spin")
+    seen.until(
+        lambda: {rank for rank, proc in seen.look(10.0).items() if stands(seen, rank)} == {0, 1},
+        "they wait",
+    )
+    dumped(seen, 3)
+    (found,) = findings(seen, 3)
+    seen.tell(2, "")
     assert (found.gotcha, found.resource) == ("HANG2", f"rank 2 of 3 (pid {pid})")
     assert "flight recorder: rank 2 did not come to collective" in found.evidence
     assert "ranks 0, 1 wait" in found.evidence
@@ -112,40 +98,67 @@ def stands(seen: Watched, rank: int) -> bool:
     return (dist.still_s or 0.0) > 0.0
 
 
-def test_the_whole_way_from_the_box_to_the_named_rank_takes_less_than_a_minute(tmp_path: Path) -> None:
+def test_the_whole_way_from_the_box_to_the_named_rank_takes_less_than_a_minute(
+    seen: Watched, tmp_path: Path
+) -> None:
     """A rank is really stopped; the age that the sample itself tells is what is held against the minute."""
-    with launched(tmp_path) as seen:
-        pid = seen.look(10.0)[1].pid
-        box_agent = [sys.executable, "-m", "rgt_box"]
-        env = os.environ | {"PYTHONPATH": f"{ROOT / 'remote'}", "HOME": str(tmp_path)}
-        agent = subprocess.Popen(
-            [*box_agent, "watch"], env=env,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-        assert agent.stdin is not None and agent.stdout is not None
-        try:
-            config = {"proto": 1, "interval": 2.0, "pattern": re.escape(str(tmp_path)), "plain": True}
-            agent.stdin.write(msgspec.json.encode(config) + b"\n")
-            agent.stdin.flush()
-            os.kill(pid, signal.SIGSTOP)
-            dumped(seen, 2)  # a rank that is stopped writes none
-            decode = msgspec.json.Decoder(Frame).decode
-            found: list[Finding] = []
-            for line in agent.stdout:
-                frame = decode(line)
-                if isinstance(frame, Sample):
-                    state = box(sample=frame, sample_at=frame.at, queues=(), logs=(), runs=(), found=())
-                    found = [one for one in diagnose(state, frame.at, ()) if one.gotcha == "HANG1"]
-                    waited = max((proc.dist.still_s or 0.0 for proc in frame.procs if proc.dist), default=0.0)
-                    # By the kernel's word it may be named before the dumps have been read.
-                    if (found and "flight recorder" in found[0].evidence) or waited > 60.0:
-                        break
-            assert [one.resource for one in found] == [f"rank 1 of 3 (pid {pid})"]
-            assert "rank 1 (pid" in found[0].evidence
-            assert "no dump of rank 1 was given" in found[0].evidence
-            assert waited <= 60.0
-        finally:
-            agent.kill()
-            agent.communicate()
-            subprocess.run([*box_agent, "record", "--stop"], env=env, check=True, stdout=subprocess.DEVNULL)
-            os.kill(pid, signal.SIGCONT)
+    pid = seen.look(10.0)[1].pid
+    box_agent = [sys.executable, "-m", "rgt_box"]
+    env = os.environ | {"PYTHONPATH": f"{ROOT / 'remote'}", "HOME": str(tmp_path)}
+    agent = subprocess.Popen(
+        [*box_agent, "watch"], env=env,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert agent.stdin is not None and agent.stdout is not None
+    try:
+        config = {"proto": 1, "interval": 2.0, "pattern": re.escape(str(seen.folder)), "plain": True}
+        agent.stdin.write(msgspec.json.encode(config) + b"\n")
+        agent.stdin.flush()
+        os.kill(pid, signal.SIGSTOP)
+        dumped(seen, 2)  # a rank that is stopped writes none
+        decode = msgspec.json.Decoder(Frame).decode
+        found: list[Finding] = []
+        for line in agent.stdout:
+            frame = decode(line)
+            if isinstance(frame, Sample):
+                state = box(sample=frame, sample_at=frame.at, queues=(), logs=(), runs=(), found=())
+                found = [one for one in diagnose(state, frame.at, ()) if one.gotcha == "HANG1"]
+                waited = max((proc.dist.still_s or 0.0 for proc in frame.procs if proc.dist), default=0.0)
+                # By the kernel's word it may be named before the dumps have been read.
+                if (found and "flight recorder" in found[0].evidence) or waited > 60.0:
+                    break
+        assert [one.resource for one in found] == [f"rank 1 of 3 (pid {pid})"]
+        assert "rank 1 (pid" in found[0].evidence
+        assert "no dump of rank 1 was given" in found[0].evidence
+        assert waited <= 60.0
+    finally:
+        agent.kill()
+        agent.communicate()
+        subprocess.run([*box_agent, "record", "--stop"], env=env, check=True, stdout=subprocess.DEVNULL)
+        os.kill(pid, signal.SIGCONT)
+    dumped(seen, 3)
+
+
+def test_a_rank_in_another_collective_is_named_and_the_dump_of_a_run_that_goes_on_names_nobody(
+    seen: Watched,
+) -> None:
+    dumped(seen, 3)
+    before = seen.step(0)
+    seen.until(lambda: seen.step(0) > before + 2, "it goes on")
+    assert seen.findings() == []
+    for path in [seen.folder / "dump", *seen.folder.glob("fr_[0-9]")]:
+        path.unlink()
+    pids = {rank: proc.pid for rank, proc in seen.look(10.0).items()}
+    seen.tell(1, "barrier")
+    seen.until(seen.stands, "all stand")
+    assert seen.findings() == []  # so soon nobody knows: all wait, and each for the others
+    dumped(seen, 3)
+    (found,) = findings(seen, 3)
+    assert (found.gotcha, found.resource) == ("HANG2", f"rank 1 of 3 (pid {pids[1]})")
+    assert found.confidence == 0.95
+    said = re.search(
+        r"flight recorder: the ranks do not agree on collective \d+ of group 0 \(default_pg\): rank 1 barrier at "
+        r"\S+record_worker.py:\d+, ranks 0, 2 all_reduce of \[8\] Float at \S+record_worker.py:\d+$",
+        found.evidence,
+    )
+    assert said is not None, found.evidence
