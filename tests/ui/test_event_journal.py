@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pytest
@@ -17,9 +17,10 @@ from rgt_tui.model.alert import Alert
 from rgt_tui.model.fleet import FleetEvent, Happening, Spot
 from rgt_tui.store import History, HistoryError, Told
 from rgt_tui.ui import RgtApp
-from rgt_tui.ui.screens.event_journal import HappeningList, JournalScreen, alert_of, ended, packed, row_line
+from rgt_tui.ui.screens.event_journal import HappeningList, JournalScreen, alert_of, ended, packed, row_lines
 from rgt_tui.ui.screens.log import LogScreen
-from rgt_tui.ui.widgets.spans import text_of, width_of
+from rgt_tui.ui.widgets.lines import RowChosen
+from rgt_tui.ui.widgets.spans import Line, text_of, width_of
 from tests.ui.fakes import NOW, FakeFleet
 from tests.ui.kept import HOUR, STORY, keep_night
 from tests.ui.snap import running, screen_text, settle
@@ -241,6 +242,11 @@ def happening(n: int, level: str, about: str, text: str = "x", box: str = "a") -
     return Happening(n, NOW + n, box, text, level, about)
 
 
+def one_line(row: Happening, width: int, names: int, now: float, *, held: float | None, stamps: int) -> Line:
+    (made,) = row_lines(row, width, names, now, held=held, stamps=stamps)
+    return made
+
+
 def test_an_end_is_marked_as_one_and_other_news_are_not() -> None:
     found = (
         happening(1, "error", "x"),
@@ -253,7 +259,7 @@ def test_an_end_is_marked_as_one_and_other_news_are_not() -> None:
 
 def test_hostile_text_is_harmless_in_a_row() -> None:
     row = happening(1, "error", "x", "bad \x1b[31m\n[b]text", "na\x07me")
-    made = row_line(row, 60, 10, NOW, held=None, stamps=8)
+    made = one_line(row, 60, 10, NOW, held=None, stamps=8)
     assert "\x1b" not in text_of(made)
     assert "\n" not in text_of(made)
     assert "[b]text" in text_of(made)
@@ -262,16 +268,16 @@ def test_hostile_text_is_harmless_in_a_row() -> None:
 
 def test_what_is_days_ago_has_its_date() -> None:
     old = Happening(1, NOW - 3 * 86400, "a", "x")
-    assert "-" in text_of(row_line(old, 60, 0, NOW, held=None, stamps=14))
-    assert text_of(row_line(happening(1, "info", ""), 60, 0, NOW, held=None, stamps=8)).count("-") == 0
+    assert "-" in text_of(one_line(old, 60, 0, NOW, held=None, stamps=14))
+    assert text_of(one_line(happening(1, "info", ""), 60, 0, NOW, held=None, stamps=8)).count("-") == 0
 
 
 def test_how_long_it_lasted_is_said_once() -> None:
     lasted = text_of(
-        row_line(happening(1, "info", "p", "resumed from step 320"), 80, 0, NOW, held=9.0, stamps=8)
+        one_line(happening(1, "info", "p", "resumed from step 320"), 80, 0, NOW, held=9.0, stamps=8)
     )
     assert lasted.rstrip().endswith("resumed from step 320  after 9s")
-    told = text_of(row_line(happening(1, "info", "l", "back after 11 s"), 80, 0, NOW, held=10.0, stamps=8))
+    told = text_of(one_line(happening(1, "info", "l", "back after 11 s"), 80, 0, NOW, held=10.0, stamps=8))
     assert told.rstrip().endswith("back after 11 s")
 
 
@@ -303,3 +309,46 @@ def test_which_alert_an_event_is_about(about: str, alert: str | None) -> None:
 
 def test_the_night_of_the_story_is_within_the_report() -> None:
     assert min(hours for hours, *_ in STORY) * HOUR > -9 * HOUR
+
+
+LONG = "SP1 Asked to stop by a signal: preempted, or the queue was stopped: the run (asked to stop) (spot-lm)"
+
+
+def test_the_selected_event_is_whole_and_nothing_else_moves() -> None:
+    events = tuple(happening(n, "error", "x", LONG if n == 3 else f"event {n}") for n in range(9))
+    listed = HappeningList()
+    listed.show(events, "", NOW, named=True)
+    listed._index = 3
+    made = [text_of(row) for row in listed.make_lines(60, 20)]
+    assert len(made) == 11 and all(len(row) <= 60 for row in made)
+    assert " ".join(" ".join(row[15:].strip() for row in made[3:6]).split()).endswith("(spot-lm)"), made
+    assert made[6].endswith("event 4") and listed.selected_line() == 3
+    listed._index = 2
+    cut = [text_of(row) for row in listed.make_lines(60, 20)]
+    assert len(cut) == 9 and cut[3].endswith("…"), "the others stay in their lines"
+    listed._index = 3
+    low = [text_of(row) for row in listed.make_lines(60, 6)]
+    assert len(low) == 6 and any("(spot-lm)" in row for row in low), (
+        "it pushes others out, and is not cut by the edge"
+    )
+    assert listed.make_lines(60, 1)
+
+
+@pytest.mark.parametrize(("y", "picked"), [(2, 2), (3, 3), (4, 3), (5, 3), (6, 4), (10, 8), (11, None)])
+def test_a_click_on_any_line_of_the_whole_event_is_a_click_on_it(
+    y: int, picked: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = tuple(happening(n, "error", "x", LONG if n == 3 else f"event {n}") for n in range(9))
+    listed = HappeningList()
+    said: list[RowChosen] = []
+    monkeypatch.setattr(listed, "post_message", said.append)
+    listed.show(events, "", NOW, named=True)
+    listed._index = 3
+    listed.make_lines(60, 20)
+    listed.on_click(Click(y=y))  # type: ignore[arg-type]
+    assert [one.key for one in said][:1] == ([] if picked is None else [str(picked)])
+    assert any(one.opened for one in said) == (picked == 3), "what is selected already is opened"
+
+
+class Click(NamedTuple):
+    y: int

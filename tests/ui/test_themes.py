@@ -143,7 +143,13 @@ async def test_every_text_can_be_read_on_what_it_is_drawn_on(theme: str) -> None
         await pilot.press("question_mark")
         await settle(pilot)
         legible(app, f"{theme}: help")
-        await pilot.press("escape", "q", "q", "q", "q", "D")
+        await pilot.press("escape", "ctrl+p")
+        await settle(pilot)
+        assert legible(app, f"{theme}: palette") > 1, "the selected command has its own"
+        await pilot.press(*"vast")
+        await settle(pilot)
+        legible(app, f"{theme}: palette, something typed")
+        await pilot.press("escape", "escape", "q", "q", "q", "q", "D")
         await settle(pilot)
         assert getattr(app.screen, "PLACE", "") == "tear down"
         legible(app, f"{theme}: tear down")
@@ -156,7 +162,7 @@ def legible(app: RgtApp, where: str) -> int:
         for segment in strip:
             style = segment.style
             if (
-                segment.text.strip()
+                segment.text.strip("▁▔ ")  # rules that frame a dialog say nothing
                 and style is not None
                 and style.color
                 and style.bgcolor

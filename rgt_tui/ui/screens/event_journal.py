@@ -27,7 +27,7 @@ from rgt_tui.ui.notation import clean, compact_time, glyphs, thousands
 from rgt_tui.ui.screens.base import Dashboard, FleetAwareScreen, Moves
 from rgt_tui.ui.widgets.fixed_lines import Parts
 from rgt_tui.ui.widgets.lines import EntryChanged, EntryClosed, LineWidget, RowChosen
-from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, dim, fit, line, width_of
+from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, dim, fit, line, width_of, wrapped
 
 PAGE = 200
 """Events that are read at a time."""
@@ -41,6 +41,10 @@ NAMES = 20
 ALL = "all boxes"
 """In place of a name, where something is about no single one."""
 MUTE_SECONDS = 3600.0
+LEAST_TEXT = 20
+"""Cells beside times and name below which an event stays in its line."""
+MOST_LINES = 8
+"""Of the selected event."""
 WITHOUT = "no history is kept here: this is what happened since rgt was started"
 
 
@@ -50,8 +54,20 @@ def stamp(at: float, now: float) -> str:
     return time.strftime("%H:%M:%S" if abs(now - at) < 86400.0 else "%m-%d %H:%M:%S", then)
 
 
-def row_line(row: Happening, width: int, names: int, now: float, *, held: float | None, stamps: int) -> Line:
-    """Return the line of an event: when, mark, box, what; `held` is for how long what it ends had held."""
+def row_lines(
+    row: Happening,
+    width: int,
+    names: int,
+    now: float,
+    *,
+    held: float | None,
+    stamps: int,
+    whole: bool = False,
+) -> list[Line]:
+    """Return an event: when, mark, box, what; in one line, or `whole`.
+
+    `held` is for how long what it ends had held.
+    """
     g = glyphs()
     mark = {"error": g.trouble, "warn": g.warn}.get(row.level, g.unknown if held is None else g.check)
     tone = level_tone(row.level)
@@ -59,7 +75,13 @@ def row_line(row: Happening, width: int, names: int, now: float, *, held: float 
     name = (Span(f"{fit(clean(row.box) or ALL, names)}  ", Tone.TEXT),) if names else EMPTY
     told = held is None or held < 1 or " after " in row.text  # some events say it themselves
     after = EMPTY if told else (dim(f"  after {compact_time(held)}"),)
-    return clip(line(head, name, Span(clean(row.text), tone), after), width)
+    made = line(head, name, Span(clean(row.text), tone), after)
+    beside = width - width_of(head) - width_of(name)
+    if not whole or width_of(made) <= width or beside < LEAST_TEXT:
+        return [clip(made, width)]
+    first, *rest = wrapped(clean(row.text), beside, tone, most=MOST_LINES)
+    rows = [line(head, name, *first), *(line(" " * (width - beside), *more) for more in rest)]
+    return [*rows[:-1], clip(line(rows[-1], after), width)]
 
 
 def packed(found: Sequence[Word], width: int) -> list[Line]:
@@ -107,7 +129,7 @@ class ReportLines(LineWidget):
 
 
 class HappeningList(LineWidget):
-    """Events, oldest first, one selected; what is older than those that were read is asked for as one goes up."""
+    """Events, oldest first; the selected one is shown whole, and what is older is asked for as one goes up."""
 
     DEFAULT_CSS = "HappeningList { height: 1fr; }"
     WHEEL = 3
@@ -117,6 +139,8 @@ class HappeningList(LineWidget):
         self._rows: tuple[Happening, ...] = ()
         self._over: Mapping[int, float] = {}
         self._index = self._top = 0
+        self._more = 0
+        """Lines of the selected event below its first one."""
         self._empty = ""
         self._names = 0
         self._now = 0.0
@@ -171,13 +195,25 @@ class HappeningList(LineWidget):
         """Draw the events in sight."""
         if not self._rows:
             return [EMPTY, line(dim(f" {self._empty}"))]
-        self._top = min(max(self._top, self._index - height + 1), self._index)
-        self._top = min(self._top, max(0, len(self._rows) - height))
-        shown = self._rows[self._top : self._top + height]
-        stamps = max(len(stamp(row.at, self._now)) for row in shown)
+        near = self._rows[max(0, self._index - height) : self._index + height]
+        stamps = max(len(stamp(row.at, self._now)) for row in near)
+
+        def drawn(row: Happening, *, whole: bool) -> list[Line]:
+            held = self._over.get(row.n)
+            return row_lines(row, width, self._names, self._now, held=held, stamps=stamps, whole=whole)
+
+        picked = drawn(self._rows[self._index], whole=True)[:height]
+        self._more = len(picked) - 1
+        room = height - self._more
+        self._top = min(max(self._top, self._index - room + 1), self._index)
+        self._top = min(self._top, max(0, len(self._rows) - room))
+        shown = self._rows[self._top : self._top + room]
+        here = self._index - self._top
+        before, after = shown[:here], shown[here + 1 :]
         return [
-            row_line(row, width, self._names, self._now, held=self._over.get(row.n), stamps=stamps)
-            for row in shown
+            *(made for row in before for made in drawn(row, whole=False)),
+            *picked,
+            *(made for row in after for made in drawn(row, whole=False)),
         ]
 
     def selected_line(self) -> int | None:
@@ -186,7 +222,8 @@ class HappeningList(LineWidget):
 
     def on_click(self, event: events.Click) -> None:
         """Select a row, or open the log of the one that is selected."""
-        index = self._top + event.y
+        below = event.y - (self._index - self._top)
+        index = self._top + event.y - min(max(0, below), self._more)
         if index < len(self._rows):
             again = index == self._index
             self._pick(index)
