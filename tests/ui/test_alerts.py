@@ -2,15 +2,17 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import cast
 
 import msgspec
 import pytest
 
+from rgt_tui.fleet.fleet_source import Chronicle
 from rgt_tui.fleet.history.spoken_times import coming_time
 from rgt_tui.health import assess
 from rgt_tui.model.alert import Alert
 from rgt_tui.model.box import BoxState, Link
-from rgt_tui.model.fleet import FleetEvent, FleetState, Happening, Spot
+from rgt_tui.model.fleet import FleetEvent, FleetState, Happening, Happenings, Spot, Wanted
 from rgt_tui.ui import RgtApp
 from rgt_tui.ui.notation import compact_time
 from rgt_tui.ui.screens.alerts import AlertRow, AlertsScreen, detail_lines, ended_rows, finding_of, row_line
@@ -242,6 +244,29 @@ async def test_a_tall_screen_tells_what_happened_on_the_box_of_the_selected_aler
         await pilot.press("g")
         await settle(pilot)
         assert "never" in screen_text(app)
+
+
+class _Kept:
+    """A history that is written a few seconds later than things happen."""
+
+    async def happened(self, wanted: Wanted, before: int | None, most: int) -> Happenings:
+        return Happenings((Happening(1, NOW - 600, "vast-demo", "written down", "warn", "x"),))
+
+
+async def test_what_is_not_written_down_yet_is_told_all_the_same_and_once() -> None:
+    fleet = FakeFleet()
+    news = (
+        FleetEvent(NOW - 600, "vast-demo", "written down", "warn", "x"),
+        FleetEvent(NOW - 2, "vast-demo", "just now", "error", "y"),
+    )
+    fleet.push(msgspec.structs.replace(fleet.state, events=news))
+    async with running(fleet, size=(200, 50)) as (app, pilot, _):
+        fleet.chronicle = cast("Chronicle", _Kept())
+        await pilot.press("a")
+        await app.workers.wait_for_complete()
+        await settle(pilot)
+        below = screen_text(app).partition("what happened")[2]
+        assert below.count("written down") == 1 and below.count("✖ just now") == 1
 
 
 @pytest.mark.parametrize(

@@ -124,6 +124,28 @@ async def test_the_terminal_says_how_many_colours_there_are(
 
 
 @pytest.mark.parametrize("theme", [theme.name for theme in THEMES])
+async def test_the_selected_command_of_the_palette_is_told_apart_in_sixteen_colours(
+    theme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "screen")
+    monkeypatch.delenv("COLORTERM", raising=False)
+    app = RgtApp(FakeFleet, preferences=Preferences(theme=theme))
+    app.match_terminal()
+    async with app.run_test(size=(120, 34)) as pilot:
+        await settle(pilot)
+        await pilot.press("ctrl+p")
+        await settle(pilot)
+        grounds = {
+            text.strip(): in_sixteen(style.bgcolor.get_truecolor().hex)
+            for strip in app.screen._compositor.render_strips()
+            for text, style, _ in strip
+            if style is not None and style.bgcolor is not None and text.strip()
+        }
+        assert grounds["open  (enter)"] != grounds["filter  (/)"]
+        assert grounds["filter  (/)"] == in_sixteen(app.current_theme.background)
+
+
+@pytest.mark.parametrize("theme", [theme.name for theme in THEMES])
 async def test_every_text_can_be_read_on_what_it_is_drawn_on(theme: str) -> None:
     places = (
         ("fleet", None),

@@ -206,11 +206,13 @@ class AlertsScreen(Moves, FleetAwareScreen):
         box = None if picked is None else state.box(picked.box)
         room = self.size.height - 3 - (self.notice is not None)
         height = context_height(room, self.alert_list.wanted_height(self.size.width))
-        told = [
-            FleetEvent(one.at, one.box, one.text, one.level)
-            for one in self._happened
-            if box is not None and one.box == box.spec.name
-        ]
+        told = []
+        if box is not None:
+            kept = [one for one in self._happened if one.box == box.spec.name]
+            last = kept[-1].at if kept else -math.inf
+            told = [FleetEvent(one.at, one.box, one.text, one.level) for one in kept]
+            # The history is written a few seconds later.
+            told += [one for one in state.events if one.box == box.spec.name and one.at > last]
         self.query_one(BoxContext).show(
             box, told, height, now, stale=box is not None and self.verdict(box).stale
         )
