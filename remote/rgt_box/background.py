@@ -39,6 +39,16 @@ class Background:
             self._error = describe(error)
         finished.set()
 
+    @property
+    def hangs(self) -> bool:
+        """Whether the job has been running for longer than it may."""
+        return self.is_busy and time.monotonic() - self._started > self._timeout
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the job is running."""
+        return self._finished is not None and not self._finished.is_set()
+
     def poll(self, wait: float = 0.0) -> tuple[Any, str | None]:
         """Start the job when it is due and return its last value at once.
 
@@ -55,9 +65,8 @@ class Background:
             threading.Thread(target=self._run, args=(self._finished,), daemon=True).start()
         if wait and not self._finished.is_set():
             self._finished.wait(wait)
-        running = time.monotonic() - self._started
-        if not self._finished.is_set() and running > self._timeout:
-            return self._value, "no answer for %d s" % running
+        if self.hangs:
+            return self._value, "no answer for %d s" % (time.monotonic() - self._started)
         return self._value, self._error
 
 

@@ -22,7 +22,7 @@ from rgt_box import ownership
 from rgt_box.discovery import found_run
 
 from rgt_tui.model import protocol
-from tests.process.box.harness import Agent, make_job, until
+from tests.process.box.harness import PATIENCE, Agent, make_job, master_log, until
 from tests.security.conftest import NOBODY, training
 
 READY, LOCK, PROTOCOL = 207, 206, 8
@@ -157,6 +157,23 @@ def test_ones_own_server_is_asked(own_tmux: str, tmp_path: Path) -> None:
     assert found_run.ask_tmux(str(tmp_path / "link"), ["list-panes", "-a"], 20) == ""
 
 
+def test_a_socket_in_a_directory_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = threading.Event()
+    monkeypatch.setattr(ownership, "own_socket", lambda path: path if gate.wait() else None)
+    monkeypatch.setattr(found_run, "SOCKET_WAIT", 0.0)
+    env = {"TMUX": "/hung/tmux-0/default,1,0", "TMUX_PANE": "%3"}
+    child = subprocess.Popen(["sleep", "1000"], env=env)
+    try:
+        assert found_run.life_of(child.pid, [["tmux: server"]]) == ("tmux", "%3", None, None)
+        gate.set()
+        monkeypatch.setattr(found_run, "SOCKET_WAIT", PATIENCE)
+        assert found_run.life_of(child.pid, [["tmux: server"]])[2:] == ("/hung/tmux-0/default", "%3")
+    finally:
+        gate.set()
+        child.kill()
+        child.wait()
+
+
 def test_a_socket_that_another_user_can_replace_is_not_used(own_tmux: str, home_of_nobody: Path) -> None:
     mine = home_of_nobody / "default"
     with socket.socket(socket.AF_UNIX) as server:
@@ -202,7 +219,7 @@ def test_nor_is_the_tmux_that_su_left_in_the_environment(
     started = agent.run("detach", "--job", str(job), env=foreign)
     assert json.loads(started.stdout)["how"] == "tmux", started.stderr
     (job / "go").write_text("\n")
-    until(lambda: (job / "master.log").read_text().endswith("QUEUE DONE\n"), "the end of the queue")
+    until(lambda: master_log(job).endswith("QUEUE DONE\n"), "the end of the queue")
     assert (evil.connections, evil.mark.exists()) == (0, False)
     own = json.loads(agent.run("sample", env={"TMUX": f"{own_tmux},1,0"}).stdout)
     assert own["session"]["tmux"] == ["secret"]

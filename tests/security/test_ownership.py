@@ -31,6 +31,17 @@ def test_of_a_process_that_is_gone_nothing_is_known() -> None:
     assert ownership.is_own_process(os.getpid())
 
 
+def test_no_directory_service_is_asked_who_started_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may hang, and the sampler with it."""
+    monkeypatch.setattr(pwd, "getpwuid", lambda uid: pytest.fail("asked"))
+    child = subprocess.Popen(["sleep", "60"], preexec_fn=lambda: os.setresuid(NO_SUCH, 0, 0))
+    try:
+        assert (ownership.user_of(os.getpid()), ownership.user_of(child.pid)) == ("root", str(NO_SUCH))
+    finally:
+        child.kill()
+        child.wait()
+
+
 def test_a_process_of_which_one_uid_is_another_is_not_ours() -> None:
     """As of a set-user-ID program: another user chose its arguments."""
     child = subprocess.Popen(["sleep", "60"], preexec_fn=lambda: os.setresuid(NOBODY, 0, 0))

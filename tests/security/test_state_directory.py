@@ -17,7 +17,7 @@ from rgt_box.commands import hashing
 from rgt_box.sampling import gpu_nvml
 
 from rgt_tui.model import protocol
-from tests.process.box.harness import Agent
+from tests.process.box.harness import Agent, master_log
 
 NOBODY = 65534
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to act as a second user")
@@ -153,5 +153,5 @@ def test_an_environment_is_not_handed_on_in_a_directory_of_another_user(agent: A
     done = agent.run("detach", "--job", str(job))
     assert b"it belongs to nobody" in done.stderr
     assert json.loads(done.stdout)["how"] != "tmux"
-    until(lambda: (job / "master.log").read_text().endswith("QUEUE DONE\n"), "the end of the queue")
+    until(lambda: master_log(job).endswith("QUEUE DONE\n"), "the end of the queue")
     assert not list(agent.state.iterdir())

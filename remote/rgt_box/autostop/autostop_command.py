@@ -158,7 +158,7 @@ def first_look(folder: str, bound: dict[str, Any]) -> dict[str, Any]:
     sampler = Sampler(folder, remember=False)
     pattern = bound["pattern"] or DEFAULT_PATTERN
     sampler.configure({"jobs": bound["jobs"], "pattern": pattern, "find": True, "mounts": []}, [])
-    signs = work_signs.WorkSigns(bound)
+    signs = work_signs.WorkSigns(bound, stop_process.FILES_WAIT)
     sample, _ = sampler.read(wait=3.0)
     signs.look(idle_clock.now(), sample, sampler)
     time.sleep(max(stop_process.LEAST_GAP, stop_process.GAP * story.pace()))

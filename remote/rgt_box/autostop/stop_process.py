@@ -56,6 +56,8 @@ PAUSES = (0.0, 60.0, 300.0)
 SETTLE, ASK_EVERY = 600.0, 10.0
 """Seconds for a platform to carry out what it has accepted, and between two questions whether it has: a pod may be
 called running for a while after a stop was accepted (https://docs.runpod.io/api-reference-v2/overview)."""
+FILES_WAIT = 60.0
+"""Seconds that the disks of jobs and results are given: here nothing else waits."""
 GAP, LEAST_GAP = 3.0, 0.3
 """Seconds between the two readings of a look, over which CPU time must not grow."""
 SAVE_LEAST, SAVE_QUIET, SAVE_MOST = 150.0, 60.0, 900.0
@@ -296,7 +298,8 @@ class Stop:
         sampler = Sampler(self._folder, remember=False)
         pattern = self._armed["pattern"] or DEFAULT_PATTERN
         sampler.configure({"jobs": self._armed["jobs"], "pattern": pattern, "find": True, "mounts": []}, [])
-        signs = work_signs.WorkSigns(self._armed if self._mode == "idle" else dict(self._armed, jobs=[]))
+        plan = self._armed if self._mode == "idle" else dict(self._armed, jobs=[])
+        signs = work_signs.WorkSigns(plan, FILES_WAIT)
         sample, _ = sampler.read(wait=seal.LOOK)
         signs.look(idle_clock.now(), sample, sampler)
         before = {card.get("index"): card.get("util") for card in sample.get("gpus") or []}

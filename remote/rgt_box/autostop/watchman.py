@@ -11,7 +11,7 @@ import os
 from rgt_box import files, place
 from rgt_box.autostop import armed_plan as plan
 from rgt_box.autostop import idle_clock, sink, story
-from rgt_box.background import describe
+from rgt_box.background import Background, describe
 from rgt_box.recorder import control, state_files
 
 TYPE_CHECKING = False
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable
 
     from rgt_box.autostop.idle_clock import Now, Verdict
+    from rgt_box.autostop.saving import SavingRun
     from rgt_box.autostop.work_signs import WorkSigns
     from rgt_box.sampling.sampler import Sampler
 
@@ -31,6 +32,8 @@ SAY_EVERY = 30.0
 """Seconds between two writes of a state in which nothing but the time has changed."""
 KNOWN_AFTER = 600.0
 """Seconds of idleness after which it no longer counts that it could not be told before."""
+RUNS_WAIT, RUNS_HANG = 0.5, 15.0
+"""Seconds that the files of runs are waited for, and until they count as hung; what was known of them stays then."""
 WHY, HOLDERS = 8, 16
 
 RELAYED = {
@@ -81,6 +84,8 @@ class Watchman:
         self._looked = self._said = self._started = float("-inf")
         self._saved: Any = None
         self._unsaving: list[str] = []
+        self._asked: Any = None
+        self._runs = Background(self._runs_now, 0.0, RUNS_HANG)
         self._savers: list[str] = []
         self._trouble = ""
         self._reload()
@@ -202,12 +207,19 @@ class Watchman:
         if "idle" in self._plans:
             self._clock.known_again(at, min(KNOWN_AFTER, self._plans["idle"]["idle_s"] / 2.0))
         if "lease" in self._plans:
-            from rgt_box.autostop import saving  # here: likewise
-
-            runs = saving.runs_of(sample, signs, self._plans["lease"])
-            self._savers = [run.name for run in runs if run.saves]
-            self._unsaving = [run.name for run in runs if not run.saves]
+            self._asked = sample, signs, self._plans["lease"]
+            runs, error = self._runs.poll(RUNS_WAIT)
+            if error is not None and not self._runs.hangs:
+                raise ValueError(error)
+            if runs is not None:
+                self._savers = [run.name for run in runs if run.saves]
+                self._unsaving = [run.name for run in runs if not run.saves]
         self._trouble = ""
+
+    def _runs_now(self) -> list[SavingRun]:
+        from rgt_box.autostop import saving  # here: likewise
+
+        return saving.runs_of(*self._asked)
 
     def _glance(self, at: Now, sample: dict[str, Any]) -> None:
         """Between two looks: a card that works for a second has worked."""

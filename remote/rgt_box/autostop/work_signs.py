@@ -10,7 +10,7 @@ import itertools
 import os
 import time
 
-from rgt_box import masking, procstat
+from rgt_box import background, masking, procstat
 from rgt_box.discovery import training_commands
 from rgt_box.queue import detach, queue_command, queue_file, queue_state
 from rgt_box.sampling import gpu
@@ -54,6 +54,8 @@ CARDS_EVERY = 60.0
 """Seconds between two looks into every process's descriptors."""
 OWN_WORK = ("send", "cat", "mirror", "measure", "gpu-health", "manifest")
 """Verbs of the agent that work for a person who is there; all others only watch."""
+FILES_WAIT, FILES_HANG = 0.5, 15.0
+"""Seconds that jobs and results are waited for at a look, and after which what they said before no longer counts."""
 KERNEL_THREAD = 0x00200000
 """``PF_KTHREAD`` of the kernel's include/linux/sched.h, in the flags of ``/proc/PID/stat``: in a container the
 number 2 is anybody's."""
@@ -64,11 +66,15 @@ class WorkSigns:
 
     Args:
         plan: ``jobs``, ``results``, ``pattern`` of what was armed; ``cards`` as it was then.
+        wait: Seconds that the disks of jobs and results are given; whoever also samples must not wait for long.
     """
 
-    def __init__(self, plan: Mapping[str, Any]) -> None:
+    def __init__(self, plan: Mapping[str, Any], wait: float = FILES_WAIT) -> None:
         self._jobs = [str(path) for path in plan.get("jobs") or []]
         self._results = Results(self._jobs, [str(path) for path in plan.get("results") or []])
+        self._files = background.Background(self._look_at_files, 0.0, max(wait, FILES_HANG))
+        self._wait = wait
+        self._written: list[str] = []
         self._cpu: dict[tuple[int, int], int] = {}
         self._looked: float | None = None
         self._typed: float | None = None
@@ -92,22 +98,33 @@ class WorkSigns:
         if sampler.gpu_source == "none" and there_are_cards():
             unknown.append("there is a GPU, and it cannot be read")
         cards = self._cards(at, sample)
-        active += queues(self._jobs)
-        self.failed = failed_cells(self._jobs)
+        at_work, error = self._files.poll(self._wait)
+        if at_work is None or error is not None:
+            unknown.append("jobs and results cannot be looked at: %s" % (error or "no answer yet"))
+            at_work = [], self.failed, False
+        running, self.failed, slurm = at_work
+        active += running
         typed = sample.get("input_at")
         if typed is not None and self._typed is not None and typed != self._typed:
             active.append("somebody typed at a terminal")
         self._typed = typed
-        written = self._results.look()
-        if written and not first:
-            active.append("a result was written: %s" % written)
+        while self._written:
+            active.append("a result was written: %s" % self._written.pop())
         processes = self._processes(passed, sample, cards)
         # Which of its files is which card a container does not tell: a process with any card open explains them all,
         # for it counts as one that holds memory.
         opened = any(row["vram"] for row in processes)
         named = {card.get("index"): opened for card in sample.get("gpus") or []}
         signs = {"active": active, "unknown": unknown, "processes": processes, "named": named}
-        return dict(signs, slurm=any(os.path.exists(os.path.join(job, detach.RECORD)) for job in self._jobs))
+        return dict(signs, slurm=slurm)
+
+    def _look_at_files(self) -> tuple[list[str], list[str], bool]:
+        """Return which queues are at work, which cells have failed, and whether Slurm has a job; in a thread."""
+        written = self._results.look()
+        if written:
+            self._written.append(written)
+        slurm = any(os.path.exists(os.path.join(job, detach.RECORD)) for job in self._jobs)
+        return queues(self._jobs), failed_cells(self._jobs), slurm
 
     def _cards(self, at: Now, sample: Mapping[str, Any]) -> dict[int, set[int]]:
         """Return pid → the cards that it has open, as far as any has memory in use."""

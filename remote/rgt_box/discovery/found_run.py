@@ -41,6 +41,8 @@ else:
 
 LISTS = ("logs", "files", "dirs", "notes", "pids", "lives", "uses")
 MOST_LIVES = 20
+SOCKET_WAIT = 0.5
+"""Seconds that it is waited for whose a tmux's socket is."""
 FIELDS = (
     "name", "key", "pid", "ticks", "started", "command", "why", "cwd", "user", "session", "place", "pane", "socket",
     "silent", "deleted", "seen", "ended", "exit_code", "outcome", "marks", "cache", "world", "world_before", *LISTS,
@@ -206,8 +208,10 @@ def _in_tmux(pid: int, own: dict[str, str]) -> Life:
     socket = own.get("TMUX", "").split(",")[0] or None
     if not ownership.is_own_process(pid) or procstat.root_of(pid):
         return Life("tmux", pane)
-    if socket is not None and ownership.own_socket(socket) is None:
-        return Life("tmux", pane)
+    if socket is not None:
+        asking = Background(lambda: ownership.own_socket(socket), float("inf"), float("inf"))
+        if asking.poll(SOCKET_WAIT)[0] is None:  # not ours, or in a directory that hangs
+            return Life("tmux", pane)
     return Life("tmux", pane, socket, pane)
 
 

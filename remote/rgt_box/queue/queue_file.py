@@ -13,7 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["KEEP", "Job", "Line", "cell_name", "parse_queue", "written_dirs"]
+__all__ = ["KEEP", "Job", "Line", "cell_name", "parse_queue"]
 
 
 FIELDS = ("py", "cfg", "task", "epochs", "name", "out", "durable")
@@ -345,6 +345,10 @@ class Job:
         filled = fill_template(os.path.expanduser(pattern), {"name": name})
         return os.path.normpath(os.path.join(self.workdir, filled))
 
+    def written(self) -> list[str]:
+        """Return the directories that its runs write to (their mounts are worth watching)."""
+        return [os.path.dirname(path) for path in (self.out("x"), self.durable("x")) if path]
+
     def log(self, name: str) -> str:
         """Return the log of a cell."""
         return self.path("logs", name + ".log")
@@ -365,13 +369,6 @@ class Job:
             "durable": self.durable(line.name) or "",
         }
         return [fill_template(word, values) for word in command_words(self.settings["command"])]
-
-
-def written_dirs(folder: str) -> list[str]:
-    """Return the directories that the runs of a job write to (their mounts are worth watching)."""
-    job = Job(folder)
-    found = [job.out("x"), job.durable("x")]
-    return [os.path.dirname(path) for path in found if path]
 
 
 ENVIRONMENT = "job-env.json"

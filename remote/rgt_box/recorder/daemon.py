@@ -9,12 +9,11 @@ import time
 
 from rgt_box import background, files, ownership, place, procstat
 from rgt_box.autostop.watchman import Watchman
-from rgt_box.queue import queue_file
 from rgt_box.recorder import control, ring, state_files
 from rgt_box.recorder.ring_history import Store
 from rgt_box.recorder.state_files import CONFIG, FOUND, LOCK, STATUS, ClockWatch, describe_self, next_tick
 from rgt_box.sampling.sampler import Sampler
-from rgt_box.streams.job_files import JobWatch
+from rgt_box.streams.job_looks import JobLooks
 
 TYPE_CHECKING = False
 
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
 
 KNOWN = "recorder-queues.json"
 LEVELS = {"failed": "error", "interrupted": "warn"}
-QUEUES_EVERY = 1.0
-"""Seconds between two looks; a look at a queue that has not changed is four system calls."""
 
 
 class QueueLog:
@@ -37,21 +34,24 @@ class QueueLog:
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._known: dict[str, Any] = state_files.read_json(folder, KNOWN)
-        self._jobs: dict[str, JobWatch] = {}
+        self._taken: dict[str, dict[str, Any]] = {}
 
-    def look(self, jobs: list[str]) -> list[tuple[str, str, str]]:
-        """Return events as ``(kind, text, level)``, in order."""
-        self._jobs = {path: self._jobs.get(path) or JobWatch(path) for path in jobs}
+    def take(self, frames: dict[str, dict[str, Any]]) -> list[tuple[str, str, str]]:
+        """Return events as ``(kind, text, level)``, in order.
+
+        Args:
+            frames: The last ``queue`` frame of each job.
+        """
         events = []
         changed = False
-        for path, job in self._jobs.items():
-            frame = job.poll()
-            if frame is not None:
+        for path, frame in frames.items():
+            if self._taken.get(path) is not frame:
                 changed = True
                 now = standing(frame)
                 if path in self._known:  # the first sight of a queue is no news
                     events += transitions(self._known[path], now, frame.get("cells", []))
                 self._known[path] = now
+        self._taken = frames
         if changed:
             state_files.write_json(self._folder, KNOWN, self._known)
         return events
@@ -90,8 +90,6 @@ def transitions(
 
 DEFAULT_CONFIG = {"interval": 1.0, "mounts": [], "jobs": [], "pattern": None, "gpu_trace": None}
 IDLE_HOURS = 72.0
-JOBS_EVERY = 15.0
-"""Seconds between two looks into job.json: a job may be made after its watcher has asked for it."""
 
 STOP, WAKE = (signal.SIGTERM, signal.SIGINT), signal.SIGHUP
 
@@ -114,12 +112,15 @@ class Recorder:
         self._config: dict[str, Any] = dict(DEFAULT_CONFIG, **state_files.read_json(folder, CONFIG))
         self._queues = QueueLog(folder)
         self._clock = ClockWatch()
-        self._sampler = Sampler(folder, store.last_sample.get("mem", {}).get("oom_kills"))
+        self._jobs = JobLooks()
+        self._written: list[str] = []
+        self._sampler = Sampler(
+            folder, store.last_sample.get("mem", {}).get("oom_kills"), cells=self._jobs.cells
+        )
         self._watched = time.monotonic()
         self._live: list[dict[str, Any]] = []
         self._boot = place.boot_id()
         self._watchman = Watchman(folder, self.event)
-        self._looked = self._looked_at_queues = 0.0
 
     def run(self) -> None:
         """Sample until told to stop, or until nobody has watched for too long."""
@@ -149,14 +150,17 @@ class Recorder:
         jump = self._clock.look()
         if jump:
             self.event("clock-jumped", "the box's clock was changed by %+.0f s" % jump, "warn")
-        now = time.monotonic()
-        if now - self._looked_at_queues >= QUEUES_EVERY:
-            self._looked_at_queues = now
-            try:
-                for kind, text, level in self._queues.look(self._config["jobs"]):
-                    self.event(kind, text, level)
-            except (OSError, ValueError, TypeError, KeyError):
-                pass  # a queue file that makes no sense is shown by `watch`, with its words
+        for kind, text, level in self._jobs.poll(self._config["jobs"]):
+            self.event(kind, text, level)
+        try:
+            for kind, text, level in self._queues.take(self._jobs.frames()):
+                self.event(kind, text, level)
+        except (OSError, ValueError, TypeError, KeyError):
+            pass  # a queue file that makes no sense is shown by `watch`, with its words
+        written = self._jobs.written()
+        if written != self._written:  # a job may be made after its watcher has asked for it
+            self._written = written
+            self._sampler.configure(self._config, written)
         news, self._store.news = self._store.news, []
         for kind, text, level in news:
             self.event(kind, text, level)
@@ -183,14 +187,10 @@ class Recorder:
                 self._store.skip_to(after["seq"])
         merged = self._watchman.widened(control.merge_configs(self._live, self._config))
         changed = first or merged != self._config
-        now = time.monotonic()
-        if not changed and now - self._looked < JOBS_EVERY:
-            return False
-        self._looked, self._config = now, merged
-        written = [path for job in merged["jobs"] for path in queue_file.written_dirs(job)]
-        self._sampler.configure(merged, written)
         if not changed:
             return False
+        self._config = merged
+        self._sampler.configure(merged, self._written)
         state_files.write_json(self._folder, CONFIG, merged)
         write_status(self._folder, self._status())
         return True

@@ -6,7 +6,7 @@ import os
 import re
 import time
 
-from rgt_box import files, jsonline, masking, procstat
+from rgt_box import files, jsonline, masking, ownership, procstat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -113,23 +113,6 @@ MOST, MAX_CMD = 32, 300
 """How many processes, and how much of each command line, a sample tells: it has to fit the ring."""
 
 
-LONGEST_NAME = 64
-"""Characters of a user's name that are told."""
-
-
-def users(path: str = "/etc/passwd") -> dict[int, str]:
-    """Return the names of the users that the box itself lists.
-
-    Those of a directory service are not asked for: it may hang, and with it the samples. Such a user is a number.
-    """
-    found: dict[int, str] = {}
-    for row in (procstat.read_whole(path, 1 << 20) or b"").decode("utf-8", "replace").splitlines():
-        cells = row.split(":")
-        if len(cells) > 2 and cells[2].isdigit():
-            found.setdefault(int(cells[2]), cells[0][:LONGEST_NAME])
-    return found
-
-
 def omp_threads(pid: int) -> int | None:
     """Return ``OMP_NUM_THREADS`` of a process's environment; None where it is not set, or not ours to read."""
     for word in (procstat.read_whole("/proc/%d/environ" % pid, 1 << 20) or b"").split(b"\0"):
@@ -181,15 +164,22 @@ class ProcSampler:
         pattern: Regular expression on the command line.
         jobs: Job directories.
         found: Returns pid → (start, command line, run) of trainings that neither of them tells: `Finder.rows`.
+        cells: Returns what `LiveCells.read` does, in its place.
 
     Raises:
         re.error: when the pattern is malformed.
     """
 
-    def __init__(self, pattern: str, jobs: list[str] | None = None, found: Rows | None = None) -> None:
+    def __init__(
+        self,
+        pattern: str,
+        jobs: list[str] | None = None,
+        found: Rows | None = None,
+        cells: Callable[[], dict[int, str]] | None = None,
+    ) -> None:
         self._pattern = re.compile(pattern)
         self._found = found
-        self._cells = LiveCells(jobs or [])
+        self._cells = cells or LiveCells(jobs or []).read
         self._boot = procstat.boot_time()
         self._tracked: dict[int, Tracked] = {}
         self._judged: dict[int, int] = {}
@@ -244,7 +234,7 @@ class ProcSampler:
         if uid is None:
             return None
         if self._users is None or (uid not in self._users and self._scans % FULL == 0):
-            self._users = users()
+            self._users = ownership.users()
         return self._users.get(uid, str(uid))
 
     def _describe(
@@ -281,7 +271,7 @@ class ProcSampler:
         keep = pids if self._scans % FULL else set()
         self._judged = {pid: scans for pid, scans in self._judged.items() if pid in keep}
         pids.discard(os.getpid())
-        cells = self._cells.read()
+        cells = self._cells()
         found = self._found(pids, cells) if self._found is not None else {}
         for pid in pids:
             scans = self._judged.get(pid, 0)

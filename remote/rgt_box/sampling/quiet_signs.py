@@ -32,6 +32,7 @@ TRANSFERS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Program → words of which one must be among its arguments; () = it does nothing but copy."""
 SFTP = "sftp-server"
+_NO_STORAGE = ("/dev/", "/proc/", "/memfd:")
 _PYTHON = re.compile(r"(?:python|pypy)[\d.]*")
 _OWN_TRANSFERS = ("mirror",)
 """Verbs of the agent itself that copy to storage."""
@@ -89,11 +90,21 @@ def _serves_file(pid: int) -> bool:
         return True
     for name in set(names) - {"0", "1", "2"}:  # its errors may go to a file
         try:
-            if stat.S_ISREG(os.stat(os.path.join(folder, name)).st_mode):
-                return True
+            target = os.readlink(os.path.join(folder, name))
         except OSError:
             continue
+        # The file itself is not asked: it may lie on a mount that hangs.
+        if target.startswith("/") and not target.startswith(_NO_STORAGE) and not _is_listed(pid, name):
+            return True
     return False
+
+
+def _is_listed(pid: int, number: str) -> bool:
+    """Tell whether an open file is a directory, by the flags that it was opened with: proc_pid_fdinfo(5)."""
+    told = re.search(
+        rb"^flags:\s*([0-7]+)", procstat.read_bytes("/proc/%d/fdinfo/%s" % (pid, number)) or b"", re.M
+    )
+    return bool(told and int(told.group(1), 8) & os.O_DIRECTORY)
 
 
 TERMINALS = "/dev/pts/[0-9]*:/dev/tty[0-9]*"

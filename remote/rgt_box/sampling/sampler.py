@@ -39,13 +39,21 @@ class Sampler:
         state_dir: Where a sampler may keep a cache.
         oom_kills: The counter's last known value, so that a kill between two recorders is noticed.
         remember: False for a single look, which must not move what the recorder has told.
+        cells: Returns the pid of each cell of the jobs that is alive → its name; None = their directories are read
+            here, which waits for the disks that they lie on.
 
     Attributes:
         limited: What this agent cannot do here, in words.
     """
 
-    def __init__(self, state_dir: str, oom_kills: int | None = None, remember: bool = True) -> None:
-        self._state_dir, self._remember = state_dir, remember
+    def __init__(
+        self,
+        state_dir: str,
+        oom_kills: int | None = None,
+        remember: bool = True,
+        cells: Callable[[], dict[int, str]] | None = None,
+    ) -> None:
+        self._state_dir, self._remember, self._cells = state_dir, remember, cells
         self._config: dict[str, Any] = {}
         self._oom_kills = oom_kills
         self._gpu: GpuSampler | None = None
@@ -87,7 +95,8 @@ class Sampler:
                 self._limited = ["pattern: %s; using %s" % (error, DEFAULT_PATTERN)]
                 pattern = DEFAULT_PATTERN
             self._find(pattern, bool(config.get("find")))
-            self._procs = ProcSampler(pattern, jobs, self.finder.rows if self.finder is not None else None)
+            found = self.finder.rows if self.finder is not None else None
+            self._procs = ProcSampler(pattern, jobs, found, self._cells)
         self._disks.configure(list(config.get("mounts") or []), written)
 
     def _find(self, pattern: str, wanted: bool) -> None:

@@ -31,10 +31,13 @@ class Collector:
 
     Args:
         collect: Returns (frames, whether more is waiting); called in the thread.
+        at: Returns what it is reading now, "" for nothing in particular.
     """
 
-    def __init__(self, collect: Callable[[], tuple[list[dict[str, Any]], bool]]) -> None:
-        self._collect = collect
+    def __init__(
+        self, collect: Callable[[], tuple[list[dict[str, Any]], bool]], at: Callable[[], str] = str
+    ) -> None:
+        self._collect, self._at = collect, at
         self._orders: list[Callable[[], None]] = []
         self._wanted, self._done = threading.Event(), threading.Event()
         self._frames: list[dict[str, Any]] = []
@@ -71,7 +74,8 @@ class Collector:
             still = now - max(self._asked, self._last_move(now))
             if not self._told and still > HUNG_AFTER:
                 self._told = True
-                text = "the file system has not answered for %d s; logs and curves wait" % still
+                what = self._at() or "the file system"
+                text = "%s has not answered for %d s; logs and curves wait" % (what, still)
                 return [{"t": "event", "kind": "files-hang", "level": "warn", "text": text}], False
             return [], still < HUNG_AFTER
         self._asked, self._told = None, False
@@ -163,6 +167,8 @@ class Follows:
         self._found_logs: set[str] = set()
         self._looked = float("-inf")
         self._failures: dict[str, str] = {}
+        self.at = ""
+        """The job, file or run that is being asked, or was last."""
         self._first: bool | None = None
         """Whether the first look at everything is awaited; None = who looks has not asked for it."""
 
@@ -206,6 +212,7 @@ class Follows:
             nothing: What counts as its answer where it fails.
             frames: Where the event goes that tells of a failure.
         """
+        self.at = what
         try:
             found = poll()
         except Exception as error:
@@ -287,19 +294,20 @@ class Follows:
 
     def _look(self) -> list[dict[str, Any]]:
         frames: list[dict[str, Any]] = []
-        told = [
-            self._ask(given, job.poll, None, frames)
-            for given, job in zip(self._config["jobs"], self._jobs)  # noqa: B905 (3.10 has strict=)
-        ]
+        told = [self._ask(job.given, job.poll, None, frames) for job in self._jobs]
         for job in self._jobs:
+            self.at = job.given
             for path in job.logs():
                 self._add_log(path)
             for name, out in job.runs:
+                self.at = out
                 self._add_run(name, out, job.log(name))
         for wanted in self._config["runs"]:
+            self.at = wanted
             for path in expand(wanted):
                 self._add_run(os.path.basename(os.path.normpath(path)), os.path.normpath(path), None)
         for wanted in self._wanted:
+            self.at = wanted
             for path in expand(wanted):
                 self._add_log(path)
         told += [self._ask(out, run.poll, None, frames) for out, run in self._checkpoints.items()]
@@ -313,6 +321,7 @@ class Follows:
         for job in self._jobs:
             for name, out in job.runs:
                 if name in job.running:
+                    self.at = job.log(name)
                     frames += self._frozen.look(name, job.log(name), self._checkpoints[out].newest)
         return frames
 

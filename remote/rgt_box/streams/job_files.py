@@ -19,21 +19,27 @@ SOURCES = ("job.json", "queue.txt", "state.json")
 
 
 class JobWatch:
-    """Watches one job.
+    """Watches one job. To make one asks nothing of the directory, which may hang.
 
     Args:
         given: The directory as the client named it; frames call it so.
     """
 
     def __init__(self, given: str) -> None:
-        self._given = given
-        self._job = Job(given)
+        self.given = given
+        self._read: Job | None = None
         self._seen: object = None
         self._sent: dict[str, Any] | None = None
         self.runs: list[tuple[str, str]] = []
         """(name, run directory) of every cell."""
         self.running: set[str] = set()
         """Names of the cells that run."""
+
+    @property
+    def _job(self) -> Job:
+        if self._read is None:
+            self._read = Job(self.given)
+        return self._read
 
     def poll(self) -> dict[str, Any] | None:
         """Return a ``queue`` frame when the state changed since the last call, else None."""
@@ -46,8 +52,8 @@ class JobWatch:
         if seen == self._seen:
             return None
         self._seen = seen
-        self._job = Job(self._given)
-        frame = queue_state.queue_frame(self._job, self._given)
+        self._read = Job(self.given)
+        frame = queue_state.queue_frame(self._job, self.given)
         self.runs = [(cell["name"], cell["out"]) for cell in frame.get("cells", []) if cell.get("out")]
         self.running = {cell["name"] for cell in frame.get("cells", []) if cell.get("state") == "running"}
         comparable = dict(frame, at=None)
@@ -55,6 +61,10 @@ class JobWatch:
             return None
         self._sent = comparable
         return frame
+
+    def written(self) -> list[str]:
+        """Return the directories that its runs write to."""
+        return self._job.written()
 
     def log(self, name: str) -> str:
         """Return the log of a cell."""

@@ -6,7 +6,6 @@ import os
 import time
 
 from rgt_box import files, jsonline, place, procstat
-from rgt_box.queue import queue_file
 from rgt_box.recorder import control, state_files
 from rgt_box.recorder.ring import HISTORY, Record
 from rgt_box.recorder.ring_history import ChainReader
@@ -81,16 +80,27 @@ class LocalSource:
     """Samples taken in this process, while no recorder can run. They are not kept."""
 
     def __init__(self, folder: str, config: dict[str, Any], after: dict[str, Any] | None) -> None:
-        from rgt_box.sampling.sampler import Sampler  # here: a watch beside a recorder never needs it
+        # Here, because a watch beside a recorder never needs them.
+        from rgt_box.sampling.sampler import Sampler
+        from rgt_box.streams.job_looks import JobLooks
 
         self._boot = place.boot_id()
         self._seq = after["seq"] if after and after["boot"] == self._boot else 0
         self._config = config
-        self._sampler = Sampler(folder)
-        written = [path for job in config["jobs"] for path in queue_file.written_dirs(job)]
-        self._sampler.configure(config, written)
+        self._jobs = JobLooks()
+        self._sampler = Sampler(folder, cells=self._jobs.cells)
+        self._written: list[str] | None = None
+        self._news = self._look()
         self._due = time.monotonic()
         self._retry = time.monotonic() + 60.0
+
+    def _look(self) -> list[tuple[str, str, str]]:
+        news = self._jobs.poll(self._config["jobs"])
+        written = self._jobs.written()
+        if written != self._written:
+            self._written = written
+            self._sampler.configure(self._config, written)
+        return news
 
     @property
     def gpu_source(self) -> str:
@@ -116,7 +126,10 @@ class LocalSource:
         if now < self._due:
             return []
         self._due = state_files.next_tick(self._due, self._config["interval"], now)
+        news, self._news = self._news + self._look(), []
         fields, events = self._sampler.read()
+        told = ("kind", "text", "level")
+        events += [dict(zip(told, event)) for event in news]  # noqa: B905 (3.10 has strict=)
         records = []
         for event in events:
             records.append(self._record(False, dict({"t": "event", "at": fields["at"]}, **event)))

@@ -65,7 +65,7 @@ class Watch:
         self._summing = Summing(self._folder, config["history"]) if config["history"] else None
         self._clock = ClockWatch()
         self._follows = Follows(config)
-        self._collector = Collector(lambda: self._follows.poll(FRAMES))
+        self._collector = Collector(lambda: self._follows.poll(FRAMES), lambda: self._follows.at)
         self._lagging = self._live = self._seen_sample = self._looks = False
         self._hurry_until = time.monotonic() + HURRY_FOR
         self._hello(status)

@@ -13,7 +13,7 @@ import pytest
 from rgt_tui.model.box import BoxSpec
 from tests.contract.cli.conftest import Rgt, fresh_sshd
 from tests.contract.ssh.conftest import RealSshd
-from tests.process.box.harness import until
+from tests.process.box.harness import master_log, until
 
 COMMAND = [
     "sh",
@@ -64,7 +64,7 @@ def test_one_box(rgt: Rgt, box: BoxSpec, tmp_path: Path) -> None:
     )
     ran = rgt.on("queue", "lab", "run", "--from", "b", "--probe", "5")
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    until(lambda: "QUEUE NOT DONE" in (job / "master.log").read_text())
+    until(lambda: "QUEUE NOT DONE" in master_log(job))
     status = rgt.on("queue", "lab", "status")
     assert status.returncode == 0 and "lab: waiting     a (x, 1 epochs)" in status.stdout
     missing = rgt.on("queue", "lab", "reconcile")

@@ -241,6 +241,12 @@ def make_job(folder: Path, command: list[str], cells: list[str], **settings: Any
     return folder
 
 
+def master_log(job: Path) -> str:
+    """Return what a queue's runner has told so far; "" before its first word."""
+    path = job / "master.log"
+    return path.read_text() if path.exists() else ""
+
+
 @contextmanager
 def memory_group(name: str, limit: int) -> Iterator[Path]:
     """A memory cgroup below our own with a limit in bytes; removed once its last process has gone."""

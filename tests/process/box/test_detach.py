@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rgt_box.queue.detach import session_name
 
-from tests.process.box.harness import Agent, make_job, until
+from tests.process.box.harness import Agent, make_job, master_log, until
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def waiting_job(folder: Path) -> Path:
 
 def finish(job: Path) -> None:
     (job / "go").write_text("\n")
-    until(lambda: (job / "master.log").read_text().endswith("QUEUE DONE\n"))
+    until(lambda: master_log(job).endswith("QUEUE DONE\n"))
 
 
 def test_the_runner_lives_in_a_tmux_session_named_after_the_job(tmux: Agent, tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_a_queue_that_is_over_at_once_is_no_error(agent: Agent, tmp_path: Path) 
         "tmux",
         "ended",
     )
-    until(lambda: (job / "master.log").exists() and (job / "master.log").read_text().endswith("QUEUE DONE\n"))
+    until(lambda: master_log(job).endswith("QUEUE DONE\n"))
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rgt_box.queue import queue_file
 
-from tests.process.box.harness import Agent, make_job, until
+from tests.process.box.harness import Agent, make_job, master_log, until
 
 Rows = dict[str, dict[str, Any]]
 
@@ -272,14 +272,14 @@ def test_a_cell_that_fails_is_told_although_the_next_one_runs(box: Agent) -> Non
     code, rows, _ = launched(box, "--seconds", "0", "--job", str(job))
     assert (code, rows["begins"]["verdict"], rows["begins"]["cell"]) == (0, "alive", "b")
     (job / "go").touch()
-    until(lambda: (job / "master.log").read_text().endswith("QUEUE DONE\n"))
+    until(lambda: master_log(job).endswith("QUEUE DONE\n"))
 
 
 def test_a_cell_that_runs_or_is_done_keeps_its_line(box: Agent) -> None:
     command = ["sh", "-c", "[ {name} = a ] || while [ ! -e go ]; do sleep 0.05; done"]
     job = make_job(home(box) / "jobs/q", command, ["a", "b", "c"])
     launched(box, "--seconds", "0", "--job", str(job))
-    until(lambda: "START b" in (job / "master.log").read_text())
+    until(lambda: "START b" in master_log(job))
     names = [word for name in "abc" for word in ("--cell", name)]
     done = box.run("queue", "take-out", "--job", str(job), *names)
     told = json.loads(done.stdout)
@@ -291,5 +291,5 @@ def test_a_cell_that_runs_or_is_done_keeps_its_line(box: Agent) -> None:
     again = box.run("queue", "again", "--job", str(job), "--cell", "a")
     assert again.returncode == 2 and b"a runner is at work" in again.stderr
     (job / "go").touch()
-    until(lambda: (job / "master.log").read_text().endswith("QUEUE DONE\n"))
+    until(lambda: master_log(job).endswith("QUEUE DONE\n"))
     assert "START c" not in (job / "master.log").read_text()

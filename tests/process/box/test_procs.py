@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rgt_box import procstat
+from rgt_box import ownership, procstat
 from rgt_box.sampling import processes
 from rgt_box.sampling.cgroup import threads_of
 from rgt_box.sampling.processes import ProcSampler, is_training
@@ -116,9 +116,9 @@ def test_a_user_that_the_box_does_not_list_is_a_number(tmp_path: Path) -> None:
     listed.write_text(
         "root:x:0:0::/root:/bin/sh\nodd\n:x:\nlong" + "g" * 900 + ":x:7:7::/:/\nagain:x:0:0::/:/\n"
     )
-    assert {uid: name[:5] for uid, name in processes.users(str(listed)).items()} == {0: "root", 7: "longg"}
-    assert len(processes.users(str(listed))[7]) == processes.LONGEST_NAME
-    assert processes.users(str(tmp_path / "none")) == {}
+    assert {uid: name[:5] for uid, name in ownership.users(str(listed)).items()} == {0: "root", 7: "longg"}
+    assert len(ownership.users(str(listed))[7]) == ownership.LONGEST_NAME
+    assert ownership.users(str(tmp_path / "none")) == {}
 
 
 def test_a_malformed_pattern_is_an_error() -> None:

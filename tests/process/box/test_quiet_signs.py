@@ -60,7 +60,12 @@ def test_what_copies_files(words: list[str], name: str | None) -> None:
 @contextmanager
 def called(title: str, *files: Path) -> Iterator[int]:
     """A live process that is called `title` and has `files` open."""
-    code = "import sys, time\nheld = [open(name) for name in sys.argv[1:]]\nprint('up', flush=True)\ntime.sleep(1000)"
+    code = (
+        "import os, sys, time\n"
+        "held = [os.open(name, os.O_DIRECTORY * os.path.isdir(name)) for name in sys.argv[1:]]\n"
+        "print('up', flush=True)\n"
+        "time.sleep(1000)"
+    )
     script = f'exec -a "{title}" "$0" -c "$@"'
     process = subprocess.Popen(
         ["bash", "-c", script, sys.executable, code, *map(str, files)], stdout=subprocess.PIPE
@@ -96,9 +101,10 @@ def test_a_server_of_files_counts_while_it_has_one_open(tmp_path: Path) -> None:
     null = Path(os.devnull)
     with (
         called("/usr/lib/openssh/sftp-server", null) as idle,
+        called("sftp-server", tmp_path) as listing,
         called("sftp-server", tmp_path / "model.pt") as busy,
     ):
-        assert (found(idle), found(busy)) == ([], ["sftp-server"])
+        assert (found(idle), found(listing), found(busy)) == ([], [], ["sftp-server"])
 
 
 @contextmanager

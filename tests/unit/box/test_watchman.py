@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rgt_box.autostop import armed_plan, idle_clock, story, work_signs
+from rgt_box.autostop import armed_plan, idle_clock, saving, story, watchman, work_signs
 from rgt_box.autostop.idle_clock import Now
 from rgt_box.autostop.watchman import Watchman
 from rgt_box.recorder import control
+
+from tests.process.box.harness import PATIENCE
 
 QUIET: dict[str, Any] = {"transfers": [], "input_at": 0.0}
 WORK = {"active": ["x works"], "unknown": [], "processes": []}
@@ -290,6 +293,28 @@ def test_what_goes_wrong_costs_neither_the_sample_nor_a_working_box(
     monkeypatch.setattr(work_signs.WorkSigns, "look", broken)
     box.tick(30)
     assert (box.started, box.events.count("autostop-unknown")) == ([], 1)
+
+
+def test_runs_whose_files_hang_hold_up_neither_the_sample_nor_the_end_of_a_lease(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is known of them stays as it was: the process that stops the box looks anew."""
+    gate = threading.Event()
+    runs = [saving.SavingRun("lm", 7, 7, False, False, ())]
+    monkeypatch.setattr(saving, "runs_of", lambda *_: gate.wait() and runs)
+    monkeypatch.setattr(watchman, "RUNS_WAIT", 0.0)
+    box.arm("lease")
+    assert box.tick(979)["lease"]["stops_in_s"] == 21
+    assert box.told() == []
+    gate.set()
+    monkeypatch.setattr(watchman, "RUNS_WAIT", PATIENCE)
+    box.tick(1)
+    assert "lm" in story.read(box.folder)[0]["text"]
+    gate.clear()
+    monkeypatch.setattr(watchman, "RUNS_WAIT", 0.0)
+    box.tick(30)
+    gate.set()
+    assert (box.started, box.events) == (["lease"], ["autostop-warned"])
 
 
 def test_an_armed_box_is_looked_at_whoever_watches(box: Box) -> None:
