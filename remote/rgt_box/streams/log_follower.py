@@ -71,6 +71,8 @@ def successor(path: str, left: os.stat_result) -> int | None:
 
 
 MAX_LINE = 16 * 1024
+MOST_BYTES = 4
+"""Bytes of a character: UTF-8 has no longer ones."""
 CUT = " … [line cut]"
 MAX_PARTIAL = 1024
 """Of an unfinished line so much is shown: it is sent again and again while it grows."""
@@ -88,6 +90,15 @@ def clean(raw: bytes) -> str:
     if len(raw) > MAX_LINE:
         return raw[:MAX_LINE].decode("utf-8", "replace") + CUT
     return raw.decode("utf-8", "replace")
+
+
+def clean_lines(raw: bytes) -> list[str]:
+    """Return lines, of which the last has no newline, as `clean` makes them: all at once where none needs more."""
+    if b"\r" not in raw:
+        rows = raw.decode("utf-8", "replace").split("\n")
+        if len(max(rows, key=len)) * MOST_BYTES <= MAX_LINE:
+            return rows
+    return [clean(row) for row in raw.split(b"\n")]
 
 
 class Splitter:
@@ -126,11 +137,11 @@ class Splitter:
         if end < 0:
             self._hold(data)
             return []
-        rows = (self._head + data[:end]).split(b"\n")
+        rows = clean_lines(self._head + data[:end])
         self.done += self._held + end + 1
         self._head, self._held = b"", 0
         self._hold(data[end + 1 :])
-        return [clean(row) for row in rows]
+        return rows
 
     def _hold(self, data: bytes) -> None:
         """Keep of an unfinished line what will be shown of it: the last rewrite's beginning."""

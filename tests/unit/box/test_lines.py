@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import random
+
 import pytest
-from rgt_box.streams.log_follower import CUT, MAX_LINE, Splitter, clean
+from rgt_box.streams.log_follower import CUT, MAX_LINE, Splitter, clean, clean_lines
 
 
 @pytest.mark.parametrize(
@@ -18,6 +20,17 @@ from rgt_box.streams.log_follower import CUT, MAX_LINE, Splitter, clean
 )
 def test_a_line_is_made_fit_for_a_screen(raw: bytes, shown: str) -> None:
     assert clean(raw) == shown
+
+
+def test_lines_that_are_cleaned_together_are_as_each_by_itself() -> None:
+    seeded = random.Random(7)
+    plain = [b"a", "é€".encode(), b"\n", b"\n", b"\x1b[31m", "\u2028".encode(), b"\x0b\x1c\x85"]
+    odd = [b"\r", b"\xe2", b"\x82", b"\xf0\x9f", b"\xed\xa0\x80", b"\xc0", b"\xff"]
+    long = ["😀".encode() * (MAX_LINE // 4), "😀".encode() * (MAX_LINE // 4) + b"x", b"x" * MAX_LINE]
+    for pieces in (plain, plain + odd, plain + long, plain + odd + long):
+        for _ in range(300):
+            raw = b"".join(seeded.choices(pieces, k=seeded.randrange(12)))
+            assert clean_lines(raw) == [clean(row) for row in raw.split(b"\n")], raw[:200]
 
 
 def test_a_long_line_is_cut_with_a_marker() -> None:
