@@ -98,8 +98,12 @@ def boot_time() -> float:
 
 def cmdline(pid: int, limit: int = 4096) -> list[str]:
     """Return the words of the command line; [] for kernel threads and dead processes."""
-    raw = read_bytes("/proc/%d/cmdline" % pid, limit) or b""
-    return [word.decode("utf-8", "replace") for word in raw.rstrip(b"\0").split(b"\0")] if raw else []
+    return words_of(read_bytes("/proc/%d/cmdline" % pid, limit) or b"")
+
+
+def words_of(cmdline: bytes) -> list[str]:
+    """Return the words of a command line as /proc has it."""
+    return cmdline.rstrip(b"\0").decode("utf-8", "replace").split("\0") if cmdline else []
 
 
 def resident(pid: int) -> int:

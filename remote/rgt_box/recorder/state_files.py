@@ -7,6 +7,7 @@ too) and is emptied as soon as possible.
 
 from __future__ import annotations
 
+import functools
 import os
 import stat
 import time
@@ -33,9 +34,7 @@ def ram(folder: str, make: bool = False) -> str | None:
         folder: The state directory.
         make: Also make it when it is missing.
     """
-    # Containers may share /dev/shm, and have the same path to a state directory: by the life of the box they differ.
-    whose = "%s\0%s\0%d" % (os.path.realpath(folder), place.boot_id(), place.namespace())
-    name = "rgt-%d-%08x" % (os.getuid(), zlib.crc32(whose.encode("utf-8", "surrogateescape")))
+    name = _name_in_memory(folder, _which(folder), place.life())
     own = os.environ.get("RGT_RAM_DIR")
     for base in [own] if own else ["/dev/shm", "/run/user/%d" % os.getuid()]:
         path = os.path.join(base, name)
@@ -47,6 +46,25 @@ def ram(folder: str, make: bool = False) -> str | None:
         if _is_ours(path):
             return path
     return None
+
+
+@functools.lru_cache(maxsize=8)
+def _name_in_memory(folder: str, which: tuple[int, int] | None, life: str) -> str:
+    """Return the name of what stands in for `folder`, as long as the path leads to the same directory.
+
+    Containers may share /dev/shm, and have the same path to a state directory: by the life of the box they differ.
+    """
+    whose = "%s\0%s" % (os.path.realpath(folder), life)
+    return "rgt-%d-%08x" % (os.getuid(), zlib.crc32(whose.encode("utf-8", "surrogateescape")))
+
+
+def _which(folder: str) -> tuple[int, int] | None:
+    """Return what tells a directory from another one at the same path; None where there is none."""
+    try:
+        found = os.stat(folder)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _is_ours(path: str) -> bool:
@@ -67,8 +85,6 @@ def places(folder: str) -> list[str]:
 
 def forget_hosts(folder: str) -> None:
     """Remove the history of hosts that share this home directory and have written none for long: 64 MiB each."""
-    import shutil
-
     for path in place.neighbours(folder):
         ring = os.path.join(path, place.RING)
         try:
@@ -76,6 +92,8 @@ def forget_hosts(folder: str) -> None:
         except OSError:
             continue  # another host removes it just now
         if time.time() - written > FORGET_HOSTS and not files.is_locked(os.path.join(path, place.LOCK)):
+            import shutil  # here: it brings three packers along, and most recorders forget nobody
+
             shutil.rmtree(path, ignore_errors=True)
 
 

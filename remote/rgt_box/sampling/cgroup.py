@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 
 from rgt_box import jsonline, procstat
@@ -130,9 +131,10 @@ class KeptFile:
         except ValueError:
             return None
 
-    def fields(self) -> dict[str, int]:
-        """Return a file of ``name number`` rows as a dictionary."""
-        return parse_fields(self.read() or b"")
+    def fields(self, names: tuple[str, ...] = ()) -> dict[str, int]:
+        """Return a file of ``name number`` rows as a dictionary; of a long one only the rows that are named."""
+        data = self.read() or b""
+        return pick_fields(data, names) if names else parse_fields(data)
 
     def close(self) -> None:
         """Close the descriptor."""
@@ -155,6 +157,12 @@ def parse_fields(data: bytes) -> dict[str, int]:
             except ValueError:
                 continue
     return found
+
+
+def pick_fields(data: bytes, names: tuple[str, ...]) -> dict[str, int]:
+    """Parse the rows of these names, as `parse_fields` does: a tenth of the work where there are fifty others."""
+    rows = re.findall(r"^(%s):?[ \t]+(\d+)(?!\S)" % "|".join(names), data.decode("ascii", "replace"), re.M)
+    return {name: int(number) for name, number in rows}
 
 
 NO_LIMIT = 1 << 60
@@ -185,6 +193,7 @@ FILES = {
 The ``memsw`` files of version 1 count memory *and* swap; they are there only with swap accounting.
 """
 CACHE_FIELD = {1: "total_inactive_file", 2: "inactive_file"}
+MEMINFO = ("MemTotal", "MemAvailable", "MemFree", "SwapTotal", "SwapFree")
 
 
 class MemorySampler:
@@ -216,7 +225,7 @@ class MemorySampler:
 
     def read(self) -> dict[str, Any]:
         """Return the ``mem`` object of a sample."""
-        host = parse_fields(self._meminfo.read() or b"")
+        host = self._meminfo.fields(MEMINFO)
         total, free = host.get("MemTotal"), host.get("MemAvailable", host.get("MemFree"))
         found: dict[str, Any] = {"cgroup": self._version}
         if total is not None:
@@ -227,7 +236,7 @@ class MemorySampler:
             found["host_swap_total"] = swap * 1024
             found["host_swap_used"] = (swap - host.get("SwapFree", swap)) * 1024
         if self._version is not None:
-            stat = self._files["stat"].fields()
+            stat = self._files["stat"].fields((CACHE_FIELD[self._version],))
             used, limit = self._files["used"].number(), _limit(self._files["limit"])
             found.update(
                 used=used,

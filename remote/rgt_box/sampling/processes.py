@@ -301,6 +301,8 @@ class ProcSampler:
             run = cells.get(session_of(pid) or 0)
         if not is_training(words, self._pattern) and (run is None or is_helper(words)):
             return None
+        if known is not None and (known.words, known.run) == (words, run):
+            return known
         ticks = procstat.start_ticks(pid)
         return None if ticks is None else Tracked(ticks, words, run)
 

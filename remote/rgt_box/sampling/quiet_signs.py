@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import glob
 import os
 import re
@@ -63,6 +64,12 @@ def transfer_name(words: list[str]) -> str | None:
     return "%s %s" % (name, word) if word else None
 
 
+@functools.lru_cache(maxsize=128)
+def _name_of(cmdline: bytes) -> str | None:
+    """Return what a command line is called, judged once: few of a box's processes are new at a look."""
+    return transfer_name(procstat.words_of(cmdline))
+
+
 def transfers() -> list[dict[str, Any]]:
     """Return ``pid`` and ``name`` of every program that copies files now."""
     found: list[dict[str, Any]] = []
@@ -70,7 +77,7 @@ def transfers() -> list[dict[str, Any]]:
         if not entry.isdigit():
             continue
         pid = int(entry)
-        name = transfer_name(procstat.cmdline(pid, 1024))
+        name = _name_of(procstat.read_bytes("/proc/%d/cmdline" % pid, 1024) or b"")
         if name is None or procstat.start_ticks(pid) is None or (name == SFTP and not _serves_file(pid)):
             continue
         found.append({"pid": pid, "name": name})

@@ -228,3 +228,17 @@ def test_what_the_host_gave_to_others_is_a_share_of_the_time_between_two_reading
     assert cgroup.stolen_pct([], now) is None
     assert cgroup.stolen_pct(now, now) is None
     assert cgroup.processor_ticks(b"") == []
+
+
+def test_rows_that_are_picked_are_read_as_all_of_them_are() -> None:
+    for path in map(Path, ("/proc/meminfo", "/proc/vmstat")):
+        data = path.read_bytes()
+        every = cgroup.parse_fields(data)
+        names = tuple(list(every)[:3] + list(every)[-1:] + ["Missing"])
+        assert cgroup.pick_fields(data, names).keys() == {name for name in names if name in every}
+    text = b"total_cache 5\ncache 7\nSwapTotal:\t8 kB\nSwap: x\nrss 12x\npgmajfault 0\n"
+    names = ("cache", "SwapTotal", "Swap", "rss", "pgmajfault")
+    whole = cgroup.parse_fields(text)
+    assert cgroup.pick_fields(text, names) == {name: whole[name] for name in names if name in whole}
+    assert cgroup.pick_fields(text, ("cache",)) == {"cache": 7}
+    assert cgroup.pick_fields(b"", names) == {}

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rgt_box import ownership, procstat
+from rgt_box import masking, ownership, procstat
 from rgt_box.sampling import processes
 from rgt_box.sampling.cgroup import threads_of
 from rgt_box.sampling.processes import ProcSampler, is_training
@@ -43,6 +43,37 @@ TRAIN = re.compile("rgt_train")
 )
 def test_what_is_a_training_process(words: list[str], training: bool) -> None:
     assert is_training(words, TRAIN) is training
+
+
+def test_a_command_line_is_masked_once_and_again_when_the_process_becomes_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(processes, "RESCAN", 0.0)
+    masked: list[list[str]] = []
+    real = masking.masked
+
+    def counted(words: list[str]) -> list[str]:
+        masked.append(words)
+        return real(words)
+
+    monkeypatch.setattr(masking, "masked", counted)
+    marker = f"pretend_training_{os.getpid()}_a"
+    code = "import os, sys; sys.stdin.readline(); os.execv('/bin/tail', ['other', '-f', '/dev/null', sys.argv[1]])"
+    words = [sys.executable, "-c", code, marker]
+    sampler = ProcSampler(marker)
+    with subprocess.Popen(words, stdin=subprocess.PIPE, text=True) as process:
+        try:
+            until(lambda: [proc["pid"] for proc in sampler.read()] == [process.pid], "it is tracked")
+            for _ in range(3):
+                (proc,) = sampler.read()
+            assert len(masked) == 1 and "-c" in proc["cmd"]
+            assert process.stdin is not None
+            process.stdin.write("\n")
+            process.stdin.flush()
+            until(lambda: [proc["cmd"][:5] for proc in sampler.read()] == ["other"], "it is another program")
+            assert len(masked) == 2
+        finally:
+            process.kill()
 
 
 def test_a_live_process_is_described_and_its_workers_are_not_counted() -> None:
