@@ -25,7 +25,10 @@ if TYPE_CHECKING:
     Known = dict[str, tuple[bool, bytes]]
 
 PACKAGE = "rgt_box"
-MOST_BYTES = 16 << 20
+ANEW = "RGT_BEGUN_ANEW"
+"""In the environment the pid of a process that has begun anew, until it is there."""
+MOST_BYTES, PIECE = 16 << 20, 64 << 10
+"""Bytes of the file, and of what is read of it at a time."""
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -34,6 +37,9 @@ class Importer:
 
     Args:
         loader: Of the zipapp's ``__main__``.
+
+    Attributes:
+        added: Something was compiled here, and is kept.
     """
 
     def __init__(self, loader: Any) -> None:
@@ -41,14 +47,22 @@ class Importer:
         self._folder = os.path.dirname(self._archive) or "."
         tag = sys.implementation.cache_tag
         self._path = "%s.%s.code" % (os.path.splitext(self._archive)[0], tag) if tag else ""
-        self._known = self._read()
+        self._kept: Kept | None = None
+        self._starts = True
+        """Module comes after module; what comes later finds the file closed."""
         self._new: Known = {}
+        self.added = False
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         """Return how a module of the agent is loaded; None for every other one."""
         if not name.startswith(PACKAGE):
             return None
-        found = self._known.pop(name, None) or self._compiled(name)
+        kept = self._kept or Kept(self._path, self._folder)
+        found = kept.code(name) or self._compiled(name)
+        if self._starts:
+            self._kept = kept
+        else:
+            kept.close()
         if found is None:
             return None
         is_package, code = found
@@ -96,20 +110,26 @@ class Importer:
         if found is None:
             return None
         file = os.path.join(self._archive, _file(name, found[0]))
-        code: CodeType = compile(found[1], file, "exec", dont_inherit=True)
+        # Without its docstrings: nobody reads them there, and they would be held as long as the process lives.
+        code: CodeType = compile(found[1], file, "exec", dont_inherit=True, optimize=2)
         self._new[name] = found[0], marshal.dumps(code)
         return self._new[name]
 
     def save(self) -> None:
-        """Add what was compiled to the file, unless the agent has been removed meanwhile."""
+        """Add what was compiled to the file, unless the agent has been removed meanwhile; let go of the file."""
         new, self._new = self._new, {}
+        if self._kept is not None:
+            self._kept.close()
+        self._kept, self._starts = None, False
         if not new or not self._path or sys.dont_write_bytecode or not os.path.lexists(self._archive):
             return
         temporary = "%s.%d.tmp" % (self._path, os.getpid())
         try:
             if not _is_ours(os.stat(self._folder)):
                 return
-            data = marshal.dumps((_key(), dict(self._read(), **new)))
+            kept = Kept(self._path, self._folder)
+            data = _packed(dict(kept.all(), **new))
+            kept.close()
             fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             with open(fd, "wb") as file:
                 file.write(zlib.crc32(data).to_bytes(4, "big") + data)
@@ -119,27 +139,81 @@ class Importer:
                 os.unlink(temporary)
             except OSError:
                 pass
+        else:
+            self.added = True
 
-    def _read(self) -> Known:
-        """Return what the file holds; {} where it is not ours, not whole, or another Python's."""
+
+class Kept:
+    """The file, of which only the modules that are asked for are held; empty where it is not to be believed.
+
+    Its checksum is followed by the length of the index, by the index, and by the modules.
+
+    Args:
+        path: The file.
+        folder: Where it stands.
+    """
+
+    def __init__(self, path: str, folder: str) -> None:
+        self._fd = -1
+        self._at = 0
+        """Where the modules begin."""
+        self._index: dict[str, tuple[bool, int, int]] = {}
+        """Name → whether it is a package, its place among the modules, its length."""
         try:
-            fd = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-            try:
-                seen = os.fstat(fd)
-                if not (stat.S_ISREG(seen.st_mode) and _is_ours(seen) and _is_ours(os.stat(self._folder))):
-                    return {}
-                data = memoryview(os.pread(fd, MOST_BYTES, 0))
-            finally:
-                os.close(fd)
+            self._fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            seen = os.fstat(self._fd)
+            if stat.S_ISREG(seen.st_mode) and _is_ours(seen) and _is_ours(os.stat(folder)):
+                self._read(seen.st_size)
         except OSError:
-            return {}
-        if zlib.crc32(data[4:]).to_bytes(4, "big") != data[:4]:
-            return {}
+            pass
+
+    def _read(self, size: int) -> None:
+        head = os.pread(self._fd, 8, 0)
+        if len(head) < 8 or size > MOST_BYTES or head[:4] != self._checksum().to_bytes(4, "big"):
+            return
+        length = int.from_bytes(head[4:], "big")
         try:
-            key, known = marshal.loads(data[4:])
+            key, index = marshal.loads(os.pread(self._fd, length, 8))
         except (EOFError, ValueError, TypeError):
-            return {}
-        return known if key == _key() else {}
+            return
+        if key == _key():
+            self._at, self._index = 8 + length, index
+
+    def _checksum(self) -> int:
+        """Return that of the content, read piece by piece: a large buffer would not go back to the system."""
+        found, at = 0, 4
+        while True:
+            data = os.pread(self._fd, PIECE, at)
+            if not data:
+                return found
+            found, at = zlib.crc32(data, found), at + len(data)
+
+    def code(self, name: str) -> tuple[bool, bytes] | None:
+        """Return whether a module is a package, and its code; None where it is not kept."""
+        row = self._index.get(name)
+        return None if row is None else (row[0], os.pread(self._fd, row[2], self._at + row[1]))
+
+    def all(self) -> Known:
+        """Return every module."""
+        return {
+            name: (row[0], os.pread(self._fd, row[2], self._at + row[1])) for name, row in self._index.items()
+        }
+
+    def close(self) -> None:
+        """Close the file; nothing is kept any more."""
+        self._index = {}
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def _packed(known: Known) -> bytes:
+    index, at = {}, 0
+    for name, (is_package, code) in known.items():
+        index[name] = is_package, at, len(code)
+        at += len(code)
+    head = marshal.dumps((_key(), index))
+    return b"".join([len(head).to_bytes(4, "big"), head, *(code for _, code in known.values())])
 
 
 def install(loader: Any) -> None:
@@ -150,9 +224,29 @@ def install(loader: Any) -> None:
 
 def save() -> None:
     """Keep what was compiled by now."""
-    for found in sys.meta_path:
-        if isinstance(found, Importer):
-            found.save()
+    for found in _importers():
+        found.save()
+
+
+def begin_anew(*words: str) -> None:
+    """Keep what was compiled, and begin this process once more, without what compiling has left in its memory.
+
+    That is more than a MiB, for the days that a recorder runs; it costs 30 ms at the first start of an agent.
+
+    Args:
+        words: Its command line.
+    """
+    from rgt_box import place  # here: this module comes before any other, to keep what they are compiled to
+
+    save()
+    begun = os.environ.pop(ANEW, "")
+    if any(found.added for found in _importers()) and begun != str(os.getpid()) and sys.executable:
+        os.environ[ANEW] = str(os.getpid())  # whatever becomes of the file: once is enough
+        os.execv(sys.executable, place.command(*words))
+
+
+def _importers() -> list[Importer]:
+    return [found for found in sys.meta_path if isinstance(found, Importer)]
 
 
 def _file(name: str, is_package: bool) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from rgt_box import jsonline, options, place
+from rgt_box import bytecode, jsonline, options, place
 from rgt_box.recorder import control
 
 HELP = """
@@ -28,6 +28,7 @@ def main(argv: list[str]) -> int:
     if found["foreground"]:
         from rgt_box.recorder import daemon  # here: who only starts it does without all the samplers
 
+        bytecode.begin_anew("record", *argv)
         return daemon.serve(folder, found["idle-hours"] or daemon.IDLE_HOURS)
     if found["stop"]:
         if control.stop(folder):

@@ -9,7 +9,7 @@ import sys
 import time
 from functools import partial
 
-from rgt_box import PROTO, background, jsonline, options, ownership, place
+from rgt_box import PROTO, background, bytecode, jsonline, options, ownership, place
 from rgt_box.credentials import secret_command
 from rgt_box.place import box_identity
 from rgt_box.queue import queue_file, queue_state
@@ -265,6 +265,7 @@ Further lines control it: {"op": "interval", "seconds": S}, {"op": "follow" | "u
 def main(argv: list[str]) -> int:
     """Run the verb; returns the exit status: 0 at the end of stdin, 2 for a bad configuration."""
     options.parse_or_exit(argv, {}, HELP)
+    bytecode.begin_anew("watch", *argv)
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, _leave)
     try:

@@ -10,8 +10,9 @@ from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 
 import pytest
+from rgt_box.bytecode import ANEW
 
-from tests.process.box.harness import Agent, pythons
+from tests.process.box.harness import Agent, pythons, until
 
 VERB = ("manifest", "--help")
 TRAP = b"usage: trapped"
@@ -129,6 +130,49 @@ except KeyError:
         done = subprocess.run(words, capture_output=True, check=False)
         assert b"KeyError" in done.stderr and b"return kinds[kind](value)" in done.stderr
         assert len(kept(packed)) == 1
+
+
+def begun_anew(pid: int) -> bool:
+    """Whether a process was begun a second time; in its environment as the kernel has it, for it forgets that."""
+    return f"{ANEW}={pid}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+
+
+def test_what_runs_for_days_begins_anew_once_after_it_was_compiled(packed: Agent) -> None:
+    for first in (True, False):
+        channel = packed.watch(interval=0.2)
+        assert b'"hello"' in next(channel.lines())
+        pid = until(packed.recorder_pid, "the recorder")
+        assert pid is not None
+        assert [begun_anew(number) for number in (channel.process.pid, pid)] == [first, first]
+        channel.close()
+        packed.stop()
+
+
+def test_where_nothing_is_kept_nothing_is_begun_anew(packed: Agent) -> None:
+    packed.path.parent.chmod(0o777)
+    channel = packed.watch(interval=0.2)
+    assert b'"hello"' in next(channel.lines())
+    assert not begun_anew(channel.process.pid)
+    channel.close()
+    packed.stop()
+
+
+def test_a_file_that_can_be_written_and_never_read_costs_one_more_beginning(packed: Agent) -> None:
+    code = """
+import os, sys, zipimport
+sys.path.insert(0, sys.argv[1])
+from rgt_box import bytecode
+bytecode.install(zipimport.zipimporter(sys.argv[1]))
+from rgt_box import place
+place.command = lambda *_: [sys.executable, "-I", "-S", "-c", *sys.orig_argv[4:]]
+bytecode.MOST_BYTES = 1
+print("begun", flush=True)
+bytecode.begin_anew()
+print(os.environ.get(bytecode.ANEW))
+"""
+    words = [packed.python, "-I", "-S", "-c", code, str(packed.path)]
+    done = subprocess.run(words, capture_output=True, check=False, timeout=60)
+    assert done.stdout.split() == [b"begun", b"begun", b"None"], done.stderr
 
 
 def test_removing_the_agent_removes_it_and_nothing_puts_it_back(packed: Agent) -> None:
