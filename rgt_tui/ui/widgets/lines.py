@@ -110,14 +110,16 @@ class LineWidget(Enduring, Widget):
 
     def redraw(self) -> None:
         """Make the lines anew and repaint the cells that changed."""
-        if not self.is_mounted or not self.size.width or not self.size.height:
+        if not self.is_mounted:
+            return
+        width, height = self.size
+        if not width or not height:
             return
         before, selected_before = self._drawn, self._selected
-        self._make()
+        self._make(width, height)
         if len(before) != len(self._drawn):
             self.refresh()
             return
-        width = self.size.width
         regions: list[Region] = []
         for y, (old, new) in enumerate(zip(before, self._drawn, strict=True)):
             if (y == selected_before) != (y == self._selected):
@@ -127,8 +129,7 @@ class LineWidget(Enduring, Widget):
         if regions:
             self.refresh(*regions)
 
-    def _make(self) -> None:
-        width, height = self.size.width, self.size.height
+    def _make(self, width: int, height: int) -> None:
         try:
             lines = [clip(made, width) for made in list(self.make_lines(width, height))[:height]]
             lines.extend([clip(EMPTY, width)] * (height - len(lines)))
@@ -144,7 +145,7 @@ class LineWidget(Enduring, Widget):
 
     def on_resize(self, event: events.Resize) -> None:
         """Draw for the new size."""
-        self._make()
+        self._make(*self.size)
         self.refresh()
 
     def _component(self, name: str) -> Style:
@@ -172,9 +173,9 @@ class LineWidget(Enduring, Widget):
 
     def render_line(self, y: int) -> Strip:
         """Return one line as a strip; strips are kept by their content."""
-        width = self.size.width
-        if len(self._drawn) != self.size.height:
-            self._make()
+        width, height = self.size
+        if len(self._drawn) != height:
+            self._make(width, height)
         content = self._drawn[y] if y < len(self._drawn) else EMPTY
         selected = y == self._selected
         key = (content, selected, width)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from textual.widget import Widget
@@ -106,6 +107,7 @@ def sections(
     return out
 
 
+@lru_cache(maxsize=1024)
 def _walled(row: Line, width: int, side: str, tone: Tone) -> Line:
     return line(Span(f"{side} ", tone), clip(row, width - 4), Span(f" {side}", tone))
 

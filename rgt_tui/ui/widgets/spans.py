@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from rich.cells import cell_len, chop_cells, set_cell_size
@@ -68,13 +69,16 @@ def width_of(spans: Line) -> int:
 
 def fit(text: str, width: int, *, right: bool = False) -> str:
     """Return `text` in exactly `width` cells: padded, or cut with an ellipsis."""
+    return _fit(text, width, glyphs().ellipsis, right=right)
+
+
+def _fit(text: str, width: int, mark: str, *, right: bool = False) -> str:
     if width <= 0:
         return ""
     cells = cell_len(text)
     if cells <= width:
         pad = " " * (width - cells)
         return pad + text if right else text + pad
-    mark = glyphs().ellipsis
     if width <= len(mark):
         return set_cell_size(text, width)
     return set_cell_size(text, width - len(mark)) + mark
@@ -82,12 +86,18 @@ def fit(text: str, width: int, *, right: bool = False) -> str:
 
 def clip(spans: Line, width: int) -> Line:
     """Return a line in exactly `width` cells."""
+    return _clipped(spans, width, glyphs().ellipsis)
+
+
+@lru_cache(maxsize=1024)
+def _clipped(spans: Line, width: int, mark: str) -> Line:
+    """Clip a line; most lines of a drawing stood in the one before, too."""
     out: list[Span] = []
     used = 0
     for index, span in enumerate(spans):
         cells = cell_len(span.text)
         if used + cells > width:
-            out.append(Span(fit(span.text, width - used), span.tone))
+            out.append(Span(_fit(span.text, width - used, mark), span.tone))
             used = width
             break
         if cells:
@@ -188,15 +198,24 @@ def differing(old: Line, new: Line) -> list[tuple[int, int]]:
     return runs
 
 
-def _cells(spans: Line) -> list[tuple[str, Tone]] | None:
+@lru_cache(maxsize=256)
+def _cells(spans: Line) -> Sequence[tuple[str, Tone]] | None:
     """Return a line cell by cell, or None where a character is not one cell wide."""
-    if any(cell_len(span.text) != len(span.text) for span in spans):
+    if not all(span.text.isascii() or cell_len(span.text) == len(span.text) for span in spans):
         return None
     return [(character, span.tone) for span in spans for character in span.text]
 
 
 def wrapped(text: str, width: int, tone: Tone = Tone.TEXT, *, most: int = 100) -> list[Line]:
     """Return `text` in lines of at most `width` cells, broken between words where that is possible."""
+    rows = _rows(text, width)
+    if len(rows) > most:
+        rows = (*rows[: most - 1], " ".join(rows[most - 1 :]))
+    return [(Span(part, tone),) for part in rows]
+
+
+@lru_cache(maxsize=512)
+def _rows(text: str, width: int) -> tuple[str, ...]:
     rows: list[str] = []
     row = ""
     for word in text.split(" "):
@@ -210,9 +229,7 @@ def wrapped(text: str, width: int, tone: Tone = Tone.TEXT, *, most: int = 100) -
             rows.append(first)
             row = row[len(first) :]
     rows.append(row)
-    if len(rows) > most:
-        rows = [*rows[: most - 1], " ".join(rows[most - 1 :])]
-    return [(Span(part, tone),) for part in rows]
+    return tuple(rows)
 
 
 def labelled(
