@@ -47,6 +47,7 @@ LIVE = {
     "U3": Live(prove=queue.prove_killed, gives_way="any", reading=space.memory_reading),
     "P8": Live(prove=runs.prove_nan, gives_way="log"),
     "U22": Live(prove=gpu.prove_lost),
+    "END1": Live(reading=runs.end_reading),
     "BOOT1": Live(prove=queue.prove_restarted, gives_way="any"),
     "C12": Live(prove=curves.prove_epoch_anew),
     "C14": Live(prove=curves.prove_lr_anew),

@@ -75,6 +75,16 @@ def say_nan(view: Facts, reading: Reading, since: float) -> str:
     return f"{run.name}: loss {run.loss} at step {step}{many}"
 
 
+def end_reading(box: BoxState) -> str | None:
+    """Return which runs have come to their last step: what aborts behind it has lost nothing."""
+    done = [
+        f"{run.name} has come to its last step, {run.total_steps:,}"
+        for run in box.runs
+        if run.total_steps and run.step is not None and run.step >= run.total_steps
+    ]
+    return ", ".join(done) or None
+
+
 def read_spike(view: Facts) -> Sequence[Reading] | None:
     """How far the last losses lie above the usual ones, in robust standard deviations."""
     if view.blind:

@@ -11,7 +11,7 @@ from rgt_tui.health.handbook import run_pages
 from rgt_tui.model.evidence import Severity
 from rgt_tui.model.plain import _SEQUENCE
 from tests.unit.handbook.test_line_search import CASES
-from tests.unit.triage.builders import NOW, box, cell, log, queue
+from tests.unit.triage.builders import NOW, box, cell, log, queue, run
 
 ILL: list[tuple[str, str]] = [
     ("U6", "RuntimeError: [enforce fail] . PytorchStreamWriter failed writing file data/7"),
@@ -143,6 +143,19 @@ def test_the_missing_module_is_named() -> None:
         queues=(queue(cell(state="failed")),), logs=(log("ModuleNotFoundError: No module named 'einops'"),)
     )
     assert diagnose(sick, NOW, ())[0].resource == "module 'einops'"
+
+
+@pytest.mark.parametrize("step", [2400, 1300])
+def test_of_an_abort_at_the_end_it_is_said_which_runs_had_come_to_their_last_step(step: int) -> None:
+    sick = box(
+        queues=(queue(cell(state="failed", exit_code=-6)),),
+        runs=(run(step=step),),
+        logs=(log("saved final.pt", "terminate called without an active exception"),),
+    )
+    (finding,) = diagnose(sick, NOW, ())
+    assert (finding.gotcha, finding.reading) == (
+        "END1", "lstm-b has come to its last step, 2,400" if step == 2400 else None
+    )  # fmt: skip
 
 
 def test_a_silent_copy_is_not_called_fatal() -> None:
