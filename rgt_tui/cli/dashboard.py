@@ -7,9 +7,10 @@ import gc
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,6 +47,28 @@ WEB_DRIVER = "textual.drivers.web_driver:WebDriver"
 """TEXTUAL_DRIVER of an app whose terminal is a browser, as textual-serve sets it."""
 DUMB = ("dumb", "unknown")
 """Values of TERM of terminals that cannot place text, such as Emacs's shell and a serial console."""
+
+
+TMUX_SECONDS = 1.0
+"""What does not answer for so long is not waited for."""
+
+
+def ask_tmux(environ: MutableMapping[str, str]) -> None:
+    """Have ASCII drawn where the tmux around this process shows an underscore in place of everything else.
+
+    It does so for a client whose locale is not UTF-8, as over ssh without LANG, whatever the locale says here.
+    """
+    if not environ.get("TMUX") or environ.get("RGT_ASCII"):
+        return
+    try:
+        told = subprocess.run(
+            ("tmux", "display-message", "-p", "#{client_utf8}"),
+            env=dict(environ), stdin=subprocess.DEVNULL, capture_output=True, timeout=TMUX_SECONDS, check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return
+    if told.stdout.strip() == b"0":
+        environ["RGT_ASCII"] = "1"
 
 
 class Met:
@@ -115,6 +138,7 @@ def show(
     # What a start makes is kept: to look through it for garbage, again and again, takes a tenth of the time until the
     # first frame. From there on the app has the collector look.
     gc.disable()
+    ask_tmux(os.environ)
     # Not before the fleet file has been read: what is wrong with it is said at once.
     import asyncio
 

@@ -174,6 +174,19 @@ async def test_a_key_right_behind_a_change_is_lost_and_that_is_said() -> None:
         assert TOO_SOON not in said(screen)
 
 
+@pytest.mark.parametrize("key", ["escape", "enter"])
+async def test_cancel_counts_right_behind_a_change(key: str) -> None:
+    """It loses nothing; a box that trains changes its evidence every other second, and one had to press it again."""
+    fleet = ParkFleet()
+    async with app_of(fleet).run_test(size=(120, 34)) as pilot:
+        screen = await open_dialog(pilot, fleet)
+        screen._set(replace(screen.state, guard_from=fleet.now()))
+        assert screen.query_one("#cancel").has_focus
+        await pilot.press(key)
+        await until(pilot, lambda: pilot.app.screen is not screen)
+        assert fleet.executed == []
+
+
 async def test_escape_cancels() -> None:
     fleet = ParkFleet()
     async with app_of(fleet).run_test(size=(120, 34)) as pilot:

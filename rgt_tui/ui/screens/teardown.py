@@ -32,7 +32,7 @@ from rgt_tui.ui.widgets.panes import out_of_sight
 from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, line
 from rgt_tui.ui.widgets.teardown.confirm import CHOOSE, PRESS, DialogButton, Facts, NameField, VerbChoice
 from rgt_tui.ui.widgets.teardown.confirm_choice import Choice
-from rgt_tui.ui.widgets.teardown.confirm_state import Confirm, Stage, level_of
+from rgt_tui.ui.widgets.teardown.confirm_state import GUARD_SECONDS, Confirm, Stage, level_of
 from rgt_tui.ui.widgets.teardown.confirm_view import (
     NAMES,
     Setting,
@@ -122,6 +122,7 @@ class TeardownScreen(Enduring, ModalScreen[None]):
         self._profile = fleet.profile(box_name)
         offered = tuple(verb for verb in Verb if self._described(verb) is not None) or (Verb.DESTROY,)
         self.state = Confirm(box_name, offered[0], fleet.now(), offered)
+        self._opened_at = fleet.now()
         self._reviewing: Worker[None] | None = None
         self._asks = False
         """A pull of the box asks whether its price is agreed to."""
@@ -432,10 +433,10 @@ class TeardownScreen(Enduring, ModalScreen[None]):
     def on_dialog_button_pressed(self, event: DialogButton.Pressed) -> None:
         """Cancel, or send."""
         event.stop()
-        if not self.listens():
-            return
         if event.button.id == "cancel":
             self.action_close()
+            return
+        if not self.listens():
             return
         typed, choice = self.state.typed, self.state.choice
         state, send = self.state.confirm(self.now)
@@ -492,8 +493,11 @@ class TeardownScreen(Enduring, ModalScreen[None]):
             hint(text)
 
     def action_close(self) -> None:
-        """Close the dialog; a request on its way goes on, and that is said."""
-        if not self.listens():
+        """Close the dialog; a request on its way goes on, and that is said.
+
+        It loses nothing, so that it counts behind a change, too; only not as the dialog opens.
+        """
+        if 0 <= self.now - self._opened_at < GUARD_SECONDS and not self.listens():
             return
         if self.state.in_flight:
             behind = self.app.screen_stack[-2]
