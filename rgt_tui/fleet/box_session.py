@@ -346,7 +346,7 @@ class BoxSession:
         """Number of a ping → set with the first sample that is told after its answer."""
         self._answered: set[int] = set()
         self._came: float | None = None
-        """Client clock when the first came of what is not taken in yet."""
+        """Steady clock when the first came of what is not taken in yet."""
         self._fault: str | None = None
         self._hung: str | None = None
         self._files = FileAccess(self._limit)
@@ -591,7 +591,7 @@ class BoxSession:
 
     def _something_came(self) -> None:
         self._keepalive.heard()
-        self._came = self._clock()
+        self._came = steady()
         self._on_change(self.state.spec.name)
 
     def take_in(self, until: float = math.inf) -> bool:
@@ -618,7 +618,8 @@ class BoxSession:
         return waits
 
     def _now(self) -> float:
-        return self._clock() if self._came is None else self._came
+        """Return when it came what is taken in, by the computer's clock, which may have been set meanwhile."""
+        return self._clock() - (0.0 if self._came is None else steady() - self._came)
 
     def _line(self, line: bytes) -> None:
         if self._tap is not None:

@@ -368,18 +368,23 @@ async def test_an_end_while_it_waits_or_rests_ends_it(away: BoxSpec) -> None:
             assert task.cancelled()
 
 
-async def test_what_has_been_taken_in_dates_nothing_that_comes_later(spec: BoxSpec) -> None:
-    now = [1000.0]
+async def test_what_has_been_taken_in_dates_nothing_that_comes_later(
+    spec: BoxSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, passed = [1000.0], [5.0]
     async with course(spec, lambda: now[0]) as (one, _):
         await one.live()
         assert one.session.take_in() is False
-        now[0] += 50.0
+        monkeypatch.setattr(box_session, "steady", lambda: passed[0])
+        now[0], passed[0] = 1050.0, 55.0
         assert one.session._now() == 1050.0
         one.session._something_came()
-        now[0] += 50.0
+        now[0], passed[0] = 1100.0, 105.0
         assert one.session._now() == 1050.0, "what waits is dated by when it came"
+        now[0] += 3600.0
+        assert one.session._now() == 4650.0, "by the clock as it is set now"
         one.session.take_in()
-        assert one.session._now() == 1100.0
+        assert one.session._now() == 4700.0
 
 
 async def test_a_look_ends_with_the_first_sample_that_was_taken_after_it(spec: BoxSpec) -> None:

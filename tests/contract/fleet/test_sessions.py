@@ -298,6 +298,7 @@ async def test_a_clock_of_ours_that_is_set_makes_nothing_old(
     ahead = [0.0]
     async with running(spec, folder=tmp_path, clock=lambda: time.time() + ahead[0]) as run:
         await run.more()
+        await run.until(lambda box: box.looked)  # which comes with a reading of the box's clock
         ahead[0] = hours * 3600.0
         words = f"clock moved by {hours * 3600:+d} s"
         await run.until(lambda _: any(words in event.text for event in run.fleet.state.events))
