@@ -12,6 +12,7 @@ from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
 
 from rgt_tui.ui import RgtApp, notation
+from rgt_tui.ui.screens import teardown
 from rgt_tui.ui.widgets import lines
 from tests.ui.fakes import FakeFleet
 
@@ -51,6 +52,12 @@ def warms_up() -> None:
 def _nothing_is_done_ahead(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if "warms_up" not in request.fixturenames:
         monkeypatch.setattr(RgtApp, "begin_warm_up", lambda self: None)
+
+
+@pytest.fixture(autouse=True)
+def _reviews_come_when_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine the next one would come between two keys, and what was typed would count no more."""
+    monkeypatch.setattr(teardown, "REVIEW_SECONDS", 3600.0)
 
 
 @pytest.fixture

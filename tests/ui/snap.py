@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -36,6 +37,14 @@ async def settle(pilot: Pilot[None]) -> None:
     await pilot.pause()
     app.tick(force=True)
     await pilot.pause()
+
+
+async def until(pilot: Pilot[None], holds: Callable[[], bool]) -> None:
+    """Wait until something holds, which a thread or a timer may bring: how many turns that takes nobody knows."""
+    async with asyncio.timeout(60):
+        while not holds():
+            await pilot.pause()
+            await asyncio.sleep(0.005)
 
 
 @asynccontextmanager

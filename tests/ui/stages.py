@@ -316,12 +316,12 @@ async def rest(app: RgtApp, pilot: Pilot[None], size: tuple[int, int] | None = N
     app.tick(force=True)
     for field in app.screen.query(Input):
         field.cursor_blink = False
-    for _ in range(200):  # the palette shows what it finds as it comes
+    for _ in range(2000):  # the palette shows what it finds as it comes
         await pilot.pause()
         if not isinstance(app.screen, CommandPalette) or FOUND.search("\n".join(text_of_rows(rows_on(app)))):
             break
     seen = rows_on(app)
-    for _ in range(100):
+    for _ in range(1000):
         await pilot.pause()
         before, seen = seen, rows_on(app)
         if seen == before and app.screen.size == (size or app.screen.size):

@@ -19,8 +19,8 @@ from rgt_tui.ui.widgets.curve_legend import CurveLegend
 from rgt_tui.ui.widgets.fixed_lines import EventLine
 from rgt_tui.ui.widgets.spans import text_of
 from tests.ui.fakes import NOW, FakeFleet, running_box, trouble_box, warn_box
-from tests.ui.snap import settle
-from tests.ui.test_curves import BOX, box_with_history, header, legend, opened, plot, until
+from tests.ui.snap import settle, until
+from tests.ui.test_curves import BOX, box_with_history, header, legend, opened, plot
 
 
 def placed(run: RunState, *, start: float, seconds: float = 1.0) -> RunState:

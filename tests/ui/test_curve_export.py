@@ -25,9 +25,9 @@ from rgt_tui.ui.widgets.curve import curve_tone
 from rgt_tui.ui.widgets.metric_grid import MetricGrid, layout, run_names
 from rgt_tui.ui.widgets.spans import text_of, width_of
 from tests.ui.fakes import NOW, FakeFleet
-from tests.ui.snap import running, settle
+from tests.ui.snap import running, settle, until
 from tests.ui.test_curve_compare import said, timed_box
-from tests.ui.test_curves import BOX, header, opened, until
+from tests.ui.test_curves import BOX, header, opened
 
 SVG = "{http://www.w3.org/2000/svg}"
 

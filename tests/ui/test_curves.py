@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
-from collections.abc import Callable
 
 import msgspec
 import pytest
@@ -26,6 +25,7 @@ from rgt_tui.ui.widgets.curve_legend import CurveLegend, entry_line
 from rgt_tui.ui.widgets.fixed_lines import EventLine, HeaderLine
 from rgt_tui.ui.widgets.spans import text_of
 from tests.ui.fakes import NOW, FakeFleet, curve, running_box
+from tests.ui.snap import until
 
 BOX = "autodl-demo"
 
@@ -49,14 +49,6 @@ def box_with_history() -> BoxState:
 @pytest.fixture
 def fleet() -> FakeFleet:
     return FakeFleet(FleetState((box_with_history(),), (), NOW))
-
-
-async def until(pilot: Pilot[None], holds: Callable[[], bool]) -> None:
-    for _ in range(200):
-        if holds():
-            return
-        await pilot.pause()
-    raise AssertionError("it did not come to that")
 
 
 async def opened(pilot: Pilot[None]) -> CurvesScreen:

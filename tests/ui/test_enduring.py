@@ -27,7 +27,7 @@ from rgt_tui.ui.widgets.fixed_lines import EventLine, HeaderLine
 from rgt_tui.ui.widgets.fleet_rows.fleet_table import FleetTable
 from rgt_tui.ui.widgets.teardown.confirm import Facts
 from tests.ui.fakes import NOW, FakeFleet, run, running_box
-from tests.ui.snap import running, screen_text, settle
+from tests.ui.snap import running, screen_text, settle, until
 
 
 def broken(*_args: object, **_named: object) -> Any:
@@ -205,11 +205,7 @@ def by_worker(app: RgtApp) -> None:
 async def test_what_fails_beside_the_handlers(fails: Callable[[RgtApp], None], fleet: FakeFleet) -> None:
     async with running(fleet, size=(80, 24)) as (app, pilot, _fleet):
         fails(app)
-        for _ in range(100):
-            if app.faults:
-                break
-            await asyncio.sleep(0.02)
-        await pilot.pause()
+        await until(pilot, lambda: bool(app.faults))
         assert "this screen failed: " in screen_text(app)
         await lives(pilot, app, fleet)
 
@@ -221,7 +217,7 @@ async def test_a_widget_that_is_not_ours(fleet: FakeFleet, monkeypatch: pytest.M
 
     async with running(fleet, size=(80, 24)) as (app, pilot, _fleet):
         await app.screen.mount(foreign := Foreign())
-        for _ in range(500):
+        for _ in range(3000):  # a pilot's pause would raise what failed
             if app.faults:
                 break
             await asyncio.sleep(0.02)

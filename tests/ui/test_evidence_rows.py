@@ -18,7 +18,8 @@ from rgt_tui.ui.widgets.teardown.confirm_state import Confirm, Stage
 from rgt_tui.ui.widgets.teardown.confirm_view import asked
 from rgt_tui.ui.widgets.teardown.evidence_list import EvidenceList, in_order, listed, offers, rows_of
 from tests.ui.fakes import GIB, NOW
-from tests.ui.test_teardown import BOX, SIZES, ParkFleet, app_of, button, open_dialog, said, type_name, until
+from tests.ui.snap import until
+from tests.ui.test_teardown import BOX, SIZES, ParkFleet, app_of, button, open_dialog, said, type_name
 from tests.ui.test_teardown_state import LATER, review
 
 PROVED = EvidenceItem("results:/w/a", True, "/w/a: a verified copy", NOW, path="/w/a", bytes=GIB, newest=NOW)

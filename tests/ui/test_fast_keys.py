@@ -28,6 +28,8 @@ from rgt_tui.ui.widgets.fleet_rows.fleet_table import FleetTable
 from tests.ui.fakes import NOW, FakeFleet
 from tests.ui.snap import running, screen_text, settle
 
+PATIENCE_TURNS = 6000
+"""Of a hundredth of a second."""
 NAMED = {"/": "slash", "\r": "enter", ":": "colon", "\x1b": "escape", "-": "minus", " ": "space"}
 
 
@@ -40,7 +42,7 @@ def burst(app: RgtApp, text: str) -> None:
 async def typed(pilot: Pilot[None], until: str) -> str:
     """Wait until the entry holds `until` (the machine may be loaded), and return what it holds."""
     app = pilot.app
-    for _ in range(400):
+    for _ in range(PATIENCE_TURNS):
         await pilot.pause(0.01)
         found = app.screen.query(Input)
         if found and found.first().value == until:
@@ -182,8 +184,8 @@ async def test_keys_for_what_never_stands_go_nowhere_and_one_can_leave(
 
 
 async def wait_for(pilot: Pilot[None], condition: Callable[[], bool]) -> None:
-    """Wait until `condition` holds, or 400 turns; the assertion behind it says what failed."""
-    for _ in range(400):
+    """Wait until `condition` holds, or for a minute; the assertion behind it says what failed."""
+    for _ in range(PATIENCE_TURNS):
         if condition():
             return
         await pilot.pause(0.01)
@@ -213,8 +215,8 @@ async def test_what_a_key_does_is_painted_without_waiting_for_a_frame(
 
 
 async def unpainted(condition: Callable[[], bool]) -> None:
-    """Wait until `condition` holds without `pilot.pause`, which paints; no longer than 400 turns."""
-    for _ in range(400):
+    """Wait until `condition` holds without `pilot.pause`, which paints; no longer than a minute."""
+    for _ in range(PATIENCE_TURNS):
         if condition():
             return
         await asyncio.sleep(0.01)

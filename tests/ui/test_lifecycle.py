@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -32,6 +31,7 @@ from rgt_tui.ui.widgets.checklist import (
 from rgt_tui.ui.widgets.fixed_lines import HeaderLine
 from rgt_tui.ui.widgets.spans import Tone, text_of, width_of, wrapped
 from tests.ui.fakes import NOW, FakeFleet, default_checks
+from tests.ui.snap import until
 
 BOX = "autodl-demo"
 
@@ -125,14 +125,6 @@ def test_the_detail_cuts_nothing_that_has_room() -> None:
     assert text in shown.replace("\n", " ")
     assert len(detail_lines(row, 50, 3, NOW)) == 3
     assert [text_of(row) for row in wrapped("a" * 25, 10)] == ["a" * 10, "a" * 10, "a" * 5]
-
-
-async def until(pilot: Pilot[None], holds: Callable[[], bool]) -> None:
-    for _ in range(200):
-        if holds():
-            return
-        await pilot.pause()
-    raise AssertionError("it did not come to that")
 
 
 async def opened(pilot: Pilot[None]) -> LifecycleScreen:

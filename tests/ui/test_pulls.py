@@ -19,8 +19,9 @@ from rgt_tui.ui.widgets.spans import Tone, text_of, width_of
 from rgt_tui.ui.widgets.teardown.evidence_list import EvidenceList
 from rgt_tui.ui.widgets.teardown.pull_line import pull_line
 from tests.ui.fakes import GIB, NOW
+from tests.ui.snap import until
 from tests.ui.test_evidence_rows import GIVABLE, NOBODYS, QUIET, evidence_page
-from tests.ui.test_teardown import BOX, SIZES, ParkFleet, app_of, button, open_dialog, said, type_name, until
+from tests.ui.test_teardown import BOX, SIZES, ParkFleet, app_of, button, open_dialog, said, type_name
 
 HALF = PullProgress(
     phase="pulling",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,13 +18,14 @@ from rgt_tui.model.evidence import EvidenceItem, Review, StopPhase, StopProgress
 from rgt_tui.model.profile import BillingAction, Profile
 from rgt_tui.profiles import load_profile
 from rgt_tui.ui import RgtApp
+from rgt_tui.ui.screens import teardown
 from rgt_tui.ui.screens.teardown import TOO_SOON, TeardownScreen
 from rgt_tui.ui.widgets.spans import text_of
 from rgt_tui.ui.widgets.teardown.confirm import DialogButton, Facts
 from rgt_tui.ui.widgets.teardown.confirm_state import Stage
 from rgt_tui.ui.widgets.teardown.evidence_list import EvidenceList
 from tests.ui.fakes import FakeFleet
-from tests.ui.snap import screen_text
+from tests.ui.snap import screen_text, until
 
 BOX = "vast-demo"
 SIZES = [(60, 20), (80, 24), (120, 34), (200, 50)]
@@ -80,14 +81,6 @@ class ParkFleet(FakeFleet):
                 raise ConnectionError("connection reset by peer")
             count += 1
             yield step
-
-
-async def until(pilot: Pilot[None], holds: Callable[[], bool]) -> None:
-    for _ in range(200):
-        if holds():
-            return
-        await pilot.pause()
-    raise AssertionError("it did not come to that")
 
 
 async def open_dialog(pilot: Pilot[None], fleet: ParkFleet, *, guarded: bool = False) -> TeardownScreen:
@@ -258,6 +251,15 @@ async def test_changing_to_destroy_empties_the_name() -> None:
         fleet.advance(1.0)
         assert await pilot.click("#verbs", offset=(17, 0))
         await until(pilot, lambda: screen.state.verb is Verb.PARK)
+
+
+async def test_it_is_reviewed_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(teardown, "REVIEW_SECONDS", 0.01)
+    fleet = ParkFleet()
+    async with app_of(fleet).run_test(size=(120, 34)) as pilot:
+        screen = await open_dialog(pilot, fleet)
+        fleet.review_changes = {"status": "stopped"}
+        await until(pilot, lambda: "provider says stopped, was running" in said(screen))
 
 
 async def test_the_button_obeys_the_newest_review() -> None:
