@@ -445,35 +445,47 @@ FAILS = "def test_b(): assert False\n"
 SERIAL = "import pytest\n@pytest.mark.serial\ndef test_c(): pass\n"
 
 
-def test_both_passes_add_up_to_one_closing_line(tmp_path: Path) -> None:
-    done = run_passes(tmp_path, one=PASSES, two=SERIAL)
+OPENS = """
+import os, sys
+worker = "serial" if "serial" in sys.argv else os.environ.get("PYTEST_XDIST_WORKER", "")
+open(f"opened-{worker}", "a").write(__name__ + " ")
+def test_it(): pass
+"""
+Both = tuple[Path, subprocess.CompletedProcess[str]]
+LOOKS_AT_BYTECODE = "import os, sys\ndef test_it(): assert not sys.flags.dont_write_bytecode, os.environ\n"
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Both:
+    """A tree of four files, and what came of its tests in two workers and the serial pass."""
+    folder = tmp_path_factory.mktemp("both")
+    tests = {"a_opens": OPENS, "b_opens": OPENS, "looks": LOOKS_AT_BYTECODE, "serial": SERIAL}
+    return folder, run_passes(folder, workers="2", **tests)
+
+
+def test_both_passes_add_up_to_one_closing_line(both: Both) -> None:
+    _, done = both
     assert done.returncode == 0
-    assert done.stdout.splitlines()[-1] == "total: 2 passed, 0 failed, 0 skipped"
+    assert done.stdout.splitlines()[-1] == "total: 4 passed, 0 failed, 0 skipped", done.stdout
 
 
-def test_what_is_started_often_is_compiled_once(tmp_path: Path) -> None:
-    looks = "import os, sys\ndef test_it(): assert not sys.flags.dont_write_bytecode, os.environ\n"
-    done = run_passes(tmp_path, looks=looks, serial=SERIAL)
-    assert done.stdout.splitlines()[-1] == "total: 2 passed, 0 failed, 0 skipped", done.stdout
-    assert list((tmp_path / "__pycache__").glob("test_looks*.pyc"))
+def test_what_is_started_often_is_compiled_once(both: Both) -> None:
+    folder, done = both
+    assert done.returncode == 0, "who looks whether bytecode is written has passed"
+    assert list((folder / "__pycache__").glob("test_looks*.pyc"))
 
 
-def test_each_worker_begins_to_collect_elsewhere_and_they_agree_on_the_order(tmp_path: Path) -> None:
+def test_each_worker_begins_to_collect_elsewhere_and_they_agree_on_the_order(both: Both) -> None:
     """What one has compiled the others only load; pytest-xdist refuses workers that differ."""
-    opens = (
-        "import os\nname = os.environ.get('PYTEST_XDIST_WORKER')\n"
-        "open(f'opened-{name}', 'a').write(__name__ + ' ')\ndef test_it(): pass\n"
-    )
-    done = run_passes(tmp_path, workers="2", one=opens, two=opens, serial=SERIAL)
-    assert done.stdout.splitlines()[-1] == "total: 3 passed, 0 failed, 0 skipped", done.stdout
-    assert (tmp_path / "opened-gw0").read_text().split() == ["test_one", "test_two"]
-    assert (tmp_path / "opened-gw1").read_text().split() == ["test_two", "test_one"]
+    folder, _ = both
+    assert (folder / "opened-gw0").read_text().split() == ["test_a_opens", "test_b_opens"]
+    assert (folder / "opened-gw1").read_text().split() == ["test_b_opens", "test_a_opens"]
 
 
-def test_the_serial_pass_opens_only_files_that_name_serial_tests(tmp_path: Path) -> None:
-    counts = "import sys\ndef test_d(): pass\nopen('opened', 'a').write('+' * ('serial' in sys.argv))\n"
-    assert run_passes(tmp_path, one=counts, two=SERIAL).returncode == 0
-    assert (tmp_path / "opened").read_text() == ""
+def test_the_serial_pass_opens_only_files_that_name_serial_tests(both: Both) -> None:
+    folder, done = both
+    assert done.returncode == 0
+    assert not (folder / "opened-serial").exists()
 
 
 def test_a_serial_test_that_its_file_does_not_name_is_an_error(tmp_path: Path) -> None:
