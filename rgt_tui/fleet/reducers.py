@@ -216,7 +216,10 @@ def _best(best: float | None, points: Iterable[tuple[int, float]]) -> float | No
 def _resumes(run: RunState, frame: Scalars) -> tuple[Resume, ...]:
     # The agent cuts a frame at every resume, so the first point after it is the first of this frame.
     have = len(run.series.get("loss", ()))
-    return tuple(Resume(step=step, reason=clean(reason), index=have) for step, reason in frame.resumes)
+    return tuple(
+        Resume(step=step, reason=clean(reason), index=have, reached=run.step)
+        for step, reason in frame.resumes
+    )
 
 
 def _progress(run: RunState, frame: Scalars, now: float, skew: float) -> dict[str, float]:

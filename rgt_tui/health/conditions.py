@@ -257,6 +257,12 @@ _ROWS: tuple[Condition, ...] = (
         see="2.3",
     ),
     Condition(
+        "step-back", "A run's step went back within one attempt", "step back", curves.read_back, curves.say_back, YES,
+        hold_s=30.0,
+        advice="See whether the launcher started its ranks again without a checkpoint, or two runs write to one place.",
+        see="MN5 PA1 C12",
+    ),
+    Condition(
         "fast-finish", "A cell finished much too soon", "too soon", queue.read_fast, say_text, YES,
         hold_s=30.0, escalates=True,
         advice="Read its log: most likely it did not do what it was asked to.",

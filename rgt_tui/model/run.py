@@ -94,6 +94,8 @@ class Resume(msgspec.Struct, frozen=True):
     reason: str
     index: int
     """Position in the loss series of the first point after the resume."""
+    reached: int | None = None
+    """The step that the run had come to before, where that was seen."""
 
 
 class RunState(msgspec.Struct, frozen=True):

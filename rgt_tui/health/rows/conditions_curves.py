@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from statistics import median
+from typing import NamedTuple
 
 from rgt_tui.health.condition import Proof, Reading
 from rgt_tui.health.facts import Facts
 from rgt_tui.health.rows.conditions_runs import attempt_of, runs_of
 from rgt_tui.model.protocol import Checkpoint
-from rgt_tui.model.run import EPOCH, Resume, RunState
+from rgt_tui.model.run import EPOCH, TIME, Resume, RunState, training_of
 
 WINDOW = 30
 """Points whose median counts as the loss of that time."""
@@ -23,6 +25,10 @@ BEFORE, AFTER = 50, 20
 """Points before and after a resume that are compared."""
 LR_HIGHER, LR_LOWER = 1.5, 0.1
 """Parts of its value before a resume outside of which the learning rate has begun anew."""
+STARTED_AGAIN = "started again"
+"""What the agent calls a segment of a curve that follows another one."""
+BACK_POINTS, BACK_SPACINGS = 5, 5
+"""A step has gone back where so many points stay below what was reached, by so many usual steps between two points."""
 GONE_BACK = 0.5
 """A run that goes on below this part of its newest checkpoint has not loaded it."""
 
@@ -148,6 +154,109 @@ def say_anew(view: Facts, reading: Reading, since: float) -> str:
     """Name the checkpoint that was passed over."""
     resume, newest = reading.about
     return f"{reading.key} began again at step {resume.step:,}, although {newest.path} holds step {newest.step:,}"
+
+
+def read_back(view: Facts) -> Sequence[Reading] | None:
+    """Runs whose step fell within one attempt, to where no checkpoint is, and that have not caught up since."""
+    if view.blind:
+        return None
+    kept = {entry.run: entry.items for entry in view.box.checkpoints}
+    out = []
+    for run, began, single in _attempts(view):
+        fall = _fall(run)
+        if fall is None:
+            out.append(Reading(run.name, 0.0))
+            continue
+        fell = _unexplained(run, fall, began, [item.step for item in kept.get(run.name, ())], single)
+        out.append(Reading(run.name, 1.0 if fell else 0.0, fall))
+    return out
+
+
+def say_back(view: Facts, reading: Reading, since: float) -> str:
+    """Give both steps."""
+    fall: _Fall = reading.about
+    return (
+        f"{reading.key} went back from step {fall.top:,} to step {fall.step:,} within one attempt:"
+        " no checkpoint stands there, and nothing says that it resumed"
+    )
+
+
+class _Fall(NamedTuple):
+    """A step that is lower than the one before."""
+
+    top: int
+    step: int
+    at: int
+    """Place of the first point behind it in the curve of the loss."""
+    spacing: float
+    """Steps between two points, as a rule."""
+
+
+def _attempts(view: Facts) -> Iterator[tuple[RunState, float | None, bool]]:
+    """Yield the runs that go on, each with the time when its attempt began, and whether nothing starts it again."""
+    for _, cell, run in view.running:
+        if run is not None:
+            yield run, view.client(cell.started), False
+    found = {one.name: one for one in view.box.found}
+    for runs in view.beside:
+        for run in runs:
+            training = found.get(training_of(run.name, found) or "")
+            if training is not None:
+                yield run, view.client(training.started), training.world is None
+
+
+def _fall(run: RunState) -> _Fall | None:
+    """Return where the step of the present attempt fell last and what was reached before; None = it has caught up."""
+    loss = run.series.get("loss")
+    if loss is None or len(loss) < BACK_POINTS + 2:
+        return None
+    xs, _, count = loss.columns()
+    resume = run.resumes[-1] if run.resumes else None
+    start = max(resume.index if resume is not None else 0, count - 4 * BEFORE)
+    gaps = [b - a for a, b in pairwise(xs[max(0, count - BEFORE) : count]) if b > a]
+    spacing = float(median(gaps)) if gaps else 1.0
+    at = next((i for i in range(count - 1, start, -1) if xs[i] < xs[i - 1]), None)
+    if at is not None:
+        fall = _Fall(max(xs[start:at]), xs[at], at, spacing)
+    elif resume is not None and resume.reason == STARTED_AGAIN and resume.reached is not None:
+        fall = _Fall(resume.reached, resume.step, resume.index, spacing)
+    else:
+        return None
+    return fall if fall.at + BACK_POINTS <= count and max(xs[fall.at : count]) < fall.top else None
+
+
+def _unexplained(run: RunState, fall: _Fall, began: float | None, saved: Sequence[int], single: bool) -> bool:
+    """Tell whether nothing but a fault explains a fall.
+
+    Args:
+        run: Whose it is.
+        fall: Both ends of it.
+        began: When the attempt began; None = nobody knows.
+        saved: The steps of its checkpoints.
+        single: Nothing starts its processes again while it goes on.
+    """
+    xs = run.series["loss"].columns()[0]
+    before = _beside_loss(run, TIME, fall.at - 1)
+    if began is None or before is None or before < began or not (saved or single):
+        return False  # the fall may be another attempt's beginning, or a resume from a checkpoint that nobody sees
+    if fall.top - fall.step < BACK_SPACINGS * fall.spacing or fall.step <= xs[0] + fall.spacing:
+        return False  # of ranks that write by turns; of epochs, evaluations or runs that count from the beginning
+    old, new = _beside_loss(run, EPOCH, fall.at - 1), _beside_loss(run, EPOCH, fall.at)
+    if old is not None and new is not None and new > old:
+        return False
+    if any(0 <= fall.step - step <= fall.spacing for step in saved):
+        return False
+    return not saved or fall.step >= GONE_BACK * max(saved)  # far below it is "began anew"
+
+
+def _beside_loss(run: RunState, name: str, index: int) -> float | None:
+    """Return what another curve says at a point of the loss."""
+    loss, other = run.series["loss"], run.series.get(name)
+    if other is None:
+        return None
+    at = index - (len(loss) - len(other))  # written beside each loss, or from some point on
+    _, ys, count = other.columns()
+    return ys[at] if 0 <= at < count and math.isfinite(ys[at]) else None
 
 
 def prove_lr_anew(view: Facts) -> Iterator[Proof]:

@@ -35,7 +35,7 @@ from rgt_tui.model.money import Lifecycle, Meter, MeterKind
 from rgt_tui.model.protocol import Cpu, Event, FoundRun, Gpu, Hello, Proc
 from rgt_tui.model.protocol import Memory as BoxMemory
 from rgt_tui.model.renting import MACHINE, AccountBill, Unlisted
-from rgt_tui.model.run import Resume, RunState, Series
+from rgt_tui.model.run import TIME, Resume, RunState, Series
 from tests.unit.triage.builders import DATA, LOG, NOW, box, cell, checkpoints, log, queue, run, sample
 
 replace = msgspec.structs.replace
@@ -144,6 +144,16 @@ FELL_AND_ROSE = FELL + [3.5 + 0.01 * (i % 5) for i in range(100)]
 def resumed(losses: list[float], **over: Any) -> RunState:
     """A run that went on at step 100, its 100th point."""
     return run(step=len(losses), losses=losses, resumes=WENT_ON, **over)
+
+
+def fell_to(step: int) -> RunState:
+    """A run that was at step 350 when its next point was `step`."""
+    steps = [*range(5, 355, 5), *range(step, step + 40, 5)]
+    series = {
+        "loss": Series().extended([(at, 2.0) for at in steps]),
+        TIME: Series().extended([(at, NOW - 300 + i) for i, at in enumerate(steps)]),
+    }
+    return run(step=steps[-1], series=series)
 
 
 CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
@@ -279,6 +289,12 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
         {"runs": (run(step=40, resumes=(Resume(step=0, reason="started again", index=100),)),), "checkpoints": SAVED},
         f"lstm-b began again at step 0, although {SAVED[0].items[-1].path} holds step 800",
         {"runs": (run(step=40, resumes=(Resume(step=0, reason="rollback", index=100),)),), "checkpoints": SAVED},
+    ),
+    "step-back": (
+        {"runs": (fell_to(175),), "checkpoints": (checkpoints(100, 200, 300),)},
+        "lstm-b went back from step 350 to step 175 within one attempt:"
+        " no checkpoint stands there, and nothing says that it resumed",
+        {"runs": (fell_to(305),), "checkpoints": (checkpoints(100, 200, 300),)},
     ),
     "fast-finish": (
         {"queues": (queue(FLAGGED, cell()),)},
