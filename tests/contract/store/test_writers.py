@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +20,7 @@ from rgt_tui.store import History
 from rgt_tui.store.history_file import HistoryFile
 from tests.contract.store.worlds import batch, spec, state
 
+PATIENCE = 20.0
 NOW = 1_790_000_000.0
 ROOT = Path(__file__).parents[3]
 PROGRAM = """
@@ -31,6 +34,98 @@ file.commit(batch(sys.argv[2:], 4, at=1_790_000_000.0))
 print("written", flush=True)
 sys.stdin.read()
 """
+
+
+KEEPER = """
+import asyncio, sys, time
+from pathlib import Path
+import msgspec
+from rgt_tui.fleet import Memory
+from rgt_tui.model.fleet import FleetEvent, FleetState
+from rgt_tui.store import FLEET, History, Told
+from tests.contract.store.worlds import state
+
+class Numbered(History):
+    number = 0
+
+    def put(self, batch):
+        self.number += 1
+        told = batch.get(FLEET, Told())
+        event = FleetEvent(at=time.time(), box="a", text=f"{sys.argv[2]} {self.number}")
+        super().put({**batch, FLEET: msgspec.structs.replace(told, events=(*told.events, event))})
+        print(self.number, time.monotonic(), flush=True)
+
+async def main():
+    memory = Memory(Numbered(Path(sys.argv[1])), seconds=0.02)
+    before, points = state("a", points=100), 100
+    while True:
+        points += 1
+        box = state("a", points=points)
+        memory.published(FleetState((box,), at=time.time()), ((before, box),))
+        before = box
+        await asyncio.sleep(0.01)
+
+asyncio.run(main())
+"""
+
+
+class Keeper:
+    """An rgt that keeps the history of box ``a`` batch by batch; in each an event with its name and the number."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        self.name = name
+        self._path = path
+        words = [sys.executable, "-c", KEEPER, str(path), name]
+        self.process = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        for _ in range(3):  # it is well under way
+            assert self.process.stdout.readline()
+
+    def written(self) -> list[int]:
+        """The numbers of its batches that are in the history."""
+        file = opened(self._path, "a")
+        try:
+            told = [event.text.split() for event in file.events(100_000) if event.box == "a"]
+        finally:
+            file.close()
+        return [int(number) for name, number in told if name == self.name]
+
+    def first_written(self) -> int:
+        """The number of the first one, once it has written two."""
+        deadline = time.monotonic() + PATIENCE
+        while len(found := self.written()) < 2:
+            assert time.monotonic() < deadline, f"{self.name} does not write"
+            time.sleep(0.02)
+        return found[0]
+
+    def killed(self) -> dict[int, float]:
+        """Kill it at once; returns when it had put each of its batches, by its number."""
+        self.process.kill()
+        rest = self.process.communicate()[0].split("\n")[:-1]
+        return {int(number): float(at) for number, at in map(str.split, rest)}
+
+
+def test_whoever_is_killed_another_writes_from_its_next_batch_on(tmp_path: Path) -> None:
+    """Killed while it writes, as it does most of the time here: no lock and no half-written batch is in the way."""
+    assert history_keeper.BATCH_SECONDS <= 5.0
+    path = tmp_path / "history.db"
+    keeper, ended = Keeper(path, "rgt0"), 0.0
+    try:
+        for number in range(1, 6):
+            took_over = keeper.first_written()
+            with contextlib.ExitStack() as unless_kept:
+                waiting = Keeper(path, f"rgt{number}")
+                unless_kept.callback(waiting.killed)
+                assert not waiting.written(), f"{keeper.name} lives"
+                puts = keeper.killed()
+                assert took_over <= min(each for each, at in puts.items() if at > ended)
+                written = keeper.written()
+                assert written == list(range(took_over, written[-1] + 1)), "none is lost, none is doubled"
+                keeper, ended = waiting, time.monotonic()
+                unless_kept.pop_all()
+        assert keeper.first_written()
+    finally:
+        keeper.killed()
 
 
 @contextmanager
