@@ -184,7 +184,7 @@ class FleetAwareScreen(Entries, Enduring, Screen[None]):
             from rgt_tui.ui.compositing import TightCompositor
 
             self._compositor = TightCompositor()
-        self._fleet = fleet
+        self.attach(fleet)
         self.box_name = box_name
         self.spot: Spot | None = None
         """Where to go first, when somebody opened the screen for it; the screen takes it away once it is there."""
@@ -227,9 +227,11 @@ class FleetAwareScreen(Entries, Enduring, Screen[None]):
         """False while the fleet is being started."""
         return self._fleet is not None
 
-    def attach(self, fleet: FleetSource) -> None:
+    def attach(self, fleet: FleetSource | None) -> None:
         """Take the fleet that was made after the first frame."""
         self._fleet = fleet
+        # Asked for with each command at each drawing, and a protocol is compared member by member.
+        self._replays, self._is_past = isinstance(fleet, Playback), isinstance(fleet, Bygone)
 
     @property
     def notice(self) -> tuple[str, str] | None:
@@ -258,8 +260,7 @@ class FleetAwareScreen(Entries, Enduring, Screen[None]):
         if not self.has_fleet or self.fleet_state is None:
             return need not in {"replay", "question"}
         if need in {"live", "replay"}:
-            is_replay = isinstance(self._fleet, Playback)
-            return is_replay if need == "replay" else not is_replay and not isinstance(self._fleet, Bygone)
+            return self._replays if need == "replay" else not (self._replays or self._is_past)
         if need == "question":
             return bool(self.fleet_state.questions)
         return self.target_box is not None
