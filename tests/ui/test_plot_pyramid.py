@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 
 from rgt_tui.model.run import EPOCH, TIME, Resume, RunState, Series
 from rgt_tui.ui.plot.averages import Average, Floats, moving_average
-from rgt_tui.ui.plot.axis import Knots
 from rgt_tui.ui.plot.board import Board
 from rgt_tui.ui.plot.pyramid import FINE, Pyramid
 from rgt_tui.ui.plot.ticks import clock_labels, duration_labels, time_ticks
-from rgt_tui.ui.plot.trace import Trace
+from rgt_tui.ui.plot.trace import Knots, Trace
 from rgt_tui.ui.plot.view import SMOOTHING, Axis, RunKey, Settings, Shown
 
 HOUR = 3600.0

@@ -6,10 +6,9 @@ import time
 from collections.abc import Sequence
 
 from rgt_tui.model.run import TIME, RunState
-from rgt_tui.ui.plot.axis import Knots
 from rgt_tui.ui.plot.canvas import DASHES
 from rgt_tui.ui.plot.frame import Curve, Frame, compose, extent
-from rgt_tui.ui.plot.trace import Gap, Trace
+from rgt_tui.ui.plot.trace import Gap, Knots, Trace
 from rgt_tui.ui.plot.view import (
     EVALUATIONS,
     SMOOTHING,

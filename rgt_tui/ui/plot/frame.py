@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from rgt_tui.ui.plot.averages import Floats
-from rgt_tui.ui.plot.axis import Knots
 from rgt_tui.ui.plot.canvas import Canvas, Row
 from rgt_tui.ui.plot.dots import Looks, Scale, edges_of, lit, look, rows_of
 from rgt_tui.ui.plot.pyramid import Pyramid
@@ -22,7 +21,7 @@ from rgt_tui.ui.plot.ticks import (
     log_ticks,
     time_ticks,
 )
-from rgt_tui.ui.plot.trace import Path, Trace
+from rgt_tui.ui.plot.trace import Knots, Path, Trace
 from rgt_tui.ui.plot.view import Axis, View
 
 AXIS, LABEL, CROSS, GAP = 1, 2, 3, 4
