@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import grimp
@@ -181,10 +182,14 @@ def uses_of_others(root: str) -> dict[str, set[str]]:
 
 def face_of(package: str) -> set[str]:
     """Return the modules that ``__all__`` of a package names; it is read, not imported, since that needs torch."""
-    folder = REMOTE / package.replace(".", "/")
-    for node in ast.parse((folder / "__init__.py").read_text()).body:
+    return modules_named(REMOTE / package.replace(".", "/") / "__init__.py")
+
+
+def modules_named(face: Path) -> set[str]:
+    """Return the modules beside a package's ``__init__`` that its ``__all__`` names."""
+    for node in ast.parse(face.read_text()).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
-            return {name for name in ast.literal_eval(node.value) if (folder / f"{name}.py").is_file()}
+            return {name for name in ast.literal_eval(node.value) if (face.parent / f"{name}.py").is_file()}
     return set()
 
 
@@ -197,6 +202,35 @@ def test_packages_of_the_box_use_each_other_through_their_faces(root: str) -> No
     assert {package: names for package, names in behind.items() if names} == {}, "name them in __all__"
     idle = {package: face_of(package) - names for package, names in used.items()}
     assert {package: names for package, names in idle.items() if names} == {}, "no other package uses these"
+
+
+def test_packages_of_the_client_that_name_modules_are_used_by_these_alone() -> None:
+    """Some are loaded late, or need numpy: their face names modules, where that of others has what is in them."""
+    faces: dict[str, set[str]] = {}
+    for path in ROOT.glob("rgt_tui/**/__init__.py"):
+        named = modules_named(path)
+        if named and "from rgt_tui" not in path.read_text():
+            faces[".".join(path.parent.relative_to(ROOT).parts)] = named
+    assert len(faces) >= 10
+    used: dict[str, set[str]] = {package: set() for package in faces}
+    for path in ROOT.glob("rgt_tui/**/*.py"):
+        mine = ".".join(path.parent.relative_to(ROOT).parts)
+        for name in names_in(path):
+            package, _, module = name.rpartition(".")
+            if package in used and package != mine and (ROOT / (name.replace(".", "/") + ".py")).is_file():
+                used[package].add(module)
+    assert used == faces
+
+
+def names_in(path: Path) -> Iterable[str]:
+    """Return what a module imports, and the modules that it names to import them late."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield from (node.module, *(f"{node.module}.{one.name}" for one in node.names))
+        elif isinstance(node, ast.Import):
+            yield from (one.name for one in node.names)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
 
 
 # The agent on whatever Python a rented box has.

@@ -1,1 +1,12 @@
 """Where machines are rented: a module for each platform, and what they share."""
+
+__all__ = [
+    "digitalocean_market",
+    "lambda_market",
+    "paperspace_market",
+    "rented_market",
+    "runpod_market",
+    "vast_market",
+    "wish_matching",
+]
+"""Modules that other packages may use."""

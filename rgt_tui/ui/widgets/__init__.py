@@ -1,1 +1,25 @@
 """Widgets that draw line by line, and the pure functions that make their lines."""
+
+__all__ = [
+    "bars",
+    "box_context",
+    "box_past",
+    "checklist",
+    "curve",
+    "curve_legend",
+    "day_strip",
+    "fixed_lines",
+    "gpu_cards",
+    "lines",
+    "log_pane",
+    "metric_grid",
+    "panes",
+    "pick_list",
+    "platform_lines",
+    "queue_lines",
+    "spans",
+    "unseen_lines",
+    "vitals",
+    "why",
+]
+"""Modules that other packages may use."""
