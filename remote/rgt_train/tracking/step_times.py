@@ -2,7 +2,8 @@
 
 The phases come from the heartbeat. What DDP exchanges while the backward pass computes costs nothing; what is left over
 is told by its own statistics, which it takes in its first ten iterations and in every hundredth. Sharded models tell
-nothing of the kind: there computing and communication are one number.
+nothing of the kind, and the host cannot measure it: FSDP2 lets the card's computing stream wait for its all-gathers and
+reduce-scatters, not the host. There computing and communication are one number.
 """
 
 from __future__ import annotations
