@@ -102,6 +102,27 @@ def test_a_diagnosis_is_said_once_and_its_place_and_proof_are_there() -> None:
     assert row.finding.reading in cut
 
 
+def test_where_not_all_fits_the_steps_come_before_what_they_follow_from() -> None:
+    box = box_of(FakeFleet())
+    alert = next(one for one in assess(box, NOW).alerts if one.id.startswith("finding:"))
+    row = AlertRow(box.spec.name, alert, finding=finding_of(box, alert))
+
+    def labels(height: int | None) -> list[str]:
+        made = [text_of(part) for part in detail_lines(row, 56, NOW, said=False, height=height)]
+        return [part[:7].strip() for part in made if part[:7].strip()]
+
+    whole, low = labels(None), labels(11)
+    assert whole == ["since", "do", "what", "where", "now", "proof", "never", "fix 1", "fix 2", "fix 3"]
+    assert low == ["since", "do", "never", "fix 1", "fix 2", "fix 3", "what", "where", "now", "proof"]
+    assert labels(99) == whole
+
+
+async def test_the_way_out_is_seen_in_the_smallest_terminal() -> None:
+    async with running(keys=("a",), size=(60, 20)) as (app, _, __):
+        text = screen_text(app)
+        assert text.index("never") < text.index("fix 1") < text.index("fix 2") and "fix 3" in text
+
+
 @pytest.mark.parametrize(("size", "times"), [((200, 50), 1), ((80, 24), 1)])
 async def test_the_screen_says_a_reading_once(size: tuple[int, int], times: int) -> None:
     async with running(keys=("a",), size=size) as (app, _, __):
@@ -271,7 +292,17 @@ async def test_what_is_not_written_down_yet_is_told_all_the_same_and_once() -> N
 
 @pytest.mark.parametrize(
     ("room", "above", "height"),
-    [(47, 10, 24), (47, 23, 23), (47, 36, 10), (47, 37, 0), (21, 5, 11), (17, 5, 0), (0, 0, 0)],
+    [
+        (47, 10, 24),
+        (47, 23, 23),
+        (47, 36, 10),
+        (47, 37, 0),
+        (21, 5, 11),
+        (17, 5, 0),
+        (0, 0, 0),
+        (77, 18, 51),
+        (77, 40, 36),
+    ],
 )
 def test_what_stands_below_has_half_of_the_screen_or_what_is_left(room: int, above: int, height: int) -> None:
     assert context_height(room, above) == height

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from rgt_tui.health import ClockReading
+from rgt_tui.model.alert import Alert
 from rgt_tui.model.autostop import AutostopReading
 from rgt_tui.model.box import BoxState, Health, Link
 from rgt_tui.model.money import Lifecycle
@@ -28,6 +29,7 @@ from rgt_tui.ui.widgets.fleet_rows.fleet_cells import (
     layout,
     odd_cards,
     row_line,
+    state_cell,
 )
 from rgt_tui.ui.widgets.fleet_rows.fleet_filter import matching, parse
 from rgt_tui.ui.widgets.fleet_rows.fleet_order import FILE, GROUPS, Order, can_sort, grouped, ordered
@@ -218,6 +220,12 @@ def test_stale_and_unreachable_differ_in_glyph_word_and_order_at_every_width(wid
     lost, stale = (text_of(row_line(one, layout(width, 4))) for one in made[:2])
     assert "⊘ c" in lost and "unreachable" in lost and "◌" not in lost
     assert "◌ b" in stale and "stale" in stale and "⊘" not in stale
+
+
+def test_the_word_of_a_state_is_not_cut_for_the_count_of_its_alerts() -> None:
+    lost = replace(lost_box(), alerts_kept=True, alerts=tuple(Alert(f"a{n}", "warn", "x") for n in range(4)))
+    cut, whole = (text_of(state_cell(row(lost), width)) for width in (11, 14))
+    assert cut == "unreachable" and whole == "unreachable +3"
 
 
 @pytest.mark.parametrize("width", [8, 12, 16])

@@ -26,7 +26,7 @@ from rgt_tui.ui.screens.base import Dashboard, FleetAwareScreen, Moves
 from rgt_tui.ui.widgets.box_context import BoxContext, context_height
 from rgt_tui.ui.widgets.fixed_lines import Parts
 from rgt_tui.ui.widgets.lines import EntryClosed, RowChosen
-from rgt_tui.ui.widgets.pick_list import PickList, PickRow
+from rgt_tui.ui.widgets.pick_list import LEAST_ROWS, PickList, PickRow
 from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, fit, labelled, line, width_of
 from rgt_tui.ui.widgets.why import READ_FROM, finding_details
 
@@ -83,7 +83,9 @@ def row_line(row: AlertRow, names: int, now: float) -> Line:
     )
 
 
-def detail_lines(row: AlertRow, width: int, now: float, *, said: bool) -> list[Line]:
+def detail_lines(
+    row: AlertRow, width: int, now: float, *, said: bool, height: int | None = None
+) -> list[Line]:
     """Return what the line of an alert does not say: since when, what to do, the place, the proof.
 
     Args:
@@ -91,6 +93,7 @@ def detail_lines(row: AlertRow, width: int, now: float, *, said: bool) -> list[L
         width: Cells.
         now: Client clock.
         said: Its line is shown to its end; what it says is not said again.
+        height: Lines that there are; None = as many as it takes.
     """
     alert = row.alert
     out = [] if said or row.finding is not None else labelled("now", clean(alert.text), width, most=4)
@@ -102,7 +105,8 @@ def detail_lines(row: AlertRow, width: int, now: float, *, said: bool) -> list[L
     if row.ended_at is not None:
         out += labelled("ended", f"{clock(row.ended_at)}, {compact_time(now - row.ended_at)} ago", width)
     elif row.finding is not None:
-        return [*out, *finding_details(row.finding, width, said=said)]
+        left = None if height is None else height - len(out)
+        return [*out, *finding_details(row.finding, width, said=said, height=left)]
     if row.advice:
         out += labelled("do", clean(row.advice), width, Tone.STRONG, most=3)
     out += labelled("id", clean(alert.id), width, Tone.DIM)
@@ -223,7 +227,8 @@ class AlertsScreen(Moves, FleetAwareScreen):
 
     def _details(self, row: AlertRow, names: int, width: int, now: float) -> list[Line]:
         said = width_of(row_line(row, names, now)) <= self.size.width
-        return detail_lines(row, width, now, said=said)
+        room = self.size.height - 3 - (self.notice is not None)
+        return detail_lines(row, width, now, said=said, height=room - min(LEAST_ROWS, len(self.shown)) - 1)
 
     def _calm(self, state: FleetState) -> str:
         """Say that no alert holds, and of how many boxes nobody can say so."""

@@ -17,6 +17,8 @@ from rgt_tui.ui.widgets.panes import Pane, set_height, set_width
 
 SHARES = ((0, ("story",)), (100, ("story", "log")), (150, ("story", "log", "past")))
 """From which width on which panes stand there, side by side."""
+MOST_HELD = 26
+"""Lines above it that are kept free for what is longer than what is selected now."""
 
 
 def context_height(room: int, above: int) -> int:
@@ -24,10 +26,10 @@ def context_height(room: int, above: int) -> int:
 
     Args:
         room: Lines of the screen.
-        above: Lines that are wanted above it. Half of the screen is theirs in any case, so that the panes stay where
-            they are while another line is selected.
+        above: Lines that are wanted above it. Half of the screen, as far as that is of use, is theirs in any case, so
+            that the panes stay where they are while another line is selected.
     """
-    left = room - max(above + 1, room // 2)
+    left = room - max(above + 1, min(room // 2, MOST_HELD))
     return left if left >= LEAST_TAIL else 0
 
 

@@ -154,25 +154,31 @@ def finding_lines(
     return [*parts.head, *parts.told, *before, *parts.never, *parts.steps, *after]
 
 
-def finding_details(finding: Finding, width: int, *, said: bool) -> list[Line]:
+def finding_details(finding: Finding, width: int, *, said: bool, height: int | None = None) -> list[Line]:
     """Return what the line of an alert does not say of the diagnosis behind it: the way out, its place and its proof.
+
+    Where not all fits, the steps come before what they follow from; what must never be done stands above them.
 
     Args:
         finding: The diagnosis.
         width: Cells.
         said: The line of the alert is shown to its end: its reading, or its proof where there is none.
+        height: Lines that there are; None = as many as it takes.
     """
     words = action_words(finding)
-    out = labelled("do", words, width, Tone.STRONG) if words and not finding.cleared else []
+    do = labelled("do", words, width, Tone.STRONG) if words and not finding.cleared else []
     run = f"{clean(finding.run)}: " if finding.run else ""
-    out += labelled("what", run + clean(finding.title), width)
+    out = labelled("what", run + clean(finding.title), width)
     sure = f", {percent(100.0 * finding.confidence)} sure" if finding.confidence is not None else ""
     out += labelled("where", f"{place_of(finding)}{sure}", width)
     if finding.reading and not said:
         out += labelled("now", clean(finding.reading), width, most=WHOLE)
     if finding.reading or not said:
         out += labelled("proof", clean(finding.evidence), width, most=WHOLE)
-    return [*out, *_never(finding, width), *_steps(finding, width, "")]
+    way_out = [*_never(finding, width), *_steps(finding, width, "")]
+    if height is not None and len(do) + len(out) + len(way_out) > height:
+        return [*do, *way_out, *out]
+    return [*do, *out, *way_out]
 
 
 def _parts(finding: Finding, width: int, now: float, marked: str = "") -> _Parts:

@@ -100,8 +100,10 @@ def state_cell(row: Row, width: int) -> Line:
     """The word of the row, and how many alerts hold besides."""
     _, word, tone = standing(row.box, row.verdict)
     more = sum(not alert.muted for alert in row.verdict.alerts) - 1
-    text = word + (f" +{more}" if more > 0 else "")
-    return (Span(fit(text, width), tone),)
+    besides = (
+        f" +{more}" if more > 0 and len(word) + len(f" +{more}") <= width else ""
+    )  # the word counts more
+    return (Span(fit(word + besides, width), tone),)
 
 
 class OddCards(NamedTuple):
@@ -435,6 +437,7 @@ WISHES: tuple[tuple[str, int], ...] = (
     ("clock", 14),
     ("why", 60),
     ("gpu", 4),
+    ("state", 1),
 )
 """What a table of 120 cells and more does with those left over, most important first: a column, or more room for it.
 
