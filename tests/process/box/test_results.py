@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pytest
 from rgt_tui.model.evidence import ResultGroup, Results
 from rgt_tui.ssh import remote_root
 from tests.process.box.harness import Agent, make_job, private_mount, until
+from tests.security.conftest import open_folder as open_folder
 
 Groups = dict[str, ResultGroup]
 
@@ -221,16 +223,18 @@ def test_odd_names_special_files_and_loops_do_no_harm(agent: Agent, box: Path) -
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
-def test_what_cannot_be_read_is_a_problem_and_no_empty_directory(agent: Agent, box: Path) -> None:
+def test_what_cannot_be_read_is_a_problem_and_no_empty_directory(agent: Agent, open_folder: Path) -> None:
+    box = open_folder / "box"
     put(box / "run/model.pt")
     put(box / "run/secret/other.pt")
     put(box / "theirs/x.pt")
     for closed in (box / "run/secret", box / "theirs"):
         closed.chmod(0o700)
-    for folder in (*agent.path.parents, *box.parents):
-        if folder.stat().st_mode & 0o005 != 0o005:
-            folder.chmod(folder.stat().st_mode | 0o055)
-    state = agent.state.parent / "nobodys"
+    program = Path(
+        shutil.copy(agent.path, open_folder)
+    )  # where it lies only we come, and any pytest sees to that
+    program.chmod(0o644)
+    state = open_folder / "nobodys"
     command = [
         "setpriv",
         "--reuid",
@@ -244,7 +248,7 @@ def test_what_cannot_be_read_is_a_problem_and_no_empty_directory(agent: Agent, b
     ]
     env = agent.env | {"RGT_ROOTS": str(box), "HOME": "/nonexistent", "RGT_STATE_DIR": str(state)}
     done = subprocess.run(
-        [*command, str(agent.path), "results", "--run", str(box / "run")],
+        [*command, str(program), "results", "--run", str(box / "run")],
         capture_output=True,
         env=env,
         check=False,
