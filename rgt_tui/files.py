@@ -140,11 +140,31 @@ def open_regular(path: Path, *, follow: bool = True) -> BinaryIO:
         OSError: it is not a regular file, cannot be opened, or is a link that is not to be followed.
     """
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
-    handle = os.open(path, flags)
-    if stat.S_ISREG(os.fstat(handle).st_mode):
-        return os.fdopen(handle, "rb")
-    os.close(handle)
-    raise OSError(errno.EINVAL, "it is not a regular file")
+    try:
+        handle = os.open(path, flags)
+    except OSError as error:
+        if error.errno != errno.ENXIO:
+            raise
+    else:
+        if stat.S_ISREG(os.fstat(handle).st_mode):
+            return os.fdopen(handle, "rb")
+        os.close(handle)
+    raise OSError(errno.EINVAL, "it is a pipe, a socket, a device or a directory, not a file")
+
+
+def open_named(path: Path) -> BinaryIO:
+    """Open a file that a person has named: a regular one, ``/dev/null``, or what a shell puts there for ``<(…)``.
+
+    Raises:
+        OSError: it is something else, which might be waited for, or cannot be opened.
+    """
+    status = path.stat()
+    nameless = stat.S_ISFIFO(status.st_mode) and not os.path.lexists(path.resolve())  # somebody writes to it
+    if nameless or os.path.samestat(status, Path(os.devnull).stat()):
+        return path.open("rb")
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    return open_regular(path)
 
 
 class NotOurs(Exception):

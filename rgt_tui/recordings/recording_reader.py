@@ -10,6 +10,7 @@ from typing import IO, Any, cast
 
 import msgspec
 
+from rgt_tui.files import open_regular
 from rgt_tui.model.protocol import Frame, Sample
 from rgt_tui.recordings import recording_lines
 from rgt_tui.recordings.recording_lines import LONGEST, DamagedLine, Entry, Header, RecordingError
@@ -139,9 +140,10 @@ def length(path: Path, going: Callable[[], bool] = lambda: True) -> float | None
 
 
 def _open(path: Path) -> IO[bytes]:
-    with path.open("rb") as file:
-        zipped = file.read(2) == GZIP
-    return cast("IO[bytes]", gzip.open(path, "rb") if zipped else path.open("rb"))
+    file = open_regular(path)
+    zipped = file.read(2) == GZIP
+    file.seek(0)
+    return cast("IO[bytes]", gzip.open(file, "rb")) if zipped else file
 
 
 DELTA = b'{"t":"delta",'

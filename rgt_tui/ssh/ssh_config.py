@@ -23,6 +23,7 @@ from pathlib import Path
 
 import msgspec
 
+from rgt_tui.files import open_named
 from rgt_tui.model.plain import clean
 from rgt_tui.ssh.ssh_errors import ConfigError
 
@@ -208,7 +209,8 @@ def _lines(path: Path, *_stamp: object) -> tuple[tuple[tuple[int, str, tuple[str
     Raises:
         ConfigError: a quote is not closed.
     """
-    text = path.read_text(encoding="utf-8", errors="surrogateescape")
+    with open_named(path) as file:
+        text = file.read().decode("utf-8", "surrogateescape")
     lines = []
     for number, line in enumerate(text.split("\n"), 1):
         found = _NAMING.fullmatch(line.rstrip())

@@ -50,7 +50,7 @@ def listing(root: Path, left_out: frozenset[str]) -> Listing:
         OSError: it cannot be listed.
     """
     found = Listing({}, [], 0)
-    real = root.resolve(strict=True)
+    real = Path(os.path.realpath(root, strict=True))
     links = 0
     waiting = [root]
     while waiting:

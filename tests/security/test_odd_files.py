@@ -23,6 +23,10 @@ from rgt_box.push import file_holders
 from rgt_box.streams.curve_followers import ScalarFollower
 from rgt_box.streams.log_follower import LogFollower
 
+from rgt_tui.cli.renting.up import public_key
+from rgt_tui.files import open_named
+from rgt_tui.fleet.config import FleetFileError
+from tests import warm_rgt
 from tests.process.box.harness import Agent, make_job
 
 PATIENCE = 90.0
@@ -543,3 +547,63 @@ def test_the_durable_copy_of_a_maze_of_links_is_refused_by_name(tmp_path: Path, 
     state = json.loads((made / "state.json").read_text())
     assert "by more than 8 names" in state["cells"][0]["reason"]
     assert not (tmp_path / "kept" / "a").exists()
+
+
+FLEET = '[boxes.a]\nhost = "127.0.0.1"\nport = 1\n'
+OF_THE_CLIENT: dict[str, tuple[str, ...]] = {
+    "--fleet": ("--fleet", "{}", "status"),
+    "trust": ("trust", "{}"),
+    "trust --yes": ("trust", "--yes", "{}"),
+    "trust --revoke": ("trust", "--revoke", "{}"),
+    "replay": ("replay", "{}"),
+    "replay --headless": ("replay", "{}", "--headless"),
+    "record": ("--fleet", "fleet.toml", "record", "--out", "{}", "--for", "1"),
+    "triage": ("triage", "{}"),
+    "triage --samples": ("triage", "--samples", "{}", "train.log"),
+    "verify": ("verify", "{}/{}"),
+    "import": ("import", "--config", "{}"),
+    "agent build": ("agent", "build", "--out", "{}"),
+    "init": ("init", "--path", "{}"),
+    "scalars": ("scalars", "{}"),
+}
+"""Commands that a person gives a file of this machine."""
+
+
+@pytest.mark.parametrize("call", OF_THE_CLIENT)
+def test_every_command_that_is_given_a_file(tmp_path: Path, call: str) -> None:
+    """One that is none is refused at once, in words that name it."""
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "fleet.toml").write_text(FLEET)
+    (home / "train.log").write_text("step 1 loss 1.0\n")
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("RGT_", "XDG_"))}
+    for make in ODD:
+        name = f"odd-{make.__name__}"
+        make(home / name)
+        words = [word.replace("{}", name) for word in OF_THE_CLIENT[call]]
+        try:
+            done = warm_rgt.rgt(*words, cwd=home, env=env | {"HOME": str(home)}, timeout=PATIENCE)
+        except subprocess.TimeoutExpired:
+            pytest.fail(f"{words} waits")
+        new = call == "agent build" and make in (device, link_to_device, dangling)  # that can be written to
+        assert done.returncode in ((0,) if new else (1, 2)), (words, done.stderr)
+        named = name, os.path.realpath(home / name)  # or what it leads to
+        assert any(word in done.stdout + done.stderr for word in named), (words, done.stderr)
+        assert "Traceback" not in done.stderr, (words, done.stderr)
+
+
+@odd
+def test_the_public_key_that_a_rented_machine_lets_in(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    make(tmp_path / "key")
+    with at_once("up --key"), pytest.raises(FleetFileError, match=r"key cannot be read"):
+        public_key(str(tmp_path / "key"), tmp_path)
+
+
+def test_a_fleet_may_come_through_what_a_shell_makes_of_a_command(tmp_path: Path) -> None:
+    """``rgt --fleet <(…)``: a pipe without a name of its own; and a configuration may be none at all."""
+    rgt = Path(sys.executable).with_name("rgt")
+    script = f"exec {rgt} --fleet <(echo '[boxes.odd]') status"
+    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "boxes.odd: lacks `host`" in done.stderr, done.stderr
+    with open_named(Path(os.devnull)) as file:
+        assert file.read() == b""

@@ -23,6 +23,7 @@ from rgt_tui.cli.renting.rent_words import (
     write_lines,
 )
 from rgt_tui.cli.set_up.adding import target
+from rgt_tui.files import open_regular
 from rgt_tui.fleet.config import FleetFileError, Place, loading, open_place
 from rgt_tui.fleet.renting import (
     FIND_SECONDS,
@@ -140,7 +141,7 @@ def public_key(named: str | None, home: Path) -> str:
         found = [home / ".ssh" / name for name in PUBLIC_KEYS]
         path = next((one for one in found if one.is_file()), found[0])
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             text = file.read(KEY_BYTES).decode("utf-8").strip()
     except (OSError, UnicodeDecodeError):
         raise FleetFileError(

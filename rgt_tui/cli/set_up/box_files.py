@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import sys
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -89,7 +89,13 @@ def run_agent(arguments: argparse.Namespace) -> int:
     """Write the zipapp; the same source gives the same bytes."""
     bundle = build_agent()
     try:
-        Path(arguments.out).write_bytes(bundle.data)
+        # A pipe that nobody reads is not waited for.
+        fd = os.open(
+            arguments.out, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NONBLOCK, 0o666
+        )
+        os.set_blocking(fd, True)
+        with os.fdopen(fd, "wb") as file:
+            file.write(bundle.data)
     except OSError as error:
         complain(f"cannot write {arguments.out}: {error.strerror}")
         return FAILED

@@ -57,7 +57,7 @@ def _standing(path: str, entry: Entry) -> str | None:
 
 
 def _revoke(book: Path, path: Path, *, as_json: bool) -> int:
-    real = path.resolve()
+    real = Path(os.path.realpath(path))
     was = revoke(book, real)
     if as_json:
         _json(str(real), trusted=False, since=None, why=None if was else "was not trusted")

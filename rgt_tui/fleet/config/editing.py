@@ -200,7 +200,7 @@ def rewrite(
 @contextlib.contextmanager
 def _alone(path: Path) -> Iterator[None]:
     """Hold off every other rgt that would write beside `path`. The lock is the directory's, and leaves no file."""
-    folder = path.resolve().parent
+    folder = Path(os.path.realpath(path)).parent
     folder.mkdir(parents=True, exist_ok=True)
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -227,7 +227,7 @@ def write_atomically(path: Path, text: str, *, exclusive: bool = False) -> None:
         OSError: it cannot be written, or is a link that leads to nothing: whoever laid it there would choose what is
             made, and where; nothing has changed.
     """
-    target = path.resolve()
+    target = Path(os.path.realpath(path))  # `resolve` fails in another way where links lead in a circle
     if path.is_symlink() and not target.exists():
         raise FileExistsError(errno.EEXIST, f"it is a link to {target}, which is not there")
     target.parent.mkdir(parents=True, exist_ok=True)

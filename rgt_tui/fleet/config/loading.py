@@ -491,7 +491,7 @@ def read_source(path: Path) -> Source:
     """
     try:
         real = path.resolve()
-        with path.open("rb") as file:
+        with files.open_named(path) as file:
             wrong = files.fault(path, os.fstat(file.fileno()), file.fileno())
             if wrong is not None:
                 raise FleetFileError(
