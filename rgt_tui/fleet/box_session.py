@@ -346,7 +346,8 @@ class BoxSession:
         """Number of a ping → set with the first sample that is told after its answer."""
         self._answered: set[int] = set()
         self._came: float | None = None
-        """Steady clock when the first came of what is not taken in yet."""
+        """Client clock when the first came of what is not taken in yet."""
+        self._came_steady = 0.0
         self._fault: str | None = None
         self._hung: str | None = None
         self._files = FileAccess(self._limit)
@@ -463,6 +464,8 @@ class BoxSession:
             moved: By how many seconds the clock was set.
         """
         self._set(shifted(self.state, moved))
+        if self._came is not None:  # before the clock was set, or behind that
+            self._came = self._clock() - (steady() - self._came_steady)
         self.retry_now()
         if self._channel is not None:
             self._keepalive.woke()
@@ -591,7 +594,7 @@ class BoxSession:
 
     def _something_came(self) -> None:
         self._keepalive.heard()
-        self._came = steady()
+        self._came, self._came_steady = self._clock(), steady()
         self._on_change(self.state.spec.name)
 
     def take_in(self, until: float = math.inf) -> bool:
@@ -618,8 +621,7 @@ class BoxSession:
         return waits
 
     def _now(self) -> float:
-        """Return when it came what is taken in, by the computer's clock, which may have been set meanwhile."""
-        return self._clock() - (0.0 if self._came is None else steady() - self._came)
+        return self._clock() if self._came is None else self._came
 
     def _line(self, line: bytes) -> None:
         if self._tap is not None:

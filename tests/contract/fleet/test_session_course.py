@@ -382,6 +382,7 @@ async def test_what_has_been_taken_in_dates_nothing_that_comes_later(
         now[0], passed[0] = 1100.0, 105.0
         assert one.session._now() == 1050.0, "what waits is dated by when it came"
         now[0] += 3600.0
+        one.session.woke(3600.0)
         assert one.session._now() == 4650.0, "by the clock as it is set now"
         one.session.take_in()
         assert one.session._now() == 4700.0
