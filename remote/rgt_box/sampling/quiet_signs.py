@@ -71,12 +71,12 @@ def _name_of(cmdline: bytes) -> str | None:
 
 
 def transfers() -> list[dict[str, Any]]:
-    """Return ``pid`` and ``name`` of every program that copies files now."""
+    """Return ``pid`` and ``name`` of the programs that copy files now, of very many those with the highest pids.
+
+    They are mostly the youngest, of which nobody knows yet.
+    """
     found: list[dict[str, Any]] = []
-    for entry in os.listdir("/proc"):
-        if not entry.isdigit():
-            continue
-        pid = int(entry)
+    for pid in sorted(map(int, filter(str.isdigit, os.listdir("/proc"))), reverse=True):
         name = _name_of(procstat.read_bytes("/proc/%d/cmdline" % pid, 1024) or b"")
         if name is None or procstat.start_ticks(pid) is None or (name == SFTP and not _serves_file(pid)):
             continue

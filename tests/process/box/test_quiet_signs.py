@@ -92,8 +92,10 @@ def test_a_live_copy_is_found_until_it_ends(tmp_path: Path) -> None:
 def test_several_are_told_and_no_more_than_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     with called("rsync") as first, called("scp") as second:
         assert (found(first), found(second)) == (["rsync"], ["scp"])
+        told = [item["pid"] for item in quiet_signs.transfers()]
+        assert told == sorted(told, reverse=True)
         monkeypatch.setattr(quiet_signs, "MOST", 1)
-        assert len(quiet_signs.transfers()) == 1
+        assert [item["pid"] for item in quiet_signs.transfers()] == told[:1]
 
 
 def test_a_server_of_files_counts_while_it_has_one_open(tmp_path: Path) -> None:
