@@ -288,6 +288,7 @@ async def test_what_is_not_written_down_yet_is_told_all_the_same_and_once() -> N
         await settle(pilot)
         below = screen_text(app).partition("what happened")[2]
         assert below.count("written down") == 1 and below.count("✖ just now") == 1
+        assert "×" not in below, "it happened once"
 
 
 @pytest.mark.parametrize(
