@@ -5,8 +5,10 @@ turns, and the median of the ratios of neighbours counts: whatever else the mach
 that to plain ``rsync -W``, which neither hashes nor syncs. A second one is that to what gives the same proof with it:
 ``rsync -W --fsync``, then ``openssl dgst`` on both sides at once, compared (``sha256sum`` may do without the chip's
 instructions for it). The `ssh` of both is told to take the cipher that rgt takes; a third ratio is that to plain
-``rsync -W`` with the one that `ssh` prefers by itself, which is what people have. Processor time is that of all
-processes of both sides; what the kernel writes to the disk later is nobody's.
+``rsync -W`` with the one that `ssh` prefers by itself, which is what people have. The last is that to the least that
+standard parts need for the same proof, ``ssh``, ``tar`` and ``openssl dgst`` on both sides: what it costs beyond plain
+rsync is the price of the proof, whoever gives it. Processor time is that of all processes of both sides; what the
+kernel writes to the disk later is nobody's.
 """
 
 from __future__ import annotations
@@ -116,6 +118,28 @@ def theirs_proven(spec: BoxSpec, source: Path, target: Path) -> None:
         raise BenchmarkError("the hashes of what rsync has brought differ")
 
 
+PARTS_THERE = "{{ {}; }} >&2 & tar -c -C {} . ; wait"
+PARTS_HERE = "mkdir {0} && tar -x -C {0} && {{ {1}; }} && sync -f {0}"
+
+
+def standard_parts(spec: BoxSpec, source: Path, target: Path) -> None:
+    """Stream everything with tar while the box hashes it; hash it here, bring it to the disk, compare, rename it."""
+    part, there = target / "part", shlex.quote(str(source))
+    login = [*shlex.split(ssh(spec, *CIPHER)), f"{spec.user}@{spec.host}"]
+    with tempfile.TemporaryFile() as said:
+        sent = subprocess.Popen(
+            [*login, PARTS_THERE.format(HASHES.format(there), there)], stdout=subprocess.PIPE, stderr=said
+        )
+        here = HASHES.format(shlex.quote(str(part)))
+        words = ["bash", "-c", PARTS_HERE.format(shlex.quote(str(part)), here)]
+        taken = subprocess.run(words, stdin=sent.stdout, stdout=subprocess.PIPE, check=False)
+        status = sent.wait()
+        said.seek(0)
+        if status or taken.returncode or not taken.stdout or said.read() != taken.stdout:
+            raise BenchmarkError("the hashes of what tar has brought differ")
+    part.rename(target / "files")
+
+
 def processor_seconds(sshd: int) -> float:
     """Return what this process, the box, and all of both that has ended have used, once the last login has."""
     children = Path(f"/proc/{sshd}/task/{sshd}/children")
@@ -162,6 +186,7 @@ def side_by_side(name: str, spec: BoxSpec, source: Path, size: int, folder: Path
         lambda target: theirs(spec, source, target),
         lambda target: theirs_proven(spec, source, target),
         lambda target: theirs(spec, source, target, options=()),
+        lambda target: standard_parts(spec, source, target),
     )
     turns = []
     for turn in range(rounds + 1):
@@ -171,17 +196,19 @@ def side_by_side(name: str, spec: BoxSpec, source: Path, size: int, folder: Path
             rates = [f"{size / one.wall / 1e6:.0f} MB/s in {one.processor:.2f} CPU-s" for one in found]
             load = os.getloadavg()[0]
             found_out = (
-                f"rgt {rates[0]}, rsync {rates[1]}, rsync and hashes {rates[2]}, rsync by itself {rates[3]}"
+                f"rgt {rates[0]}, rsync {rates[1]}, rsync and hashes {rates[2]}, rsync by itself {rates[3]}, "
+                f"standard parts {rates[4]}"
             )
             say(f"{name}: {found_out}; load {load:.1f}")
-    mine, rsync, proven, default = (
+    mine, rsync, proven, default, parts = (
         Took(*(statistics.median(values) for values in zip(*costs, strict=True)))
         for costs in zip(*turns, strict=True)
     )
     ratio = statistics.median(turn[1].wall / turn[0].wall for turn in turns)
     same = statistics.median(turn[2].wall / turn[0].wall for turn in turns)
     plain = statistics.median(turn[3].wall / turn[0].wall for turn in turns)
-    work = mine.processor / rsync.processor
+    simple = statistics.median(turn[4].wall / turn[0].wall for turn in turns)
+    work, least = mine.processor / rsync.processor, mine.processor / parts.processor
     return [
         Row(f"rsync_{name}", size / rsync.wall / 1e6, "MB/s"),
         Row(f"rsync_fsync_sha256_{name}", size / proven.wall / 1e6, "MB/s"),
@@ -190,7 +217,15 @@ def side_by_side(name: str, spec: BoxSpec, source: Path, size: int, folder: Path
         Row(f"pull_{name}_over_rsync", ratio, "times as fast", ratio, "rsync -W", ratio_least=LEAST),
         Row(f"pull_{name}_over_proven_rsync", same, "times as fast", same, "rsync -W --fsync, openssl dgst"),
         Row(f"pull_{name}_over_default_rsync", plain, "times as fast", plain, "rsync -W, ssh's own cipher"),
+        Row(f"pull_{name}_over_parts", simple, "times as fast", simple, "ssh, tar, openssl dgst"),
         Row(f"rgt_{name}_processor", mine.processor, "CPU-s", work, f"rsync -W ({rsync.processor:.2f})"),
+        Row(
+            f"rgt_{name}_to_parts",
+            mine.processor,
+            "CPU-s",
+            least,
+            f"ssh, tar, openssl ({parts.processor:.2f})",
+        ),
     ]
 
 
