@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from rgt_train import Run
-from rgt_train.data.sampler import BatchPlan, OwnOrder, Position
+from rgt_train.data.sampler import BatchPlan, OwnOrder, Position, order_of
 from rgt_train.exits import UsageError
 from torch.utils.data import (
     BatchSampler,
@@ -195,6 +195,8 @@ def test_a_loop_without_data_counts_its_steps(tmp_path: Path) -> None:
     assert (steps, run.finished) == (list(range(6)), True)
     run, steps = counted(tmp_path / "alone", epochs=None, max_steps=5)
     assert (steps, run.finished) == (list(range(5)), True)
+    whole = order_of(None, 0, 2, seed=0, steps_per_epoch=None, accumulate=3, max_steps=5)
+    assert whole.steps_per_epoch == 5  # the whole of it is one epoch
     with (
         pytest.raises(UsageError, match=r"run\.step was not called"),
         made(tmp_path / "no", samples=0, max_steps=5) as run,
