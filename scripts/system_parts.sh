@@ -19,6 +19,7 @@ demo ssh openssh-client logging in on a demo box by hand, and the tests that com
 test sshd openssh-server the tests against a real OpenSSH server
 demo tmux tmux queues detached in tmux (setsid is used instead)
 test rsync rsync transfers with rsync
+test git git the tests of what is pushed from a repository, and of the state of the code that a run notes
 test sbatch slurm-wlm queues handed to Slurm
 test slurmctld slurm-wlm the tests against a real Slurm controller
 test slurmd slurm-wlm the tests against a real Slurm node

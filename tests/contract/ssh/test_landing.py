@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import stat
 import sys
 from contextlib import AbstractContextManager
@@ -206,7 +207,7 @@ async def test_a_python_beside_the_path_is_found(tmp_path: Path, place: str) -> 
     options, wrapper = without_python(tmp_path)
     path = tmp_path / place
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.symlink_to(Path(sys.executable).resolve())
+    shutil.copy2(Path(sys.executable).resolve(), path)  # a link would lead to what is covered there
     with sshd(tmp_path, options, wrapper=wrapper) as port:
         async with await connect(spec_of(tmp_path, port)) as connection:
             found = await deploy(connection, build_agent(), ())

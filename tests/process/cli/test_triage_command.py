@@ -68,7 +68,7 @@ def test_the_exit_status_says_what_was_found(tmp_path: Path, capsys: pytest.Capt
     assert (
         status == 2
         and "gone.log: cannot be read" in err
-        and "pipe.log: cannot be read: it is not a reg" in err
+        and "pipe.log: cannot be read: it is a pipe, a socket" in err
     )
     assert "ill.log:2: U7 " in out and "\n  never  " in out and "\n         $ df" in out
 

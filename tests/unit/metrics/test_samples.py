@@ -282,6 +282,7 @@ def test_every_sample_file_is_used() -> None:
         for kind in ("grpo", "dpo")
         for name in ("console.log", "checkpoint-6/trainer_state.json")
     }
+    used |= {f"restarts/{name}.jsonl" for name in ("counter_alone", "from_checkpoint")}  # by test_step_back
     here = {
         str(path.relative_to(FIXTURES))
         for path in FIXTURES.rglob("*")
