@@ -24,6 +24,9 @@ EVERY_SECONDS = 1.0
 KEPT = 100
 """Transfers that are remembered; the oldest of those that have ended go first."""
 MOST_BYTES = 64 << 10
+LOOKS = 10
+LOOK_SECONDS = 0.01
+"""Between two looks at a note that its writer is at: the file grows after its beginning has changed."""
 MOST_PATHS = 20
 STOPPED = "stopped"
 """`TransferNote.text` of one that the person ended."""
@@ -196,7 +199,7 @@ def _finish(page: Page, handle: int) -> None:
 
 
 def _write(handle: int, note: TransferNote) -> None:
-    """Write a note over the one before, at once, so that a reader sees one or the other."""
+    """Write a note over the one before, at once: a reader sees one or the other, or looks again."""
     data = msgspec.json.encode(note) + b"\n"
     os.pwrite(handle, data.ljust(os.fstat(handle).st_size), 0)
 
@@ -239,12 +242,23 @@ def read_notes(env: Mapping[str, str] = os.environ) -> tuple[TransferNote, ...]:
 def _read(path: Path) -> TransferNote | None:
     with open_regular(path, follow=False) as file:
         dead = _is_free(file.fileno())  # before it is read: what ends in between has then written its end
-        try:
-            note = msgspec.json.decode(file.read(MOST_BYTES), type=TransferNote)
-        except (msgspec.DecodeError, ValueError, RecursionError):
-            return None
+        note = _look(file.fileno())
+        for _ in range(0 if dead else LOOKS):
+            if note is not None:
+                break
+            time.sleep(LOOK_SECONDS)
+            note = _look(file.fileno())
+    if note is None:
+        return None
     cut_off = dead and note.ended_at is None
     return msgspec.structs.replace(note, cut_off=cut_off, ours=path.name in _OURS, name=path.name)
+
+
+def _look(handle: int) -> TransferNote | None:
+    try:
+        return msgspec.json.decode(os.pread(handle, MOST_BYTES, 0), type=TransferNote)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return None
 
 
 def _is_free(handle: int) -> bool:

@@ -21,6 +21,8 @@ from rgt_tui.recordings import recording_lines
 FLUSH_SECONDS = 0.5
 MOST_WAITING = 64 << 20
 """Bytes that wait for the disk; one that lets more of them wait does not keep up."""
+MOST_AT_ONCE = 32 << 10
+"""Bytes of lines that are written together: what a full disk does not take is lost as a whole, the header with it."""
 CLOSE_SECONDS = 10.0
 """For what waits to be written and the file to be ended."""
 GZIP_WINDOW = 31
@@ -217,9 +219,13 @@ class Recorder:
     def _take(self) -> bool:
         """Write what has come; wait for it first. Returns False at the end."""
         lines: list[bytes] = []
+        size = 0
         line = self._lines.get()
         while line is not None:
             lines.append(line)
+            size += len(line)
+            if size >= MOST_AT_ONCE:
+                break
             try:
                 line = self._lines.get(timeout=FLUSH_SECONDS if len(lines) == 1 else 0)
             except queue.Empty:

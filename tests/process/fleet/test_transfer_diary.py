@@ -6,10 +6,12 @@ import asyncio
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from rgt_tui.fleet import transfer_diary
 from rgt_tui.fleet.transfer_diary import KEPT, Page, TransferNote, noted, read_notes
 from rgt_tui.transfer.copying import PullProgress
 
@@ -107,6 +109,27 @@ async def test_a_disk_that_takes_no_note_hinders_nothing(env: dict[str, str], tm
     (tmp_path / "rgt" / "transfers").write_text("in the way")
     async with noted("lab", "pull", env=env) as page:
         page.end("3 files", whole=True)
+
+
+async def test_a_note_that_is_being_written_is_looked_at_again(
+    env: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with noted("lab", "pull", env=env):
+        (path,) = (tmp_path / "rgt" / "transfers").glob("*.json")
+        whole = path.read_bytes()
+        path.write_bytes(whole[:-20])
+        waits: list[float] = []
+
+        def wait(seconds: float) -> None:
+            waits.append(seconds)
+            if len(waits) == 2:
+                path.write_bytes(whole)
+
+        monkeypatch.setattr(time, "sleep", wait)
+        assert [note.box for note in read_notes(env)] == ["lab"]
+        assert len(waits) == 2
+        path.write_bytes(b"{")
+        assert read_notes(env) == () and len(waits) == 2 + transfer_diary.LOOKS
 
 
 def test_damaged_and_foreign_files_are_left_out(env: dict[str, str], tmp_path: Path) -> None:

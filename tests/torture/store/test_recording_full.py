@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.recordings import FULL, LineFile, Recorder, ReplayFleet
+from rgt_tui.recordings.recording_writer import MOST_AT_ONCE
 
 SPEC = BoxSpec(name="a", host="h")
 
@@ -40,3 +42,25 @@ async def test_a_full_disk_ends_the_recording_and_spoils_nothing(
     assert counters.samples > 100
     assert (counters.gaps, counters.duplicates) == (0, 0)
     assert all(item.torn for item in fleet.skipped)
+
+
+async def test_what_waits_is_written_in_small_pieces_so_that_a_full_disk_takes_what_fits(
+    tmp_path: Path,
+) -> None:
+    """A disk that held up the writer got all that had waited in one piece, and took none of it: no header."""
+    held, sizes = threading.Event(), []
+
+    class Slow(LineFile):
+        def append(self, lines: bytes) -> None:
+            sizes.append(len(lines))
+            assert held.wait(60)
+            super().append(lines)
+
+    recorder = Recorder(Slow(tmp_path / "r.jsonl"), [SPEC], 1000.0)
+    line = b'{"t":"sample","boot":"b","seq":1,"at":1001,"x":"%s"}' % (b"x" * 1000)
+    for _ in range(200):
+        recorder.tap("a", 1001.0, line)
+    held.set()
+    await recorder.close()
+    assert sum(sizes) > 200_000
+    assert max(sizes) < 2 * MOST_AT_ONCE
