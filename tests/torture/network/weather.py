@@ -9,6 +9,8 @@ import socket
 import struct
 from collections.abc import Iterator
 
+from tests.free_ports import free_port
+
 RST = struct.pack("ii", 1, 0)
 """SO_LINGER on with a time of 0: closing sends a reset."""
 
@@ -52,7 +54,7 @@ class Road:
         self._ends: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
-        self.port = 0
+        self.port = free_port()  # not one that the kernel gives another while the road is closed
         self.corrupted = 0
         self.accepted = 0
 
