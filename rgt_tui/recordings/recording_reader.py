@@ -140,10 +140,9 @@ def length(path: Path, going: Callable[[], bool] = lambda: True) -> float | None
 
 
 def _open(path: Path) -> IO[bytes]:
-    file = open_regular(path)
-    zipped = file.read(2) == GZIP
-    file.seek(0)
-    return cast("IO[bytes]", gzip.open(file, "rb")) if zipped else file
+    with open_regular(path) as file:
+        zipped = file.read(2) == GZIP
+    return cast("IO[bytes]", gzip.open(path, "rb")) if zipped else open_regular(path)
 
 
 DELTA = b'{"t":"delta",'

@@ -204,12 +204,16 @@ class AlertsScreen(Moves, FleetAwareScreen):
         )
         self._show_context(state, now)
 
+    @property
+    def _room(self) -> int:
+        """Lines between the header and the footer."""
+        return self.size.height - 3 - (self.notice is not None)
+
     def _show_context(self, state: FleetState, now: float) -> None:
         """Show what happened on the box of the selected alert, where the list leaves room."""
         picked = self.picked
         box = None if picked is None else state.box(picked.box)
-        room = self.size.height - 3 - (self.notice is not None)
-        height = context_height(room, self.alert_list.wanted_height(self.size.width))
+        height = context_height(self._room, self.alert_list.wanted_height(self.size.width))
         told = []
         if box is not None:
             kept = [one for one in self._happened if one.box == box.spec.name]
@@ -227,8 +231,9 @@ class AlertsScreen(Moves, FleetAwareScreen):
 
     def _details(self, row: AlertRow, names: int, width: int, now: float) -> list[Line]:
         said = width_of(row_line(row, names, now)) <= self.size.width
-        room = self.size.height - 3 - (self.notice is not None)
-        return detail_lines(row, width, now, said=said, height=room - min(LEAST_ROWS, len(self.shown)) - 1)
+        return detail_lines(
+            row, width, now, said=said, height=self._room - min(LEAST_ROWS, len(self.shown)) - 1
+        )
 
     def _calm(self, state: FleetState) -> str:
         """Say that no alert holds, and of how many boxes nobody can say so."""

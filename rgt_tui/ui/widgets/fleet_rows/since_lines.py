@@ -80,9 +80,15 @@ def since_section(
         since, title = -math.inf, "what happened"
     found = happened(events, since)
     name = min(WIDEST_NAME, max((len(clean(event.box)) for event, _ in found), default=0))
-    body = [row for event, count in found for row in _rows(event, count, name, width, WHOLE)]
+
+    def told(most: int) -> list[Line]:
+        return [
+            row for event, count in found for row in _rows(event, count, minute(event.at), name, width, most)
+        ]
+
+    body = told(WHOLE)
     if len(found) > FEW and len(body) > height:
-        body = [row for event, count in found for row in _rows(event, count, name, width, MOST_ROWS)]
+        body = told(MOST_ROWS)
     if not body:
         body.append(line(dim("nothing has happened")))
     if since < began <= now:
@@ -95,21 +101,13 @@ def since_section(
 
 def story_section(events: Sequence[FleetEvent], box: str, width: int, height: int, now: float) -> Section:
     """Return what happened on one box, newest first, as much as there is room for, with the day of what is older."""
-    g = glyphs()
     found = happened(events, -math.inf)
     times = max((len(when(event.at, now)) for event, _ in found), default=0)
     body: list[Line] = []
     for event, count in found:
         if len(body) >= height:
             break
-        mark = {"error": g.trouble, "warn": g.warn}.get(event.level, g.unknown)
-        again = f" {g.times}{count}" if count > 1 else ""
-        tone, text = level_tone(event.level), clean(event.text) + again
-        first, *rest = wrapped(text, max(8, width - times - 3), tone, most=MOST_ROWS)
-        body.append(
-            line(dim(fit(when(event.at, now), times, right=True)), " ", Span(mark, tone), " ", *first)
-        )
-        body += [line(" " * (times + 3), *row) for row in rest]
+        body += _rows(event, count, fit(when(event.at, now), times, right=True), 0, width, MOST_ROWS)
     title = line(Span(clean(box)), dim("  what happened"))
     return Section(title, body or [line(dim("nothing has happened"))], line(dim(key_for("past.journal"))))
 
@@ -124,22 +122,19 @@ def idle_foot(state: FleetState, look: Look | None, now: float) -> Line:
     return line(dim(f"{said} "), Span(plain(written(amounts, none="?")), Tone.WARN))
 
 
-def _rows(event: FleetEvent, count: int, name: int, width: int, most: int) -> list[Line]:
+def _rows(event: FleetEvent, count: int, stamp: str, name: int, width: int, most: int) -> list[Line]:
+    """Return an event in at most so many lines; a name of no width is not told."""
     g = glyphs()
     tone = level_tone(event.level)
     mark = {"error": g.trouble, "warn": g.warn}.get(event.level, g.unknown)
     again = f" {g.times}{count}" if count > 1 else ""
-    head = line(
-        dim(f"{minute(event.at)} "),
-        Span(mark, tone),
-        " ",
-        Span(fit(clean(event.box), name), Tone.STRONG),
-        " ",
-    )
-    indent = 8 + name + 1
+    named = (Span(fit(clean(event.box), name), Tone.STRONG), " ") if name else ()
+    head = line(dim(f"{stamp} "), Span(mark, tone), " ", *named)
+    below = len(stamp) + 1
+    indent = below + 2 + (name + 1 if name else 0)
     beside = width - indent
     if beside < 16:  # the text below the name, where there is no room beside it
-        rows = wrapped(clean(event.text) + again, max(8, width - 6), tone, most=most)
-        return [head, *(line(" " * 6, *row) for row in rows)]
+        rows = wrapped(clean(event.text) + again, max(8, width - below), tone, most=most)
+        return [head, *(line(" " * below, *row) for row in rows)]
     first, *rest = wrapped(clean(event.text) + again, beside, tone, most=most)
     return [line(*head, *first), *(line(" " * indent, *row) for row in rest)]
