@@ -164,6 +164,8 @@ def test_a_socket_in_a_directory_that_hangs_is_not_waited_for(monkeypatch: pytes
     env = {"TMUX": "/hung/tmux-0/default,1,0", "TMUX_PANE": "%3"}
     child = subprocess.Popen(["sleep", "1000"], env=env)
     try:
+        # The kernel closes what `Popen` waits for before the new program's environment can be read.
+        until(lambda: found_run.environ(child.pid) == env)
         assert found_run.life_of(child.pid, [["tmux: server"]]) == ("tmux", "%3", None, None)
         gate.set()
         monkeypatch.setattr(found_run, "SOCKET_WAIT", PATIENCE)

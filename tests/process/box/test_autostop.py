@@ -58,7 +58,8 @@ def test_an_idle_box_parks_itself_and_its_story_stays_on_the_volume(
     assert armed["status"]["key"]["proved"] is True
     until(lambda: is_off(box, plane), "the stop")
     assert calls(plane) == 1
-    events = [line["event"] for line in box.story()]
+    # On a busy machine the first two looks take longer than the limit of one second: that is said, and rightly.
+    events = [line["event"] for line in box.story() if line["event"] != "unknown"]
     assert events[:2] == ["armed", "warned"]
     assert [event for event in events if event in ("sealed", "mirrored", "intent")] == [
         "sealed",
