@@ -127,3 +127,19 @@ def test_the_highest_is_the_best_where_it_is_asked_for(tmp_path: Path) -> None:
         assert run.progress.best == 0.6
         with pytest.raises(UsageError, match="mode is 'maximum'"):
             run.validated(1.0, mode="maximum")
+
+
+def test_a_run_is_not_finished_between_the_two_halves_of_a_step(tmp_path: Path) -> None:
+    told = r"run\.finish\(\) stands between optimizer\.step\(\) and run\.step: call run\.step first"
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with (
+        pytest.raises(UsageError, match=told),
+        made(tmp_path, model=model, optimizer=optimizer) as run,
+    ):
+        for _epoch in run.epochs():
+            for _batch in run.batches():
+                model(torch.ones(1, 2)).sum().backward()
+                optimizer.step()
+                run.finish()
+    assert not (tmp_path / "result.json").exists()
