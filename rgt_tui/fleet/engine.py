@@ -17,7 +17,6 @@ import msgspec
 
 from rgt_tui.fleet import box_evidence, keepalive
 from rgt_tui.fleet.alerting import Alerting
-from rgt_tui.fleet.attention import attention, interval
 from rgt_tui.fleet.autostop import ARMED, ArmedBook, SelfStops
 from rgt_tui.fleet.billing_actions import Teardown
 from rgt_tui.fleet.box_evidence import Asking
@@ -33,6 +32,7 @@ from rgt_tui.fleet.logs.kept_lines import FilePlace, KeptLines
 from rgt_tui.fleet.meters import Meters
 from rgt_tui.fleet.open_actions import OpenActions
 from rgt_tui.fleet.publisher import Publisher, Questions
+from rgt_tui.fleet.sampling_paces import SamplingPaces
 from rgt_tui.fleet.unlisted import AccountWatch
 from rgt_tui.gate import JOURNAL, AuditLog, Journal
 from rgt_tui.health import evaluate
@@ -270,10 +270,7 @@ class Fleet(BaseFleet):
         self._meters.polled = self._accounts.listed
         self._publisher.fill(self._sessions)
         self._copies = copies
-        self._focus: str | None = None
-        self._looking = True
-        self._chosen: dict[str, float] = {}
-        """Box → seconds between samples that a person asked for."""
+        self._paces = SamplingPaces(self._sessions)
         self._collect_again: Callable[[], None] | None = None
 
     def checks(self, box: str) -> tuple[CheckResult, ...]:
@@ -312,23 +309,12 @@ class Fleet(BaseFleet):
         return await run_words(words, self._fleet_file, on_line, self._env)
 
     def focus(self, box: str | None) -> None:
-        """Sample the box on screen fast, and, in a large fleet, the others slowly."""
-        if box != self._focus:
-            self._focus = box
-            self._set_intervals()
+        """Sample the box on screen fast, and, in a large fleet, the others slowly once somebody stays there."""
+        self._paces.focus(box)
 
     def look(self, looking: bool) -> None:
         """Say whether anybody looks at the screen at all; while nobody does, less is asked of the boxes."""
-        if looking != self._looking:
-            self._looking = looking
-            self._set_intervals()
-
-    def _set_intervals(self) -> None:
-        for name, session in self._sessions.items():
-            paid = attention(name, self._focus, self._looking)
-            session.intake.focused = name == self._focus
-            slowed = interval(session.state.spec.interval, paid, len(self._sessions))
-            session.set_interval(self._chosen.get(name, slowed))
+        self._paces.look(looking)
 
     def follow(self, box: str, path: str) -> None:
         """Follow one more log file of a box."""
@@ -372,11 +358,7 @@ class Fleet(BaseFleet):
 
     def set_interval(self, box: str, seconds: float | None) -> None:
         """Sample a box every so many seconds from now on; None = as its description says, and who looks."""
-        if seconds is None:
-            self._chosen.pop(box, None)
-        else:
-            self._chosen[box] = seconds
-        self._set_intervals()
+        self._paces.choose(box, seconds)
 
     def mute(self, box: str, alert: str, seconds: float | None) -> None:
         """Be quiet about an alert, or speak of it again."""
@@ -489,6 +471,7 @@ class Fleet(BaseFleet):
             "looking for what bills unseen": self._accounts.run,
             "looking after boxes that stop themselves": self._self_stops.run,
             "publishing": self._publisher.run,
+            "telling boxes how often to sample": self._paces.run,
             "looking at the clock": self._clocks,
         }
         if self._following is not None:
@@ -563,7 +546,7 @@ class Fleet(BaseFleet):
         self._meters.watch(self._sessions)
         self._accounts.watch(self._sessions if self._whole else {})
         self._publisher.take_over(self._sessions)
-        self._set_intervals()
+        self._paces.boxes_changed()
         self._watch(*names)
 
     async def stop(self) -> None:

@@ -173,18 +173,17 @@ async def test_in_a_larger_fleet_only_the_box_on_the_screen_is_fast(spec: BoxSpe
     async with running(replace(spec, interval=1.0), *others, folder=tmp_path) as run:
         await run.more(1)
         run.fleet.focus("other1")
-        run.fleet.publish()
-        assert run.box().interval == 5.0
+        await run.until(lambda box: box.interval == 5.0)
         assert run.box("other1").interval is None
         run.fleet.focus(spec.name)
         await run.until(lambda box: box.interval is None)
         run.fleet.look(False)
-        run.fleet.publish()
-        assert run.box().interval == 5.0
+        await run.until(lambda box: box.interval == 5.0)
         run.fleet.set_interval(spec.name, 2.0)
         await run.until(lambda box: box.interval == 2.0)
         run.fleet.look(True)
-        run.fleet.publish()
+        run.fleet.focus(None)
+        await run.until(lambda box: box.interval is None, name="other1")
         assert run.box().interval == 2.0, "what a person chose stays"
 
 
