@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import signal
 import sys
 import time
 
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
 MEMORY = 256 << 20
 """Address space of the child in bytes, beyond that of an interpreter; an honest database needs some 40 MiB."""
 SECONDS = 10
-"""Seconds that one request may take."""
+"""Seconds of a core that one request may take: beside a training that has all cores the child gets few of them."""
+WALL = 60
+"""Seconds that it may take by the clock: a disk that hangs takes none of a core."""
 PATIENCE = 0.25
 """Seconds: a hostile file must not hold up the logs beside it for longer."""
 IDLE = 60.0
@@ -109,7 +112,8 @@ class Child:
 
         self._folder = tempfile.mkdtemp(prefix="rgt-child-")
         python = sys.executable or "python3"
-        words = [python, "-I", "-S", "-c", CODE, place.root(), self._reader, self._folder, str(SECONDS)]
+        given = [place.root(), self._reader, self._folder, str(SECONDS), str(WALL)]
+        words = [python, "-I", "-S", "-c", CODE, *given]
         self._process = subprocess.Popen(
             words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd="/"
         )
@@ -139,8 +143,10 @@ class Child:
             return "an answer of more than %d MiB" % (LONGEST >> 20)
         assert self._process is not None
         status = self._process.wait()
-        if status == -14:
-            return "it took more than %d s" % SECONDS
+        if status == -signal.SIGPROF:
+            return "it took more than %d s of a core" % SECONDS
+        if status == -signal.SIGALRM:
+            return "it took more than %d s" % WALL
         return "it took more than %d MiB, or broke its reader (status %d)" % (MEMORY >> 20, status)
 
     def _keep(self, answer: dict[str, Any] | str) -> None:
@@ -165,18 +171,18 @@ class Child:
         self._process, self._asked, self._heard = None, b"", bytearray()
 
 
-def serve(reader: str, folder: str, seconds: str) -> None:
+def serve(reader: str, folder: str, seconds: str, wall: str) -> None:
     """Be the child: answer requests until nobody asks any more.
 
     Args:
         reader: The module that answers.
         folder: Where copies go; it is removed at the end.
-        seconds: How long one request may take.
+        seconds: Seconds of a core that one request may take.
+        wall: Seconds by the clock.
     """
     import importlib
     import resource
     import shutil
-    import signal
     import tempfile
 
     tempfile.tempdir = folder
@@ -185,15 +191,19 @@ def serve(reader: str, folder: str, seconds: str) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.nice(NICE)  # a training runs beside it
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for limit in (signal.SIGPROF, signal.SIGALRM):  # each ends this process, whatever is being read
+        signal.signal(limit, signal.SIG_DFL)
     answer = importlib.import_module(reader).answer
     try:
         while select.select([0], [], [], IDLE)[0]:
             line = sys.stdin.buffer.readline()
             if not line:
                 break
-            signal.alarm(int(seconds))  # ends this process, whatever is being read
+            signal.setitimer(signal.ITIMER_PROF, float(seconds))
+            signal.alarm(int(wall))
             told = json.dumps(answer(json.loads(line))).encode()
             signal.alarm(0)
+            signal.setitimer(signal.ITIMER_PROF, 0.0)
             files.write_all(1, told + b"\n")
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rgt_box import confined_child
+from rgt_box import confined_child, place
 from rgt_box.metrics import sqlite_child, sqlite_files
 from rgt_box.metrics.formats import BY_KIND, identify, open_source
 from rgt_box.metrics.merging import read_all
 
-from tests.process.box.harness import Agent, pythons, until
+from tests.process.box.harness import PATIENCE, Agent, pythons, until
 
 MIB = 1 << 20
 DATABASES = tuple(kind for kind, each in BY_KIND.items() if each.is_database)
@@ -143,13 +143,32 @@ def test_one_instruction_without_an_end_ends(
     reader = open_source("trackio", str(path))
     batch = reader.read()
     (problem,) = batch.problems
-    assert problem.reason == "left alone for 60 s, since reading it failed: it took more than 2 s"
+    assert problem.reason == "left alone for 60 s, since reading it failed: it took more than 2 s of a core"
     assert (batch.points, batch.cursor) == ([], None)
     with monkeypatch.context() as patch:
         patch.setattr(a_child_of_its_own, "ask", lambda *_: pytest.fail("it is asked for again"))
         assert reader.read().problems == []  # it is left alone
     monkeypatch.setattr(confined_child, "SECONDS", 60)
     assert good(tmp_path / "good.db") and open_source("trackio", str(tmp_path / "good.db")).read().points
+
+
+def test_what_waits_without_end_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that hangs takes no time of a core."""
+    (tmp_path / "rgt_box").symlink_to(place.root() + "/rgt_box")
+    (tmp_path / "waiting.py").write_text(
+        "import time\nanswer = lambda request: time.sleep(request['s']) or {}\n"
+    )
+    monkeypatch.setattr(place, "root", lambda: str(tmp_path))
+    monkeypatch.setattr(confined_child, "WALL", 1)
+    child = confined_child.Child("waiting")
+    child.patience = PATIENCE
+    try:
+        with pytest.raises(confined_child.Ended, match=r"it took more than 1 s$"):
+            child.ask({"s": 1e6})
+        monkeypatch.setattr(confined_child, "WALL", 60)
+        assert child.ask({"s": 0}) == {}
+    finally:
+        child.close()
 
 
 def test_who_waits_for_it_waits_a_moment(
@@ -166,7 +185,7 @@ def test_who_waits_for_it_waits_a_moment(
     assert a_child_of_its_own._asked, "nobody has waited for the end of it"
     until(lambda: other.read().points, "the honest one's answer")
     assert [problem.reason for problem in one.read().problems] == [
-        "left alone for 60 s, since reading it failed: it took more than 5 s"
+        "left alone for 60 s, since reading it failed: it took more than 5 s of a core"
     ]
 
 

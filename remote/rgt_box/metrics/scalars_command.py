@@ -172,7 +172,7 @@ def main(argv: list[str]) -> int:
         _tell("one PATH is needed (--help tells more)")
         return WRONG
     path = paths[0]
-    sqlite_child.child.patience = confined_child.SECONDS + 1.0  # nobody reads once more
+    sqlite_child.child.patience = confined_child.WALL + 1.0  # nobody reads once more
     try:
         found, cut = sources(path)
     except OSError as error:

@@ -13,7 +13,7 @@ import os
 import time
 
 from rgt_box import files
-from rgt_box.confined_child import SECONDS, Child, Ended, Later
+from rgt_box.confined_child import WALL, Child, Ended, Later
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class FlightDumps:
 
     def __init__(self) -> None:
         self._child = Child(__name__)
-        self._child.patience = SECONDS + 1.0
+        self._child.patience = WALL + 1.0
         self._told: dict[str, tuple[tuple[int, ...], dict[str, Any] | None]] = {}
 
     def read(self, path: str) -> dict[str, Any] | None:

@@ -13,7 +13,7 @@ import re
 import time
 
 from rgt_box import background, ownership, procstat
-from rgt_box.confined_child import SECONDS, Child, Ended, Later
+from rgt_box.confined_child import WALL, Child, Ended, Later
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def address(env: Mapping[str, str]) -> list[str] | None:
 def child() -> Child:
     """Return what is asked for all launches."""
     made = Child(__name__)
-    made.patience = SECONDS + 1.0
+    made.patience = WALL + 1.0
     return made
 
 

@@ -102,7 +102,7 @@ def test_a_mount_that_hangs_is_told_while_the_samples_go_on(
     assert server.stdout.readline() == f"asked {STATFS}\n"
     hung = channel.expect(error, "the timeout")
     assert error(hung) == "no answer for 5 s"
-    assert hung.seq - waiting.seq > 20  # the sampler itself never waited for it
+    assert hung.seq - waiting.seq > 8  # the sampler itself never waited for it
     assert next(found for found in hung.disks if found.mount == "/").bytes_total
     os.kill(server.pid, signal.SIGSTOP)  # nor does a server that is merely stopped matter
     channel.expect(lambda frame: isinstance(frame, protocol.Sample) and frame.seq > hung.seq + 5)
@@ -142,7 +142,7 @@ def test_a_job_on_a_mount_that_hangs_is_named_while_the_samples_and_other_jobs_g
     finished(good, "a")
     channel.expect(event("cell-done", "a: "), "the end of the other job's cell")
     later = channel.expect(lambda frame: isinstance(frame, protocol.Sample), "another sample")
-    assert later.seq - first.seq > 20  # none has waited for it
+    assert later.seq - first.seq > 8  # none has waited for it
     channel.expect(event("files-hang", f"{bad} has not answered"), "what the logs wait for")
     if not linked:  # it stands in every sample as long as it lasts
         channel.expect(
