@@ -104,6 +104,7 @@ if __name__ == "__main__":
     told = os.dup(1)
     os.dup2(2, 1)  # a library may greet
     exec(sys.argv[2], {})
+    sys.stdout.flush()  # a greeting that still waits would be said by every process
     gc.freeze()  # a collection would touch, and so copy, every page that a process shares with the server
     try:
         become(**listen(sys.argv[1], told))
