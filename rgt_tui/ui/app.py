@@ -141,8 +141,8 @@ class RgtApp(Enduring, App[None]):
         self._asked: set[int] = set()
         self.seen_at = -math.inf
         """Client clock at which somebody has seen the event that stood."""
-        self._keys = KeyTurns(self)
         self._garbage = QuietGarbage()
+        self._keys = KeyTurns(self, self._garbage)
         self.pulls = BoxPulls(self)
         self.last_look = LastLook(self, looked_path(os.environ))
         self._met = met

@@ -1,4 +1,4 @@
-"""Keys before all else: one after another, and the long look for garbage comes while nobody types.
+"""Keys before all else: one after another, no look for garbage before their paint, the long one while nobody types.
 
 A terminal hands over a burst (fast hands, ``tmux send-keys``, a slow link) at once, while a screen or an entry line
 needs several turns of the event loop to stand. Without this, the letters behind ``/`` would be commands of the
@@ -36,6 +36,8 @@ BETWEEN_S = 0.002
 """Between two slices: a key that has come gets through to the app."""
 HELD_S = 0.25
 """Data wait no longer than this for the keys of somebody who holds one down."""
+WRITTEN_S = 0.01
+"""Behind a paint: by then its bytes are in the terminal, and garbage may be looked for."""
 
 
 class KeyTurns:
@@ -43,11 +45,15 @@ class KeyTurns:
 
     Args:
         app: A screen or an entry in it that is not ready yet says so by a property ``takes_keys``.
+        garbage: Is not looked for between a key and its paint.
         clock: Seconds, monotonic.
     """
 
-    def __init__(self, app: App[None], clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self, app: App[None], garbage: QuietGarbage, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
         self._app = app
+        self._garbage = garbage
         self._clock = clock
         self._waiting: deque[Typed] = deque()
         self._next: Typed | None = None
@@ -68,6 +74,7 @@ class KeyTurns:
         else:
             its_turn = True
         app = self._app
+        self._garbage.wait()
         self._settling = asyncio.create_task(self._settle(app.focused or app.screen), name="keys in turn")
         return its_turn
 
@@ -94,6 +101,12 @@ class KeyTurns:
             if self._waiting:
                 self._next = self._waiting.popleft()
                 self._app.post_message(self._next)
+            else:
+                asyncio.get_running_loop().call_later(WRITTEN_S, self._painted)
+
+    def _painted(self) -> None:
+        if not self.busy:
+            self._garbage.go_on()
 
     @property
     def busy(self) -> bool:
@@ -151,12 +164,14 @@ EVERY_SECONDS = 60.0
 """Between two whole looks, while somebody rests."""
 LATEST_SECONDS = 600.0
 """After this one takes place even while somebody types: memory must not grow without end."""
+WAITS_SECONDS = 2.0
+"""The smaller looks wait no longer than this for keys that follow each other without a pause."""
 REST_SECONDS = 3.0
 """Without a key: nobody is about to press the next one of a row."""
 
 
 class QuietGarbage:
-    """Looks through all objects while nobody types.
+    """Looks through all objects while nobody types, and through the young ones while no key waits for its paint.
 
     Args:
         clock: Seconds, monotonic.
@@ -171,6 +186,7 @@ class QuietGarbage:
         self._before: tuple[int, int, int] | None = None
         self._typed_at = -math.inf
         self._looked_at = -math.inf
+        self._waits_since = -math.inf
 
     def begin(self) -> None:
         """Let no whole look come by itself, and pass over what is there already: modules, and what they made.
@@ -188,6 +204,22 @@ class QuietGarbage:
         """Take in that somebody pressed or clicked something."""
         self._typed_at = self._clock()
 
+    def wait(self) -> None:
+        """Let no smaller look come by itself: a screen that opens makes enough for several of them."""
+        if self._before is None:
+            return
+        now = self._clock()
+        if gc.isenabled():
+            self._waits_since = now
+            gc.disable()
+        elif now - self._waits_since >= WAITS_SECONDS:
+            gc.enable()
+
+    def go_on(self) -> None:
+        """Let the smaller looks come again; one that is due comes with the next object that is made."""
+        if self._before is not None:
+            gc.enable()
+
     def look(self) -> bool:
         """Look through everything, if it is time for that and disturbs nobody; tell whether that was done."""
         now = self._clock()
@@ -202,6 +234,7 @@ class QuietGarbage:
     def end(self) -> None:
         """Leave the collector as it was found."""
         if self._before is not None:
+            gc.enable()
             gc.set_threshold(*self._before)
             gc.unfreeze()
             self._before = None

@@ -8,12 +8,24 @@ import weakref
 from collections.abc import Iterator
 
 import pytest
+from rich.console import RenderableType
+from textual import events
+from textual.screen import Screen
 
 from rgt_tui.cli import dashboard
 from rgt_tui.fleet import FleetSource
-from rgt_tui.ui import RgtApp
-from rgt_tui.ui.key_turns import EVERY_SECONDS, LATEST_SECONDS, MIDDLE, NEVER, REST_SECONDS, QuietGarbage
-from tests.ui.snap import running
+from rgt_tui.ui import RgtApp, key_turns
+from rgt_tui.ui.key_turns import (
+    EVERY_SECONDS,
+    LATEST_SECONDS,
+    MIDDLE,
+    NEVER,
+    REST_SECONDS,
+    WAITS_SECONDS,
+    QuietGarbage,
+)
+from rgt_tui.ui.screens.box import BoxScreen
+from tests.ui.snap import running, settle, until
 
 
 class Clock:
@@ -92,6 +104,58 @@ def test_nothing_is_looked_through_before_the_beginning_and_after_the_end(clock:
     clock.at += LATEST_SECONDS
     assert not garbage.look()
     assert looks == []
+
+
+def test_no_look_at_all_comes_before_a_key_is_painted(garbage: QuietGarbage) -> None:
+    garbage.wait()
+    assert not gc.isenabled()
+    garbage.go_on()
+    assert gc.isenabled()
+
+
+def test_keys_without_a_pause_put_the_small_looks_off_for_a_while_only(
+    garbage: QuietGarbage, clock: Clock
+) -> None:
+    garbage.wait()
+    clock.at += WAITS_SECONDS - 0.1
+    garbage.wait()
+    assert not gc.isenabled()
+    clock.at += 0.1
+    garbage.wait()
+    assert gc.isenabled()
+    garbage.wait()
+    assert not gc.isenabled(), "the next keys have their own time"
+
+
+def test_before_the_beginning_nothing_is_put_off_and_after_the_end_nothing_stays_so(clock: Clock) -> None:
+    garbage = QuietGarbage(clock)
+    garbage.wait()
+    assert gc.isenabled()
+    garbage.begin()
+    garbage.wait()
+    garbage.end()
+    assert gc.isenabled()
+    garbage.wait()
+    assert gc.isenabled()
+
+
+async def test_the_collector_stands_still_from_a_key_until_its_paint(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_turns, "LONGEST_S", 120.0)
+    async with running() as (app, pilot, _):
+        await settle(pilot)
+        stood: list[bool] = []
+        display = app._display
+
+        def record(screen: Screen[object], update: RenderableType | None) -> None:
+            if isinstance(screen, BoxScreen) and update is not None:
+                stood.append(not gc.isenabled())
+            display(screen, update)
+
+        monkeypatch.setattr(app, "_display", record)
+        app.post_message(events.Key("enter", "\r"))
+        await until(pilot, lambda: bool(stood))
+        assert stood[0]
+        await until(pilot, gc.isenabled)
 
 
 async def test_while_the_app_runs_no_whole_look_comes_by_itself_and_after_it_all_is_as_before() -> None:
