@@ -15,12 +15,16 @@ import msgspec
 from rgt_tui.files import open_regular
 from rgt_tui.handbook.line_search import LineHit, Searcher
 from rgt_tui.handbook.pages import Page
-from rgt_tui.model.evidence import Fix
+from rgt_tui.model.evidence import Fix, Severity
 
 PIECE = 1 << 20
 SPECIFIC, GENERAL, SYMPTOM = 0.95, 0.7, 0.5
 """How sure a finding is: its line says it, its line says something general, it only follows from something else."""
 
+EXCEPTION = "PY1"
+"""Page of the exceptions that no other page knows."""
+ABOVE, BELOW = 2, 8
+"""Lines around the name of an exception that belong to it: the statement that raised it, the rest of its message."""
 TOGETHER = 200
 """Lines that stand nearer to one another are of one end."""
 
@@ -95,7 +99,17 @@ def ranked(hits: Iterable[LineHit], pages: Mapping[str, Page]) -> list[FileFindi
     general = {loser for page in pages.values() for loser in page.beats}
     found = list(_findings(first, times, pages, beaten, general))
     causes = [finding for finding in found if finding.confidence > SYMPTOM]
-    return sorted(causes or found, key=lambda finding: (-finding.confidence, finding.line_no))
+    fatal = [finding for finding in causes if finding.severity == Severity.FATAL]
+    ends = [] if fatal or not causes else [finding for finding in found if _is_end(finding, causes)]
+    order = sorted(causes or found, key=lambda one: (-one.confidence, one not in fatal, one.line_no))
+    return [*ends, *order]
+
+
+def _is_end(finding: FileFinding, causes: Iterable[FileFinding]) -> bool:
+    """Tell whether it is an exception of which no page knows more: what only warns did not end the run."""
+    return finding.gotcha == EXCEPTION and not any(
+        -ABOVE <= cause.line_no - finding.line_no <= BELOW for cause in causes
+    )
 
 
 def _telling(found: Mapping[int, LineHit], *, last: bool) -> LineHit:

@@ -31,6 +31,26 @@ def test_a_failure_is_named_and_a_healthy_log_is_not(case: dict[str, Any]) -> No
         assert case["expected"] in found[: 2 if case["case"].startswith("real") else 1]
 
 
+WARNED = "UserWarning: 'pin_memory' argument is set as true but no accelerator is found, then device pinned memory\n"
+ENDED = 'Traceback (most recent call last):\n  File "/exp/train.py", line 3, in <module>\n    fold()\n'
+
+
+@pytest.mark.parametrize(
+    ("log", "order"),
+    [
+        (f"{WARNED}{ENDED}LookupError: no fold 3\n", ["PY1", "U31"]),
+        (
+            f"{WARNED}{ENDED}RuntimeError: stack expects each tensor to be equal size, but got [\n",
+            ["DP4", "U31"],
+        ),
+        (f"{ENDED}ValueError: optimizer got an empty parameter list\n", ["O2"]),
+    ],
+)
+def test_what_ended_the_run_stands_before_what_only_warned(log: str, order: list[str]) -> None:
+    found = ranked(search_text("go\n" * 9 + log, PAGES.values()), PAGES)
+    assert [finding.gotcha for finding in found] == order
+
+
 @pytest.mark.parametrize(
     "line",
     [
