@@ -124,7 +124,7 @@ class PipedStream:
                 break  # what has come is taken, and the end seen next time
             count += more
         self.stream.feed(buffer, count)
-        self._fetcher.hashed(partial(self._free.put, buffer))
+        self._fetcher.used(partial(self._free.put, buffer))
         pause = self._throttle(count)
         if pause > 0:
             self._stopped.wait(pause)

@@ -51,6 +51,9 @@ CHANGES = "it changes while it is read"
 DAMAGED = "what came is not what the box says that it holds"
 
 
+Chunk = bytes | memoryview
+
+
 class Kind(enum.Enum):
     """What is asked of the box."""
 
@@ -78,7 +81,7 @@ class Task:
     def again(self) -> None:
         """Forget what has come of it."""
         self.head: Head | None = None
-        self.chunks: list[bytes] = []
+        self.chunks: list[Chunk] = []
         self.got = self.waiting = 0
         self.offset = self.start
 
@@ -168,6 +171,11 @@ class Workers:
             thread.join()
 
 
+def _each(some: Sequence[Callable[[], None]]) -> None:
+    for work in some:
+        work()
+
+
 def _is_plain(step: Step) -> bool:
     return step.course is Course.FETCH and step.file.there.size <= WHOLE_BYTES
 
@@ -213,7 +221,9 @@ class Fetcher:
         self._hasher = Workers("hash", 1)
         self._group = group_sync(destination)
         self._publisher = Gatherer(self._publish)
-        self.landers = Workers("land", LANDERS if self._group is None else 1)
+        self.in_order = self._group is not None
+        """Small files are landed one after the other, and so may be views of memory that is used again."""
+        self._landers = Workers("land", 1 if self.in_order else LANDERS)
 
     # What the streams ask.
 
@@ -387,7 +397,7 @@ class Fetcher:
         Raises:
             LedgerError: the ledger cannot be written.
         """
-        self.landers.close()
+        self._landers.close()
         self._hasher.close()
         self._publisher.close()
         for copy in tuple(self._parts):
@@ -422,7 +432,7 @@ class Fetcher:
         if head.n < task.end - task.start and task.kind is not Kind.WHOLE:
             self._spoil(copy, "it became shorter while it was read")
 
-    def write(self, task: Task, chunks: Sequence[bytes | memoryview]) -> None:
+    def write(self, task: Task, chunks: Sequence[Chunk]) -> None:
         """Write bytes of a range."""
         part = task.copy.part
         if part is None or task.copy.why:
@@ -430,7 +440,7 @@ class Fetcher:
         task.offset = part.write(task.offset, chunks)
 
     def land(self, task: Task, piece: memoryview) -> None:
-        """Write bytes of a range now, and have them hashed from memory; `hashed` tells when that is done."""
+        """Write bytes of a range now, and have them hashed from memory; `used` tells when that is done."""
         part, offset = task.copy.part, task.offset
         try:
             self.write(task, (piece,))
@@ -440,11 +450,22 @@ class Fetcher:
         if part is not None and task.offset > offset:
             self._hasher.put(partial(part.hash_piece, task.start, offset, piece))
 
-    def hashed(self, then: Callable[[], None]) -> None:
-        """Have something done when all that has landed by now is hashed."""
-        self._hasher.put(then)
+    def land_small(self, some: Sequence[Callable[[], None]]) -> None:
+        """Have small files landed; by one thread together: to wake it for each costs as much as a rename."""
+        if not self.in_order:
+            for land in some:
+                self._landers.put(land)
+        elif some:
+            self._landers.put(partial(_each, some))
 
-    def end(self, tail: Tail, task: Task, chunks: Sequence[bytes]) -> None:
+    def used(self, then: Callable[[], None]) -> None:
+        """Have something done when all that has come by now is hashed, and landed where it may be views."""
+        if self.in_order:
+            self._landers.put(partial(self._hasher.put, then))
+        else:
+            self._hasher.put(then)
+
+    def end(self, tail: Tail, task: Task, chunks: Sequence[Chunk]) -> None:
         """Take the end of an answer."""
         copy = task.copy
         try:
@@ -455,7 +476,7 @@ class Fetcher:
             self._spoil(copy, str(failed("it", copy.stamp.size, self.destination, error)), last=True)
         self._answered(copy)
 
-    def _end(self, tail: Tail, task: Task, chunks: Sequence[bytes]) -> None:
+    def _end(self, tail: Tail, task: Task, chunks: Sequence[Chunk]) -> None:
         copy = task.copy
         if task.kind is Kind.WHOLE:
             self._whole(copy, tail, chunks)
@@ -486,7 +507,7 @@ class Fetcher:
                 else:
                     self._ask_hash(copy)
 
-    def refused(self, error: str, task: Task, _: Sequence[bytes]) -> None:
+    def refused(self, error: str, task: Task, _: Sequence[Chunk]) -> None:
         """Take the box's word that it cannot read a file."""
         self._spoil(task.copy, f"the box cannot read it: {error}", last=True)
         self._answered(task.copy)
@@ -589,7 +610,7 @@ class Fetcher:
         dated(part.path, copy.stamp.mtime_ns)
         self._settle(copy, part.path, digest)
 
-    def _whole(self, copy: Copy, tail: Tail, chunks: Sequence[bytes]) -> None:
+    def _whole(self, copy: Copy, tail: Tail, chunks: Sequence[Chunk]) -> None:
         found = hashlib.sha256()
         for chunk in chunks:
             found.update(chunk)

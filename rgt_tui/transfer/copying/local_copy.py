@@ -209,7 +209,9 @@ class Landed(msgspec.Struct, frozen=True):
     """What else stands there now, in words."""
 
 
-def write_part(path: str, chunks: Sequence[bytes], mtime_ns: int, group: GroupSync | None = None) -> bool:
+def write_part(
+    path: str, chunks: Sequence[bytes | memoryview], mtime_ns: int, group: GroupSync | None = None
+) -> bool:
     """Write a small file aside, and bring it to the disk, unless the group does so later; tell whether it is there.
 
     Raises:

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
-from rgt_tui.transfer.copying.fetching import Fetcher, Kind, Task, Workers
+from rgt_tui.transfer.copying.fetching import Chunk, Fetcher, Kind, Task, Workers
 from rgt_tui.transfer.copying.local_copy import failed
 from rgt_tui.transfer.copying.piece_stream import Busy, Failed, Head, PieceDecoder, Tail
 from rgt_tui.transfer.copying.pull_plan import RANGE_BYTES
@@ -19,6 +19,7 @@ AHEAD_BYTES, AHEAD_TASKS = 4 * RANGE_BYTES, 256
 """Asked for on a stream before the answers are there: on a long line a stream never waits for a request."""
 BATCH = 1 << 20
 """Bytes that are written at once."""
+Work = Callable[[Task, list[Chunk]], None]
 
 
 class Stream:
@@ -40,6 +41,7 @@ class Stream:
         self._low, self._drained = low, drained
         self._decoder = PieceDecoder()
         self._pending: deque[Task] = deque()
+        self._small: list[Callable[[], None]] = []
         self._ahead = 0
         self._writer = Workers("write", 1)
         self._lock = threading.Lock()
@@ -55,8 +57,10 @@ class Stream:
         return self._ahead < AHEAD_BYTES // 2 and len(self._pending) < AHEAD_TASKS // 2
 
     def requests(self) -> bytes:
-        """Return the requests that are due now; empty = none."""
-        lines = []
+        """Return the requests that are due now, many at once; empty = none."""
+        lines: list[bytes] = []
+        if self._pending and not self.hungry:
+            return b""
         while len(self._pending) < AHEAD_TASKS and (self._ahead < AHEAD_BYTES or not self._pending):
             task = self._fetcher.take(self)
             if task is None:
@@ -76,7 +80,7 @@ class Stream:
         """Take what has come.
 
         Args:
-            data: It. Of a `bytearray` nothing is kept but views of it, until what was put to `Fetcher.hashed` after
+            data: It. Of a `bytearray` nothing is kept but views of it, until what was put to `Fetcher.used` after
                 this is done.
             count: How many bytes of it have come; None = all.
 
@@ -84,16 +88,20 @@ class Stream:
             StreamError: it is not what the agent sends; the stream cannot be used any more.
         """
         self.came += len(data) if count is None else count
+        try:
+            self._feed(data, count)
+        finally:
+            self._land()
+
+    def _feed(self, data: bytes | bytearray, count: int | None) -> None:
         for piece in self._decoder.feed(data, count):
             task = self._pending[0]
             if isinstance(piece, (bytes, memoryview)):
                 self._fetcher.came(task, len(piece))
-                if isinstance(piece, memoryview):
-                    if task.kind is Kind.RANGE:
-                        self._fetcher.land(task, piece)
-                        continue
-                    piece = bytes(piece)
-                task.chunks.append(piece)
+                if isinstance(piece, memoryview) and task.kind is Kind.RANGE:
+                    self._fetcher.land(task, piece)
+                    continue
+                task.chunks.append(piece if self._fetcher.in_order else bytes(piece))
                 task.waiting += len(piece)
                 if task.kind is Kind.RANGE and task.waiting >= BATCH:
                     self._do(task, self._fetcher.write)
@@ -113,17 +121,25 @@ class Stream:
         task = self._pending.popleft()
         self._ahead -= task.end - task.start
 
-    def _do(self, task: Task, work: Callable[[Task, list[bytes]], None]) -> None:
+    def _do(self, task: Task, work: Work) -> None:
         chunks, count = task.chunks, task.waiting
         task.chunks, task.waiting = [], 0
         with self._lock:
             self.held += count
-        workers = self._fetcher.landers if task.kind is Kind.WHOLE else self._writer
-        workers.put(partial(self._work, task, chunks, count, work))
+        job = partial(self._work, task, chunks, count, work)
+        if task.kind is Kind.WHOLE:
+            self._small.append(job)
+        else:
+            self._writer.put(job)
 
-    def _work(
-        self, task: Task, chunks: list[bytes], count: int, work: Callable[[Task, list[bytes]], None]
-    ) -> None:
+    def _land(self) -> None:
+        """Have the small files landed that came together."""
+        if self._pending and (chunks := self._pending[0].chunks) and not isinstance(chunks[-1], bytes):
+            chunks[-1] = bytes(chunks[-1])  # the rest of it comes into other memory
+        some, self._small = self._small, []
+        self._fetcher.land_small(some)
+
+    def _work(self, task: Task, chunks: list[Chunk], count: int, work: Work) -> None:
         try:
             if self._fetcher.failure is None:
                 work(task, chunks)
