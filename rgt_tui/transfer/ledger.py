@@ -33,7 +33,7 @@ class LedgerError(Exception):
     """The ledger of a box cannot be used; the message names its file and says why."""
 
 
-class Stamp(msgspec.Struct, frozen=True, array_like=True):
+class Stamp(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What changes whenever the content of a file may have."""
 
     size: int
@@ -47,7 +47,7 @@ class Stamp(msgspec.Struct, frozen=True, array_like=True):
         return cls(found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
 
 
-class FileRow(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="file"):
+class FileRow(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="file", gc=False):
     """A file of the box whose copy was verified."""
 
     path: str

@@ -36,7 +36,7 @@ class ListingError(Exception):
     """The list cannot be used; the message says why."""
 
 
-class RemoteFile(msgspec.Struct, frozen=True):
+class RemoteFile(msgspec.Struct, frozen=True, gc=False):
     """A file that can be pulled."""
 
     path: str
@@ -69,7 +69,7 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
         return sum(file.there.size for file in self.files)
 
 
-class _Row(msgspec.Struct, frozen=True):
+class _Row(msgspec.Struct, frozen=True, gc=False):
     root: str | None = None
     root_b64: str | None = None
     file: bool = False

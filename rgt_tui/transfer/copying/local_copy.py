@@ -200,7 +200,7 @@ class PartFile:
         os.close(self._fd)
 
 
-class Landed(msgspec.Struct, frozen=True):
+class Landed(msgspec.Struct, frozen=True, gc=False):
     """Where a copy stands."""
 
     local: str

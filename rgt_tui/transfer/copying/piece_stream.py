@@ -23,7 +23,7 @@ class StreamError(Exception):
     """What came is not what the agent sends."""
 
 
-class Head(msgspec.Struct, frozen=True):
+class Head(msgspec.Struct, frozen=True, gc=False):
     """So many bytes of a file follow."""
 
     id: int
@@ -31,7 +31,7 @@ class Head(msgspec.Struct, frozen=True):
     stamp: Stamp
 
 
-class Tail(msgspec.Struct, frozen=True):
+class Tail(msgspec.Struct, frozen=True, gc=False):
     """That was all of an answer."""
 
     id: int
@@ -53,7 +53,7 @@ class Failed(msgspec.Struct, frozen=True):
     error: str
 
 
-class _Answer(msgspec.Struct, frozen=True):
+class _Answer(msgspec.Struct, frozen=True, gc=False):
     id: int
     n: int | None = None
     stamp: Stamp | None = None

@@ -32,7 +32,7 @@ class Course(enum.StrEnum):
     FETCH = "fetch"
 
 
-class Step(msgspec.Struct, frozen=True):
+class Step(msgspec.Struct, frozen=True, gc=False):
     """One file of the box, and where it goes."""
 
     file: RemoteFile
