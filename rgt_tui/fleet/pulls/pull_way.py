@@ -205,6 +205,11 @@ class Way:
                 if file is not None:
                     file.close()
 
+    def dismiss(self) -> None:
+        """Let those end that wait: nothing more is asked. They do so while this side goes on."""
+        while self._idle:
+            self.leave(self._idle.pop())
+
     def give_up_client(self, why: str) -> None:
         """Do without the system's `ssh` from now on."""
         self.carrier = self.carrier or why
@@ -261,8 +266,7 @@ class Way:
             self._ready.cancel()
             with contextlib.suppress(asyncio.CancelledError, BoxError, NotCarried):
                 self.keep(await self._ready)
-        for pipe in self._idle:
-            self.leave(pipe)
+        self.dismiss()
         if self._leaving:
             await asyncio.to_thread(self._reap)
         for number in tuple(self._stack):

@@ -212,9 +212,16 @@ async def _pull(
         raise PullFailed(f"nothing was fetched: {traffic.short}, was not agreed to")
     fetched = await fetch(way, request, todo, ledger, instance, on_progress)
     on_progress(fetched.progress("closing"))
-    await asyncio.to_thread(_close, fetched, ledger, listing)
-    refused = (*todo.refused, *fetched.problems)
-    folders, nobodys = await _compare(spec, way, ledger, listing, refused, destination, instance)
+    looking = asyncio.ensure_future(
+        _closing_look(spec, way)
+    )  # all of the box's bytes are here: it may look meanwhile
+    try:
+        await asyncio.to_thread(_close, fetched, ledger, listing)
+        refused = (*todo.refused, *fetched.problems)
+        folders, nobodys = await _compare(looking, ledger, listing, refused, destination, instance)
+    finally:
+        looking.cancel()
+        await asyncio.gather(looking, return_exceptions=True)
     return msgspec.structs.replace(
         report,
         folders=folders,
@@ -244,6 +251,7 @@ async def _closing_look(spec: BoxSpec, way: Way) -> Results:
         status = await _asked(way, "results", words, lines.append, MOST_RESULTS)
     if status is None:
         return await _results(spec, way, COMPARE_SECONDS)
+    way.dismiss()
     if status or not lines:
         raise CommandFailed("rgt-box results: it failed")
     return results_of(lines[-1])
@@ -264,17 +272,16 @@ async def _default_paths(spec: BoxSpec, way: Way) -> tuple[str, ...]:
 
 
 async def _compare(
-    spec: BoxSpec,
-    way: Way,
+    looking: Awaitable[Results],
     ledger: Ledger,
     listing: Listing,
     refused: Sequence[Refused],
     destination: Path,
     instance: str,
 ) -> tuple[tuple[FolderRow, ...], tuple[ResultGroup, ...]]:
-    """Ask the box once more what it holds, and write down which directories stand here just so."""
+    """Compare what the box holds in the end, and write down which directories stand here just so."""
     try:
-        found = await _closing_look(spec, way)
+        found = await looking
     except (BoxError, TimeoutError):
         return (), ()  # nothing is claimed: the gate asks anew
     tops = dict.fromkeys(listing.roots)

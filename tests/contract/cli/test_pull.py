@@ -25,7 +25,7 @@ from rgt_tui.fleet.pulls.pulling import PullReport
 from rgt_tui.fleet.transfer_diary import read_notes
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.evidence import Results
-from rgt_tui.transfer import Ledger, ledger_path
+from rgt_tui.transfer import Ledger, LedgerError, ledger_path
 from rgt_tui.transfer.copying import Fetcher
 from rgt_tui.transfer.copying.pull_plan import RANGE_BYTES, WHOLE_BYTES, part_path
 from rgt_tui.transfer.ledger import proofs
@@ -467,3 +467,19 @@ def test_a_box_that_grants_one_session_at_a_time_is_pulled_from(tmp_path: Path, 
         source = Source(running.folder / "box" / "results")
         report = pulled(running.spec, source.folder / "logs", to=tmp_path / "out")
     assert (report.whole, report.landed) == (True, SMALL)
+
+
+def test_a_pull_that_cannot_write_down_what_came_leaves_nobody_looking(
+    lab: BoxSpec, source: Source, env: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def close(*_: object) -> None:
+        raise LedgerError("cannot write it")
+
+    async def alone() -> bool:
+        request = PullRequest(paths=(str(source.folder),), destination=tmp_path / "out")
+        with pytest.raises(PullFailed, match="cannot write it"):
+            await pulling.pull(lab, request)
+        return asyncio.all_tasks() == {asyncio.current_task()}
+
+    monkeypatch.setattr(pulling, "_close", close)
+    assert asyncio.run(alone())
