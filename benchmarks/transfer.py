@@ -9,11 +9,15 @@ instructions for it). The `ssh` of both is told to take the cipher that rgt take
 standard parts need for the same proof, ``ssh``, ``tar`` and ``openssl dgst`` on both sides: what it costs beyond plain
 rsync is the price of the proof, whoever gives it. Processor time is that of all processes of both sides; what the
 kernel writes to the disk later is nobody's.
+
+``pull_…_bound`` is what nothing that goes through SSH and hashes on both sides can beat on this machine: the processor
+time of ``ssh box cat > FILE`` and of two SHA-256 over bytes in memory, spread over all cores without a moment's pause.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import random
 import shlex
@@ -42,6 +46,8 @@ CIPHER = ("-c", "aes128-gcm@openssh.com")
 ChaCha20 (https://man.openbsd.org/ssh_config#Ciphers)."""
 FEW = 100
 PATIENCE_S = 5.0
+HASHED_BYTES, HASHED_BLOCKS = 1 << 20, 128
+"""Memory that stays in the processor's cache, as what was just received or sent does."""
 SMALL_FILES = 5000
 SMALL_BYTES = (1000, 79_000)
 
@@ -140,6 +146,26 @@ def standard_parts(spec: BoxSpec, source: Path, target: Path) -> None:
     part.rename(target / "files")
 
 
+def bytes_alone(spec: BoxSpec, source: Path, target: Path) -> None:
+    """Bring the bytes of all files, one behind the other, into one file: no names, no hashes, nothing synced."""
+    there = f"cd {shlex.quote(str(source))} && find . -type f -exec cat {{}} +"
+    with (target / "all").open("wb") as file:
+        words = [*shlex.split(ssh(spec, *CIPHER)), f"{spec.user}@{spec.host}", there]
+        done = subprocess.run(words, stdout=file, stderr=subprocess.PIPE, text=True, check=False)
+    size = sum(path.stat().st_size for path in source.rglob("*") if path.is_file())
+    if done.returncode or (target / "all").stat().st_size != size:
+        raise BenchmarkError(f"cat: {done.stderr.strip()}")
+
+
+def hash_seconds(size: int) -> float:
+    """Return the processor time that SHA-256 takes for so many bytes in memory."""
+    block = bytes(HASHED_BYTES)
+    begun = time.process_time()
+    for _ in range(HASHED_BLOCKS):
+        hashlib.sha256(block)
+    return (time.process_time() - begun) * size / (HASHED_BYTES * HASHED_BLOCKS)
+
+
 def processor_seconds(sshd: int) -> float:
     """Return what this process, the box, and all of both that has ended have used, once the last login has."""
     children = Path(f"/proc/{sshd}/task/{sshd}/children")
@@ -187,20 +213,24 @@ def side_by_side(name: str, spec: BoxSpec, source: Path, size: int, folder: Path
         lambda target: theirs_proven(spec, source, target),
         lambda target: theirs(spec, source, target, options=()),
         lambda target: standard_parts(spec, source, target),
+        lambda target: bytes_alone(spec, source, target),
     )
-    turns = []
+    cores = len(os.sched_getaffinity(0))
+    turns, least_walls = [], []
     for turn in range(rounds + 1):
         found = [took(way, folder, sshd) for way in ways]
         if turn:  # the first is to warm up
             turns.append(found)
+            least_walls.append((found[5].processor + 2 * hash_seconds(size)) / cores)
             rates = [f"{size / one.wall / 1e6:.0f} MB/s in {one.processor:.2f} CPU-s" for one in found]
             load = os.getloadavg()[0]
             found_out = (
                 f"rgt {rates[0]}, rsync {rates[1]}, rsync and hashes {rates[2]}, rsync by itself {rates[3]}, "
-                f"standard parts {rates[4]}"
+                f"standard parts {rates[4]}, the bytes alone {rates[5]}, with two hashes on {cores} cores "
+                f"{size / least_walls[-1] / 1e6:.0f} MB/s at the most"
             )
             say(f"{name}: {found_out}; load {load:.1f}")
-    mine, rsync, proven, default, parts = (
+    mine, rsync, proven, default, parts, bare = (
         Took(*(statistics.median(values) for values in zip(*costs, strict=True)))
         for costs in zip(*turns, strict=True)
     )
@@ -208,6 +238,7 @@ def side_by_side(name: str, spec: BoxSpec, source: Path, size: int, folder: Path
     same = statistics.median(turn[2].wall / turn[0].wall for turn in turns)
     plain = statistics.median(turn[3].wall / turn[0].wall for turn in turns)
     simple = statistics.median(turn[4].wall / turn[0].wall for turn in turns)
+    bound = statistics.median(turn[1].wall / wall for turn, wall in zip(turns, least_walls, strict=True))
     work, least = mine.processor / rsync.processor, mine.processor / parts.processor
     return [
         Row(f"rsync_{name}", size / rsync.wall / 1e6, "MB/s"),
@@ -215,6 +246,7 @@ def side_by_side(name: str, spec: BoxSpec, source: Path, size: int, folder: Path
         Row(f"rsync_default_{name}", size / default.wall / 1e6, "MB/s"),
         Row(f"rgt_{name}", size / mine.wall / 1e6, "MB/s"),
         Row(f"pull_{name}_over_rsync", ratio, "times as fast", ratio, "rsync -W", ratio_least=LEAST),
+        Row(f"pull_{name}_bound", bound, "times as fast at the most", bound, "rsync -W, every core busy"),
         Row(f"pull_{name}_over_proven_rsync", same, "times as fast", same, "rsync -W --fsync, openssl dgst"),
         Row(f"pull_{name}_over_default_rsync", plain, "times as fast", plain, "rsync -W, ssh's own cipher"),
         Row(f"pull_{name}_over_parts", simple, "times as fast", simple, "ssh, tar, openssl dgst"),
@@ -226,6 +258,7 @@ def side_by_side(name: str, spec: BoxSpec, source: Path, size: int, folder: Path
             least,
             f"ssh, tar, openssl ({parts.processor:.2f})",
         ),
+        Row(f"bytes_alone_{name}", bare.processor, "CPU-s"),
     ]
 
 
