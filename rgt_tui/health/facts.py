@@ -16,7 +16,7 @@ from rgt_tui.model.profile import Profile
 from rgt_tui.model.protocol import Cell, Checkpoint, Disk, Gpu, Proc, QueueState, Sample
 from rgt_tui.model.run import RunState, training_of
 from rgt_tui.profiles import load_profile
-from rgt_tui.profiles.readings import byte_pct, inode_pct, stale_after
+from rgt_tui.profiles.readings import byte_pct, inode_pct, no_agent, stale_after
 from rgt_tui.profiles.survival import unmounted
 
 # Space and memory, in percent.
@@ -168,6 +168,8 @@ class Facts(msgspec.Struct, frozen=True):
             return None
         if box.hello is None and box.sample is None:
             return f"not known: {box.link.value}, and the box has told nothing yet"
+        if no_agent(box):
+            return "not known: no agent runs on the box"
         return f"not known: {self.unseen}" if self.unseen is not None else None
 
     @property

@@ -84,6 +84,12 @@ def is_absent(disk: Disk, box: BoxState) -> bool:
     return disk.error == MISSING and disk.mount not in box.spec.mounts
 
 
+def no_agent(box: BoxState) -> str:
+    """Return why neither a log nor a run nor a queue can come from a box; empty where an agent runs there."""
+    plain = box.hello is not None and box.hello.agent == "sh"
+    return box.limited[0] if plain and box.limited else ""
+
+
 def interval(box: BoxState) -> float:
     """Return the seconds between samples that may be expected of `box`: what was asked for last, if anything was."""
     if box.interval is not None:

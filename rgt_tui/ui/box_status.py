@@ -107,12 +107,6 @@ def is_limited(box: BoxState, verdict: Assessment) -> bool:
     return bool(box.limited) and verdict.health in CALM
 
 
-def no_agent(box: BoxState) -> str:
-    """Return why neither a log nor a run nor a queue can come from a box; empty where an agent runs there."""
-    plain = box.hello is not None and box.hello.agent == "sh"
-    return box.limited[0] if plain and box.limited else ""
-
-
 def standing(box: BoxState, verdict: Assessment) -> tuple[str, str, Tone]:
     """Return the glyph and the word of a box, and their tone."""
     if is_limited(box, verdict):
@@ -164,14 +158,17 @@ def current_run(box: BoxState) -> RunState | None:
     return max(box.runs, key=lambda run: run.progressed_at or 0.0)
 
 
-def fleet_parts(state: FleetState, healths: Sequence[Health]) -> Parts:
-    """Return the boxes counted by state, the rate of the whole fleet, and what it has cost."""
-    found = counts(healths)
+def fleet_parts(state: FleetState, verdicts: Sequence[Assessment]) -> Parts:
+    """Return the boxes counted as they stand, the rate of the whole fleet, and what it has cost."""
+    limited = [is_limited(box, verdict) for box, verdict in zip(state.boxes, verdicts, strict=True)]
+    found = counts(one.health for one, part in zip(verdicts, limited, strict=True) if not part)
     many = len(state.boxes)
     parts: Parts = [(3, line(dim(how_many(many, "box", "boxes"))))]
     for state_of, count in found:
         glyph, tone = mark(state_of)
         parts.append((1, line(Span(f"{glyph} {count}", tone))))
+    if any(limited):
+        parts.append((1, line(f"{glyphs().limited} {sum(limited)}")))
     rate = written(prices.fleet_rate(box.meter for box in state.boxes), none=NONE)
     parts.append((2, line("  ", Span(rate), dim(" /h"))))
     parts += spend_parts(state)

@@ -259,6 +259,13 @@ REPLAY: tuple[Command, ...] = (
 )  # fmt: skip
 """Work on a recording; a running fleet's time is nobody's to hold."""
 
+OF_ROW: tuple[Command, ...] = tuple(
+    replace(command, footer=0)
+    for command in (*BOX_TARGET, *BOX_CARE)
+    if command.id in {"box.log", "box.curves", "box.platform", "box.handbook"}
+)
+"""Ways to what the box of a selected line shows."""
+
 ALERTS: tuple[Command, ...] = (
     Command("alerts.open", ("enter",), "open", "Open the box of the selected alert.", footer=1),
     Command("alerts.mute", ("m",), "mute 1 h", "Mute the selected alert for an hour.", "mute(3600)", footer=2,
@@ -268,11 +275,7 @@ ALERTS: tuple[Command, ...] = (
             needs=("live",)),
     Command("alerts.unmute", ("u",), "unmute", "Unmute it.", "mute(0)", footer=5, needs=("live",)),
     Command("alerts.ended", ("h",), "ended", "Show or hide the alerts that have ended.", "toggle_ended", footer=6),
-    *(
-        replace(command, footer=0)
-        for command in (*BOX_TARGET, *BOX_CARE)
-        if command.id in {"box.log", "box.curves", "box.platform", "box.handbook"}
-    ),
+    *OF_ROW,
 )  # fmt: skip
 """Work on the selected alert, and ways to what its box shows."""
 
@@ -285,6 +288,7 @@ JOURNAL: tuple[Command, ...] = (
             "find", footer=3),
     Command("journal.mute", ("m",), "mute 1 h",
             "Mute the alert that the selected event is about for an hour, if it still holds.", "mute", footer=4),
+    *OF_ROW,
 )  # fmt: skip
 """Work on the selected event of the journal."""
 
@@ -321,6 +325,7 @@ TRANSFERS: tuple[Command, ...] = (
             "Pull the same again; what is whole here is not fetched anew.", "again", footer=3, needs=("live",)),
     Command("transfers.agree", ("Y",), "agree",
             "Agree to what the traffic of the selected pull costs.", footer=4, needs=("live",)),
+    *OF_ROW,
 )  # fmt: skip
 """Work on the selected pull."""
 

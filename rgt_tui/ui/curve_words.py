@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from rgt_tui.health import assess
 from rgt_tui.model.box import BoxState, Health
 from rgt_tui.model.protocol import Cell
-from rgt_tui.profiles.readings import how_many
-from rgt_tui.ui.box_status import no_agent, old_mark, standing
+from rgt_tui.profiles.readings import how_many, no_agent
+from rgt_tui.ui.box_status import old_mark, standing
 from rgt_tui.ui.commands import key_for
 from rgt_tui.ui.notation import NONE, clean, compact_time, glyphs, number, thousands
 from rgt_tui.ui.plot.view import Axis, RunKey, Settings, Shown, metrics_of

@@ -215,7 +215,7 @@ def test_it_is_said_on_the_screen_and_in_the_status() -> None:
         said
         == f"not kept here: {state.left_out.queues} queues, silent for longest; how its cells stand is unknown"
     )
-    shown = ["".join(span.text for span in row) for row in limited_lines(state)]
+    shown = ["".join(span.text for span in row) for row in limited_lines(state, 80)]
     assert any(said in row for row in shown)
     assert said in status_line(state, assess(state, NOW), NOW).limited
     assert words(LeftOut(runs=1)) == ("not kept here: 1 run, silent for longest; the box has them",)

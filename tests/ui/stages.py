@@ -239,7 +239,7 @@ def _audited(home: Path) -> None:
     )
     for n, (event, text) in enumerate(told):
         log.record(AuditEntry(at=NOW - 600 + n, event=event, box=BOX, verb=Verb.DESTROY, instance="9918231", text=text,
-                              typed=BOX))  # fmt: skip
+                              typed=BOX, who="han@desk"))  # fmt: skip
 
 
 @asynccontextmanager

@@ -162,6 +162,8 @@ def test_an_alert_that_has_ended_says_how_long_it_held() -> None:
     ]
     text = text_of(row_line(rows[0], 5, NOW))
     assert "✔" in text and "held 5m00" in text and "memory 98%" in text
+    told = text_of(detail_lines(rows[0], 60, NOW, said=False)[0])
+    assert told.split() == ["was", "memory", "98%"], "it does not hold now"
 
 
 async def test_what_has_ended_stands_below_and_can_be_hidden() -> None:
@@ -184,7 +186,9 @@ async def test_what_has_ended_stands_below_and_can_be_hidden() -> None:
 async def test_nothing_holds_although_something_ended() -> None:
     async with running(FleetState((running_box("lab"),), ENDED[:2], NOW), keys=("a",)) as (app, _, __):
         assert "nothing is wrong" in screen_text(app).splitlines()[0]
-        assert "held 5m00" in screen_text(app)
+        text = screen_text(app)
+        assert "held 5m00" in text
+        assert "mute" not in text.splitlines()[-1], "there is nothing to mute"
 
 
 async def test_the_fix_stands_there_and_y_copies_one_step_at_a_time(state_home: Path) -> None:

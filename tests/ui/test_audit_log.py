@@ -34,17 +34,17 @@ async def test_newest_first_with_details_and_its_check(log: AuditLog, state_home
         text = screen_text(app)
         assert "✔ whole, 3 lines" in text.splitlines()[0]
         assert text.index("text 2") < text.index("text 1") < text.index("text 0")
-        assert "\x1b" not in text and "typed" not in text
-        await pilot.press("j", "enter")
+        assert "\x1b" not in text and "typed   vast-demo" in text
+        await pilot.press("j")
         await settle(pilot)
-        assert "typed  vast-demo" in screen_text(app) and "text 1" in screen_text(app)
+        assert "typed   vast-demo" in screen_text(app) and "text 1" in screen_text(app)
         await pilot.press("y")
         await settle(pilot)
         copied = (state_home / "copied.txt").read_text()
         assert "vast-demo  destroy  99  requested  text 1" in copied
         await pilot.press("enter")
         await settle(pilot)
-        assert "typed" not in screen_text(app)
+        assert "typed" not in screen_text(app) and "enter: all that this line says" in screen_text(app)
         await pilot.press("q")
         app.open_screen("audit", "vast-demo")
         await settle(pilot)
@@ -63,6 +63,7 @@ async def test_a_log_that_was_changed_is_called_broken(log: AuditLog) -> None:
 async def test_no_log_is_told_from_one_that_cannot_be_read(state_home: Path) -> None:
     async with running(size=(120, 30), keys=("u",)) as (app, pilot, fleet):
         assert "no billing action was tried yet" in screen_text(app)
+        assert "details" not in screen_text(app), "there is nothing to show more of"
         (state_home / "audit.jsonl").mkdir(parents=True)
         fleet.advance(10)
         app.tick(force=True)

@@ -16,6 +16,7 @@ from rgt_tui.profiles.readings import CARD_FIGURES, MOST_CARDS, is_of_card
 from rgt_tui.store.minute_means import readings
 from rgt_tui.ui.screens.box import BoxScreen
 from rgt_tui.ui.widgets.box_past import (
+    TALLEST,
     course,
     course_of,
     fitting_span,
@@ -75,7 +76,8 @@ def test_each_figure_says_its_extremes_and_the_tall_ones_what_it_is_now() -> Non
     assert "min  10% max  89%" in body[0] and "min  50% max  50%" in body[1] and "disk data" in body[2]
     assert body[-1].split() == ["1", "h", "ago", "30", "min", "now"]
     tall = lines(box, 1, height=20)
-    assert len(tall) == 3 + 3 + 1 + 1 and "now" in tall[0]
+    assert len(tall) == TALLEST + TALLEST + 1 + 1 and "now" in tall[0]
+    assert tall[0].index("⣀") == len("disk data") + 2, "names take the columns that they need"
     assert all(width_of(made) <= 60 for made in past_section(box, 1, 60, 20, NOW).body)
 
 
@@ -94,7 +96,7 @@ def test_a_box_that_was_just_met_shows_ten_minutes_and_the_cards_come_first() ->
 
 def test_the_pane_takes_what_it_can_use_and_no_more() -> None:
     box = box_with(kept(60, 600))
-    assert [past_room(box, height) for height in (5, 7, 9, 11, 40)] == [5, 6, 8, 10, 10]
+    assert [past_room(box, height) for height in (5, 7, 9, 11, 40)] == [5, 6, 8, 10, 2 * TALLEST + 1 + 3]
     assert past_room(running_box(), 40) == 3
     assert lines(running_box(), 2) == ["nothing of the last 24 h is kept"]
 

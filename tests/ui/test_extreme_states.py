@@ -12,6 +12,8 @@ from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.protocol import Hello
 from rgt_tui.model.run import RunState, Series
 from rgt_tui.profiles import load_profile
+from rgt_tui.ui.widgets.spans import text_of
+from rgt_tui.ui.widgets.vitals import link_lines
 from tests.security.odd_frames import SPEC, odd_state
 from tests.ui.fakes import NOW, FakeFleet, running_box, sample
 from tests.ui.snap import running, screen_text, settle
@@ -80,6 +82,11 @@ async def test_a_box_without_an_agent_is_not_said_to_have_no_queue_and_no_log() 
     async with running(FleetState((box,), (), NOW), size=(100, 34)) as (app, pilot, _):
         assert "limited  no Python 3.8 or later is on the box" in screen_text(app)
         assert "limited  no file transfer" in screen_text(app)
+        assert "◐ 1" in screen_text(app).splitlines()[0], "counted as its row shows it, not as idle"
+        await pilot.resize_terminal(150, 40)
+        await settle(pilot)
+        assert "no agent on the box: no curve" in screen_text(app) and "no run yet" not in screen_text(app)
+        await pilot.resize_terminal(100, 34)
         await pilot.press("enter")
         await settle(pilot)
         text = screen_text(app)
@@ -96,3 +103,21 @@ async def test_a_box_without_an_agent_is_not_said_to_have_no_queue_and_no_log() 
             assert "no log is followed" not in screen_text(app) and "Start a queue" not in screen_text(app)
             await pilot.press("q")
             await settle(pilot)
+
+
+async def test_the_phases_of_a_box_without_an_agent_say_that_nobody_looked() -> None:
+    plain = Hello(proto=1, agent="sh", boot="b", host="h", python="", pid=1, at=NOW, limited=LIMITED)
+    box = msgspec.structs.replace(
+        running_box(), hello=plain, limited=LIMITED, logs=(), runs=(), queues=(), sample=sample(procs=())
+    )
+    checks = {check.id: check.evidence for check in evaluate(box, load_profile("autodl"), NOW)}
+    assert checks["1.2"].startswith("agent sh, protocol 1; limited: no Python")
+    for check in ("3.1", "3.3", "4.1", "4.2", "4.4", "4.5", "5.1"):
+        assert checks[check] == "not known: no agent runs on the box"
+    assert [text_of(row) for row in link_lines(box, 44, NOW)][2:] == [
+        "▲ limited: no Python 3.8 or later is on the",
+        "box; no log, no curve, no queue and no",
+        "history",
+        "▲ limited: no file transfer",
+        "agent sh",
+    ]

@@ -193,6 +193,22 @@ def test_the_legend_explains_every_column_and_every_state() -> None:
     assert words == [health.value for health in Health], "each says its word: colour is never alone"
 
 
+async def test_where_not_all_rows_fit_a_wide_screen_has_the_legend_beside_the_keys() -> None:
+    async with running(size=(200, 50), keys=("question_mark",)) as (app, pilot, _):
+        text = screen_text(app)
+        assert "at least, at most, about" in text and "Quit rgt." in text, "the last of both"
+        rows = text.splitlines()
+        assert "Open the selected box." in rows[1] and rows[1].index("states") >= 100
+        row = next(i for i, shown in enumerate(rows) if "The loss curves" in shown)
+        assert "idle" in rows[row] or "stopped" in rows[row] or "finished" in rows[row]
+        await pilot.click(HelpPanel, offset=(120, row))
+        await settle(pilot)
+        assert isinstance(app.screen, HelpScreen), "the legend runs nothing"
+        await pilot.click(HelpPanel, offset=(30, row))
+        await settle(pilot)
+        assert isinstance(app.screen, FleetAwareScreen) and app.screen.PLACE == "curves"
+
+
 async def test_help_is_searched_copied_and_clicked(state_home: Path) -> None:
     async with running(size=(100, 50), keys=("question_mark", "slash", *"inode")) as (app, pilot, _):
         text = screen_text(app)

@@ -28,7 +28,7 @@ from rgt_tui.ui.widgets.checklist import (
     rows_of,
     summary_parts,
 )
-from rgt_tui.ui.widgets.fixed_lines import HeaderLine
+from rgt_tui.ui.widgets.fixed_lines import HeaderLine, KeyLine
 from rgt_tui.ui.widgets.spans import Tone, text_of, width_of, wrapped
 from tests.ui.fakes import NOW, FakeFleet, default_checks
 from tests.ui.snap import until
@@ -283,6 +283,8 @@ async def test_without_a_note_or_a_name_nothing_is_ticked(fleet: FakeFleet, keys
 async def test_what_readings_judge_is_not_ticked_and_a_failure_to_write_is_said(fleet: FakeFleet) -> None:
     async with RgtApp(lambda: fleet).run_test(size=(120, 34)) as pilot:
         screen = await opened(pilot)
+        keys = screen.query_one(KeyLine).shown_lines[0]
+        assert not {"run", "tick"} & set(text_of(keys).split()), "neither can be done with this check"
         await pilot.press("space")
         await pilot.pause()
         assert "5.2 is judged by its readings" in shown_text(screen) and not screen.query("EntryLine")

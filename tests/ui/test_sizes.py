@@ -3,6 +3,7 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
+import re
 import select
 import signal
 import struct
@@ -20,10 +21,12 @@ from rgt_tui.model.protocol import Cpu, Disk, Gpu, InodeHog, Memory, Proc, Sampl
 from rgt_tui.model.run import RunState
 from rgt_tui.ui import notation
 from rgt_tui.ui.screens.lifecycle import LifecycleScreen
+from rgt_tui.ui.screens.log import LogScreen
 from rgt_tui.ui.widgets import lines
+from rgt_tui.ui.widgets.checklist import CheckRun
 from tests.ui.fakes import NOW, cell, demo_state, many_boxes, queue, running_box
 from tests.ui.snap import running, screen_text, settle
-from tests.ui.stages import staged
+from tests.ui.stages import rest, staged
 
 WALK = ("", "enter", "q", "l", "q", "question_mark", "escape")
 """Keys that lead through every screen and back."""
@@ -220,6 +223,52 @@ async def test_phases_that_do_not_fit_are_counted(size: tuple[int, int], state_h
             text = screen_text(app)
             assert (f"▼ {len(rows) - shown} more" in text) == left
             assert (" 0.2  inodes" in text) == (key == "g")
+
+
+@pytest.mark.parametrize("screen", ["phases", "journal", "transfers"])
+async def test_a_short_list_in_a_tall_terminal_shows_the_box_of_its_selected_line(
+    screen: str, state_home: Path
+) -> None:
+    async with staged(screen, "live", home=state_home, size=(300, 80)) as (app, pilot):
+        if screen == "journal":
+            assert "autodl-demo  now" in screen_text(app)
+            await pilot.press("g")
+            await rest(app, pilot)
+            assert "✖ inodes of /workspace" in screen_text(app), "what is wrong there now"
+        text = screen_text(app)
+        for words in (
+            f"vast-demo  {'now' if screen == 'journal' else 'what happened'}",
+            "log  lstm-b.log",
+            "past 1 h",
+        ):
+            assert words in text, text
+        rows = [row for row in text.splitlines() if row.strip()]
+        assert len(rows) > 60, "most of the terminal says something"
+        await rest(app, pilot, (80, 20))
+        assert "log  lstm-b.log" not in screen_text(app)
+        await pilot.press("l")
+        await rest(app, pilot)
+        assert isinstance(app.screen, LogScreen), "the key that the pane names works here"
+
+
+async def test_a_list_that_does_not_fit_says_how_much_is_out_of_sight() -> None:
+    async with running(many_boxes(200), size=(120, 34), keys=("a",)) as (app, pilot, _):
+        assert re.search(r"^ ▼ \d+ more$", screen_text(app), re.M)
+        await pilot.press("G")
+        await settle(pilot)
+        assert "above" in screen_text(app) and "more" not in screen_text(app)
+
+
+async def test_what_a_check_prints_has_the_room_of_what_is_known_of_the_box(state_home: Path) -> None:
+    async with staged("phases", "live", home=state_home, size=(120, 60)) as (app, pilot):
+        screen = app.screen
+        assert isinstance(screen, LifecycleScreen) and screen.selected is not None
+        assert "vast-demo  what happened" in screen_text(app)
+        screen.runs[screen.selected.id] = CheckRun("df -i", NOW, [f"row {n}" for n in range(20)], NOW, 0)
+        screen.redraw_now()
+        await settle(pilot)
+        assert "vast-demo  what happened" not in screen_text(app)
+        assert all(f"row {n}" in screen_text(app) for n in range(20))
 
 
 async def test_no_box_is_not_a_box_without_trouble() -> None:

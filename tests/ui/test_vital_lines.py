@@ -33,12 +33,12 @@ def test_limits_of_the_box_and_of_the_agent_are_said_once() -> None:
         proto=1, agent="abc", boot="boot", host="host", python="3.11", pid=1, at=NOW, limited=("no log",)
     )
     box = msgspec.structs.replace(running_box("a"), limited=("no Python", "no log"), hello=hello)
-    assert [text_of(made)[2:] for made in limited_lines(box)] == ["limited: no Python", "limited: no log"]
+    assert [text_of(made)[2:] for made in limited_lines(box, 80)] == ["limited: no Python", "limited: no log"]
 
 
 def test_another_pace_and_remembered_values_are_said() -> None:
     box = msgspec.structs.replace(running_box("a"), interval=15.0, remembered_at=NOW, sample=None)
-    text = "\n".join(text_of(made) for made in link_lines(box, NOW))
+    text = "\n".join(text_of(made) for made in link_lines(box, 80, NOW))
     assert "sampled every 15 s" in text
     assert "by an earlier rgt" in text
 

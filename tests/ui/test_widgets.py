@@ -20,8 +20,10 @@ from rgt_tui.ui.widgets.spans import (
     clip,
     differing,
     fit,
+    fit_name,
     line,
     merged,
+    name_width,
     pick,
     spread,
     text_of,
@@ -37,8 +39,26 @@ TEXT = st.text(st.characters(blacklist_categories=("Cs", "Cc", "Mn", "Me", "Cf")
 def test_fit_is_exact(text: str, width: int) -> None:
     from rich.cells import cell_len
 
-    assert cell_len(fit(text, width)) == width
+    assert cell_len(fit(text, width)) == cell_len(fit_name(text, width)) == width
     assert cell_len(fit(text, width, right=True)) == width
+
+
+def test_names_that_begin_alike_are_told_apart_by_their_ends() -> None:
+    names = [f"autodl-westd-4090-{n:02}" for n in range(12)]
+    assert fit_name(names[1], 16) == "autodl-we…090-01"
+    assert len({fit_name(name, 10) for name in names}) == len(names)
+    assert fit_name("训练训练训练训练", 11) == "训练训…训练"
+    assert fit_name("lab", 5) == "lab  "
+
+
+@pytest.mark.parametrize(
+    ("longest", "width", "cells"), [(7, 60, 7), (26, 80, 20), (26, 200, 26), (99, 300, 50)]
+)
+def test_names_have_the_width_that_they_need_where_there_is_room(
+    longest: int, width: int, cells: int
+) -> None:
+    assert name_width(["lab", "n" * longest], width) == cells
+    assert name_width([], width) == 0
 
 
 @given(st.lists(TEXT, max_size=5), st.integers(0, 60))

@@ -183,7 +183,8 @@ def check_agent(view: Facts) -> Verdict:
     hello = view.box.hello
     if hello is None:
         return waiting("the agent has not spoken yet")
-    text = f"Python {hello.python}, agent {hello.agent[:8]}, protocol {hello.proto}"
+    python = f"Python {hello.python}, " if hello.python else ""
+    text = f"{python}agent {hello.agent[:8]}, protocol {hello.proto}"
     if hello.limited:
         return warn(f"{text}; limited: {', '.join(hello.limited)}", view.box.sample_at)
     return passed(text, view.box.sample_at)

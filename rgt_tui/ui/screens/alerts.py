@@ -23,11 +23,25 @@ from rgt_tui.ui.clipboard import Copied
 from rgt_tui.ui.commands import ALERTS, MOVE, Command, bindings, key_for
 from rgt_tui.ui.notation import clean, clock, compact_time, glyphs, plain
 from rgt_tui.ui.screens.base import Dashboard, FleetAwareScreen, Moves
-from rgt_tui.ui.widgets.box_context import BoxContext, context_height
+from rgt_tui.ui.widgets.box_context import BoxContext
 from rgt_tui.ui.widgets.fixed_lines import Parts
+from rgt_tui.ui.widgets.fleet_rows.since_lines import story_section
 from rgt_tui.ui.widgets.lines import EntryClosed, RowChosen
+from rgt_tui.ui.widgets.panes import Section
 from rgt_tui.ui.widgets.pick_list import LEAST_ROWS, PickList, PickRow
-from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, fit, labelled, line, width_of
+from rgt_tui.ui.widgets.spans import (
+    EMPTY,
+    Line,
+    Span,
+    Tone,
+    dim,
+    fit,
+    fit_name,
+    labelled,
+    line,
+    name_width,
+    width_of,
+)
 from rgt_tui.ui.widgets.why import READ_FROM, finding_details
 
 PAGE = 500
@@ -71,9 +85,9 @@ def row_line(row: AlertRow, names: int, now: float) -> Line:
     since = compact_time(now - row.since) if row.since is not None else ""
     if row.ended_at is not None:
         held = f"held {compact_time(row.ended_at - (alert.since or row.ended_at))}, ended {clock(row.ended_at)}  "
-        name = fit(clean(row.box), names)
+        name = fit_name(clean(row.box), names)
         return line(dim(f" {glyphs().check} {name}  {fit('', 6)}  {held}{clean(alert.text)}"))
-    head = f"{fit(clean(row.box), names)}  {fit(since, 6, right=True)}  "
+    head = f"{fit_name(clean(row.box), names)}  {fit(since, 6, right=True)}  "
     muted = "muted  " if alert.muted else ""
     return line(
         Span(f" {mark} ", tone),
@@ -96,7 +110,11 @@ def detail_lines(
         height: Lines that there are; None = as many as it takes.
     """
     alert = row.alert
-    out = [] if said or row.finding is not None else labelled("now", clean(alert.text), width, most=4)
+    out = (
+        []
+        if said or row.finding is not None
+        else labelled("now" if row.ended_at is None else "was", clean(alert.text), width, most=4)
+    )
     if row.since is not None:
         out += labelled("since", f"{clock(row.since)}, {compact_time(now - row.since)} ago", width)
     if row.before[0]:
@@ -195,7 +213,7 @@ class AlertsScreen(Moves, FleetAwareScreen):
             self._asked_at = now
             self.read_ended()
         self.shown = {row.key: row for row in self._rows(state)}
-        names = min(20, max((len(clean(row.box)) for row in self.shown.values()), default=0))
+        names = name_width((clean(row.box) for row in self.shown.values()), self.size.width)
         rows = [PickRow(key, row_line(row, names, now)) for key, row in self.shown.items()]
         self.alert_list.show(
             rows,
@@ -204,25 +222,21 @@ class AlertsScreen(Moves, FleetAwareScreen):
         )
         self._show_context(state, now)
 
-    @property
-    def _room(self) -> int:
-        """Lines between the header and the footer."""
-        return self.size.height - 3 - (self.notice is not None)
-
     def _show_context(self, state: FleetState, now: float) -> None:
         """Show what happened on the box of the selected alert, where the list leaves room."""
-        picked = self.picked
-        box = None if picked is None else state.box(picked.box)
-        height = context_height(self._room, self.alert_list.wanted_height(self.size.width))
-        told = []
-        if box is not None:
-            kept = [one for one in self._happened if one.box == box.spec.name]
+
+        def story(box: BoxState, width: int, height: int) -> Section:
+            name = box.spec.name
+            kept = [one for one in self._happened if one.box == name]
             last = kept[-1].at if kept else -math.inf
             told = [FleetEvent(one.at, one.box, one.text, one.level) for one in kept]
             # The history is written a few seconds later.
-            told += [one for one in state.events if one.box == box.spec.name and one.at > last]
-        self.query_one(BoxContext).show(
-            box, told, height, now, stale=box is not None and self.verdict(box).stale
+            told += [one for one in state.events if one.box == name and one.at > last]
+            return story_section(told, name, width, height, now)
+
+        picked = self.picked
+        self.show_context(
+            None if picked is None else picked.box, self.alert_list.wanted_height(self.size.width), story
         )
 
     def on_resize(self, event: events.Resize) -> None:
@@ -232,7 +246,7 @@ class AlertsScreen(Moves, FleetAwareScreen):
     def _details(self, row: AlertRow, names: int, width: int, now: float) -> list[Line]:
         said = width_of(row_line(row, names, now)) <= self.size.width
         return detail_lines(
-            row, width, now, said=said, height=self._room - min(LEAST_ROWS, len(self.shown)) - 1
+            row, width, now, said=said, height=self.body_height - min(LEAST_ROWS, len(self.shown)) - 1
         )
 
     def _calm(self, state: FleetState) -> str:
@@ -340,6 +354,18 @@ class AlertsScreen(Moves, FleetAwareScreen):
         name = f"{clean(picked.alert.id)} on {clean(picked.box)}"
         how = {None: f"muted {name} until it clears", 0.0: f"unmuted {name}"}
         self.hint(how.get(until, f"muted {name} for an hour"))
+
+    def why_not(self, command: Command) -> str | None:
+        """Say why a command does not work here now; of an alert only what can be done with it is offered."""
+        if self.fleet_state is not None and command.id.startswith("alerts.") and command.id != "alerts.ended":
+            picked = self.picked
+            if picked is None or not picked.box:
+                return "it is about no single box" if picked is not None else "no alert is selected"
+            if command.id != "alerts.open" and picked.ended_at is not None:
+                return "the selected alert has ended"
+            if command.id == "alerts.unmute" and not picked.alert.muted:
+                return "the selected alert is not muted"
+        return super().why_not(command)
 
     def _mutable(self) -> AlertRow | None:
         picked = self.picked

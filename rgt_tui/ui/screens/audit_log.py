@@ -23,11 +23,24 @@ from rgt_tui.ui.screens.base import FleetAwareScreen, Moves
 from rgt_tui.ui.widgets.fixed_lines import Parts
 from rgt_tui.ui.widgets.lines import RowChosen
 from rgt_tui.ui.widgets.pick_list import PickList, PickRow
-from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, fit, labelled, line, wrapped
+from rgt_tui.ui.widgets.spans import (
+    EMPTY,
+    Line,
+    Span,
+    Tone,
+    dim,
+    fit,
+    fit_name,
+    labelled,
+    line,
+    name_width,
+    wrapped,
+)
 
 EVERY_SECONDS = 5.0
-NAMES = 20
 WHOLE = 1000
+PAD = 8
+"""Columns of the labels; sha256 is the longest."""
 TONES = {AuditEvent.REFUSED: Tone.WARN, AuditEvent.REQUESTED: Tone.STRONG}
 
 
@@ -38,21 +51,21 @@ def audit_row(one: AuditLine, names: int) -> Line:
         return line(Span(f" {glyphs().trouble} line {one.number} cannot be read", Tone.TROUBLE))
     tone = TONES.get(entry.event, Tone.TEXT)
     verb = entry.verb.value if entry.verb is not None else "rent"
-    head = line(dim(f"  {moment(entry.at)}  "), Span(fit(clean(entry.box), names)), "  ")
+    head = line(dim(f"  {moment(entry.at)}  "), Span(fit_name(clean(entry.box), names)), "  ")
     return line(head, Span(f"{fit(verb, 8)}{fit(entry.event.value, 10)}", tone), dim(clean(entry.text)))
 
 
 def audit_details(one: AuditLine, width: int) -> list[Line]:
     """Return all that an entry says."""
     entry = one.entry
-    out = labelled("line", f"{one.number}", width)
+    out = labelled("line", f"{one.number}", width, pad=PAD)
     if entry is not None:
         for label, text in (
             ("who", entry.who), ("on", entry.instance), ("typed", entry.typed), ("text", entry.text),
             ("shown", entry.shown), ("proof", entry.evidence), ("boot", entry.boot),
         ):  # fmt: skip
-            out += labelled(label, clean(text), width, most=WHOLE) if text else []
-    return [*out, *labelled("sha256", one.hash, width, Tone.DIM, pad=8)]
+            out += labelled(label, clean(text), width, pad=PAD, most=WHOLE) if text else []
+    return [*out, *labelled("sha256", one.hash, width, Tone.DIM, pad=PAD)]
 
 
 class AuditScreen(Moves, FleetAwareScreen):
@@ -77,7 +90,7 @@ class AuditScreen(Moves, FleetAwareScreen):
         self._chain: Chain | None = None
         self._trouble = ""
         self._asked_at = -math.inf
-        self._opened = False
+        self._opened = True
 
     def body(self) -> Iterable[Widget]:
         """Return the list."""
@@ -99,10 +112,15 @@ class AuditScreen(Moves, FleetAwareScreen):
             self.read_log()
         self._draw()
 
+    def why_not(self, command: Command) -> str | None:
+        """Say why a command does not work here now: without a line there is nothing to show of it."""
+        if command.id == "audit.details" and not self._lines:
+            return "no billing action was tried yet"
+        return super().why_not(command)
+
     def _draw(self) -> None:
-        names = min(
-            NAMES, max((len(clean(one.entry.box)) for one in self._lines.values() if one.entry), default=0)
-        )
+        named = (clean(one.entry.box) for one in self._lines.values() if one.entry)
+        names = name_width(named, self.size.width)
         rows = [PickRow(key, audit_row(one, names)) for key, one in self._lines.items()]
         empty = self._trouble or (
             "reading the audit log" if self._chain is None else "no billing action was tried yet"
@@ -150,7 +168,7 @@ class AuditScreen(Moves, FleetAwareScreen):
         return [(1, line(mark, Span(clean(chain_words(self._chain)), Tone.TROUBLE if bad else Tone.TEXT)))]
 
     def on_row_chosen(self, message: RowChosen) -> None:
-        """Show the details on the second click."""
+        """Show or hide the details on the second click."""
         if message.opened:
             self.action_details()
 

@@ -36,11 +36,12 @@ from rgt_tui.ui.widgets.fixed_lines import (
 from rgt_tui.ui.widgets.spans import Span, Tone, line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from textual.widget import Widget
 
     from rgt_tui.health import Assessment
+    from rgt_tui.ui.widgets.panes import Section
 
 WHY_NOT = {
     "box": "there is no box to act on",
@@ -310,6 +311,41 @@ class FleetAwareScreen(Entries, Enduring, Screen[None]):
         self.query_one(KeyLine).offer(self.offered())
 
     @property
+    def body_height(self) -> int:
+        """Lines between the header and the event line."""
+        return self.size.height - 3 - (self.notice is not None)
+
+    def show_context(
+        self, name: str | None, above: int, first: Callable[[BoxState, int, int], Section] | None = None
+    ) -> None:
+        """Show below a list what else is known of a box, where the list leaves room.
+
+        Args:
+            name: Of the box; None = there is none to speak of.
+            above: Lines that are wanted for the list.
+            first: From the box, and the inner width and height of the first pane, to what it says; None = what happened
+                there, as far as it is at hand.
+        """
+        from rgt_tui.ui.widgets.box_context import BoxContext, context_height
+        from rgt_tui.ui.widgets.fleet_rows.since_lines import story_section
+
+        state, now = self.fleet_state, self.now
+        box = None if name is None or state is None else state.box(name)
+        events = () if state is None else state.events
+
+        def story(box: BoxState, width: int, height: int) -> Section:
+            name = box.spec.name
+            return story_section([one for one in events if one.box == name], name, width, height, now)
+
+        self.query_one(BoxContext).show(
+            box,
+            first or story,
+            context_height(self.body_height, above),
+            now,
+            stale=box is not None and self.verdict(box).stale,
+        )
+
+    @property
     def now(self) -> float:
         """The client clock of the fleet."""
         return self.fleet.now()
@@ -334,7 +370,7 @@ class FleetAwareScreen(Entries, Enduring, Screen[None]):
 
     def summary(self, state: FleetState, now: float) -> Parts:
         """Return the right end of the header: the whole fleet, unless a screen has something nearer."""
-        return fleet_parts(state, [self.verdict(box).health for box in state.boxes])
+        return fleet_parts(state, [self.verdict(box) for box in state.boxes])
 
     def badges(self, state: FleetState) -> tuple[str, ...]:
         """Return the words at the right end of the key line."""

@@ -37,8 +37,10 @@ from rgt_tui.ui.widgets.why import remedy_lines, why_lines
 if TYPE_CHECKING:
     from textual import events
 
-LEFT = 44
-"""Width of the vitals where they stand beside the log."""
+
+def left_of(width: int) -> int:
+    """Return the width of the vitals where they stand beside the log."""
+    return 44 if width < 160 else max(54, width * 2 // 9)
 
 
 class Wants(NamedTuple):
@@ -67,7 +69,7 @@ def place(width: int, height: int, wants: Wants) -> dict[str, Region]:
 
 def _beside(width: int, height: int, wants: Wants) -> dict[str, Region]:
     """Vitals at the left; trouble, queue and log at the right."""
-    left = LEFT if width < 160 else 54
+    left = left_of(width)
     right = width - left
     out = {"vitals": Region(0, 0, left, height)}
     y = 0
@@ -249,7 +251,7 @@ class BoxScreen(LogKeys):
             return
         vitals, queue, trouble = (self.query_one(f"#{name}", Pane) for name in ("vitals", "queue", "trouble"))
         box = self.box
-        side = size.width - (44 if size.width < 160 else 54) if size.width >= 110 else size.width
+        side = size.width - left_of(size.width) if size.width >= 110 else size.width
         wants = Wants(
             vitals.wanted_height(44),
             trouble.wanted_height(side),

@@ -16,6 +16,7 @@ from rgt_tui.fleet.history.morning_report import NextClock, Report, Word, mornin
 from rgt_tui.fleet.history.spoken_times import night_began
 from rgt_tui.health import clock_readings
 from rgt_tui.model.alert import Alert
+from rgt_tui.model.box import BoxState
 from rgt_tui.model.fleet import FleetState, Happening, Happenings, Spot, Wanted
 from rgt_tui.profiles.readings import how_many
 from rgt_tui.store import HistoryError
@@ -25,9 +26,26 @@ from rgt_tui.ui.commands import JOURNAL, MOVE, Command, bindings, key_for
 from rgt_tui.ui.enduring import endured, words
 from rgt_tui.ui.notation import clean, compact_time, glyphs, thousands
 from rgt_tui.ui.screens.base import Dashboard, FleetAwareScreen, Moves
+from rgt_tui.ui.widgets.box_context import BoxContext
 from rgt_tui.ui.widgets.fixed_lines import Parts
+from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row
 from rgt_tui.ui.widgets.lines import EntryChanged, EntryClosed, LineWidget, RowChosen
-from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, dim, fit, line, width_of, wrapped
+from rgt_tui.ui.widgets.panes import Section
+from rgt_tui.ui.widgets.spans import (
+    EMPTY,
+    Line,
+    Span,
+    Tone,
+    clip,
+    dim,
+    fit,
+    fit_name,
+    line,
+    name_width,
+    width_of,
+    wrapped,
+)
+from rgt_tui.ui.widgets.why import why_lines
 
 PAGE = 200
 """Events that are read at a time."""
@@ -37,7 +55,6 @@ EVERY_SECONDS = 5.0
 """So often it is asked what has happened since; the history is written as often."""
 REPORT_SECONDS = 30.0
 """So often the report is made anew: it adds up what every box has cost."""
-NAMES = 20
 ALL = "all boxes"
 """In place of a name, where something is about no single one."""
 MUTE_SECONDS = 3600.0
@@ -72,7 +89,7 @@ def row_lines(
     mark = {"error": g.trouble, "warn": g.warn}.get(row.level, g.unknown if held is None else g.check)
     tone = level_tone(row.level)
     head = line(dim(f" {fit(stamp(row.at, now), stamps, right=True)} "), Span(f"{mark} ", tone))
-    name = (Span(f"{fit(clean(row.box) or ALL, names)}  ", Tone.TEXT),) if names else EMPTY
+    name = (Span(f"{fit_name(clean(row.box) or ALL, names)}  ", Tone.TEXT),) if names else EMPTY
     told = held is None or held < 1 or " after " in row.text  # some events say it themselves
     after = EMPTY if told else (dim(f"  after {compact_time(held)}"),)
     made = line(head, name, Span(clean(row.text), tone), after)
@@ -158,7 +175,7 @@ class HappeningList(LineWidget):
                 self._index = ns[here.n]
                 self._top = max(0, self._index - offset)
         self._rows, self._empty, self._now = rows, empty, now
-        self._names = min(NAMES, max((len(clean(row.box) or ALL) for row in rows), default=0)) if named else 0
+        self._names = name_width((clean(row.box) or ALL for row in rows), self.size.width) if named else 0
         self.redraw()
 
     @property
@@ -170,6 +187,11 @@ class HappeningList(LineWidget):
     def above(self) -> int:
         """How many rows there are before the selected one."""
         return self._index
+
+    @property
+    def wanted_height(self) -> int:
+        """The height that shows every event, and the selected one whole."""
+        return len(self._rows) + self._more
 
     def move(self, count: int) -> None:
         """Select another event."""
@@ -280,9 +302,10 @@ class JournalScreen(Moves, FleetAwareScreen):
         self._reading_older = False
 
     def body(self) -> Iterable[Widget]:
-        """Return the report and the list."""
+        """Return the report and the list, and below them how the box of the selected event stands now."""
         yield ReportLines()
         yield HappeningList()
+        yield BoxContext()
 
     def crumbs(self) -> tuple[str, ...]:
         """Return where the screen is."""
@@ -312,6 +335,20 @@ class JournalScreen(Moves, FleetAwareScreen):
         found = () if self._report is None else report_words(self._report, now)
         self.query_one(ReportLines).show(found)
         self.happening_list.show(self._rows, self._empty(), now, named=self.box_name is None)
+        self._show_box()
+
+    def _show_box(self) -> None:
+        """Show how the box of the selected event stands now, where the list leaves room."""
+        picked = self.happening_list.picked
+        report = self.query_one(ReportLines).get_content_height(None, None, self.size.width)
+        self.show_context(
+            None if picked is None else picked.box, report + self.happening_list.wanted_height, self._stands
+        )
+
+    def _stands(self, box: BoxState, width: int, height: int) -> Section:
+        row = Row(box, self.verdict(box), (), self.fleet.profile(box.spec.name).name, self.now)
+        title = line(Span(clean(box.spec.name)), dim("  now" if self.until is None else "  then"))
+        return Section(title, why_lines(row, width, self.now))
 
     def _take_session(self, state: FleetState) -> None:
         """Show what this rgt has seen, where no history is kept."""
@@ -427,11 +464,16 @@ class JournalScreen(Moves, FleetAwareScreen):
         self._report = morning_report(night, boxes, clocks)
         self.redraw_now()
 
+    def on_resize(self, event: events.Resize) -> None:
+        """Share the room anew."""
+        self.redraw_now()
+
     def on_row_chosen(self, message: RowChosen) -> None:
         """Read on before the end is reached; open on the second click."""
         if message.opened:
             self.action_log_then()
             return
+        self._show_box()
         if self._older and not self._reading_older and self.happening_list.above < AHEAD:
             self._reading_older = True
             self.read_older(self._wanted)
@@ -543,14 +585,27 @@ class JournalScreen(Moves, FleetAwareScreen):
         self._want(term="", errors=False)
         return had
 
+    def why_not(self, command: Command) -> str | None:
+        """Say why a command does not work here now: what has not happened cannot be looked at."""
+        if command.id == "journal.mute" and self.fleet_state is not None and self._alert_now() is None:
+            return "what the selected event is about does not hold now"
+        if command.id == "journal.log" and self._read and self.happening_list.picked is None:
+            return "no event is selected"
+        return super().why_not(command)
+
+    def _alert_now(self) -> Alert | None:
+        """Return the alert that the selected event is about, where it holds now."""
+        picked = self.happening_list.picked
+        state = self.fleet_state
+        box = None if state is None or picked is None else state.box(picked.box)
+        return None if box is None or picked is None else alert_of(picked, box.alerts)
+
     def action_mute(self) -> None:
         """Be quiet for an hour about the alert that the selected event is about, if it still holds."""
         picked = self._picked()
         if picked is None:
             return
-        state = self.fleet_state
-        box = None if state is None else state.box(picked.box)
-        alert = None if box is None else alert_of(picked, box.alerts)
+        alert = self._alert_now()
         if alert is None:
             self.hint("nothing to mute: what this event is about does not hold now")
             return

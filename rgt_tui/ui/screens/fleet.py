@@ -274,7 +274,7 @@ class FleetScreen(Moves, FleetAwareScreen):
     def _arrange(self) -> None:
         """Give the table and the panes their sizes; the layout is made anew only when one changes."""
         rows = self.query_one(FleetTable).wanted_height
-        room = self.size.height - 3 - self.ABOVE - (self.notice is not None)
+        room = self.body_height - self.ABOVE
         width = self.size.width
         left, below = split_left(max(0, room - rows - 1))
         shared = len(lower_widths(width, left)) > 1 and left >= int(room * PANE_SHARE)

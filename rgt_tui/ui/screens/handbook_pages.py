@@ -256,12 +256,13 @@ class HandbookScreen(Moves, FleetAwareScreen):
             if not self.page_list.go(wanted):
                 self.hint(f"the handbook has no page {clean(wanted)}")
         picked = self.page_list.picked
-        hint = line(dim(f"{key_for('handbook.next-pane')} scrolls it"))
+        page = self.query_one("#page", Pane)
 
         def made(width: int) -> list[Section]:
             return [] if picked is None else page_sections(picked, findings.get(picked.id, ()), width)
 
-        self.query_one("#page", Pane).show(made, hint)
+        scrolls = page.wanted_height(page.size.width) > page.size.height
+        page.show(made, line(dim(f"{key_for('handbook.next-pane')} scrolls it")) if scrolls else EMPTY)
 
     def on_row_chosen(self, message: RowChosen) -> None:
         """Follow the selection."""

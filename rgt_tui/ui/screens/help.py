@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import ClassVar, NamedTuple
 
 from textual import events
@@ -20,7 +21,7 @@ from rgt_tui.ui.screens.base import Entries, Moves
 from rgt_tui.ui.widgets.fixed_lines import EventLine
 from rgt_tui.ui.widgets.lines import EntryChanged, EntryClosed, LineWidget
 from rgt_tui.ui.widgets.panes import framed
-from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, fit, line, text_of, wrapped
+from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, dim, fit, line, text_of, wrapped
 
 HELP: tuple[Command, ...] = (
     Command("help.close", ("q", "question_mark", "f1"), "close", "Close the help.", "close", footer=1),
@@ -28,6 +29,10 @@ HELP: tuple[Command, ...] = (
     Command("help.search", ("slash",), "search", "Show only rows with these words.", "search", footer=2),
     Command("help.copy", ("y",), "copy", "Copy the rows that are shown.", "copy", footer=3),
 )  # fmt: skip
+
+
+TWO_FROM, GAP = 150, 2
+"""Cells from which on rows that do not fit stand in two columns, and those between the two."""
 
 
 class HelpRow(NamedTuple):
@@ -112,15 +117,33 @@ class HelpPanel(LineWidget):
         self.query_text, self._top = text, 0
         self.redraw()
 
+    def _columns(self, width: int, height: int) -> list[list[tuple[Line, HelpRow]]]:
+        """Return the lines in one column, or in two where one is too long and the screen is wide enough."""
+        made = row_lines(self.rows, width)
+        if len(made) <= height or width < TWO_FROM:
+            return [made]
+        made = row_lines(self.rows, width // 2 - GAP)
+        blanks = [place for place, (_, row) in enumerate(made) if not row.text and not row.title]
+        cut = min((*blanks, len(made)), key=lambda place: abs(2 * place - len(made)))
+        return [made[:cut], made[cut + 1 :]]
+
     def scroll_lines(self, count: int) -> None:
         """Move through a list that is longer than the screen."""
-        most = len(row_lines(self.rows, self.size.width - 4)) - (self.size.height - 2)
+        width, height = self.size.width - 4, self.size.height - 2
+        most = max(map(len, self._columns(width, height))) - height
         self._top = max(0, min(self._top + count, most))
         self.redraw()
 
     def make_lines(self, width: int, height: int) -> list[Line]:
         """Draw the list."""
-        body = [made for made, _ in row_lines(self.rows, width - 4)]
+        columns = self._columns(width - 4, height - 2)
+        body = [made for made, _ in columns[0]]
+        if len(columns) > 1:
+            beside = [made for made, _ in columns[1]]
+            half = (width - 4) // 2
+            body = [
+                line(*clip(left, half), *right) for left, right in zip_longest(body, beside, fillvalue=EMPTY)
+            ]
         if not body:
             body = [
                 line("no row has ", Span(self.query_text, Tone.ACCENT)),
@@ -134,7 +157,9 @@ class HelpPanel(LineWidget):
 
     def on_click(self, event: events.Click) -> None:
         """Run the command of the row under the pointer."""
-        made = row_lines(self.rows, self.size.width - 4)
+        width = self.size.width - 4
+        columns = self._columns(width, self.size.height - 2)
+        made = columns[-1 if event.x - 2 >= width // 2 else 0]
         index = self._top + event.y - 1
         if 0 < event.y < self.size.height - 1 and index < len(made):
             command = made[index][1].command

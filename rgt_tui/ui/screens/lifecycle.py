@@ -24,6 +24,7 @@ from rgt_tui.ui.enduring import short
 from rgt_tui.ui.notation import clean
 from rgt_tui.ui.phases_export import export_name, own_name, phases_markdown, write_export
 from rgt_tui.ui.screens.base import FleetAwareScreen, Moves
+from rgt_tui.ui.widgets.box_context import BoxContext
 from rgt_tui.ui.widgets.checklist import (
     CheckDetail,
     Checklist,
@@ -39,6 +40,9 @@ from rgt_tui.ui.widgets.lines import EntryClosed
 
 HUGE = 160
 """From this width on the detail stands beside the list."""
+
+LOW = 6
+"""Lines of the detail where it stands below."""
 
 DRAW_SECONDS = 0.1
 """Between what a run prints and its being drawn."""
@@ -81,7 +85,7 @@ class LifecycleScreen(Moves, FleetAwareScreen):
     LifecycleScreen #check-detail { height: 6; width: 1fr; }
     LifecycleScreen.tight #lifecycle { margin: 0 0 1 0; }
     LifecycleScreen.huge #lifecycle { layout: horizontal; }
-    LifecycleScreen.huge #check-detail { height: 1fr; width: 60; margin: 0 0 0 2; }
+    LifecycleScreen.huge #check-detail { height: 1fr; width: 30%; min-width: 60; margin: 0 0 0 2; }
     """
 
     def __init__(self, fleet: FleetSource, box_name: str) -> None:
@@ -97,13 +101,15 @@ class LifecycleScreen(Moves, FleetAwareScreen):
         """The check that is being ticked, and its note once that is written."""
 
     def body(self) -> Iterable[Widget]:
-        """Return the list and the detail."""
+        """Return the list and the detail, and below them what else is known of the box."""
         yield Container(Checklist(), CheckDetail(), id="lifecycle")
+        yield BoxContext()
 
     def on_resize(self, event: events.Resize) -> None:
         """Use the room there is."""
         self.set_class(event.size.width >= HUGE, "huge")
         self.set_class(event.size.height < 30, "tight")
+        self.redraw_now()
 
     @property
     def checklist(self) -> Checklist:
@@ -147,15 +153,21 @@ class LifecycleScreen(Moves, FleetAwareScreen):
 
     def _fit(self) -> int | None:
         """Keep the detail right under the list; return the list's lines, or None where the detail is beside it."""
-        room = self.query_one("#lifecycle").size.height
+        huge, running = self.has_class("huge"), self.run_here is not None
+        room = self.body_height - (1 if self.has_class("tight") else 2)
+        rows = max(len(PHASES), len(self.checklist.rows))
+        # What a run prints wants to be read: it has the room that the box would have.
+        self.show_context(
+            None if running else self.box_name, self.body_height - room + rows + (0 if huge else LOW)
+        )
         detail = self.query_one(CheckDetail)
-        if self.has_class("huge") or not room:
+        if huge or room <= 0:
             self.checklist.styles.height = "1fr"
-            detail.styles.height = "1fr" if self.has_class("huge") else 6
+            detail.styles.height = "1fr" if huge else LOW
             return None
-        low = 6 if self.run_here is None else max(6, room // 2)  # what a run prints wants to be read
+        low = max(LOW, room // 2, room - rows) if running else LOW
         detail.styles.height = low
-        height = min(max(len(PHASES), len(self.checklist.rows)), max(3, room - low))
+        height = min(rows, max(3, room - low))
         self.checklist.styles.height = height
         return height
 
@@ -194,6 +206,16 @@ class LifecycleScreen(Moves, FleetAwareScreen):
             self.hint(f"another check is running; {key_for('screen.escape')} ends it")
         else:
             self._run(check.id, self._runs_by(self.checklist.cursor_row))
+
+    def why_not(self, command: Command) -> str | None:
+        """Say why a command does not work here now; of a check only what runs or ticks it is offered."""
+        check = self.selected if self.fleet_state is not None else None
+        if check is not None and command.id == "phases.run" and not self._runs_by(self.checklist.cursor_row):
+            return f"{check.id} has nothing that is run from here"
+        judged = check is not None and not check.by and check.status is not CheckStatus.PERSON
+        if judged and command.id == "phases.tick":
+            return "the selected check is judged by its readings"
+        return super().why_not(command)
 
     def _why_not(self, done: str) -> str:
         source = self.fleet

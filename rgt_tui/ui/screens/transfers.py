@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, cast
 
 from textual import work
@@ -21,12 +21,29 @@ from rgt_tui.ui.commands import MOVE, TRANSFERS, Command, bindings, key_for
 from rgt_tui.ui.notation import clean, clock, compact_time, glyphs, percent, size
 from rgt_tui.ui.screens.base import Dashboard, FleetAwareScreen, Moves
 from rgt_tui.ui.widgets.bars import bar
+from rgt_tui.ui.widgets.box_context import BoxContext
 from rgt_tui.ui.widgets.fixed_lines import Parts
 from rgt_tui.ui.widgets.lines import RowChosen
 from rgt_tui.ui.widgets.pick_list import PickList, PickRow
-from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, fit, labelled, line, pick, spread, width_of
+from rgt_tui.ui.widgets.spans import (
+    EMPTY,
+    Line,
+    Span,
+    Tone,
+    dim,
+    fit,
+    fit_name,
+    labelled,
+    line,
+    name_width,
+    pick,
+    spread,
+    width_of,
+)
 
 if TYPE_CHECKING:
+    from textual import events
+
     from rgt_tui.fleet import TransferNote
 
 EVERY_SECONDS = 1.0
@@ -35,7 +52,6 @@ WHOLE = 1000
 """Cells, where nobody says how many there are."""
 MOST_ON_BOXES = 100
 """Copies on the boxes that are listed, the newest ones."""
-NAMES = 20
 WITHOUT = "nothing was copied yet; rgt pull and rgt push are shown here, too, whoever runs them"
 NOT_KEPT = "no pull by this rgt; what others copied then was not kept"
 
@@ -55,6 +71,15 @@ class Entry(NamedTuple):
     def ours(self) -> bool:
         """Whether this rgt can end it."""
         return self.note is None and self.kind == "pull"
+
+
+NEEDED: dict[str, Callable[[Entry], bool]] = {
+    "transfers.open": lambda entry: True,
+    "transfers.stop": lambda entry: entry.ours and entry.pull.under_way,
+    "transfers.again": lambda entry: entry.kind == "pull" and not entry.pull.under_way,
+    "transfers.agree": lambda entry: entry.pull.asks is not None,
+}
+"""What must be so of the selected transfer, by the ids of the commands."""
 
 
 def from_note(note: TransferNote) -> Entry:
@@ -124,7 +149,7 @@ def pull_row(
     look = pull.progress
     head = line(
         Span(f" {glyph} ", tone),
-        Span(fit(clean(box), names), Tone.STRONG),
+        Span(fit_name(clean(box), names), Tone.STRONG),
         "  ",
         Span(fit(word, 10), tone),
         dim(f"  {fit(kind, 9)}  "),
@@ -228,8 +253,9 @@ class TransfersScreen(Moves, FleetAwareScreen):
     _asked_at = -math.inf
 
     def body(self) -> Iterable[Widget]:
-        """Return the list."""
+        """Return the list, and below it what else is known of the box of the selected transfer."""
         yield PickList(id="transfers")
+        yield BoxContext()
 
     def crumbs(self) -> tuple[str, ...]:
         """Return where the screen is."""
@@ -257,6 +283,14 @@ class TransfersScreen(Moves, FleetAwareScreen):
     def _picked(self) -> Entry | None:
         return self._every().get(self.pick_list.picked or "")
 
+    def why_not(self, command: Command) -> str | None:
+        """Say why a command does not work here now; of a transfer only what it can do is offered."""
+        if self.fleet_state is None or command.id not in NEEDED:
+            return super().why_not(command)
+        picked = self._picked()
+        fits = picked is not None and NEEDED[command.id](picked)
+        return super().why_not(command) if fits else "not for the selected transfer"
+
     @property
     def target_box(self) -> str | None:
         """The box of the selected transfer."""
@@ -273,8 +307,8 @@ class TransfersScreen(Moves, FleetAwareScreen):
             self._asked_at = now
             self.read_notes(self._fleet)
         every = self._every()
-        names = min(NAMES, max((len(clean(one.box)) for one in every.values()), default=0))
         width = self.size.width
+        names = name_width((clean(one.box) for one in every.values()), width)
         rows = [
             PickRow(
                 key,
@@ -285,6 +319,7 @@ class TransfersScreen(Moves, FleetAwareScreen):
         without = WITHOUT if isinstance(self._fleet, TransferKeeper) else NOT_KEPT
         empty = (EMPTY, line(dim(f" {without}")))
         self.pick_list.show(rows, empty, lambda key, width: entry_details(every[key], width, now))
+        self.show_context(self.target_box if every else None, self.pick_list.wanted_height(width))
 
     @work(group="transfers", exclusive=True, exit_on_error=False, description="read what others copy")
     async def read_notes(self, keeper: TransferKeeper) -> None:
@@ -309,9 +344,15 @@ class TransfersScreen(Moves, FleetAwareScreen):
         return [(1, line(Span(f"{going} under way"), dim(f"   {len(every) - going} ended")))]
 
     def on_row_chosen(self, message: RowChosen) -> None:
-        """Open the box on the second click."""
+        """Follow the selection; open the box on the second click."""
         if message.opened:
             self.action_open()
+        else:
+            self.redraw_now()
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Share the room anew."""
+        self.redraw_now()
 
     def action_open(self) -> None:
         """Open the box of the selected transfer."""

@@ -1,19 +1,17 @@
-"""What else a person looks at of a box in trouble: what happened there, the end of its log, its figures' course."""
+"""What else a person looks at of the box of a selected line: what happened, the end of its log, its figures' course."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 from textual import events
 from textual.containers import Horizontal
 from textual.widget import Widget
 
 from rgt_tui.model.box import BoxState
-from rgt_tui.model.fleet import FleetEvent
 from rgt_tui.ui.box_status import choose_log
 from rgt_tui.ui.widgets.fleet_rows.lower_half import LEAST_TAIL, newest_lines, past_of
-from rgt_tui.ui.widgets.fleet_rows.since_lines import story_section
-from rgt_tui.ui.widgets.panes import Pane, set_height, set_width
+from rgt_tui.ui.widgets.panes import Pane, Section, set_height, set_width
 
 SHARES = ((0, ("story",)), (100, ("story", "log")), (150, ("story", "log", "past")))
 """From which width on which panes stand there, side by side."""
@@ -47,13 +45,19 @@ class BoxContext(Horizontal):
         return [Pane(id=name) for name in SHARES[-1][1]]
 
     def show(
-        self, box: BoxState | None, told: Sequence[FleetEvent], height: int, now: float, *, stale: bool
+        self,
+        box: BoxState | None,
+        first: Callable[[BoxState, int, int], Section],
+        height: int,
+        now: float,
+        *,
+        stale: bool,
     ) -> None:
         """Show a box in so many lines.
 
         Args:
             box: The box; None = there is none to speak of.
-            told: Its events, oldest first.
+            first: From the box, and the inner width and height of the first pane, to what it says.
             height: Lines; 0 = there is no room.
             now: Client clock.
             stale: Nobody sees the box now: what is known of it is dim.
@@ -67,9 +71,7 @@ class BoxContext(Horizontal):
         self._has = frozenset(
             ("story", *(["log"] if view and view.lines else []), *(["past"] if has_past else []))
         )
-        self.query_one("#story", Pane).show(
-            lambda width: [story_section(told, box.spec.name, width, inner, now)]
-        )
+        self.query_one("#story", Pane).show(lambda width: [first(box, width, inner)])
         self.query_one("#log", Pane).show(lambda width: newest_lines(box, width, inner, stale=stale))
         self.query_one("#past", Pane).show(lambda width: past_of(box, width, inner, now))
         self._share(self.size.width or self.screen.size.width)

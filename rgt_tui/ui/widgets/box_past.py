@@ -15,9 +15,10 @@ from rgt_tui.ui.widgets.spans import EMPTY, Line, dim, fit, line
 SPANS = (("10 min", 600.0, "5 min"), ("1 h", 3600.0, "30 min"), ("24 h", 86400.0, "12 h"))
 """What can be chosen: words, seconds, and the half of it in words."""
 LABEL = 18
+"""Columns of the names, at most; where they are shorter the course has the rest."""
 TAIL = 17
 """Columns of the extremes, at the right."""
-TALLEST = 3
+TALLEST = 6
 """Lines of one figure's course; what moves seldom (a disk) has one."""
 LIVELY = ("util", "vram", "cgroup")
 NAMES = {"util": "gpu", "vram": "vram", "cgroup": "memory"}
@@ -124,10 +125,12 @@ def past_section(
     """
     words, seconds, _ = SPANS[span % len(SPANS)]
     begin = now - seconds
-    room = max(4, width - LABEL - TAIL - 1)
+    names = names_of(box)
+    label = min(LABEL, max((len(label_of(name)) for name in names), default=0) + 2)
+    room = max(4, width - label - TAIL - 1)
     cells = room * (2 if glyphs().braille else 1)
     shown = []
-    for name in names_of(box):
+    for name in names:
         values = course_of(box, name, begin, now, cells)
         if any(value is not None for value in values):
             shown.append((name, values))
@@ -139,13 +142,15 @@ def past_section(
     spare = height - 1 - len(shown) - bool(note)
     tall = 1 + max(0, min(TALLEST - 1, spare // lively)) if lively else 1
     out = [
-        made for name, values in shown for made in _figure(name, values, room, tall if name in LIVELY else 1)
+        made
+        for name, values in shown
+        for made in _figure(name, values, label, room, tall if name in LIVELY else 1)
     ]
     out += [line(dim(note))] if note else []
-    return Section(title, [*out, _axis(span, room)], hint)
+    return Section(title, [*out, _axis(span, label, room)], hint)
 
 
-def _figure(name: str, values: Sequence[float | None], room: int, tall: int) -> list[Line]:
+def _figure(name: str, values: Sequence[float | None], label: int, room: int, tall: int) -> list[Line]:
     known = [value for value in values if value is not None]
     write = degrees if name.startswith("temp:") else percent
     low, high = write(min(known)), write(max(known))
@@ -156,7 +161,7 @@ def _figure(name: str, values: Sequence[float | None], room: int, tall: int) -> 
     tails = {0: last, tall - 1: span}
     return [
         line(
-            dim(fit(fit(label_of(name) if place == 0 else "", LABEL - 1), LABEL)),
+            dim(fit(fit(label_of(name) if place == 0 else "", label - 1), label)),
             rows[place],
             dim(fit(tails.get(place, ""), TAIL + 1, right=True)),
         )
@@ -180,8 +185,8 @@ def degrees(value: float | None) -> str:
     return NONE if value is None else f"{value:.0f}°C" if value < 100 else f"{value:.0f}°"
 
 
-def _axis(span: int, room: int) -> Line:
+def _axis(span: int, label: int, room: int) -> Line:
     words, _, half = SPANS[span % len(SPANS)]
     middle = max(1, room // 2 - len(words) - 4 - len(half) // 2)
     text = f"{words} ago{' ' * middle}{half}"
-    return line(dim(f"{fit('', LABEL)}{fit(text, max(1, room - 3))}now"))
+    return line(dim(f"{fit('', label)}{fit(text, max(1, room - 3))}now"))

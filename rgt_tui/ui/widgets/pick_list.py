@@ -10,6 +10,7 @@ from textual import events
 from rgt_tui.ui.commands import key_for
 from rgt_tui.ui.notation import glyphs
 from rgt_tui.ui.widgets.lines import LineWidget, RowChosen
+from rgt_tui.ui.widgets.panes import out_of_sight
 from rgt_tui.ui.widgets.spans import EMPTY, Line, clip, dim, line
 
 LEAST_ROWS = 3
@@ -94,7 +95,8 @@ class PickList(LineWidget):
         room = min(room, len(self._rows))
         self._top = min(max(self._top, self._index - room + 1), self._index, max(0, len(self._rows) - room))
         shown = [clip(row.line, width) for row in self._rows[self._top : self._top + room]]
-        return [*shown, EMPTY, *(line("   ", made) for made in below)]
+        unseen = out_of_sight(self._top, len(self._rows) - self._top - room)
+        return [*shown, line(" ", *unseen) if unseen else EMPTY, *(line("   ", made) for made in below)]
 
     def selected_line(self) -> int | None:
         """The selected row's line."""

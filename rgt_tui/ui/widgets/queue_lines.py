@@ -5,11 +5,11 @@ from __future__ import annotations
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.protocol import Cell
 from rgt_tui.model.run import RunState
-from rgt_tui.profiles.readings import how_ended
+from rgt_tui.profiles.readings import how_ended, no_agent
 from rgt_tui.profiles.run_advice import advised, from_its_start, run_cost
-from rgt_tui.ui.box_status import cells_of, no_agent
+from rgt_tui.ui.box_status import cells_of
 from rgt_tui.ui.notation import clean, compact_time, glyphs, number, percent, plain, ratio, thousands
-from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, fit, line, width_of
+from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, fit_name, line, width_of, wrapped
 from rgt_tui.ui.widgets.why import cell_mark
 
 
@@ -17,7 +17,9 @@ def queue_lines(box: BoxState, width: int, now: float) -> list[Line]:
     """Return a line for each cell of all queues, and the queue's own trouble."""
     cells = cells_of(box)
     if not cells:
-        return [*found_lines(box, width, now), *advice_lines(box, now)] or [line(dim(_nothing(box)))]
+        return [*found_lines(box, width, now), *advice_lines(box, now)] or wrapped(
+            _nothing(box), width, Tone.DIM
+        )
     runs = {run.name: run for run in box.runs}
     names = min(max(len(clean(cell.name)) for cell in cells), 20)
     skew = box.clock_skew or 0.0
@@ -84,7 +86,7 @@ def found_lines(box: BoxState, width: int, now: float) -> list[Line]:
             code = how_ended(found)
             how = (Span("ended", Tone.WARN), dim(f", {code}  after {compact_time(took)}"))
         where = dim(f"  {clean(found.session)}{place}")
-        made = line(Span(f"{glyph} ", tone), fit(clean(found.name), names), "  ", *how, where)
+        made = line(Span(f"{glyph} ", tone), fit_name(clean(found.name), names), "  ", *how, where)
         out += _with_cost(made, box, found.name, width, now)
         out += [line(dim(f"  {clean(note)}")) for note in found.notes[:2]]
     return out
@@ -92,7 +94,7 @@ def found_lines(box: BoxState, width: int, now: float) -> list[Line]:
 
 def _cell_line(cell: Cell, run: RunState | None, names: int, box_now: float) -> Line:
     glyph, tone = cell_mark(cell)
-    name = fit(clean(cell.name), names)
+    name = fit_name(clean(cell.name), names)
     head = (Span(glyph, tone), Span(f" {name}  ", Tone.DIM if cell.state == "waiting" else Tone.TEXT))
     return line(*head, *_cell_rest(cell, run, box_now))
 

@@ -84,6 +84,20 @@ def _fit(text: str, width: int, mark: str, *, right: bool = False) -> str:
     return set_cell_size(text, width - len(mark)) + mark
 
 
+def fit_name(text: str, width: int) -> str:
+    """Return a name in exactly `width` cells, cut in its middle: names that begin alike differ at their ends."""
+    mark = glyphs().ellipsis
+    end = (width - len(mark)) * 2 // 5
+    if cell_len(text) <= width or end < 2:
+        return fit(text, width)
+    return set_cell_size(text, width - len(mark) - end) + mark + set_cell_size(text[::-1], end)[::-1]
+
+
+def name_width(names: Iterable[str], width: int) -> int:
+    """Return the cells for a column of names: as many as the longest needs, up to a sixth of the width, or 20."""
+    return min(max(20, width // 6), max(map(cell_len, names), default=0))
+
+
 def clip(spans: Line, width: int) -> Line:
     """Return a line in exactly `width` cells."""
     return _clipped(spans, width, glyphs().ellipsis)

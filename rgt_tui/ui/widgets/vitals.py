@@ -194,7 +194,7 @@ def vitals_sections(
         parts.append(Section(line("checkpoints"), checkpoints))
     if own := own_stop_lines(box, width, now):
         parts.append(Section(line("stops itself"), own))
-    parts.append(Section(line("link"), link_lines(box, now)))
+    parts.append(Section(line("link"), link_lines(box, width, now)))
     return parts
 
 
@@ -224,12 +224,14 @@ def checkpoint_lines(box: BoxState, width: int, now: float) -> list[Line]:
     return out
 
 
-def link_lines(box: BoxState, now: float) -> list[Line]:
+def link_lines(box: BoxState, width: int, now: float) -> list[Line]:
     """Return how the connection stands, and what the stream proves about itself."""
     counters = box.counters
     sure = counters.gaps == 0 and counters.duplicates == 0
     since = f" {compact_time(now - box.since)}" if box.since else ""
-    out = [line(f"{box.link.value}{since}", dim(f"  {clean(box.reason)}"))]
+    said = f"{box.link.value}{since}"
+    why = wrapped(clean(box.reason), max(8, width - len(said) - 2), Tone.DIM, most=3) or [EMPTY]
+    out = [line(said if place == 0 else " " * len(said), "  ", *row) for place, row in enumerate(why)]
     stream = ", ".join(
         (
             how_many(counters.samples, "sample"),
@@ -242,16 +244,18 @@ def link_lines(box: BoxState, now: float) -> list[Line]:
         out.append(line(dim(f"sampled every {box.interval:g} s")))
     if box.remembered_at is not None and box.sample is None:
         out.append(line(dim(f"values recorded at {clock(box.remembered_at)} by an earlier rgt")))
-    out += limited_lines(box)
+    out += limited_lines(box, width)
     if box.hello is not None:
         rss = memory(box.sample.agent_rss) if box.sample and box.sample.agent_rss else ""
-        out.append(line(dim(f"agent {clean(box.hello.agent)[:8]}  python {clean(box.hello.python)}  {rss}")))
+        python = f"python {clean(box.hello.python)}" if box.hello.python else ""
+        parts = (f"agent {clean(box.hello.agent)[:8]}", python, rss)
+        out.append(line(dim("  ".join(part for part in parts if part))))
     return out
 
 
-def limited_lines(box: BoxState) -> list[Line]:
+def limited_lines(box: BoxState, width: int) -> list[Line]:
     """Return what does not work on this box, and why."""
     agents = box.hello.limited if box.hello is not None else ()
     reasons = dict.fromkeys((*box.limited, *agents))
-    limited = [line(Span(f"{glyphs().warn} limited: {clean(text)}", Tone.WARN)) for text in list(reasons)[:5]]
-    return limited + [line(Span(f"{glyphs().warn} {text}", Tone.WARN)) for text in words(box.left_out)]
+    said = [f"limited: {clean(text)}" for text in list(reasons)[:5]] + list(words(box.left_out))
+    return [row for text in said for row in wrapped(f"{glyphs().warn} {text}", width, Tone.WARN)]

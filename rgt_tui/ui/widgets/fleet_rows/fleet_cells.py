@@ -43,7 +43,7 @@ from rgt_tui.ui.notation import (
     thousands,
 )
 from rgt_tui.ui.widgets.bars import curve_spark, spark, thin_bar
-from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, dim, fit, line, merged
+from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, dim, fit, fit_name, line, merged
 
 if TYPE_CHECKING:
     from rgt_tui.health import Assessment, ClockReading
@@ -92,7 +92,7 @@ def name_cell(row: Row, width: int) -> Line:
     """State glyph and name."""
     glyph, _, tone = standing(row.box, row.verdict)
     strong = row.verdict.health in {Health.TROUBLE, Health.WARN, Health.UNREACHABLE, Health.UNKNOWN}
-    name = fit(clean(row.name), width - 2)
+    name = fit_name(clean(row.name), width - 2)
     return (Span(f"{glyph} ", tone), Span(name, Tone.STRONG if strong else Tone.TEXT))
 
 

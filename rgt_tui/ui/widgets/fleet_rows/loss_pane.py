@@ -12,6 +12,7 @@ from textual.message import Message
 
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.run import RunState
+from rgt_tui.profiles.readings import no_agent
 from rgt_tui.ui.box_status import current_run
 from rgt_tui.ui.commands import key_for
 from rgt_tui.ui.notation import clean, number
@@ -67,11 +68,12 @@ class LossPane(CurvePlot):
         self._run: RunState | None = None
         self._box = ""
         self._dim = False
-        self._failed = ""
+        self._failed = self._none = ""
 
     def tell(self, box: BoxState | None, *, stale: bool) -> None:
         """Show the most telling run of a box; nothing, where no box is selected."""
         run = None if box is None else telling_run(box)
+        self._none = "no agent on the box: no curve" if box is not None and no_agent(box) else "no run yet"
         name = "" if box is None else box.spec.name
         if name != self._box:
             self._kept = None
@@ -114,7 +116,7 @@ class LossPane(CurvePlot):
         has = run is not None and bool(run.series.get(METRIC))
         self._board = self._kept if has else None
         if run is None:
-            self._empty = ("no run yet",)
+            self._empty = (self._none,)
         else:
             nothing = "no loss logged" if run.loss is None else "its curve was not kept"
             self._empty = (self._failed or ("" if has else nothing),)

@@ -13,7 +13,7 @@ from rgt_tui.ui.commands import key_for
 from rgt_tui.ui.last_look import Look, day_of, idle_since
 from rgt_tui.ui.notation import clean, glyphs, plain
 from rgt_tui.ui.widgets.panes import Section
-from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, fit, line, wrapped
+from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, fit, fit_name, line, wrapped
 
 WIDEST_NAME = 14
 MOST_ROWS = 3
@@ -128,7 +128,7 @@ def _rows(event: FleetEvent, count: int, stamp: str, name: int, width: int, most
     tone = level_tone(event.level)
     mark = {"error": g.trouble, "warn": g.warn}.get(event.level, g.unknown)
     again = f" {g.times}{count}" if count > 1 else ""
-    named = (Span(fit(clean(event.box), name), Tone.STRONG), " ") if name else ()
+    named = (Span(fit_name(clean(event.box), name), Tone.STRONG), " ") if name else ()
     head = line(dim(f"{stamp} "), Span(mark, tone), " ", *named)
     below = len(stamp) + 1
     indent = below + 2 + (name + 1 if name else 0)
