@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Puts a Python of every version that the agent supports where the tests look for it: .interpreters/python3.8 and so on,
-# links to what this machine has (PATH, pyenv, uv), and what uv can fetch for the rest. Quick when nothing is missing.
-# A version that cannot be had is named; with CI=true that is a failure, elsewhere its tests are skipped.
+# links to what this machine has (PATH, pyenv, uv), and what uv, one of the developer's tools, can fetch for the rest.
+# Quick when nothing is missing. A version that cannot be had is named; with CI=true that is a failure, elsewhere its
+# tests are skipped.
 set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 

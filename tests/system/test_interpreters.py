@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -87,6 +88,12 @@ def test_what_the_machine_has_is_linked_and_the_rest_is_fetched(machine: Machine
     machine.write(machine.path / "python3.9", PYTHON.format(minor=10))
     assert machine.run("true").returncode == 0
     assert "/uv/" in os.readlink(machine.root / ".interpreters/python3.9")
+
+
+def test_what_fetches_them_comes_with_the_tools() -> None:
+    """A bare Debian has one Python and no uv; set-up puts it into `.venv`, where the script looks first."""
+    assert re.search(r"^uv==\S+ \\$", (ROOT / "requirements/dev.lock").read_text(), re.MULTILINE)
+    assert ".venv/bin/uv" in (ROOT / "scripts/interpreters.sh").read_text()
 
 
 def test_a_version_that_cannot_be_had_is_named_and_fails_ci(machine: Machine) -> None:
