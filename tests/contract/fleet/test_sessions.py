@@ -49,7 +49,7 @@ class Run:
         return sum(line.startswith(b'{"t":"%s"' % kind.encode()) for _, line in self.lines)
 
     async def until(self, condition: Callable[[BoxState], bool], name: str | None = None) -> BoxState:
-        """Wait for a state of a box."""
+        """Wait for a state of a box: what waits for the end of a minute needs that minute, too."""
         reached = asyncio.Event()
 
         def look(_: FleetState) -> None:
@@ -59,7 +59,7 @@ class Run:
         unsubscribe = self.fleet.subscribe(look)
         try:
             if not condition(self.box(name)):
-                async with asyncio.timeout(60):
+                async with asyncio.timeout(180):
                     await reached.wait()
         except TimeoutError:
             state = self.box(name)
