@@ -65,7 +65,7 @@ class Lookout:
         self.pages = tuple(page for page in pages if page.patterns)
         self._needles = {page.id: tuple(needle.encode() for needle in page.needles) for page in self.pages}
         self._cheap = {
-            page.id: re.compile(page.needle_pattern.encode(), re.IGNORECASE)
+            page.id: re.compile(page.needle_pattern.encode(), re.IGNORECASE | re.MULTILINE)
             for page in self.pages
             if page.needle_pattern is not None
         }
@@ -76,7 +76,7 @@ class Lookout:
         parts = [re.escape(literal) for literal in literals] + [
             b"(?:%s)" % pattern.pattern for pattern in self._cheap.values()
         ]
-        self._all = _automaton(b"(?i)" + b"|".join(parts)) if parts and not self._always else None
+        self._all = _automaton(b"(?im)" + b"|".join(parts)) if parts and not self._always else None
         self._literals = tuple(literals)
 
     def places(self, text: bytes) -> Iterator[int]:
@@ -120,19 +120,17 @@ class Lookout:
             ):
                 yield page
 
-    def suspected(self, row: str) -> tuple[str, ...]:
-        """Return the ids of the pages of which something stands in one line: for nearly all lines none."""
-        data = row.encode("utf-8", "replace")
-        if self._all is not None:
-            if self._all.search(data) is None:
-                return ()
-        elif not self._always:
-            lower = data.lower()
-            if not any(literal in lower for literal in self._literals) and not any(
-                pattern.search(data) for pattern in self._cheap.values()
-            ):
-                return ()
-        return tuple(page.id for page in self.suspects(data))
+    def suspected(self, rows: Sequence[str]) -> dict[int, tuple[str, ...]]:
+        """Return the ids of the pages of which something stands in a row, by its place: for nearly all rows none."""
+        data = [row.encode("utf-8", "replace") for row in rows]
+        text = b"\n".join(data)
+        found, at, number = {}, 0, 0
+        for place in self.places(text):
+            number += text.count(b"\n", at, place)
+            at = place
+            if ids := tuple(page.id for page in self.suspects(data[number])):
+                found[number] = ids
+        return found
 
 
 def _starts(text: bytes) -> Iterator[int]:

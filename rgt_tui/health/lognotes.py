@@ -6,7 +6,7 @@ import functools
 import itertools
 import posixpath
 import re
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -118,7 +118,8 @@ MOST_REPORTS = 1000
 def _anew(known: _Searched, lines: tuple[str, ...]) -> _Searched:
     """Search a window; a line that was searched before is not searched again."""
     before = {id(line): said for line, said in zip(known.lines, known.reports, strict=True)}
-    reports = tuple(before.get(id(line)) or _report(line) for line in lines)
+    new = iter(_reports([line for line in lines if id(line) not in before]))
+    reports = tuple(before.get(id(line)) or next(new) for line in lines)
     newest, suspects = _newest(reports)
     calm = _is_calm(newest, suspects)
     saved, step, resume, *_ = newest
@@ -137,7 +138,7 @@ def _gone_on(known: _Searched, lines: tuple[str, ...]) -> _Searched | None:
     kept = known.lines[gone:]
     if lines[: len(kept)] != kept:
         return None
-    stays, more = known.reports[gone:], tuple(map(_report, lines[len(kept) :]))
+    stays, more = known.reports[gone:], _reports(lines[len(kept) :])
     newest, suspects = _newest(more)
     if not _is_calm(newest, suspects):
         return None
@@ -150,15 +151,22 @@ def _gone_on(known: _Searched, lines: tuple[str, ...]) -> _Searched | None:
     return _Searched(lines, stays + more, Scan(saved=saved, step=step, resume=resume), calm=True)
 
 
-def _texts(line: str) -> list[str]:
-    return [row[:MAX_LINE] for row in line.replace("\r", "\n").split("\n")]
-
-
-def _report(line: str) -> Report:
-    report = tuple(_seen(row) for row in _texts(line))
+def _reports(lines: Sequence[str]) -> tuple[Report, ...]:
+    """Return what each line says; what stands in none of them is not looked for in each."""
+    found = [_texts(line) for line in lines]
+    rows = list(itertools.chain.from_iterable(found))
+    low = "\n".join(rows).lower()
+    marks = [place for place in range(len(_MARKS)) if _may_have(low, place)]
+    suspects = _lookout().suspected(rows)
+    said = ((_marked(row, marks), suspects.get(number, ())) for number, row in enumerate(rows))
     if len(_SAME) > MOST_REPORTS:
         _SAME.clear()
-    return _SAME.setdefault(report, report)
+    reports = (tuple(itertools.islice(said, len(texts))) for texts in found)
+    return tuple(_SAME.setdefault(report, report) for report in reports)
+
+
+def _texts(line: str) -> list[str]:
+    return [row[:MAX_LINE] for row in line.replace("\r", "\n").split("\n")]
 
 
 @functools.cache
@@ -166,15 +174,14 @@ def _lookout() -> Lookout:
     return Lookout(run_pages())
 
 
-def _seen(row: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
+def _marked(row: str, marks: Iterable[int]) -> tuple[int, ...]:
     low = row.lower()
-    marks = tuple(
-        place
-        for place, (pattern, words) in enumerate(zip(_MARKS, _WORDS, strict=True))
-        # A letter that is none of ASCII may stand for one to a pattern, such as the Kelvin sign.
-        if (not low.isascii() or any(word in low for word in words)) and pattern.search(row)
-    )
-    return marks, _lookout().suspected(row)
+    return tuple(place for place in marks if _may_have(low, place) and _MARKS[place].search(row))
+
+
+def _may_have(low: str, mark: int) -> bool:
+    # A letter that is none of ASCII may stand for one to a pattern, such as the Kelvin sign.
+    return not low.isascii() or any(word in low for word in _WORDS[mark])
 
 
 def _newest(reports: tuple[Report, ...]) -> tuple[list[int], set[str]]:

@@ -7,6 +7,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
@@ -202,8 +203,20 @@ def test_a_line_is_suspected_by_its_literals_alone(monkeypatch: pytest.MonkeyPat
     for automaton in (line_search._automaton, lambda pattern: None):
         monkeypatch.setattr(line_search, "_automaton", automaton)
         lookout = Lookout(PAGES.values())
-        assert lookout.suspected("step 3 loss 0.2") == ()
-        assert "U7" in lookout.suspected("write: NO SPACE LEFT ON DEVICE")
+        assert lookout.suspected(["step 143 loss 0.137", ""]) == {}
+        suspected = lookout.suspected(["step 3", "write: NO SPACE LEFT ON DEVICE", "", "exit code: 137"])
+        assert set(suspected) == {1, 3}
+        assert "U7" in suspected[1]
+        assert "U9" in suspected[3]
+
+
+def test_a_cheap_pattern_sees_where_a_line_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = msgspec.structs.replace(PAGES["U7"], needles=(), needle_pattern="^gone$", patterns=("^gone$",))
+    for automaton in (line_search._automaton, lambda pattern: None):
+        monkeypatch.setattr(line_search, "_automaton", automaton)
+        lookout = Lookout([page])
+        assert lookout.suspected(["a", "gone", "it is gone", "gone"]) == {1: ("U7",), 3: ("U7",)}
+        assert [hit.line_no for hit in search_text("a\ngone\nall gone\n", [page])] == [2]
 
 
 def test_a_very_long_line_is_searched_around_its_literal() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rgt_tui.health import lognotes as module
-from rgt_tui.health.lognotes import _MARKS, _seen, scan, window
+from rgt_tui.health.lognotes import _MARKS, _reports, scan, window
 
 LINES = st.sampled_from(
     [
@@ -52,18 +54,23 @@ def test_a_new_line_costs_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = tuple(f"step {n} loss 2.{n}" for n in range(60))
     scan(lines, "log")
     searched: list[str] = []
-    seen = module._seen
+    marked = module._marked
 
-    def counted(row: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    def counted(row: str, marks: Iterable[int]) -> tuple[int, ...]:
         searched.append(row)
-        return seen(row)
+        return marked(row, marks)
 
-    monkeypatch.setattr(module, "_seen", counted)
+    monkeypatch.setattr(module, "_marked", counted)
     scan(lines, "log")
     scan((*lines[1:], "step 60 loss 2.6"), "log")
     assert searched == ["step 60 loss 2.6"]
     scan(lines, "another log")
     assert len(searched) == 61
+
+
+@given(st.lists(LINES | st.text("\r\nstep 143 los=.\u017f", max_size=30), max_size=8))
+def test_lines_say_together_what_each_says_alone(lines: list[str]) -> None:
+    assert _reports(lines) == tuple(_reports([line])[0] for line in lines)
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,8 +113,10 @@ def test_ranks_that_write_between_one_another_s_lines() -> None:
     ],
 )  # fmt: skip
 def test_no_mark_is_missed_for_the_words_that_are_looked_for_first(line: str) -> None:
-    marks, _ = _seen(line)
-    assert marks == tuple(place for place, pattern in enumerate(_MARKS) if pattern.search(line))
+    expected = tuple(place for place, pattern in enumerate(_MARKS) if pattern.search(line))
+    for beside in ("", "epoch 1", "loss [", "\u017f"):
+        ((marks, _),), _ = _reports([line, beside])
+        assert marks == expected, beside
 
 
 def test_a_step_is_seen_however_it_is_written_and_blanks_cost_no_square() -> None:
