@@ -25,8 +25,7 @@ from rgt_tui.fleet.connector import (
 from rgt_tui.fleet.fleet_source import Tap
 from rgt_tui.fleet.history.past import (
     RECENT_PART,
-    RECENT_SECONDS,
-    Stretch,
+    Stretches,
     Values,
     appended,
     figures,
@@ -117,7 +116,7 @@ class Intake:
         """Logs of which all lines are kept, and by how many readers."""
         self._beyond: dict[str, Cursor] = {}
         """Metric sources of which a frame could not be taken in: they go on behind it."""
-        self._stretch, self._fine = Stretch(), Stretch()
+        self._stretches = Stretches()
 
     def follow(self, path: str) -> bool:
         """Ask for one more log from now on; return whether it is new."""
@@ -197,8 +196,7 @@ class Intake:
     def _sample(self, state: BoxState, frame: Sample, found: Values) -> BoxState:
         if state.sample is not frame or state.sample_at is None:
             return state
-        fine = self._fine.add(state.sample_at, found, RECENT_SECONDS)
-        done = self._stretch.add(state.sample_at, found, state.past.width)
+        fine, done = self._stretches.add(state.sample_at, found, state.past.width)
         if fine is not None:
             most = self._size.stretches // RECENT_PART
             state = replace(state, recent=appended(state.recent, fine, most))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import errno
+import functools
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.figures import how_many as how_many
@@ -32,15 +33,25 @@ CARD_FIGURES = ("util", "vram", "temp", "power")
 """Kept of each card of a box that has several, as ``util:0``: percent, of the limit for ``power``; °C for ``temp``."""
 
 
-def card_figures(gpus: Sequence[Gpu]) -> Iterator[tuple[str, float]]:
-    """Yield what of each card is kept over hours; of a box with one card its own figures say as much."""
+def card_figures(gpus: Sequence[Gpu]) -> dict[str, float]:
+    """Return what of each card is kept over hours; of a box with one card its own figures say as much."""
+    found: dict[str, float] = {}
     for gpu in gpus[:MOST_CARDS] if len(gpus) > 1 else ():
-        known = (
-            gpu.util, percent(gpu.vram_used, gpu.vram_total), gpu.temp_c, percent(gpu.power_w, gpu.power_limit_w),
-        )  # fmt: skip
-        for name, value in zip(CARD_FIGURES, known, strict=True):
-            if value is not None:
-                yield f"{name}:{gpu.index}", value
+        util, vram, temp, power = _card_names(gpu.index)
+        if gpu.util is not None:
+            found[util] = gpu.util
+        if (used := percent(gpu.vram_used, gpu.vram_total)) is not None:
+            found[vram] = used
+        if gpu.temp_c is not None:
+            found[temp] = gpu.temp_c
+        if (drawn := percent(gpu.power_w, gpu.power_limit_w)) is not None:
+            found[power] = drawn
+    return found
+
+
+@functools.lru_cache(256)
+def _card_names(index: int) -> tuple[str, ...]:
+    return tuple(f"{name}:{index}" for name in CARD_FIGURES)
 
 
 def is_of_card(name: str) -> bool:

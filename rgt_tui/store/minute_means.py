@@ -63,7 +63,7 @@ def _shares(sample: Sample) -> Iterator[tuple[str, float]]:
     cgroup = memory_pct(sample.mem)
     if cgroup is not None:
         yield "cgroup", cgroup
-    yield from card_figures(sample.gpus)
+    yield from card_figures(sample.gpus).items()
     for disk in sample.disks[:MOST_MOUNTS]:
         if len(disk.mount) > LONGEST_MOUNT:
             continue

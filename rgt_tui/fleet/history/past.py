@@ -7,6 +7,7 @@ hole, never a line drawn across.
 
 from __future__ import annotations
 
+import functools
 import math
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator
@@ -48,17 +49,25 @@ def figures(sample: Sample, *, cards: bool = True) -> Values:
     Args:
         sample: The sample.
         cards: Those of each card, too.
+
+    Returns:
+        ``util``, ``vram`` and ``cgroup`` always, None where they are not known; of cards and mounts what is known.
     """
-    found: Values = {
-        "util": utilisation(sample),
-        "vram": vram(sample),
-        "cgroup": memory_pct(sample.mem),
-        **(dict(card_figures(sample.gpus)) if cards else {}),
-    }
+    found: Values = {"util": utilisation(sample), "vram": vram(sample), "cgroup": memory_pct(sample.mem)}
+    if cards:
+        found |= card_figures(sample.gpus)
     for disk in sample.disks:
-        found[f"disk:{disk.mount}"] = share(disk.bytes_used, disk.bytes_total)
-        found[f"inodes:{disk.mount}"] = share(disk.inodes_used, disk.inodes_total)
+        space, inodes = _disk_names(disk.mount)
+        if (used := share(disk.bytes_used, disk.bytes_total)) is not None:
+            found[space] = used
+        if (used := share(disk.inodes_used, disk.inodes_total)) is not None:
+            found[inodes] = used
     return found
+
+
+@functools.lru_cache(256)
+def _disk_names(mount: str) -> tuple[str, str]:
+    return f"disk:{mount}", f"inodes:{mount}"
 
 
 def utilisation(sample: Sample) -> float | None:
@@ -127,12 +136,7 @@ class Stretch:
         Returns:
             The stretch before, when `at` does not belong to it.
         """
-        done = None
-        place = math.floor(at / width)
-        if place != self._place or width != self._width:
-            done = self._done()
-            self._place, self._width = place, width
-            self._begin({})
+        done = self.begin(at, width)
         values: Collection[float | None] = found.values()
         if None in values:
             found = {name: value for name, value in found.items() if value is not None}
@@ -144,6 +148,27 @@ class Stretch:
         self._rounds += 1
         return done
 
+    def begin(self, at: float, width: float) -> Past | None:
+        """Make sure that the stretch of `at` is the one that is going on; return the one before where it was not."""
+        if self.covers(at, width):
+            return None
+        done = self._done()
+        self._place, self._width = math.floor(at / width), width
+        self._begin({})
+        return done
+
+    def covers(self, at: float, width: float) -> bool:
+        """Tell whether a time lies in the stretch that is going on."""
+        return math.floor(at / width) == self._place and width == self._width
+
+    def add_all(self, other: Stretch) -> None:
+        """Take in what `other` has added up, which lies within this one."""
+        sums = self._summed()
+        for name, (total, count) in other._summed().items():
+            before, counted = sums.get(name, _NONE)
+            sums[name] = before + total, counted + count
+        self._begin(sums)
+
     def _done(self) -> Past | None:
         sums = dict(islice(self._summed().items(), MOST_NAMES))
         if self._place is None or not sums:
@@ -154,6 +179,32 @@ class Stretch:
 
 
 _NONE = (0.0, 0)
+
+
+class Stretches:
+    """Adds up the samples of a box, each once: a wide stretch is made of the narrow ones within it."""
+
+    __slots__ = ("_narrow", "_wide")
+
+    def __init__(self) -> None:
+        self._narrow, self._wide = Stretch(), Stretch()
+
+    def add(self, at: float, found: Values, width: float) -> tuple[Past | None, Past | None]:
+        """Take in a sample.
+
+        Args:
+            at: Client clock of the sample.
+            found: Its `figures`.
+            width: Seconds of a wide stretch, one of `WIDTHS`.
+
+        Returns:
+            The narrow and the wide stretch that are over now.
+        """
+        if self._narrow.covers(at, RECENT_SECONDS):
+            self._narrow.add(at, found, RECENT_SECONDS)
+            return None, None
+        self._wide.add_all(self._narrow)
+        return self._narrow.add(at, found, RECENT_SECONDS), self._wide.begin(at, width)
 
 
 def wanted(last: float | None, now: float, stretches: int = STRETCHES) -> HistoryRequest | None:

@@ -16,9 +16,11 @@ from rgt_tui.fleet.attention import size
 from rgt_tui.fleet.history.past import (
     LONG_GAP_SECONDS,
     LONGEST_SECONDS,
+    RECENT_SECONDS,
     STRETCHES,
     WIDTHS,
     Stretch,
+    Stretches,
     Values,
     appended,
     figures,
@@ -269,3 +271,19 @@ def test_of_a_large_fleet_no_card_has_a_past_of_its_own() -> None:
     told = without_cards(History(boot="b", seq=1, width=60.0, names=("util:0", "vram"), rows=rows))
     assert told.names == ("vram",) and [row.values for row in told.rows] == [((4.0, 5.0, 6.0),), ()]
     assert [size(boxes).cards for boxes in (3, 100, 101, 500)] == [True, True, False, False]
+
+
+@given(st.lists(st.tuples(st.integers(-30, 90), FIGURES), max_size=30))
+def test_a_wide_stretch_made_of_narrow_ones_is_that_of_all_samples(told: list[tuple[int, Values]]) -> None:
+    stretches, wide, narrow = Stretches(), Stretch(), Stretch()
+    at = START
+    for seconds, found in told:  # a clock may be set back
+        at += seconds
+        expected = narrow.add(at, found, RECENT_SECONDS), wide.add(at, found, 60.0)
+        made = stretches.add(at, found, 60.0)
+        for one, other in zip(made, expected, strict=True):
+            assert (one is None) == (other is None)
+            if one is not None and other is not None:
+                assert (set(one.names), one.at) == (set(other.names), other.at)
+                for name in one.names:
+                    assert curve(one, name) == pytest.approx(curve(other, name), abs=0.11)
