@@ -682,7 +682,8 @@ class BoxSession:
     def _set(self, state: BoxState) -> None:
         if state is not self.state:
             self.state = state
-            self._on_change(state.spec.name)
+            if self._came is None:  # else it was told when something came, which is looked at as a whole
+                self._on_change(state.spec.name)
 
     def _send(self, control: Control) -> None:
         if self._channel is not None:

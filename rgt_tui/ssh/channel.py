@@ -86,8 +86,8 @@ class PackedLines:
         rest, self._stream, self._line = self._stream.unused_data, None, b""
         begins = line[:BEGINS]
         if len(line) <= TOLD_BY.get(begins, 0):
-            end = data[: len(data) - len(rest)][-CHECKSUM:]
-            sum_ = int.from_bytes(end, "big") if len(end) == CHECKSUM else zlib.adler32(line)
+            end = len(data) - len(rest)
+            sum_ = int.from_bytes(data[end - CHECKSUM : end], "big") if end >= CHECKSUM else zlib.adler32(line)
             self._told[begins] = sum_, line
         return found, rest or None
 
