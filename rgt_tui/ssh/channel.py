@@ -87,7 +87,9 @@ class PackedLines:
         begins = line[:BEGINS]
         if len(line) <= TOLD_BY.get(begins, 0):
             end = len(data) - len(rest)
-            sum_ = int.from_bytes(data[end - CHECKSUM : end], "big") if end >= CHECKSUM else zlib.adler32(line)
+            sum_ = (
+                int.from_bytes(data[end - CHECKSUM : end], "big") if end >= CHECKSUM else zlib.adler32(line)
+            )
             self._told[begins] = sum_, line
         return found, rest or None
 
