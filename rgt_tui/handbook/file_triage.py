@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 import sys
 import zlib
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
@@ -11,9 +12,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
+from msgspec.structs import replace
 
 from rgt_tui.files import open_regular
-from rgt_tui.handbook.line_search import LineHit, Searcher
+from rgt_tui.handbook.line_search import LineHit, Searcher, writer_of
 from rgt_tui.handbook.pages import Page
 from rgt_tui.model.evidence import Fix, Severity
 
@@ -25,6 +27,8 @@ EXCEPTION = "PY1"
 """Page of the exceptions that no other page knows."""
 ABOVE, BELOW = 2, 8
 """Lines around the name of an exception that belong to it: the statement that raised it, the rest of its message."""
+MAX_SAID = 400
+"""Characters of an exception's line that hints see."""
 TOGETHER = 200
 """Lines that stand nearer to one another are of one end."""
 
@@ -102,7 +106,34 @@ def ranked(hits: Iterable[LineHit], pages: Mapping[str, Page]) -> list[FileFindi
     fatal = [finding for finding in causes if finding.severity == Severity.FATAL]
     ends = [] if fatal or not causes else [finding for finding in found if _is_end(finding, causes)]
     order = sorted(causes or found, key=lambda one: (-one.confidence, one not in fatal, one.line_no))
-    return [*ends, *order]
+    told = [*ends, *order]
+    at = next((place for place, one in enumerate(told) if one.gotcha == EXCEPTION), None)
+    return told if at is None else [*told[: at + 1], *_likely(told[at], pages, first), *told[at + 1 :]]
+
+
+def _likely(end: FileFinding, pages: Mapping[str, Page], known: Container[str]) -> list[FileFinding]:
+    """Return the page that an exception which none knows is probably about: the one whose hint stands first in it."""
+    said = writer_of(end.line)[1][:MAX_SAID]
+    hints = [
+        (match.start(1) if match.re.groups else 0, page)
+        for page in pages.values()
+        for hint in page.hints
+        if page.id not in known and (match := re.match(hint, said)) is not None
+    ]
+    if not hints:
+        return []
+    page = min(hints, key=lambda pair: pair[0])[1]
+    return [
+        replace(
+            end,
+            gotcha=page.id,
+            title=page.title,
+            severity=str(page.severity),
+            action=str(page.action),
+            fix=page.fixes,
+            never=page.never,
+        )
+    ]
 
 
 def _is_end(finding: FileFinding, causes: Iterable[FileFinding]) -> bool:

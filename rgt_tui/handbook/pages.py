@@ -78,6 +78,9 @@ class Page(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Literals in lower case, of which each text that a pattern matches holds one: the cheap first look."""
     needle_pattern: str | None = None
     """A cheap regular expression (as RE2 knows them) in place of literals, where these are too common."""
+    hints: tuple[str, ...] = ()
+    """Regular expressions of an exception's own line, from its start: where no page knows it, the page is offered whose
+    first group stands first in it."""
     beats: tuple[str, ...] = ()
     """More general pages that this one explains away."""
     symptom_only: bool = False
@@ -197,6 +200,7 @@ def _faults(page: Page) -> Iterator[str]:
         yield "fixes: there is none"
     for key, patterns in (
         ("patterns", page.patterns),
+        ("hints", page.hints),
         ("needle_pattern", (page.needle_pattern,) if page.needle_pattern is not None else ()),
     ):
         for pattern in patterns:

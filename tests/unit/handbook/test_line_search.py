@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,55 @@ ENDED = 'Traceback (most recent call last):\n  File "/exp/train.py", line 3, in 
 def test_what_ended_the_run_stands_before_what_only_warned(log: str, order: list[str]) -> None:
     found = ranked(search_text("go\n" * 9 + log, PAGES.values()), PAGES)
     assert [finding.gotcha for finding in found] == order
+
+
+@pytest.mark.parametrize(
+    ("said", "likely"),
+    [
+        ("ValueError: the encoder takes 2D or 3D input, and got 4D", "SHP1"),
+        ("ValueError: axes don't match array: 3 dimensions", "SHP1"),
+        ("RuntimeError: scatter(): index must have dtype int64", "DTYPE1"),
+        ("RuntimeError: scorer: model and batch are on different devices", "DEV1"),
+        ("ValueError: this scorer requires a GPU", "U31"),
+        ("ValueError: multilabel-indicator format is unknown", "O14"),
+        ("FileNotFoundError: shard 3 of the corpus", "PATH1"),
+        ("RuntimeError: the data directory is missing", "PATH1"),
+        ("RuntimeError: the loader is empty", "EMPTY1"),
+        ("ValueError: depth must be positive", "CFG1"),
+        ("x.exceptions.MisconfigurationException: two loggers", "CFG1"),
+        ("TypeError: Trainer.step() takes 3 positional arguments but 4 were given", "IMP1"),
+        ("AttributeError: 'AdamW' object has no attribute 'train'", "IMP1"),
+        ("RuntimeError: soundfile is not installed", "ENV1"),
+        ("KeyError: 'labels'", "COL1"),
+        ("RuntimeError: the weights are incompatible", "CKPT2"),
+        ("ValueError: cannot turn the string '7,5' into a number", "NUM1"),
+        ("RuntimeError: NCCL was not initialised", "NCCL1"),
+        ("RuntimeError: call init_process_group first", "D1"),
+        ("ValueError: the metric f1 is not logged", "MON1"),
+        ("RuntimeError: nothing here requires grad", "O3"),
+        ("TypeError: Tokenizer.encode wants a str", "TOK1"),
+        ("ValueError: no chat template", "L8"),
+        ("ZeroDivisionError: division by zero", None),
+        ("AttributeError: 'NoneType' object has no attribute 'group'", None),
+        ("KeyError: 17", None),
+    ],
+)  # fmt: skip
+def test_of_an_exception_that_none_knows_it_is_told_what_it_is_probably_about(
+    said: str, likely: str | None
+) -> None:
+    for before in ("", "[rank3]: "):
+        log = "".join(f"{before}{line}\n" for line in (*ENDED.splitlines(), said))
+        found = ranked(search_text(log, PAGES.values()), PAGES)
+        assert [finding.gotcha for finding in found] == ["PY1", *([likely] if likely else [])]
+        assert {finding.confidence for finding in found} == {0.5}
+        assert {finding.line for finding in found} == {before + said}
+
+
+def test_no_hint_takes_long_for_a_long_line() -> None:
+    said = "ValueError: " + "no path dims str GPU requires label config column tokenizer metric weights " * 30
+    began = time.thread_time()
+    ranked(search_text(f"{ENDED}{said}\n", PAGES.values()), PAGES)
+    assert time.thread_time() - began < 10  # linear would be milliseconds; what is not takes minutes
 
 
 @pytest.mark.parametrize(

@@ -90,6 +90,7 @@ def test_the_handbook_is_whole() -> None:
         ('fixes = [{ text = "d" }]', "fixes = []", "page LAB1: fixes: there is none"),
         ('never = "e"', "never = 'e'\npatterns = ['(']", "page LAB1: patterns: not a regular expression"),
         ('never = "e"', "never = 'e'\npatterns = ['a*']", "page LAB1: patterns: it matches an empty line"),
+        ('never = "e"', "never = 'e'\nhints = ['(']", "page LAB1: hints: not a regular expression"),
         ('never = "e"', "never = 'e'\nneedles = ['AB']", "page LAB1: needles: each has at least three"),
         ('id = "LAB1"', 'id = "lab 1"', "id: must begin with a capital"),
         ("topic", "topc", "unknown field `topc`"),
