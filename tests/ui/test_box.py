@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from rgt_tui.health import assess
-from rgt_tui.model.box import BoxSpec, Health, Link, LogView
+from rgt_tui.model.box import BoxSpec, BoxState, Health, Link, LogView
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.protocol import Checkpoint, Checkpoints, Memory
 from rgt_tui.profiles import load_profile
@@ -16,7 +16,7 @@ from rgt_tui.ui.box_status import choose_log, mark
 from rgt_tui.ui.screens.box import BoxScreen, Wants, place
 from rgt_tui.ui.screens.fleet import FleetScreen
 from rgt_tui.ui.screens.log import LogScreen
-from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row, age_cell
+from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row, age_cell, eta_cell
 from rgt_tui.ui.widgets.fleet_rows.lower_half import detail_sections
 from rgt_tui.ui.widgets.gpu_cards import gpu_sections
 from rgt_tui.ui.widgets.log_pane import LogPane
@@ -209,6 +209,15 @@ def test_queue_lines_tell_each_state() -> None:
         ),
         runs=(),
     )
+    for width, told in (
+        (80, "◆ ok    exit 0  1m30  durable: verified"),
+        (34, "◆ ok    exit 0  durable: verified"),
+        (30, "◆ ok    durable: verified"),
+    ):
+        assert text_of(queue_lines(box, width, NOW)[0]) == told, (
+            "what matters least is left out, nothing is cut off"
+        )
+    assert "CUDA out of" in text_of(queue_lines(box, 30, NOW)[2])[:30]
     text = [text_of(row) for row in queue_lines(box, 80, NOW)]
     assert text[0].startswith("◆ ok")
     assert "durable: verified" in text[0]
@@ -479,3 +488,32 @@ async def test_the_loss_stands_beside_the_queue_where_there_is_room(
             fleet.change("vast-demo", runs=())
             await settle(pilot)
             assert not pane.display and queue.region.right == size[0], "nothing to draw takes no room"
+
+
+@pytest.mark.parametrize(
+    ("width", "told"),
+    [
+        (
+            90,
+            "● lstm-b  step 812 of 2,400 (33%)  loss 1.284  23m20 of about 1h08  $0.20/1k steps, $0.32 to go",
+        ),
+        (60, "● lstm-b  step 812 of 2,400 (33%)  23m20 of about 1h08"),
+        (40, "● lstm-b  step 812 of 2,400 (33%)"),
+        (20, "● lstm-b  step 812 of 2,400 (33%)"),
+    ],
+)
+def test_a_running_cell_says_first_how_far_it_is(width: int, told: str) -> None:
+    assert told.startswith(text_of(queue_lines(trouble_box(), width, NOW)[1]))
+
+
+def test_a_run_that_is_stuck_has_no_time_to_its_end() -> None:
+    def told(box: BoxState) -> str:
+        return text_of(eta_cell(Row(box, assess(box, NOW), (), "vast", NOW), 7)).strip()
+
+    stuck = trouble_box()
+    assert any(alert.kind == "stalled" for alert in assess(stuck, NOW).alerts)
+    assert told(stuck) == "–"
+    moving = msgspec.structs.replace(stuck, runs=tuple(
+        msgspec.structs.replace(run, progressed_at=NOW, last_at=NOW) for run in stuck.runs
+    ))  # fmt: skip
+    assert told(moving) not in ("–", "")

@@ -312,7 +312,9 @@ class TransfersScreen(Moves, FleetAwareScreen):
         rows = [
             PickRow(
                 key,
-                pull_row(one.box, one.pull, names, now, one.kind, width=width, silent=silent_for(one, now)),
+                pull_row(
+                    one.box, one.pull, names, now, one.kind, width=width - 1, silent=silent_for(one, now)
+                ),
             )
             for key, one in every.items()
         ]

@@ -9,7 +9,8 @@ from rgt_tui.profiles.readings import how_ended, no_agent
 from rgt_tui.profiles.run_advice import advised, from_its_start, run_cost
 from rgt_tui.ui.box_status import cells_of
 from rgt_tui.ui.notation import clean, compact_time, glyphs, number, percent, plain, ratio, thousands
-from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, fit_name, line, width_of, wrapped
+from rgt_tui.ui.widgets.fixed_lines import Parts
+from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, fit_name, line, pick, width_of, wrapped
 from rgt_tui.ui.widgets.why import cell_mark
 
 
@@ -25,7 +26,7 @@ def queue_lines(box: BoxState, width: int, now: float) -> list[Line]:
     skew = box.clock_skew or 0.0
     out = []
     for cell in cells:
-        made = _cell_line(cell, runs.get(cell.name), names, now + skew)
+        made = _cell_line(cell, runs.get(cell.name), names, width, now + skew)
         out += _with_cost(made, box, cell.name, width, now)
     for queue in box.queues:
         if queue.error:
@@ -81,7 +82,8 @@ def found_lines(box: BoxState, width: int, now: float) -> list[Line]:
         if found.alive:
             run = runs.get(found.name)
             left = _remaining(run, took) if run is not None and from_its_start(run) else ""
-            how = (Span(_progress(run)), dim(f"  {compact_time(took)}{left}"))
+            loss = f"  loss {number(run.loss)}" if run is not None and run.loss is not None else ""
+            how = (Span(f"{_progress(run)}{loss}"), dim(f"  {compact_time(took)}{left}"))
         else:
             code = how_ended(found)
             how = (Span("ended", Tone.WARN), dim(f", {code}  after {compact_time(took)}"))
@@ -92,43 +94,52 @@ def found_lines(box: BoxState, width: int, now: float) -> list[Line]:
     return out
 
 
-def _cell_line(cell: Cell, run: RunState | None, names: int, box_now: float) -> Line:
+def _cell_line(cell: Cell, run: RunState | None, names: int, width: int, box_now: float) -> Line:
     glyph, tone = cell_mark(cell)
     name = fit_name(clean(cell.name), names)
-    head = (Span(glyph, tone), Span(f" {name}  ", Tone.DIM if cell.state == "waiting" else Tone.TEXT))
-    return line(*head, *_cell_rest(cell, run, box_now))
+    head = line(Span(glyph, tone), Span(f" {name}  ", Tone.DIM if cell.state == "waiting" else Tone.TEXT))
+    return line(*head, *_cell_rest(cell, run, width - width_of(head), box_now))
 
 
-def _cell_rest(cell: Cell, run: RunState | None, box_now: float) -> list[Span]:
+def _cell_rest(cell: Cell, run: RunState | None, room: int, box_now: float) -> Line:
+    """Return how a cell stands: where not all fits, what matters least is left out, and nothing is cut off."""
     if cell.state == "waiting":
-        return [dim("waiting")]
+        return line(dim("waiting"))
     took = None if cell.started is None else (cell.ended or box_now) - cell.started
+    parts: Parts
     if cell.state == "running":
-        return [Span(_progress(run)), dim(f"  {compact_time(took)}{_remaining(run, took)}")]
-    out: list[Span] = []
+        loss = (
+            f"loss {number(run.loss)}"
+            if run is not None and run.step is not None and run.loss is not None
+            else ""
+        )
+        spent = dim("" if took is None else f"{compact_time(took)}{_remaining(run, took)}")
+        stands = line(_progress(run))
+        parts = [(0, stands), (2, line(loss)), (1, line(spent))]
+        return pick(max(room, width_of(stands)), parts)
+    bad = Tone.TROUBLE if cell.state == "failed" else Tone.WARN
+    parts = []
     if cell.exit_code is not None:
-        out.append(Span(f"exit {cell.exit_code}  ", Tone.TROUBLE if cell.state == "failed" else Tone.TEXT))
+        parts.append((1, line(Span(f"exit {cell.exit_code}", bad if cell.state == "failed" else Tone.TEXT))))
     elif cell.state in {"failed", "interrupted"}:
-        out.append(Span(f"{cell.state}  ", Tone.TROUBLE if cell.state == "failed" else Tone.WARN))
-    if cell.signal:
-        out.append(Span(f"{clean(cell.signal)}  ", Tone.WARN))
-    out.append(dim(f"{compact_time(took)}  "))
+        parts.append((1, line(Span(cell.state, bad))))
+    parts.append((2, line(Span(clean(cell.signal or ""), Tone.WARN))))
+    parts.append((5, line(dim("" if took is None else compact_time(took)))))
     best = cell.best if cell.best is not None else (run.best if run else None)
-    if best is not None:
-        out.append(Span(f"loss {number(best)}  "))
-    if cell.flag:
-        out.append(Span(f"{clean(cell.flag)}  ", Tone.WARN))
-    if cell.reason:
-        out.append(Span(clean(cell.reason), Tone.TROUBLE if cell.state == "failed" else Tone.WARN))
-    elif cell.durable == "verified":
-        out.append(Span("durable: verified", Tone.PROVED))
-    elif cell.durable == "failed":
-        out.append(Span("NO durable copy", Tone.TROUBLE))
-    elif cell.durable == "pending":
-        out.append(Span("durable: pending", Tone.WARN))
-    elif cell.state == "done":
-        out.append(dim("no durable copy requested"))
-    return out
+    parts.append((4, line("" if best is None else f"loss {number(best)}")))
+    parts.append((3, line(Span(clean(cell.flag or ""), Tone.WARN))))
+    if cell.reason:  # it may be long: half of the room is its own in any case
+        why = Span(clean(cell.reason), bad)
+        return line(*pick(room - 2 - min(room // 2, width_of((why,))), parts), "  ", why)
+    kept = KEPT.get(cell.durable or "", dim("no durable copy requested" if cell.state == "done" else ""))
+    return pick(room, [*parts, (0, line(kept))])
+
+
+KEPT = {
+    "verified": Span("durable: verified", Tone.PROVED),
+    "failed": Span("NO durable copy", Tone.TROUBLE),
+    "pending": Span("durable: pending", Tone.WARN),
+}
 
 
 def _progress(run: RunState | None) -> str:
@@ -136,8 +147,7 @@ def _progress(run: RunState | None) -> str:
         return "no step yet"
     total = f" of {thousands(run.total_steps)}" if run.total_steps else ""
     share = f" ({percent(ratio(run.step, run.total_steps))})" if run.total_steps else ""
-    loss = f"  loss {number(run.loss)}" if run.loss is not None else ""
-    return f"step {thousands(run.step)}{total}{share}{loss}"
+    return f"step {thousands(run.step)}{total}{share}"
 
 
 def _remaining(run: RunState | None, took: float | None) -> str:

@@ -163,8 +163,13 @@ def watts(row: Row) -> float | None:
 
 
 def seconds_to_end(row: Row) -> float | None:
-    """Return the time to the last step of the current run, at the pace of its present attempt; None = not known."""
+    """Return the time to the last step of the current run, at the pace of its present attempt; None = not known.
+
+    A run that is stuck has no pace.
+    """
     run = current_run(row.box)
+    if any(alert.kind == "stalled" for alert in row.verdict.alerts):
+        return None
     if run is None or not run.step or run.total_steps is None or not row.now or row.verdict.stale:
         return None
     pace = seconds_per_step(row.box, run.name, row.now)
