@@ -55,7 +55,7 @@ class PipedStream:
         start: Start | None = None,
     ) -> None:
         self.bell = threading.Event()
-        self.stream = Stream(fetcher, low, self.bell.set)
+        self.stream = Stream(fetcher, low, self.bell.set, may_block=True)
         self._pipe, self._fetcher, self._throttle, self._high = pipe, fetcher, throttle, high
         self._start = start
         self._stopped = threading.Event()
@@ -124,7 +124,7 @@ class PipedStream:
                 break  # what has come is taken, and the end seen next time
             count += more
         self.stream.feed(buffer, count)
-        self._fetcher.used(partial(self._free.put, buffer))
+        self._fetcher.hashed(partial(self._free.put, buffer))
         pause = self._throttle(count)
         if pause > 0:
             self._stopped.wait(pause)

@@ -171,11 +171,6 @@ class Workers:
             thread.join()
 
 
-def _each(some: Sequence[Callable[[], None]]) -> None:
-    for work in some:
-        work()
-
-
 def _is_plain(step: Step) -> bool:
     return step.course is Course.FETCH and step.file.there.size <= WHOLE_BYTES
 
@@ -221,9 +216,12 @@ class Fetcher:
         self._hasher = Workers("hash", 1)
         self._group = group_sync(destination)
         self._publisher = Gatherer(self._publish)
-        self.in_order = self._group is not None
-        """Small files are landed one after the other, and so may be views of memory that is used again."""
-        self._landers = Workers("land", 1 if self.in_order else LANDERS)
+        self.together = self._group is not None
+        """Small files are brought to the disk together: to land one waits for no disk."""
+        self.turn = threading.Lock()
+        """Held by whoever lands small files, or gives them their names: two threads that do so at once wait for the
+        interpreter at each of their calls, and that costs more than the calls."""
+        self.landers = Workers("land", 1 if self.together else LANDERS)
 
     # What the streams ask.
 
@@ -397,7 +395,7 @@ class Fetcher:
         Raises:
             LedgerError: the ledger cannot be written.
         """
-        self._landers.close()
+        self.landers.close()
         self._hasher.close()
         self._publisher.close()
         for copy in tuple(self._parts):
@@ -440,7 +438,7 @@ class Fetcher:
         task.offset = part.write(task.offset, chunks)
 
     def land(self, task: Task, piece: memoryview) -> None:
-        """Write bytes of a range now, and have them hashed from memory; `used` tells when that is done."""
+        """Write bytes of a range now, and have them hashed from memory; `hashed` tells when that is done."""
         part, offset = task.copy.part, task.offset
         try:
             self.write(task, (piece,))
@@ -450,20 +448,9 @@ class Fetcher:
         if part is not None and task.offset > offset:
             self._hasher.put(partial(part.hash_piece, task.start, offset, piece))
 
-    def land_small(self, some: Sequence[Callable[[], None]]) -> None:
-        """Have small files landed; by one thread together: to wake it for each costs as much as a rename."""
-        if not self.in_order:
-            for land in some:
-                self._landers.put(land)
-        elif some:
-            self._landers.put(partial(_each, some))
-
-    def used(self, then: Callable[[], None]) -> None:
-        """Have something done when all that has come by now is hashed, and landed where it may be views."""
-        if self.in_order:
-            self._landers.put(partial(self._hasher.put, then))
-        else:
-            self._hasher.put(then)
+    def hashed(self, then: Callable[[], None]) -> None:
+        """Have something done when all that has landed by now is hashed."""
+        self._hasher.put(then)
 
     def end(self, tail: Tail, task: Task, chunks: Sequence[Chunk]) -> None:
         """Take the end of an answer."""
@@ -609,6 +596,7 @@ class Fetcher:
         self._let_go(copy)
         dated(part.path, copy.stamp.mtime_ns)
         self._settle(copy, part.path, digest)
+        self._write_due()
 
     def _whole(self, copy: Copy, tail: Tail, chunks: Sequence[Chunk]) -> None:
         found = hashlib.sha256()
@@ -626,6 +614,7 @@ class Fetcher:
         part = f"{self._folder(local)}/.{hashlib.sha256(os.fsencode(local)).hexdigest()[:16]}{PART}"
         if write_part(part, chunks, copy.stamp.mtime_ns, self._group):
             self._settle(copy, part, digest)
+            self._write_due()
         else:
             self._publisher.put((copy, part, digest))
 
@@ -635,15 +624,17 @@ class Fetcher:
         try:
             assert self._group is not None
             self._group.sync()
-            for copy, part, digest in some:
-                try:
-                    self._settle(copy, part, digest)
-                except OSError as error:
-                    if error.errno not in OF_ONE:
-                        raise
-                    why = str(failed("it", copy.stamp.size, self.destination, error))
-                    self._spoil(copy, why, last=True)
-                    self._again_or_name(copy)
+            with self.turn:
+                for copy, part, digest in some:
+                    try:
+                        self._settle(copy, part, digest)
+                    except OSError as error:
+                        if error.errno not in OF_ONE:
+                            raise
+                        why = str(failed("it", copy.stamp.size, self.destination, error))
+                        self._spoil(copy, why, last=True)
+                        self._again_or_name(copy)
+            self._write_due()
         except OSError as error:
             self.fail(failed(copy.step.file.path, copy.stamp.size, self.destination, error))
         except Exception as error:
@@ -665,6 +656,7 @@ class Fetcher:
         if digest == tail.sha256:
             self._count(copy, copy.stamp.size)
             self._record(copy, local, digest, stamp)
+            self._write_due()
         else:
             self._begin(copy)
 
@@ -701,10 +693,12 @@ class Fetcher:
                 self.problems.append(
                     Refused(row.path, "it grows while it is read: what it held when it was listed was taken")
                 )
-            due = len(self._rows) >= ROWS or time.monotonic() - self._written_at > ROWS_S
-        if due:
-            self._write_rows()
         self._over()
+
+    def _write_due(self) -> None:
+        """Write down what has landed, if it is enough or some time ago; nobody whose turn it is waits for that."""
+        if len(self._rows) >= ROWS or (self._rows and time.monotonic() - self._written_at > ROWS_S):
+            self._write_rows()
 
     def _write_rows(self) -> None:
         with self._lock:

@@ -5,6 +5,7 @@ What comes is written and hashed in threads; a stream whose answers wait to be w
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -29,19 +30,23 @@ class Stream:
         fetcher: Where the requests come from.
         low: Bytes.
         drained: Called, from a thread, when no more than `low` wait to be written.
+        may_block: Whoever feeds it has nothing else to do: where no disk is waited for, it lands small files at once,
+            from the memory that they came in. To hand each to another thread costs as much as its rename.
 
     Attributes:
         held: Bytes that have come and are not written.
         came: Bytes that have come, answers and all.
     """
 
-    def __init__(self, fetcher: Fetcher, low: int, drained: Callable[[], None]) -> None:
+    def __init__(
+        self, fetcher: Fetcher, low: int, drained: Callable[[], None], *, may_block: bool = False
+    ) -> None:
         self.held = self.came = 0
         self._fetcher = fetcher
         self._low, self._drained = low, drained
         self._decoder = PieceDecoder()
         self._pending: deque[Task] = deque()
-        self._small: list[Callable[[], None]] = []
+        self._at_once = may_block and fetcher.together
         self._ahead = 0
         self._writer = Workers("write", 1)
         self._lock = threading.Lock()
@@ -80,7 +85,7 @@ class Stream:
         """Take what has come.
 
         Args:
-            data: It. Of a `bytearray` nothing is kept but views of it, until what was put to `Fetcher.used` after
+            data: It. Of a `bytearray` nothing is kept but views of it, until what was put to `Fetcher.hashed` after
                 this is done.
             count: How many bytes of it have come; None = all.
 
@@ -88,10 +93,8 @@ class Stream:
             StreamError: it is not what the agent sends; the stream cannot be used any more.
         """
         self.came += len(data) if count is None else count
-        try:
+        with self._fetcher.turn if self._at_once else contextlib.nullcontext():
             self._feed(data, count)
-        finally:
-            self._land()
 
     def _feed(self, data: bytes | bytearray, count: int | None) -> None:
         for piece in self._decoder.feed(data, count):
@@ -101,7 +104,7 @@ class Stream:
                 if isinstance(piece, memoryview) and task.kind is Kind.RANGE:
                     self._fetcher.land(task, piece)
                     continue
-                task.chunks.append(piece if self._fetcher.in_order else bytes(piece))
+                task.chunks.append(piece if self._at_once else bytes(piece))
                 task.waiting += len(piece)
                 if task.kind is Kind.RANGE and task.waiting >= BATCH:
                     self._do(task, self._fetcher.write)
@@ -116,6 +119,8 @@ class Stream:
                 self._do(task, partial(self._fetcher.refused, piece.error))
             else:
                 assert isinstance(piece, Busy)
+        if self._pending and (chunks := self._pending[0].chunks) and not isinstance(chunks[-1], bytes):
+            chunks[-1] = bytes(chunks[-1])  # the rest of it comes into other memory
 
     def _next(self) -> None:
         task = self._pending.popleft()
@@ -126,18 +131,12 @@ class Stream:
         task.chunks, task.waiting = [], 0
         with self._lock:
             self.held += count
-        job = partial(self._work, task, chunks, count, work)
-        if task.kind is Kind.WHOLE:
-            self._small.append(job)
+        if task.kind is not Kind.WHOLE:
+            self._writer.put(partial(self._work, task, chunks, count, work))
+        elif self._at_once:
+            self._work(task, chunks, count, work)
         else:
-            self._writer.put(job)
-
-    def _land(self) -> None:
-        """Have the small files landed that came together."""
-        if self._pending and (chunks := self._pending[0].chunks) and not isinstance(chunks[-1], bytes):
-            chunks[-1] = bytes(chunks[-1])  # the rest of it comes into other memory
-        some, self._small = self._small, []
-        self._fetcher.land_small(some)
+            self._fetcher.landers.put(partial(self._work, task, chunks, count, work))
 
     def _work(self, task: Task, chunks: list[Chunk], count: int, work: Work) -> None:
         try:

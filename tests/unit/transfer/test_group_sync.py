@@ -109,6 +109,33 @@ def test_a_name_that_cannot_be_taken_is_named_and_the_others_land(
     assert [(row.path, "Permission denied" in row.reason) for row in fetcher.problems] == [("/w/a", True)]
 
 
+def test_whose_turn_it_is_waits_for_no_disk(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[str, bool]] = []
+    turns: list[Any] = []
+
+    class Seen(Fetcher):
+        def __init__(self, *words: Any) -> None:
+            super().__init__(*words)
+            turns.append(self.turn)
+
+    def watch(owner: Any, name: str) -> None:
+        real = getattr(owner, name)
+
+        def watched(*words: Any) -> Any:
+            seen.append((name, turns[0].locked()))
+            return real(*words)
+
+        monkeypatch.setattr(owner, name, watched)
+
+    watch(case.group, "sync")
+    watch(fetching, "settle")
+    watch(case.ledger, "add")
+    monkeypatch.setattr(fetching, "ROWS", 1)
+    monkeypatch.setitem(globals(), "Fetcher", Seen)
+    case.land("a")
+    assert seen[:3] == [("sync", False), ("settle", True), ("add", False)]
+
+
 def test_a_file_on_another_file_system_is_synced_by_itself(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,7 +42,7 @@ class Case:
         files = tuple(RemoteFile(f"/w/{n}", Stamp(len(content(n)), 1, 2, 3)) for n in range(COUNT))
         todo = plan(Listing(roots=("/w",), files=files), self.ledger, self.folder)
         self.fetcher = Fetcher(todo, self.ledger, self.folder, "", lambda: None)
-        self.stream = Stream(self.fetcher, 0, lambda: None)
+        self.stream = Stream(self.fetcher, 0, lambda: None, may_block=True)
 
     def close(self) -> None:
         self.stream.lost()
@@ -103,7 +103,7 @@ def test_memory_that_is_read_into_again_is_no_longer_needed(case: Case, size: in
             piece = data[at : at + size]
             buffer[: len(piece)] = piece
             case.stream.feed(buffer, len(piece))
-            case.fetcher.used(partial(give, buffer))
+            case.fetcher.hashed(partial(give, buffer))
     case.close()
     assert (case.fetcher.failure, case.fetcher.problems) == (None, [])
     assert case.landed() == ALL
@@ -125,8 +125,8 @@ def test_memory_is_held_while_a_small_file_is_written_from_it(
     case.stream.feed(answer(lines[0]) + answer(lines[1]))
     data = answer(lines[2])
     case.stream.feed(bytearray(data))
-    case.fetcher.used(freed.set)
+    case.fetcher.hashed(freed.set)
     assert freed.wait(60)
-    assert early == [False] * case.fetcher.in_order, (
+    assert early == [False] * case.fetcher.together, (
         "with each by itself, several threads write, and so from copies"
     )
