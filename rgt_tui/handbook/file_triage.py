@@ -31,6 +31,15 @@ MAX_SAID = 400
 """Characters of an exception's line that hints see."""
 TOGETHER = 200
 """Lines that stand nearer to one another are of one end."""
+END = 1 << 18
+"""Bytes from the end of a log in which it is looked for that it went on."""
+_WENT_ON = re.compile(
+    rb"(?i)\bloss['\"]?(?:\s{0,9}[=:|]\s{0,9}|\s{1,9})(?:tensor\()?[-+]?\d|^Warning: Permanently added '"
+    rb"|\b(?:rc|exit(?:ed)?(?: with)?(?: code| status)?|status)[ =:]{1,3}0\b",
+    re.MULTILINE,
+)
+"""A step, a host that answered, a command that ended well."""
+_RAISED = re.compile(r"(?:\[[^]\n]{1,40}\]: ?|\([^)\n]{1,80}\) |\d{1,6}: )?[\w.]*(?:Error|Exception)\b")
 
 
 class Unreadable(Exception):
@@ -68,16 +77,33 @@ def triage_file(
     """
     searcher = Searcher(pages.values())
     hits: list[LineHit] = []
+    end, lines = b"", 0
     try:
         with _opened(path) as file:
             while data := file.read(PIECE):
                 hits.extend(searcher.feed(data))
+                end, lines = data[-END:] if len(data) >= END else (end + data)[-END:], lines + data.count(b"\n")
                 if also is not None:
                     also(data)
     except (OSError, EOFError, zlib.error) as error:
         raise Unreadable(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
     hits.extend(searcher.close())
-    return ranked(hits, pages)
+    return ranked(_lasting(hits, pages, end, lines), pages)
+
+
+def _lasting(hits: list[LineHit], pages: Mapping[str, Page], end: bytes, lines: int) -> list[LineHit]:
+    """Leave out what was tried again with success: the log went on behind it.
+
+    What was raised stays: a traceback is written at once, and steps that came before it may be written later.
+    """
+    last: dict[str, int] = {}
+    for hit in hits:
+        if pages[hit.id].passing:
+            last[hit.id] = max(hit.line_no, last.get(hit.id, 0)) if not _RAISED.match(hit.line) else lines + 1
+    if not last:
+        return hits
+    went_on = max((lines - end.count(b"\n", match.start()) + 1 for match in _WENT_ON.finditer(end)), default=0)
+    return [hit for hit in hits if last.get(hit.id, went_on) >= went_on]
 
 
 def _opened(path: Path) -> BinaryIO | gzip.GzipFile:

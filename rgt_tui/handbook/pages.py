@@ -85,6 +85,8 @@ class Page(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """More general pages that this one explains away."""
     symptom_only: bool = False
     """It only follows from something else, and gives way to any other finding."""
+    passing: bool = False
+    """It may be tried again by itself: where the log went on behind it, it is none."""
     sources: tuple[str, ...] = ()
     """Where the facts come from, with the month in which that was looked at, where it is known."""
     topic: str = ""

@@ -100,6 +100,41 @@ def test_a_kill_is_the_kernel_s_only_if_its_counter_moved(
     assert "counter rose by 2" in named(3, 5)[0] and named(3, 5)[0].startswith("U9 ")
 
 
+REFUSED = "curl: (7) Failed to connect to 10.0.0.7 port 80 after 3 ms: Couldn't connect to server\n"
+RAISED = """Traceback (most recent call last):
+  File "/exp/train.py", line 3, in <module>
+    main()
+ConnectionRefusedError: [Errno 111] Connection refused
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        (REFUSED, ["NET1"]),
+        (f"{REFUSED}download ended, rc=0\n", []),
+        (f"{REFUSED}step 1 loss 2.0\n", []),
+        (f"{REFUSED}step 1 lossless\nrc=01\nrc=7\n", ["NET1"]),
+        (f"step 1 loss 2.0\nrc=0\n{REFUSED}", ["NET1"]),
+        (f"{REFUSED}rc=0\n{'x' * 80}\n{REFUSED.replace('(7)', '(28)')}", ["NET1"]),
+        (f"{RAISED}step 9 loss 2.0\n", ["NET1"]),
+        (f"[rank1]: {RAISED}step 9 loss 2.0\n".replace("\nConn", "\n[rank1]: Conn"), ["NET1"]),
+        (f"{FULL}step 9 loss 2.0\nrc=0\n", ["U7"]),
+        (REFUSED + "step 1 seen\n" * 60_000 + "step 2 loss 1.0\n" + "step 2 seen\n" * 9, []),
+    ],
+    ids=[
+        "ended", "went-well", "stepped-on", "no-step", "before-it", "again", "raised", "raised-by-a-rank",
+        "no-try", "much-later",
+    ],
+)  # fmt: skip
+def test_what_was_tried_again_with_success_is_no_finding(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, named: list[str]
+) -> None:
+    (tmp_path / "x.log").write_text(text)
+    out = rgt(capsys, "triage", tmp_path / "x.log", "--json")[1]
+    assert [one["gotcha"] for one in json.loads(out)["findings"]] == named
+
+
 def test_readings_say_what_no_line_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "cut.log").write_text("step 1 loss 2.0\n")
     (tmp_path / "full.log").write_text(FULL)
