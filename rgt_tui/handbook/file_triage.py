@@ -77,21 +77,21 @@ def triage_file(
     """
     searcher = Searcher(pages.values())
     hits: list[LineHit] = []
-    end, lines = b"", 0
+    end = b""
     try:
         with _opened(path) as file:
             while data := file.read(PIECE):
                 hits.extend(searcher.feed(data))
-                end, lines = data[-END:] if len(data) >= END else (end + data)[-END:], lines + data.count(b"\n")
+                end = data[-END:] if len(data) >= END else (end + data)[-END:]
                 if also is not None:
                     also(data)
     except (OSError, EOFError, zlib.error) as error:
         raise Unreadable(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
     hits.extend(searcher.close())
-    return ranked(_lasting(hits, pages, end, lines), pages)
+    return ranked(_lasting(hits, pages, end, searcher.line_ends), pages)
 
 
-def _lasting(hits: list[LineHit], pages: Mapping[str, Page], end: bytes, lines: int) -> list[LineHit]:
+def _lasting(hits: list[LineHit], pages: Mapping[str, Page], end: bytes, line_ends: int) -> list[LineHit]:
     """Leave out what was tried again with success: the log went on behind it.
 
     What was raised stays: a traceback is written at once, and steps that came before it may be written later.
@@ -99,10 +99,10 @@ def _lasting(hits: list[LineHit], pages: Mapping[str, Page], end: bytes, lines: 
     last: dict[str, int] = {}
     for hit in hits:
         if pages[hit.id].passing:
-            last[hit.id] = max(hit.line_no, last.get(hit.id, 0)) if not _RAISED.match(hit.line) else lines + 1
+            last[hit.id] = max(hit.line_no, last.get(hit.id, 0)) if not _RAISED.match(hit.line) else line_ends + 1
     if not last:
         return hits
-    went_on = max((lines - end.count(b"\n", match.start()) + 1 for match in _WENT_ON.finditer(end)), default=0)
+    went_on = max((line_ends - end.count(b"\n", match.start()) + 1 for match in _WENT_ON.finditer(end)), default=0)
     return [hit for hit in hits if last.get(hit.id, went_on) >= went_on]
 
 

@@ -195,6 +195,11 @@ class Searcher:
         """Yield what the end of the log shows."""
         yield from self._look(last=True)
 
+    @property
+    def line_ends(self) -> int:
+        """How many line ends stand in what was looked at."""
+        return self._first - 1 + self._kept.count(b"\n")
+
     def _look(self, *, last: bool) -> Iterator[LineHit]:
         end = len(self._new) if last else self._new.rfind(b"\n") + 1
         if not end and not last:
