@@ -99,10 +99,14 @@ def _lasting(hits: list[LineHit], pages: Mapping[str, Page], end: bytes, line_en
     last: dict[str, int] = {}
     for hit in hits:
         if pages[hit.id].passing:
-            last[hit.id] = max(hit.line_no, last.get(hit.id, 0)) if not _RAISED.match(hit.line) else line_ends + 1
+            last[hit.id] = (
+                max(hit.line_no, last.get(hit.id, 0)) if not _RAISED.match(hit.line) else line_ends + 1
+            )
     if not last:
         return hits
-    went_on = max((line_ends - end.count(b"\n", match.start()) + 1 for match in _WENT_ON.finditer(end)), default=0)
+    went_on = max(
+        (line_ends - end.count(b"\n", match.start()) + 1 for match in _WENT_ON.finditer(end)), default=0
+    )
     return [hit for hit in hits if last.get(hit.id, went_on) >= went_on]
 
 
