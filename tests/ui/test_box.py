@@ -6,6 +6,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from rich.console import RenderableType
+from textual.geometry import Region
+from textual.screen import Screen
 
 from rgt_tui.health import assess
 from rgt_tui.model.box import BoxSpec, BoxState, Health, Link, LogView
@@ -41,7 +44,7 @@ from tests.ui.fakes import (
     sample,
     trouble_box,
 )
-from tests.ui.snap import running, screen_text, settle
+from tests.ui.snap import running, screen_text, settle, until
 
 
 def fleet_of(*boxes: object) -> FleetState:
@@ -517,3 +520,27 @@ def test_a_run_that_is_stuck_has_no_time_to_its_end() -> None:
         msgspec.structs.replace(run, progressed_at=NOW, last_at=NOW) for run in stuck.runs
     ))  # fmt: skip
     assert told(moving) not in ("–", "")
+
+
+async def test_the_first_paint_has_the_panes_where_they_stay_and_the_keys_in_the_log(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with running() as (app, pilot, _):
+        await settle(pilot)
+        first: list[tuple[dict[str, Region], str | None]] = []
+        display = app._display
+
+        def places() -> dict[str, Region]:
+            return {str(pane.id): pane.region for pane in app.screen.query("#body > *") if pane.display}
+
+        def record(screen: Screen[object], update: RenderableType | None) -> None:
+            if isinstance(screen, BoxScreen) and update is not None:
+                first.append((places(), None if app.focused is None else app.focused.id))
+            display(screen, update)
+
+        monkeypatch.setattr(app, "_display", record)
+        await pilot.press("enter")
+        await until(pilot, lambda: bool(first))
+        await settle(pilot)
+        assert first[0] == (places(), "log")
+        assert len(places()) >= 4

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from textual.binding import BindingType
-from textual.geometry import Region
+from textual.geometry import Region, Size
 from textual.widget import Widget
 
 from rgt_tui.fleet import FleetSource
@@ -146,6 +146,7 @@ class BoxScreen(LogKeys):
     PLACE = "box"
     KEYS: ClassVar[tuple[Command, ...]] = (*BOX_TARGET, *LOG_LINES, *BOX, *BOX_CARE, *REPLAY, *MOVE)
     BINDINGS: ClassVar[list[BindingType]] = bindings(KEYS)
+    AUTO_FOCUS = "#log"
     PANES: ClassVar[tuple[str, ...]] = ("log", "trouble", "vitals", "queue", "loss", "past")
 
     def __init__(self, fleet: FleetSource, box_name: str) -> None:
@@ -164,9 +165,12 @@ class BoxScreen(LogKeys):
         yield Pane(id="past", focusable=True)
         yield LogPane(id="log")
 
-    def on_mount(self) -> None:
-        """Give the log the keys."""
-        self.log_pane.focus()
+    @property
+    def room(self) -> Size:
+        """How much the panes have; before the first layout what it is going to give them, so that it is the last."""
+        size, whole = self.query_one("#body").size, self.app.size
+        fixed = 3 + (self.notice is not None)
+        return size or Size(whole.width, max(0, whole.height - fixed))
 
     def summary(self, state: FleetState, now: float) -> Parts:
         """Return the state, platform, meter and danger clock of this box."""
@@ -199,7 +203,7 @@ class BoxScreen(LogKeys):
         row = Row(box, self.verdict(box), (), profile.name)
 
         def vitals(width: int) -> list[Section]:
-            short, health = self.size.width < 110, row.verdict.health
+            short, health = self.room.width < 110, row.verdict.health
             *parts, link = vitals_sections(box, profile, width, now, short=short, health=health)
             platform = platform_section(profile, box, width, now)
             return [*parts, platform, link, dangers_section(profile, width)]
@@ -237,7 +241,7 @@ class BoxScreen(LogKeys):
 
     def _has_curve(self, box: BoxState) -> bool:
         """Whether there is a loss to show, and a screen that is wide enough."""
-        run = telling_run(box) if self.size.width >= CURVE_FROM else None
+        run = telling_run(box) if self.room.width >= CURVE_FROM else None
         return run is not None and bool(run.series.get(METRIC))
 
     def on_loss_pane_opened(self, message: LossPane.Opened) -> None:
@@ -246,7 +250,7 @@ class BoxScreen(LogKeys):
 
     def _arrange(self) -> None:
         """Put the panes where they belong at this size; nothing moves while the size of each is the same."""
-        size = self.query_one("#body").size
+        size = self.room
         if not size.width or not size.height:
             return
         vitals, queue, trouble = (self.query_one(f"#{name}", Pane) for name in ("vitals", "queue", "trouble"))
@@ -318,7 +322,7 @@ class BoxScreen(LogKeys):
         """Which of `SPANS` is shown; None = the past is not."""
         if self._span is not None:
             return None if self._span == HIDDEN else self._span
-        size, box = self.query_one("#body").size, self.box
+        size, box = self.room, self.box
         roomy = size.width >= ROOMY[0] and size.height >= ROOMY[1]
         shown = roomy and box is not None and (box.past.at or box.recent.at)
         return fitting_span(box, self.now) if shown and box is not None else None
