@@ -13,11 +13,14 @@ from rich.color import ColorSystem
 
 from rgt_tui.model.evidence import Fix
 from rgt_tui.model.fleet import FleetEvent, FleetState
+from rgt_tui.model.run import Resume, RunState, Series
 from rgt_tui.ui.box_status import assess
+from rgt_tui.ui.plot.board import Board
+from rgt_tui.ui.plot.view import Shown
 from rgt_tui.ui.screens import fleet as fleet_screen
 from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row
 from rgt_tui.ui.widgets.fleet_rows.fleet_table import FleetTable
-from rgt_tui.ui.widgets.fleet_rows.loss_pane import BOARD, LossPane, telling_run
+from rgt_tui.ui.widgets.fleet_rows.loss_pane import BARE, BOARD, LossPane, seen_of, shows, telling_run
 from rgt_tui.ui.widgets.fleet_rows.lower_half import (
     LEAST_HALF,
     LEAST_TAIL,
@@ -166,6 +169,68 @@ async def test_a_plot_that_is_being_imported_is_waited_for(monkeypatch: pytest.M
         await pilot.press("j")
         await settle(pilot)
         assert "┤" in "\n".join(text_of(made) for made in pane.shown_lines)
+
+
+def long_run(*more: tuple[int, float]) -> RunState:
+    """Return a run of 2,000 points, and what came after them."""
+    points = [*((10 * n, 3 - n / 1000) for n in range(2000)), *more]
+    step, loss = points[-1]
+    series = {"loss": Series().extended(points)}
+    return msgspec.structs.replace(run("long"), series=series, step=step, loss=loss, resumes=())
+
+
+@pytest.mark.parametrize(
+    ("more", "still"),
+    [
+        ([], True),
+        ([(20_000, 1.01), (20_010, 1.0)], True),
+        ([(22_000, 1.01)], False),  # a column of dots further
+        ([(20_000, 9.0)], False),  # above the plot
+        ([(20_000, float("nan"))], False),  # a gap
+        ([(19_000, 1.01)], False),  # done again
+    ],
+)
+def test_a_plot_shows_what_adds_no_column_of_dots_to_it(more: list[tuple[int, float]], still: bool) -> None:
+    before = long_run()
+    board = Board()
+    board.update((Shown("box", before),), BARE, None)
+    frame = board.frame((40, 10))
+    assert frame is not None
+    assert frame.per_dot > 20
+    assert shows(frame, seen_of(before), long_run(*more)) is still
+
+
+def test_a_plot_of_another_run_or_of_more_of_it_is_another_one() -> None:
+    before = long_run()
+    board = Board()
+    board.update((Shown("box", before),), BARE, None)
+    frame = board.frame((40, 10))
+    assert frame is not None
+    resume = Resume(step=19_000, reason="preempted", index=1900)
+    assert not shows(frame, seen_of(before), msgspec.structs.replace(before, resumes=(resume,)))
+    assert not shows(frame, seen_of(before), msgspec.structs.replace(before, name="other"))
+    assert not shows(frame, seen_of(long_run((20_000, 1.01))), before)
+
+
+async def test_a_new_point_renews_the_number_and_a_new_column_of_dots_the_plot() -> None:
+    def state(*more: tuple[int, float]) -> FleetState:
+        box = msgspec.structs.replace(running_box(), runs=(long_run(*more),), queues=())
+        return FleetState((box,), (), NOW)
+
+    async with running(state()) as (app, pilot, fleet):
+        await settle(pilot)
+        pane = app.screen.query_one(LossPane)
+        first = pane.frame
+        assert first is not None
+        fleet.push(state((20_000, 1.0625)))
+        await settle(pilot)
+        assert "1.062" in text_of(pane.shown_lines[0])
+        assert pane.frame is first
+        fleet.push(state((20_000, 1.0625), (20_010, 9.5)))
+        await settle(pilot)
+        assert pane.frame is not None
+        assert pane.frame is not first and pane.frame.high >= 9.5
+        assert "9.5" in text_of(pane.shown_lines[0])
 
 
 async def test_the_loss_is_drawn_beside_it_and_a_click_opens_the_curves() -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import importlib
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from textual import work
 from textual.message import Message
 
 from rgt_tui.model.box import BoxState
-from rgt_tui.model.run import RunState
+from rgt_tui.model.run import Resume, RunState
 from rgt_tui.profiles.readings import no_agent
 from rgt_tui.ui.box_status import current_run
 from rgt_tui.ui.commands import key_for
@@ -22,9 +22,12 @@ from rgt_tui.ui.widgets.panes import framed
 from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, line
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from textual import events
 
     from rgt_tui.ui.plot.board import Board
+    from rgt_tui.ui.plot.frame import Frame
 
 METRIC = "loss"
 BARE = Settings(metric=METRIC, evaluations=False, best=False)
@@ -52,6 +55,35 @@ def telling_run(box: BoxState) -> RunState | None:
     return max(told, key=lambda run: run.progressed_at or 0.0, default=None)
 
 
+class Seen(NamedTuple):
+    """How much of a run's curve has been looked at."""
+
+    run: str
+    resumes: tuple[Resume, ...]
+    dropped: int
+    points: int
+    """How many; those that are no longer kept are not counted."""
+
+
+def seen_of(run: RunState) -> Seen:
+    """Return all of a run's curve."""
+    series = run.series[METRIC]
+    return Seen(run.name, run.resumes, series.dropped, len(series))
+
+
+def shows(frame: Frame, seen: Seen, run: RunState) -> bool:
+    """Tell whether a plot of what was seen still shows a run: what has come since adds no column of dots to it."""
+    now = seen_of(run)
+    if now[:3] != seen[:3] or now.points < seen.points:
+        return False
+    end, dot = frame.window[1], (frame.high - frame.low) / max(1, frame.canvas.dots[1])
+    points = (run.series[METRIC][index] for index in range(seen.points, now.points))
+    return all(
+        end <= step < end + frame.per_dot and frame.low - dot <= value <= frame.high + dot
+        for step, value in cast("Iterable[tuple[int, float]]", points)
+    )
+
+
 class LossPane(CurvePlot):
     """The curve in a frame of its own; a click opens all curves."""
 
@@ -65,6 +97,10 @@ class LossPane(CurvePlot):
     def __init__(self, *, id: str) -> None:  # noqa: A002
         super().__init__(id=id)
         self._kept: Board | None = None
+        self._body: tuple[tuple[int, int], list[Line]] | None = None
+        """The plot as it was drawn, and for which size."""
+        self._seen: Seen | None = None
+        """How much of the curve the plot shows."""
         self._run: RunState | None = None
         self._box = ""
         self._dim = False
@@ -76,25 +112,32 @@ class LossPane(CurvePlot):
         self._none = "no agent on the box: no curve" if box is not None and no_agent(box) else "no run yet"
         name = "" if box is None else box.spec.name
         if name != self._box:
-            self._kept = None
+            self._kept = self._body = None
         changed = (name, run is None, stale) != (self._box, self._run is None, self._dim)
         newer = run is not self._run
         self._box, self._run, self._dim = name, run, stale
         if run is not None and run.series.get(METRIC) and newer:
             if board_class() is None:
                 self._load()
+            elif self._still_shows(run):
+                self._seen = seen_of(run)
             else:
-                changed = self._feed(run) or changed
+                self._feed(run)
         if changed or newer:
             self.redraw()
 
-    def _feed(self, run: RunState) -> bool:
+    def _still_shows(self, run: RunState) -> bool:
+        drawn = None if self._body is None else self._frame
+        return drawn is not None and self._seen is not None and shows(drawn, self._seen, run)
+
+    def _feed(self, run: RunState) -> None:
         shown = Shown(self._box, run)
         if self._kept is None or self._kept.runs[0].key != shown.key:
             made = board_class()
             assert made is not None
             self._kept = made()
-        return self._kept.update((shown,), BARE, None)
+        self._kept.update((shown,), BARE, None)
+        self._seen, self._body = seen_of(run), None
 
     @work(exclusive=True, group="plot", exit_on_error=False, description="load what draws curves")
     async def _load(self) -> None:
@@ -104,7 +147,7 @@ class LossPane(CurvePlot):
         except ImportError as error:
             self._failed = f"cannot be drawn: {clean(str(error))}"
         else:
-            if self._run is not None:
+            if self._run is not None and self._run.series.get(METRIC):
                 self._feed(self._run)
         self.redraw()
 
@@ -120,7 +163,12 @@ class LossPane(CurvePlot):
         else:
             nothing = "no loss logged" if run.loss is None else "its curve was not kept"
             self._empty = (self._failed or ("" if has else nothing),)
-        body = super().make_lines(width - 4, height - 2)
+        size = (width - 4, height - 2)
+        if not has or self._body is None or self._body[0] != size:
+            body = super().make_lines(*size)
+            self._body = None if self._frame is None else (size, body)
+        else:
+            body = self._body[1]
         title, hint = line("loss"), EMPTY
         if run is not None:
             newest = line(dim("  "), Span(number(run.loss), Tone.DIM if self._dim else Tone.TEXT))
