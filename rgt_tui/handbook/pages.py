@@ -79,8 +79,8 @@ class Page(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     needle_pattern: str | None = None
     """A cheap regular expression (as RE2 knows them) in place of literals, where these are too common."""
     hints: tuple[str, ...] = ()
-    """Regular expressions of an exception's own line, from its start: where no page knows it, the page is offered whose
-    first group stands first in it."""
+    """Regular expressions that match an exception's own line from its start. Where no page knows the exception, the
+    page whose hint matches is offered: of several, the one whose first group begins earliest in the line."""
     beats: tuple[str, ...] = ()
     """More general pages that this one explains away."""
     symptom_only: bool = False
