@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, Mapping, Optional, Tuple
@@ -12,7 +13,7 @@ from rgt_train.cadence import Cadence
 from rgt_train.checkpoint import store as space
 from rgt_train.checkpoint.async_saver import BEST, STEP, Outcome, Persister, Request
 from rgt_train.checkpoint.diskio import replace_file
-from rgt_train.checkpoint.publish import Mishap
+from rgt_train.checkpoint.publish import FULL, Mishap
 from rgt_train.checkpoint.snapshot import Torn
 from rgt_train.checkpoint.state import RunState
 from rgt_train.checkpoint.store import Checkpoint, Store
@@ -277,8 +278,17 @@ class Saver:
         return False
 
     def write(self, step: int, path: str, body: Dict[str, Any]) -> bool:
-        """Replace a small JSON file, reporting a failure like that of a checkpoint."""
+        """Replace a small JSON file, reporting a failure like that of a checkpoint.
+
+        Where the disk is full, checkpoints older than the newest go first: this file says that the newest is the end.
+        """
         error = self._telling.replace(path, body)
+        while error is not None and error.errno in FULL:
+            given_up = self._store.make_room(valuable=True)
+            if given_up is None:
+                break
+            self._report.say(f"no room for {os.path.basename(path)}: gave up {given_up}")
+            error = self._telling.replace(path, body)
         if error is not None:
             self._telling.loud = not self.failing
             self._failed(step, error)

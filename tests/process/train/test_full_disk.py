@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from tests.process.train.harness import (
     steps_kept,
 )
 
+NUMBERS = itertools.count()
 VALUES = {"epochs": 1, "steps_per_epoch": 120, "save_every": 5, "pace_ms": 20}
 LAST = 120
 
@@ -34,7 +36,8 @@ def mounts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mounts]:
             "inodes": "size=64m,nr_inodes=128",
             "bytes": "size=4m",
             "hold": "size=64m,nr_inodes=128",
-            "two": "size=64m,nr_inodes=23",
+            "two": "size=64m,nr_inodes=22",
+            "end": "size=64m,nr_inodes=24",
             "readonly": "size=16m",
         },
     )
@@ -53,8 +56,8 @@ def reference(trainers: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 def fill_inodes(place: Path) -> list[Path]:
     filler: list[Path] = []
-    for number in range(100_000):
-        path = place / f"fill{number}"
+    for _ in range(100_000):
+        path = place / f"fill{next(NUMBERS)}"
         try:
             path.touch()
         except OSError as error:
@@ -65,7 +68,7 @@ def fill_inodes(place: Path) -> list[Path]:
 
 
 def fill_bytes(place: Path) -> list[Path]:
-    path = place / "fill"
+    path = place / f"fill{next(NUMBERS)}"
     with path.open("wb", buffering=0) as file:
         try:
             while True:
@@ -73,6 +76,20 @@ def fill_bytes(place: Path) -> list[Path]:
         except OSError as error:
             assert error.errno == errno.ENOSPC
     return [path]
+
+
+def fill(
+    trainer: Trainer, place: Path, take: Callable[[Path], list[Path]] = fill_inodes, after: int = 2
+) -> list[Path]:
+    """Take all room after some checkpoints, and again after each later one: a save on its way frees what it replaces.
+
+    Returns what was made, once a save was refused.
+    """
+    filler: list[Path] = []
+    while "failed" not in trainer.wait_line(r"^checkpoint (\d|save failed)", count=after):
+        filler += take(place)
+        after += 1
+    return filler
 
 
 def failure(trainer: Trainer) -> tuple[str, str]:
@@ -94,8 +111,7 @@ def test_no_inodes(mounts: Mounts, reference: Path) -> None:
     assert mounts.zygote is not None
     out, place = mounts.outside("inodes") / "run", mounts.outside("inodes")
     trainer = mounts.zygote.launch(mounts.inside("inodes") + "/run", {**VALUES, "max_unsaved": 1000})
-    trainer.wait_line(r"^checkpoint \d", count=2)
-    filler = fill_inodes(place)
+    filler = fill(trainer, place)
     raw, told = failure(trainer)
     inside = mounts.inside("inodes")
     assert re.fullmatch(
@@ -120,8 +136,7 @@ def test_no_bytes(mounts: Mounts, reference: Path) -> None:
     assert mounts.zygote is not None
     out, place = mounts.outside("bytes") / "run", mounts.outside("bytes")
     trainer = mounts.zygote.launch(mounts.inside("bytes") + "/run", {**VALUES, "max_unsaved": 1000})
-    trainer.wait_line(r"^checkpoint \d", count=2)
-    filler = fill_bytes(place)
+    filler = fill(trainer, place, fill_bytes)
     raw, told = failure(trainer)
     assert raw.startswith("OSError: [Errno 28] No space left on device: '")
     assert f"no bytes left on {mounts.inside('bytes')} (needs " in told
@@ -149,6 +164,18 @@ def test_room_for_two_with_keep_2(mounts: Mounts, reference: Path) -> None:
     assert_same(final_state(out, LAST)[0], final_state(reference, LAST)[0])
 
 
+def test_no_room_for_the_result_beside_two_checkpoints_and_the_best(mounts: Mounts, reference: Path) -> None:
+    """What is older than the last checkpoint goes for it: nobody waits for room that the run itself takes."""
+    assert mounts.zygote is not None
+    out = mounts.outside("end") / "run"
+    trainer = mounts.zygote.launch(mounts.inside("end") + "/run", {**VALUES, "max_unsaved": 1000})
+    assert trainer.wait() == 0, trainer.text()
+    assert "holding" not in trainer.text()
+    assert (out / "result.json").exists()
+    assert LAST in steps_kept(out)
+    assert_same(final_state(out, LAST)[0], final_state(reference, LAST)[0])
+
+
 def test_read_only(mounts: Mounts, reference: Path) -> None:
     assert mounts.zygote is not None
     out = mounts.outside("readonly") / "run"
@@ -170,8 +197,7 @@ def test_holding(mounts: Mounts, reference: Path) -> None:
     inside = mounts.inside("hold") + "/run"
     values = {**VALUES, "max_unsaved": 8, "hold_limit": 2, "keep": 1}
     first = mounts.zygote.launch(inside, values)
-    first.wait_line(r"^checkpoint \d")
-    filler = fill_inodes(place)
+    filler = fill(first, place, after=1)
     line = first.wait_line(
         r"^holding at step \d+: \d+ steps are not saved \(limit 8\); waiting up to 2 s until "
     )
@@ -198,9 +224,7 @@ def test_older_checkpoints_are_given_up_before_it_holds(mounts: Mounts, referenc
     place = mounts.outside("hold")
     out, inside = place / "tight", mounts.inside("hold") + "/tight"
     trainer = mounts.zygote.launch(inside, {**VALUES, "max_unsaved": 12, "keep": 3, "hold_limit": 60})
-    trainer.wait_line(r"^checkpoint \d", count=3)
-    filler = fill_inodes(place)
-    trainer.wait_line("checkpoint save failed")
+    filler = fill(trainer, place, after=3)
     trainer.wait_line(r"^no room for step \d+: gave up step-\d+-a1$")
     trainer.wait_line(r"^checkpoint saved again at step \d+$")
     assert "holding" not in trainer.text()
@@ -216,8 +240,7 @@ def test_the_result_waits_for_the_disk_too(mounts: Mounts, reference: Path) -> N
     place = mounts.outside("hold")
     out, inside = place / "end", mounts.inside("hold") + "/end"
     trainer = mounts.zygote.launch(inside, {**VALUES, "max_unsaved": 1000, "keep": 1})
-    trainer.wait_line(r"^checkpoint \d", count=2)
-    filler = fill_inodes(place)
+    filler = fill(trainer, place)
     trainer.wait_line(r"^holding at step 120: ")
     assert not (out / "result.json").exists()
     for path in filler:

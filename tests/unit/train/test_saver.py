@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -116,3 +117,29 @@ def test_a_refusal_of_the_disk_is_no_torn_copy(tmp_path: Path, stop: StopRequest
     assert not saver.save(7)
     assert saver.failing
     assert len(persister.begun) == 1
+
+
+def test_older_checkpoints_go_for_the_result_and_the_newest_stays(
+    tmp_path: Path, stop: StopRequest, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saver = saver_of(tmp_path, stop, Scripted())
+    root = tmp_path / "checkpoints"
+    for step in (5, 10, 15):
+        (root / f"step-{step:08}-a1").mkdir(parents=True)
+
+    def full(least: int) -> None:
+        def replace(path: str, body: object) -> OSError | None:
+            return OSError(errno.ENOSPC, "full") if len(list(root.iterdir())) > least else None
+
+        monkeypatch.setattr(saver._telling, "replace", replace)
+
+    full(2)
+    assert saver.write(15, str(tmp_path / "result.json"), {})
+    assert "no room for result.json: gave up step-00000005-a1" in capsys.readouterr().out
+    full(0)
+    assert not saver.write(15, str(tmp_path / "result.json"), {})
+    assert [path.name for path in root.iterdir()] == ["step-00000015-a1"]
+    monkeypatch.setattr(saver._telling, "replace", lambda path, body: OSError(errno.EROFS, "read-only"))
+    (root / "step-00000005-a1").mkdir()
+    assert not saver.write(15, str(tmp_path / "result.json"), {})
+    assert len(list(root.iterdir())) == 2, "no room would mend that"
