@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 MEMORY = 256 << 20
 """Address space of the child in bytes, beyond that of an interpreter; an honest database needs some 40 MiB."""
-SECONDS = 10
+SECONDS = 5
 """Seconds of a core that one request may take: beside a training that has all cores the child gets few of them."""
 WALL = 60
 """Seconds that it may take by the clock: a disk that hangs takes none of a core."""

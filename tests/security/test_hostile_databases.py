@@ -138,12 +138,12 @@ def test_a_schema_that_is_not_on_the_first_page_is_read_by_the_child_too(kind: s
 def test_one_instruction_without_an_end_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, a_child_of_its_own: confined_child.Child
 ) -> None:
-    monkeypatch.setattr(confined_child, "SECONDS", 2)
+    monkeypatch.setattr(confined_child, "SECONDS", 1)
     path = slow(tmp_path / "x.db")
     reader = open_source("trackio", str(path))
     batch = reader.read()
     (problem,) = batch.problems
-    assert problem.reason == "left alone for 60 s, since reading it failed: it took more than 2 s of a core"
+    assert problem.reason == "left alone for 60 s, since reading it failed: it took more than 1 s of a core"
     assert (batch.points, batch.cursor) == ([], None)
     with monkeypatch.context() as patch:
         patch.setattr(a_child_of_its_own, "ask", lambda *_: pytest.fail("it is asked for again"))
@@ -175,7 +175,7 @@ def test_who_waits_for_it_waits_a_moment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, a_child_of_its_own: confined_child.Child
 ) -> None:
     """The answer comes later, and what others ask meanwhile is not lost."""
-    monkeypatch.setattr(confined_child, "SECONDS", 5)
+    monkeypatch.setattr(confined_child, "SECONDS", 2)
     hostile, honest = slow(tmp_path / "x.db"), good(tmp_path / "good.db")
     a_child_of_its_own.patience = confined_child.PATIENCE
     one, other = open_source("trackio", str(hostile)), open_source("trackio", str(honest))
@@ -185,7 +185,7 @@ def test_who_waits_for_it_waits_a_moment(
     assert a_child_of_its_own._asked, "nobody has waited for the end of it"
     until(lambda: other.read().points, "the honest one's answer")
     assert [problem.reason for problem in one.read().problems] == [
-        "left alone for 60 s, since reading it failed: it took more than 5 s of a core"
+        "left alone for 60 s, since reading it failed: it took more than 2 s of a core"
     ]
 
 

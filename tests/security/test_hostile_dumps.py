@@ -99,7 +99,7 @@ def hostile(folder: Path) -> dict[str, bytes]:
 def test_a_hostile_one_runs_nothing_and_ends(
     name: str, tmp_path: Path, dumps: FlightDumps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(confined_child, "SECONDS", 3)
+    monkeypatch.setattr(confined_child, "SECONDS", 1)
     path = written(tmp_path, hostile(tmp_path)[name])
     assert dumps.read(path) is None
     assert not (tmp_path / "ran").exists()
@@ -112,7 +112,7 @@ def test_a_hostile_one_runs_nothing_and_ends(
 def test_after_one_that_ended_the_child_the_next_is_read(
     tmp_path: Path, dumps: FlightDumps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(confined_child, "SECONDS", 2)
+    monkeypatch.setattr(confined_child, "SECONDS", 1)
     assert dumps.read(written(tmp_path, hostile(tmp_path)["time"])) is None
     monkeypatch.setattr(confined_child, "SECONDS", 60)  # a good one on a busy machine
     assert dumps.read(written(tmp_path, pickle.dumps(GOOD, 2))) is not None
