@@ -136,8 +136,9 @@ def command(*words: str) -> list[str]:
 def boot_id() -> str:
     """Return what identifies this boot: the kernel's boot id joined with the start of pid 1.
 
-    A container that is restarted on a running kernel keeps the kernel's id but gets a new pid 1. Set
-    ``RGT_BOOT_ID`` to play a reboot.
+    A container that is restarted on a running kernel keeps the kernel's id but gets a new pid 1. Two that begin in
+    the same tick (a hundredth of a second) have the same; `life` tells them apart. Set ``RGT_BOOT_ID`` to play a
+    reboot.
     """
     forced = os.environ.get("RGT_BOOT_ID")
     if forced:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from rgt_box import place
+from rgt_box import place, procstat
 from rgt_box.recorder import state_files
 
 from rgt_tui.model import protocol
@@ -41,6 +41,7 @@ class Container(Agent):
         assert self.process.stdout.readline() == b"up\n"
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
         self.first = int(children.read_text().split()[0])
+        self.began = procstat.start_ticks(self.first) or 0
 
     def inside(self, *words: str) -> list[str]:
         return ["nsenter", "--target", str(self.first), "--mount", "--pid", "--uts", "--", *words]
@@ -89,6 +90,8 @@ def container(agent_file: Path, shared: Path, memory: Path) -> Iterator[Make]:
     made: list[Container] = []
 
     def make(hostname: str = NODE, before: str = "true") -> Container:
+        if made:  # a boot is known by the tick in which its first process began
+            until(lambda: time.clock_gettime(time.CLOCK_BOOTTIME) * procstat.CLOCK_TICKS > made[-1].began + 1)
         made.append(Container(agent_file, shared, memory, hostname, before))
         return made[-1]
 
