@@ -61,6 +61,18 @@ class FileFinding(msgspec.Struct, frozen=True, kw_only=True):
     times: int = 1
     """Lines of another kind each; such as differ by numbers alone count once."""
 
+    def told_by(self, page: Page) -> FileFinding:
+        """Return the same as a finding of another page."""
+        return replace(
+            self,
+            gotcha=page.id,
+            title=page.title,
+            severity=str(page.severity),
+            action=str(page.action),
+            fix=page.fixes,
+            never=page.never,
+        )
+
 
 def triage_file(
     path: Path, pages: Mapping[str, Page], also: Callable[[bytes], None] | None = None
@@ -142,7 +154,7 @@ def ranked(hits: Iterable[LineHit], pages: Mapping[str, Page]) -> list[FileFindi
 
 
 def _likely(end: FileFinding, pages: Mapping[str, Page], known: Container[str]) -> list[FileFinding]:
-    """Return the page that an exception which none knows is probably about: the one whose hint stands first in it."""
+    """Return the page that an exception which none knows is probably about; of several the one named first."""
     said = writer_of(end.line)[1][:MAX_SAID]
     hints = [
         (match.start(1) if match.re.groups else 0, page)
@@ -152,18 +164,7 @@ def _likely(end: FileFinding, pages: Mapping[str, Page], known: Container[str]) 
     ]
     if not hints:
         return []
-    page = min(hints, key=lambda pair: pair[0])[1]
-    return [
-        replace(
-            end,
-            gotcha=page.id,
-            title=page.title,
-            severity=str(page.severity),
-            action=str(page.action),
-            fix=page.fixes,
-            never=page.never,
-        )
-    ]
+    return [end.told_by(min(hints, key=lambda pair: pair[0])[1])]
 
 
 def _is_end(finding: FileFinding, causes: Iterable[FileFinding]) -> bool:

@@ -96,17 +96,8 @@ def weighed(
 
 
 def _as(finding: FileFinding, page: Page, line: str | None = None) -> FileFinding:
-    return replace(
-        finding,
-        gotcha=page.id,
-        title=page.title,
-        severity=str(page.severity),
-        action=str(page.action),
-        fix=page.fixes,
-        never=page.never,
-        confidence=SPECIFIC,
-        line=finding.line if line is None else line,
-    )
+    line = finding.line if line is None else line
+    return replace(finding.told_by(page), confidence=SPECIFIC, line=line)
 
 
 def _from_reading(page: Page, text: str) -> FileFinding:

@@ -212,9 +212,8 @@ async def _pull(
         raise PullFailed(f"nothing was fetched: {traffic.short}, was not agreed to")
     fetched = await fetch(way, request, todo, ledger, instance, on_progress)
     on_progress(fetched.progress("closing"))
-    looking = asyncio.ensure_future(
-        _closing_look(spec, way)
-    )  # all of the box's bytes are here: it may look meanwhile
+    # All of the box's bytes are here: it may look while this side closes.
+    looking = asyncio.ensure_future(_closing_look(spec, way))
     try:
         await asyncio.to_thread(_close, fetched, ledger, listing)
         refused = (*todo.refused, *fetched.problems)
