@@ -80,6 +80,17 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
         """Note that the training begins."""
         self._stepped = int(trainer.global_step)
         self._phases.begin(int(trainer.global_rank), int(trainer.world_size))
+        save = trainer.save_checkpoint
+
+        def told(*arguments: Any, **named: Any) -> None:
+            with self._phases.beat.within(CHECKPOINT):
+                save(*arguments, **named)
+
+        trainer.save_checkpoint = told  # No hook tells of the end of a save: the wait for data behind it would be one.
+
+    def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """Leave the trainer's own way to save behind."""
+        vars(trainer).pop("save_checkpoint", None)
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         """Note that it waits for its data."""
@@ -104,10 +115,6 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
         """Note that it evaluates."""
         self._phases.beat.enter(EVALUATION)
-
-    def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: Dict[str, Any]) -> None:
-        """Note that it saves; Lightning tells of the next batch, not of the end of this."""
-        self._phases.beat.enter(CHECKPOINT)
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Write the start, or that it goes on."""

@@ -1,6 +1,7 @@
 """Trainers of others with our callbacks, on the ranks of a launch: FOLDER/RANK holds what a rank does at its next step.
 
-Words: ``forward`` and ``data`` (sleeps there), each until the word is gone. A rank writes its step to FOLDER/step-RANK,
+Words: ``forward`` and ``data`` (sleeps there), each until the word is gone; ``saved``: sleeps for the first data behind
+a checkpoint. A rank writes its step to FOLDER/step-RANK,
 and the phases that it was in, in their order, to FOLDER/phases-RANK when it ends: at the step that FOLDER/end holds,
 which must be there before the ranks come to the step before it.
 """
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rgt_train.ranks.heartbeat import PHASES, Heartbeat
+from rgt_train.ranks.heartbeat import CHECKPOINT, PHASES, Heartbeat
 
 from tests.process.train.parallel.hang_worker import told
 
@@ -44,6 +45,8 @@ class Rows(torch.utils.data.Dataset[Any]):
     def __getitem__(self, at: int) -> Any:
         if self.train:
             hold(self.folder, self.rank, "data")
+            if CHECKPOINT in SEEN[-2:]:
+                hold(self.folder, self.rank, "saved")
         ids = (torch.arange(8) + at) % 32
         return {"input_ids": ids, "labels": ids}
 

@@ -23,12 +23,12 @@ STEP = {
 """The phases of one step; transformers has two backward passes in it."""
 
 
-@pytest.mark.parametrize(("library", "word", "said"), [
-    ("hugging_face", "forward", "is in the forward pass of step"),
-    ("lightning", "data", "is waiting for its data of step"),
+@pytest.mark.parametrize(("library", "word", "phase", "said"), [
+    ("hugging_face", "forward", "forward", "is in the forward pass of step"),
+    ("lightning", "saved", "data", "is waiting for its data of step"),
 ])  # fmt: skip
 def test_a_hang_is_named_with_rank_and_phase_and_the_phases_of_a_step_are_told_in_their_order(
-    library: str, word: str, said: str, tmp_path: Path
+    library: str, word: str, phase: str, said: str, tmp_path: Path
 ) -> None:
     env = {**frameworks.OFFLINE, "HOME": str(tmp_path)}
     python = str(frameworks.require())
@@ -43,7 +43,7 @@ def test_a_hang_is_named_with_rank_and_phase_and_the_phases_of_a_step_are_told_i
             assert sorted(before) == [0, 1]
             assert min(beat.step for beat in before.values()) > 3
             seen.tell(1, word)
-            seen.until(lambda: seen.at({1: word}), "it is held up")
+            seen.until(lambda: seen.at({1: phase}), "it is held up")
             (found,) = seen.judged(45.0)
             pid = seen.look(10.0)[1].pid
             assert (found.gotcha, found.resource) == ("HANG2", f"rank 1 of 2 (pid {pid})")
