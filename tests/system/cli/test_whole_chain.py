@@ -155,7 +155,7 @@ class Chain:
 
     async def __call__(self, *words: str, ends: int = OK) -> subprocess.CompletedProcess[str]:
         done = await asyncio.to_thread(self.rgt.on, *words)
-        assert done.returncode == ends, f"{words}\n{done.stdout}\n{done.stderr}"
+        assert done.returncode == ends, f"{done.stderr[-1500:]}\n{done.stdout[-1500:]}\n{words}"
         return done
 
     async def told(self, *words: str) -> dict[str, Any]:
