@@ -55,6 +55,8 @@ class Press(NamedTuple):
 
 TOP = Press("", b"g", b"")
 """Not measured: where the cursor stands already, nothing is painted."""
+STILL = Press("", b"", b"")
+"""Waits. A key that takes back the one before may come while that is not painted: then neither is."""
 DOWN, UP = Press("down", b"j", CURSOR), Press("up", b"k", CURSOR)
 NEXT_PAGE, LAST_PAGE = Press("page", b"\x1b[6~", CURSOR), Press("page", b"\x1b[5~", CURSOR)
 SORT = Press("sort", b"O", EVENT_LINE)
@@ -75,8 +77,8 @@ def typed(text: str) -> Iterator[Press]:
 
 
 ROUND: tuple[tuple[Press, ...], ...] = (
-    *((TOP, *(DOWN,) * 6, *(UP,) * 5),) * 2,
-    (TOP, NEXT_PAGE, NEXT_PAGE, LAST_PAGE, NEXT_PAGE, LAST_PAGE),
+    *((TOP, *(DOWN,) * 6, STILL, *(UP,) * 5),) * 2,
+    (TOP, NEXT_PAGE, NEXT_PAGE, STILL, LAST_PAGE, STILL, NEXT_PAGE, STILL, LAST_PAGE),
     (SORT, SORT),
     (OPEN, BACK),
     (CURVES, BACK),
