@@ -181,7 +181,8 @@ class Box(asyncssh.SSHServerSession[bytes]):
             if not self._started:
                 self._begin(message)
             elif message.get("op") == "interval":
-                self._interval = float(message["seconds"])
+                # As the recorder, which samples as soon as it is asked for another pace.
+                self._interval, self.due = float(message["seconds"]), time.monotonic()
 
     def eof_received(self) -> bool:
         """The input is whole: run the command."""

@@ -287,6 +287,9 @@ ASKED_PINGS = 1_000
 DEPLOY_SECONDS = 600.0
 """The agent stands and streams by then, also over a very slow line; each step on the way has a shorter limit."""
 
+ON_THE_WAY = 1
+"""Samples that a box may have sent before it heard that it is to hurry."""
+
 log = logging.getLogger("rgt.fleet")
 
 
@@ -331,6 +334,8 @@ class BoxSession:
         self._clock = clock
         self._on_change = on_change
         self._interval = spec.interval
+        self._slower_samples = 0
+        """So many more that come say nothing of the pace that was asked for; what came before them is not old."""
         self._woken = asyncio.Event()
         """Somebody wants no wait, or what it was for is over."""
         self._paused = False
@@ -417,8 +422,10 @@ class BoxSession:
         self._interval = seconds
         self._send(Control(op="interval", seconds=seconds))
         if self._channel is None or seconds > (self.state.interval or self.state.spec.interval):
+            self._slower_samples = 0
             self._set(replace(self.state, interval=self._shown()))
-        # Else by the next sample: what came at the slower pace is not old before that.
+        else:
+            self._slower_samples = ON_THE_WAY
 
     @property
     def agent(self) -> tuple[asyncssh.SSHClientConnection, Deployed]:
@@ -652,7 +659,9 @@ class BoxSession:
                 return state
             for number in self._answered:
                 self._looks[number].set()
-            return replace(state, interval=self._shown(), seen=replace(state.seen, sample=steady()))
+            shown = state.interval if self._slower_samples else self._shown()
+            self._slower_samples = max(0, self._slower_samples - 1)
+            return replace(state, interval=shown, seen=replace(state.seen, sample=steady()))
         if isinstance(frame, QueueState):
             kept = {queue.path for queue in state.queues}
             times = {**state.seen.queues, frame.path: steady()}

@@ -18,9 +18,10 @@ STAYS_SECONDS = 3.0
 """Whoever has looked into a box for so long stays there: now the others may sample slowly."""
 BACK_SECONDS = 0.1
 """Behind the drawing of the rows that are to be fast again."""
-AT_A_TIME = 16
-"""Boxes that are told in one turn of the loop, which takes about a millisecond."""
-BETWEEN_SECONDS = 0.02
+AT_A_TIME = 4
+"""Boxes that are told in one turn of the loop, which takes a fraction of a millisecond."""
+SPREAD_SECONDS = 1.0
+"""In which all are told. A box samples as soon as it is told: what was told at once would from then on come at once."""
 
 
 class Kept(Protocol):
@@ -99,10 +100,13 @@ class SamplingPaces:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(BACK_SECONDS if self._focus is None else STAYS_SECONDS):
                         await self._asked.wait()
-            for place, name in enumerate(tuple(self._sessions), 1):
+            names = tuple(self._sessions)
+            for place, name in enumerate(names, 1):
                 self._tell(name)
                 if place % AT_A_TIME == 0:
-                    await asyncio.sleep(BETWEEN_SECONDS)
+                    await asyncio.sleep(SPREAD_SECONDS * AT_A_TIME / len(names))
+                    if self._asked.is_set():
+                        break  # somebody looks elsewhere by now, who may not stay there
 
     def _tell(self, box: str | None) -> None:
         if box is None or box not in self._sessions:

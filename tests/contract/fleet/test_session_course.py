@@ -19,7 +19,7 @@ from rgt_tui.fleet import box_session, keepalive
 from rgt_tui.fleet.box_session import BoxSession
 from rgt_tui.fleet.connector import WAITS, ConnectLimit, Failure
 from rgt_tui.model.box import BoxSpec, BoxState, Link
-from rgt_tui.model.protocol import SampleCursor, WatchConfig
+from rgt_tui.model.protocol import Frame, Sample, SampleCursor, WatchConfig
 from rgt_tui.profiles import load_profile
 from rgt_tui.ssh import Watching, build_agent, watch
 from tests.contract.ssh.conftest import RealSshd
@@ -277,6 +277,27 @@ async def test_what_is_asked_for_while_the_agent_is_on_its_way_reaches_it(
         assert asked_for[0].interval == 900.0
         assert asked_for[0].logs == (str(described),)
         assert state.interval == 0.1
+
+
+async def test_a_sample_that_was_on_its_way_is_not_the_first_one_of_a_faster_pace(
+    spec: BoxSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[float | None] = []
+    take = BoxSession._frame
+
+    def noted(session: BoxSession, frame: Frame) -> None:
+        take(session, frame)
+        if isinstance(frame, Sample):
+            shown.append(session.state.interval)
+
+    monkeypatch.setattr(BoxSession, "_frame", noted)
+    monkeypatch.setattr(BoxSession, "_send", lambda self, control: None)  # the box never hears of it
+    async with course(spec) as (one, _):
+        await one.live()
+        del shown[:]
+        one.session.set_interval(spec.interval / 4)
+        await one.until(lambda _: len(shown) >= 3)
+    assert shown[:3] == [None, spec.interval / 4, spec.interval / 4], "the older pace holds for the first one"
 
 
 async def test_nothing_is_sent_twice_that_the_first_line_said(

@@ -68,7 +68,7 @@ async def until_told(session: Session, seconds: float) -> None:
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("STAYS_SECONDS", "BACK_SECONDS", "BETWEEN_SECONDS"):
+    for name in ("STAYS_SECONDS", "BACK_SECONDS", "SPREAD_SECONDS"):
         monkeypatch.setattr(sampling_paces, name, 0.0)
 
 
@@ -110,6 +110,25 @@ async def test_whoever_comes_back_at_once_has_told_nobody(monkeypatch: pytest.Mo
         paces.focus(None)
         await until_told(boxes["new"], 1.0)  # the last one, so all have been gone through
     assert [name for name, one in boxes.items() if one.told] == ["new"]
+
+
+async def test_who_opens_a_box_while_the_others_are_told_slows_none_down(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sampling_paces, "STAYS_SECONDS", NEVER)
+    boxes = fleet(5 * AT_A_TIME)
+    boxes["box-001"].told = [9.0]
+    paces = SamplingPaces(boxes)
+    async with running(paces):
+        paces.focus("box-007")
+        paces.focus(None)
+        async with asyncio.timeout(PATIENCE):
+            while boxes["box-001"].seconds != 1.0:  # the first of those that are told together
+                await asyncio.sleep(0)
+        paces.focus("box-007")
+        for _ in range(100):
+            await asyncio.sleep(0)
+    assert {one.seconds for one in boxes.values()} == {1.0}
 
 
 async def test_other_things_have_their_turn_between_a_few_boxes_and_the_next() -> None:
