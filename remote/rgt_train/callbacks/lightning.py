@@ -86,7 +86,8 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
             with self._phases.beat.within(CHECKPOINT):
                 save(*arguments, **named)
 
-        trainer.save_checkpoint = told  # No hook tells of the end of a save: the wait for data behind it would be one.
+        # No hook tells of the end of a save: the wait for data behind it would be one.
+        trainer.save_checkpoint = told
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Leave the trainer's own way to save behind."""

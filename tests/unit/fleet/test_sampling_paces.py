@@ -60,10 +60,10 @@ async def running(paces: SamplingPaces) -> AsyncIterator[None]:
             await task
 
 
-async def until_told(session: Session, seconds: float) -> None:
+async def until_told(session: Session, seconds: float, every: float = 0.01) -> None:
     async with asyncio.timeout(PATIENCE):
         while session.seconds != seconds:  # noqa: ASYNC110  (a fake tells nobody)
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(every)
 
 
 @pytest.fixture(autouse=True)
@@ -122,9 +122,7 @@ async def test_who_opens_a_box_while_the_others_are_told_slows_none_down(
     async with running(paces):
         paces.focus("box-007")
         paces.focus(None)
-        async with asyncio.timeout(PATIENCE):
-            while boxes["box-001"].seconds != 1.0:  # the first of those that are told together
-                await asyncio.sleep(0)
+        await until_told(boxes["box-001"], 1.0, every=0.0)  # the first of those that are told together
         paces.focus("box-007")
         for _ in range(100):
             await asyncio.sleep(0)
