@@ -155,7 +155,9 @@ class Chain:
 
     async def __call__(self, *words: str, ends: int = OK) -> subprocess.CompletedProcess[str]:
         done = await asyncio.to_thread(self.rgt.on, *words)
-        assert done.returncode == ends, f"{done.stderr[-1500:]}\n{done.stdout[-1500:]}\n{words}"
+        last = done.stdout.splitlines()[-1:]
+        why = [json.loads(line).get("reasons") for line in last if line.startswith("{")]
+        assert done.returncode == ends, f"{why}\n{done.stderr[-1500:]}\n{done.stdout[-3000:]}\n{words}"
         return done
 
     async def told(self, *words: str) -> dict[str, Any]:
