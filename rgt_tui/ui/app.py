@@ -178,6 +178,7 @@ class RgtApp(Enduring, App[None]):
         if self.console.color_system == "standard":
             for theme in themes_of(16):
                 self.register_theme(theme)
+            self.add_class("few-colours")
 
     async def on_event(self, event: events.Event) -> None:
         """Let a key or a paste through when all that was typed before it has done what it does."""

@@ -23,6 +23,7 @@ from rgt_tui.ui.widgets.spans import Span, Tone, dim, line
 
 if TYPE_CHECKING:
     from rgt_tui.health import Assessment
+    from rgt_tui.model.profile import Profile
 
 
 def assess(box: BoxState, now: float) -> Assessment:
@@ -224,6 +225,19 @@ def box_parts(box: BoxState, verdict: Assessment, platform: str, clock: Span | N
     if clock is not None:
         parts.append((4 if clock.tone is not Tone.DIM else 7, line(clock)))
     return parts
+
+
+def clock_of(profile: Profile, box: BoxState, now: float) -> Span | None:
+    """Return the danger clock of a box that runs out first, else the one that a stop would start; None without any."""
+    from rgt_tui.ui.widgets.fleet_rows.fleet_cells import clock_left
+
+    for reading in health.clock_readings(profile, box, now)[:1]:
+        left = "" if reading.seconds_left is None else f" {clock_left(reading, reading.seconds_left)}"
+        return Span(f"{clean(reading.what)}{left}", level_tone(reading.level))
+    for pending in health.pending_readings(profile)[:1]:
+        if pending.seconds_left is not None:
+            return dim(f"if stopped: {clean(pending.what)} in {compact_time(pending.seconds_left)}")
+    return None
 
 
 def choose_log(box: BoxState, wanted: str | None) -> LogView | None:

@@ -7,8 +7,11 @@ from textual.theme import Theme
 DEFAULT = "rgt-dark"
 
 
-def _theme(name: str, *, dark: bool, colours: tuple[str, ...]) -> Theme:
+def _theme(
+    name: str, *, dark: bool, colours: tuple[str, ...], chosen: tuple[tuple[str, str], ...] = ()
+) -> Theme:
     text, faint, accent, warn, trouble, proved, background, raised = colours
+    (on, ink), (cursor, cursor_ink) = chosen or ((raised, text), (raised, text))
     return Theme(
         name=name,
         dark=dark,
@@ -26,11 +29,13 @@ def _theme(name: str, *, dark: bool, colours: tuple[str, ...]) -> Theme:
         variables={
             "rgt-faint": faint,
             "rgt-raised": raised,
-            "block-cursor-background": raised,
-            "block-cursor-foreground": text,
+            "rgt-chosen": on,
+            "rgt-chosen-ink": ink,
+            "block-cursor-background": cursor,
+            "block-cursor-foreground": cursor_ink,
             "block-cursor-text-style": "none",
-            "block-cursor-blurred-background": raised,
-            "block-cursor-blurred-foreground": text,
+            "block-cursor-blurred-background": cursor,
+            "block-cursor-blurred-foreground": cursor_ink,
             "block-cursor-blurred-text-style": "none",
             "input-cursor-text-style": "reverse",
             "border": faint,
@@ -77,7 +82,7 @@ those who see no red, no green or no blue: yellow, orange and blue."""
 
 _FEW: dict[str, tuple[str, ...]] = {
     DEFAULT: ("#ffffff", "#aaaaaa", "#55ffff", "#ffff55", "#ff5555", "#55ff55", "#000000", "#555555"),
-    "rgt-light": ("#000000", "#555555", "#0000aa", "#aa5500", "#aa0000", "#555555", "#ffffff", "#aaaaaa"),
+    "rgt-light": ("#000000", "#555555", "#0000aa", "#aa00aa", "#aa0000", "#555555", "#ffffff", "#aaaaaa"),
     "rgt-contrast": ("#ffffff", "#aaaaaa", "#55ffff", "#ffff55", "#ff5555", "#55ff55", "#000000", "#555555"),
     "rgt-colour-blind": (
         "#ffffff",
@@ -91,11 +96,25 @@ _FEW: dict[str, tuple[str, ...]] = {
     ),
 }
 """The same eight as a terminal of 16 colours has them. Left to itself, a pale red is nearest to grey: trouble would
-look like any other text. On a light ground no green can be read."""
+look like any other text. On a light ground neither green nor yellow can be read: a warning is magenta there."""
+
+_ON_GREY = ("#aaaaaa", "#000000")
+"""Ground and ink of the line that keys act on, in 16 colours: neither red nor faint text can be read on the dark grey
+of many terminals, nor yellow on the light one. Trouble is told there by its glyph, its words, and bold."""
+_ON_BLUE = ("#0000aa", "#ffffff")
+"""Those of the selected command of the palette, which has faint words below it."""
 
 
 def themes_of(colours: int) -> tuple[Theme, ...]:
     """Return the themes for a terminal that has so many colours."""
     if colours > 16:
         return THEMES
-    return tuple(_theme(theme.name, dark=theme.dark, colours=_FEW[theme.name]) for theme in THEMES)
+    return tuple(
+        _theme(
+            theme.name,
+            dark=theme.dark,
+            colours=_FEW[theme.name],
+            chosen=(_ON_GREY, _ON_BLUE if theme.dark else _ON_GREY),
+        )
+        for theme in THEMES
+    )

@@ -191,11 +191,15 @@ async def test_all_that_is_kept_is_reached_page_by_page(path: Path) -> None:
     async with journal(path, more=900) as (app, pilot, _):
         assert len(rows(app)) == 200
         assert "906 events kept" in screen_text(app)
+        last = app.screen.query_one(HappeningList).shown_lines
+        unseen = 200 - sum(bool(text_of(row).strip()) for row in last[:-1])
+        assert text_of(last[-1]).strip() == f"{unseen} above and older ones"
         for _ in range(12):
             await pilot.press("g")
             await settle(pilot)
         found = rows(app)
         assert found[0] == "old event 0"
+        assert text_of(app.screen.query_one(HappeningList).shown_lines[-1]).strip().startswith("▼ ")
         assert found[:900] == [f"old event {n}" for n in range(900)]
         assert len(found) == 906
 

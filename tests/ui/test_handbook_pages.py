@@ -49,8 +49,17 @@ async def test_what_a_box_shows_now_stands_first_with_its_proof() -> None:
         assert f"on {box} now" in text and finding.evidence[:40] in text
         assert text.index("never") < text.index("fix 1"), "what must not be done stands above the steps"
         assert finding.fixes[0].text[:40] in text, "the steps for this box, with its real paths"
+        listed = screen.query_one(PageList)
+        assert (
+            text_of(listed.shown_lines[-1]).strip()
+            == f"▼ {len(shipped_pages()) - listed.size.height + 1} more"
+        )
         await pilot.press("G")
         await settle(pilot)
+        assert (
+            text_of(listed.shown_lines[-1]).strip()
+            == f"{len(shipped_pages()) - listed.size.height + 1} above"
+        )
         assert picked(screen) != finding.gotcha and f"on {box}" not in page_text(screen)
         await pilot.press("q")
         await settle(pilot)

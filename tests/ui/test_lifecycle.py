@@ -27,11 +27,13 @@ from rgt_tui.ui.widgets.checklist import (
     row_line,
     rows_of,
     summary_parts,
+    then_lines,
 )
 from rgt_tui.ui.widgets.fixed_lines import HeaderLine, KeyLine
 from rgt_tui.ui.widgets.spans import Tone, text_of, width_of, wrapped
 from tests.ui.fakes import NOW, FakeFleet, default_checks
 from tests.ui.snap import until
+from tests.ui.stages import rest, staged
 
 BOX = "autodl-demo"
 
@@ -385,3 +387,36 @@ def test_what_a_box_says_is_no_markup_in_the_export() -> None:
     assert text.count("- [x]") == 1 and "\x1b" not in text and "<script" not in text.replace("\\<", "")
     assert export_name("../../etc/x y", NOW).startswith("phases-etc-x-y-")
     assert export_name("\x00", NOW).startswith("phases-box-")
+
+
+@pytest.mark.parametrize("state", ["live", "readonly"])
+async def test_no_line_is_left_empty_while_something_asks_for_a_look(
+    state: str, tmp_path: Path, state_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the list does not fit the detail takes no more than it has to say; else it says what else is open."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    async with staged("phases", state, home=state_home, size=(120, 34)) as (app, pilot):
+        screen = app.screen
+        assert isinstance(screen, LifecycleScreen)
+        detail = [text_of(made).strip() for made in screen.query_one(CheckDetail).shown_lines]
+        if state == "live":
+            assert detail[0].startswith("▼") and all(detail)
+        else:
+            assert detail.count("") == 2, "above, and between the selected check and the others"
+            assert any("no directory is named" in row or "5.3" in row for row in detail)
+        await pilot.press("e")
+        await rest(app, pilot)
+        assert screen.cursor is not None
+        assert not any(
+            f" {screen.cursor} " in text_of(made) for made in screen.query_one(CheckDetail).shown_lines[2:]
+        )
+
+
+def test_what_else_is_open_is_said_whole_or_not_at_all() -> None:
+    checks = [check("0.2", CheckStatus.FAILED, evidence="word " * 30), check("4.7", CheckStatus.WARN)]
+    made = [text_of(row) for row in then_lines(checks, 60, 9)]
+    assert made[0] == "" and made[1].startswith("✖ 0.2") and made[-1].startswith("▲ 4.7")
+    assert sum(row.count("word") for row in made) == 30
+    cut = then_lines(checks, 60, len(made) - 1)
+    assert [text_of(row) for row in cut] == made[:-1]
+    assert then_lines(checks, 60, 2) == [] and then_lines([], 60, 9) == []

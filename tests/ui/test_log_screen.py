@@ -318,3 +318,12 @@ async def test_hostile_lines_and_names_are_drawn_plainly() -> None:
 async def test_the_log_of_a_box_that_was_lost_keeps_its_last_lines_and_says_how_old_they_are() -> None:
     async with running(FleetState((lost_box(),), (), NOW), size=(80, 24), keys=("l",)) as (app, _, _fleet):
         assert "ago" in screen_text(app)
+
+
+async def test_the_header_is_about_the_box_of_the_log() -> None:
+    async with running(box_with(*STEPS), keys=("l",)) as (app, _, _):
+        header = text_of(app.screen.query_one("#header", LineWidget).shown_lines[0])
+        assert isinstance(app.screen, LogScreen) and app.screen.box is not None
+        box = app.screen.box
+        rate = f"{box.meter.per_hour:.2f}/h"
+        assert rate in header and "boxes" not in header

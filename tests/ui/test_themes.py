@@ -94,14 +94,62 @@ def in_sixteen(colour: object) -> int | None:
 
 
 @pytest.mark.parametrize("theme", themes_of(16), ids=lambda theme: theme.name)
-def test_a_terminal_of_sixteen_colours_has_red_for_trouble_and_yellow_for_a_warning(theme: Theme) -> None:
+def test_a_terminal_of_sixteen_colours_has_red_for_trouble_and_another_ink_for_a_warning(
+    theme: Theme,
+) -> None:
     shown = {name: in_sixteen(ink) for name, ink in inks(theme).items()}
-    assert shown["trouble"] in (1, 9) and shown["warn"] in (3, 11)
+    assert shown["trouble"] in (1, 9) and shown["warn"] in ((3, 11) if theme.dark else (5,))
     assert len({shown[name] for name in ("text", "faint", "warn", "trouble", "accent")}) == 5, shown
     grounds = {in_sixteen(theme.background), in_sixteen(theme.variables["rgt-raised"])}
     assert len(grounds) == 2 and not grounds & set(shown.values())
     if theme.dark:
         assert shown["proved"] not in {shown[name] for name in ("text", "faint", "warn", "trouble", "accent")}
+
+
+XTERM = (
+    "#000000", "#cd0000", "#00cd00", "#cdcd00", "#0000ee", "#cd00cd", "#00cdcd", "#e5e5e5",
+    "#7f7f7f", "#ff0000", "#00ff00", "#ffff00", "#5c5cff", "#ff00ff", "#00ffff", "#ffffff",
+)  # fmt: skip
+CONSOLE = (
+    "#000000", "#aa0000", "#00aa00", "#aa5500", "#0000aa", "#aa00aa", "#00aaaa", "#aaaaaa",
+    "#555555", "#ff5555", "#55ff55", "#ffff55", "#5555ff", "#ff55ff", "#55ffff", "#ffffff",
+)  # fmt: skip
+"""What the 16 colours are where nobody chose others: of xterm, and of the console of Linux."""
+
+
+@pytest.mark.parametrize("theme", [theme.name for theme in THEMES])
+async def test_the_line_that_keys_act_on_can_be_read_in_sixteen_colours(
+    theme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "screen")
+    monkeypatch.delenv("COLORTERM", raising=False)
+    app = RgtApp(FakeFleet, preferences=Preferences(theme=theme))
+    app.match_terminal()
+    async with app.run_test(size=(120, 34)) as pilot:
+        for keys in ((), ("a",), ("q", "p", "e"), ("q", "ctrl+p")):
+            await pilot.press(*keys)
+            await settle(pilot)
+            chosen = [
+                (text, in_sixteen(style.color.get_truecolor().hex), in_sixteen(style.bgcolor.get_truecolor().hex))
+                for strip in app.screen._compositor.render_strips()
+                for text, style, _ in strip
+                if text.strip() and style is not None and style.color is not None and style.bgcolor is not None
+                and not style.reverse and "\u258c" not in text
+                and in_sixteen(style.bgcolor.get_truecolor().hex) != in_sixteen(app.current_theme.background)
+            ]  # fmt: skip
+            assert chosen, "some line is selected"
+            for text, ink, ground in chosen:
+                assert ink is not None and ground is not None
+                for palette in (XTERM, CONSOLE):
+                    assert contrast(palette[ink], palette[ground]) >= LEAST, (theme, keys, text, ink, ground)
+
+
+@pytest.mark.parametrize("theme", themes_of(16), ids=lambda theme: theme.name)
+def test_what_warns_can_be_read_in_sixteen_colours(theme: Theme) -> None:
+    ink, ground = in_sixteen(theme.warning), in_sixteen(theme.background)
+    assert ink is not None and ground is not None
+    for palette in (XTERM, CONSOLE):
+        assert contrast(palette[ink], palette[ground]) >= LEAST
 
 
 @pytest.mark.parametrize(("term", "trouble"), [("screen", "#ff5555"), ("screen-256color", "#ffa8a8")])

@@ -16,7 +16,7 @@ from textual.timer import Timer
 from rgt_tui.fleet import Bygone, FleetSource, Playback, Recorded
 from rgt_tui.model.box import BoxState, Link
 from rgt_tui.model.fleet import FleetState, Spot
-from rgt_tui.ui.box_status import assess, failed, fleet_parts
+from rgt_tui.ui.box_status import assess, box_parts, clock_of, failed, fleet_parts
 from rgt_tui.ui.clipboard import Copied, take_along
 from rgt_tui.ui.commands import APP, SCREEN, Command, bindings, key_for
 from rgt_tui.ui.enduring import Enduring, endured
@@ -316,15 +316,21 @@ class FleetAwareScreen(Entries, Enduring, Screen[None]):
         return self.size.height - 3 - (self.notice is not None)
 
     def show_context(
-        self, name: str | None, above: int, first: Callable[[BoxState, int, int], Section] | None = None
-    ) -> None:
-        """Show below a list what else is known of a box, where the list leaves room.
+        self,
+        name: str | None,
+        above: int,
+        first: Callable[[BoxState, int, int], Section] | None = None,
+        *,
+        steady: bool = False,
+    ) -> int:
+        """Show below a list what else is known of a box, where the list leaves room; return in how many lines.
 
         Args:
             name: Of the box; None = there is none to speak of.
             above: Lines that are wanted for the list.
             first: From the box, and the inner width and height of the first pane, to what it says; None = what happened
                 there, as far as it is at hand.
+            steady: The list needs no more lines when another one of its lines is selected.
         """
         from rgt_tui.ui.widgets.box_context import BoxContext, context_height
         from rgt_tui.ui.widgets.fleet_rows.since_lines import story_section
@@ -337,13 +343,10 @@ class FleetAwareScreen(Entries, Enduring, Screen[None]):
             name = box.spec.name
             return story_section([one for one in events if one.box == name], name, width, height, now)
 
-        self.query_one(BoxContext).show(
-            box,
-            first or story,
-            context_height(self.body_height, above),
-            now,
-            stale=box is not None and self.verdict(box).stale,
-        )
+        height = context_height(self.body_height, above, *([0] if steady else []))
+        stale = box is not None and self.verdict(box).stale
+        self.query_one(BoxContext).show(box, first or story, height, now, stale=stale)
+        return height if box is not None else 0
 
     @property
     def now(self) -> float:
@@ -369,8 +372,14 @@ class FleetAwareScreen(Entries, Enduring, Screen[None]):
         return [*bygone_parts(self._fleet), *self.summary(state, now)]
 
     def summary(self, state: FleetState, now: float) -> Parts:
-        """Return the right end of the header: the whole fleet, unless a screen has something nearer."""
-        return fleet_parts(state, [self.verdict(box) for box in state.boxes])
+        """Return the right end of the header: the screen's box or the fleet, unless a screen has something nearer."""
+        if self.box_name is None:
+            return fleet_parts(state, [self.verdict(box) for box in state.boxes])
+        box = self.box
+        if box is None:
+            return []
+        profile = self.fleet.profile(box.spec.name)
+        return box_parts(box, self.verdict(box), profile.name, clock_of(profile, box, now))
 
     def badges(self, state: FleetState) -> tuple[str, ...]:
         """Return the words at the right end of the key line."""

@@ -12,18 +12,17 @@ from textual.geometry import Region, Size
 from textual.widget import Widget
 
 from rgt_tui.fleet import FleetSource
-from rgt_tui.health import Remedy, clock_readings, pending_readings, standing_remedies
+from rgt_tui.health import Remedy, standing_remedies
 from rgt_tui.model.box import BoxState, Health
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.profiles.readings import how_many
-from rgt_tui.ui.box_status import box_parts, cells_of, current_cell, level_tone
+from rgt_tui.ui.box_status import cells_of, current_cell
 from rgt_tui.ui.clipboard import Copied
 from rgt_tui.ui.commands import BOX, BOX_CARE, BOX_TARGET, LOG_LINES, MOVE, REPLAY, Command, bindings, key_for
-from rgt_tui.ui.notation import clean, compact_time
+from rgt_tui.ui.notation import clean
 from rgt_tui.ui.screens.log import LogKeys
 from rgt_tui.ui.widgets.box_past import SPANS, fitting_span, past_room, past_section
-from rgt_tui.ui.widgets.fixed_lines import Parts
-from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row, clock_left
+from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row
 from rgt_tui.ui.widgets.fleet_rows.loss_pane import METRIC, LossPane, telling_run
 from rgt_tui.ui.widgets.fleet_rows.what_to_do import Step, steps_of
 from rgt_tui.ui.widgets.log_pane import LogPane
@@ -171,21 +170,6 @@ class BoxScreen(LogKeys):
         size, whole = self.query_one("#body").size, self.app.size
         fixed = 3 + (self.notice is not None)
         return size or Size(whole.width, max(0, whole.height - fixed))
-
-    def summary(self, state: FleetState, now: float) -> Parts:
-        """Return the state, platform, meter and danger clock of this box."""
-        box = self.box
-        if box is None:
-            return []
-        profile = self.fleet.profile(box.spec.name)
-        clock = None
-        for reading in clock_readings(profile, box, now)[:1]:
-            left = "" if reading.seconds_left is None else f" {clock_left(reading, reading.seconds_left)}"
-            clock = Span(f"{clean(reading.what)}{left}", level_tone(reading.level))
-        for pending in pending_readings(profile)[:1] if clock is None else ():
-            if pending.seconds_left is not None:
-                clock = dim(f"if stopped: {clean(pending.what)} in {compact_time(pending.seconds_left)}")
-        return box_parts(box, self.verdict(box), profile.name, clock)
 
     def show_state(self, state: FleetState, now: float) -> None:
         """Draw what changed in every pane."""

@@ -30,7 +30,8 @@ from rgt_tui.ui.widgets.box_context import BoxContext
 from rgt_tui.ui.widgets.fixed_lines import Parts
 from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row
 from rgt_tui.ui.widgets.lines import EntryChanged, EntryClosed, LineWidget, RowChosen
-from rgt_tui.ui.widgets.panes import Section
+from rgt_tui.ui.widgets.panes import Section, out_of_sight
+from rgt_tui.ui.widgets.pick_list import LEAST_ROWS
 from rgt_tui.ui.widgets.spans import (
     EMPTY,
     Line,
@@ -145,6 +146,10 @@ class ReportLines(LineWidget):
         return len(self._rows(width))
 
 
+USUAL_MORE = 2
+"""Lines below its first one that an event seldom exceeds."""
+
+
 class HappeningList(LineWidget):
     """Events, oldest first; the selected one is shown whole, and what is older is asked for as one goes up."""
 
@@ -154,6 +159,7 @@ class HappeningList(LineWidget):
     def __init__(self) -> None:
         super().__init__(id="happenings")
         self._rows: tuple[Happening, ...] = ()
+        self._older = False
         self._over: Mapping[int, float] = {}
         self._index = self._top = 0
         self._more = 0
@@ -162,8 +168,13 @@ class HappeningList(LineWidget):
         self._names = 0
         self._now = 0.0
 
-    def show(self, rows: tuple[Happening, ...], empty: str, now: float, *, named: bool) -> None:
-        """Set the rows; the selection stays on its event, and at the end where it stood there."""
+    def show(
+        self, rows: tuple[Happening, ...], empty: str, now: float, *, named: bool, older: bool = False
+    ) -> None:
+        """Set the rows; the selection stays on its event, and at the end where it stood there.
+
+        `older` says that there are more before them, not read yet.
+        """
         here, at_end = self.picked, self._index >= len(self._rows) - 1
         if rows is not self._rows:
             self._over = ended(rows)
@@ -174,7 +185,7 @@ class HappeningList(LineWidget):
             else:
                 self._index = ns[here.n]
                 self._top = max(0, self._index - offset)
-        self._rows, self._empty, self._now = rows, empty, now
+        self._rows, self._older, self._empty, self._now = rows, older, empty, now
         self._names = name_width((clean(row.box) or ALL for row in rows), self.size.width) if named else 0
         self.redraw()
 
@@ -190,8 +201,8 @@ class HappeningList(LineWidget):
 
     @property
     def wanted_height(self) -> int:
-        """The height that shows every event, and the selected one whole."""
-        return len(self._rows) + self._more
+        """The height that shows every event, and the selected one whole, as most of them are."""
+        return len(self._rows) + max(self._more, USUAL_MORE)
 
     def move(self, count: int) -> None:
         """Select another event."""
@@ -226,16 +237,20 @@ class HappeningList(LineWidget):
 
         picked = drawn(self._rows[self._index], whole=True)[:height]
         self._more = len(picked) - 1
-        room = height - self._more
+        height -= len(self._rows) + self._more > height > LEAST_ROWS
+        room = max(1, height - self._more)
         self._top = min(max(self._top, self._index - room + 1), self._index)
         self._top = min(self._top, max(0, len(self._rows) - room))
         shown = self._rows[self._top : self._top + room]
         here = self._index - self._top
         before, after = shown[:here], shown[here + 1 :]
+        unseen = out_of_sight(self._top, len(self._rows) - self._top - len(shown))
+        older = dim(" and older ones" if self._older and self._top else "")
         return [
             *(made for row in before for made in drawn(row, whole=False)),
             *picked,
             *(made for row in after for made in drawn(row, whole=False)),
+            *([line(" ", *unseen, older)] if unseen else []),
         ]
 
     def selected_line(self) -> int | None:
@@ -334,16 +349,17 @@ class JournalScreen(Moves, FleetAwareScreen):
                 self.read_report()
         found = () if self._report is None else report_words(self._report, now)
         self.query_one(ReportLines).show(found)
-        self.happening_list.show(self._rows, self._empty(), now, named=self.box_name is None)
+        self.happening_list.show(
+            self._rows, self._empty(), now, named=self.box_name is None, older=self._older
+        )
         self._show_box()
 
     def _show_box(self) -> None:
         """Show how the box of the selected event stands now, where the list leaves room."""
         picked = self.happening_list.picked
         report = self.query_one(ReportLines).get_content_height(None, None, self.size.width)
-        self.show_context(
-            None if picked is None else picked.box, report + self.happening_list.wanted_height, self._stands
-        )
+        wanted = report + self.happening_list.wanted_height
+        self.show_context(None if picked is None else picked.box, wanted, self._stands, steady=True)
 
     def _stands(self, box: BoxState, width: int, height: int) -> Section:
         row = Row(box, self.verdict(box), (), self.fleet.profile(box.spec.name).name, self.now)

@@ -23,7 +23,8 @@ from rgt_tui.ui.notation import clean, compact_time, glyphs, percent
 from rgt_tui.ui.screens.base import FleetAwareScreen, Moves
 from rgt_tui.ui.widgets.fixed_lines import Parts
 from rgt_tui.ui.widgets.lines import EntryChanged, EntryClosed, LineWidget, RowChosen
-from rgt_tui.ui.widgets.panes import Pane, Section
+from rgt_tui.ui.widgets.panes import Pane, Section, out_of_sight
+from rgt_tui.ui.widgets.pick_list import LEAST_ROWS
 from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, dim, fit, labelled, line, toned, wrapped
 from rgt_tui.ui.widgets.why import action_lines
 
@@ -83,9 +84,12 @@ class PageList(LineWidget):
         """Draw the pages in sight."""
         if not self._pages:
             return [EMPTY, line(dim(f" no page matches; {key_for('screen.escape')} clears the search"))]
+        height -= len(self._pages) > height > LEAST_ROWS
         self._top = min(max(self._top, self._index - height + 1), self._index)
         self._top = min(self._top, max(0, len(self._pages) - height))
-        return [self._row(page, width) for page in self._pages[self._top : self._top + height]]
+        unseen = out_of_sight(self._top, len(self._pages) - self._top - height)
+        shown = self._pages[self._top : self._top + height]
+        return [*(self._row(page, width) for page in shown), line(" ", *unseen)]
 
     def _row(self, page: Page, width: int) -> Line:
         mark, tone = SEVERITIES[page.severity].mark

@@ -31,6 +31,7 @@ from rgt_tui.ui.widgets.checklist import (
     CheckRun,
     Phase,
     Row,
+    detail_lines,
     next_check,
     phases_of,
     summary_parts,
@@ -43,6 +44,8 @@ HUGE = 160
 
 LOW = 6
 """Lines of the detail where it stands below."""
+LEAST = 4
+"""Lines of it, with the one of the list that is about what is out of sight."""
 
 DRAW_SECONDS = 0.1
 """Between what a run prints and its being drawn."""
@@ -147,17 +150,33 @@ class LifecycleScreen(Moves, FleetAwareScreen):
             empty = ("No checks are known for this box.", f"{key_for('screen.back')} goes back.")
         self.checklist.show(self.phases, self.opened, self.cursor, now, empty)
         row = None if empty else self.checklist.cursor_row
-        height = self._fit()
+        height = self._fit(len(detail_lines(row, max(8, self.size.width - 2), LOW, now, self._runs_by(row))))
         below = None if height is None else self.checklist.below(height)
-        self.query_one(CheckDetail).show(row, now, self.run_here, self._runs_by(row), below=below)
+        detail = self.query_one(CheckDetail)
+        detail.show(
+            row, now, self.run_here, self._runs_by(row), below=below, then=() if empty else self._then()
+        )
 
-    def _fit(self) -> int | None:
-        """Keep the detail right under the list; return the list's lines, or None where the detail is beside it."""
+    def _then(self) -> list[CheckResult]:
+        """Return what asks for a look besides the selected check, in the order in which the keys go there."""
+        ids = [check.id for check in self._asking()]
+        here = next((place for place, name in enumerate(ids, 1) if name == self.cursor), 0)
+        return [*self._asking()[here:], *self._asking()[: max(0, here - 1)]]
+
+    def _asking(self) -> list[CheckResult]:
+        asking = {CheckStatus.FAILED, CheckStatus.WARN, CheckStatus.PERSON}
+        return [check for phase in self.phases for check in phase.checks if check.status in asking]
+
+    def _fit(self, wanted: int) -> int | None:
+        """Keep the detail right under the list; return the list's lines, or None where the detail is beside it.
+
+        `wanted` is how many lines the detail of the selection has.
+        """
         huge, running = self.has_class("huge"), self.run_here is not None
         room = self.body_height - (1 if self.has_class("tight") else 2)
         rows = max(len(PHASES), len(self.checklist.rows))
         # What a run prints wants to be read: it has the room that the box would have.
-        self.show_context(
+        context = self.show_context(
             None if running else self.box_name, self.body_height - room + rows + (0 if huge else LOW)
         )
         detail = self.query_one(CheckDetail)
@@ -165,7 +184,12 @@ class LifecycleScreen(Moves, FleetAwareScreen):
             self.checklist.styles.height = "1fr"
             detail.styles.height = "1fr" if huge else LOW
             return None
-        low = max(LOW, room // 2, room - rows) if running else LOW
+        if running:
+            low = max(LOW, room // 2, room - rows)
+        elif rows + LOW > room:
+            low = min(LOW, max(LEAST, room - rows, wanted + 1))  # the list has what it leaves
+        else:
+            low = LOW if context else room - rows
         detail.styles.height = low
         height = min(rows, max(3, room - low))
         self.checklist.styles.height = height
@@ -371,8 +395,8 @@ class LifecycleScreen(Moves, FleetAwareScreen):
     def action_next_open(self, by: int) -> None:
         """Go to the next check that is neither proved nor merely waiting."""
         checks = [check for phase in self.phases for check in phase.checks]
-        asking = {CheckStatus.FAILED, CheckStatus.WARN, CheckStatus.PERSON}
-        wanted = [i for i, check in enumerate(checks) if check.status in asking]
+        asking = self._asking()
+        wanted = [i for i, check in enumerate(checks) if check in asking]
         if not wanted:
             self.hint("nothing failed, and nothing needs you")
             return

@@ -19,15 +19,16 @@ MOST_HELD = 26
 """Lines above it that are kept free for what is longer than what is selected now."""
 
 
-def context_height(room: int, above: int) -> int:
+def context_height(room: int, above: int, held: int = MOST_HELD) -> int:
     """Return the height that is left for it; 0 where that is too little to say anything.
 
     Args:
         room: Lines of the screen.
         above: Lines that are wanted above it. Half of the screen, as far as that is of use, is theirs in any case, so
             that the panes stay where they are while another line is selected.
+        held: Lines up to which it is.
     """
-    left = room - max(above + 1, min(room // 2, MOST_HELD))
+    left = room - max(above + 1, min(room // 2, held))
     return left if left >= LEAST_TAIL else 0
 
 

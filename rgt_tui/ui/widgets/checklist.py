@@ -287,6 +287,22 @@ def detail_lines(row: Row | None, width: int, height: int, now: float, runs: str
     return lines if len(lines) <= height else [*lines[: height - 1], line(dim(glyphs().ellipsis))]
 
 
+def then_lines(checks: Iterable[CheckResult], width: int, height: int) -> list[Line]:
+    """Draw checks with all of their evidence, which the list cuts; as many as fit, behind an empty line."""
+    lines: list[Line] = [EMPTY]
+    for check in checks:
+        told = f"{clean(check.title)}: {clean(check.evidence)}" if check.evidence else clean(check.title)
+        first, *rest = wrapped(told, max(8, width - 8))
+        block = [
+            line(mark(check.status), Span(f" {fit(clean(check.id), 4)}  ", Tone.DIM), *first),
+            *(line(" " * 8, *row) for row in rest),
+        ]
+        if len(lines) + len(block) > height:
+            break
+        lines += block
+    return lines if len(lines) > 1 else []
+
+
 WITH_RAIL = 100
 """From this width on the phases have a column of their own: below, it would cut what the checks say."""
 
@@ -411,6 +427,7 @@ class CheckDetail(LineWidget):
         self._run: CheckRun | None = None
         self._runs = ""
         self._below: int | None = None
+        self._then: Sequence[CheckResult] = ()
 
     def show(
         self,
@@ -420,6 +437,7 @@ class CheckDetail(LineWidget):
         runs: str = "",
         *,
         below: int | None = None,
+        then: Sequence[CheckResult] = (),
     ) -> None:
         """Set the check, its newest run, and the command that can be run.
 
@@ -429,8 +447,10 @@ class CheckDetail(LineWidget):
             run: Its newest run.
             runs: The command that can be run for it.
             below: Lines of the list that do not fit, if the list stands above: then the first line is about them.
+            then: What asks for a look besides; it is said where there is room.
         """
         self._row, self._now, self._run, self._runs, self._below = row, now, run, runs, below
+        self._then = then
         self.redraw()
 
     def make_lines(self, width: int, height: int) -> list[Line]:
@@ -442,6 +462,7 @@ class CheckDetail(LineWidget):
             height -= 1
         if self._run is None:
             made = detail_lines(self._row, inner, height, self._now, self._runs)
+            made += then_lines(self._then, inner, height - len(made))
         else:
             head = detail_lines(self._row, inner, 2, self._now)[:1]
             made = [*head, *run_lines(self._run, inner, max(3, height - 1), self._now)]
