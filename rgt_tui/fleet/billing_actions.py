@@ -67,13 +67,18 @@ from rgt_tui.providers import Provider, carry_out
 from rgt_tui.ssh import BoxError
 
 LIST_SECONDS = 30.0
-"""A review waits no longer for the box to list what could be lost; the next one may have it."""
+"""A review waits no longer for the box to list what could be lost where the next one may have it."""
 UNSEAL_SECONDS = 5.0
 """A box that was stopped does not answer any more; nobody waits longer for that."""
 LISTED_S = 20.0
 """A review makes do with a list that is no older."""
 LATE_S = 10.0
-"""A reading of the provider may have been under way for as long when a park was confirmed."""
+"""A reading of the provider may be under way for as long: after that it is taken anew, and one that was under way when
+a park was confirmed is older than the park."""
+SLOW_S = 5.0
+"""What was read before something that took longer is read again: it is no picture of now."""
+READINGS = 3
+"""A provider whose answer took too long is asked so often: the next one may be young enough to count."""
 STATES = {
     StopPhase.REQUESTED: ActionState.ANSWERED,
     StopPhase.CONFIRMED: ActionState.CONFIRMED,
@@ -149,9 +154,17 @@ class Teardown:
         self,
         box: str,
         verb: Verb,
+        *,
+        patience: float | None = LIST_SECONDS,
         **said: Unpack[Given],
     ) -> Review:
         """Say what the action would do, and what stands against it.
+
+        Args:
+            box: Its name.
+            verb: Park or destroy.
+            patience: Seconds that the box may take to list what could be lost; None = as long as it needs.
+            said: What the person gives up, sets aside or unlocks.
 
         Raises:
             GateClosed: the box has no control plane that rgt could ask.
@@ -161,8 +174,10 @@ class Teardown:
         # The box may be sampled slowly; the gate wants to see it as it is now.
         self._sessions[box].set_interval(self._sessions[box].state.spec.interval)
         given = await self._read(box, verb, provider)
-        given = replace(given, told=await self._listed(given, verb))
-        given = await self._with_park(given, verb)
+        told = await self._listed(given, verb, patience)
+        if self._ticks() - given.ticks > SLOW_S:
+            given = await self._read(box, verb, provider)
+        given = await self._with_park(replace(given, told=told), verb)
         review = self._review(given, verb, provider, gather(given, verb, consent))
         review = _with_open(review, await asyncio.to_thread(self._earlier, box), given.ticks)
         self._shown[box, verb] = review
@@ -206,17 +221,28 @@ class Teardown:
         typed: str,
         *,
         evidence_digest: str | None = None,
+        ordered_at: float | None = None,
         **said: Unpack[Given],
     ) -> AsyncIterator[StopProgress]:
         """Carry the action out, if the gate allows it on evidence of this very moment.
 
+        Args:
+            box: Its name.
+            verb: Park or destroy.
+            typed: What the person typed.
+            evidence_digest: `Review.digest` of another process's review that the order rests on.
+            ordered_at: When the order was given, by the steady clock: the digest must be young then, however long box
+                and provider take to be asked anew; None = now.
+            said: What the person gives up, sets aside or unlocks.
+
         Raises:
             GateClosed: it does not, or the record cannot be written; nothing was sent.
         """
+        ordered_at = self._ticks() if ordered_at is None else ordered_at
         provider = self._provider(box)
         consent = Consent(typed=typed, **said)
         with self._held(box, verb) as action:
-            act = await self._judged(box, verb, provider, consent, action, evidence_digest)
+            act = await self._judged(box, verb, provider, consent, action, evidence_digest, ordered_at)
             permit = await self._sealed(act)
             async for step in self._carry_out(act, permit):
                 yield step
@@ -240,6 +266,7 @@ class Teardown:
         consent: Consent,
         action: Action,
         evidence_digest: str | None,
+        ordered_at: float,
     ) -> _Act:
         """Ask everything anew, let the gate judge it, and write down what is about to be done.
 
@@ -258,7 +285,7 @@ class Teardown:
         reasons = [text for _, text in objections(evidence, given.ticks)]
         seen = self._shown.get((box, verb))
         if evidence_digest is not None:
-            why = outdated(evidence_digest, facts_digest(evidence), given.ticks)
+            why = outdated(evidence_digest, facts_digest(evidence), ordered_at)
             reasons += [why] if why is not None else []
         elif seen is not None:
             reasons += changes(seen, fresh)
@@ -354,9 +381,12 @@ class Teardown:
     async def _read(self, box: str, verb: Verb, provider: Provider) -> Situation:
         """Read the provider, and return what is known but for what the box is asked on purpose."""
         session = self._sessions[box]
-        asked = self._ticks()
-        self._meters.put(session, await provider.read(provider.instance))
-        meter = session.state.meter
+        for _ in range(READINGS):
+            asked = self._ticks()
+            self._meters.put(session, await provider.read(provider.instance))
+            meter = session.state.meter
+            if meter.error is not None or self._ticks() - asked <= LATE_S:
+                break
         found = await self._asking.addresses(meter)
         unsealed = self._asking.unsealed(session)
         failed = self._unsealable.get(box)
@@ -390,7 +420,7 @@ class Teardown:
             box_evidence.wanted(given, verb),
         )
 
-    async def _listed(self, given: Situation, verb: Verb) -> Told:
+    async def _listed(self, given: Situation, verb: Verb, patience: float | None) -> Told:
         """Return a list that is not old. A review is made every other second: it waits only for the first one."""
         key = (given.state.spec.name, verb)
         last = self._listed_last.get(key)
@@ -400,7 +430,7 @@ class Teardown:
         if task is None:
             name = f"listing the results of {key[0]}"
             task = self._lists[key] = asyncio.create_task(self._ask(given, verb), name=name)
-        done, _ = await asyncio.wait([task], timeout=LIST_SECONDS)
+        done, _ = await asyncio.wait([task], timeout=patience)
         if not done:
             return Told(problem="the box is listing it", at=given.ticks)
         told = task.result()

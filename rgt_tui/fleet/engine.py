@@ -18,7 +18,7 @@ import msgspec
 from rgt_tui.fleet import box_evidence, keepalive
 from rgt_tui.fleet.alerting import Alerting
 from rgt_tui.fleet.autostop import ARMED, ArmedBook, SelfStops
-from rgt_tui.fleet.billing_actions import Teardown
+from rgt_tui.fleet.billing_actions import LIST_SECONDS, Teardown
 from rgt_tui.fleet.box_evidence import Asking
 from rgt_tui.fleet.box_session import BoxSession
 from rgt_tui.fleet.check_runs import NotRunnable, run_words, words_of
@@ -369,11 +369,13 @@ class Fleet(BaseFleet):
         self,
         box: str,
         verb: Verb,
+        *,
+        patience: float | None = LIST_SECONDS,
         **given: Unpack[Given],
     ) -> Review:
-        """Gather what a person must see before a billing action."""
+        """Gather what a person must see before a billing action; `patience` as for `Teardown.review`."""
         with self._occupied(box):
-            return await self._teardown.review(box, verb, **given)
+            return await self._teardown.review(box, verb, patience=patience, **given)
 
     def execute(
         self,
@@ -382,10 +384,13 @@ class Fleet(BaseFleet):
         typed: str,
         *,
         evidence_digest: str | None = None,
+        ordered_at: float | None = None,
         **given: Unpack[Given],
     ) -> AsyncIterator[StopProgress]:
-        """Carry out a billing action, if the gate allows it."""
-        steps = self._teardown.execute(box, verb, typed, evidence_digest=evidence_digest, **given)
+        """Carry out a billing action, if the gate allows it; `ordered_at` as for `Teardown.execute`."""
+        steps = self._teardown.execute(
+            box, verb, typed, evidence_digest=evidence_digest, ordered_at=ordered_at, **given
+        )
         return self._kept(box, self._alerting.watching(box, verb, steps))
 
     async def _kept(self, box: str, steps: AsyncIterator[StopProgress]) -> AsyncIterator[StopProgress]:

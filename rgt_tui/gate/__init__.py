@@ -36,11 +36,12 @@ from rgt_tui.gate.journal import (
 )
 from rgt_tui.gate.levels import facts_digest, outdated, phrase, unprotect_phrase
 from rgt_tui.gate.rent_permits import RentCase, rent_permit, rent_review
-from rgt_tui.gate.roster import Told
+from rgt_tui.gate.roster import RESULTS, Told
 
 __all__ = [
     "GENERIC",
     "JOURNAL",
+    "RESULTS",
     "SAID",
     "SETTLED",
     "Action",

@@ -14,8 +14,9 @@ from rgt_tui.cli.gathering import make_fleet, settle, stop
 from rgt_tui.cli.opening import open_boxes
 from rgt_tui.cli.printing import columns, complain, json_line, waiting
 from rgt_tui.fleet import Fleet, GateClosed, Given
+from rgt_tui.gate import RESULTS
 from rgt_tui.model.box import BoxSpec, Link
-from rgt_tui.model.evidence import EvidenceItem, Review, StopPhase, StopProgress, Verb
+from rgt_tui.model.evidence import EvidenceItem, Review, StopPhase, StopProgress, Verb, steady
 from rgt_tui.model.plain import clean
 from rgt_tui.profiles import action_for
 from rgt_tui.profiles.prices import money
@@ -61,6 +62,7 @@ def _contradiction(arguments: argparse.Namespace) -> str:
 
 
 async def _down(arguments: argparse.Namespace, spec: BoxSpec, verb: Verb) -> int:
+    ordered_at = steady()
     fleet = make_fleet(
         [spec],
         accept_new_host_keys=arguments.accept_new_host_key,
@@ -70,27 +72,31 @@ async def _down(arguments: argparse.Namespace, spec: BoxSpec, verb: Verb) -> int
     try:
         with waiting(f"asking {spec.name} and its provider …"):
             await settle(fleet, arguments.timeout)
-        return await _decide(arguments, fleet, spec, verb)
+        return await _decide(arguments, fleet, spec, verb, ordered_at)
     finally:
         await stop(fleet)
 
 
-async def _decide(arguments: argparse.Namespace, fleet: Fleet, spec: BoxSpec, verb: Verb) -> int:
+async def _decide(
+    arguments: argparse.Namespace, fleet: Fleet, spec: BoxSpec, verb: Verb, ordered_at: float | None = None
+) -> int:
     given = Given(
         forfeits=frozenset(arguments.forfeit),
         ignored=frozenset(arguments.ignore),
         unprotect=arguments.unprotect,
     )
     try:
-        review = await fleet.review(spec.name, verb, **given)
+        with waiting(f"{spec.name} lists what could be lost …"):
+            review = await fleet.review(spec.name, verb, patience=None, **given)
     except GateClosed as closed:
         profile, reasons = fleet.profile(spec.name), closed.reasons
         if spec.provider is None:
             told = tuple(f"{label}: {text}" for label, text in by_hand(action_for(profile, verb)))
             reasons = (*reasons, *(told or (lacking(profile, verb),)))
         return _refused(arguments, spec, verb, reasons, None, FAILED)
-    unknown = sorted((given["forfeits"] | given["ignored"]) - {item.key for item in review.items})
-    if unknown:
+    unknown = sorted(key for key in given["forfeits"] | given["ignored"] if _is_unknown(key, review))
+    # With a digest it was no slip: what the dry run had is no longer there, and the gate says so.
+    if unknown and arguments.evidence is None:
         known = ", ".join(item.key for item in review.items if item.stands_against or item.forfeited)
         complain(f"{spec.name}: no item of the evidence is called {', '.join(unknown)}; these stand: {known}")
         return USAGE
@@ -107,7 +113,15 @@ async def _decide(arguments: argparse.Namespace, fleet: Fleet, spec: BoxSpec, ve
         if typed is None:
             complain("nothing was sent")
             return FAILED
-    return await _send(arguments, fleet, review, typed, given)
+    return await _send(arguments, fleet, review, typed, given, ordered_at)
+
+
+def _is_unknown(key: str, review: Review) -> bool:
+    """Tell whether no item has this key, although all that could have it were looked for."""
+    unlisted = any(item.key == RESULTS and not item.ok for item in review.items)
+    if unlisted and key.startswith(f"{RESULTS}:"):
+        return False
+    return key not in {item.key for item in review.items}
 
 
 async def end_fresh_box(spec: BoxSpec, accept_new_host_keys: bool, readonly: bool) -> int:
@@ -123,7 +137,7 @@ async def end_fresh_box(spec: BoxSpec, accept_new_host_keys: bool, readonly: boo
     try:
         with waiting(f"asking {spec.name} and its provider …"):
             await settle(fleet, FRESH_SECONDS)
-        review = await fleet.review(spec.name, Verb.DESTROY)
+        review = await fleet.review(spec.name, Verb.DESTROY, patience=None)
         given = [item.key for item in review.items if item.stands_against and item.forfeitable]
         arguments = argparse.Namespace(
             forfeit=given, ignore=[], unprotect="", dry_run=False, confirm=None, evidence=None, json=False
@@ -143,9 +157,18 @@ def _away(fleet: Fleet, spec: BoxSpec) -> bool:
     return box is None or box.link is not Link.LIVE or box.meter.error is not None
 
 
-async def _send(arguments: argparse.Namespace, fleet: Fleet, review: Review, typed: str, given: Given) -> int:
+async def _send(
+    arguments: argparse.Namespace,
+    fleet: Fleet,
+    review: Review,
+    typed: str,
+    given: Given,
+    ordered_at: float | None,
+) -> int:
     steps: list[StopProgress] = []
-    call = fleet.execute(review.box, review.verb, typed, evidence_digest=arguments.evidence, **given)
+    call = fleet.execute(
+        review.box, review.verb, typed, evidence_digest=arguments.evidence, ordered_at=ordered_at, **given
+    )
     try:
         async for step in call:
             steps.append(step)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Iterable
@@ -13,7 +14,8 @@ import msgspec
 import pytest
 
 from rgt_tui.demo import LocalRunPod
-from rgt_tui.fleet import GateClosed
+from rgt_tui.demo.platforms import Request, Response
+from rgt_tui.fleet import GateClosed, billing_actions
 from rgt_tui.fleet.billing_actions import Teardown
 from rgt_tui.fleet.box_evidence import Asking
 from rgt_tui.fleet.box_questions import Wanted
@@ -53,6 +55,12 @@ class World:
     silent: bool = False
     """The box tells no sample any more."""
     asked: list[str] = field(default_factory=list)
+    later: float = 0.0
+    """Seconds by which the steady clock is ahead of this test."""
+    lists_for: float = 0.0
+    """Seconds that the box takes to list its results, by that clock; it goes on telling samples meanwhile."""
+    listing: asyncio.Event | None = None
+    """Set once the box may say what it has listed; None = at once."""
     teardown: Teardown = field(init=False)
     log: list[str] = field(default_factory=list)
     """What was done, in order: questions and calls."""
@@ -72,11 +80,15 @@ class World:
         )
         sessions, profiles = {BOX: self.session}, {BOX: load_profile("runpod")}
         audit = self.folder / "audit.jsonl"
+        arguments.setdefault("ticks", self.ticks)
         return Teardown(sessions, profiles, self.meters, audit, time.time, asking=asking, **arguments)
+
+    def ticks(self) -> float:
+        return steady() + self.later
 
     async def _look(self, box: BoxSession) -> float:
         self.log.append("look")
-        begun = steady()
+        begun = self.ticks()
         if not self.silent:
             self.put()
         return begun
@@ -92,6 +104,11 @@ class World:
         self.log.append("results")
         if self.fault:
             raise Unreachable(self.fault)
+        if self.listing is not None:
+            await self.listing.wait()
+        if self.lists_for:
+            self.later += self.lists_for
+            self.put()
         return self._listed(wanted)
 
     async def _seal(self, box: BoxSession, wanted: Wanted) -> Seal:
@@ -110,7 +127,7 @@ class World:
     def put(self, **changes: object) -> None:
         """Change the box's state, with a sample of this very moment."""
         base: BoxState = self.session.state
-        seen = replace(base.seen, sample=steady())
+        seen = replace(base.seen, sample=self.ticks())
         self.session.state = replace(base, sample_at=time.time(), **{"seen": seen, **changes})
 
     def sample(self, **changes: object) -> None:
@@ -449,6 +466,58 @@ async def test_results_are_listed_anew_once_their_copies_have_changed(world: Wor
     (row,) = [item for item in review.items if item.path == "/workspace/x"]
     assert (row.ok, row.ignorable, row.forfeitable) == (True, False, False)
     assert row.text == "/workspace/x (nobody owns it, 1 file, 1.0 GB) has a verified copy in /pulled"
+
+
+async def test_who_asks_once_waits_for_a_list_that_takes_long(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(billing_actions, "LIST_SECONDS", 0.0)
+    world.listing = asyncio.Event()
+    review = await world.review(patience=0.0)
+    assert review.refusals == ("what lies on the box is not known: the box is listing it",)
+    waits = asyncio.create_task(world.review(patience=None))
+    assert (await asyncio.wait([waits], timeout=0.5))[1] == {waits}
+    world.listing.set()
+    assert (await waits).refusals == ()
+    assert world.log.count("results") == 1, "both wait for one list"
+
+
+async def test_a_digest_is_as_old_as_the_end_of_its_dry_run_and_judged_when_the_order_is_given(
+    world: World,
+) -> None:
+    world.lists_for = 200.0
+    dry = await world.review()
+    assert (dry.refusals, int(dry.digest.rpartition("-")[2])) == ((), int(dry.steady_at or 0.0))
+    assert world.ticks() - (dry.steady_at or 0.0) < 100.0
+    ordered = world.ticks() + 30.0
+    world.later += 90.0  # the second rgt connects, and lists it all anew
+    world.teardown = world.another()
+    world.put()
+    assert "older than 60 s" in await world.refused(evidence_digest=dry.digest)
+    phases = await world.execute(Verb.DESTROY, evidence_digest=dry.digest, ordered_at=ordered)
+    assert phases[-1] is StopPhase.METER_OFF
+
+
+async def test_a_reading_of_the_provider_that_took_too_long_is_taken_anew(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow, answer = 1, world.server.handle
+
+    def handle(request: Request) -> Response:
+        nonlocal slow
+        slow, late = slow - 1, slow > 0
+        if late:
+            world.later += 20.0
+            world.put()  # it goes on telling samples
+        return answer(request)
+
+    monkeypatch.setattr(world.server, "handle", handle)
+    assert (await world.review()).refusals == ()
+    slow = 100
+    refusals = (await world.review()).refusals
+    assert any("s old, at most 15 s are allowed" in why for why in refusals), refusals
+    slow = 1
+    assert (await world.execute(Verb.DESTROY))[-1] is StopPhase.METER_OFF
 
 
 # What a person gives up, lifts or looks at.

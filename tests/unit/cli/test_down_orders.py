@@ -1,0 +1,113 @@
+"""``rgt down`` without box and provider: what it asks the gate for, and what it makes of an item that is not there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rgt_tui.cli.commands import FAILED, OK, UNREACHABLE, USAGE
+from rgt_tui.cli.entry import main
+from rgt_tui.cli.teardown import down
+from rgt_tui.fleet.config.editing import dump_fleet
+from rgt_tui.model.box import BoxSpec, Link
+from rgt_tui.model.evidence import EvidenceItem, Review, StopPhase, StopProgress, Verb, steady
+from rgt_tui.model.money import Meter
+
+LISTED = EvidenceItem("results", True, "no result on the box is at stake", 0.0)
+STRAY = EvidenceItem("results:/data/x", False, "nobody's", 0.0, path="/data/x", ignorable=True)
+UNLISTED = EvidenceItem("results", False, "what lies on the box is not known: it does not answer", 0.0)
+
+
+class Gate:
+    """Stands for the fleet, and keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.items: tuple[EvidenceItem, ...] = (LISTED, STRAY)
+        self.link = Link.LIVE
+        self.asked: list[dict[str, Any]] = []
+        self.ordered: list[dict[str, Any]] = []
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+    @property
+    def state(self) -> Any:
+        return SimpleNamespace(box=lambda _: SimpleNamespace(link=self.link, meter=Meter()))
+
+    async def review(self, box: str, verb: Verb, **given: Any) -> Review:
+        self.asked.append(given)
+        refusals = tuple(item.text for item in self.items if not item.ok and item.key not in given["ignored"])
+        return Review(
+            box, verb, "Terminate", "pod1", True, 0.5, 1.0, "USD", (), (), (), self.items, refusals,
+            "DELETE /pods/pod1", "running", 0.0, 0.0,
+        )  # fmt: skip
+
+    async def execute(self, box: str, verb: Verb, typed: str, **given: Any) -> AsyncIterator[StopProgress]:
+        self.ordered.append(given)
+        yield StopProgress(StopPhase.METER_OFF, 0.0, "off")
+
+
+@pytest.fixture
+def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gate:
+    made = Gate()
+
+    async def settle(fleet: object, seconds: float) -> None: ...
+
+    monkeypatch.setattr(down, "make_fleet", lambda specs, **options: made)
+    monkeypatch.setattr(down, "settle", settle)
+    fleet = tmp_path / "fleet.toml"
+    fleet.write_text(dump_fleet([BoxSpec(name="lab", host="192.0.2.1")]))
+    monkeypatch.setenv("RGT_FLEET", str(fleet))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return made
+
+
+DRY = ("down", "lab", "--destroy", "--dry-run", "--json")
+CALL = ("down", "lab", "--destroy", "--json", "--confirm", "lab", "--evidence", "0-0")
+IGNORED = ("--ignore", STRAY.key)
+
+
+def test_the_box_has_as_long_as_it_needs_for_its_list(gate: Gate) -> None:
+    assert main([*DRY, *IGNORED]) == OK
+    assert gate.asked[0]["patience"] is None
+
+
+def test_the_digest_is_judged_by_when_the_order_was_given(gate: Gate) -> None:
+    before = steady()
+    assert main([*CALL, *IGNORED]) == OK
+    (order,) = gate.ordered
+    assert order["evidence_digest"] == "0-0"
+    assert before <= order["ordered_at"] <= steady()
+
+
+def test_a_key_that_no_item_has_is_a_slip(gate: Gate, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*DRY, "--ignore", "results:/data/y"]) == USAGE
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "no item of the evidence is called results:/data/y; these stand: results:/data/x" in said.err
+
+
+@pytest.mark.parametrize(("link", "status"), [(Link.LIVE, FAILED), (Link.UNREACHABLE, UNREACHABLE)])
+@pytest.mark.parametrize("words", [DRY, CALL])
+def test_what_the_box_cannot_list_now_is_no_slip_but_refused_with_the_reason(
+    gate: Gate, words: tuple[str, ...], link: Link, status: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gate.items, gate.link = (UNLISTED,), link
+    assert main([*words, *IGNORED]) == status
+    body = json.loads(capsys.readouterr().out)
+    assert (body["ok"], body["reasons"]) == (False, [UNLISTED.text])
+    assert gate.ordered == []
+    # A key of another kind is looked for all the same: nothing keeps that from being known.
+    assert main([*DRY, "--forfeit", "quiet:training"]) == USAGE
+
+
+def test_what_the_dry_run_had_and_is_gone_is_for_the_gate_to_judge(gate: Gate) -> None:
+    gate.items = (LISTED,)
+    assert main([*CALL, *IGNORED]) == OK
+    assert len(gate.ordered) == 1, "it is there that the digest is another one"
