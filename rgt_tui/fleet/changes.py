@@ -141,7 +141,7 @@ def _findings(old: BoxState, new: BoxState, quiet: frozenset[str]) -> Iterator[S
         whose = f" ({finding.run})" if finding.run else ""
         if not _is_among(finding, old.findings):
             text = f"{finding.gotcha} {finding.title}: {finding.resource}{whose}"
-            yield Said(text, "error", _cause(finding), muted)
+            yield Said(text, finding.severity.level, _cause(finding), muted)
         elif finding.cleared and key in before and not before[key].cleared:
             text = f"{finding.gotcha} {finding.resource}{whose}: the cause is gone"
             yield Said(text, "info", _cause(finding), muted)

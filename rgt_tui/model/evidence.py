@@ -103,6 +103,11 @@ class Severity(enum.StrEnum):
     SILENT_WRONG = "silent-wrong"
     COST = "cost"
 
+    @property
+    def level(self) -> str:
+        """Level of the alert and of the event: an error is what ends a run, or spoils it unseen."""
+        return "error" if self in (Severity.FATAL, Severity.SILENT_WRONG) else "warn"
+
 
 class Fix(msgspec.Struct, frozen=True):
     """One step out of trouble."""

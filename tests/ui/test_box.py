@@ -14,9 +14,10 @@ from rgt_tui.health import assess
 from rgt_tui.model.box import BoxSpec, BoxState, Health, Link, LogView
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.protocol import Checkpoint, Checkpoints, Memory
+from rgt_tui.model.run import RunState
 from rgt_tui.profiles import load_profile
 from rgt_tui.ui.box_status import choose_log, mark
-from rgt_tui.ui.screens.box import BoxScreen, Wants, place
+from rgt_tui.ui.screens.box import LEAST_LOG, BoxScreen, Wants, place
 from rgt_tui.ui.screens.fleet import FleetScreen
 from rgt_tui.ui.screens.log import LogScreen
 from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row, age_cell, eta_cell
@@ -29,6 +30,7 @@ from rgt_tui.ui.widgets.process_lines import command
 from rgt_tui.ui.widgets.queue_lines import queue_lines
 from rgt_tui.ui.widgets.spans import Tone, text_of
 from rgt_tui.ui.widgets.vitals import disk_lines, memory_lines, vitals_sections
+from rgt_tui.ui.widgets.why import run_lines
 from tests.ui.fakes import (
     LOG,
     NOW,
@@ -68,6 +70,15 @@ def test_panes_tile_the_screen_without_overlap(size: tuple[int, int], trouble: i
         others = [other for key, other in regions.items() if key != name]
         assert not any(region.overlaps(other) for other in others)
     assert cells == size[0] * size[1]
+
+
+def test_the_past_takes_more_than_half_where_it_is_whole_then() -> None:
+    """Of the room for past and log; one line less is the line of times."""
+    for least in (8, 12, 14):
+        regions = place(200, 46, Wants(18, 15, 8, lambda lines: min(lines, 14), past_least=least))
+        both = regions["past"].height + regions["log"].height
+        assert regions["past"].height >= min(least, both - LEAST_LOG)
+        assert regions["log"].height >= LEAST_LOG
 
 
 async def test_the_box_screen_shows_every_pane() -> None:
@@ -544,3 +555,14 @@ async def test_the_first_paint_has_the_panes_where_they_stay_and_the_keys_in_the
         await settle(pilot)
         assert first[0] == (places(), "log")
         assert len(places()) >= 4
+
+
+def test_a_best_that_nobody_has_measured_is_not_spoken_of() -> None:
+    known = RunState(name="a", step=3, loss=1.5, best=1.7)
+    assert (
+        "loss 1.5" in (told := " ".join(text_of(row) for row in run_lines(known, 80)))
+        and "best val 1.7" in told
+    )
+    assert "best" not in " ".join(
+        text_of(row) for row in run_lines(msgspec.structs.replace(known, best=None), 80)
+    )

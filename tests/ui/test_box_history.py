@@ -51,6 +51,16 @@ def lines(box: BoxState, span: int, width: int = 60, height: int = 20) -> list[s
     return [text_of(made) for made in past_section(box, span, width, height, NOW).body]
 
 
+def test_the_stretch_that_is_under_way_is_no_hole() -> None:
+    def ends(age: float) -> str:
+        past = kept(20.0, 60)
+        older = msgspec.structs.replace(past, at=tuple(at - age for at in past.at))
+        return lines(box_with(Past(), older), 0, width=150, height=6)[-2][:132].rstrip()[-1]
+
+    assert ends(29.0) not in "·⡀⢀⣀", "it is merely not whole yet"
+    assert ends(120.0) == "·", "nobody saw it"
+
+
 def test_a_stretch_that_nobody_saw_is_a_hole_at_every_resolution() -> None:
     past = Past(names=("util",), at=(60.0, 120.0, 300.0), values=((10.0,), (20.0,), (math.nan,)), width=60.0)
     assert course(past, 0, 0.0, 300.0, 5) == [10.0, 20.0, None, None, None]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from rgt_tui.health.condition import NOTHING, Proof, Reading, Verdict, absent, failed, passed, waiting, warn
 from rgt_tui.health.facts import NO_QUEUE_STALL_S, PREEMPTED, Facts, trainers
-from rgt_tui.model.evidence import Finding, Severity
+from rgt_tui.model.evidence import Finding
 from rgt_tui.model.protocol import Cell, Proc, QueueState
 from rgt_tui.model.run import RunState
 from rgt_tui.profiles.readings import age, how_many, stall_after, step_time
@@ -16,7 +16,6 @@ SHORT_OF_PLAN = 0.5
 """Part of the planned steps below which a cell that is done has ended much too soon."""
 EVER = 1e9
 
-BAD = (Severity.FATAL, Severity.SILENT_WRONG)
 WORDS = {"inodes": "inodes", "bytes": "disk", "quota": "quota", "space": "disk", "memory": "memory"}
 """A resource's word in a row; for other findings the id of the handbook entry stands there."""
 
@@ -28,7 +27,7 @@ def read_findings(view: Facts) -> Sequence[Reading] | None:
             finding_key(finding),
             1.0,
             finding,
-            level="error" if finding.severity in BAD and not finding.cleared else "warn",
+            level="warn" if finding.cleared else finding.severity.level,
             word=WORDS.get(finding.resource.split(" of ")[0], finding.gotcha),
         )
         for finding in view.box.findings

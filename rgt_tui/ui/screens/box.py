@@ -21,7 +21,7 @@ from rgt_tui.ui.clipboard import Copied
 from rgt_tui.ui.commands import BOX, BOX_CARE, BOX_TARGET, LOG_LINES, MOVE, REPLAY, Command, bindings, key_for
 from rgt_tui.ui.notation import clean
 from rgt_tui.ui.screens.log import LogKeys
-from rgt_tui.ui.widgets.box_past import SPANS, fitting_span, past_room, past_section
+from rgt_tui.ui.widgets.box_past import SPANS, fitting_span, past_height, past_room, past_section
 from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row
 from rgt_tui.ui.widgets.fleet_rows.loss_pane import METRIC, LossPane, telling_run
 from rgt_tui.ui.widgets.fleet_rows.what_to_do import Step, steps_of
@@ -54,6 +54,8 @@ class Wants(NamedTuple):
     """Somebody wants to see the past: where there is no room for both it stands in the log's place."""
     curve: bool = False
     """A run has a loss to show."""
+    past_least: int = 0
+    """Lines that show the past with each of its figures."""
 
 
 def place(width: int, height: int, wants: Wants) -> dict[str, Region]:
@@ -85,7 +87,8 @@ def _beside(width: int, height: int, wants: Wants) -> dict[str, Region]:
     y += tall
     tight = height - y < LEAST_BOTH
     if wants.past and (wants.asked or not tight):
-        tall = height - y if tight else wants.past((height - y) // 2)
+        half = max((height - y) // 2, min(wants.past_least, height - y - LEAST_LOG))
+        tall = height - y if tight else wants.past(half)
         out["past"] = Region(left, y, right, tall)
         y += tall
     if y < height:
@@ -134,6 +137,8 @@ LEAST_CURVE = 8
 HIDDEN = -1
 LEAST_BOTH = 12
 """Lines for past and log, one above the other."""
+LEAST_LOG = 9
+"""Lines of the log beside which the past has more than half of them."""
 ROOMY = (110, 26)
 """Columns and lines from which on the past stands above the log by itself."""
 CALM = {Health.RUNNING, Health.IDLE, Health.FINISHED}
@@ -247,6 +252,7 @@ class BoxScreen(LogKeys):
             None if self.span is None or box is None else partial(past_room, box),
             self._span is not None,
             box is not None and self._has_curve(box),
+            past_least=0 if box is None else past_height(box),
         )
         regions = place(size.width, size.height, wants)
         for name in self.PANES:

@@ -20,6 +20,8 @@ TAIL = 17
 """Columns of the extremes, at the right."""
 TALLEST = 6
 """Lines of one figure's course; what moves seldom (a disk) has one."""
+UNDER_WAY = 1.5
+"""Stretches behind the newest one that is kept for which the next is merely not whole yet."""
 LIVELY = ("util", "vram", "cgroup")
 NAMES = {"util": "gpu", "vram": "vram", "cgroup": "memory"}
 """What the first figures are called; disks and inodes carry their mount."""
@@ -124,6 +126,9 @@ def past_section(
         hint: For the border.
     """
     words, seconds, _ = SPANS[span % len(SPANS)]
+    newest = max((past.at[-1] for past in (box.past, box.recent) if past.at), default=now)
+    if 0 < now - newest <= UNDER_WAY * box.recent.width:
+        now = newest  # what is younger is being read: nobody failed to watch
     begin = now - seconds
     names = names_of(box)
     label = min(LABEL, max((len(label_of(name)) for name in names), default=0) + 2)

@@ -126,7 +126,7 @@ def _cell_rest(cell: Cell, run: RunState | None, room: int, box_now: float) -> L
     parts.append((2, line(Span(clean(cell.signal or ""), Tone.WARN))))
     parts.append((5, line(dim("" if took is None else compact_time(took)))))
     best = cell.best if cell.best is not None else (run.best if run else None)
-    parts.append((4, line("" if best is None else f"loss {number(best)}")))
+    parts.append((4, line("" if best is None else f"best {number(best)}")))
     parts.append((3, line(Span(clean(cell.flag or ""), Tone.WARN))))
     if cell.reason:  # it may be long: half of the room is its own in any case
         why = Span(clean(cell.reason), bad)

@@ -289,7 +289,7 @@ def run_lines(run: RunState, width: int) -> list[Line]:
     parts = [
         Span(clean(run.name), Tone.STRONG),
         Span(f"step {thousands(run.step)}{total}"),
-        Span(f"loss {number(run.loss)}  best {number(run.best)}"),
+        Span(f"loss {number(run.loss)}" + ("" if run.best is None else f"  best val {number(run.best)}")),
     ]
     if run.throughput is not None:
         parts.append(dim(f"{thousands(run.throughput)} tok/s"))

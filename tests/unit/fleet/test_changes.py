@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from rgt_tui.fleet.changes import between
+from rgt_tui.health import assess
 from rgt_tui.model.alert import Alert
 from rgt_tui.model.box import BoxSpec, BoxState, Counters, Link
 from rgt_tui.model.evidence import Finding, Severity
@@ -84,6 +85,15 @@ def test_resumes_findings_and_the_meter_are_events() -> None:
     assert texts(running, meter=Meter(lifecycle=Lifecycle.STOPPED, at=2.0)) == [
         "provider says stopped (meter unknown)"
     ]
+
+
+@pytest.mark.parametrize("severity", list(Severity))
+def test_a_diagnosis_is_no_worse_an_event_than_its_alert(severity: Severity) -> None:
+    finding = msgspec.structs.replace(FINDING, severity=severity)
+    box = msgspec.structs.replace(BASE, findings=(finding,))
+    (event,) = between(BASE, box, 5.0)
+    (alert,) = (one for one in assess(box, 5.0).alerts if one.id.startswith("finding:"))
+    assert event.level == alert.level == ("error" if severity in ("fatal", "silent-wrong") else "warn")
 
 
 @pytest.mark.parametrize("what", ["failed", "failed:c", "interrupted", "finding", "host-key"])

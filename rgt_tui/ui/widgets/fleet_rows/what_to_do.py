@@ -123,8 +123,11 @@ class WhyPane(Pane):
         self._top = min(self._top, sum(len(block.rest) for block in blocks))
         shown, above, below = window(blocks, self._top, room)
         while self._top and not below and len(shown) < room:  # no blank lines at the end while some are above
+            before = window(blocks, self._top - 1, room)
+            if before[2]:
+                break  # with its held lines the block before leaves no room for the last line
             self._top -= 1
-            shown, above, below = window(blocks, self._top, room)
+            shown, above, below = before
         parts = [Section(self._title, shown, self._hint)]
         left = 0 if above or below else room - len(shown)
         for part in self._make_more(width - 4) if self._make_more is not None and left >= LEAST_MORE else ():
