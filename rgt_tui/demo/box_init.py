@@ -1,12 +1,19 @@
-"""The first process of a box: builds its file tree, enters it, reaps orphans, and ends with its keeper.
+"""Scripts that hold namespaces of the demo: the first process of a box, and what holds the boxes' disks.
 
-Runs as a script, as pid 1 of new pid, mount and host-name namespaces. Its environment has ``RGT_DEMO_BOX``, JSON::
+The first process of a box builds its file tree, enters it, reaps orphans, and ends with its keeper. It runs as pid 1 of
+new pid, mount and host-name namespaces. Its environment has ``RGT_DEMO_BOX``, JSON::
 
     {"root": dir, "ephemeral": {"size", "inodes"} | null, "binds": [[source, target, read_only]],
      "links": [[target, text]], "dirs": [dir], "hostname": str, "cgroups": [dir]}
 
 Prints ``ready``, then lives until its standard input ends. The kernel kills every process of a pid namespace
 together with its first one, so nothing of a box outlives the demo, not even after ``kill -9`` of the demo.
+
+With an argument it holds the mount namespace in which the boxes' disks live, so that a disk survives the reboot of its
+box: ``python box_init.py CONFIG`` inside ``unshare --mount``, where CONFIG is JSON, ``{"disks": [{"path", "size",
+"inodes"}]}``. It mounts a tmpfs for each, prints ``ready``, and lives until its standard input ends; the mounts vanish
+with it.
+
 Standard library only; needs no installed package.
 """
 
@@ -49,12 +56,16 @@ def bind(source: str, target: str, read_only: bool) -> None:
             pass
 
 
+def mount_disk(path: str, disk: dict) -> None:  # type: ignore[type-arg]
+    """Mount a tmpfs of so many bytes (``size``) and ``inodes``."""
+    mount("tmpfs", path, "tmpfs", 0, f"size={disk['size']},nr_inodes={disk['inodes']},mode=755")
+
+
 def build(config: dict) -> None:  # type: ignore[type-arg]
     """Make the file tree of the box below ``config["root"]`` and make it the root directory."""
     root = config["root"]
     if config["ephemeral"]:
-        size, inodes = config["ephemeral"]["size"], config["ephemeral"]["inodes"]
-        mount("tmpfs", root, "tmpfs", 0, f"size={size},nr_inodes={inodes},mode=755")
+        mount_disk(root, config["ephemeral"])
     for directory in config["dirs"]:
         os.makedirs(root + directory, exist_ok=True)
     os.chmod(root + "/tmp", 0o1777)
@@ -93,7 +104,23 @@ def serve() -> None:
                 break
 
 
-def main() -> None:
+def hold_disks(config: dict) -> None:  # type: ignore[type-arg]
+    """Mount the disks, say so, and wait for the end of standard input."""
+    for disk in config["disks"]:
+        os.makedirs(disk["path"], exist_ok=True)
+        mount_disk(disk["path"], disk)
+    say_ready()
+    while os.read(0, 4096):
+        pass
+
+
+def say_ready() -> None:
+    """Tell the keeper."""
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+
+
+def hold_box() -> None:
     """Enter the cgroups, build the tree, say so, and serve."""
     config = json.loads(os.environ.pop("RGT_DEMO_BOX"))
     for cgroup in config["cgroups"]:
@@ -101,10 +128,9 @@ def main() -> None:
             procs.write("0")
     socket.sethostname(config["hostname"])
     build(config)
-    sys.stdout.write("ready\n")
-    sys.stdout.flush()
+    say_ready()
     serve()
 
 
 if __name__ == "__main__":
-    main()
+    hold_disks(json.loads(sys.argv[1])) if sys.argv[1:] else hold_box()

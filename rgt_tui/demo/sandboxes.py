@@ -17,7 +17,7 @@ from rgt_tui.demo.workspace import MARKER_ENV, DemoError, Workspace
 
 HERE = Path(__file__).parent
 CONFIG_ENV = "RGT_DEMO_BOX"
-"""What `box_init.py` is told, as JSON."""
+"""What `box_init.py` is told of a box, as JSON."""
 TRY_SECONDS = 10
 MOUNTS = Path("/proc/self/mountinfo")
 
@@ -261,7 +261,7 @@ class Room:
             for disk in box.disks
             if disk.survives_reboot
         ]
-        script = [sys.executable, "-I", "-S", str(HERE / "room_init.py"), json.dumps({"disks": disks})]
+        script = [sys.executable, "-I", "-S", str(HERE / "box_init.py"), json.dumps({"disks": disks})]
         env = {**os.environ, MARKER_ENV: str(self._root)}
         await self._keeper.start(["unshare", *unshare_prefix(), "--mount", *script], env)
 

@@ -6,16 +6,18 @@ functions of their arguments.
 """
 
 from rgt_tui.gate.audit import AuditEntry, AuditEvent, AuditFailed, AuditLine, AuditLog, Chain, verify
-from rgt_tui.gate.decision import changes, digest, evaluate, objections, review
+from rgt_tui.gate.decision import changes, digest, evaluate, facts_digest, objections, outdated, review
 from rgt_tui.gate.evidence import (
     Consent,
     Parked,
     ParkedEvidence,
     Situation,
     gather,
+    phrase,
     sealed,
     stands,
     tiers,
+    unprotect_phrase,
     worth_keeping,
 )
 from rgt_tui.gate.identity import GENERIC, SAID, recognised, recognised_words
@@ -34,7 +36,6 @@ from rgt_tui.gate.journal import (
     boot,
     words,
 )
-from rgt_tui.gate.levels import facts_digest, outdated, phrase, unprotect_phrase
 from rgt_tui.gate.rent_permits import RentCase, rent_permit, rent_review
 from rgt_tui.gate.roster import RESULTS, Told
 

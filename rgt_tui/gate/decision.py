@@ -6,18 +6,18 @@ Only here is a `Permit` built; a test greps that it stays so.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import secrets
 from collections.abc import Mapping
 
 import msgspec
 
-from rgt_tui.gate.evidence import NAME, PROTECTED, SEAL, Situation
-from rgt_tui.gate.levels import dated, facts_digest, level_of, phrase, unprotect_phrase
+from rgt_tui.gate.evidence import NAME, PROTECTED, SEAL, Situation, phrase, unprotect_phrase
 from rgt_tui.gate.quiet import AHEAD_S, FRESH_S
 from rgt_tui.health import dangers
 from rgt_tui.model.box import BoxState
-from rgt_tui.model.evidence import Evidence, EvidenceItem, Level, Permit, Refusal, Review, Verb
+from rgt_tui.model.evidence import Evidence, EvidenceItem, Forfeit, Level, Permit, Refusal, Review, Verb
 from rgt_tui.model.money import Meter, MeterKind
 from rgt_tui.model.profile import BillingAction, Profile, Tier
 from rgt_tui.model.protocol import Disk
@@ -34,6 +34,12 @@ REQUIRED = ("identity", "quiet", "queue", "results", "provider", SEAL, NAME)
 MAX_AGE_S = {"identity": 15.0, "quiet": FRESH_S, "provider": 15.0, "results": 600.0}
 """Seconds after which a reading no longer says what is the case now. A list of results is long in the making; the seal
 tells whether it still holds."""
+
+DIGEST_S = 60.0
+"""Seconds for which the digest of a review may be acted on: from the end of a dry run to the confirmed call."""
+
+UNSTEADY = (NAME, SEAL)
+"""Kinds of items that a digest leaves out: they come to be between a dry run and the call."""
 
 
 def evaluate(evidence: Evidence, ticks: float, seal: str = "") -> Permit | Refusal:
@@ -91,6 +97,64 @@ def _stale(item: EvidenceItem, ticks: float) -> str | None:
     # `not <=` rather than `>`: an age that is not a number must refuse, too.
     if not -AHEAD_S <= age <= limit:
         return f"{item.kind}: the reading is {age:.0f} s old, at most {limit:.0f} s are allowed"
+    return None
+
+
+def level_of(verb: Verb, action: BillingAction | None, forfeits: tuple[Forfeit, ...] = ()) -> Level:
+    """Return the level of a billing action; what nobody can vouch for cannot be undone.
+
+    Args:
+        verb: Park or destroy.
+        action: The platform's own; None = unknown.
+        forfeits: What is given up.
+    """
+    if verb is Verb.DESTROY or action is None or action.reversible is False or forfeits:
+        return Level.IRREVERSIBLE
+    return Level.METER
+
+
+def facts_digest(evidence: Evidence) -> str:
+    """Return the SHA-256 of what the evidence says: no time, no age, nothing typed, no seal.
+
+    The same twice as long as nothing has changed on the box, at the provider, in the copies and in the fleet file.
+    """
+    facts = (
+        evidence.kind,
+        evidence.account,
+        evidence.instance,
+        evidence.box,
+        evidence.verb.value,
+        evidence.generation,
+        sorted(
+            (item.key, item.ok, item.forfeited, item.fact or item.text)
+            for item in evidence.items
+            if item.key not in UNSTEADY
+        ),
+    )
+    return hashlib.sha256(json.dumps(facts).encode("ascii")).hexdigest()
+
+
+def dated(digest: str, ticks: float) -> str:
+    """Return a digest that says when it was made, by the steady clock: another start of the computer makes it void."""
+    return f"{digest}-{int(ticks)}"
+
+
+def outdated(wanted: str, digest: str, ticks: float) -> str | None:
+    """Say why a digest of an earlier review does not cover what is the case now; None = it does.
+
+    Args:
+        wanted: What `dated` returned then.
+        digest: `facts_digest` of now.
+        ticks: The steady clock.
+    """
+    facts, _, made = wanted.rpartition("-")
+    if not facts or not made.isdecimal():
+        return "this is not an evidence digest: take the one that the dry run printed"
+    if facts != digest:
+        return "the evidence is another one than that of the dry run: look at it again"
+    # A whole second for what `dated` cut off.
+    if not -1.0 <= ticks - int(made) <= DIGEST_S + 1.0:
+        return f"the dry run is older than {DIGEST_S:.0f} s: look at the evidence again"
     return None
 
 

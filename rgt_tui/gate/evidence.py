@@ -11,7 +11,6 @@ import msgspec
 from rgt_tui import files
 from rgt_tui.gate.identity import IDENTITY, identity
 from rgt_tui.gate.journal import Target
-from rgt_tui.gate.levels import phrase, unprotect_phrase
 from rgt_tui.gate.quiet import QUIET, is_off, quiet
 from rgt_tui.gate.roster import RESULTS, Told, roster
 from rgt_tui.model.box import BoxState, Link
@@ -436,3 +435,19 @@ class ParkedEvidence:
 
     def _path(self, target: Target) -> Path:
         return self.folder / f"{target.file_name}.json"
+
+
+def phrase(box: str, instance: str, forfeits: tuple[Forfeit, ...] = ()) -> str:
+    """Return what must be typed: the box's name, longer where something is forfeited.
+
+    Where it is given up that anything proves which machine this is, the instance's id must be typed as well.
+    """
+    if not forfeits:
+        return box
+    words = f"forfeit {len(forfeits)} of {box}"
+    return f"{words} {instance}" if any(forfeit.key == IDENTITY for forfeit in forfeits) else words
+
+
+def unprotect_phrase(box: str) -> str:
+    """Return what must be typed, besides, to act on a box whose description says ``protected``."""
+    return f"unprotect {box}"

@@ -9,8 +9,7 @@ import hashlib
 
 import msgspec
 
-from rgt_tui.gate.decision import PERMIT_S
-from rgt_tui.gate.levels import dated, outdated
+from rgt_tui.gate.decision import PERMIT_S, dated, outdated
 from rgt_tui.gate.quiet import AHEAD_S
 from rgt_tui.model.evidence import Refusal, RentPermit
 from rgt_tui.model.renting import Offer, RentReview, Wish

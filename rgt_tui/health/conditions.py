@@ -17,7 +17,6 @@ from rgt_tui.health.rows import conditions_money as money
 from rgt_tui.health.rows import conditions_pace as pace
 from rgt_tui.health.rows import conditions_queue as queue
 from rgt_tui.health.rows import conditions_runs as runs
-from rgt_tui.health.rows import conditions_shares as shares
 from rgt_tui.health.rows import conditions_space as space
 from rgt_tui.model.evidence import Finding
 
@@ -104,13 +103,13 @@ _ROWS: tuple[Condition, ...] = (
         see="U24 U8 T4",
     ),
     Condition(
-        "input-bound", "Steps wait for their data", "input-bound", shares.read_input, shares.say_input,
+        "input-bound", "Steps wait for their data", "input-bound", pace.read_input, pace.say_input,
         (Rung("warn", 30.0, 20.0),), unit="% of a step", hold_s=300.0, quiet_s=60.0,
         advice="More loader workers (up to the cores), pinned memory, local data; py-spy top --pid shows what is slow.",
         see="U24 U8 U38",
     ),
     Condition(
-        "comm-bound", "Steps wait for the other ranks", "comm-bound", shares.read_talk, shares.say_talk,
+        "comm-bound", "Steps wait for the other ranks", "comm-bound", pace.read_talk, pace.say_talk,
         (Rung("warn", 40.0, 30.0),), unit="% of a step", hold_s=300.0, quiet_s=60.0,
         advice="Larger buckets, no .item() in each step, shards within one machine; or one rank is the slow one.",
         see="T23",

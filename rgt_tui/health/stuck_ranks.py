@@ -16,12 +16,12 @@ import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from rgt_tui.handbook import collectives, ras_output
 from rgt_tui.handbook.collectives import Verdict
 from rgt_tui.health import rank_progress
 from rgt_tui.health.condition import Proof
 from rgt_tui.health.facts import Facts
 from rgt_tui.health.rank_progress import Standing
-from rgt_tui.health.recorded_ranks import recorded
 from rgt_tui.model.evidence import Finding, Fix
 from rgt_tui.model.figures import noun
 from rgt_tui.model.plain import exact
@@ -38,6 +38,9 @@ ALONE_S = 40.0
 """So long the others wait at least before one is named that is in its own code, and no rank but 0 has work alone."""
 SLACK_S = 15.0
 """By so much a curve may come later than what it is about: it is written, read and sent."""
+OPEN_S, FRESH_S = 40.0, 300.0
+"""Where nothing else tells whether ranks that compute all the time go on: so long a collective was open when the dump
+was written, and so old it is at most."""
 MOST_NAMED = 4
 
 COLLECTIVE = ("futex", "do_futex")
@@ -95,7 +98,7 @@ def _judged(view: Facts, ranks: list[Proc]) -> Stuck | None:
         return None  # all are stopped: the run was paused as a whole, and `halted` tells of it
     quiet = _quiet(view, there[0].run, logs=False)
     written = any(proc.dist is not None and (proc.dist.flight or proc.dist.ras) for proc in rest)
-    shown = recorded(rest, quiet, _quiet(view, there[0].run, logs=True)) if written else None
+    shown = _recorded(rest, quiet, _quiet(view, there[0].run, logs=True)) if written else None
     told = shown.text if shown is not None else ""
     if away or stopped:
         waited = min(_waits(proc, quiet) for proc in rest)
@@ -389,3 +392,57 @@ def pid_of(finding: Finding) -> str | None:
     """Return the pid of the rank that a finding is about."""
     _, found, rest = finding.resource.partition("(pid ")
     return rest.rstrip(")") if found else None
+
+
+def _recorded(ranks: Sequence[Proc], quiet: float | None, silent: float | None) -> Verdict | None:
+    """Return what flight recorders' dumps and NCCL show, the surest; None where they show nothing, or are of earlier.
+
+    A dump is of one moment: it counts only as long as the launch has not gone on since.
+
+    Args:
+        ranks: The ranks of a launch that are there.
+        quiet: Seconds since its curve went on; None = not known.
+        silent: Seconds since its log went on.
+    """
+    dumps = []
+    stands = False
+    for proc in ranks:
+        if proc.dist is None or proc.dist.flight is None:
+            continue
+        try:
+            dumps.append(collectives.dump_of(proc.dist.flight, proc.dist.rank))
+        except ValueError:
+            continue
+        stands = stands or _stands_since_dump(proc, quiet, silent)
+    found = [("flight recorder", verdict) for verdict in collectives.compared(dumps)] if stands else []
+    if quiet is None or quiet >= WAITED_S:
+        told = [proc.dist.ras for proc in ranks if proc.dist is not None and proc.dist.ras is not None]
+        answers = [value for value in told if ras_output.is_ras_json(value)]
+        found += [
+            ("ncclras", verdict) for value in answers for verdict in ras_output.of_ras_json(value, twice=True)
+        ]
+    if not found:
+        return None
+    source, best = max(found, key=lambda one: one[1].confidence)
+    return best._replace(text=f"{source}: {best.text}")
+
+
+def _stands_since_dump(proc: Proc, quiet: float | None, silent: float | None) -> bool:
+    """Tell whether a rank has not gone on since its dump was written."""
+    assert proc.dist is not None and proc.dist.flight is not None
+    age, opened = _seconds(proc.dist.flight.get("age_s")), _seconds(proc.dist.flight.get("open_s"))
+    since = max(age - SLACK_S, WAITED_S)
+    beat = rank_progress.beat_of(proc)
+    if beat is not None:
+        return beat.for_s >= since
+    if quiet is not None and quiet < since:
+        return False
+    if (proc.dist.still_s or 0.0) >= since or quiet is not None:
+        return True
+    if silent is not None:
+        return silent >= since
+    return (proc.dist.spin_s or 0.0) >= since and opened >= OPEN_S and age <= FRESH_S
+
+
+def _seconds(value: object) -> float:
+    return float(value) if isinstance(value, (int, float)) else 0.0

@@ -6,8 +6,8 @@ import msgspec
 
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.renting import AccountBill, Unlisted
+from rgt_tui.ui.widgets.platform_lines import unseen_parts, unseen_section
 from rgt_tui.ui.widgets.spans import text_of
-from rgt_tui.ui.widgets.unseen_lines import unseen_parts, unseen_section
 from tests.ui.fakes import NOW, running_box
 from tests.ui.snap import running, screen_text
 

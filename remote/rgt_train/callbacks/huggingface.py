@@ -10,8 +10,7 @@ from transformers import TrainerCallback
 
 from rgt_train import exits
 from rgt_train.callbacks.proven import newest_good
-from rgt_train.callbacks.recorder import Recorder, plain
-from rgt_train.callbacks.step_phases import StepPhases
+from rgt_train.callbacks.recorder import Recorder, StepPhases, plain
 from rgt_train.checkpoint.diskio import StrPath
 from rgt_train.ranks.heartbeat import CHECKPOINT, DATA, EVALUATION, LOOP, OPTIMIZER
 

@@ -14,8 +14,7 @@ except ImportError:  # the same library under its older name
 
 from rgt_train import exits
 from rgt_train.callbacks.proven import newest_good
-from rgt_train.callbacks.recorder import Recorder, describe, plain
-from rgt_train.callbacks.step_phases import StepPhases
+from rgt_train.callbacks.recorder import Recorder, StepPhases, describe, plain
 from rgt_train.checkpoint.diskio import StrPath
 from rgt_train.ranks.heartbeat import BACKWARD, CHECKPOINT, DATA, EVALUATION, FORWARD, LOOP, OPTIMIZER
 

@@ -1,4 +1,4 @@
-"""What both callbacks write: the points and events of a run that somebody else's loop makes."""
+"""What both callbacks write and show of a run that another loop makes: points, events, and what a rank is at."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ import math
 import os
 import sys
 import time
-from typing import Any, Dict, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional
+
+import torch
 
 from rgt_train.callbacks.proven import attempts, prove
 from rgt_train.checkpoint.diskio import StrPath
 from rgt_train.checkpoint.mirror import Mirror
 from rgt_train.checkpoint.store import Policy, Store
 from rgt_train.exits import StopRequest, UsageError
+from rgt_train.ranks.heartbeat import BACKWARD, END, FORWARD, START, Heartbeat
+from rgt_train.ranks.torch_ranks import let_threads_end
 from rgt_train.tracking import run_log
 from rgt_train.tracking.report import Report, last_seen, say
 
@@ -200,3 +204,58 @@ def plain(settings: Mapping[str, Any]) -> Dict[str, Any]:
         for name, value in settings.items()
         if isinstance(value, (int, float, str, bool)) and not name.lower().endswith(_SECRET)
     }
+
+
+class StepPhases:
+    """The phases of this process, over all the times that it trains; hooks tell our heartbeat, for who looks on.
+
+    One process alone has nobody to wait for, and shows nothing.
+
+    Attributes:
+        beat: Where they stand.
+    """
+
+    def __init__(self) -> None:
+        self.beat = Heartbeat()
+        self._handles: List[Any] = []
+
+    def begin(self, rank: int, world: int) -> None:
+        """Note that the training begins, or begins anew."""
+        self._forget()
+        if world > 1 and not self.beat.shown:
+            self.beat.show(rank, world)
+            # These trainers leave their process group behind, whose threads abort some processes at their very end.
+            atexit.register(let_threads_end)
+        self.beat.loads = True
+        self.beat.enter(START)
+
+    def watch(self, model: Any) -> None:
+        """Let the calls of a model tell forward from backward, where its trainer has no hook between them.
+
+        Calls without gradients are none of a step: a generation, or an evaluation.
+        """
+        if not self.beat.shown or not hasattr(model, "register_forward_pre_hook"):
+            return
+
+        def begins(*_: Any) -> None:
+            if torch.is_grad_enabled():
+                self.beat.go(FORWARD)
+
+        def ends(*_: Any) -> None:
+            if torch.is_grad_enabled():
+                self.beat.go(BACKWARD)
+
+        self._handles += [model.register_forward_pre_hook(begins), model.register_forward_hook(ends)]
+
+    def stepped(self, step: int) -> None:
+        """Note that so many optimizer steps are done."""
+        self.beat.stepped(step)
+
+    def end(self) -> None:
+        """Note that the training is over, however it ended."""
+        self._forget()
+        self.beat.enter(END)
+
+    def _forget(self) -> None:
+        while self._handles:
+            self._handles.pop().remove()

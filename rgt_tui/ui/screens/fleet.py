@@ -48,9 +48,8 @@ from rgt_tui.ui.widgets.fleet_rows.since_lines import at_hand_from, idle_foot, s
 from rgt_tui.ui.widgets.fleet_rows.what_to_do import LEAST_MORE, Step, WhyPane, blocks_of, steps_of
 from rgt_tui.ui.widgets.lines import EntryChanged, EntryClosed, RowChosen, SortAsked
 from rgt_tui.ui.widgets.panes import Pane, Section, set_height, set_width
-from rgt_tui.ui.widgets.platform_lines import worst_parts
+from rgt_tui.ui.widgets.platform_lines import unseen_parts, worst_parts
 from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, line, wrapped
-from rgt_tui.ui.widgets.unseen_lines import unseen_parts
 from rgt_tui.ui.widgets.why import title_of
 
 if TYPE_CHECKING:

@@ -18,7 +18,6 @@ __all__ = [
     "platform_lines",
     "queue_lines",
     "spans",
-    "unseen_lines",
     "vitals",
     "why",
 ]

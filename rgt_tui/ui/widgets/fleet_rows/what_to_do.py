@@ -11,8 +11,8 @@ from rgt_tui.ui.clipboard import Copied
 from rgt_tui.ui.notation import clean, glyphs, plain
 from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row
 from rgt_tui.ui.widgets.panes import MakeSections, Pane, Section, border, out_of_sight, sections
+from rgt_tui.ui.widgets.platform_lines import unseen_section
 from rgt_tui.ui.widgets.spans import EMPTY, Line, Tone
-from rgt_tui.ui.widgets.unseen_lines import unseen_section
 from rgt_tui.ui.widgets.why import Block, why_blocks
 
 

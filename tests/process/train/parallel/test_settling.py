@@ -44,11 +44,11 @@ print("settled")
 """
 CALLBACK = """
 import atexit
-from rgt_train.callbacks import step_phases
+from rgt_train.callbacks import recorder
 
-step_phases.let_threads_end = lambda: print("waited")
+recorder.let_threads_end = lambda: print("waited")
 for world in (1, 2):
-    step_phases.StepPhases().begin(0, world)
+    recorder.StepPhases().begin(0, world)
     atexit.register(print, "began as one of", world)  # what was registered last is done first
 """
 
