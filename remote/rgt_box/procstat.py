@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 
 TYPE_CHECKING = False
 
@@ -110,6 +111,20 @@ def resident(pid: int) -> int:
     """Return the resident bytes of a process, 0 when it is gone."""
     fields = (read_bytes("/proc/%d/statm" % pid, 256) or b"").split()
     return int(fields[1]) * PAGE if len(fields) > 1 else 0
+
+
+def give_back() -> bool:
+    """Give memory that is free in the heap back to the system (malloc_trim(3)); False where that cannot be told to it.
+
+    Modules are loaded between buffers that are freed again, and glibc by itself gives back only what is free at the
+    heap's end. ctypes, which would take as much, is not loaded for it.
+    """
+    ctypes = sys.modules.get("ctypes")
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if ctypes is not None else None
+    if trim is None:
+        return False
+    trim(0)
+    return True
 
 
 def root_of(pid: int) -> str:

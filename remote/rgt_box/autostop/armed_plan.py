@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from rgt_box.autostop.idle_clock import Now
 
-FILE, LOCK = "autostop.json", "autostop.lock"
+FILE, LOCK = state_files.ARMED, "autostop.lock"
 MODES, ACTIONS, KINDS = ("idle", "lease"), ("park", "ask"), ("runpod", "vastai", "command")
 LOCK_WAIT = 10.0
 SLEPT = 60.0

@@ -14,6 +14,7 @@ import time
 
 from rgt_box import files, jsonline, options, ownership, place
 from rgt_box.background import describe
+from rgt_box.recorder import state_files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ Exit status: 0 done, 1 not delivered, or there is no address, 2 no address that 
 Example: sink < address.txt
 """
 OK, UNDELIVERED, USAGE = 0, 1, 2
-FILE = "sink.json"
+FILE = state_files.SINK
 EVENTS = ("queue-done", "cell-failed", "disk-full", "autostop-warned", "autostop-stopping", "autostop-failed")
 TRIES, PAUSES, TIMEOUT = 3, (0.0, 5.0, 30.0), 10.0
 FULL, ROOM = 0.98, 0.95

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rgt_box.autostop.work_signs import WorkSigns
     from rgt_box.sampling.sampler import Sampler
 
-STATE = "autostop-state.json"
+STATE = state_files.STOP_STATE
 LOOK_EVERY = 10.0
 """Seconds between two looks at every process."""
 SLOWEST = 10.0

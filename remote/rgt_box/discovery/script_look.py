@@ -11,7 +11,6 @@ import re
 
 from rgt_box import files
 from rgt_box.discovery import training_commands
-from rgt_box.sampling import rank_waits
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -149,6 +148,8 @@ def hub_cache(env: Mapping[str, str]) -> str | None:
 
 def world_of(pids: list[int], started: float) -> int | None:
     """Return how many ranks a run has, by the environment of the first of its processes that says so."""
+    from rgt_box.sampling import rank_waits  # here: where nothing is found, nobody needs it
+
     for pid in pids[:16]:
         member = rank_waits.read(pid, started, "")
         if member is not None:

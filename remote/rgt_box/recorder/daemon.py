@@ -8,10 +8,20 @@ import sys
 import time
 
 from rgt_box import background, files, ownership, place, procstat
-from rgt_box.autostop.watchman import Watchman
 from rgt_box.recorder import control, ring, state_files
 from rgt_box.recorder.ring_history import Store
-from rgt_box.recorder.state_files import CONFIG, FOUND, LOCK, STATUS, ClockWatch, describe_self, next_tick
+from rgt_box.recorder.state_files import (
+    ARMED,
+    CONFIG,
+    FOUND,
+    LOCK,
+    SINK,
+    STATUS,
+    STOP_STATE,
+    ClockWatch,
+    describe_self,
+    next_tick,
+)
 from rgt_box.sampling.sampler import Sampler
 from rgt_box.streams.job_looks import JobLooks
 
@@ -19,6 +29,8 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from typing import Any
+
+    from rgt_box.autostop.watchman import Watchman
 
 KNOWN = "recorder-queues.json"
 LEVELS = {"failed": "error", "interrupted": "warn"}
@@ -90,6 +102,8 @@ def transitions(
 
 DEFAULT_CONFIG = {"interval": 1.0, "mounts": [], "jobs": [], "pattern": None, "gpu_trace": None}
 IDLE_HOURS = 72.0
+GIVE_BACK_EVERY = 600.0
+"""Seconds between two times that free memory is given back to the system; it takes less than a millisecond."""
 
 STOP, WAKE = (signal.SIGTERM, signal.SIGINT), signal.SIGHUP
 
@@ -120,7 +134,8 @@ class Recorder:
         self._watched = time.monotonic()
         self._live: list[dict[str, Any]] = []
         self._boot = place.boot_id()
-        self._watchman = Watchman(folder, self.event)
+        self._watchman: Watchman | None = None
+        self._watch_over()
 
     def run(self) -> None:
         """Sample until told to stop, or until nobody has watched for too long."""
@@ -130,20 +145,34 @@ class Recorder:
         self.event("agent-started", "recorder %s, pid %d" % (place.digest(), os.getpid()))
         wait = 0.2  # the first sample may take its time
         due = time.monotonic()
+        gave_back = float("-inf")
         while True:
             self._changes()
             self._sample(wait)
             wait = 0.0
             self._store.grow()
+            if time.monotonic() - gave_back >= GIVE_BACK_EVERY and procstat.give_back():
+                gave_back = time.monotonic()
             interval = float(self._config["interval"])
             due = next_tick(due, interval, time.monotonic())
             if self._sleep_until(due):
                 self.event("agent-stopped", "the recorder was asked to stop")
                 return
             due = min(due, time.monotonic())
-            if not self._watchman.armed and time.monotonic() - self._watched > self._idle_hours * 3600.0:
+            if not self._armed and time.monotonic() - self._watched > self._idle_hours * 3600.0:
                 self.event("agent-stopped", "nobody has watched for %g hours" % self._idle_hours)
                 return
+
+    def _watch_over(self) -> None:
+        """Have what is armed watched over, and a sink told, from when there is one of them on."""
+        if self._watchman is None and state_files.is_there(self._folder, (ARMED, STOP_STATE, SINK)):
+            from rgt_box.autostop.watchman import Watchman  # here: most boxes have neither
+
+            self._watchman = Watchman(self._folder, self.event)
+
+    @property
+    def _armed(self) -> bool:
+        return self._watchman is not None and self._watchman.armed
 
     def _changes(self) -> None:
         """Record what is no reading: a clock that was set, cells that began or ended, where history is kept."""
@@ -185,7 +214,10 @@ class Recorder:
             after = entry.get("after") or {}
             if after.get("boot") == self._boot and isinstance(after.get("seq"), int):
                 self._store.skip_to(after["seq"])
-        merged = self._watchman.widened(control.merge_configs(self._live, self._config))
+        self._watch_over()
+        merged = control.merge_configs(self._live, self._config)
+        if self._watchman is not None:
+            merged = self._watchman.widened(merged)
         changed = first or merged != self._config
         if not changed:
             return False
@@ -214,7 +246,8 @@ class Recorder:
             state_files.write_json(self._folder, FOUND, finder.report())
         pids = [os.getpid()] + [entry["pid"] for entry in self._live]
         frame = dict({"t": "sample", "boot": "", "seq": 0}, **fields)
-        frame.update(self._watchman.tick(fields, self._sampler))
+        if self._watchman is not None:
+            frame.update(self._watchman.tick(fields, self._sampler))
         frame["agent_rss"] = sum(map(procstat.resident, pids))
         try:
             self._store.append(ring.SAMPLE, frame)
@@ -226,7 +259,9 @@ class Recorder:
         frame = {"t": "event", "boot": "", "seq": 0, "at": round(time.time(), 3)}
         frame.update(kind=kind, text=text[:4000], level=level)
         self._store.append(ring.EVENT, frame)
-        self._watchman.tell_sink(kind, text)
+        self._watch_over()
+        if self._watchman is not None:
+            self._watchman.tell_sink(kind, text)
 
 
 def write_status(folder: str, status: dict[str, Any]) -> None:

@@ -83,6 +83,11 @@ def places(folder: str) -> list[str]:
     return lasting if memory is None else [*lasting, memory]
 
 
+def is_there(folder: str, names: tuple[str, ...]) -> bool:
+    """Tell whether one of these files is there."""
+    return any(files.signature(os.path.join(where, name)) for where in places(folder) for name in names)
+
+
 def forget_hosts(folder: str) -> None:
     """Remove the history of hosts that share this home directory and have written none for long: 64 MiB each."""
     for path in place.neighbours(folder):
@@ -150,6 +155,8 @@ def unlink(folder: str, name: str) -> None:
 
 LOCK, RING = place.LOCK, place.RING
 STATUS, CONFIG = "recorder.json", "recorder-config.json"
+ARMED, STOP_STATE, SINK = "autostop.json", "autostop-state.json", "sink.json"
+"""Of `rgt_box.autostop`, which is loaded where one of them is."""
 FOUND = "found.json"
 
 VERSION = 4

@@ -13,11 +13,12 @@ import time
 import zlib
 
 from rgt_box import background, jsonline, procstat
-from rgt_box.sampling import flight_dumps, nccl_ras, rank_phases
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Iterable, Mapping
+
+    from rgt_box.sampling import flight_dumps, nccl_ras
 
 PERIOD = 5.0
 """Seconds between two looks."""
@@ -66,6 +67,8 @@ class Member:
                  "still_since", "world")  # fmt: skip
 
     def __init__(self, started: float, env: Mapping[str, str], launch: tuple[Any, ...]) -> None:
+        from rgt_box.sampling import flight_dumps, nccl_ras  # here: a process that is no rank does without
+
         rank, world, local, local_world, names = launch
         self.started = started
         self.rank, self.world = int(env[rank]), int(env[world])
@@ -135,6 +138,8 @@ class Member:
         return float(max(self.reading.get("still_s", 0.0), self.reading.get("spin_s", 0.0)))
 
     def _beat(self, pid: int, now: float) -> dict[str, Any] | None:
+        from rgt_box.sampling import rank_phases
+
         if self.beat is None and now - self.beat_at >= AGAIN:
             self.beat, self.beat_at = rank_phases.find(pid), now
         told = rank_phases.read(self.beat, self.rank, self.world) if self.beat is not None else None
@@ -150,8 +155,8 @@ class RankWatch:
         self._known: dict[int, tuple[tuple[float, str], Member | None]] = {}
         self._seen: dict[str, dict[int, int]] = {}
         """Launch → the ranks that were there → their pids."""
-        self._flights = flight_dumps.FlightDumps()
-        self._ras_child = nccl_ras.child()
+        self._flights: flight_dumps.FlightDumps | None = None
+        self._ras_child: Any = None
         self._ras: dict[str, nccl_ras.RasWatch] = {}
         self._looked = float("-inf")
         self._wanted: list[Member] = []
@@ -188,7 +193,9 @@ class RankWatch:
 
         They are read only where a rank of the launch has come to a stand.
         """
-        wanted = self._wanted
+        from rgt_box.sampling import flight_dumps
+
+        wanted, self._flights = self._wanted, self._flights or flight_dumps.FlightDumps()
         for member in wanted:
             member.dump = next((path for path in member.dumps if _newer(path, member.started)), None)
         suspect = {member.group for member in wanted if member.stands() >= SUSPECT_S}
@@ -202,6 +209,9 @@ class RankWatch:
 
     def _ask_nccl(self, wanted: list[Member]) -> None:
         """Ask NCCL about the launches of which all ranks here stand; what it says is told with the first of them."""
+        from rgt_box.sampling import nccl_ras
+
+        self._ras_child = self._ras_child or nccl_ras.child()
         groups: dict[str, list[Member]] = {}
         for member in wanted:
             groups.setdefault(member.group, []).append(member)

@@ -17,7 +17,6 @@ from rgt_box.sampling.disks import DiskSampler
 from rgt_box.sampling.gpu import GpuSampler
 from rgt_box.sampling.processes import ProcSampler
 from rgt_box.sampling.quiet_signs import QuietSigns
-from rgt_box.sampling.rank_waits import RankWatch
 from rgt_box.sampling.tmux_slurm import SessionSampler
 from rgt_box.sampling.xid import XidWatch
 
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable
 
     from rgt_box.discovery.finder import Finder
+    from rgt_box.sampling.rank_waits import RankWatch
 
 DEFAULT_PATTERN = "rgt_train"
 """Asked for by name it stands for rgt's own guess, where trainings are to be found."""
@@ -63,7 +63,7 @@ class Sampler:
         self._disks = DiskSampler()
         self._session = SessionSampler()
         self._signs = QuietSigns()
-        self._ranks = RankWatch()
+        self._ranks: RankWatch | None = None
         self._memory = MemorySampler(cgroup.locate("memory"))
         self._cpu = CpuSampler(cgroup.locate("cpu"))
         self._threads = ThreadWatch()
@@ -141,7 +141,7 @@ class Sampler:
         fields: dict[str, Any] = {"at": round(at, 3)}
         reads: list[tuple[str, Callable[[], Any]]] = [
             ("procs", self._procs.read if self._procs else list),
-            ("ranks", lambda: self._ranks.look(procs)),
+            ("ranks", lambda: self._look_at_ranks(procs)),
             ("gpus", lambda: self._gpu.read(at, procs, wait) if self._gpu else []),
             ("mem", self._memory.read),
             ("cpu", self._cpu.read),
@@ -174,6 +174,14 @@ class Sampler:
             self._failing.add("events")
         told = {key: value for key, value in fields.items() if value not in ([], {})}
         return dict(told, **signs), events  # no transfer is news, too: of an older agent it is not known
+
+    def _look_at_ranks(self, procs: list[dict[str, Any]]) -> None:
+        if procs and self._ranks is None:
+            from rgt_box.sampling.rank_waits import RankWatch  # here: where nothing trains, nobody needs it
+
+            self._ranks = RankWatch()
+        if self._ranks is not None:
+            self._ranks.look(procs)
 
     def _changes(self, fields: dict[str, Any]) -> list[dict[str, str]]:
         events = []

@@ -7,7 +7,6 @@ import time
 
 from rgt_box.background import Background
 from rgt_box.sampling.processes import LiveCells
-from rgt_box.streams.job_files import JobWatch
 
 TYPE_CHECKING = False
 
@@ -30,6 +29,8 @@ class JobLook:
 
     def __init__(self, path: str) -> None:
         self.path = os.path.abspath(os.path.expanduser(path))
+        from rgt_box.streams.job_files import JobWatch  # here: a box without a job does without its readers
+
         self._job, self._live = JobWatch(path), LiveCells([path])
         self._newest: dict[str, Any] | None = None
         self._asking = Background(self._look, EVERY, TIMEOUT)

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
 import subprocess
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -244,3 +246,34 @@ def test_ticks_keep_their_grid_and_missed_ones_are_left_out(
     due: float, interval: float, now: float, expected: float
 ) -> None:
     assert state_files.next_tick(due, interval, now) == expected
+
+
+def test_what_an_armed_stop_has_left_behind_goes_where_nothing_is_armed(agent: Agent) -> None:
+    agent.state.mkdir(parents=True, exist_ok=True)
+    left = agent.state / "autostop-state.json"
+    left.write_text("{}")
+    assert agent.run("record").returncode == 0
+    until(lambda: not left.exists(), "a look at it")
+
+
+FREED = """
+import os
+from rgt_box import procstat
+
+assert not procstat.give_back(), "ctypes is not loaded for it"
+import ctypes
+
+held = [bytes(4000) for _ in range(20000)]
+held = held[::100]
+before = procstat.resident(os.getpid())
+print(procstat.give_back(), before - procstat.resident(os.getpid()))
+"""
+
+
+def test_what_is_free_between_things_that_are_held_goes_back_to_the_system() -> None:
+    done = subprocess.run([sys.executable, "-c", FREED], capture_output=True, text=True, check=True)
+    if not hasattr(ctypes.CDLL(None), "malloc_trim"):
+        assert done.stdout.split()[0] == "False", "there is no such call in this libc"
+        return
+    assert done.stdout.split()[0] == "True"
+    assert int(done.stdout.split()[1]) > 40_000_000, "of some 80 MB one in a hundred pieces is held"

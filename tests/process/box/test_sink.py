@@ -85,12 +85,16 @@ def test_what_is_no_address_is_refused(agent: Agent, line: bytes) -> None:
     assert not (agent.state / "sink.json").exists()
 
 
-def test_a_queue_that_fails_and_ends_calls(agent: Agent, hook: Hook, tmp_path: Path) -> None:
-    assert agent.run("sink", stdin=hook.url.encode()).returncode == 0
+@pytest.mark.parametrize("given", ["before", "while it records"])
+def test_a_queue_that_fails_and_ends_calls(agent: Agent, hook: Hook, tmp_path: Path, given: str) -> None:
+    if given == "before":
+        assert agent.run("sink", stdin=hook.url.encode()).returncode == 0
     job = make_job(tmp_path / "job", ["false"], ["a"])
     channel = agent.watch(jobs=[str(job)], interval=0.1)
     channel.expect(lambda frame: type(frame).__name__ == "QueueState")
     until(lambda: (agent.state / "recorder-queues.json").exists(), "the first sight of the queue")
+    if given != "before":
+        assert agent.run("sink", stdin=hook.url.encode()).returncode == 0
     agent.run("queue", "run", "--job", str(job))
     until(lambda: len(hook.got) >= 2, "the calls")
     assert [event["event"] for event in sorted(hook.got, key=lambda event: str(event["event"]))] == [
