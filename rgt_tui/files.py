@@ -12,7 +12,7 @@ import shlex
 import stat
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -202,6 +202,34 @@ def alone(path: Path) -> Iterator[None]:
         except TimeoutError:
             raise TimeoutError(f"another rgt has held {lock.name} for {LOCK_S:g} s") from None
         yield
+
+
+def here_or(folder: Path) -> Iterator[Path]:
+    """Yield where a file goes that a person takes along: the working directory, unless it was removed, or `folder`."""
+    with contextlib.suppress(OSError):
+        yield Path.cwd()
+    yield folder
+
+
+def write_new(path: Path, data: bytes, numbers: Iterable[int] = range(2, 1000)) -> Path:
+    """Write a file that is not there yet, one of `numbers` in its name where it is; return where it stands.
+
+    Raises:
+        OSError: it cannot be written, and nothing of it stays; or all these names are taken.
+    """
+    for found in (path, *(path.with_name(f"{path.stem}-{number}{path.suffix}") for number in numbers)):
+        try:
+            handle = os.open(found, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        except FileExistsError:
+            continue
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+        except OSError:
+            found.unlink(missing_ok=True)
+            raise
+        return found
+    raise FileExistsError(errno.EEXIST, "all names like it are taken", str(path))
 
 
 def publish(path: Path, data: bytes) -> None:

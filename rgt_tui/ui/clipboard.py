@@ -6,17 +6,16 @@ take it): so the file is always written, and the event line names it.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from textual.app import App
 
-from rgt_tui.files import publish, state_directory
+from rgt_tui.files import here_or, publish, state_directory, write_new
 from rgt_tui.ui.enduring import short
 from rgt_tui.ui.notation import clean
 
@@ -60,39 +59,16 @@ def take_along(app: App[Any], copied: Copied, env: Mapping[str, str] = os.enviro
     return f"copied {copied.what}; {where}"
 
 
-TRIES = 100
-
-
-def _places(env: Mapping[str, str]) -> Iterator[Path]:
-    with contextlib.suppress(OSError):  # the working directory may have been removed
-        yield Path.cwd()
-    yield state_directory(env) / "screenshots"
-
-
 def write_screenshot(svg: str, env: Mapping[str, str]) -> str:
     """Write a screenshot; return what to say of it."""
-    why = ""
-    for place in _places(env):
+    name, why = f"rgt-{time.strftime('%Y%m%d-%H%M%S')}.svg", ""
+    for place in here_or(state_directory(env) / "screenshots"):
         try:
-            path = _written(place, svg)
+            place.mkdir(parents=True, exist_ok=True, mode=0o700)
+            path = write_new(place / name, svg.encode(), range(1, 100))
         except OSError as error:
             why = why or f"{clean(str(place))}: {clean(error.strerror or str(error))}"
             continue
         said = f"the screen is in {clean(short(path))}"
         return f"{said} ({why})" if why else said
     return f"no screenshot could be written: {why}"
-
-
-def _written(place: Path, svg: str) -> Path:
-    place.mkdir(parents=True, exist_ok=True, mode=0o700)
-    stem = f"rgt-{time.strftime('%Y%m%d-%H%M%S')}"
-    for number in range(TRIES):
-        path = place / (f"{stem}-{number}.svg" if number else f"{stem}.svg")
-        try:
-            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
-        except FileExistsError:
-            continue
-        with os.fdopen(file, "w", encoding="utf-8") as out:
-            out.write(svg)
-        return path
-    raise FileExistsError(17, f"{TRIES} of this second are there")

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.run import Resume, RunState, Series
-from rgt_tui.ui import RgtApp, curve_export
-from rgt_tui.ui.curve_export import NotExported, points, proposed, wanted, write
+from rgt_tui.ui import RgtApp, exports
+from rgt_tui.ui.exports import NotExported, points, proposed, wanted, write
 from rgt_tui.ui.plot.board import Board
 from rgt_tui.ui.plot.picture import svg
 from rgt_tui.ui.plot.view import Axis, Settings, Shown, tag
@@ -88,7 +88,7 @@ def test_the_ending_says_what_is_written(monkeypatch: pytest.MonkeyPatch) -> Non
     for name in ("a", "a.pdf", ""):
         with pytest.raises(NotExported, match=r"end with \.svg, \.csv or \.png"):
             wanted(name)
-    monkeypatch.setattr(curve_export, "PNG_NEEDS", "no_such_module_here")
+    monkeypatch.setattr(exports, "PNG_NEEDS", "no_such_module_here")
     with pytest.raises(NotExported, match="pip install resvg-py"):
         wanted("a.png")
     assert proposed("a/../b c", "train/loss") == "a-..-b-c-train-loss.svg"

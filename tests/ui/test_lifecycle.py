@@ -12,7 +12,7 @@ from textual.pilot import Pilot
 
 from rgt_tui.model.evidence import CheckResult, CheckStatus
 from rgt_tui.ui import RgtApp
-from rgt_tui.ui.phases_export import export_name, phases_markdown
+from rgt_tui.ui.exports import export_name, phases_markdown
 from rgt_tui.ui.screens.alerts import AlertsScreen
 from rgt_tui.ui.screens.fleet import FleetScreen
 from rgt_tui.ui.screens.lifecycle import LifecycleScreen

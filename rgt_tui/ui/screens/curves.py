@@ -20,9 +20,9 @@ from rgt_tui.model.fleet import FleetState, Spot
 from rgt_tui.model.run import TIME
 from rgt_tui.ui.clipboard import Copied
 from rgt_tui.ui.commands import BOX_TARGET, Command, bindings, key_for
-from rgt_tui.ui.curve_export import NotExported, png, points, proposed, wanted, write
 from rgt_tui.ui.curve_words import copied_table, curve_parts, entries, heard_part, nothing_to_draw
 from rgt_tui.ui.enduring import short
+from rgt_tui.ui.exports import NotExported, png, points, proposed, wanted, write
 from rgt_tui.ui.notation import clean
 from rgt_tui.ui.plot.view import MISSING, Axis, RunKey, Settings, Shown, axes_of, metrics_of
 from rgt_tui.ui.screens.base import Dashboard, FleetAwareScreen

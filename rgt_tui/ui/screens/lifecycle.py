@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import getpass
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
@@ -21,8 +22,8 @@ from rgt_tui.model.fleet import FleetState
 from rgt_tui.ui.clipboard import Copied
 from rgt_tui.ui.commands import BOX_CARE, BOX_TARGET, MOVE, Command, bindings, key_for
 from rgt_tui.ui.enduring import short
+from rgt_tui.ui.exports import NotExported, export_name, phases_markdown, write
 from rgt_tui.ui.notation import clean
-from rgt_tui.ui.phases_export import export_name, own_name, phases_markdown, write_export
 from rgt_tui.ui.screens.base import FleetAwareScreen, Moves
 from rgt_tui.ui.widgets.box_context import BoxContext
 from rgt_tui.ui.widgets.checklist import (
@@ -291,7 +292,7 @@ class LifecycleScreen(Moves, FleetAwareScreen):
         elif not isinstance(self.fleet, CheckDesk):
             self.hint(self._why_not("ticked"))
         elif check.by:
-            self._say(check.id, PersonTick(ticked=False, at=self.now, by=own_name()))
+            self._say(check.id, PersonTick(ticked=False, at=self.now, by=_own_name()))
         elif check.status is CheckStatus.PERSON:
             self._ticking = (check.id, None)
             self.open_entry(f"{check.id}: what did you see?")
@@ -323,7 +324,7 @@ class LifecycleScreen(Moves, FleetAwareScreen):
         if self.query("EntryLine"):
             self.call_after_refresh(self._ask_name)
         else:
-            self.open_entry("your name", own_name())
+            self.open_entry("your name", _own_name())
 
     def _say(self, check: str, tick: PersonTick) -> None:
         self.run_worker(
@@ -366,9 +367,9 @@ class LifecycleScreen(Moves, FleetAwareScreen):
     async def _export(self, text: str) -> None:
         name = export_name(self.box_name or "", self.now)
         try:
-            path = await asyncio.to_thread(write_export, name, text)
-        except OSError as error:
-            self.hint(f"not written: {clean(str(error))}; {key_for('screen.copy')} copies it", 12.0)
+            path = await asyncio.to_thread(write, name, text.encode())
+        except NotExported as error:
+            self.hint(f"{error}; {key_for('screen.copy')} copies it", 12.0)
         else:
             self.hint(f"written: {clean(path.name)} in {short(path.parent)}", 12.0)
 
@@ -463,3 +464,10 @@ class LifecycleScreen(Moves, FleetAwareScreen):
             self._toggle(message.phase)
         else:
             self._go(message.key)
+
+
+def _own_name() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return ""

@@ -1,4 +1,4 @@
-"""Curves into a file: a picture or the points, by the ending of its name.
+"""Files to take along: curves as a picture or as their points, by the ending of the name; phases as a Markdown page.
 
 SVG and CSV need nothing; a PNG is made from the SVG where resvg-py happens to be installed.
 """
@@ -12,18 +12,20 @@ import io
 import math
 import os
 import re
+import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from rgt_tui.files import state_directory
+from rgt_tui.files import here_or, state_directory, write_new
+from rgt_tui.model.evidence import CheckResult
 from rgt_tui.model.run import EPOCH, TIME
-from rgt_tui.ui.notation import clean
+from rgt_tui.ui.notation import clean, compact_time
 from rgt_tui.ui.plot.view import Shown
+from rgt_tui.ui.widgets.checklist import WORDS, Phase
 
 PNG_NEEDS = "resvg_py"
 ENDINGS = (".svg", ".csv", ".png")
-MOST_TRIES = 1000
 
 
 class NotExported(Exception):
@@ -98,7 +100,43 @@ def png(svg: str) -> bytes:
         raise NotExported(f"nothing written: no PNG can be made ({clean(str(error))}); .svg can") from error
 
 
-def write(name: str, content: bytes, env: Mapping[str, str]) -> Path:
+def phases_markdown(box: str, phases: Sequence[Phase], now: float) -> str:
+    """Return the page; what a box or a person has said is text in it, never markup."""
+    checks = [check for phase in phases for check in phase.checks]
+    proved = sum(phase.proved for phase in phases)
+    written = time.strftime("%Y-%m-%d %H:%M %Z", time.localtime(now))
+    out = [f"# Phases of {escaped(box)}", "", f"{written}: {proved} of {len(checks)} proved.", ""]
+    for phase in phases:
+        if not phase.checks:
+            continue
+        out += [f"## {phase.number} {phase.name} ({phase.proved}/{len(phase.checks)})", ""]
+        out += [item(check, now) for check in phase.checks]
+        out.append("")
+    return "\n".join(out).rstrip("\n") + "\n"
+
+
+def item(check: CheckResult, now: float) -> str:
+    """Return a check as an item of a task list."""
+    done = WORDS[check.status] == "proved"
+    word = f"ticked by {escaped(check.by)}" if check.by else WORDS[check.status]
+    age = "" if check.at is None else f", {compact_time(max(0.0, now - check.at))} old"
+    evidence = f": {escaped(check.evidence)}" if check.evidence else ""
+    advice = f"; advice: {escaped(check.advice)}" if check.advice else ""
+    return f"- [{'x' if done else ' '}] {check.id} {escaped(check.title)} ({word}{age}){evidence}{advice}"
+
+
+def escaped(text: str) -> str:
+    """Return text in which Markdown and HTML see no markup."""
+    return re.sub(r"([\\`*_{}\[\]<>#|!~&])", r"\\\1", " ".join(clean(text).split()))
+
+
+def export_name(box: str, now: float) -> str:
+    """Return what the file is called."""
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", clean(box)).strip(".-")[:60] or "box"
+    return f"phases-{plain}-{time.strftime('%Y%m%d-%H%M%S', time.localtime(now))}.md"
+
+
+def write(name: str, content: bytes, env: Mapping[str, str] = os.environ) -> Path:
     """Write a file that is not there yet; one more number in its name where it is.
 
     A relative name is of the current directory; where nothing can be written there, of rgt's state directory.
@@ -107,34 +145,14 @@ def write(name: str, content: bytes, env: Mapping[str, str]) -> Path:
         NotExported: Neither can be written.
     """
     given = Path(name).expanduser()
-    folders = (
-        [given.parent]
-        if given.is_absolute()
-        else [Path.cwd() / given.parent, state_directory(env) / "exports"]
-    )
+    own = state_directory(env) / "exports"
     why = ""
-    for folder in folders:
+    for folder in [given.parent] if given.is_absolute() else here_or(own):
         try:
-            if folder is not folders[0]:
+            if folder == own:
                 folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            return _put(folder, given, content)
+                return write_new(folder / given.name, content)
+            return write_new(folder / given, content)
         except OSError as error:
-            why = why or f"{folder}: {error.strerror or error}"
+            why = why or f"{(folder / given).parent}: {error.strerror or error}"
     raise NotExported(f"nothing written: {clean(why)}")
-
-
-def _put(folder: Path, given: Path, content: bytes) -> Path:
-    for number in range(1, MOST_TRIES):
-        path = folder / (given.name if number == 1 else f"{given.stem}-{number}{given.suffix}")
-        try:
-            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-        except FileExistsError:
-            continue
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-        except OSError:
-            path.unlink(missing_ok=True)
-            raise
-        return path
-    raise FileExistsError(0, f"there are {MOST_TRIES - 1} files of this name already")
