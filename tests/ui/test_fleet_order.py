@@ -16,7 +16,6 @@ from rgt_tui.model.box import BoxState, Health, Link
 from rgt_tui.model.money import Lifecycle
 from rgt_tui.model.profile import ClockMode
 from rgt_tui.ui.box_status import assess, mark, standing
-from rgt_tui.ui.fleet_view import FleetView, Unreadable, keep_view, read_view, view_path, with_filter
 from rgt_tui.ui.notation import ASCII, UNICODE, glyphs
 from rgt_tui.ui.widgets.fleet_rows.fleet_cells import (
     BY_KEY,
@@ -32,7 +31,20 @@ from rgt_tui.ui.widgets.fleet_rows.fleet_cells import (
     state_cell,
 )
 from rgt_tui.ui.widgets.fleet_rows.fleet_filter import matching, parse
-from rgt_tui.ui.widgets.fleet_rows.fleet_order import FILE, GROUPS, Order, can_sort, grouped, ordered
+from rgt_tui.ui.widgets.fleet_rows.fleet_order import (
+    FILE,
+    GROUPS,
+    FleetView,
+    Order,
+    Unreadable,
+    can_sort,
+    grouped,
+    keep_view,
+    ordered,
+    read_view,
+    view_path,
+    with_filter,
+)
 from rgt_tui.ui.widgets.fleet_rows.fleet_table import FleetTable
 from rgt_tui.ui.widgets.spans import Tone, text_of
 from tests.ui.fakes import (

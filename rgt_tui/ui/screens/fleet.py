@@ -22,14 +22,26 @@ from rgt_tui.ui.box_status import choose_log, failed
 from rgt_tui.ui.clipboard import Copied
 from rgt_tui.ui.commands import BOX_CARE, BOX_TARGET, FLEET, MOVE, REPLAY, Command, bindings, key_for
 from rgt_tui.ui.enduring import endured
-from rgt_tui.ui.fleet_view import FleetView, Unreadable, keep_view, read_view, view_path, with_filter
 from rgt_tui.ui.last_look import day_of
 from rgt_tui.ui.notation import clean, glyphs
 from rgt_tui.ui.screens.base import HINT_SECONDS, Dashboard, FleetAwareScreen, Judged, Moves
 from rgt_tui.ui.widgets.fixed_lines import EntryLine, Parts
 from rgt_tui.ui.widgets.fleet_rows.fleet_cells import COLUMNS, Row
 from rgt_tui.ui.widgets.fleet_rows.fleet_filter import Filter, Filtered, FilterError, matching, parse
-from rgt_tui.ui.widgets.fleet_rows.fleet_order import FILE, GROUPS, Order, can_sort, grouped, ordered
+from rgt_tui.ui.widgets.fleet_rows.fleet_order import (
+    FILE,
+    GROUPS,
+    FleetView,
+    Order,
+    Unreadable,
+    can_sort,
+    grouped,
+    keep_view,
+    ordered,
+    read_view,
+    view_path,
+    with_filter,
+)
 from rgt_tui.ui.widgets.fleet_rows.fleet_table import FleetTable
 from rgt_tui.ui.widgets.fleet_rows.loss_pane import LossPane
 from rgt_tui.ui.widgets.fleet_rows.lower_half import (

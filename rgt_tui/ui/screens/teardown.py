@@ -42,13 +42,14 @@ from rgt_tui.ui.widgets.teardown.confirm_view import (
     course,
     facts,
     label,
+    price_lines,
     promise,
+    pull_line,
     sends,
     status,
     title,
 )
 from rgt_tui.ui.widgets.teardown.evidence_list import EVIDENCE, WALK, EvidenceList, Row, pullable, rows_of
-from rgt_tui.ui.widgets.teardown.pull_line import price_lines, pull_line
 
 DIALOG_WIDTH = 122
 FIELD_WIDTH = 36

@@ -1,4 +1,4 @@
-"""What the teardown dialog says, as lines: pure functions of its state."""
+"""What the teardown page and its dialog say, as lines: pure functions of their state."""
 
 from __future__ import annotations
 
@@ -13,14 +13,32 @@ from rgt_tui.model.profile import BillingAction
 from rgt_tui.profiles import prices
 from rgt_tui.profiles.readings import how_many
 from rgt_tui.profiles.survival import by_hand, in_both
+from rgt_tui.ui.box_pulls import Pull
 from rgt_tui.ui.commands import key_for
-from rgt_tui.ui.notation import clean, clock, glyphs, known, money, size
-from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, dim, fit, joined, line, width_of, wrapped
+from rgt_tui.ui.notation import clean, clock, compact_time, glyphs, known, money, percent, size
+from rgt_tui.ui.widgets.bars import bar
+from rgt_tui.ui.widgets.spans import (
+    EMPTY,
+    Line,
+    Span,
+    Tone,
+    clip,
+    dim,
+    fit,
+    joined,
+    line,
+    pick,
+    width_of,
+    wrapped,
+)
 from rgt_tui.ui.widgets.teardown.confirm_state import Confirm, Stage, level_of, mismatch
 from rgt_tui.ui.widgets.teardown.evidence_list import in_order
 
 NAMES = 15
 """Width of the column of names at the left."""
+BAR = 8
+PRICE_LINES = 2
+"""Of what is known of a pull's price; the line below has the sum."""
 LONGEST_WORD = 20
 OURS = {Verb.PARK: "Stop", Verb.DESTROY: "Destroy"}
 """Our words for the verbs of a meter; each platform's own stands beside it."""
@@ -352,3 +370,53 @@ def _stops(setting: Setting, off: bool) -> list[str]:
         else:
             found.append(f"{name}{cost}" if stops else f"not {name}{cost}")
     return found
+
+
+# A pull of results: how far it is, or how it ended.
+
+
+def pull_line(pull: Pull, width: int) -> Line:
+    """Return how far a pull is, or how it ended."""
+    g = glyphs()
+    if pull.end is not None:
+        mark = Span(f"{g.check} ", Tone.PROVED) if pull.end.whole else Span(f"{g.trouble} ", Tone.TROUBLE)
+        if pull.stopped:
+            mark = Span(f"{g.warn} ", Tone.WARN)
+        return clip(_named(f"pull {clock(pull.ended_at)}", mark, Span(clean(pull.end.text))), width)
+    if pull.asks is not None:
+        price = Span(clean(pull.asks.short), Tone.WARN)
+        return clip(
+            _named(
+                "the pull asks",
+                price,
+                _key(key_for("teardown.agree"), "yes"),
+                _key(key_for("teardown.pull"), "no"),
+            ),
+            width,
+        )
+    look, stop = pull.progress, _key(key_for("teardown.pull"), "stops it")
+    if look is None or look.phase not in {"pulling", "verifying"}:
+        words = look.phase if look is not None else "connecting"
+        return clip(_named("pulling", dim(f"{clean(words)} {g.ellipsis}  {clean(pull.plan)}"), stop), width)
+    parts = [
+        (0, line(Span(percent(100 * look.share)))),
+        (2, line(Span(f"{size(look.bytes_done)} of {size(look.bytes)}"))),
+        (3, line(Span(f"{size(look.rate)}/s" if look.rate is not None else ""))),
+        (1, line(Span(f"{compact_time(look.eta)} to go" if look.eta is not None else ""))),
+        (4, line(Span(how_many(look.problems, "problem") if look.problems else "", Tone.WARN))),
+        (5, line(dim(clean(pull.plan)))),
+    ]
+    head = line(bar(100 * look.share, BAR), "  ")
+    room = width - NAMES - width_of(head) - width_of(stop)
+    return clip(_named(look.phase, head, pick(max(0, room), parts), stop), width)
+
+
+def price_lines(pull: Pull | None, width: int) -> list[Line]:
+    """Return what is known of the price that a pull asks to agree to."""
+    if pull is None or pull.asks is None:
+        return []
+    return [clip(made, width) for made in wrapped(clean(pull.asks.words), width, Tone.DIM, most=PRICE_LINES)]
+
+
+def _key(key: str, words: str) -> Line:
+    return line(Span(f"   {key}", Tone.ACCENT), dim(f" {words}"))
