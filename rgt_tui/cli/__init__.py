@@ -1,1 +1,4 @@
 """One module per command; each loads what it needs only when it runs."""
+
+__all__ = ["arguments", "commands", "dashboard", "entry", "gathering", "opening", "printing", "running"]
+"""Modules that other packages may use."""

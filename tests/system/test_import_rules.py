@@ -152,6 +152,24 @@ def test_the_trainer_is_not_loaded_by_the_client() -> None:
     assert loaded_by(modules_of("rgt_tui"), ("torch", "rgt_box", "rgt_train")) == {}
 
 
+NOT_EVERY_BOX = (
+    "rgt_box.autostop",
+    "rgt_box.discovery",
+    "rgt_box.queue",
+    "rgt_box.sampling.flight_dumps",
+    "rgt_box.sampling.nccl_ras",
+    "rgt_box.sampling.rank_phases",
+    "rgt_box.sampling.rank_waits",
+    "rgt_box.streams.job_files",
+)
+"""What a recorder needs where something is armed, a queue is watched, or ranks train; a box holds it for days."""
+
+
+def test_a_recorder_loads_when_it_is_needed_what_not_every_box_needs() -> None:
+    assert loaded_by(["rgt_box.recorder.daemon"], NOT_EVERY_BOX) == {}
+    assert set(NOT_EVERY_BOX) <= set(modules_of("rgt_box")), "one has another name now"
+
+
 # The faces of the packages that go to a box.
 
 
@@ -215,7 +233,7 @@ def test_packages_of_the_client_that_name_modules_are_used_by_these_alone() -> N
     used: dict[str, set[str]] = {package: set() for package in faces}
     for path in ROOT.glob("rgt_tui/**/*.py"):
         mine = ".".join(path.parent.relative_to(ROOT).parts)
-        for name in names_in(path):
+        for name in (full for said in names_in(path) for full in (said, f"{mine}.{said}")):
             package, _, module = name.rpartition(".")
             if package in used and package != mine and (ROOT / (name.replace(".", "/") + ".py")).is_file():
                 used[package].add(module)
@@ -223,7 +241,7 @@ def test_packages_of_the_client_that_name_modules_are_used_by_these_alone() -> N
 
 
 def names_in(path: Path) -> Iterable[str]:
-    """Return what a module imports, and the modules that it names to import them late."""
+    """Return what a module imports, and what it may name to import it late, in full or from its own package on."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module:
             yield from (node.module, *(f"{node.module}.{one.name}" for one in node.names))

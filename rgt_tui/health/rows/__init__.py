@@ -1,1 +1,15 @@
 """What the rows of the condition table read and say, by subject."""
+
+__all__ = [
+    "conditions_autostop",
+    "conditions_curves",
+    "conditions_domains",
+    "conditions_gpu",
+    "conditions_link",
+    "conditions_money",
+    "conditions_pace",
+    "conditions_queue",
+    "conditions_runs",
+    "conditions_space",
+]
+"""Modules that other packages may use."""
