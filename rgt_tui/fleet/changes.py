@@ -134,8 +134,8 @@ def _resumes(old: BoxState, new: BoxState) -> Iterator[Said]:
 
 
 def _findings(old: BoxState, new: BoxState, quiet: frozenset[str]) -> Iterator[Said]:
-    before = {finding_key(finding): finding for finding in old.findings}
-    after = {finding_key(finding): finding for finding in new.findings}
+    before = {finding_key(finding): finding for finding in old.findings if not finding.guess}
+    after = {finding_key(finding): finding for finding in new.findings if not finding.guess}
     for key, finding in after.items():
         muted = f"finding:{key}" in quiet
         whose = f" ({finding.run})" if finding.run else ""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from rgt_tui.handbook.file_triage import SPECIFIC, FileFinding, Unreadable, how_sure, triage_file
+from rgt_tui.handbook.file_triage import FileFinding, Unreadable, triage_file
+from rgt_tui.handbook.judgement import KERNEL, SPECIFIC, Judge, Told, killed_by, went_on
 from rgt_tui.handbook.line_search import (
     LineHit,
     Lookout,
+    Row,
     Searcher,
     by_writer,
     find_pages,
+    hits_of,
     search_text,
     writer_of,
 )
@@ -25,7 +28,8 @@ from rgt_tui.handbook.pages import (
 from rgt_tui.handbook.sample_evidence import read_samples, weighed
 
 __all__ = [
-    "ACTION_WORDS", "SPECIFIC", "Action", "FileFinding", "HandbookError", "LineHit", "Lookout", "Page", "Searcher",
-    "Unreadable", "all_pages", "by_writer", "find_pages", "how_sure", "own_directory", "read_pages", "read_samples",
-    "search_text", "shipped_pages", "triage_file", "weighed", "writer_of",
+    "ACTION_WORDS", "KERNEL", "SPECIFIC", "Action", "FileFinding", "HandbookError", "Judge", "LineHit", "Lookout",
+    "Page", "Row", "Searcher", "Told", "Unreadable", "all_pages", "by_writer", "find_pages", "hits_of", "killed_by",
+    "own_directory", "read_pages", "read_samples", "search_text", "shipped_pages", "triage_file", "weighed", "went_on",
+    "writer_of",
 ]  # fmt: skip

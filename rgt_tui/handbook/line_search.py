@@ -51,7 +51,9 @@ class LineHit(msgspec.Struct, frozen=True, kw_only=True):
     """First group of the pattern, e.g. the missing module."""
 
 
-class _Row(NamedTuple):
+class Row(NamedTuple):
+    """A line, or one state of a line that rewrites itself."""
+
     text: str
     number: int
     before: str = ""
@@ -156,7 +158,7 @@ def _automaton(pattern: bytes) -> Any:
 
 
 @functools.cache
-def _compiled(pattern: str) -> re.Pattern[str]:
+def compiled(pattern: str) -> re.Pattern[str]:
     """Compile a pattern when a log first has one of its literals: most are never needed."""
     return re.compile(pattern, re.MULTILINE)
 
@@ -253,7 +255,7 @@ class Searcher:
         rows = _rows(lines[first : tail + AROUND + 1], first, dict(group))
         yield from self._hits(rows, head, tail)
 
-    def _hits(self, rows: Sequence[_Row], first: int, last: int) -> Iterator[LineHit]:
+    def _hits(self, rows: Sequence[Row], first: int, last: int) -> Iterator[LineHit]:
         text = "\n".join(row.text for row in rows)
         near = range(first - AROUND, last + AROUND + 1)
         for page in self._lookout.suspects(text.encode()):
@@ -274,7 +276,7 @@ def _together(marked: Iterable[tuple[int, int]]) -> Iterator[list[tuple[int, int
         yield group
 
 
-def _rows(lines: Sequence[bytes], first: int, columns: Mapping[int, int]) -> list[_Row]:
+def _rows(lines: Sequence[bytes], first: int, columns: Mapping[int, int]) -> list[Row]:
     """Return lines as text: each state of a line that rewrites itself by itself, long ones cut."""
     rows = []
     for number, line in enumerate(lines, first):
@@ -283,7 +285,7 @@ def _rows(lines: Sequence[bytes], first: int, columns: Mapping[int, int]) -> lis
             line = line[start : start + MAX_LINE]
         for part in line.decode("utf-8", "replace").rstrip("\r").split("\r"):
             before, text = writer_of(part)
-            rows.append(_Row(text, number, before))
+            rows.append(Row(text, number, before))
     order = by_writer([row.before for row in rows])
     return rows if order is None else [rows[place] for place in order]
 
@@ -307,7 +309,7 @@ def by_writer(befores: Sequence[str]) -> list[int] | None:
     return sorted(range(len(befores)), key=lambda place: first[befores[place]])
 
 
-def hits_of(page: Page, rows: Sequence[_Row], text: str) -> Iterator[LineHit]:
+def hits_of(page: Page, rows: Sequence[Row], text: str) -> Iterator[LineHit]:
     """Yield where a page's patterns match, once a line.
 
     Args:
@@ -317,7 +319,7 @@ def hits_of(page: Page, rows: Sequence[_Row], text: str) -> Iterator[LineHit]:
     """
     seen = set()
     for pattern in page.patterns:
-        for match in _compiled(pattern).finditer(text):
+        for match in compiled(pattern).finditer(text):
             row = rows[text.count("\n", 0, max(match.start(), match.end() - 1))]
             if row.number in seen or _COMMENT.match(row.text):
                 continue

@@ -6,7 +6,6 @@ A log that ends without a word, on a machine that was restarted meanwhile, ended
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,14 +13,12 @@ from typing import Any
 from msgspec.structs import replace
 
 from rgt_tui.files import open_regular
-from rgt_tui.handbook.file_triage import SPECIFIC, SYMPTOM, FileFinding, Unreadable
+from rgt_tui.handbook.file_triage import FileFinding, Unreadable
+from rgt_tui.handbook.judgement import KERNEL, KILLED, SPECIFIC, SYMPTOM, killed_by
 from rgt_tui.handbook.pages import Page
 
-NEAR_LIMIT = 0.9
-"""Share of the memory limit from which a kill by the kernel is plausible."""
 FULL = 0.95
 """Share of bytes or inodes from which a disk counts as full."""
-_KERNEL_SAYS = re.compile(r"(?i)oom|out of memory|memory limit")
 Sample = Mapping[str, Any]
 
 
@@ -75,44 +72,26 @@ def weighed(
     share = max((_share(sample["mem"], "used", "limit") for sample in samples), default=0.0)
     told = []
     for one in found:
-        if one.gotcha == "U9" and not _KERNEL_SAYS.search(one.line) and kills == 0 and share < NEAR_LIMIT:
-            one = _as(one, pages["U3"])
-        elif one.gotcha in ("U3", "U9") and kills:
-            one = _as(one, pages["U9"], line=f"{one.line}  [the container's kill counter rose by {kills}]")
+        page = pages[killed_by(one.gotcha, one.line, kills, share)]
+        if page.id != one.gotcha:
+            one = FileFinding.of(page, one.line, SPECIFIC, line_no=one.line_no, times=one.times)
+        elif page.id in (KILLED, KERNEL) and kills:
+            line = f"{one.line}  [the container's kill counter rose by {kills}]"
+            one = FileFinding.of(pages[KERNEL], line, SPECIFIC, line_no=one.line_no, times=one.times)
         elif one.gotcha in ("U6", "U7"):
             one = replace(one, line=one.line + _full(samples))
         told.append(one)
-    if kills and not any(one.gotcha == "U9" for one in told):
+    if kills and not any(one.gotcha == KERNEL for one in told):
         text = f"the container's kill counter rose by {kills}; memory reached {share:.0%} of its limit"
-        told.insert(0, _from_reading(pages["U9"], text))
+        told.insert(0, FileFinding.of(pages[KERNEL], text, SPECIFIC))
     if len(boots) > 1 and not any(one.confidence > SYMPTOM and one.severity == "fatal" for one in told):
         at = next(sample for sample in samples if sample.get("boot") == boots[1])
         when = f", first read as sample {at['seq']:,} of it" if isinstance(at.get("seq"), int) else ""
         text = (
             f"the boot id changed from {boots[0]:.40} to {boots[1]:.40}{when}; the log names no other cause"
         )
-        told.insert(0, replace(_from_reading(pages["BOOT1"], text), confidence=SYMPTOM))
+        told.insert(0, FileFinding.of(pages["BOOT1"], text, SYMPTOM))
     return told
-
-
-def _as(finding: FileFinding, page: Page, line: str | None = None) -> FileFinding:
-    line = finding.line if line is None else line
-    return replace(finding.told_by(page), confidence=SPECIFIC, line=line)
-
-
-def _from_reading(page: Page, text: str) -> FileFinding:
-    empty = FileFinding(
-        gotcha=page.id,
-        title="",
-        line_no=0,
-        line=text,
-        confidence=SPECIFIC,
-        severity="",
-        action="",
-        fix=(),
-        never="",
-    )
-    return _as(empty, page)
 
 
 def _rise(samples: Iterable[Sample], key: str) -> int | None:

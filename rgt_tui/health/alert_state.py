@@ -12,6 +12,7 @@ from rgt_tui.health.condition import Condition, Reading
 from rgt_tui.health.conditions import ALERTS, BY_ID, covered
 from rgt_tui.health.facts import Facts, alike, facts_of
 from rgt_tui.health.remembered import TREND_EVERY_S, Memory, News, lived, measured, news_of
+from rgt_tui.health.rows.conditions_queue import finding_key
 from rgt_tui.model.alert import Alert
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.evidence import Finding
@@ -334,7 +335,7 @@ def holding(book: AlertState) -> tuple[Alert, ...]:
 def listed(
     book: AlertState, findings: tuple[Finding, ...], elsewhere: frozenset[str] = frozenset()
 ) -> tuple[Alert, ...]:
-    """Return what is shown, worst first and then as in the table.
+    """Return what is shown, worst first, then as in the table, and findings in their order.
 
     Left out is what a finding or another box tells, and a gauge whose number is good by now.
     """
@@ -347,6 +348,9 @@ def listed(
     if not found:
         return ()
     hidden = covered(findings) | elsewhere
+    if len(findings) > 1:
+        place = {f"finding:{finding_key(finding)}": at for at, finding in enumerate(findings)}
+        found.sort(key=lambda alert: place.get(alert.id, -1))
     return ordered(alert for alert in found if alert.id not in hidden)
 
 

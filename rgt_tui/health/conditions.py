@@ -533,7 +533,7 @@ def covered(findings: Iterable[Finding]) -> frozenset[str]:
         f"{row.id}:{key}"
         for finding in findings
         for row in _COVERED.get(finding.gotcha, ())
-        if row.covered is not None and (key := row.covered(finding)) is not None
+        if not finding.guess and row.covered is not None and (key := row.covered(finding)) is not None
     )
 
 

@@ -3,35 +3,43 @@
 from __future__ import annotations
 
 import functools
-import re
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-import msgspec
+from msgspec.structs import replace
 
-from rgt_tui.handbook import SPECIFIC
+from rgt_tui.handbook import KERNEL, SPECIFIC, Told, killed_by
 from rgt_tui.health import fulldisk
 from rgt_tui.health.condition import Entry, Proof
-from rgt_tui.health.facts import MEMORY_WARN_PCT, Facts, facts_of
-from rgt_tui.health.fulldisk import STORAGE_IDS, command
-from rgt_tui.health.handbook import HANDBOOK
+from rgt_tui.health.facts import Facts, facts_of
+from rgt_tui.health.fulldisk import command
+from rgt_tui.health.handbook import HANDBOOK, STORAGE_IDS, judge
 from rgt_tui.health.lognotes import Case, Hit, cases, scan, window
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.evidence import Finding, Fix, Severity
 from rgt_tui.profiles.readings import memory_pct
 
-_KERNEL_SAYS = re.compile(r"(?i)oom|out of memory|memory limit")
+MOST_JUDGED = 256
+"""Logs with trouble whose judgement is remembered, the last judged ones."""
 
 
-def live_hits(case: Case) -> list[Hit]:
-    """Return the hits of a log that still hold, without those that a more exact one explains away.
+@functools.lru_cache(MOST_JUDGED)
+def _told(hits: tuple[Hit, ...], newest: int) -> tuple[Told, ...]:
+    return tuple(judge().told(hits, newest))
+
+
+def _held(case: Case, full: Finding | None) -> tuple[Hit, ...]:
+    """Return the hits of a log that still hold.
 
     What stands before the newest resume belongs to an earlier attempt. While the run goes on, a later finite
     step proves that it got past the line; once it has ended nothing does, because a traceback (unbuffered)
-    often stands before losses that were printed earlier (buffered).
+    often stands before losses that were printed earlier (buffered). Of a full disk the readings say whether it is over.
     """
-    hits = [hit for hit in case.scan.hits if hit.index > _floor(case, hit)]
-    beaten = {loser for hit in hits for loser in HANDBOOK[hit.id].beats}
-    return [hit for hit in hits if hit.id not in beaten and hit.id not in STORAGE_IDS]
+    return tuple(
+        hit
+        for hit in case.scan.hits
+        if (full is not None if hit.id in STORAGE_IDS else hit.row > _floor(case, hit))
+    )
 
 
 def _floor(case: Case, hit: Hit) -> int:
@@ -41,41 +49,36 @@ def _floor(case: Case, hit: Hit) -> int:
     return max(seen.resume, seen.saved if HANDBOOK[hit.id].cleared_by == "saved" else seen.step)
 
 
-def from_logs(cases: list[Case]) -> Iterator[Finding]:
-    """Yield a finding for each hit that holds."""
-    for case in cases:
-        for hit in live_hits(case):
-            yield _of_hit(case, HANDBOOK[_told_apart(case.box, hit)], hit)
+def _from_log(case: Case, full: Finding | None) -> list[Finding]:
+    """Return what a log shows, the best first, with its full disk, if it has one, in its place."""
+    told = _told(_held(case, full), case.scan.went_on) if case.scan.hits else ()
+    found = [_of_told(case, one) if full is None or one.page.id not in STORAGE_IDS else full for one in told]
+    return found if full is None or full in found else [full, *found]
 
 
-def _sure(box: BoxState, entry: Entry) -> float:
-    """Return how sure a line is; a kill that the kernel has counted is as good as read."""
-    counted = entry.id == "U9" and box.sample is not None and bool(box.sample.mem.oom_kills)
-    return SPECIFIC if counted else entry.confidence
-
-
-def _told_apart(box: BoxState, hit: Hit) -> str:
-    """A bare kill is the kernel's only if the kernel counted it: with a counter at zero it was not."""
-    if hit.id != "U9" or box.sample is None or _KERNEL_SAYS.search(hit.line):
-        return hit.id
-    share = memory_pct(box.sample.mem)
-    innocent = box.sample.mem.oom_kills == 0 and (share is None or share < MEMORY_WARN_PCT)
-    return "U3" if innocent else "U9"
-
-
-def _of_hit(case: Case, entry: Entry, hit: Hit) -> Finding:
-    name = f"'{hit.name}'" if hit.name else "?"
+def _of_told(case: Case, one: Told) -> Finding:
+    mem = case.box.sample.mem if case.box.sample is not None else None
+    kills, used = (mem.oom_kills, memory_pct(mem)) if mem is not None else (None, None)
+    page = killed_by(one.page.id, one.hit.line, kills, None if used is None else used / 100)
+    entry = HANDBOOK[page]
+    sure = one.confidence if page == one.page.id else entry.confidence
     proof = Proof(
-        hit.line,
+        one.hit.line,
         case.log,
-        resource=entry.resource.replace("{name}", name),
+        resource=_resource(entry, one),
         run=case.name,
         step=case.run.step if case.run is not None else None,
         durable=case.cell.durable_path if case.cell is not None else None,
-        confidence=_sure(case.box, entry),
-        line_no=case.line_no(hit),
+        # A kill that the kernel has counted is as good as read.
+        confidence=SPECIFIC if page == KERNEL and kills else sure,
+        line_no=case.line_no(one.hit),
     )
-    return _finding(case.box, entry, proof)
+    return replace(_finding(case.box, entry, proof), guess=one.guess)
+
+
+def _resource(entry: Entry, one: Told) -> str:
+    name = one.hit.name if not one.guess else None
+    return entry.resource.replace("{name}", f"'{name}'" if name else "?")
 
 
 def _finding(box: BoxState, entry: Entry, proof: Proof) -> Finding:
@@ -114,26 +117,22 @@ def log_finding(lines: tuple[str, ...], log: str = "") -> Finding | None:
         lines: Oldest first.
         log: Its path.
     """
-    hits = scan(window(lines)).hits
-    beaten = {loser for hit in hits for loser in HANDBOOK[hit.id].beats}
-    entries = [(HANDBOOK[hit.id], hit) for hit in hits if hit.id not in beaten]
-    causes = [pair for pair in entries if not pair[0].symptom] or entries
-    if not causes:
+    seen = scan(window(lines))
+    told = judge().told(seen.hits, seen.went_on)
+    if not told:
         return None
-    entry, hit = min(causes, key=lambda pair: (_ORDER[pair[0].severity], -pair[1].index))
-    resource = entry.resource.replace("{name}", f"'{hit.name}'" if hit.name else "?")
-    fixes = filled(entry.fixes, None)
+    entry = HANDBOOK[told[0].page.id]
     return Finding(
         entry.id,
         entry.title,
         entry.severity,
-        resource,
-        hit.line,
+        _resource(entry, told[0]),
+        told[0].hit.line,
         log,
-        fixes=fixes,
+        fixes=filled(entry.fixes, None),
         never=entry.never,
         action=entry.action,
-        confidence=entry.confidence,
+        confidence=told[0].confidence,
     )
 
 
@@ -169,16 +168,30 @@ def diagnose(
     logs = list(cases(box))
     full = list(fulldisk.from_logs(logs, previous))
     full += fulldisk.kept(logs, {finding.run for finding in full}, previous)
+    groups = [_from_log(case, next((one for one in full if one.where == case.log), None)) for case in logs]
+    logged = {one.run for group in groups for one in group if one.gotcha not in STORAGE_IDS}
     full = _one_per_resource(full)
+    groups = [[one for one in group if one.gotcha not in STORAGE_IDS or one in full] for group in groups]
     resources = {finding.resource for finding in full if not finding.cleared}
-    full += fulldisk.from_readings(box, resources, previous)
-    other = list(from_logs(logs))
-    logged = {finding.run for finding in other}
     seen = facts_of(box, now) if seen is None else seen
-    other += from_readings(seen, {"log": logged, "any": logged | {finding.run for finding in full}})
-    found = [*full, *_causes_only([*full, *other], other)]
-    dated = [_dated(finding, now, previous) for finding in _unique(found)]
-    return tuple(sorted(dated, key=lambda f: (f.cleared, _ORDER[f.severity], -f.since, f.gotcha)))
+    hit = {"log": logged, "any": logged | {finding.run for finding in full}}
+    groups += [
+        [one] for one in (*fulldisk.from_readings(box, resources, previous), *from_readings(seen, hit))
+    ]
+    found = [_unexplained(group, groups) for group in groups]
+    dated = [[_dated(one, now, previous) for one in group] for group in _unique(found) if group]
+    dated.sort(key=_weight)
+    return tuple(sorted(itertools.chain.from_iterable(dated), key=lambda finding: finding.cleared))
+
+
+def _weight(group: list[Finding]) -> tuple[int, float, str]:
+    """Return by what the groups are ordered: the worst first, the newest of those alike."""
+    standing = [one for one in group if not one.cleared] or group
+    return (
+        min(_ORDER[one.severity] for one in standing),
+        -max(one.since for one in standing),
+        group[0].gotcha,
+    )
 
 
 def _one_per_resource(findings: list[Finding]) -> list[Finding]:
@@ -191,14 +204,29 @@ def _one_per_resource(findings: list[Finding]) -> list[Finding]:
     return list(best.values())
 
 
-def _causes_only(everything: list[Finding], other: list[Finding]) -> Iterable[Finding]:
-    """Leave out symptoms (a collective that timed out) where something else explains them."""
-    causes = [finding for finding in everything if not HANDBOOK[finding.gotcha].symptom]
-    return [finding for finding in other if finding in causes] if causes else other
+def _unexplained(group: list[Finding], groups: list[list[Finding]]) -> list[Finding]:
+    """Leave out symptoms (a collective that timed out) where something else explains them.
+
+    What another run's log shows does not.
+    """
+    if not all(_is_symptom(one) for one in group):
+        return group
+    causes = (one for other in groups for one in other if not _is_symptom(one))
+    run = {one.run for one in group} | {None}
+    return [] if any(run == {None} or one.run in run for one in causes) else group
 
 
-def _unique(findings: Iterable[Finding]) -> list[Finding]:
-    return list({(f.gotcha, f.resource, f.run): f for f in findings}.values())
+def _is_symptom(finding: Finding) -> bool:
+    return finding.guess or HANDBOOK[finding.gotcha].symptom
+
+
+def _unique(groups: Iterable[list[Finding]]) -> Iterator[list[Finding]]:
+    """Yield the groups with each finding where it stands first."""
+    seen: set[tuple[str, str, str | None]] = set()
+    for group in groups:
+        own = {(one.gotcha, one.resource, one.run): one for one in group}
+        yield [one for key, one in own.items() if key not in seen]
+        seen |= own.keys()
 
 
 def _dated(finding: Finding, now: float, previous: tuple[Finding, ...]) -> Finding:
@@ -206,4 +234,4 @@ def _dated(finding: Finding, now: float, previous: tuple[Finding, ...]) -> Findi
     mine = [old for old in same if old.run == finding.run] or [
         old for old in same if None in (old.run, finding.run)
     ]
-    return msgspec.structs.replace(finding, since=mine[0].since if mine else now)
+    return replace(finding, since=mine[0].since if mine else now)

@@ -11,8 +11,8 @@ import msgspec
 from rgt_tui.handbook import SPECIFIC, Action
 from rgt_tui.health.condition import Entry
 from rgt_tui.health.facts import DISK_MARGIN_PCT, short_of
-from rgt_tui.health.handbook import HANDBOOK
-from rgt_tui.health.lognotes import TOGETHER, Case, Hit
+from rgt_tui.health.handbook import HANDBOOK, STORAGE_IDS
+from rgt_tui.health.lognotes import Case, Hit
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.evidence import Finding, Fix
 from rgt_tui.model.plain import exact
@@ -139,7 +139,6 @@ def _overlap(one: str, other: str) -> bool:
     return a.startswith(b) or b.startswith(a)
 
 
-STORAGE_IDS = ("U6", "U7")
 TITLES = {
     "inodes": "No inodes left: there is room, but no file can be made",
     "bytes": "The disk is full",
@@ -162,6 +161,8 @@ def reading(disk: Disk, what: str) -> str:
     return f"{free} (inodes {pct(inode_pct(disk))})"
 
 
+NEAR = 4
+"""Lines that far apart speak of the same failure."""
 KEPT_PART = 0.5
 """Of a disk's bytes: where checkpoints hold more of them, little can be removed."""
 
@@ -237,10 +238,10 @@ def from_logs(cases: list[Case], previous: tuple[Finding, ...]) -> Iterator[Find
         if not hits:
             continue
         # The OSError line names the file; the trainer's own sentence is the next best.
-        hit = max(hits, key=lambda hit: ("Errno" in hit.line, hit.index))
+        hit = max(hits, key=lambda hit: ("Errno" in hit.line, hit.id == "U6", hit.row))
         before = before_of(case, previous)
         cause = _cause(case, hit, before)
-        if not cause.short and _recovered(case, max(hit.index for hit in hits), before):
+        if not cause.short and _recovered(case, max(hit.row for hit in hits), before):
             continue
         yield _finding(case, hit, cause, before)
 
@@ -278,7 +279,7 @@ def before_of(case: Case, previous: tuple[Finding, ...]) -> Finding | None:
 
 
 def _explained(hit: Hit, case: Case) -> bool:
-    """Say whether a more exact entry explains the line.
+    """Say whether a more exact entry, near it, explains the line.
 
     That is a copy right after it which then claimed success, or, for a run that holds, a save that failed for
     another reason than space.
@@ -288,7 +289,7 @@ def _explained(hit: Hit, case: Case) -> bool:
     return any(
         hit.id in HANDBOOK[other.id].beats
         and other.id not in STORAGE_IDS
-        and 0 <= other.index - hit.index <= TOGETHER
+        and 0 <= other.row - hit.row <= NEAR
         for other in case.scan.hits
     )
 

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from rgt_tui.handbook import Page, how_sure, shipped_pages
+from rgt_tui.handbook import Judge, Page, shipped_pages
 from rgt_tui.health import stuck_ranks
 from rgt_tui.health.condition import Entry, Proof
 from rgt_tui.health.facts import Facts
@@ -58,9 +58,11 @@ LIVE = {
     **{rule.page: Live(prove=domains.proves(rule.page), gives_way="log") for rule in domains.RULES},
 }
 """By id."""
+STORAGE_IDS = ("U6", "U7")
+"""Which of them it is, and whether it is over, the live reading says."""
 
 
-def _entry(page: Page, general: frozenset[str]) -> Entry:
+def _entry(page: Page) -> Entry:
     live = LIVE.get(page.id, Live())
     return Entry(
         id=page.id,
@@ -76,7 +78,7 @@ def _entry(page: Page, general: frozenset[str]) -> Entry:
         reading=live.reading,
         cleared_by=live.cleared_by,
         beats=page.beats,
-        confidence=how_sure(page, general),
+        confidence=judge().sure(page),
         symptom=page.symptom_only,
         sources=page.sources,
     )
@@ -89,12 +91,17 @@ def run_pages() -> tuple[Page, ...]:
 
 
 @functools.cache
+def judge() -> Judge:
+    """Return the judge of the logs of runs."""
+    return Judge(shipped_pages())
+
+
+@functools.cache
 def _entries() -> dict[str, Entry]:
     shown = run_pages()
     known = {page.id for page in shown}
     by_readings = [page for page in shipped_pages().values() if page.id in LIVE and page.id not in known]
-    general = frozenset(loser for page in shipped_pages().values() for loser in page.beats)
-    return {page.id: _entry(page, general) for page in (*shown, *by_readings)}
+    return {page.id: _entry(page) for page in (*shown, *by_readings)}
 
 
 class _Handbook(Mapping[str, Entry]):

@@ -10,8 +10,8 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 
 import msgspec
 
-from rgt_tui.handbook import Lookout, by_writer, writer_of
-from rgt_tui.health.handbook import HANDBOOK, run_pages
+from rgt_tui.handbook import LineHit, Lookout, Page, Row, by_writer, hits_of, went_on, writer_of
+from rgt_tui.health.handbook import run_pages
 from rgt_tui.model.box import BoxState, LogView
 from rgt_tui.model.protocol import Cell, Checkpoint
 from rgt_tui.model.run import RunState
@@ -20,8 +20,6 @@ WINDOW = 60
 """Lines from the end of a log that are searched."""
 MAX_LINE = 1000
 """Characters of a line that are searched; longer ones are cut, so that no line costs without bound."""
-TOGETHER = 4
-"""Lines that far apart speak of the same failure."""
 
 _SAVED = re.compile(
     r"(?i)\bcheckpoint (?:saved|published|recovered|written)\b|\bsaved (?:the )?(?:checkpoint|ckpt)\b"
@@ -36,25 +34,20 @@ _WORDS = (("checkpoint", "saved"), ("loss", "["), ("resum",), (" at step ",), ("
 """Of each of `_MARKS`, what stands in every line that it is in, in small letters."""
 
 
-class Hit(msgspec.Struct, frozen=True):
-    """An entry that matched."""
+class Hit(LineHit, frozen=True, kw_only=True):
+    """An entry that matched; its line is numbered within the window, from 0."""
 
-    id: str
-    line: str
-    """The line that proves it, whole."""
-    index: int
-    """Its place in the window."""
-    name: str | None = None
-    """First group of the pattern, e.g. the missing module."""
-    row: int = 0
-    """Place of `line` itself, which may stand a few rows before `index`."""
+    row: int
+    """Its place among the rows of the window: a line that rewrites itself has several."""
 
 
 class Scan(msgspec.Struct, frozen=True):
-    """What a window shows. Places are indices into it, -1 where there is none."""
+    """What a window shows. Places are those of rows, -1 where there is none."""
 
     hits: tuple[Hit, ...] = ()
-    """The newest of each entry."""
+    """All that match, by entry."""
+    went_on: int = -1
+    """Newest line that shows that what may be tried again by itself was tried again with success."""
     saved: int = -1
     """Newest line that reports a saved checkpoint."""
     step: int = -1
@@ -202,15 +195,18 @@ def _is_calm(newest: list[int], suspects: set[str]) -> bool:
 
 def _summed(lines: tuple[str, ...], newest: list[int], suspects: set[str]) -> Scan:
     saved, step, resume, failed, good = newest
-    rows = [row for line in lines for row in _texts(line)]
-    written = [writer_of(row) for row in rows]
-    order = by_writer([before for before, _ in written]) or range(len(rows))
-    text = "\n".join(written[place][1] for place in order)
+    texts = [_texts(line) for line in lines]
+    rows = list(itertools.chain.from_iterable(texts))
+    line_of = [number for number, states in enumerate(texts) for _ in states]
+    pages = [page for page in run_pages() if page.id in suspects]
     hits = tuple(
-        hit for key in HANDBOOK if key in suspects and (hit := _find(key, rows, order, text)) is not None
+        Hit(id=hit.id, line=hit.line, name=hit.name, row=hit.line_no, line_no=line_of[hit.line_no])
+        for hit in _hits(rows, pages)
     )
+    newer = went_on("\n".join(rows), len(rows) - 1) if any(page.passing for page in pages) else -1
     return Scan(
         hits=hits,
+        went_on=line_of[newer] if newer >= 0 else -1,
         saved=saved,
         step=step,
         resume=resume,
@@ -219,24 +215,12 @@ def _summed(lines: tuple[str, ...], newest: list[int], suspects: set[str]) -> Sc
     )
 
 
-def _find(id: str, rows: list[str], order: Sequence[int], text: str) -> Hit | None:  # noqa: A002
-    """Look for an entry in the text of `rows`, which stand there in another order where several writers wrote them."""
-    entry = HANDBOOK[id]
-    last = [found[-1] for pattern in entry.patterns if (found := list(_compiled(pattern).finditer(text)))]
-    if not last:
-        return None
-    places = [order[text.count("\n", 0, max(match.start(), match.end() - 1))] for match in last]
-    index = max(places)
-    # Of lines that stand together, the one whose pattern comes first tells most.
-    proof, match = next(pair for pair in zip(places, last, strict=True) if pair[0] >= index - TOGETHER)
-    name = match.group(1) if match.re.groups else None
-    return Hit(id=id, line=rows[proof].strip(), index=index, name=name, row=proof)
-
-
-@functools.cache
-def _compiled(pattern: str) -> re.Pattern[str]:
-    """Compile a pattern when a log first has one of its needles: most are never needed."""
-    return re.compile(pattern, re.MULTILINE)
+def _hits(rows: Sequence[str], pages: Iterable[Page]) -> Iterator[LineHit]:
+    written = [Row(text, number, before) for number, (before, text) in enumerate(map(writer_of, rows))]
+    order = by_writer([row.before for row in written])
+    written = written if order is None else [written[place] for place in order]
+    text = "\n".join(row.text for row in written)
+    return itertools.chain.from_iterable(hits_of(page, written, text) for page in pages)
 
 
 def _last_number(pattern: re.Pattern[str], rows: list[str], at: int) -> int | None:
@@ -259,14 +243,11 @@ class Case(msgspec.Struct, frozen=True):
         """Its path."""
         return self.view.path
 
-    def line_no(self, hit: Hit) -> int | None:
+    def line_no(self, hit: LineHit) -> int | None:
         """Return which line of the log a hit is, from 1; None where nobody has counted those before it."""
         if not self.view.counted:
             return None
-        lines = window(self.view.lines)
-        first = self.view.dropped + len(self.view.lines) - len(lines) + 1
-        ends = itertools.accumulate(len(_texts(line)) for line in lines)
-        return first + next(place for place, end in enumerate(ends) if hit.row < end)
+        return self.view.dropped + max(0, len(self.view.lines) - WINDOW) + hit.line_no + 1
 
     @property
     def name(self) -> str | None:

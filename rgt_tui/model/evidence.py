@@ -147,6 +147,8 @@ class Finding(msgspec.Struct, frozen=True):
     """0 to 1: how sure it is; None = nobody has said."""
     line_no: int | None = None
     """Which line of its log `evidence` is, from 1; None = a reading, or the log was not followed from its beginning."""
+    guess: bool = False
+    """What an exception is probably about that no page knows; that stands before it, and is the alert."""
 
 
 class CheckStatus(enum.StrEnum):

@@ -151,21 +151,8 @@ def collective_findings(
 
 
 def _as_findings(verdicts: Sequence[Verdict], pages: Mapping[str, Page]) -> list[FileFinding]:
-    page = pages[PAGE]
-    return [
-        FileFinding(
-            gotcha=PAGE,
-            title=page.title,
-            line_no=0,
-            line=verdict.text,
-            confidence=verdict.confidence,
-            severity=str(page.severity),
-            action=str(page.action),
-            fix=page.fixes,
-            never=page.never,
-        )
-        for verdict in sorted(verdicts, key=lambda verdict: -verdict.confidence)
-    ]
+    ordered = sorted(verdicts, key=lambda verdict: -verdict.confidence)
+    return [FileFinding.of(pages[PAGE], verdict.text, verdict.confidence) for verdict in ordered]
 
 
 def _head(path: Path) -> bytes:

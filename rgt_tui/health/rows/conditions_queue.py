@@ -21,7 +21,10 @@ WORDS = {"inodes": "inodes", "bytes": "disk", "quota": "quota", "space": "disk",
 
 
 def read_findings(view: Facts) -> Sequence[Reading] | None:
-    """Diagnoses: what ends a run or spoils it unseen is an error until its cause is gone, the rest a warning."""
+    """Diagnoses: what ends a run or spoils it unseen is an error until its cause is gone, the rest a warning.
+
+    A guess is told by the finding before it.
+    """
     return [
         Reading(
             finding_key(finding),
@@ -31,6 +34,7 @@ def read_findings(view: Facts) -> Sequence[Reading] | None:
             word=WORDS.get(finding.resource.split(" of ")[0], finding.gotcha),
         )
         for finding in view.box.findings
+        if not finding.guess
     ]
 
 

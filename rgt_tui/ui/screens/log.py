@@ -163,8 +163,9 @@ class LogKeys(Moves, FleetAwareScreen):
 
 
 def findings_of(box: BoxState) -> Mapping[str, str]:
-    """Return the lines that prove what is wrong with a box now → the page of the handbook."""
-    return {finding.evidence.strip(): finding.gotcha for finding in box.findings if finding.where != "sample"}
+    """Return the lines that prove what is wrong with a box now → the page of the handbook that stands first."""
+    best_last = (finding for finding in reversed(box.findings) if finding.where != "sample")
+    return {finding.evidence.strip(): finding.gotcha for finding in best_last}
 
 
 class LogScreen(LogKeys):

@@ -97,10 +97,18 @@ def test_ranks_that_write_between_one_another_s_lines() -> None:
     lines = [f"[rank{rank}]: {line}" for line in own for rank in (0, 1)]
     refused = "[rank1]: ConnectionRefusedError: [Errno 111] no"
     found = scan((*lines, "[rank0]: KeyError: 'a'", refused, "step 3"))
-    assert {(hit.id, hit.line, hit.row, hit.index) for hit in found.hits} == {
+    assert {(hit.id, hit.line, hit.row, hit.line_no) for hit in found.hits} == {
+        ("PY1", "[rank0]: KeyError: 'a'", 6, 6),
         ("PY1", refused, 7, 7),
         ("NET1", refused, 7, 7),
     }
+
+
+def test_a_line_that_rewrites_itself_has_several_rows_and_one_number() -> None:
+    found = scan(
+        ("10/20 [00:01<00:01]\r11/20 [00:01<00:01]", "a\rb\rModuleNotFoundError: No module named 'einops'")
+    )
+    assert [(hit.id, hit.row, hit.line_no, hit.name) for hit in found.hits] == [("ENV1", 4, 1, "einops")]
 
 
 @pytest.mark.parametrize(

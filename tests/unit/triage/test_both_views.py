@@ -1,0 +1,186 @@
+"""One judge, two feeds: a log that comes from a box line by line shows what the same lines show as a file."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from rgt_tui.fleet.changes import between
+from rgt_tui.fleet.reducers import extended
+from rgt_tui.handbook import shipped_pages, triage_file
+from rgt_tui.health import diagnose, listed
+from rgt_tui.health.alert_state import AlertState, instant, step_alerts
+from rgt_tui.health.handbook import STORAGE_IDS
+from rgt_tui.health.lognotes import _MARKS, WINDOW
+from rgt_tui.model.box import BoxState, LogView
+from rgt_tui.model.evidence import Finding
+from rgt_tui.model.plain import clean
+from rgt_tui.model.protocol import LogLines
+from rgt_tui.ui.screens.log import findings_of
+from tests.unit.handbook.test_line_search import CASES, ENDED
+from tests.unit.triage.builders import LOG, NOW, box, cell, queue
+
+RUN_PAGES = {id_: page for id_, page in shipped_pages().items() if not page.terminal_only}
+"""The log of a run is not searched for what shows in a terminal of one's own alone."""
+Shown = tuple[str, float | None, str, str, int | None]
+
+
+def with_log(state: str, *views: LogView | None) -> BoxState:
+    """Return a box whose only cell writes the log, without readings."""
+    running = queue(cell(state=state, exit_code=None if state == "running" else 1))
+    return box(
+        sample=None, queues=(running,), runs=(), checkpoints=(), logs=tuple(view for view in views if view)
+    )
+
+
+def as_live(lines: list[str], rng: random.Random) -> tuple[Finding, ...]:
+    """Follow a log as it is written: in frames of any size, lines cut in two, each looked at; then its run fails."""
+    view: LogView | None = None
+    found: tuple[Finding, ...] = ()
+    at = 0
+    while at < len(lines):
+        count = rng.choice((1, 3, 10, 40))
+        part, at = lines[at : at + count], at + count
+        cut = (
+            lines[at][: rng.randrange(len(lines[at]) + 1)] if at < len(lines) and rng.random() < 0.3 else None
+        )
+        frame = LogLines(path=LOG, inode=1, start=0, end=0, lines=tuple(part), partial=cut)
+        view = extended(view, frame, NOW)
+        found = diagnose(with_log("running", view), NOW, found)
+    return diagnose(with_log("failed", view), NOW, found)
+
+
+def as_file(lines: list[str], path: Path) -> list[Shown]:
+    """Judge the lines that the live look has, as a file."""
+    path.write_text("".join(f"{line}\n" for line in lines[-WINDOW:]), errors="surrogateescape")
+    before = max(0, len(lines) - WINDOW)
+    return [
+        (one.gotcha, one.confidence, one.action, one.line, one.line_no + before)
+        for one in triage_file(path, RUN_PAGES)
+    ]
+
+
+def shown(findings: tuple[Finding, ...]) -> list[Shown]:
+    return [(one.gotcha, one.confidence, one.action, one.evidence, one.line_no) for one in findings]
+
+
+def without_lines_of_full_disks(found: list[Shown]) -> list[Shown]:
+    """Of several lines that say that a disk is full the live look takes the newest that names the file."""
+    return [one if one[0] not in STORAGE_IDS else (*one[:3], "", None) for one in found]
+
+
+@pytest.mark.parametrize("part", range(40))
+def test_a_log_shows_the_same_first_live_as_from_a_file(part: int, tmp_path: Path) -> None:
+    rng = random.Random(part)
+    different = []
+    for case in CASES[part::40]:
+        lines = [clean(line) for line in case["log"].rstrip("\n").split("\n")]
+        live, file = shown(as_live(lines, rng)), as_file(lines, tmp_path / "train.log")
+        if without_lines_of_full_disks(live) != without_lines_of_full_disks(file):
+            different.append((case["case"], live, file))
+    assert not different
+
+
+BEGINS = [[clean(line) for line in case["log"].rstrip("\n").split("\n")][:25] for case in CASES]
+BEGINS_ANEW = (_MARKS[0], *_MARKS[2:])
+CALM = [lines for lines in BEGINS if not any(mark.search(line) for line in lines for mark in BEGINS_ANEW)]
+"""Logs that tell of no save and no resume: what stands before those is over for the live look."""
+
+
+def mixed(rng: random.Random) -> list[str]:
+    """Return a log in which one rank or three tell of several failures, with steps between them."""
+    ranks = rng.choice((1, 1, 3))
+    own = [
+        [
+            f"[rank{rank}]: {line}" if ranks > 1 else line
+            for lines in rng.sample(CALM, rng.choice((1, 2, 3)))
+            for line in (*lines, *(f"step {step} loss 0.{step}" for step in range(rng.randrange(6))))
+        ]
+        for rank in range(ranks)
+    ]
+    log: list[str] = []
+    while waiting := [lines for lines in own if lines]:
+        lines = rng.choice(waiting)
+        count = rng.randrange(1, 4)
+        log += lines[:count]
+        del lines[:count]
+    return log
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_so_does_a_log_of_several_failures_and_ranks(seed: int, tmp_path: Path) -> None:
+    rng = random.Random(seed)
+    lines = mixed(rng)
+    live, file = shown(as_live(lines, rng)), as_file(lines, tmp_path / "train.log")
+    assert without_lines_of_full_disks(live) == without_lines_of_full_disks(file)
+
+
+UNKNOWN = [*ENDED.splitlines(), "ValueError: depth must be positive"]
+RETRIED = [
+    "curl: (7) Failed to connect to 10.0.0.7 port 443 after 2 ms: Connection refused",
+    "fetched, exit code 0",
+]
+
+
+@pytest.mark.parametrize("before", ["", "[rank3]: "])
+def test_behind_an_exception_that_no_page_knows_stands_what_it_is_probably_about(before: str) -> None:
+    found = as_live([f"{before}{line}" for line in UNKNOWN], random.Random(1))
+    assert [(one.gotcha, one.guess, one.confidence) for one in found] == [
+        ("PY1", False, 0.5),
+        ("CFG1", True, 0.5),
+    ]
+    assert {one.evidence for one in found} == {before + UNKNOWN[-1]}
+
+
+def test_a_guess_is_no_alert_of_its_own_and_the_margin_names_what_stands_first() -> None:
+    view = extended(None, LogLines(path=LOG, inode=1, start=0, end=0, lines=tuple(UNKNOWN)), NOW)
+    state = with_log("failed", view)
+    state = replace(state, findings=diagnose(state, NOW, ()))
+    assert [alert.word for alert in instant(state, NOW)[1] if alert.kind == "finding"] == ["PY1"]
+    assert findings_of(state) == {UNKNOWN[-1]: "PY1"}
+    told = [event.text for event in between(with_log("failed", view), state, NOW)]
+    assert [text.split()[0] for text in told] == ["PY1"]
+
+
+def test_what_was_tried_again_with_success_is_no_finding() -> None:
+    assert [one.gotcha for one in as_live(RETRIED[:1], random.Random(1))] == ["NET1"]
+    assert as_live(RETRIED, random.Random(1)) == ()
+
+
+def test_a_quoted_failure_in_a_comment_is_none() -> None:
+    assert as_live(["# torch.OutOfMemoryError: CUDA out of memory. Tried 2 GiB"], random.Random(1)) == ()
+
+
+def test_another_run_s_failure_does_not_hide_that_of_a_run() -> None:
+    """Of one run, what broke in one log explains the timeout in another; of two runs each tells its own."""
+    oom = ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",)
+    late = ("Watchdog caught collective operation timeout: WorkNCCL(SeqNum=9) ran for 600 milliseconds",)
+    failed = queue(*(cell(name, state="failed", exit_code=1) for name in ("a", "b")))
+
+    def of(*logs: tuple[str, tuple[str, ...]]) -> list[tuple[str, str | None]]:
+        views = tuple(LogView(path=path, lines=lines, at=NOW) for path, lines in logs)
+        sick = box(sample=None, queues=(failed,), runs=(), checkpoints=(), logs=views)
+        return [(one.gotcha, one.run) for one in diagnose(sick, NOW, ())]
+
+    ranks = [f"/workspace/runs/a/rank{rank}.log" for rank in (0, 1)]
+    assert of((ranks[0], late), (ranks[1], oom)) == [("U10", "a")]
+    assert of((ranks[0], late), ("/root/job/logs/b.log", oom)) == [("MN3", "a"), ("U10", "b")]
+
+
+def test_the_row_of_a_box_names_what_its_log_shows_first() -> None:
+    """Whichever of them was seen first: of findings of one level the order is that of the judge."""
+    lines = (
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
+        "RuntimeError: mat1 and mat2 shapes cannot be multiplied (32x300 and 256x10)",
+    )
+    state, book = with_log("running"), AlertState()
+    words = []
+    for until in (1, 2):
+        seen = with_log("failed", LogView(path=LOG, lines=lines[:until], at=NOW))
+        state = replace(seen, findings=diagnose(seen, NOW, state.findings))
+        book = step_alerts(book, state, NOW).book
+        words.append([alert.word for alert in listed(book, state.findings) if alert.kind == "finding"])
+    assert words == [["memory"], ["SHP1", "memory"]]
