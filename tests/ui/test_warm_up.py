@@ -10,9 +10,12 @@ from typing import Any
 
 import pytest
 from textual.css.stylesheet import Stylesheet
+from textual.dom import DOMNode
 
 from rgt_tui.ui.themes import THEMES
 from rgt_tui.ui.warm_up import SteadyStylesheet, parsing
+from rgt_tui.ui.widgets.fixed_lines import HeaderLine, KeyLine
+from rgt_tui.ui.widgets.spans import Tone
 from tests.ui.fakes import FakeFleet, demo_state
 from tests.ui.snap import running, settle
 
@@ -95,6 +98,50 @@ async def test_it_begins_when_a_box_is_drawn_with_what_it_sent() -> None:
 def looks(sheet: Stylesheet) -> list[tuple[str, Any]]:
     """Return the rules of a style sheet."""
     return [(rule.selectors, rule.styles.get_rules()) for rule in sheet.rules]
+
+
+async def test_a_screen_that_opens_again_works_out_its_styles_once_and_those_of_parts_not_at_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    styled: list[DOMNode] = []
+    apply = Stylesheet.apply
+
+    def noted(sheet: Stylesheet, node: DOMNode, **named: Any) -> None:
+        styled.append(node)
+        apply(sheet, node, **named)
+
+    def parts() -> list[str]:
+        return [name for node in styled for name in node.classes if name.startswith(("tone--", "row--"))]
+
+    monkeypatch.setattr(Stylesheet, "apply", noted)
+    async with running(FakeFleet(demo_state())) as (app, pilot, fleet):
+        for first in (True, False):
+            styled.clear()
+            app.open_screen("box", fleet.state.boxes[0].spec.name)
+            await settle(pilot)
+            fixed = app.screen.query("HeaderLine, KeyLine, #body")
+            times = [sum(node is one for node in styled) for one in fixed]
+            assert times == [1, 1, 1], "styled as it was mounted, and once more as the screen came up"
+            assert bool(parts()) == first, parts()
+            app.pop_screen()
+            await settle(pilot)
+
+
+async def test_a_part_looks_as_its_own_widget_has_it() -> None:
+    async with running(FakeFleet(demo_state())) as (app, pilot, _):
+        header, keys = app.screen.query_one(HeaderLine), app.screen.query_one(KeyLine)
+        before = header._style(Tone.ACCENT, False)
+        assert before == keys._style(Tone.ACCENT, False)
+        app.stylesheet.add_source("KeyLine.loud > .tone--accent { color: #123456; }", read_from=("test", ""))
+        app.stylesheet.reparse()
+        keys.add_class("loud")
+        assert "#123456" in str(keys._style(Tone.ACCENT, False))
+        assert header._style(Tone.ACCENT, False) == before
+        keys.remove_class("loud")
+        assert keys._style(Tone.ACCENT, False) == before
+        app.theme = next(theme.name for theme in THEMES if theme.accent != app.current_theme.accent)
+        await pilot.pause()
+        assert header._style(Tone.ACCENT, False) != before
 
 
 async def test_other_colours_are_parsed_anew() -> None:

@@ -38,6 +38,7 @@ from rgt_tui.ui.widgets.spans import Span, Tone, line
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from textual import events
     from textual.widget import Widget
 
     from rgt_tui.health import Assessment
@@ -421,8 +422,11 @@ class FleetAwareScreen(Entries, Enduring, Screen[None]):
             self._hint_timer.stop()
         self._hint_timer = self.set_timer(seconds, lambda: self.query_one(EventLine).hint(None))
 
-    def on_screen_resume(self) -> None:
+    def on_screen_resume(self, event: events.ScreenResume) -> None:
         """Draw at once when the screen comes (back) to the top."""
+        event.refresh_styles = (
+            False  # all was styled as it was mounted, and with each change of the theme since then
+        )
         if self.has_fleet:
             self.fleet.focus(self.box_name)
         tick = getattr(self.app, "tick", None)

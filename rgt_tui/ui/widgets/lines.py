@@ -6,10 +6,13 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import ClassVar
+from weakref import WeakKeyDictionary
 
 from rich.segment import Segment
 from rich.style import Style
 from textual import events, on
+from textual.css.model import RuleSet
+from textual.css.stylesheet import Stylesheet
 from textual.dom import DOMNode
 from textual.geometry import Region, Size
 from textual.message import Message
@@ -35,6 +38,26 @@ def pointed(row: Line, column: int) -> Line:
     return (*before, Span(glyphs().cursor, Tone.ACCENT), *split(after, 1)[1])
 
 
+_PART_STYLES: WeakKeyDictionary[
+    Stylesheet, tuple[list[RuleSet], dict[tuple[object, ...], dict[str, Style]]]
+] = WeakKeyDictionary()
+"""By the rules of a style sheet, and how a widget stands: how its component classes are drawn."""
+
+
+def standing(widget: Widget) -> tuple[object, ...]:
+    """Return all that the rules of a style sheet may ask about a widget and those around it."""
+    named = widget.app.stylesheet.rules_map
+    return tuple(
+        (
+            type(node),
+            node.id if f"#{node.id}" in named else None,
+            node.classes,
+            node._pseudo_classes_cache_key,
+        )
+        for node in widget.css_path_nodes
+    )
+
+
 class LineWidget(Enduring, Widget):
     """Shows what `make_lines` returns, and on `redraw` repaints only the spans that differ.
 
@@ -55,6 +78,8 @@ class LineWidget(Enduring, Widget):
         super().__init__(id=id, classes=classes)
         self._drawn: list[Line] = []
         self._selected: int | None = None
+        self._part_styles: dict[str, Style] | None = None
+        """By component class: how it is drawn, of all widgets that stand like this one."""
         self._tone_styles: dict[tuple[Tone, bool], Style] = {}
         self._strip_cache: dict[tuple[Line, bool, int], Strip] = {}
 
@@ -149,23 +174,31 @@ class LineWidget(Enduring, Widget):
         self.refresh()
 
     def _component(self, name: str) -> Style:
-        """Return the style of a component class, worked out when it is first drawn with.
+        """Return the style of a component class, worked out when the first widget that stands so draws with it.
 
-        Those that a widget names in `COMPONENT_CLASSES`, Textual works out all, at every change of its focus again:
-        a plot has 22 and draws with five, and a third of the time in which a screen opens went there.
+        Those that a widget names in `COMPONENT_CLASSES`, Textual works out all, for each widget and at every change of
+        its focus again.
         """
-        if name not in self._component_styles:
+        if self._part_styles is None:
+            sheet = self.app.stylesheet
+            rules, known = _PART_STYLES.get(sheet, ([], {}))
+            if rules is not sheet.rules:
+                known = {}
+                _PART_STYLES[sheet] = (sheet.rules, known)
+            self._part_styles = known.setdefault(standing(self), {})
+        style = self._part_styles.get(name)
+        if style is None:
             drawn = DOMNode(classes=name)
             drawn._attach(self)
             self.app.stylesheet.apply(drawn)
-            self._component_styles[name] = drawn.styles
-        return self.get_component_rich_style(name, partial=True)
+            style = self._part_styles[name] = drawn.styles.partial_rich_style
+        return style
 
     def notify_style_update(self) -> None:
         """Forget the styles of the old theme, or of another state of the widget; draw anew what looks different."""
         super().notify_style_update()
         before = dict(self._tone_styles)
-        self._component_styles.clear()
+        self._part_styles = None
         self._tone_styles.clear()
         self._strip_cache.clear()
         if any(self._style(*used) != style for used, style in before.items()):
