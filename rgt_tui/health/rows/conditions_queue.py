@@ -192,7 +192,7 @@ def read_waiting(view: Facts) -> Sequence[Reading] | None:
 
 
 def check_queue_read(view: Facts) -> Verdict:
-    """The queue is read, and no two cells share a name: they would write over each other."""
+    """The queue is read, and no two cells share a name, nor two queues a place: they would write over each other."""
     queues = view.box.queues
     if not queues:
         return absent(view, "no queue on this box yet")
@@ -205,6 +205,12 @@ def check_queue_read(view: Facts) -> Verdict:
         double = sorted({name for name in names if names.count(name) > 1})
         if double:
             return failed(f"{queue.path}: {', '.join(double)} is listed twice", at)
+    owners: dict[str, str] = {}
+    for queue in queues:
+        for place in {place for cell in queue.cells for place in (cell.out, cell.durable_path) if place}:
+            if place in owners:
+                return failed(f"{owners[place]} and {queue.path} both write to {place}", at)
+            owners[place] = queue.path
     count = len(view.cells)
     return passed(f"{how_many(count, 'cell')}, names distinct", at) if count else waiting("empty", at)
 

@@ -518,6 +518,35 @@ def test_the_agent_calls_the_same_reasons_slowed_down() -> None:
     assert THEIRS == SLOWED
 
 
+@pytest.mark.parametrize(
+    ("cpu", "busy", "why"),
+    [
+        (Cpu(usable=8.0, throttled_pct=12.0), (99.0,), "CPU-bound, its quota runs out 12% of the time"),
+        (Cpu(usable=8.0, throttled_pct=9.0), (99.0,), "its main process keeps a core 99% busy"),
+        (Cpu(usable=8.0), (340.0, 340.0), "CPU-bound, all 8 cores are busy"),
+        (Cpu(usable=8.0), (91.0, 4.0), "its main process keeps a core 91% busy"),
+        (Cpu(usable=8.0), (20.0, 4.0), "the processors rest, too: it waits for a disk, the network"),
+        (Cpu(), (None,), "what it waits for is not known"),
+    ],
+)
+def test_what_holds_up_a_training_whose_cards_are_not_busy(
+    cpu: Cpu, busy: tuple[float | None, ...], why: str
+) -> None:
+    procs = tuple(replace(ONE_CORE, pid=number, cpu_pct=pct) for number, pct in enumerate(busy, 7))
+    cards = (Gpu(index=0, name="H100", util=12.0),)
+    over = {"sample": sample(gpus=cards, cpu=cpu, procs=procs), "rings": HALF}
+    ((_, text),) = judge(BY_ID["starved"], over)
+    assert text.startswith(f"the GPU is 12% busy, while the run advances: {why}")
+
+
+def test_a_checkpoint_alone_shows_that_a_silent_log_is_held_back() -> None:
+    still = run(progressed_at=None, last_at=None)
+    saved = {"logs": (SILENT,), "runs": (still,), "checkpoints": (checkpoints(400, 800),)}
+    ((_, text),) = judge(BY_ID["held-back"], saved)
+    assert text == f"lstm-b goes on (moved 3m20 ago), but {LOG} has been silent for 40m00: buffered"
+    assert judge(BY_ID["held-back"], saved | {"checkpoints": (checkpoints(400, 700),)}) == []
+
+
 def test_events_before_the_newest_boot_are_history() -> None:
     old = replace(event("oom-kill", "killed"), boot="boot-0")
     assert news_of((old, event("rebooted", "anew", "warn"))).oom_seq == 0

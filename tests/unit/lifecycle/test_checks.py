@@ -118,6 +118,12 @@ CASES: list[tuple[str, dict[str, Any], CheckStatus]] = [
     ("3.1", {"queues": ()}, WAITING),
     ("3.1", {"queues": (queue(error="queue.txt cannot be read"),)}, FAILED),
     ("3.1", {"queues": (queue(cell("a"), cell("a")),)}, FAILED),
+    ("3.1", {"queues": (queue(cell("a")), queue(cell("a"), path="/root/b/queue.txt"))}, FAILED),
+    (
+        "3.1",
+        {"queues": (queue(cell("a")), queue(cell("a", out="/root/b/a"), path="/root/b/queue.txt"))},
+        PASSED,
+    ),
     ("3.2", {}, PASSED),
     ("3.2", {"queues": ()}, WAITING),
     ("3.2", {"queues": (queue(runner_alive=False),)}, FAILED),
