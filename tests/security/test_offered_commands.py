@@ -20,7 +20,7 @@ from rgt_tui.model.evidence import Fix
 from rgt_tui.model.plain import clean
 from rgt_tui.model.protocol import Disk, Sample
 from rgt_tui.ui.widgets.spans import text_of
-from rgt_tui.ui.widgets.why import finding_lines
+from rgt_tui.ui.widgets.why import finding_details, finding_lines
 
 INNOCENT = b"viz"
 HOSTILE = {
@@ -111,12 +111,12 @@ def test_a_removal_is_never_shown_without_a_look_and_a_warning_before_it(tmp_pat
     box = BoxState(spec=BoxSpec(name="b", host="h"), sample=Sample(boot="b", seq=1, at=1.0, disks=(disk,)))
     (finding,) = diagnose(box, 1.0, ())
     for width in (20, 40, 76, 116, 196):
-        for proof_first in (True, False):
-            text = "\n".join(
-                text_of(row) for row in finding_lines(finding, width, 1.0, proof_first=proof_first)
-            )
+        shown = [finding_lines(finding, width, 1.0, proof_first=proof_first) for proof_first in (True, False)]
+        shown += [finding_details(finding, width, said=False, height=height) for height in (None, 3)]
+        for way, lines in enumerate(shown):
+            text = "\n".join(map(text_of, lines))
             places = [text.index(word) for word in ("never", "$ df", "$ ls", "$ rm")]
-            assert places == sorted(places), (width, proof_first)
+            assert places == sorted(places), (width, way)
             whole = "".join(text.split())
             assert finding.never is not None
             assert "".join(finding.never.split()) in whole, "what must not be done is not cut off"

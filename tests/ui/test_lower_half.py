@@ -32,7 +32,7 @@ from rgt_tui.ui.widgets.fleet_rows.lower_half import (
 )
 from rgt_tui.ui.widgets.fleet_rows.since_lines import since_section
 from rgt_tui.ui.widgets.fleet_rows.what_to_do import WhyPane, steps_of, window
-from rgt_tui.ui.widgets.panes import Section
+from rgt_tui.ui.widgets.panes import Section, sections
 from rgt_tui.ui.widgets.spans import Tone, line, text_of
 from rgt_tui.ui.widgets.why import Block, why_blocks, why_lines
 from tests.ui.fakes import NOW, demo_state, many_boxes, run, running_box, trouble_box
@@ -75,6 +75,20 @@ def test_what_is_held_stays_while_its_block_scrolls_and_nothing_is_lost_on_the_w
     assert {name for part in shown for name in part} == {"A", "never A", "B", "never B", *"abcdef"}
     assert window(blocks, 1, 4)[1:] == (1, 5)
     assert window([], 3, 4) == ([], 0, 0)
+
+
+def test_a_scrolled_frame_counts_what_is_out_of_sight_above_and_below() -> None:
+    first, second = ([line(f"{name}{number}") for number in range(6)] for name in "ab")
+    parts = [Section(line("first"), first), Section(line("second"), second)]
+    for top in range(9):
+        frame = [text_of(made) for made in sections(parts, 40, 7, top=top)]
+        shown = sum(made.strip(" │├─┤") != "" for made in frame[1:-1])
+        below, above = 13 - top - shown, top
+        assert shown in (4, 5), "a title alone is left out"
+        assert (f"▼ {below} more" in frame[-1]) == (below > 0), (top, frame)
+        assert (f"{above} above" in frame[-1]) == (above > 0), (top, frame)
+    assert "more" not in text_of(sections(parts, 40, 15)[-1])
+    assert "▼ 1 more" in text_of(sections(parts, 40, 14)[-1])
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 20)])

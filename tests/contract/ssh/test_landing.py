@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from rgt_tui.model.protocol import Hello, WatchConfig
-from rgt_tui.ssh import AgentBundle, Deployed, DeployFailed, build_agent, connect, deploy
+from rgt_tui.ssh import AgentBundle, Deployed, DeployFailed, NoPython, build_agent, connect, deploy
 from tests.contract.ssh.servers import spec_of, sshd
 from tests.contract.ssh.test_limited import watching, without_python
 
@@ -201,7 +201,7 @@ async def test_where_everybody_may_put_another_directory_in_its_place_it_is_not_
 @pytest.mark.parametrize("place", [
     "miniconda3/bin/python", "miniforge3/bin/python", "miniconda3/envs/train/bin/python", ".venv/bin/python",
     ".pyenv/versions/3.11.7/bin/python", ".local/share/uv/python/cpython-3.11/bin/python3",
-    ".local/bin/python3.11", "applets/python3.11",
+    ".local/bin/python3.11", "applets/python3.8", "applets/python3.14",
 ])  # fmt: skip
 async def test_a_python_beside_the_path_is_found(tmp_path: Path, place: str) -> None:
     options, wrapper = without_python(tmp_path)
@@ -214,3 +214,29 @@ async def test_a_python_beside_the_path_is_found(tmp_path: Path, place: str) -> 
             done = await connection.run(found.command("sample"), encoding=None)
     assert Path(found.python).resolve() == path.resolve()
     assert done.stdout and msgspec.json.decode(done.stdout)["t"] == "sample"
+
+
+OLD = """\
+#!/bin/sh
+code=$4
+shift 4
+exec {python} -I -S -c 'import sys; sys.hexversion = 0x30711f0; exec(sys.argv.pop(1))' "$code" "$@"
+"""
+"""What a Python 3.7 answers to the first look."""
+
+
+async def test_a_python_that_is_too_old_is_passed_over(tmp_path: Path) -> None:
+    options, wrapper = without_python(tmp_path)
+    real, old = tmp_path / "home-python", tmp_path / "applets/python3"
+    shutil.copy2(Path(sys.executable).resolve(), real)
+    old.write_text(OLD.format(python=real))
+    old.chmod(0o755)
+    newer = tmp_path / ".local/bin/python3.11"
+    newer.parent.mkdir(parents=True)
+    with sshd(tmp_path, options, wrapper=wrapper) as port:
+        async with await connect(spec_of(tmp_path, port)) as connection:
+            with pytest.raises(NoPython, match=r"no Python 3\.8 or newer on the box"):
+                await deploy(connection, build_agent(), ())
+            shutil.copy2(real, newer)
+            found = await deploy(connection, build_agent(), ())
+    assert Path(found.python).resolve() == newer.resolve()
