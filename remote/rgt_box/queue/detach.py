@@ -421,9 +421,10 @@ def _print(job: queue_file.Job, found: dict[str, Any], words: list[str]) -> int:
 
 
 def _start(job: queue_file.Job, words: list[str]) -> int:
-    if queue_state.is_sealed(job):
+    who = queue_state.who_holds(job)
+    if who == "seal":
         return _refuse("%s is sealed for a billing action; the seal opens by itself" % job.folder)
-    if files.is_locked(job.path("runner.lock")):
+    if who:
         return _tell("running", None, _runner_pid(job))
     problems = queue_check.check_queue(job).problems
     if problems:
