@@ -102,8 +102,11 @@ def transitions(
 
 DEFAULT_CONFIG = {"interval": 1.0, "mounts": [], "jobs": [], "pattern": None, "gpu_trace": None}
 IDLE_HOURS = 72.0
-GIVE_BACK_EVERY = 600.0
-"""Seconds between two times that free memory is given back to the system; it takes less than a millisecond."""
+GIVE_BACK_FIRST, GIVE_BACK_MOST = 10.0, 600.0
+"""Seconds until free memory is given back to the system, which is most after the start, and between two times at most.
+
+It takes less than a millisecond; each time is twice as far from the one before.
+"""
 
 STOP, WAKE = (signal.SIGTERM, signal.SIGINT), signal.SIGHUP
 
@@ -145,14 +148,16 @@ class Recorder:
         self.event("agent-started", "recorder %s, pid %d" % (place.digest(), os.getpid()))
         wait = 0.2  # the first sample may take its time
         due = time.monotonic()
-        gave_back = float("-inf")
+        give_back, pause = due + GIVE_BACK_FIRST, GIVE_BACK_FIRST
         while True:
             self._changes()
             self._sample(wait)
             wait = 0.0
             self._store.grow()
-            if time.monotonic() - gave_back >= GIVE_BACK_EVERY and procstat.give_back():
-                gave_back = time.monotonic()
+            if time.monotonic() >= give_back:
+                procstat.give_back()
+                pause = min(GIVE_BACK_MOST, 2.0 * pause)
+                give_back = time.monotonic() + pause
             interval = float(self._config["interval"])
             due = next_tick(due, interval, time.monotonic())
             if self._sleep_until(due):
