@@ -17,12 +17,12 @@ from rgt_tui.profiles import prices
 from rgt_tui.profiles.prices import written
 from rgt_tui.profiles.readings import how_many
 from rgt_tui.ui.enduring import words
-from rgt_tui.ui.notation import NONE, clean, compact_time, glyphs, known
+from rgt_tui.ui.notation import DAY, NONE, clean, compact_time, glyphs, known
 from rgt_tui.ui.widgets.fixed_lines import Parts
 from rgt_tui.ui.widgets.spans import Span, Tone, dim, line
 
 if TYPE_CHECKING:
-    from rgt_tui.health import Assessment
+    from rgt_tui.health import Assessment, ClockReading
     from rgt_tui.model.profile import Profile
 
 
@@ -229,8 +229,6 @@ def box_parts(box: BoxState, verdict: Assessment, platform: str, clock: Span | N
 
 def clock_of(profile: Profile, box: BoxState, now: float) -> Span | None:
     """Return the danger clock of a box that runs out first, else the one that a stop would start; None without any."""
-    from rgt_tui.ui.widgets.fleet_rows.fleet_cells import clock_left
-
     for reading in health.clock_readings(profile, box, now)[:1]:
         left = "" if reading.seconds_left is None else f" {clock_left(reading, reading.seconds_left)}"
         return Span(f"{clean(reading.what)}{left}", level_tone(reading.level))
@@ -252,3 +250,12 @@ def choose_log(box: BoxState, wanted: str | None) -> LogView | None:
         if found is not None:
             return found
     return max(box.logs, key=lambda view: view.at or 0.0, default=None)
+
+
+def clock_left(reading: ClockReading, left: float) -> str:
+    """Return the time left, and how far it can be relied on: whole days where the sign takes the room."""
+    bound = health.Bound
+    sign = {bound.AT_LEAST: glyphs().at_least, bound.AT_MOST: glyphs().at_most}.get(
+        reading.bound, "~" if reading.approx else ""
+    )
+    return f"{sign}{int(left // DAY)}d" if sign and left >= DAY else f"{sign}{compact_time(left)}"

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rich.cells import cell_len
 
-from rgt_tui import health
 from rgt_tui.health.autostop_words import of_box
 from rgt_tui.health.facts import BUSY_PCT, DISK_ERROR_PCT, DISK_WARN_PCT, MEMORY_ERROR_PCT, MEMORY_WARN_PCT
 from rgt_tui.model.autostop import AutostopReading
@@ -22,6 +21,7 @@ from rgt_tui.profiles.readings import byte_pct, inode_pct, memory_pct
 from rgt_tui.profiles.run_advice import run_cost, seconds_per_step
 from rgt_tui.ui.box_status import (
     cells_of,
+    clock_left,
     current_cell,
     current_run,
     is_limited,
@@ -30,7 +30,6 @@ from rgt_tui.ui.box_status import (
     standing,
 )
 from rgt_tui.ui.notation import (
-    DAY,
     NONE,
     clean,
     compact_time,
@@ -361,15 +360,6 @@ def clock_cells(row: Row) -> int:
         return 1
     what = cell_len(clean(reading.what))
     return what if left is None else max(CLOCK_WORDS, what) + 1 + len(clock_left(reading, left))
-
-
-def clock_left(reading: ClockReading, left: float) -> str:
-    """Return the time left, and how far it can be relied on: whole days where the sign takes the room."""
-    bound = health.Bound
-    sign = {bound.AT_LEAST: glyphs().at_least, bound.AT_MOST: glyphs().at_most}.get(
-        reading.bound, "~" if reading.approx else ""
-    )
-    return f"{sign}{int(left // DAY)}d" if sign and left >= DAY else f"{sign}{compact_time(left)}"
 
 
 def why_cell(row: Row, width: int) -> Line:
