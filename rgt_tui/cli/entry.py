@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import os
 import sys
 from collections.abc import Iterable, Sequence
@@ -117,9 +118,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         argcomplete.autocomplete(build_parser())
     command: str | None = None
     try:
+        gc.disable()  # what is loaded is kept: to look through it for garbage is a part of every start
         try:
             arguments = parse(sys.argv[1:] if argv is None else argv)
         finally:
+            gc.enable()
             sys.stdout.flush()  # help ends the process
         command = arguments.command
         if command is None:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Protocol, TypedDict, Unpack, runtime_checkable
 
 import msgspec
 
-from rgt_tui.fleet.logs.kept_lines import FilePlace, KeptLines
 from rgt_tui.model.box import BoxSpec, BoxState
 from rgt_tui.model.evidence import CheckResult, PersonTick, Review, StopProgress, Verb
 from rgt_tui.model.fleet import FleetEvent, FleetState, Happenings, Moment, Night, Spend, Timeline, Wanted
@@ -15,6 +14,7 @@ from rgt_tui.model.profile import Profile
 
 if TYPE_CHECKING:
     from rgt_tui.fleet.logs.box_logs import BoxSearch, LogPiece
+    from rgt_tui.fleet.logs.kept_lines import FilePlace, KeptLines
     from rgt_tui.fleet.transfer_diary import TransferNote
     from rgt_tui.profiles.prices import Toll
     from rgt_tui.transfer.copying import PullProgress

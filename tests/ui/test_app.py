@@ -36,7 +36,8 @@ async def test_the_first_frame_is_painted_before_the_fleet_is_made() -> None:
 def test_nothing_heavy_is_imported_with_the_app() -> None:
     code = (
         "import sys; import rgt_tui.ui.app; "
-        "print([m for m in ('asyncssh', 'numpy', 'httpx', 'torch', 'rgt_tui.ui.screens.box')"
+        "print([m for m in ('asyncssh', 'numpy', 'httpx', 'torch', 'rgt_tui.ui.screens.box',"
+        " 'rgt_tui.fleet.reducers', 'rgt_tui.ui.widgets.vitals', 'rgt_tui.ui.widgets.queue_lines')"
         " if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

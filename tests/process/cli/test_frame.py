@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import re
 import shlex
@@ -155,6 +156,27 @@ def test_a_value_that_is_called_like_a_command_is_no_command() -> None:
 def test_wrong_command_lines_end_with_2(words: list[str], said: str) -> None:
     done = run(*words)
     assert (done.returncode, said in done.stderr) == (2, True), done.stderr
+
+
+def test_nobody_looks_for_garbage_before_a_command_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[bool] = []
+    parse = entry.parse
+
+    def parsed(words: list[str]) -> argparse.Namespace:
+        looked.append(gc.isenabled())
+        return parse(words)
+
+    def run(arguments: argparse.Namespace) -> int:
+        looked.append(gc.isenabled())
+        return 0
+
+    monkeypatch.setattr(entry, "parse", parsed)
+    monkeypatch.setattr(entry, "runner", lambda name: run)
+    assert entry.main(["status"]) == 0
+    assert looked == [False, True]
+    with pytest.raises(SystemExit):
+        entry.main(["status", "--no-such-option"])
+    assert gc.isenabled()
 
 
 def test_a_reader_that_has_gone_away_is_no_traceback() -> None:

@@ -8,11 +8,8 @@ from rgt_tui.ui.box_status import choose_log, level_tone, old_mark
 from rgt_tui.ui.commands import key_for
 from rgt_tui.ui.notation import clean, clock, compact_time
 from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row
-from rgt_tui.ui.widgets.gpu_cards import gpu_sections
 from rgt_tui.ui.widgets.panes import Section
-from rgt_tui.ui.widgets.queue_lines import queue_lines
 from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, fit, line, toned
-from rgt_tui.ui.widgets.vitals import disk_lines, memory_lines
 
 PANES = ("why", "loss", "since", "detail")
 TAILS = ("log", "past")
@@ -119,6 +116,10 @@ def event_lines(state: FleetState, box: str, width: int, most: int = 6) -> list[
 
 def detail_sections(row: Row, state: FleetState, width: int, now: float) -> list[Section]:
     """Return the sections of the detail pane."""
+    from rgt_tui.ui.widgets.gpu_cards import gpu_sections
+    from rgt_tui.ui.widgets.queue_lines import queue_lines
+    from rgt_tui.ui.widgets.vitals import disk_lines, memory_lines
+
     parts = gpu_sections(row.box, width)
     parts.append(Section(line("memory"), memory_lines(row.box, width)))
     parts.append(Section(line("disks"), disk_lines(row.box, None, width)))
