@@ -319,8 +319,11 @@ def hits_of(page: Page, rows: Sequence[Row], text: str) -> Iterator[LineHit]:
     """
     seen = set()
     for pattern in page.patterns:
+        at = place = 0
         for match in compiled(pattern).finditer(text):
-            row = rows[text.count("\n", 0, max(match.start(), match.end() - 1))]
+            last = max(match.start(), match.end() - 1)
+            place += text.count("\n", at, last)
+            at, row = last, rows[place]
             if row.number in seen or _COMMENT.match(row.text):
                 continue
             seen.add(row.number)

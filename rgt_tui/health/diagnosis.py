@@ -178,7 +178,9 @@ def diagnose(
     groups += [
         [one] for one in (*fulldisk.from_readings(box, resources, previous), *from_readings(seen, hit))
     ]
-    found = [_unexplained(group, groups) for group in groups]
+    if not any(groups):
+        return ()
+    found = [_unexplained(group, groups) for group in groups if group]
     dated = [[_dated(one, now, previous) for one in group] for group in _unique(found) if group]
     dated.sort(key=_weight)
     return tuple(sorted(itertools.chain.from_iterable(dated), key=lambda finding: finding.cleared))

@@ -20,6 +20,8 @@ WINDOW = 60
 """Lines from the end of a log that are searched."""
 MAX_LINE = 1000
 """Characters of a line that are searched; longer ones are cut, so that no line costs without bound."""
+MOST_STATES = 40
+"""Of a line that rewrites itself, the newest that are searched."""
 
 _SAVED = re.compile(
     r"(?i)\bcheckpoint (?:saved|published|recovered|written)\b|\bsaved (?:the )?(?:checkpoint|ckpt)\b"
@@ -159,7 +161,7 @@ def _reports(lines: Sequence[str]) -> tuple[Report, ...]:
 
 
 def _texts(line: str) -> list[str]:
-    return [row[:MAX_LINE] for row in line.replace("\r", "\n").split("\n")]
+    return [row[:MAX_LINE] for row in line.replace("\r", "\n").split("\n")[-MOST_STATES:]]
 
 
 @functools.cache
@@ -200,8 +202,10 @@ def _summed(lines: tuple[str, ...], newest: list[int], suspects: set[str]) -> Sc
     line_of = [number for number, states in enumerate(texts) for _ in states]
     pages = [page for page in run_pages() if page.id in suspects]
     hits = tuple(
-        Hit(id=hit.id, line=hit.line, name=hit.name, row=hit.line_no, line_no=line_of[hit.line_no])
+        # The line as it is kept already, where there is no blank around it.
+        Hit(id=hit.id, line=rows[at].strip(), name=hit.name, row=at, line_no=line_of[at])
         for hit in _hits(rows, pages)
+        for at in (hit.line_no,)
     )
     newer = went_on("\n".join(rows), len(rows) - 1) if any(page.passing for page in pages) else -1
     return Scan(

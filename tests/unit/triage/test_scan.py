@@ -142,3 +142,19 @@ def test_a_step_is_seen_however_it_is_written_and_blanks_cost_no_square() -> Non
         assert not module._STEP.search(line), line
     for run in ("loss" + " " * 400_000, "1" * 400_000):
         assert module._STEP.search(run) is None
+
+
+def test_lines_that_say_the_same_a_thousand_times_cost_no_square_and_are_kept_once() -> None:
+    bar = "\r".join(["CUDA out of memory. Tried to allocate 2.00 GiB"] * 400)
+    wide = "no space left on device: " * 800
+    seen = (*[bar] * 30, *[wide] * 30)
+    found = scan(seen).hits
+    assert {hit.id for hit in found} >= {"U10", "U7"}
+    assert len(found) <= 30 * module.MOST_STATES * 3
+    assert all(len(hit.line) <= module.MAX_LINE for hit in found)
+    assert sum(1 for hit in found if hit.id == "U10") == 30 * module.MOST_STATES
+
+
+def test_a_line_that_is_found_is_the_one_that_is_kept() -> None:
+    line = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
+    assert all(hit.line is line for hit in scan((line,)).hits)
