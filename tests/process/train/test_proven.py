@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import zlib
@@ -112,6 +113,25 @@ def test_lightning_ends_with_75_and_goes_on_from_what_is_whole(tmp_path: Path) -
     assert [event["step"] for event in events(out, "resume")] == [5, 6]
 
 
+def test_of_two_stops_one_checkpoint_stays_and_a_signal_at_the_last_step_stops_nothing(
+    tmp_path: Path,
+) -> None:
+    for step in (5, 8):
+        code, text = launch(LIGHTNING, tmp_path, "SIGTERM", step)
+        assert code == 75, text
+    out = tmp_path / "run"
+    assert [path.name for path in (out / "stopped").iterdir()] == ["step=8.ckpt"]
+    code, text = launch(LIGHTNING, tmp_path, "SIGTERM", 12)
+    assert code == 0, text
+    assert (len(events(out, "stop")), len(events(out, "done"))) == (2, 1)
+
+
+def test_hugging_face_is_done_where_a_signal_comes_at_the_last_step(tmp_path: Path) -> None:
+    code, text = launch(HF, tmp_path, "SIGTERM", 12)
+    assert code == 0, text
+    assert (events(tmp_path / "run", "stop"), len(events(tmp_path / "run", "done"))) == ([], 1)
+
+
 def checkpoint(out: Path, step: int) -> Path:
     folder = out / f"checkpoint-{step}"
     (folder / "inner").mkdir(parents=True)
@@ -167,6 +187,8 @@ def test_hugging_face_comes_back_from_the_mirror_of_a_wiped_disk(tmp_path: Path)
     for folder in (plain, place):
         folder.mkdir()
     assert launch(script, plain)[0] == 0
+    mirrored_log = (plain / "mirror" / "metrics.jsonl").read_bytes()
+    assert mirrored_log == (plain / "run" / "metrics.jsonl").read_bytes(), "its end is there, too"
     killed = script.replace(
         "        if state.global_step == int", MIRRORED_FIRST + "        if state.global_step == int"
     )
@@ -230,6 +252,56 @@ def with_mirror(script: str, callback: str, start: str, final: str) -> str:
     lines[-1] = re.sub(r", (ckpt_path|resume_from_checkpoint)=.*|resume_from_checkpoint=.*", ")", lines[-1])
     lines[-1] = lines[-1].replace(start, "resume(trainer, ").replace("(trainer, )", "(trainer)")
     return "\n".join(["from rgt_train.callbacks import resume", *lines, final])
+
+
+def test_a_checkpoint_is_on_the_disk_for_sure_before_its_checksums_are_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, kept, done = checkpoint(tmp_path, 3), os.fsync, []
+
+    def fsync(fd: int) -> None:
+        done.append(Path(os.readlink(f"/proc/self/fd/{fd}")))
+        kept(fd)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    prove(tmp_path, 3, path)
+    first_note = next(place for place, synced in enumerate(done) if FOLDER in str(synced))
+    assert {path / "inner" / "weights", path / "inner", tmp_path} <= set(done[:first_note])
+
+
+def in_mirror(mirror: Path, step: int, name: str = "weights", path: str = "") -> Path:
+    """Put a copy of a checkpoint there; return it."""
+    copy, content = mirror / f"step-{step:08d}-a1", bytes([step]) * 10
+    copy.mkdir(parents=True)
+    (copy / name).write_bytes(content)
+    facts = {"size": 10, "crc32": [f"{zlib.crc32(content):08x}"], "chunk": 16 << 20}
+    note = manifest.encode(step, {name: facts}, {"path": path or f"checkpoint-{step}", "single": False})
+    (copy / manifest.NAME).write_bytes(note)
+    return copy
+
+
+def test_only_what_is_newer_comes_from_the_mirror_and_the_newest_whole_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, mirror = tmp_path / "out", tmp_path / "mirror"
+    prove(out, 4, checkpoint(out, 4))
+    for step in (3, 4):
+        in_mirror(mirror, step)
+    assert newest_good(out, iter(()), str(mirror)) == str(out / "checkpoint-4")
+    assert (out / "checkpoint-4" / "inner" / "weights").stat().st_size == 1000, "the one that was here"
+    assert "fetched" not in capsys.readouterr().out
+    for step in (5, 6, 7):
+        in_mirror(mirror, step)
+    spoil(mirror / "step-00000007-a1" / "weights")
+    assert newest_good(out, iter(()), str(mirror)) == str(out / "checkpoint-6")
+    assert not (out / "checkpoint-5").exists()
+
+
+def test_no_name_in_a_mirror_leads_out_of_the_checkpoint(tmp_path: Path) -> None:
+    in_mirror(tmp_path / "mirror", 3, "..%2F..%2F..%2Felsewhere")
+    with pytest.raises(SystemExit, match="is not below the run directory"):
+        newest_good(tmp_path / "out", iter(()), str(tmp_path / "mirror"))
+    assert not list(tmp_path.rglob("elsewhere"))
 
 
 def test_what_a_mirror_says_is_not_believed(tmp_path: Path) -> None:
