@@ -313,6 +313,11 @@ def test_what_stands_below_has_half_of_the_screen_or_what_is_left(room: int, abo
     assert context_height(room, above) == height
 
 
+@pytest.mark.parametrize(("room", "above", "height"), [(47, 10, 36), (47, 39, 7), (47, 40, 0), (21, 9, 11)])
+def test_what_stands_below_a_list_that_never_grows_has_the_rest(room: int, above: int, height: int) -> None:
+    assert context_height(room, above, steady=True) == height
+
+
 async def test_an_alert_says_how_often_it_held_before() -> None:
     fleet = FakeFleet()
     held = next(one for one in assess(box_of(fleet), NOW).alerts if not one.id.startswith("finding:"))

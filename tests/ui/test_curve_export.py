@@ -22,7 +22,7 @@ from rgt_tui.ui.plot.board import Board
 from rgt_tui.ui.plot.picture import svg
 from rgt_tui.ui.plot.view import Axis, Settings, Shown, tag
 from rgt_tui.ui.widgets.curve import curve_tone
-from rgt_tui.ui.widgets.metric_grid import MetricGrid, layout, run_names
+from rgt_tui.ui.widgets.metric_grid import MetricGrid, layout, newest_told, run_names
 from rgt_tui.ui.widgets.spans import text_of, width_of
 from tests.ui.fakes import NOW, FakeFleet
 from tests.ui.snap import running, settle, until
@@ -217,3 +217,11 @@ def test_names_that_do_not_fit_are_counted() -> None:
     made = run_names(board, 60)
     assert width_of(made) == 60 and " more" in text_of(made) and "1 a-long-name-0" in text_of(made)
     assert text_of(run_names(board, 400)).count("a-long-name") == 9
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [(7680.0, "7,680"), (-41_200.4, "-41,200"), (1.2844, "1.284"), (math.nan, "NaN"), (2e6, "2.0e6")],
+)
+def test_a_value_in_the_grid_has_as_many_decimals_as_mean_something(value: float, told: str) -> None:
+    assert newest_told(value).replace("+", "") == told

@@ -344,7 +344,7 @@ class FleetAwareScreen(Entries, Enduring, Screen[None]):
             name = box.spec.name
             return story_section([one for one in events if one.box == name], name, width, height, now)
 
-        height = context_height(self.body_height, above, *([0] if steady else []))
+        height = context_height(self.body_height, above, steady=steady)
         stale = box is not None and self.verdict(box).stale
         self.query_one(BoxContext).show(box, first or story, height, now, stale=stale)
         return height if box is not None else 0

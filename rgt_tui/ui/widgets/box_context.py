@@ -15,21 +15,23 @@ from rgt_tui.ui.widgets.panes import Pane, Section, set_height, set_width
 
 SHARES = ((0, ("story",)), (100, ("story", "log")), (150, ("story", "log", "past")))
 """From which width on which panes stand there, side by side."""
+LEAST_STEADY = 7
+"""Lines that are of use, with the frame, where the panes neither move nor come and go."""
 MOST_HELD = 26
 """Lines above it that are kept free for what is longer than what is selected now."""
 
 
-def context_height(room: int, above: int, held: int = MOST_HELD) -> int:
+def context_height(room: int, above: int, *, steady: bool = False) -> int:
     """Return the height that is left for it; 0 where that is too little to say anything.
 
     Args:
         room: Lines of the screen.
         above: Lines that are wanted above it. Half of the screen, as far as that is of use, is theirs in any case, so
             that the panes stay where they are while another line is selected.
-        held: Lines up to which it is.
+        steady: They want as many whatever is selected: the rest is left, however little it is.
     """
-    left = room - max(above + 1, min(room // 2, held))
-    return left if left >= LEAST_TAIL else 0
+    left = room - max(above + 1, 0 if steady else min(room // 2, MOST_HELD))
+    return left if left >= (LEAST_STEADY if steady else LEAST_TAIL) else 0
 
 
 class BoxContext(Horizontal):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from textual import events
 from textual.message import Message
 
-from rgt_tui.ui.notation import clean, glyphs, number
+from rgt_tui.ui.notation import clean, glyphs, number, thousands
 from rgt_tui.ui.plot.view import Settings, tag
 from rgt_tui.ui.widgets.curve import css, curve_tone, drawn
 from rgt_tui.ui.widgets.lines import LineWidget
@@ -42,6 +42,11 @@ def layout(count: int, width: int, height: int) -> tuple[int, int]:
         return abs(math.log(width / columns / (height / rows) / BEST_SHAPE)) + 0.1 * (columns * rows - count)
 
     return min(fitting, key=odd) if fitting else (min(max(1, count), most[0]), most[1] if count else 1)
+
+
+def newest_told(value: float) -> str:
+    """Return a value of any metric: a loss with its decimals, thousands of tokens a second without."""
+    return thousands(value) if 1e3 <= abs(value) < 1e6 else number(value)
 
 
 class MetricGrid(LineWidget):
@@ -114,7 +119,7 @@ class MetricGrid(LineWidget):
         title = line(
             Span(f"{glyphs().cursor} " if chosen else "  ", Tone.ACCENT),
             Span(clean(metric), Tone.STRONG if chosen else Tone.TEXT),
-            dim(f"  {number(newest[-1])}" if newest else ""),
+            dim(f"  {newest_told(newest[-1])}" if newest else ""),
         )
         frame = board.frame((width, height - 2), ascii_only=not glyphs().braille) if height > 6 else None
         rows = (
