@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import hashlib
 import json
 import os
@@ -193,8 +194,9 @@ class Box(asyncssh.SSHServerSession[bytes]):
 
     async def _answer(self) -> None:
         output, status = await self._host.run(self._command, self._input)
-        self._chan.write(output)
-        self._chan.exit(status)
+        with contextlib.suppress(BrokenPipeError):  # whoever asked has left
+            self._chan.write(output)
+            self._chan.exit(status)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop sending."""
