@@ -30,7 +30,8 @@ MAX_SAID = 400
 TOGETHER = 200
 """Lines that stand nearer to one another are of one end."""
 _WENT_ON = re.compile(
-    r"(?i)\bloss['\"]?(?:\s{0,9}[=:|]\s{0,9}|\s{1,9})(?:tensor\()?[-+]?\d|^Warning: Permanently added '"
+    r"(?i)(?:\b|_)loss(?:_\w{1,9})?['\"]?(?:\s{0,9}[=:|]\s{0,9}|\s{1,9})(?:tensor\()?[-+]?\d"
+    r"|^Warning: Permanently added '"
     r"|\b(?:rc|exit(?:ed)?(?: with)?(?: code| status)?|status)[ =:]{1,3}0\b",
     re.MULTILINE,
 )
@@ -92,7 +93,7 @@ class Judge:
         return [*told[:at], *self._likely(told[at - 1], lines), *told[at:]] if at else told
 
     def _lasting(self, hits: Sequence[LineHit], went_on: int) -> Sequence[LineHit]:
-        """Leave out what was tried again with success: the log went on behind it.
+        """Leave out what was tried again with success, or done without: the log went on behind it.
 
         What was raised stays: a traceback is written at once, and steps that came before it may be written later.
         """
@@ -108,8 +109,11 @@ class Judge:
         return Told(page, _telling(found, last=page.symptom_only), self.sure(page), len(found))
 
     def _likely(self, end: Told, known: Container[str]) -> list[Told]:
-        """Return the page that an exception which none knows is probably about; of several the one named first."""
-        said = writer_of(end.hit.line)[1][:MAX_SAID]
+        """Return the page that an exception which none knows is probably about; of several the one named first.
+
+        Hints see its line, and behind that its innermost frame: the library that raised it tells what it was doing.
+        """
+        said = f"{writer_of(end.hit.line)[1][:MAX_SAID]}\n{end.hit.frame}"
         likely = [
             (match.start(1) if match.re.groups else 0, page)
             for hint, page in self._hints

@@ -36,6 +36,7 @@ _WRITER = re.compile(
 )
 """What stands before the lines of one of several writers: torch, torchrun --tee, MPI, Ray, srun --label; and before
 those of one exception of a group."""
+_FRAME = re.compile(r"""(?s:.*)^ +(File "[^"\n]{1,400}", line \d+[^\n]{0,200})""", re.MULTILINE)
 _COMMENT = re.compile(r"\s*(?:#|//|\* )")
 
 
@@ -49,6 +50,8 @@ class LineHit(msgspec.Struct, frozen=True, kw_only=True):
     """From 1; a line that rewrites itself counts once."""
     name: str | None = None
     """First group of the pattern, e.g. the missing module."""
+    frame: str = ""
+    """Of a match over several lines, the innermost frame of a traceback in it."""
 
 
 class Row(NamedTuple):
@@ -328,7 +331,14 @@ def hits_of(page: Page, rows: Sequence[Row], text: str) -> Iterator[LineHit]:
                 continue
             seen.add(row.number)
             name = match.group(1) if match.re.groups else None
-            yield LineHit(id=page.id, line=(row.before + row.text).strip(), line_no=row.number, name=name)
+            frame = _FRAME.match(match[0])
+            yield LineHit(
+                id=page.id,
+                line=(row.before + row.text).strip(),
+                line_no=row.number,
+                name=name,
+                frame=frame[1] if frame is not None else "",
+            )
 
 
 def _back(block: bytes, lines: int) -> int:

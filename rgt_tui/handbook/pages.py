@@ -79,14 +79,14 @@ class Page(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     needle_pattern: str | None = None
     """A cheap regular expression (as RE2 knows them) in place of literals, where these are too common."""
     hints: tuple[str, ...] = ()
-    """Regular expressions that match an exception's own line from its start. Where no page knows the exception, the
+    """Regular expressions that match an exception's own line from its start, and the innermost frame behind it. Where no page knows the exception, the
     page whose hint matches is offered: of several, the one whose first group begins earliest in the line."""
     beats: tuple[str, ...] = ()
     """More general pages that this one explains away."""
     symptom_only: bool = False
     """It only follows from something else, and gives way to any other finding."""
     passing: bool = False
-    """It may be tried again by itself: where the log went on behind it, it is none."""
+    """It may be tried again by itself, or done without: where the log went on behind it, it is none."""
     sources: tuple[str, ...] = ()
     """Where the facts come from, with the month in which that was looked at, where it is known."""
     topic: str = ""

@@ -101,6 +101,7 @@ def test_a_kill_is_the_kernel_s_only_if_its_counter_moved(
 
 
 REFUSED = "curl: (7) Failed to connect to 10.0.0.7 port 80 after 3 ms: Couldn't connect to server\n"
+NO_SMI = "setup.sh: line 4: nvidia-smi: command not found\n"
 RAISED = """Traceback (most recent call last):
   File "/exp/train.py", line 3, in <module>
     main()
@@ -117,14 +118,17 @@ ConnectionRefusedError: [Errno 111] Connection refused
         (f"{REFUSED}step 1 lossless\nrc=01\nrc=7\n", ["NET1"]),
         (f"step 1 loss 2.0\nrc=0\n{REFUSED}", ["NET1"]),
         (f"{REFUSED}rc=0\n{'x' * 80}\n{REFUSED.replace('(7)', '(28)')}", ["NET1"]),
+        (f"{NO_SMI}epoch 1: train_loss=2.0\n", []),
+        (f"{NO_SMI}[1/3][2/8] Loss_D: 1.38 Loss_G: 0.71\n", []),
+        (f"step 1 loss 2.0\n{NO_SMI}", ["CMD1"]),
         (f"{RAISED}step 9 loss 2.0\n", ["NET1"]),
         (f"[rank1]: {RAISED}step 9 loss 2.0\n".replace("\nConn", "\n[rank1]: Conn"), ["NET1"]),
         (f"{FULL}step 9 loss 2.0\nrc=0\n", ["U7"]),
         (REFUSED + "step 1 seen\n" * 60_000 + "step 2 loss 1.0\n" + "step 2 seen\n" * 9, []),
     ],
     ids=[
-        "ended", "went-well", "stepped-on", "no-step", "before-it", "again", "raised", "raised-by-a-rank",
-        "no-try", "much-later",
+        "ended", "went-well", "stepped-on", "no-step", "before-it", "again", "no-program",
+        "two-losses", "no-program-after", "raised", "raised-by-a-rank", "no-try", "much-later",
     ],
 )  # fmt: skip
 def test_what_was_tried_again_with_success_is_no_finding(
