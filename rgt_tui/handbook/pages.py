@@ -79,8 +79,9 @@ class Page(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     needle_pattern: str | None = None
     """A cheap regular expression (as RE2 knows them) in place of literals, where these are too common."""
     hints: tuple[str, ...] = ()
-    """Regular expressions that match an exception's own line from its start, and the innermost frame behind it. Where no page knows the exception, the
-    page whose hint matches is offered: of several, the one whose first group begins earliest in the line."""
+    """Regular expressions that match an exception's own line from its start, and may go on with its innermost frame in
+    the next line. Where no page knows the exception, the page whose hint matches is offered: of several, the one whose
+    first group begins earliest."""
     beats: tuple[str, ...] = ()
     """More general pages that this one explains away."""
     symptom_only: bool = False
