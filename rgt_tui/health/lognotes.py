@@ -203,7 +203,7 @@ def _summed(lines: tuple[str, ...], newest: list[int], suspects: set[str]) -> Sc
     pages = [page for page in run_pages() if page.id in suspects]
     hits = tuple(
         # The line as it is kept already, where there is no blank around it.
-        Hit(id=hit.id, line=rows[at].strip(), name=hit.name, row=at, line_no=line_of[at])
+        Hit(id=hit.id, line=rows[at].strip(), name=hit.name, frame=hit.frame, row=at, line_no=line_of[at])
         for hit in _hits(rows, pages)
         for at in (hit.line_no,)
     )
