@@ -86,8 +86,13 @@ def test_a_log_shows_the_same_first_live_as_from_a_file(part: int, tmp_path: Pat
 
 BEGINS = [[clean(line) for line in case["log"].rstrip("\n").split("\n")][:25] for case in CASES]
 BEGINS_ANEW = (_MARKS[0], *_MARKS[2:])
-CALM = [lines for lines in BEGINS if not any(mark.search(line) for line in lines for mark in BEGINS_ANEW)]
-"""Logs that tell of no save and no resume: what stands before those is over for the live look."""
+CALM = [
+    lines
+    for case, lines in zip(CASES, BEGINS, strict=True)
+    if case["expected"] != "U33" and not any(mark.search(line) for line in lines for mark in BEGINS_ANEW)
+]
+"""Logs that tell of no save and no resume: what stands before those is over for the live look. Nor of a copy that fails
+and is reported as done: to the live look only what is reported at once tells of the same full disk."""
 
 
 def mixed(rng: random.Random) -> list[str]:
