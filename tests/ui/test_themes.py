@@ -117,14 +117,20 @@ CONSOLE = (
 """What the 16 colours are where nobody chose others: of xterm, and of the console of Linux."""
 
 
-@pytest.mark.parametrize("theme", [theme.name for theme in THEMES])
-async def test_the_line_that_keys_act_on_can_be_read_in_sixteen_colours(
-    theme: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def in_sixteen_colours(theme: str, monkeypatch: pytest.MonkeyPatch) -> RgtApp:
+    """Make the app as such a terminal gets it."""
     monkeypatch.setenv("TERM", "screen")
     monkeypatch.delenv("COLORTERM", raising=False)
     app = RgtApp(FakeFleet, preferences=Preferences(theme=theme))
     app.match_terminal()
+    return app
+
+
+@pytest.mark.parametrize("theme", [theme.name for theme in THEMES])
+async def test_the_line_that_keys_act_on_can_be_read_in_sixteen_colours(
+    theme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = in_sixteen_colours(theme, monkeypatch)
     async with app.run_test(size=(120, 34)) as pilot:
         for keys in ((), ("a",), ("q", "p", "e"), ("q", "ctrl+p")):
             await pilot.press(*keys)
@@ -175,10 +181,7 @@ async def test_the_terminal_says_how_many_colours_there_are(
 async def test_the_selected_command_of_the_palette_is_told_apart_in_sixteen_colours(
     theme: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TERM", "screen")
-    monkeypatch.delenv("COLORTERM", raising=False)
-    app = RgtApp(FakeFleet, preferences=Preferences(theme=theme))
-    app.match_terminal()
+    app = in_sixteen_colours(theme, monkeypatch)
     async with app.run_test(size=(120, 34)) as pilot:
         await settle(pilot)
         await pilot.press("ctrl+p")
