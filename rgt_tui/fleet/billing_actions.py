@@ -340,11 +340,11 @@ class Teardown:
         session = self._sessions[permit.box]
         kept = False
         async for step in carry_out(act.provider, permit, clock=self._clock, sleep=asyncio.sleep):
-            await self._note(act, AuditEvent.ANSWER, f"{step.phase}: {step.text}", required=False)
+            line = await self._note(act, AuditEvent.ANSWER, f"{step.phase}: {step.text}", required=False)
             with contextlib.suppress(
                 JournalFailed
             ):  # sent is sent: what is written now changes nothing of that
-                await asyncio.to_thread(act.action.put, STATES[step.phase], step.text)
+                await asyncio.to_thread(act.action.put, STATES[step.phase], step.text, audit=line)
             if step.phase is StopPhase.FAILED:
                 await self._unseal(session, permit.seal)
             if step.phase in (StopPhase.CONFIRMED, StopPhase.METER_OFF) and not kept:

@@ -199,8 +199,8 @@ class OpenActions:
         assert action.first.verb is not None
         if state is ActionState.OFF and meter.kind in (MeterKind.STORAGE_ONLY, MeterKind.NONE):
             text = f"{text}; {what_is_off(provider, action.first.verb, action.first.target.instance, meter)}"
-        await asyncio.to_thread(held.settle, state, text)
-        await asyncio.to_thread(self._record, action.first, state, text)
+        line = await asyncio.to_thread(self._record, action.first, state, text)
+        await asyncio.to_thread(held.settle, state, text, audit=line)
         done = state in (ActionState.OFF, ActionState.CONFIRMED)
         if done and action.first.verb is Verb.PARK:
             self._parked(session.state.spec.name, action.first.at)
@@ -269,7 +269,8 @@ class OpenActions:
                 return box
         return next(iter(self._sessions.values()), None)
 
-    def _record(self, first: Record, state: ActionState, text: str) -> None:
+    def _record(self, first: Record, state: ActionState, text: str) -> str:
+        """Write a line of the audit log; return its hash, or nothing where it could not be written."""
         entry = AuditEntry(
             at=self._clock(),
             event=AuditEvent.ANSWER,
@@ -280,9 +281,10 @@ class OpenActions:
             text=f"{state}, found out later: {text}",
         )
         try:
-            self._audit.record(entry)
+            return self._audit.record(entry)
         except AuditFailed as error:
             self._tell(str(error), str(error), "error")
+            return ""
 
     def _session(self, target: Target) -> BoxSession | None:
         for session in list(self._sessions.values()):

@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from rgt_tui.gate.audit import AuditLine, AuditLog, Chain, default_path, verify
-from rgt_tui.gate.journal import JOURNAL, Journal
+from rgt_tui.gate.journal import JOURNAL, Journal, Record
+from rgt_tui.model.figures import moment
 from rgt_tui.profiles.readings import how_many
 
 
-def whole_chain(lines: Sequence[AuditLine], journal: Journal) -> Chain:
+def whole_chain(lines: Sequence[AuditLine], named: Sequence[Record]) -> Chain:
     """Follow the hashes, and look for the lines that the journal names: a log whose end was cut off has whole hashes.
 
-    Raises:
-        JournalFailed: the journal cannot be read.
+    Args:
+        lines: All of the log.
+        named: `Journal.audited`, read before the log: what is written meanwhile must not seem to be missing.
     """
     chain = verify(iter(lines))
     if chain.broken is not None:
         return chain
     there = {line.hash for line in lines}
-    gone = next((record for record in journal.audited() if record.audit not in there), None)
+    gone = next((record for record in named if record.audit not in there), None)
     if gone is None:
         return chain
-    deed = f"{gone.verb or 'rent'} of {gone.box} at {moment(gone.at)}"
-    why = f"the line of {deed}, which the journal names, is not there"
+    deed = f"{gone.verb or 'rent'} of {gone.box} at {moment(gone.at)} ({gone.state})"
+    why = f"the line of {deed}, which the journal names, is not there as it was written"
     return msgspec.structs.replace(chain, broken=chain.lines + 1, reason=why)
 
 
@@ -38,16 +39,9 @@ def read_checked(env: Mapping[str, str]) -> tuple[list[AuditLine], Chain]:
         JournalFailed: the journal cannot be read.
     """
     log = AuditLog(default_path(env))
+    named = tuple(Journal(log.path.parent / JOURNAL).audited())
     lines = list(log.lines())
-    return lines, whole_chain(lines, Journal(log.path.parent / JOURNAL))
-
-
-def moment(at: float) -> str:
-    """Return a time by the local clock; a number that is none as it stands."""
-    try:
-        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
-    except (ValueError, OverflowError, OSError):
-        return f"{at:g}"
+    return lines, whole_chain(lines, named)
 
 
 def chain_words(chain: Chain) -> str:

@@ -148,7 +148,7 @@ def outdated(wanted: str, digest: str, ticks: float) -> str | None:
         ticks: The steady clock.
     """
     facts, _, made = wanted.rpartition("-")
-    if not facts or not made.isdecimal():
+    if not facts or not re.fullmatch("[0-9]{1,12}", made):
         return "this is not an evidence digest: take the one that the dry run printed"
     if facts != digest:
         return "the evidence is another one than that of the dry run: look at it again"

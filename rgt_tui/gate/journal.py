@@ -24,6 +24,7 @@ import msgspec
 from rgt_tui import files
 from rgt_tui.gate.audit import LONGEST, ROOM, who
 from rgt_tui.model.evidence import Verb, steady
+from rgt_tui.model.figures import moment
 from rgt_tui.model.renting import Offer, Wish
 
 JOURNAL = "journal"
@@ -126,7 +127,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     seal: str = ""
     """Nonce of the box's seal."""
     audit: str = ""
-    """SHA-256 of the line of the audit log that was written for it."""
+    """SHA-256 of the line of the audit log that was written for it: by that, too, that line is vouched for."""
     rent: Renting | None = None
     """Of the `intent` of a creation."""
     machine: str = ""
@@ -141,9 +142,14 @@ class OpenAction(msgspec.Struct, frozen=True, kw_only=True):
     last: Record
 
     def age(self, now: float, ticks: float, boot: str) -> float:
-        """Return the seconds since its last state: by the steady clock, or the wall clock after a restart."""
-        past = ticks - self.last.steady if boot == self.last.boot else now - self.last.at
-        return max(0.0, past)
+        """Return the seconds since its last state by the steady clock; after a restart by the wall clock.
+
+        That clock may have been wrong when it was written: what this computer wrote is older than its present start.
+        """
+        past = ticks - self.last.steady
+        if boot == self.last.boot and past >= 0:
+            return past
+        return max(0.0, now - self.last.at, ticks if self.last.who == who() else 0.0)
 
 
 class Action:
@@ -183,21 +189,21 @@ class Action:
         self._journal.append(record, room=ROOM)
         self._first = self._last = record
 
-    def put(self, state: ActionState, text: str = "", *, machine: str = "") -> None:
-        """Write that the action has come to a state; `machine` is what was created."""
+    def put(self, state: ActionState, text: str = "", *, machine: str = "", audit: str = "") -> None:
+        """Write that the action has come to a state; `machine` is what was created, `audit` as in `Record`."""
         if self._last is None:
             raise JournalFailed("an action begins with its intent; nothing was sent")
-        self._last = self._journal.follow(self._last, state, text, machine)
+        self._last = self._journal.follow(self._last, state, text, machine, audit)
 
     def sent(self, call: str) -> None:
         """Write that the call goes out now: the bytes may be sent once this has returned, and never again."""
         self.put(ActionState.SENT, call)
 
-    def settle(self, state: ActionState, text: str, *, machine: str = "") -> None:
-        """Write what came of the earlier action that was open; `machine` is what it had created."""
+    def settle(self, state: ActionState, text: str, *, machine: str = "", audit: str = "") -> None:
+        """Write what came of the earlier action that was open; the rest as in `put`."""
         if self.earlier is None:
             raise JournalFailed("no earlier action is open")
-        last = self._journal.follow(self.earlier.last, state, text, machine)
+        last = self._journal.follow(self.earlier.last, state, text, machine, audit)
         self.earlier = None if state in SETTLED else msgspec.structs.replace(self.earlier, last=last)
 
 
@@ -301,7 +307,9 @@ class Journal:
             text=text,
         )
 
-    def follow(self, last: Record, state: ActionState, text: str, machine: str = "") -> Record:
+    def follow(
+        self, last: Record, state: ActionState, text: str, machine: str = "", audit: str = ""
+    ) -> Record:
         """Append the next state of an action; its caller holds the lock.
 
         Raises:
@@ -310,7 +318,7 @@ class Journal:
         if state not in FOLLOWS[last.state]:
             raise JournalFailed(f"{state} cannot follow {last.state}: nothing is sent twice")
         record = self.record(last.target, last.box, last.verb, last.action, state, text)
-        record = msgspec.structs.replace(record, machine=machine or last.machine)
+        record = msgspec.structs.replace(record, machine=machine or last.machine, audit=audit)
         # What comes after the call must find room, too: `intent` has asked for it.
         self.append(record)
         return record
@@ -380,7 +388,7 @@ class Journal:
 def words(action: OpenAction) -> str:
     """Say in one line what is open."""
     first, last = action.first, action.last
-    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(last.at))
+    when = moment(last.at)
     if first.rent is not None:
         what = last.machine or f"token {first.rent.token}"
         return f"renting {first.box} at {first.target.kind} ({what}) is open since {when}: {last.state} by {last.who}"
@@ -420,8 +428,7 @@ def _holder(lock: int, target: Target) -> str:
         held = msgspec.json.decode(os.pread(lock, 4096, 0), type=_Holder)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return f"another rgt acts on {what} now; wait for it to end"
-    since = time.strftime("%H:%M:%S", time.localtime(held.at))
-    doing = f"acts on {what} since {since} ({held.verb or 'rent'} of {held.box})"
+    doing = f"acts on {what} since {moment(held.at)} ({held.verb or 'rent'} of {held.box})"
     return f"process {held.pid} of {held.who} {doing}; wait for it to end"
 
 

@@ -1,4 +1,4 @@
-"""Percentages, sizes and counts, written in one way: in columns, alerts, findings, commands and on the screens.
+"""Percentages, sizes, counts and times, written in one way: in columns, alerts, findings, commands and on the screens.
 
 What is stored and copied is counted as it is sold and as ``df -H`` tells it, in powers of 1,000 (GB); memory, of a
 container, a process or a card, as the kernel and ``nvidia-smi`` tell it, in powers of 1,024 (GiB).
@@ -7,6 +7,7 @@ container, a process or a card, as the kernel and ``nvidia-smi`` tell it, in pow
 from __future__ import annotations
 
 import math
+import time
 
 UNKNOWN = "?"
 
@@ -51,3 +52,11 @@ def noun(count: int, one: str, many: str = "") -> str:
 def how_many(count: int, one: str, many: str = "") -> str:
     """Return e.g. ``1 cell``, ``2,310 cells``."""
     return f"{count:,} {noun(count, one, many)}"
+
+
+def moment(at: float) -> str:
+    """Return a time by the local clock; a number that is none as it stands."""
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+    except (ValueError, OverflowError, OSError):
+        return f"{at:g}"

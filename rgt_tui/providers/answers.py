@@ -7,7 +7,6 @@ body cannot be read, a redirect, a time-out, a server error, a connection that w
 from __future__ import annotations
 
 import enum
-import math
 from datetime import UTC, datetime
 
 from rgt_tui.model.evidence import Verb
@@ -203,22 +202,26 @@ def known_sum(parts: Parts) -> tuple[float | None, tuple[str, ...]]:
     return (None if unpriced and not sum(rates) else sum(rates)), unpriced
 
 
+MOST = 1e18
+"""No price or size is beyond it; sums of such numbers stay finite."""
+
+
 def number(value: object) -> float | None:
-    """Return a price or size that comes as number or string; None for what is not finite and >= 0."""
+    """Return a price or size that comes as number or string; None for what is below 0, or beyond `MOST`."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
         result = float(value)
     except (ValueError, OverflowError):
         return None
-    return result if math.isfinite(result) and result >= 0 else None
+    return result if 0 <= result <= MOST else None
 
 
 def signed(value: object) -> float | None:
-    """Return a sum of money, which may be below zero; None for what is no finite number."""
+    """Return a sum of money, which may be below zero; None for what is no number, or beyond `MOST`."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value) if math.isfinite(value) else None
+    return float(value) if abs(value) <= MOST else None
 
 
 def whole(value: object) -> int | None:

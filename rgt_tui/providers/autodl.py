@@ -193,7 +193,7 @@ class AutodlAccount(RentedAccount):
         if known is not None and known.started != started:
             known = None
         now = self.clock()
-        if known is not None and now - known.at < SNAPSHOT_AGE:
+        if known is not None and 0 <= now - known.at < SNAPSHOT_AGE:
             return known
         with contextlib.suppress(ProviderError):
             data = table(self._data((await self.http.get(f"{PRO}/snapshot?instance_uuid={instance}")).data))

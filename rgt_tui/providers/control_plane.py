@@ -378,6 +378,21 @@ def use_rent_permit(permit: RentPermit, offer: Offer, token: str, ref: ProviderR
     _used[used] = math.inf
 
 
+class Pause:
+    """A while for which something is not asked for; over as well once the clock was set to before it began."""
+
+    def __init__(self) -> None:
+        self._begun = self._ends = 0.0
+
+    def begin(self, now: float, seconds: float) -> None:
+        """Begin anew; `now` by the client's clock."""
+        self._begun, self._ends = now, now + seconds
+
+    def left(self, now: float) -> float:
+        """Return the seconds that are left of it; 0 = it is over."""
+        return self._ends - now if self._begun <= now < self._ends else 0.0
+
+
 def keep_last_good(last: Meter, fresh: Meter) -> Meter:
     """Return what a row should show after a reading: that one, or the last good one with the fresh error.
 

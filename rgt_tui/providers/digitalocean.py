@@ -192,7 +192,7 @@ class DigitalOceanAccount(RentedAccount):
     async def _learn_hanging(self, instance: str, age: float) -> None:
         """Learn what hangs on a droplet, unless that was asked for lately; a failure leaves the last answer."""
         now = self.clock()
-        if now - self._asked.get(instance, -HANGING_AGE) < age or not self.ids.fullmatch(instance):
+        if 0 <= now - self._asked.get(instance, -HANGING_AGE) < age or not self.ids.fullmatch(instance):
             return
         self._asked[instance] = now
         with contextlib.suppress(ProviderError):
@@ -210,7 +210,7 @@ class DigitalOceanAccount(RentedAccount):
         """
         droplet = table(raw)
         number_of = droplet.get("id")
-        if type(number_of) is not int or number_of <= 0:
+        if type(number_of) is not int or not 0 < number_of < 10**18:
             raise self._odd("a droplet without an id")
         instance, size = str(number_of), table(droplet.get("size"))
         status = text(droplet.get("status"), 40) or "not said"

@@ -17,7 +17,7 @@ from rgt_tui.model.evidence import Verb
 from rgt_tui.model.money import Lifecycle, MeterKind
 from rgt_tui.model.renting import Leftover
 from rgt_tui.providers.answers import array, number, said, table, text, when, whole
-from rgt_tui.providers.control_plane import BadAnswer, Context, NotFound, ProviderError, printable
+from rgt_tui.providers.control_plane import BadAnswer, Context, NotFound, Pause, ProviderError, printable
 from rgt_tui.providers.http import AccountHttp, Wrong, open_http
 from rgt_tui.providers.rented import START, Call, Machine, RentedAccount
 
@@ -25,6 +25,8 @@ VENDOR = "https://sky.dstack.ai"
 KEY_ENV = "DSTACK_TOKEN"
 PAGE = 1000
 """Instances in one answer: https://github.com/dstackai/dstack (schemas/instances.py, 2026-08)."""
+PAGES = 40
+"""More of them than this are no list but a mistake."""
 RUNS_AGE = 300.0
 """Seconds for which it is good which machine of a provider an instance is."""
 STATES = {
@@ -74,7 +76,7 @@ class DstackAccount(RentedAccount):
         super().__init__(ref, http, clock)
         self._below: dict[str, str] = {}
         """Host → the id by which the provider below knows the machine."""
-        self._below_due = 0.0
+        self._below_pause = Pause()
 
     async def fetch(self, instance: str) -> Machine:
         """Ask for one instance: the server has a list alone."""
@@ -91,7 +93,7 @@ class DstackAccount(RentedAccount):
     async def _listed(self, project: str | None) -> tuple[Machine, ...]:
         found: list[Machine] = []
         after: dict[str, object] = {}
-        while True:
+        for _ in range(PAGES):
             body = {
                 "only_active": True,
                 "limit": PAGE,
@@ -109,6 +111,7 @@ class DstackAccount(RentedAccount):
             if following == after or None in following.values():
                 raise self._odd("a page of instances that promises a next one and has none")
             after = following
+        raise self._odd(f"more than {PAGES} pages of instances")
 
     def _odd(self, what: str) -> BadAnswer:
         return BadAnswer(f"dstack gave {what}; nothing follows from it", console=self.http.console)
@@ -160,8 +163,8 @@ class DstackAccount(RentedAccount):
     async def learn(self, machines: tuple[Machine, ...]) -> None:
         """Learn which machine of a provider each instance is, seldom: one box must not be counted twice."""
         await super().learn(machines)
-        if machines and self.clock() >= self._below_due:
-            self._below_due = self.clock() + RUNS_AGE
+        if machines and not self._below_pause.left(self.clock()):
+            self._below_pause.begin(self.clock(), RUNS_AGE)
             with contextlib.suppress(ProviderError):
                 body = {"only_active": True, "include_jobs": True, "job_submissions_limit": 1, "limit": 100}
                 runs = array((await self.http.ask("POST", "/api/runs/list", body)).data)

@@ -23,6 +23,7 @@ from rgt_tui.providers.control_plane import (
     Conflict,
     Context,
     NotFound,
+    Pause,
     ProviderError,
     RateLimited,
     Unreachable,
@@ -35,6 +36,8 @@ MAX_BODY = 8 << 20
 """Bytes; a list of 200 machines is well under one MiB."""
 BACK_OFF = 15.0
 """Seconds to leave a server alone after a 429 that does not say how long."""
+LONGEST_PAUSE = 3600.0
+"""The most of such seconds, whatever the server says."""
 
 
 class Wrong(msgspec.Struct, frozen=True):
@@ -94,7 +97,7 @@ class AccountHttp:
         self._header, self._scheme = header, scheme
         self._wrong = wrong
         self._clock = clock
-        self._quiet_until = 0.0
+        self._quiet = Pause()
         self._total_s = 3 * timeout_s
         # A proxy for the loopback would be a mistake, and redirects could carry the key elsewhere.
         self._http = httpx.AsyncClient(
@@ -120,8 +123,7 @@ class AccountHttp:
 
     async def ask(self, method: str, path: str, body: object = None) -> Answer:
         """Read something by a method that is not always GET; see `get`."""
-        left = self._quiet_until - self._clock()
-        if left > 0:
+        if left := self._quiet.left(self._clock()):
             raise self._limited(left)
         return await self.send(method, path, body)
 
@@ -137,7 +139,7 @@ class AccountHttp:
         except AuthError as error:
             error.sent = False
             raise
-        headers = {"Accept": "application/json"}
+        headers = {"Accept": "application/json", "Accept-Encoding": "gzip"}
         if key:
             headers[self._header] = f"{self._scheme}{key}"
         content = None
@@ -167,6 +169,14 @@ class AccountHttp:
             ) from None
 
     async def _body(self, response: httpx.Response) -> bytes:
+        # An answer that is packed several times over unpacks to more than there is memory, from one piece of it.
+        packed = response.headers.get("content-encoding", "identity").strip().lower()
+        if packed not in ("identity", "gzip", "x-gzip"):
+            raise BadAnswer(
+                f"{self.host} answered packed as {printable(packed, 40)!r}, which was not asked for",
+                console=self.console,
+                status=response.status_code,
+            )
         chunks: list[bytes] = []
         size = 0
         async for chunk in response.aiter_bytes():
@@ -207,9 +217,7 @@ class AccountHttp:
             return Conflict(f"{self.host} refused: {words}", detail=words, console=console, status=status)
         if means == 429:
             wait = _retry_after(response.headers.get("retry-after"), self._clock())
-            self._quiet_until = max(
-                self._quiet_until, self._clock() + (BACK_OFF if wait is None else min(wait, 3600.0))
-            )
+            self._leave_alone(BACK_OFF if wait is None else wait)
             return self._limited(wait, status)
         if means >= 500:
             return Unreachable(
@@ -239,10 +247,14 @@ class AccountHttp:
         The header: https://datatracker.ietf.org/doc/draft-ietf-httpapi-ratelimit-headers/
         """
         for item in headers.get("ratelimit", "").split(","):
-            left = re.search(r";\s*r=(\d+)", item)
-            until = re.search(r";\s*t=(\d+)", item)
+            left = re.search(r";\s*r=(\d{1,9})", item)
+            until = re.search(r";\s*t=(\d{1,9})", item)
             if left and until and int(left[1]) == 0:
-                self._quiet_until = max(self._quiet_until, self._clock() + min(int(until[1]), 3600))
+                self._leave_alone(float(until[1]))
+
+    def _leave_alone(self, seconds: float) -> None:
+        now = self._clock()
+        self._quiet.begin(now, max(self._quiet.left(now), min(seconds, LONGEST_PAUSE)))
 
     def _limited(self, wait: float | None, status: int | None = None) -> RateLimited:
         when = "later" if wait is None else f"in {wait:.0f} s"

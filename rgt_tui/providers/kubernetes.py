@@ -10,8 +10,8 @@ https://kubernetes.io/docs/concepts/workloads/controllers/job/, https://kubernet
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from datetime import datetime
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
 from typing import TypeVar
 
 import msgspec
@@ -20,6 +20,7 @@ from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.evidence import Permit, Verb, steady
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
 from rgt_tui.model.renting import Leftover
+from rgt_tui.providers.answers import moment_of
 from rgt_tui.providers.command_line import CommandLine
 from rgt_tui.providers.control_plane import (
     AuthError,
@@ -106,7 +107,7 @@ class KubePod(msgspec.Struct, frozen=True):
             container.resources.limits or {} for container in self.spec.containers if container.resources
         ]
         held = [value for limit in limits for name, value in limit.items() if name.endswith(".com/gpu")]
-        return sum(int(value) for value in held if str(value).isdecimal())
+        return sum(int(value) for value in held if re.fullmatch(r"[0-9]{1,6}", str(value)))
 
 
 class JobSpec(msgspec.Struct, frozen=True):
@@ -356,6 +357,7 @@ class KubernetesAccount:
         return tuple(found)
 
     def _instance(self, ident: str, meter: Meter, pods: tuple[KubePod, ...]) -> Instance:
+        _parts(ident)
         self._seen.add(ident)
         return Instance(
             id=ident,
@@ -437,10 +439,6 @@ class KubernetesAccount:
             Lifecycle.STOPPED: MeterKind.STORAGE_ONLY,
             Lifecycle.GONE: MeterKind.STORAGE_ONLY,
         }
-        started = [pod.status.start_time for pod in pods if pod.status.start_time is not None]
-        created = [
-            pod.metadata.creation_timestamp for pod in pods if pod.metadata.creation_timestamp is not None
-        ]
         return Meter(
             kind=kinds.get(life, MeterKind.UNKNOWN),
             lifecycle=life,
@@ -449,11 +447,17 @@ class KubernetesAccount:
             native_status=printable(words, 80),
             actions=actions,
             names=tuple(pod.metadata.uid for pod in pods),
-            created=min((at.timestamp() for at in created), default=None),
-            started=max((at.timestamp() for at in started), default=None),
+            created=min(_moments(pod.metadata.creation_timestamp for pod in pods), default=None),
+            started=max(_moments(pod.status.start_time for pod in pods), default=None),
             doubt=NODE_BILLS,
             unpriced=("the node",),
         )
+
+
+def _moments(times: Iterable[datetime | None]) -> list[float]:
+    """Return those that are said, and can be a machine's."""
+    aware = (at if at.tzinfo else at.replace(tzinfo=UTC) for at in times if at is not None)
+    return [found for at in aware if (found := moment_of(at.timestamp())) is not None]
 
 
 def _suspending(namespace: str, name: str, on: bool) -> tuple[str, ...]:

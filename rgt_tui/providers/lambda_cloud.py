@@ -18,7 +18,7 @@ from rgt_tui.model.renting import Leftover
 from rgt_tui.profiles import load_profile
 from rgt_tui.profiles.prices import storage_per_hour
 from rgt_tui.providers.answers import Parts, array, number, table, text, whole
-from rgt_tui.providers.control_plane import BadAnswer, Context, Market, ProviderError, printable
+from rgt_tui.providers.control_plane import BadAnswer, Context, Market, Pause, ProviderError, printable
 from rgt_tui.providers.http import AccountHttp, Wrong, open_http
 from rgt_tui.providers.markets.lambda_market import LambdaMarket
 from rgt_tui.providers.markets.rented_market import CREATE
@@ -104,7 +104,7 @@ class LambdaAccount(RentedAccount):
         super().__init__(ref, http, clock)
         self._market = LambdaMarket(self)
         self._filesystems: dict[str, float | None] = {}
-        self._filesystems_due = 0.0
+        self._filesystems_pause = Pause()
 
     async def fetch(self, instance: str) -> Machine:
         """Ask for one instance."""
@@ -192,8 +192,8 @@ class LambdaAccount(RentedAccount):
 
     async def learn_parts(self, machines: tuple[Machine, ...]) -> None:
         """Learn what the file systems cost, seldom."""
-        if self.clock() >= self._filesystems_due and any(one.outlives for one in machines):
-            self._filesystems_due = self.clock() + FILESYSTEMS_AGE
+        if not self._filesystems_pause.left(self.clock()) and any(one.outlives for one in machines):
+            self._filesystems_pause.begin(self.clock(), FILESYSTEMS_AGE)
             with contextlib.suppress(ProviderError):
                 self._filesystems = {
                     f"file system {one.name}": one.per_hour for one in await self.leftovers()

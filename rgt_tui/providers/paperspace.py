@@ -188,7 +188,7 @@ class PaperspaceAccount(RentedAccount):
     async def _learn_snapshots(self) -> None:
         """Learn which machines have snapshots, seldom; a failure leaves it unknown."""
         now = self.clock()
-        if self._beside is not None and now - self._beside.at < BESIDE_AGE:
+        if self._beside is not None and 0 <= now - self._beside.at < BESIDE_AGE:
             return
         self._beside = Beside(now, None)
         with contextlib.suppress(ProviderError):
@@ -204,7 +204,7 @@ class PaperspaceAccount(RentedAccount):
         if machine.get("state") == "off" or not self.ids.fullmatch(instance):
             self._started.pop(instance, None)
             return
-        if instance in self._started and now - self._started[instance][0] < BESIDE_AGE:
+        if instance in self._started and 0 <= now - self._started[instance][0] < BESIDE_AGE:
             return
         self._started[instance] = (now, None)
         query = urlencode({"machineId": instance, "orderBy": "dtCreated", "order": "desc", "limit": "50"})
@@ -225,7 +225,7 @@ class PaperspaceAccount(RentedAccount):
         """
         machine = table(raw)
         instance = text(machine.get("id"), 80)
-        if instance is None:
+        if instance is None or not self.ids.fullmatch(instance):
             raise self._odd("a machine without an id")
         status = text(machine.get("state"), 40) or "not said"
         life, bills = STATES.get(status, (Lifecycle.UNKNOWN, MeterKind.UNKNOWN))

@@ -135,8 +135,18 @@ class Providers:
         for ref in refs:
             groups.setdefault((ref.kind, ref.account), []).append(ref)
         # Side by side: an account that does not answer must not make the others late.
-        parts = await asyncio.gather(*(self._poll_account(group) for group in groups.values()))
-        return {ref: meter for part in parts for ref, meter in part.items()}
+        parts = await asyncio.gather(
+            *(self._poll_account(group) for group in groups.values()), return_exceptions=True
+        )
+        meters: dict[ProviderRef, Meter] = {}
+        for group, part in zip(groups.values(), parts, strict=True):
+            if isinstance(part, Exception):  # nor may what one of them answers spoil the others
+                words = f"rgt: {type(part).__name__}: {part}; this is a fault of rgt"
+                part = dict.fromkeys(group, Meter(at=self._context.clock(), error=words))
+            elif isinstance(part, BaseException):
+                raise part
+            meters |= part
+        return meters
 
     async def list(self, ref: ProviderRef) -> Listed:
         """List the machines of the account that `ref` belongs to; a failure keeps what was known, with the reason."""
@@ -167,7 +177,7 @@ class Providers:
         """Read a box that a complete list lacks; once it is known to be gone, only every five minutes."""
         now = self._context.clock()
         known = self._gone.get(ref)
-        if known is not None and known.at is not None and now - known.at < GONE_AGE_S:
+        if known is not None and known.at is not None and 0 <= now - known.at < GONE_AGE_S:
             return msgspec.structs.replace(known, at=now)
         meter = await provider.read(ref.instance)
         if meter.error is None and meter.lifecycle is Lifecycle.GONE:

@@ -29,6 +29,7 @@ from rgt_tui.providers.control_plane import (
     Market,
     NotFound,
     OneMachine,
+    Pause,
     PermitRefused,
     ProviderError,
     printable,
@@ -172,9 +173,9 @@ class RentedAccount(abc.ABC):
         self.pace = Pace({} if is_loopback(http.base_url) else self.gaps)
         self._seen: dict[str, Machine] = {}
         self._purse: Purse | None = None
-        self._purse_due = 0.0
+        self._purse_pause = Pause()
         self._books: dict[str, Booked] = {}
-        self._books_due = 0.0
+        self._books_pause = Pause()
 
     @abc.abstractmethod
     async def fetch(self, instance: str) -> Machine:
@@ -279,19 +280,20 @@ class RentedAccount(abc.ABC):
     async def learn(self, machines: tuple[Machine, ...]) -> None:
         """Learn the balance and the books, seldom; a failure leaves them unknown and harms nothing else."""
         now = self.clock()
-        if now >= self._purse_due:
-            self._purse, self._purse_due = None, now + RETRY_AGE
+        if not self._purse_pause.left(now):
+            self._purse = None
+            self._purse_pause.begin(now, RETRY_AGE)
             with contextlib.suppress(ProviderError):
                 purse = await self.read_purse()
-                self._purse_due = now + BALANCE_AGE
+                self._purse_pause.begin(now, BALANCE_AGE)
                 if purse is not None and purse.per_hour is None:
                     purse = msgspec.structs.replace(purse, per_hour=self._burn(machines))
                 self._purse = purse
-        if machines and now >= self._books_due:
-            self._books_due = now + RETRY_AGE
+        if machines and not self._books_pause.left(now):
+            self._books_pause.begin(now, RETRY_AGE)
             with contextlib.suppress(ProviderError):
                 found = await self.read_books(machines)
-                self._books_due = now + SPEND_AGE
+                self._books_pause.begin(now, SPEND_AGE)
                 self._books.update({instance: Booked(amount, now) for instance, amount in found.items()})
 
     def reprice(self, prices: Mapping[str, float | None]) -> None:

@@ -6,7 +6,6 @@ Stopping and terminating are sent once and never repeated by themselves; what cr
 from __future__ import annotations
 
 import contextlib
-import re
 import tomllib
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -28,6 +27,7 @@ from rgt_tui.providers.control_plane import (
     Instance,
     NotFound,
     OneMachine,
+    Pause,
     PermitRefused,
     ProviderError,
     printable,
@@ -35,14 +35,12 @@ from rgt_tui.providers.control_plane import (
 )
 from rgt_tui.providers.http import AccountHttp, open_http
 from rgt_tui.providers.markets.runpod_market import RunPodMarket
-from rgt_tui.providers.runpod_pod import Pod, network_per_hour, parse_pod, price_of
+from rgt_tui.providers.runpod_pod import ID, Pod, network_per_hour, parse_pod, price_of
 
 VENDOR = "https://api.runpod.io"
 CONSOLE = "https://console.runpod.io/pods"
 KEY_ENV = "RUNPOD_API_KEY"
 
-_ID = re.compile(r"[A-Za-z0-9_-]{1,80}")
-"""What may stand in the path of a request: an id from a file must not be able to name another resource."""
 SPEND_AGE = 60.0
 """Seconds for which a spend figure is good; RunPod's billing itself runs every 5 minutes."""
 SPEND_RETRY = 300.0
@@ -242,7 +240,7 @@ def _call(verb: Verb, instance: str) -> tuple[str, str, dict[str, str] | None]:
 
 
 def _check_id(instance: str) -> None:
-    if not _ID.fullmatch(instance):
+    if not ID.fullmatch(instance):
         raise BadAnswer(
             f"{printable(instance, 80)!r} is not a RunPod id; correct the instance in the fleet file",
             console=CONSOLE,
@@ -283,13 +281,14 @@ class RunPodAccount:
         self.ref = ref
         self.http = http
         self._balance: Balance | None = None
-        self._balance_due = 0.0 if tells_balance else float("inf")
+        self._tells_balance = tells_balance
+        self._balance_pause = Pause()
         self._clock = clock
         self._seen: dict[str, Pod] = {}
         self._spend: dict[str, Spend] = {}
-        self._spend_due = 0.0
+        self._spend_pause = Pause()
         self._volumes: dict[str, float | None] = {}
-        self._volumes_at: float | None = None
+        self._volumes_pause = Pause()
 
     def box(self, instance: str) -> RunPod:
         """Return the control plane of one pod."""
@@ -378,6 +377,11 @@ class RunPodAccount:
                 console=self.http.console,
             )
         pods = tuple(parse_pod(raw, self.http.console) for raw in data["pods"])
+        if len({pod.id for pod in pods}) != len(pods):
+            raise BadAnswer(
+                "RunPod's list names a pod twice: it changed while it was read; ask again",
+                console=self.http.console,
+            )
         self._seen.update((pod.id, pod) for pod in pods)
         return pods
 
@@ -399,7 +403,7 @@ class RunPodAccount:
         """Return what the pod has cost since it was created, by RunPod's books; None: they do not answer."""
         now = self._clock()
         known = self._spend.get(pod.id)
-        if known and now - known.at < (SPEND_AGE if known.amount is not None else SPEND_RETRY):
+        if known and 0 <= now - known.at < (SPEND_AGE if known.amount is not None else SPEND_RETRY):
             return known.amount
         amount = None
         query = f"/v2/billing/pods?podId={pod.id}&bucketSize=day"
@@ -416,13 +420,13 @@ class RunPodAccount:
         """Learn what all pods have cost with one query a minute, so that a large fleet stays within its limit."""
         now = self._clock()
         created = [pod.created for pod in pods if pod.created is not None]
-        if not created or now < self._spend_due:
+        if not created or self._spend_pause.left(now):
             return
-        self._spend_due = now + SPEND_RETRY
+        self._spend_pause.begin(now, SPEND_RETRY)
         query = f"/v2/billing/pods?bucketSize=month&startTime={_utc(min(created))}"
         with contextlib.suppress(ProviderError):
             data = (await self.http.get(query)).data
-            self._spend_due = now + SPEND_AGE
+            self._spend_pause.begin(now, SPEND_AGE)
             for pod in pods:
                 amount = _total(data, pod.id, strict=True)
                 if amount is not None:
@@ -431,12 +435,13 @@ class RunPodAccount:
     async def learn_balance(self) -> None:
         """Learn what the account has left, at most every five minutes; a failure leaves it unknown."""
         now = self._clock()
-        if now < self._balance_due:
+        if not self._tells_balance or self._balance_pause.left(now):
             return
-        self._balance, self._balance_due = None, now + BALANCE_RETRY
+        self._balance = None
+        self._balance_pause.begin(now, BALANCE_RETRY)
         with contextlib.suppress(ProviderError):
             self._balance = await read_balance(self.http)
-            self._balance_due = now + BALANCE_AGE
+            self._balance_pause.begin(now, BALANCE_AGE)
 
     def spent_known(self, pod: Pod) -> float | None:
         """Return the last spend figure without asking."""
@@ -446,9 +451,9 @@ class RunPodAccount:
     async def learn_volumes(self) -> None:
         """Learn the network volumes' prices, at most every ten minutes; a failure leaves them unknown."""
         now = self._clock()
-        if self._volumes_at is not None and now - self._volumes_at < VOLUMES_AGE:
+        if self._volumes_pause.left(now):
             return
-        self._volumes_at = now
+        self._volumes_pause.begin(now, VOLUMES_AGE)
         try:
             data = (await self.http.get("/v2/network-volumes")).data
         except ProviderError:
@@ -479,7 +484,9 @@ class RunPodAccount:
         """Return the meter of a pod as just read."""
         now = self._clock()
         life = pod.lifecycle
-        on = life in (Lifecycle.STARTING, Lifecycle.RUNNING) or (life is Lifecycle.ERROR and bool(pod.cost))
+        on = life in (Lifecycle.STARTING, Lifecycle.RUNNING) or (
+            life is not Lifecycle.UNKNOWN and bool(pod.cost)
+        )
         compute, doubt = pod.cost, None
         unpriced: tuple[str, ...] = ()
         storage: float | None = None
@@ -492,6 +499,8 @@ class RunPodAccount:
             storage, unpriced = known_sum(self.storage(pod, running=True))
             per_hour = None if compute is None else compute + (storage or 0.0)
             doubt = DISKS_IN_PRICE if per_hour is not None and storage else None
+            if life in (Lifecycle.STOPPED, Lifecycle.GONE):
+                doubt = f"RunPod says {pod.status} and still a price: counted as if it ran"
         elif life is Lifecycle.STOPPED:
             # ``cost`` is 0.0 here, and the volume disk bills at twice its running rate all the same.
             compute = 0.0

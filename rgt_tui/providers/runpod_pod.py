@@ -6,6 +6,8 @@ Prices are those of the profile, each with its source and its month.
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 from rgt_tui.model.money import Lifecycle
@@ -14,6 +16,8 @@ from rgt_tui.profiles.prices import storage_per_hour
 from rgt_tui.providers.answers import Parts, array, number, table, when
 from rgt_tui.providers.control_plane import BadAnswer, printable
 
+ID = re.compile(r"[A-Za-z0-9_-]{1,80}")
+"""What may stand in the path of a request: an id from a file must not be able to name another resource."""
 LIFECYCLES = {
     "PROVISIONING": Lifecycle.STARTING,
     "STARTING": Lifecycle.STARTING,
@@ -79,7 +83,7 @@ def parse_pod(raw: object, console: str = "") -> Pod:
     Raises:
         BadAnswer: it is not an object with an id; anything else that is odd becomes None.
     """
-    if not isinstance(raw, dict) or not isinstance(raw.get("id"), str) or not raw["id"]:
+    if not isinstance(raw, dict) or not isinstance(raw.get("id"), str) or not ID.fullmatch(raw["id"]):
         raise BadAnswer("a pod without an id in RunPod's answer; look at the console", console=console)
     volume_gb, volume_path, networks = _mounts(raw.get("mounts"))
     direct = table(table(raw.get("ssh")).get("direct"))

@@ -24,6 +24,7 @@ from rgt_tui.providers.control_plane import (
     BadAnswer,
     Context,
     NotFound,
+    Pause,
     ProviderError,
     Unreachable,
     printable,
@@ -100,7 +101,7 @@ class SkyPilotAccount(RentedAccount):
         self._home = home
         self._user = dict(user)
         self._rates: dict[str, float] = {}
-        self._rates_due = 0.0
+        self._rates_pause = Pause()
 
     def _body(self, **fields: object) -> dict[str, object]:
         return {**fields, "env_vars": self._user}
@@ -157,16 +158,16 @@ class SkyPilotAccount(RentedAccount):
 
     async def _learn_rates(self) -> None:
         """Learn what an hour of each cluster costs by the cost report, seldom."""
-        if self.clock() < self._rates_due:
+        if self._rates_pause.left(self.clock()):
             return
-        self._rates_due = self.clock() + REPORT_AGE
+        self._rates_pause.begin(self.clock(), REPORT_AGE)
         with contextlib.suppress(ProviderError):
             rows = array(await self._result("/cost_report", self._body(days=30)))
             for row in map(table, rows):
                 cost, seconds = number(row.get("total_cost")), number(row.get("duration"))
                 name = row.get("name")
-                if isinstance(name, str) and cost and seconds:
-                    self._rates[name] = cost / seconds * 3600.0
+                if isinstance(name, str) and cost and seconds and (rate := number(cost / seconds * 3600.0)):
+                    self._rates[name] = rate
 
     def parse(self, raw: object) -> Machine:
         """Read one cluster.

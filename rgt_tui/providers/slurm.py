@@ -17,6 +17,7 @@ from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.evidence import Permit, Verb, steady
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
 from rgt_tui.model.renting import Leftover
+from rgt_tui.providers.answers import moment_of
 from rgt_tui.providers.command_line import CommandLine
 from rgt_tui.providers.control_plane import (
     BadAnswer,
@@ -312,11 +313,15 @@ def parse_line(row: str) -> Job:
         BadAnswer: it is not such a line; a list with one of them proves nothing.
     """
     cells = row.split("\t", len(FIELDS) - 1)
-    if len(cells) != len(FIELDS) or not _ID.fullmatch(cells[0].partition("_[")[0]):
+    if (
+        len(cells) != len(FIELDS)
+        or not _ID.fullmatch(cells[0].partition("_[")[0])
+        or not cells[0].isprintable()
+    ):
         raise BadAnswer(f"squeue printed a line that it does not document: {printable(row, 120)}")
     ident, number, state, start, end, nodes, resources, partition, name = (cell.strip() for cell in cells)
     gpu, each = _gpus(resources)
-    count = int(nodes) if nodes.isdecimal() else None
+    count = int(nodes) if re.fullmatch(r"[0-9]{1,6}", nodes) else None
     return Job(
         id=ident,
         number=number,
@@ -341,4 +346,4 @@ def _gpus(resources: str) -> tuple[str | None, int | None]:
 
 def _moment(text: str) -> float | None:
     """Return epoch seconds; None where nothing is planned yet (``N/A``)."""
-    return float(text) if re.fullmatch(r"[0-9]{1,12}", text) and int(text) else None
+    return moment_of(text) if re.fullmatch(r"[0-9]{1,12}", text) else None

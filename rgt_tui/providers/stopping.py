@@ -57,7 +57,6 @@ async def carry_out(
     said = ""
     try:
         said = await (provider.stop(permit) if verb is Verb.PARK else provider.destroy(permit))
-        yield step(StopPhase.REQUESTED, f"{said}: requested, not yet confirmed")
     except (PermitRefused, ProviderError) as error:
         said, proves = str(error), proof(provider.ref.kind, verb, error)
         if proves is Proof.NOTHING:
@@ -71,13 +70,21 @@ async def carry_out(
             yield step(
                 StopPhase.REQUESTED, f"sent, but not acknowledged ({said}): asking whether it was done"
             )
+    except Exception as error:  # whatever an adapter did not expect: the call may have gone out all the same
+        said = f"{type(error).__name__}: {error}"
+        yield step(StopPhase.REQUESTED, f"sent, but not acknowledged ({said}): asking whether it was done")
+    else:
+        yield step(StopPhase.REQUESTED, f"{said}: requested, not yet confirmed")
 
     confirmed = False
     meter, shown = Meter(), Meter()
     # The pauses count as well: a clock that stands still must not poll for ever.
     begun, waited = ticks(), 0.0
     while True:
-        meter = await provider.read(permit.instance)
+        try:
+            meter = await provider.read(permit.instance)
+        except Exception as error:
+            meter = Meter(at=clock(), error=f"{type(error).__name__}: {error}; this is a fault of rgt")
         shown = meter if meter.error is None else shown
         phase = came_of(verb, meter)
         if phase is StopPhase.FAILED:

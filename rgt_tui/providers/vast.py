@@ -31,7 +31,15 @@ from rgt_tui.providers.answers import (
     text,
     whole,
 )
-from rgt_tui.providers.control_plane import BadAnswer, Context, Market, NotFound, ProviderError, printable
+from rgt_tui.providers.control_plane import (
+    BadAnswer,
+    Context,
+    Market,
+    NotFound,
+    Pause,
+    ProviderError,
+    printable,
+)
 from rgt_tui.providers.http import AccountHttp, Wrong, open_http
 from rgt_tui.providers.markets.vast_market import VastMarket
 from rgt_tui.providers.rented import START, Call, Machine, Purse, RentedAccount
@@ -122,7 +130,7 @@ class VastAccount(RentedAccount):
         super().__init__(ref, http, clock)
         self._market = VastMarket(self, self.pages)
         self._volumes: dict[str, float | None] = {}
-        self._volumes_due = 0.0
+        self._volumes_pause = Pause()
 
     async def fetch(self, instance: str) -> Machine:
         """Ask for one instance."""
@@ -223,8 +231,8 @@ class VastAccount(RentedAccount):
 
     async def learn_parts(self, machines: tuple[Machine, ...]) -> None:
         """Learn what the volumes cost, seldom."""
-        if self.clock() >= self._volumes_due and any(one.outlives for one in machines):
-            self._volumes_due = self.clock() + VOLUMES_AGE
+        if not self._volumes_pause.left(self.clock()) and any(one.outlives for one in machines):
+            self._volumes_pause.begin(self.clock(), VOLUMES_AGE)
             with contextlib.suppress(ProviderError):
                 self._volumes = {_named(one.id): one.per_hour for one in await self.leftovers()}
                 self.reprice(self._volumes)

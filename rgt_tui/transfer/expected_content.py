@@ -6,12 +6,12 @@ import base64
 import binascii
 import json
 import os
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from rgt_tui.files import open_regular
+from rgt_tui.model.figures import moment
 from rgt_tui.transfer.ledger import FileRow, FolderRow, unsaid
 from rgt_tui.transfer.verified_record import Verification
 
@@ -107,7 +107,7 @@ def named(text: str) -> str:
 
 def of_record(last: Verification) -> dict[str, Expected]:
     """Return what the last verification found to be right, or to be missing."""
-    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(last.at))
+    when = moment(last.at)
     return {named(entry.path): Expected(entry.sha256, "before", when) for entry in last.entries}
 
 

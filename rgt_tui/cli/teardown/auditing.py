@@ -26,7 +26,8 @@ from rgt_tui.gate import (
     words,
 )
 from rgt_tui.gate.audit import default_path
-from rgt_tui.gate.audit_check import chain_words, moment, whole_chain
+from rgt_tui.gate.audit_check import chain_words, read_checked
+from rgt_tui.model.figures import moment
 from rgt_tui.model.plain import clean
 
 
@@ -37,9 +38,9 @@ def run_audit(arguments: argparse.Namespace) -> int:
     if arguments.seen is not None:
         return _settle(log, journal, arguments.box, arguments.seen)
     try:
-        lines = list(log.lines())
         if arguments.verify:
-            return _verify(log, journal, lines, as_json=arguments.json)
+            return _verify(log, as_json=arguments.json)
+        lines = list(log.lines())
     except (AuditFailed, JournalFailed) as error:
         complain(error)
         return USAGE
@@ -71,18 +72,18 @@ def _settle(log: AuditLog, journal: Journal, box: str | None, seen: str) -> int:
         text = f"{state}, seen on the console by a person: it is {seen}"
         try:
             with journal.hold(first.target, first.box, first.verb) as held:
-                if held.earlier is not None:
-                    held.settle(state, text)
-            log.record(
-                AuditEntry(
-                    at=time.time(),
-                    event=AuditEvent.ANSWER,
-                    box=first.box,
-                    verb=first.verb,
-                    instance=first.target.instance,
-                    text=text,
+                line = log.record(
+                    AuditEntry(
+                        at=time.time(),
+                        event=AuditEvent.ANSWER,
+                        box=first.box,
+                        verb=first.verb,
+                        instance=first.target.instance,
+                        text=text,
+                    )
                 )
-            )
+                if held.earlier is not None:
+                    held.settle(state, text, audit=line)
         except (AuditFailed, JournalFailed, Held) as error:
             complain(error)
             return FAILED
@@ -121,8 +122,8 @@ def _print_open(action: OpenAction, *, as_json: bool) -> None:
     )
 
 
-def _verify(log: AuditLog, journal: Journal, lines: list[AuditLine], *, as_json: bool) -> int:
-    chain = whole_chain(lines, journal)
+def _verify(log: AuditLog, *, as_json: bool) -> int:
+    _, chain = read_checked(os.environ)
     if as_json:
         body = {
             "ok": chain.broken is None, "path": str(log.path), "lines": chain.lines, "begins": chain.begins,

@@ -113,14 +113,14 @@ class Creation:
         """What an earlier rgt left open."""
         return self.action.earlier
 
-    async def put(self, state: ActionState, text: str, machine: str = "") -> None:
+    async def put(self, state: ActionState, text: str, machine: str = "", audit: str = "") -> None:
         """Write how far it came.
 
         Raises:
             JournalFailed: it is not on the disk.
         """
         write = self.action.settle if self.action.earlier is not None else self.action.put
-        await asyncio.to_thread(write, state, text, machine=machine)
+        await asyncio.to_thread(write, state, text, machine=machine, audit=audit)
 
 
 async def look_for(
@@ -386,11 +386,11 @@ class Rental:
         self, creation: Creation, state: ActionState, box: str, token: str, text: str, machine: str = ""
     ) -> None:
         """Write a step down: in the journal, and in the record. Sent is sent: a full disk changes nothing of that."""
-        with contextlib.suppress(JournalFailed):
-            await creation.put(state, text, machine)
-        await asyncio.to_thread(
+        line = await asyncio.to_thread(
             self._note, AuditEvent.ANSWER, box, machine or token, f"{state}: {text}", required=False
         )
+        with contextlib.suppress(JournalFailed):
+            await creation.put(state, text, machine, line)
 
     def _note(
         self, event: AuditEvent, box: str, instance: str, text: str, *, required: bool, typed: str = "", shown: str = ""

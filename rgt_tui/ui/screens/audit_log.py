@@ -14,7 +14,8 @@ from textual.widget import Widget
 
 from rgt_tui.fleet import FleetSource
 from rgt_tui.gate import AuditEvent, AuditLine, Chain
-from rgt_tui.gate.audit_check import chain_words, moment, read_checked
+from rgt_tui.gate.audit_check import chain_words, read_checked
+from rgt_tui.model.figures import moment
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.ui.clipboard import Copied
 from rgt_tui.ui.commands import AUDIT, MOVE, Command, bindings, key_for

@@ -22,7 +22,7 @@ from rgt_tui.fleet.box_questions import Wanted
 from rgt_tui.fleet.box_session import BoxSession
 from rgt_tui.fleet.connector import ConnectLimit
 from rgt_tui.fleet.meters import Meters
-from rgt_tui.gate import Journal, Target
+from rgt_tui.gate import AuditLog, Journal, Target
 from rgt_tui.model.box import BoxSpec, BoxState, Link, ProviderRef, Seen
 from rgt_tui.model.evidence import CopyProof, ResultGroup, Results, Review, Seal, StopPhase, Verb, steady
 from rgt_tui.model.money import Lifecycle
@@ -230,6 +230,8 @@ async def test_a_quiet_box_is_parked_and_every_step_is_recorded(world: World) ->
     (path,) = (world.folder / "journal").glob("*.jsonl")
     states = [json.loads(line)["state"] for line in path.read_text().splitlines()]
     assert states == ["intent", "sent", "answered", "confirmed", "off"]
+    hashes = [line.hash for line in AuditLog(world.folder / "audit.jsonl").lines()]
+    assert [one.audit for one in Journal(world.folder / "journal").audited()] == hashes, "each is vouched for"
 
 
 async def test_a_finished_box_is_destroyed_under_its_seal(world: World) -> None:

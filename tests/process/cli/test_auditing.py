@@ -47,8 +47,7 @@ def recorded(state: Path, *states: ActionState) -> None:
     with journal.hold(POD, "lab", Verb.DESTROY) as action:
         action.intend("x", audit=line(AuditEvent.REQUESTED, "lab", "DELETE /v2/pods/k3v9"))
         for one in states:
-            action.put(one)
-            line(AuditEvent.ANSWER, "lab", one)
+            action.put(one, audit=line(AuditEvent.ANSWER, "lab", one))
 
 
 def test_without_a_record_there_is_nothing_to_say(rgt: Run) -> None:
@@ -87,12 +86,19 @@ def test_a_whole_record_is_whole(rgt: Run, state: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("keep", "at"), [(lambda rows: rows[1:], 1), (lambda rows: rows[:1], 2), (lambda rows: [], 1)]
+    ("keep", "at"),
+    [
+        (lambda rows: rows[1:], 1),
+        (lambda rows: rows[:1], 2),
+        (lambda rows: rows[:-1], 4),
+        (lambda rows: [], 1),
+        (lambda rows: [*rows[:-1], rows[-1].replace('"off"', '"on!"')], 5),
+    ],
 )
 def test_what_was_taken_out_is_named(
     rgt: Run, state: Path, keep: Callable[[list[str]], list[str]], at: int
 ) -> None:
-    """The end too, since the journal knows of the line; and the whole file."""
+    """The end too, since the journal knows of the line, as it was written; and the whole file."""
     recorded(state, ActionState.SENT, ActionState.OFF)
     path = state / "audit.jsonl"
     path.write_text("".join(keep(path.read_text().splitlines(keepends=True))))

@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 
 from rgt_tui import files
-from rgt_tui.gate import AuditEntry, AuditEvent, AuditFailed, AuditLog, Chain, verify
+from rgt_tui.gate import AuditEntry, AuditEvent, AuditFailed, AuditLog, Chain, Journal, Target, verify
 from rgt_tui.gate.audit import FIRST, ROOM, default_path, who
+from rgt_tui.gate.audit_check import read_checked
 from rgt_tui.model.evidence import Verb
 
 
@@ -254,6 +255,35 @@ def test_half_a_line_is_no_breach(tmp_path: Path, continued: bool) -> None:
     if continued:
         log.record(entry())
     assert verify(log.lines()) == Chain(lines=4 if continued else 3, begins=1, torn=(3,))
+
+
+def test_what_is_written_while_it_is_checked_does_not_seem_to_be_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, journal = AuditLog(tmp_path / "rgt" / "audit.jsonl"), Journal(tmp_path / "rgt" / "journal")
+    target = Target(kind="runpod", account="default@vendor", instance="i")
+
+    def act() -> None:
+        with journal.hold(target, "a", Verb.PARK) as action:
+            action.intend("x", audit=log.record(entry()))
+
+    acted: list[bool] = []
+
+    def followed_by_an_action(read: Callable[[Any], Iterator[Any]]) -> Callable[[Any], Iterator[Any]]:
+        def call(self: Any) -> Iterator[Any]:
+            found = list(read(self))
+            if not acted:
+                acted.append(True)
+                act()
+            return iter(found)
+
+        return call
+
+    act()
+    monkeypatch.setattr(AuditLog, "lines", followed_by_an_action(AuditLog.lines))
+    monkeypatch.setattr(Journal, "audited", followed_by_an_action(Journal.audited))
+    _, chain = read_checked({"XDG_STATE_HOME": str(tmp_path)})
+    assert (acted, chain.broken) == ([True], None)
 
 
 def test_no_log_has_no_lines_and_one_that_cannot_be_read_says_so(tmp_path: Path) -> None:

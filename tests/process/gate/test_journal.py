@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -13,9 +14,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from rgt_tui.gate import ActionState, Held, Journal, JournalFailed, OpenAction, Target, boot
+from rgt_tui.gate import ActionState, Held, Journal, JournalFailed, OpenAction, Target, boot, words
 from rgt_tui.gate.journal import FOLLOWS, SETTLED
 from rgt_tui.model.evidence import Verb
 
@@ -252,3 +254,38 @@ def test_the_age_of_what_is_open_is_by_a_clock_that_nobody_sets(journal: Journal
     assert one.age(one.last.at - 9e9, one.last.steady + 5, boot()) == pytest.approx(5)
     assert one.age(one.last.at + 7, 0.0, "another start") == pytest.approx(7)
     assert one.age(one.last.at - 7, 0.0, "another start") == 0.0
+
+
+def test_what_a_wrong_clock_wrote_is_older_than_this_start_of_the_computer(tmp_path: Path) -> None:
+    """Or what was not done would stay open, and forbid every other action, until that date has come."""
+    journal = Journal(tmp_path / "journal", clock=lambda: 9e9)
+    with journal.hold(POD, "lab", Verb.PARK) as action:
+        action.intend("x")
+        action.sent(CALL)
+    one = only_open(journal)
+    assert one.age(1.8e9, 200.0, "another start") == pytest.approx(200)
+    # Where the system names no start, its clock that began anew tells the same.
+    assert one.age(1.8e9, one.last.steady - 1, one.last.boot) == pytest.approx(one.last.steady - 1)
+    elsewhere = msgspec.structs.replace(one, last=msgspec.structs.replace(one.last, who="me@elsewhere"))
+    assert elsewhere.age(1.8e9, 200.0, "another start") == 0.0, "of another computer's start nothing is known"
+
+
+@pytest.mark.parametrize("at", [1e18, -1e18, 1e300])
+def test_a_date_that_is_none_is_shown_as_it_stands(tmp_path: Path, at: float) -> None:
+    journal = Journal(tmp_path / "journal", clock=lambda: at)
+    with journal.hold(POD, "lab", Verb.PARK) as action:
+        action.intend("x")
+        action.sent(CALL)
+        with pytest.raises(Held, match=re.escape(f"since {at:g}")), journal.hold(POD, "lab", Verb.PARK):
+            pass
+    assert f"since {at:g}" in words(only_open(journal))
+
+
+def test_each_state_can_name_its_line_of_the_record(journal: Journal) -> None:
+    with journal.hold(POD, "lab", Verb.PARK) as action:
+        action.intend("x", audit="a")
+        action.sent(CALL)
+        action.put(ActionState.ANSWERED, audit="b")
+    with journal.hold(POD, "lab", Verb.PARK) as action:
+        action.settle(ActionState.OFF, "seen", audit="c")
+    assert [record.audit for record in journal.audited()] == ["a", "b", "c"]

@@ -15,14 +15,22 @@ from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.money import Lifecycle, MeterKind
 from rgt_tui.providers import BadAnswer, Context
 from rgt_tui.providers.autodl import open_account as open_autodl
+from rgt_tui.providers.digitalocean import open_account as open_digitalocean
+from rgt_tui.providers.dstack import open_account as open_dstack
 from rgt_tui.providers.lambda_cloud import open_account as open_lambda
+from rgt_tui.providers.paperspace import open_account as open_paperspace
 from rgt_tui.providers.rented import Machine, RentedAccount
+from rgt_tui.providers.skypilot import open_account as open_skypilot
 from rgt_tui.providers.vast import open_account as open_vast
 
 CONTEXT = Context(lambda: 1_790_000_000.0, {}, Path("/nonexistent"), 1.0)
 VAST = open_vast(ProviderRef("vastai", "1", "http://127.0.0.1:1", "K"), CONTEXT)
 LAMBDA = open_lambda(ProviderRef("lambda", "a", "http://127.0.0.1:1", "K"), CONTEXT)
 AUTODL = open_autodl(ProviderRef("autodl", "pro-1", "http://127.0.0.1:1", "K"), CONTEXT)
+DIGITALOCEAN = open_digitalocean(ProviderRef("digitalocean", "7", "http://127.0.0.1:1", "K"), CONTEXT)
+PAPERSPACE = open_paperspace(ProviderRef("paperspace-core", "a", "http://127.0.0.1:1", "K"), CONTEXT)
+SKYPILOT = open_skypilot(ProviderRef("skypilot", "a", "http://127.0.0.1:1", "K"), CONTEXT)
+DSTACK = open_dstack(ProviderRef("dstack", "a/b/0", "http://127.0.0.1:1", "K"), CONTEXT)
 PLATFORMS: dict[str, tuple[RentedAccount, Callable[[Any], Machine], dict[str, Any], tuple[str, ...]]] = {
     "vastai": (
         VAST,
@@ -49,10 +57,70 @@ PLATFORMS: dict[str, tuple[RentedAccount, Callable[[Any], Machine], dict[str, An
             "req_gpu_amount",
         ),
     ),
+    "digitalocean": (
+        DIGITALOCEAN,
+        DIGITALOCEAN.parse,
+        {"id": 7},
+        (
+            *("name", "status", "size", "gpu_info", "locked", "networks", "region", "created_at", "features"),
+            *("volume_ids", "snapshot_ids"),
+        ),
+    ),
+    "paperspace-core": (
+        PAPERSPACE,
+        PAPERSPACE.parse,
+        {"id": "a"},
+        (
+            *(
+                "name",
+                "state",
+                "usageRate",
+                "storageRate",
+                "accelerators",
+                "publicIp",
+                "publicIpType",
+                "region",
+            ),
+            *("dtCreated", "dtDeleted"),
+        ),
+    ),
+    "skypilot": (
+        SKYPILOT,
+        SKYPILOT.parse,
+        {"name": "a"},
+        ("status", "accelerators", "nodes", "cloud", "region", "launched_at"),
+    ),
+    "dstack": (
+        DSTACK,
+        DSTACK.parse,
+        {"instance_num": 0, "project_name": "a", "fleet_name": "b"},
+        (
+            "name",
+            "status",
+            "unreachable",
+            "instance_type",
+            "backend",
+            "hostname",
+            "price",
+            "region",
+            "created",
+        ),
+    ),
 }
-STATES = ("running", "exited", "stopped", "active", "booting", "shutdown", "terminated", "\x1b[2J", "")
+STATES = (
+    *("running", "exited", "stopped", "active", "booting", "shutdown", "terminated", "\x1b[2J", ""),
+    *("off", "ready", "UP", "STOPPED", "busy", "idle", "9999-12-31T23:59:59Z", "0001-01-01T00:00:00"),
+)
+HUGE = (1.7e308, -1.7e308, 10**400, "1.7e308", "9" * 5000, 5e-324)
+"""Numbers that are finite, and whose sums, products or quotients are not."""
 odd = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.sampled_from(STATES),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=8)
+    | st.sampled_from(STATES)
+    | st.sampled_from(HUGE),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=6,
 )
@@ -67,6 +135,7 @@ def test_anything_is_a_machine_that_is_not_free_or_a_bad_answer(kind: str, data:
     meter = account.meter(machine)
     assert meter.kind is not MeterKind.NONE or meter.lifecycle is Lifecycle.GONE
     assert meter.per_hour is None or (math.isfinite(meter.per_hour) and meter.per_hour >= 0)
+    assert meter.spent is None or (math.isfinite(meter.spent) and meter.spent >= 0)
     if meter.kind is MeterKind.COMPUTE_AND_STORAGE:
         assert meter.per_hour is None or meter.per_hour > 0
     assert all(char.isprintable() for char in machine.status + machine.name)
@@ -78,9 +147,24 @@ def test_anything_is_a_machine_that_is_not_free_or_a_bad_answer(kind: str, data:
 @given(identifier=odd)
 def test_an_id_that_is_none_is_a_bad_answer(kind: str, identifier: object) -> None:
     account, parse, true, _ = PLATFORMS[kind]
-    (key,) = true
+    key = next(iter(true))
     try:
-        machine = parse({key: identifier})
+        machine = parse({**true, key: identifier})
     except BadAnswer:
         return
     assert account.ids.fullmatch(machine.id)
+
+
+@pytest.mark.parametrize("huge", HUGE)
+def test_prices_that_would_add_up_to_infinity_are_none(huge: object) -> None:
+    """Of an infinite price nothing can be said, not even what it has cost: 0 hours of it are no number."""
+    raw = {
+        "id": 7,
+        "actual_status": "running",
+        "dph_base": huge,
+        "storage_total_cost": huge,
+        "start_date": 1.79e9,
+    }
+    meter = VAST.meter(VAST.parse({**raw, "volume_info": []}))
+    assert meter.per_hour is None or math.isfinite(meter.per_hour)
+    assert meter.spent is None or math.isfinite(meter.spent)
