@@ -8,7 +8,7 @@ import gc
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rgt_tui import __version__
 from rgt_tui.cli.arguments import history_option, readonly_option
@@ -24,7 +24,14 @@ WINDOWS = "rgt: Windows is not supported; use rgt in WSL, the Windows Subsystem 
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that lets the caller know when its help could not be written."""
+    """An argument parser that lets the caller know when its help could not be written, and which words come last."""
+
+    def add_argument(self, *names: Any, **settings: Any) -> argparse.Action:
+        """Declare an argument; `gathers` tells those for words that may be left out."""
+        action = super().add_argument(*names, **settings)
+        if not action.option_strings and action.nargs in ("*", "+", "?"):
+            self.set_defaults(gathers=(*(self.get_default("gathers") or ()), action))
+        return action
 
     def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
         if message:
@@ -96,13 +103,17 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 
 def _parsed(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
-    """Parse; where a command's last words go on behind an option (`gathers` names them), they are the same words."""
+    """Parse; where a command's last words stand, or go on, behind an option, they are the same words."""
     arguments, more = parser.parse_known_args(words)
-    gathers = getattr(arguments, "gathers", None)
-    if more and (gathers is None or any(word.startswith("-") for word in more)):
-        parser.error(f"unrecognized arguments: {' '.join(more)}")
-    if more and gathers is not None:
-        setattr(arguments, gathers, [*getattr(arguments, gathers), *more])
+    may: tuple[argparse.Action, ...] = getattr(arguments, "gathers", ())
+    for word in more:
+        told = ((one, getattr(arguments, one.dest)) for one in may)
+        free, had = next(((one, had) for one, had in told if one.nargs != "?" or had is None), (None, None))
+        if free is None or any(each.startswith("-") for each in more):
+            parser.error(f"unrecognized arguments: {' '.join(more)}")
+        if free.choices is not None and word not in free.choices:
+            parser.error(f"argument {free.metavar or free.dest}: invalid choice: {word!r}")
+        setattr(arguments, free.dest, word if free.nargs == "?" else [*(had or ()), word])
     return arguments
 
 

@@ -154,6 +154,12 @@ class AccountHttp:
             ):
                 raw = await self._body(response)
                 return self._judge(response, raw, f"{method} {path}")
+        except httpx.InvalidURL:  # such as one that goes on with what the server said of the next page
+            raise BadAnswer(
+                f"{self.host} cannot be asked for {printable(path, 80)}; nothing was sent",
+                console=self.console,
+                sent=False,
+            ) from None
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
             # `from None` throughout: the chained exception holds the request, and with it the key.
             raise Unreachable(

@@ -306,7 +306,7 @@ class RunPodAccount:
         return tuple(self._leftover(item) for item in items)
 
     def _leftover(self, item: object) -> Leftover:
-        if not (isinstance(item, dict) and isinstance(item.get("id"), str)):
+        if not (isinstance(item, dict) and isinstance(item.get("id"), str) and ID.fullmatch(item["id"])):
             raise BadAnswer("RunPod lists a network volume without an id", console=self.http.console)
         size, volume = number(item.get("size")), item["id"]
         return Leftover(

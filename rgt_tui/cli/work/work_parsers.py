@@ -104,7 +104,6 @@ def add_queue(subparsers: Subparsers) -> None:
     boxes = parser.add_argument("boxes", metavar="BOX[,BOX…]", help="names of boxes in the fleet file")
     boxes.completer = box_names  # type: ignore[attr-defined]
     parser.add_argument("action", metavar="ACTION", choices=QUEUE_ACTIONS, help=" | ".join(QUEUE_ACTIONS))
-    parser.set_defaults(gathers="rest")
     parser.add_argument(
         "rest",
         metavar="WORD",
@@ -186,7 +185,6 @@ def add_tunnel(subparsers: Subparsers) -> None:
         ),
     )
     box_argument(parser)
-    parser.set_defaults(gathers="ports")
     parser.add_argument(
         "ports",
         metavar="PORT",
@@ -290,7 +288,6 @@ def add_grep(subparsers: Subparsers) -> None:
         60.0,
     )
     parser.add_argument("pattern", metavar="PATTERN", help="a regular expression")
-    parser.set_defaults(gathers="paths")
     parser.add_argument("paths", metavar="PATH", nargs="*", help="a file, a directory or a glob on the box")
     parser.add_argument("--max", metavar="N", type=count, help="stop after so many matches (default 100)")
     parser.add_argument("--context", metavar="N", type=count, help="lines around each match (at most 50)")

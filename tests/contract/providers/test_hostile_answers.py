@@ -179,6 +179,22 @@ async def test_a_list_that_names_a_pod_twice_tells_nothing(world: World) -> None
         await world.provider.list()
 
 
+@pytest.mark.parametrize(("kind", "key"), [("vastai", "next_token"), ("paperspace-core", "nextPage")])
+async def test_a_next_page_that_no_address_can_name_tells_nothing(kind: str, key: str) -> None:
+    row = next(row for row in ROWS if row.kind == kind)
+    async with bench(row) as made:
+        more = {key: "x" * 100_000, "hasMore": True}
+        made.inject(on=row.on["list"], change=lambda data: {**data, **more})
+        with pytest.raises(ProviderError, match="nothing was sent"):
+            await made.provider.list()
+
+
+async def test_a_volume_whose_id_is_none_tells_nothing(world: World) -> None:
+    world.server.add_volume("vol\x1b[2J", 50.0)
+    with pytest.raises(ProviderError, match="without an id"):
+        await world.providers.account(world.provider.ref).leftovers()
+
+
 async def test_a_list_of_instances_without_an_end_is_given_up() -> None:
     row = next(row for row in ROWS if row.kind == "dstack")
     async with bench(row) as made:

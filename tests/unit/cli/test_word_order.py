@@ -1,0 +1,42 @@
+"""Words of a command may stand behind its options, where people put them as well."""
+
+from __future__ import annotations
+
+import pytest
+
+from rgt_tui.cli.entry import parse
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "expected"),
+    [
+        ("pull lab --dest d /p /q", "paths", ["/p", "/q"]),
+        ("pull lab /p --json /q", "paths", ["/p", "/q"]),
+        ("status a --json b", "boxes", ["a", "b"]),
+        ("logs lab --raw /p", "log", "/p"),
+        ("mute --off lab", "box", "lab"),
+        ("mute lab --off idle-gpu", "what", "idle-gpu"),
+        ("triage a --json b", "files", ["a", "b"]),
+        ("grep lab x --max 3 /p", "paths", ["/p"]),
+        ("queue lab add --job j word", "rest", ["word"]),
+    ],
+)
+def test_they_are_the_same_words(line: str, name: str, expected: object) -> None:
+    assert getattr(parse(line.split()), name) == expected
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "mute a b --off c",
+        "logs lab /p --raw /q",
+        "logs lab --raw /p /q",
+        "pull lab --json /p --oops",
+        "audit --json x",
+    ],
+)
+def test_what_is_too_much_is_refused(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse(line.split())
+    assert ended.value.code == 2
+    assert "unrecognized arguments" in capsys.readouterr().err
