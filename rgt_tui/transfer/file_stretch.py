@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import zlib
@@ -80,7 +81,12 @@ class OpenStretch(Stretch):
     """The whole of a regular file, opened without following a link at its name; a context that closes it."""
 
     def __init__(self, path: Path) -> None:
-        self._file = open_regular(path, follow=False)
+        try:
+            self._file = open_regular(path, follow=False)
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            raise Refused("it is a link, and no link is followed") from None
         handle = self._file.fileno()
         super().__init__(handle, 0, os.fstat(handle).st_size)
 

@@ -14,7 +14,7 @@ from io import BytesIO
 from typing import Any, NamedTuple
 
 from rgt_tui.transfer.file_stretch import Refused
-from rgt_tui.transfer.safe_names import ATTRIBUTE, OWNERS_OF_ATTRIBUTES
+from rgt_tui.transfer.safe_names import ATTRIBUTE, OWNERS_OF_ATTRIBUTES, acts
 
 MOST_BYTES = 256 << 20
 """A pickle of a checkpoint holds names and numbers; tensors lie outside of it."""
@@ -123,14 +123,30 @@ def contents(file: BytesIO, allowed: Collection[tuple[str, str]]) -> Contents:
 
 
 def pass_over(file: BytesIO) -> None:
-    """Set `file` behind the pickle at the place where it stands, whatever that says.
+    """Set `file` behind the pickle at the place where it stands, whatever objects it speaks of.
 
     Raises:
-        Refused: it is damaged, or cut off.
+        Refused: it is damaged, or cut off, or to load it would do something.
     """
+    texts: list[Any] = []
+    """What was pushed last: the name of a class or function is made of two texts."""
+    memo: dict[int, Any] = {}
     try:
-        for _ in pickletools.genops(file):
-            pass
+        for opcode, said, _ in pickletools.genops(file):
+            argument: Any = said
+            if opcode.name in ("MEMOIZE", "BINPUT", "LONG_BINPUT", "PUT"):
+                memo[len(memo) if argument is None else int(argument)] = texts[-1] if texts else None
+                continue
+            if opcode.name in ("BINGET", "LONG_BINGET", "GET"):
+                argument = memo.get(int(argument))
+            named = argument.split(" ", 1) if opcode.name in ("GLOBAL", "INST") else texts[-2:]
+            if opcode.name in ("GLOBAL", "INST", "STACK_GLOBAL") and all(type(one) is str for one in named):
+                module, name = _PYTHON_2.get(named[0], named[0]), named[-1]
+                if acts(module, name):
+                    raise Refused(f"its pickle names {module}.{name}: to load it would run that")
+            texts = [*texts[-1:], argument]
+    except Refused:
+        raise
     except Exception as error:  # whatever a damaged pickle ends in
         raise Refused(f"its pickle is damaged: {type(error).__name__}: {str(error)[:120]}") from None
 
@@ -156,7 +172,8 @@ class _Machine:
             raise Refused("its pickle makes up the name of what it calls")
         module = _PYTHON_2.get(module, module)
         if (module, name) not in self.allowed:
-            raise Beyond(f"its pickle names {module}.{name}: to load it would run that")
+            kind = Refused if acts(module, name) else Beyond
+            raise kind(f"its pickle names {module}.{name}: to load it would run that")
         found = Name(module, name)
         self.names[found] = None
         self.push(found)

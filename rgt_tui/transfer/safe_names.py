@@ -142,6 +142,35 @@ _RECORDS = _table(
 CHECKPOINT: frozenset[tuple[str, str]] = TORCH | _VALUES | _RECORDS
 """What a torch file may name."""
 
+_ACTS = frozenset(
+    (
+        "_io", "_pickle", "_posixsubprocess", "_socket", "bdb", "code", "codeop", "commands", "ctypes", "ensurepip",
+        "ftplib", "httplib", "importlib", "io", "marshal", "nt", "os", "pdb", "pickle", "pip", "popen2", "posix", "pty",
+        "runpy", "shutil", "smtplib", "socket", "subprocess", "sys", "telnetlib", "timeit", "urllib", "urllib2",
+        "webbrowser",
+    )
+)  # fmt: skip
+"""Modules whose functions run programs or code, or read and write what is not the pickle's."""
+_CLASSES_THAT_ACT = frozenset(("CDLL", "FileIO", "PyDLL", "Popen"))
+_BUILTINS_THAT_ACT = frozenset(
+    ("__import__", "apply", "breakpoint", "compile", "eval", "exec", "execfile", "input", "open")
+)
+
+
+def acts(module: str, name: str) -> bool:
+    """Tell whether a name does something when it is called, as ``posix.system`` does: no object of anybody's needs it.
+
+    A name of which this is not so may act all the same: nobody knows all modules.
+    """
+    if module == "builtins":
+        return name in _BUILTINS_THAT_ACT
+    *way, last = name.split(".")
+    if module.partition(".")[0] not in _ACTS and _ACTS.isdisjoint(way):
+        return False
+    is_class = last[:1].isupper() or last.endswith(("_info", "_result"))
+    return not is_class or last in _CLASSES_THAT_ACT
+
+
 _OWN = "torch.distributed.checkpoint.metadata"
 _SHARD = "torch.distributed._shard.sharded_tensor.metadata"
 SHARDED_METADATA: frozenset[tuple[str, str]] = (

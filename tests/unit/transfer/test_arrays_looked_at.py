@@ -7,6 +7,7 @@ import io
 import os
 import pickle
 import struct
+import subprocess
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 
 from rgt_tui.transfer import gguf_files, hdf5_files, numpy_files, torch_files
 from rgt_tui.transfer.file_stretch import OpenStretch, Refused, Stretch
+from rgt_tui.transfer.safe_names import acts
 from tests.system.tree import ROOT
 from tests.unit.transfer.hostile_files import TODAY, harmful
 from tests.unit.transfer.test_flipped_bytes import damages
@@ -275,10 +277,57 @@ def test_a_pickle_of_anybody_s_objects_is_named_and_not_loaded(tmp_path: Path) -
     assert said(plain) == ""
     assert said(plain + plain) == ""
     assert "names tests.unit.transfer.test_arrays_looked_at.Own" in said(pickle.dumps(Own(), 5) + plain)
-    assert "io.open" in said(harmful(mark, 4))
     assert "compressed" in said(b"\x1f\x8b" + bytes(40))
     assert said((TODAY.parent / "before-1.6.pt").read_bytes()) == ""
     assert not mark.exists()
+
+
+class Deed:
+    """An object whose pickle calls what it is given."""
+
+    def __init__(self, what: object, *arguments: object) -> None:
+        self.reduced = (what, arguments)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return self.reduced
+
+
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+@pytest.mark.parametrize("before", [(), (Own(),)], ids=["alone", "behind an own object"])
+def test_a_pickle_that_does_something_when_it_is_loaded_is_refused(
+    tmp_path: Path, protocol: int, before: tuple[object, ...]
+) -> None:
+    path, mark = tmp_path / "a.pkl", tmp_path / "ran"
+    for what, said in (
+        (Deed(open, str(mark), "w"), "io.open"),
+        (Deed(os.system, f"touch {mark}"), "posix.system"),
+        (Deed(eval, "1"), "builtins.eval"),
+        (Deed(subprocess.Popen, ["touch", str(mark)]), ".Popen: to load it would run that"),
+    ):
+        data = pickle.dumps([*before, "x", what, what], protocol)
+        assert said in why(torch_files.examine_pickle, path, data)
+    assert not mark.exists()
+
+
+def test_a_pickle_that_goes_a_roundabout_way_to_it_is_refused(tmp_path: Path) -> None:
+    """By an attribute of another module, with an opcode that checkpoints have not, or by what it has kept."""
+    path = tmp_path / "a.pkl"
+    own = b"ctests.unit.transfer.test_arrays_looked_at\nOwn\n0"
+    for data in (
+        b"\x80\x04\x8c\x05numpy\x8c\x09os.system\x93.",
+        b"\x80\x02(iposix\nsystem\n.",
+        b"\x80\x02" + own + b"(S'true'\niposix\nsystem\n.",
+        b"\x80\x04" + own + b"\x8c\x05posixq\x000\x8c\x06systemq\x010h\x00h\x01\x93.",
+    ):
+        assert why(torch_files.examine_pickle, path, data)
+
+
+def test_plain_records_of_modules_that_also_act_are_nobody_s_deed() -> None:
+    harmless = (
+        ("io", "BytesIO"), ("os", "stat_result"), ("urllib.parse", "ParseResult"), ("sys", "version_info"),
+        ("socket", "AddressFamily"), ("pandas.io.common", "get_handle"), ("builtins", "getattr"), ("own", "open"),
+    )  # fmt: skip
+    assert [name for name in harmless if acts(*name)] == []
 
 
 @pytest.mark.parametrize("value", [{"a": list(range(99))}, Own()], ids=["plain", "own"])

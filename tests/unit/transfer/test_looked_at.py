@@ -177,6 +177,16 @@ def test_an_index_that_names_no_files_beside_it_is_refused(tmp_path: Path, docum
         safetensors_files.examine_index(index)
 
 
+def test_a_shard_that_is_a_link_is_named_and_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "blob").write_bytes(b"x")
+    (tmp_path / "a.safetensors").symlink_to("blob")
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"a": "a.safetensors"}}))
+    with pytest.raises(Trouble, match="it is a link, and no link is followed") as caught:
+        safetensors_files.examine_index(index)
+    assert caught.value.name == "a.safetensors"
+
+
 def test_a_shard_with_other_tensors_is_found(tmp_path: Path) -> None:
     folder = tmp_path / "hf"
     shutil.copytree(FILES / "hf/checkpoint-5", folder)
