@@ -32,10 +32,19 @@ ANSI = re.compile(
 _NUMBERS = re.compile(rb"\d+")
 _WRITER = re.compile(
     r"(?:\[rank\d{1,6}\]: ?|\[(?:default|worker|trainer)?\d{1,6}\]:|\[\d{1,6},\d{1,6}\]<std(?:out|err)>:"
-    r"|\(\w[\w.:-]{0,80} pid=\d{1,9}(?:, ip=[\d.]{7,15})?\) |\d{1,6}: (?=\S|  File )|(?:  ){1,8}\| )+"
+    r"|\(\w[\w.:-]{0,80} pid=\d{1,9}(?:, ip=[\d.]{7,15})?\) |\d{1,6}: (?=\S|  File )|[a-z][\w.-]{0,60}-\d{1,3} +\| "
+    r"|(?:  ){1,8}\| )+"
 )
-"""What stands before the lines of one of several writers: torch, torchrun --tee, MPI, Ray, srun --label; and before
+"""What stands before the lines of one of several writers: torch, torchrun --tee, MPI, Ray, srun --label, Compose; and before
 those of one exception of a group."""
+_STAMP = re.compile(
+    r"\d{4}-\d\d-\d\dT[\d:.,]{8,20}(?:Z|[+-]\d\d:?\d\d)? (?:std(?:out|err) [FP] )?"
+    r"|#\d{1,4} (?:\d{1,6}\.\d{1,4} |(?=ERROR: ))"
+    r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S{1,64} "
+    r"(?:(?:bash|sh|python[\d.]{0,5}|train\w{0,20}|run\w{0,20}|[\w-]{1,40}\.(?:sh|py))\[\d{1,8}\]: )?"
+)
+"""What a keeper of logs puts before each line: the runtime of a pod, a builder of images, the system's journal. Which
+program wrote it stays, but for scripts, as what programs say is known by their names."""
 _FRAME = re.compile(r"""(?s:.*)^ +(File "[^"\n]{1,400}", line \d+[^\n]{0,200})""", re.MULTILINE)
 _COMMENT = re.compile(r"\s*(?:#|//|\* )")
 
@@ -294,9 +303,12 @@ def _rows(lines: Sequence[bytes], first: int, columns: Mapping[int, int]) -> lis
 
 
 def writer_of(line: str) -> tuple[str, str]:
-    """Return what names the writer of a line, where several write into one log, and what it wrote."""
-    match = _WRITER.match(line)
-    return (match[0], line[match.end() :]) if match is not None else ("", line)
+    """Return what stands before a line (when it was kept; its writer, where there are several), and what was written."""
+    stamp = _STAMP.match(line)
+    start = stamp.end() if stamp is not None else 0
+    match = _WRITER.match(line, start)
+    end = match.end() if match is not None else start
+    return line[:end], line[end:]
 
 
 def by_writer(befores: Sequence[str]) -> list[int] | None:
@@ -304,12 +316,13 @@ def by_writer(befores: Sequence[str]) -> list[int] | None:
 
     So a traceback whose lines stand between those of other ranks is whole. None = there is one writer alone.
     """
+    writers = [_STAMP.sub("", before, count=1) if before else before for before in befores]
     first: dict[str, int] = {}
-    for before in befores:
-        first.setdefault(before, len(first))
+    for writer in writers:
+        first.setdefault(writer, len(first))
     if len(first) < 2:
         return None
-    return sorted(range(len(befores)), key=lambda place: first[befores[place]])
+    return sorted(range(len(writers)), key=lambda place: first[writers[place]])
 
 
 def hits_of(page: Page, rows: Sequence[Row], text: str) -> Iterator[LineHit]:
