@@ -35,8 +35,8 @@ _WRITER = re.compile(
     r"|\(\w[\w.:-]{0,80} pid=\d{1,9}(?:, ip=[\d.]{7,15})?\) |\d{1,6}: (?=\S|  File )|[a-z][\w.-]{0,60}-\d{1,3} +\| "
     r"|(?:  ){1,8}\| )+"
 )
-"""What stands before the lines of one of several writers: torch, torchrun --tee, MPI, Ray, srun --label, Compose; and before
-those of one exception of a group."""
+"""What stands before the lines of one of several writers (torch, torchrun --tee, MPI, Ray, srun --label, Compose) and
+before those of one exception of a group."""
 _STAMP = re.compile(
     r"\d{4}-\d\d-\d\dT[\d:.,]{8,20}(?:Z|[+-]\d\d:?\d\d)? (?:std(?:out|err) [FP] )?"
     r"|#\d{1,4} (?:\d{1,6}\.\d{1,4} |(?=ERROR: ))"
@@ -303,7 +303,7 @@ def _rows(lines: Sequence[bytes], first: int, columns: Mapping[int, int]) -> lis
 
 
 def writer_of(line: str) -> tuple[str, str]:
-    """Return what stands before a line (when it was kept; its writer, where there are several), and what was written."""
+    """Return what stands before a line (when it was kept, its writer where there are several), and what was written."""
     stamp = _STAMP.match(line)
     start = stamp.end() if stamp is not None else 0
     match = _WRITER.match(line, start)

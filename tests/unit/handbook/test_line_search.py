@@ -165,10 +165,35 @@ def test_lines_of_several_writers_are_put_together_and_told_with_theirs(before: 
 
 @pytest.mark.parametrize(
     "line",
-    ["step 3: loss 2.0", "12:30:01 go", "[0.1, 0.2]", "[rank one]: x", "a | b", "    x = 1", "", "[1] 4711"],
-)
+    [
+        "step 3: loss 2.0", "12:30:01 go", "[0.1, 0.2]", "[rank one]: x", "a | b", "    x = 1", "", "[1] 4711",
+        "# 3 a note", "#3 of 4 shards", "2026-05-03 11:02:17 ERROR 404: Not Found.", "Epoch-3 | loss 2.0", "May be 3",
+    ],
+)  # fmt: skip
 def test_what_only_looks_like_a_writer_is_none(line: str) -> None:
     assert writer_of(line) == ("", line)
+
+
+STAMPS = [
+    "2026-05-03T11:02:17.{:06}Z stderr F ", "2026-05-03T11:02:{:02}+02:00 ", "#12 {}.203 ", "May  3 11:02:{:02} box7 ",
+    "May 03 11:02:{:02} box7 train.sh[812]: ", "May 03 11:02:{:02} box7 python3.11[812]: ", "trainer-1  | ",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("stamp", STAMPS)
+def test_what_a_keeper_of_logs_puts_before_each_line_is_no_part_of_it(stamp: str) -> None:
+    lines = [*ENDED.splitlines(), "LookupError: no fold 3", "E: Unable to locate package tmux"]
+    log = "\n".join(["go", *(stamp.format(number) + line for number, line in enumerate(lines))])
+    hits = {(hit.id, hit.line, hit.line_no) for hit in search_text(log, PAGES.values())}
+    assert {
+        ("PY1", stamp.format(3) + lines[3], 5),
+        ("APT1", stamp.format(4).lstrip() + lines[4], 6),
+    } <= hits
+
+
+def test_what_the_journal_says_of_other_programs_is_not_taken_for_a_script_s() -> None:
+    before = "May 03 11:02:17 box7 "
+    assert writer_of(f"{before}sshd[7]: Connection closed") == (before, "sshd[7]: Connection closed")
 
 
 def test_of_two_ends_the_last_is_told_and_of_a_chain_the_first() -> None:
