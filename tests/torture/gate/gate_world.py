@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import httpx
 import msgspec
@@ -69,7 +69,13 @@ class Crash(BaseException):
 
 
 class Broken(AssertionError):
-    """A guarantee does not hold."""
+    """A guarantee does not hold. It counts also where rgt catches it, as whatever else an adapter raises."""
+
+    seen: ClassVar[list[Broken]] = []
+
+    def __init__(self, words: str) -> None:
+        super().__init__(words)
+        self.seen.append(self)
 
 
 @dataclass
@@ -527,6 +533,7 @@ class World:
         """Let one rgt do something; where it dies of that, another is started in its place, which finds out."""
         rgt = self.rgts[number]
         self.points = 0
+        Broken.seen.clear()
 
         async def work() -> None:
             ACTING.set(rgt)
@@ -538,6 +545,8 @@ class World:
             pass
         finally:
             rgt.ok, self.script, self.die, self.fault, self.proved = None, {}, None, "", False
+        if Broken.seen:
+            raise Broken.seen[0]
         if rgt.dead:
             self.rgts[number] = self.begin()
 

@@ -46,7 +46,7 @@ def unsealed(patch: pytest.MonkeyPatch) -> None:
         return real(evidence, found, "", ticks)
 
     patch.setattr(billing_actions, "sealed", claimed)
-    patch.setattr(Asking, "seal", property(lambda _: _nothing), raising=False)
+    patch.setattr(Asking, "seal", property(lambda _: _nothing, lambda *_: None), raising=False)
 
 
 async def _nothing(*_: object) -> None:
