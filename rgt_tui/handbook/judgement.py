@@ -32,7 +32,8 @@ TOGETHER = 200
 _WENT_ON = re.compile(
     r"(?i)(?:\b|_)loss(?:_\w{1,9})?['\"]?(?:\s{0,9}[=:|]\s{0,9}|\s{1,9})(?:tensor\()?[-+]?\d"
     r"|^Warning: Permanently added '"
-    r"|\b(?:rc|exit(?:ed)?(?: with)?(?: code| status)?|status)[ =:]{1,3}0\b",
+    r"|\b(?:rc|exit(?:ed)?(?: with)?(?: code| status)?|status)[ =:]{1,3}0\b"
+    r"|^\d{4}-[^\n]{1,300} saved \[\d{1,15}(?:/\d{1,15})?\]",
     re.MULTILINE,
 )
 _RAISED = re.compile(r"(?:\[[^]\n]{1,40}\]: ?|\([^)\n]{1,80}\) |\d{1,6}: )?[\w.]*(?:Error|Exception)\b")
@@ -125,7 +126,7 @@ class Judge:
 def went_on(end: str, last: int) -> int:
     """Return the number of the newest line that shows that a log went on; -1 = none does.
 
-    That is a step, a host that answered, a command that ended well.
+    That is a step, a host that answered, a command that ended well, a file that was downloaded.
 
     Args:
         end: Of the log.

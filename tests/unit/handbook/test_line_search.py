@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from rgt_tui.handbook import LineHit, Lookout, Searcher, line_search, search_text, shipped_pages, writer_of
 from rgt_tui.handbook.file_triage import ranked
+from rgt_tui.handbook.judgement import went_on
 
 PAGES = shipped_pages()
 CASES = [
@@ -172,6 +173,24 @@ def test_lines_of_several_writers_are_put_together_and_told_with_theirs(before: 
 )  # fmt: skip
 def test_what_only_looks_like_a_writer_is_none(line: str) -> None:
     assert writer_of(line) == ("", line)
+
+
+WGET = "Connecting to a.example|203.0.113.4|:443... failed: Connection timed out."
+
+
+@pytest.mark.parametrize(
+    ("then", "found"),
+    [
+        ("2026-05-03 11:04:17 (1.92 MB/s) - ‘a.zip’ saved [77/77]", []),
+        ("2026-05-03 11:04:17 nothing saved", ["NET1"]),
+    ],
+)
+def test_an_address_that_failed_is_none_where_the_file_came_from_the_next(
+    then: str, found: list[str]
+) -> None:
+    log = f"{WGET}\n{then}\n"
+    told = ranked(search_text(log, PAGES.values()), PAGES, went_on(log, 3))
+    assert [finding.gotcha for finding in told] == found
 
 
 STAMPS = [
