@@ -120,6 +120,9 @@ def test_so_does_a_log_of_several_failures_and_ranks(seed: int, tmp_path: Path) 
     rng = random.Random(seed)
     lines = mixed(rng)
     live, file = shown(as_live(lines, rng)), as_file(lines, tmp_path / "train.log")
+    # A disk stays full for the live look until the run has saved, also when the line that says so is out of its window.
+    gone = len(lines) - WINDOW
+    live = [one for one in live if not (one[0] in STORAGE_IDS and one[4] is not None and one[4] <= gone)]
     assert without_lines_of_full_disks(live) == without_lines_of_full_disks(file)
 
 
