@@ -209,7 +209,7 @@ class AccountHttp:
     def _error(self, response: httpx.Response, data: object, what: str, wrong: Wrong) -> ProviderError:
         """Return the kind of error that an answer is."""
         status, console = response.status_code, self.console
-        words = printable(wrong.text or wrong.code) or _detail(data) or response.reason_phrase
+        words = printable(wrong.text or wrong.code) or _detail(data) or printable(response.reason_phrase, 80)
         means = status if wrong.means is None else wrong.means
         if means in (401, 403):
             return AuthError(

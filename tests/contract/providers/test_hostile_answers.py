@@ -17,7 +17,7 @@ from rgt_tui.demo.platforms import Fault, LocalServer
 from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.evidence import StopPhase, Verb
 from rgt_tui.model.money import Lifecycle, MeterKind
-from rgt_tui.providers import KINDS, Provider, ProviderError
+from rgt_tui.providers import KINDS, Provider, ProviderError, Providers
 from tests.contract.providers.conftest import POD, World
 from tests.contract.providers.platform_outcomes import VERBS, Row
 from tests.contract.providers.platform_rows import ROWS
@@ -119,6 +119,23 @@ async def comes_of(row: Row, verb: str, fault: dict[str, Any]) -> None:
 )
 async def test_whatever_is_answered_ends_in_words(row: Row, verb: str) -> None:
     await asyncio.gather(*(comes_of(row, verb, fault) for fault in HOSTILE.values()))
+
+
+async def test_what_the_head_of_an_answer_says_is_plain_text() -> None:
+    async def answers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 500 \x1b[31mred\x07\r\nContent-Length: 0\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(answers, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    providers = Providers(env={"SOME_KEY": "k"})
+    ref = ProviderRef("runpod", POD, f"http://127.0.0.1:{port}", "SOME_KEY")
+    meter = await providers.open(ref).read(POD)
+    await providers.close()
+    server.close()
+    assert meter.error is not None
+    assert meter.error.isprintable()
 
 
 async def test_an_answer_that_is_packed_twice_over_is_not_unpacked(world: World) -> None:
