@@ -66,9 +66,9 @@ def assert_known(raw: Any, known: Any, where: str) -> None:
             assert_known(left, right, where)
 
 
-def until(condition: Callable[[], Any], what: str = "the condition") -> Any:
+def until(condition: Callable[[], Any], what: str = "the condition", patience: float = PATIENCE) -> Any:
     """Poll for something that another process does; returns its first true value."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
         found = condition()
         if found:
