@@ -45,17 +45,22 @@ _PART_STYLES: WeakKeyDictionary[
 """By the rules of a style sheet, and how a widget stands: how its component classes are drawn."""
 
 
-def standing(widget: Widget) -> tuple[object, ...]:
-    """Return all that the rules of a style sheet may ask about a widget and those around it."""
-    named = widget.app.stylesheet.rules_map
-    return tuple(
-        (
-            type(node),
-            node.id if f"#{node.id}" in named else None,
-            node.classes,
-            node._pseudo_classes_cache_key,
-        )
-        for node in widget.css_path_nodes
+def standing(node: DOMNode) -> tuple[object, ...]:
+    """Return all that the rules of a style sheet may ask about a node and those around it, but who stands beside it."""
+    app = node.app
+    named = app.stylesheet.rules_map
+    return (
+        frozenset(app.get_pseudo_classes()),
+        *(
+            (
+                type(one),
+                one.id if f"#{one.id}" in named else None,
+                one.classes,
+                one._pseudo_classes_cache_key,
+                getattr(one, "can_focus", False),
+            )
+            for one in node.css_path_nodes
+        ),
     )
 
 
