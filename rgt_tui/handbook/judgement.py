@@ -91,7 +91,12 @@ class Judge:
         order = sorted(causes or found, key=lambda one: (-one.confidence, one not in fatal, one.hit.line_no))
         told = [*ends, *order]
         at = next((place for place, one in enumerate(told, 1) if one.page.id == EXCEPTION), 0)
-        return [*told[:at], *self._likely(told[at - 1], lines), *told[at:]] if at else told
+        if not at:
+            return told
+        likely = self._likely(told[at - 1], lines)
+        if not causes or any(one.page.symptom_only for one in likely):  # what was found by its words is surer
+            at = len(told)
+        return [*told[:at], *likely, *told[at:]]
 
     def _lasting(self, hits: Sequence[LineHit], went_on: int) -> Sequence[LineHit]:
         """Leave out what was tried again with success, or done without: the log went on behind it.

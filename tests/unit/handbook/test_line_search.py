@@ -103,7 +103,8 @@ def test_of_an_exception_that_none_knows_it_is_told_what_it_is_probably_about(
         ("omegaconf/base.py", "CFG1"),
         ("PIL/Image.py", "IMG1"),
         ("torch/optim/lr_scheduler.py", "O8"),
-        ("mylab/collate.py", None),
+        ("keras/src/optimizers/sgd.py", "O27"),
+        ("jax/_src/pjit.py", "API1"),
     ],
 )
 def test_the_innermost_frame_of_an_unknown_exception_tells_what_a_library_was_doing(
