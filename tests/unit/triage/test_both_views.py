@@ -117,7 +117,6 @@ def mixed(rng: random.Random) -> list[str]:
 
 @pytest.mark.parametrize("seed", range(25))
 def test_so_does_a_log_of_several_failures_and_ranks(seed: int, tmp_path: Path) -> None:
-    """Of a full disk the live look still knows when its line is gone: until the run has saved again."""
     rng = random.Random(seed)
     lines = mixed(rng)
     live, file = shown(as_live(lines, rng)), as_file(lines, tmp_path / "train.log")
