@@ -83,7 +83,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     async def sleep(seconds: float) -> None:
         slept.append(seconds)
 
-    providers = Providers(clock=lambda: NOW, env={KEY: server.key, "OTHER_KEY": server.key}, timeout_s=0.5)
+    providers = Providers(clock=lambda: NOW, env={KEY: server.key, "OTHER_KEY": server.key})
     journal = Journal(tmp_path / "journal", clock=lambda: NOW)
     audit = AuditLog(tmp_path / "audit.jsonl")
     rental = Rental(providers, journal, audit, clock=lambda: NOW, sleep=sleep)

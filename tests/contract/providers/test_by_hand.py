@@ -142,7 +142,7 @@ async def featurize() -> AsyncIterator[Featurize]:
     server = LocalFeaturize(clock=clock, settle_s=0.0)
     server.instances.add("vm-7")
     await server.start()
-    providers = Providers(clock=clock, env={KEY: server.key}, timeout_s=2.0)
+    providers = Providers(clock=clock, env={KEY: server.key}, timeout_s=10.0)
     yield Featurize(clock, server, providers, ProviderRef("featurize", "vm-7", server.base_url, KEY))
     await providers.close()
     await server.stop()
@@ -190,7 +190,7 @@ async def test_the_words_of_an_error_at_200_are_kept(featurize: Featurize) -> No
 
 
 async def test_the_key_goes_in_its_own_header(featurize: Featurize) -> None:
-    providers = Providers(clock=featurize.clock, env={KEY: "another"}, timeout_s=2.0)
+    providers = Providers(clock=featurize.clock, env={KEY: "another"}, timeout_s=10.0)
     with pytest.raises(ProviderError, match="refused the key"):
         await providers.open(featurize.ref).destroy(permit(featurize.ref, Verb.DESTROY))
     await providers.close()

@@ -89,7 +89,7 @@ async def cloud() -> AsyncIterator[Cloud]:
     await server.start()
     droplet = server.add_droplet("train-a", H100, created=START - 3600)
     server.sizes = [H100, LocalSize("s-1vcpu-1gb", 0.007, model=None)]
-    providers = Providers(clock=clock, env={"DEMO_KEY": server.key}, timeout_s=2.0)
+    providers = Providers(clock=clock, env={"DEMO_KEY": server.key}, timeout_s=10.0)
     ref = ProviderRef("digitalocean", str(droplet.id), base_url=server.base_url, key_env="DEMO_KEY")
     yield Cloud(clock, server, providers, ref)
     await providers.close()

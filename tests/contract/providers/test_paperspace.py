@@ -91,7 +91,7 @@ async def team() -> AsyncIterator[Team]:
         LocalTemplate("tmlbox", "ML-in-a-Box 22.04", ("A4000", "A100-80G", "A100-80Gx8"), size=250),
     ]
     server.capacity = {("A4000", NY), ("A4000", AMS), ("A100-80Gx8", NY)}
-    providers = Providers(clock=clock, env={"DEMO_KEY": server.key}, timeout_s=2.0)
+    providers = Providers(clock=clock, env={"DEMO_KEY": server.key}, timeout_s=10.0)
     yield Team(
         clock, server, providers, ProviderRef("paperspace-core", ID, server.base_url, key_env="DEMO_KEY")
     )
