@@ -180,11 +180,10 @@ def _fetch(place: Place, name: str, out: StrPath) -> str:
     with open(os.path.join(staged, MANIFEST), "rb") as file:
         note = file.read()
     remove(os.path.join(staged, MANIFEST))
-    for flat in body["files"]:
-        _inside(staged, unquote(flat))
-    for flat in body["files"]:
-        if unquote(flat) != flat:
-            os.renames(os.path.join(staged, flat), _inside(staged, unquote(flat)))
+    moves = {os.path.join(staged, flat): _inside(staged, unquote(flat)) for flat in body["files"]}
+    for here, there in moves.items():
+        if here != there:
+            os.renames(here, there)
     kept = str(body.get("path", ""))
     target = _inside(out, kept)
     if os.path.lexists(target):  # it was looked at, and is damaged

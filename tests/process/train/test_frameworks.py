@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from rgt_train.callbacks.recorder import Recorder, numbers_in, plain
+from rgt_train.checkpoint import manifest
 from rgt_train.config.merge import SHIPPED, parse, read
 
 from tests.process.train import frameworks
@@ -294,6 +295,19 @@ class TestRecorder:
             "nonfinite",
             "stop",
         ]
+
+    def test_of_two_checkpoints_of_a_step_the_first_goes_to_the_mirror(self, tmp_path: Path) -> None:
+        """A trainer that keeps the best and the last writes both at one step: they hold the same."""
+        recorder = Recorder(tmp_path / "run", 0, 4, self.FACTS, str(tmp_path / "mirror"))
+        for step in (2, 4):
+            for name in ("first", "second"):
+                path = tmp_path / "run" / f"{name}-{step}"
+                path.write_bytes(b"weights")
+                recorder.checkpoint(step, str(path))
+        recorder.end(4, 4)
+        kept = {each.name: manifest.read(each)["path"] for each in (tmp_path / "mirror").glob("step-*")}
+        assert kept["step-00000004-a1"] == "first-4"
+        assert set(kept.values()) <= {"first-2", "first-4"}
 
     def test_a_killed_launch_is_told_at_the_next(self, tmp_path: Path) -> None:
         first = Recorder(tmp_path, 0, 10, self.FACTS)
