@@ -178,6 +178,7 @@ class LineWidget(Enduring, Widget):
             return
         width, height = self.size
         if not width or not height:
+            self._drawn_size = Size()  # where it has room again, what was drawn then holds no more
             return
         before, selected_before = self._drawn, self._selected
         self._make(width, height)
