@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, cast, runtime_
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.containers import Vertical
 from textual.reactive import reactive
 from textual.screen import Screen
 from textual.timer import Timer
@@ -32,7 +33,6 @@ from rgt_tui.ui.widgets.fixed_lines import (
     NoticeLine,
     Parts,
 )
-from rgt_tui.ui.widgets.lines import Below, Ground
 from rgt_tui.ui.widgets.spans import Span, Tone, line
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def bygone_parts(fleet: FleetSource | None) -> Parts:
     return [(-1, line(Span(f"{g.earlier} {fleet.words} {g.later}", Tone.MATCH)))]
 
 
-class FleetAwareScreen(Entries, Enduring, Screen[None], Ground):
+class FleetAwareScreen(Entries, Enduring, Screen[None]):
     """A screen with a summary line on top, and the last event and the keys at the bottom.
 
     A subclass sets `KEYS` (its own commands), `BINDINGS = bindings(KEYS)`, composes its middle in `body`,
@@ -276,7 +276,7 @@ class FleetAwareScreen(Entries, Enduring, Screen[None], Ground):
         yield HeaderLine()
         if self.notice is not None:
             yield NoticeLine(*self.notice)
-        with Below(id="body"):
+        with Vertical(id="body"):
             yield from self.body()
         yield EventLine()
         yield KeyLine(self.offered())

@@ -29,7 +29,7 @@ from rgt_tui.ui.screens.base import Dashboard, FleetAwareScreen
 from rgt_tui.ui.widgets.curve import CurvePlot
 from rgt_tui.ui.widgets.curve_legend import CurveLegend
 from rgt_tui.ui.widgets.fixed_lines import HeaderLine, Parts
-from rgt_tui.ui.widgets.lines import EntryClosed, Ground
+from rgt_tui.ui.widgets.lines import EntryClosed
 from rgt_tui.ui.widgets.metric_grid import MetricGrid, grid_settings
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class CurvesScreen(FleetAwareScreen):
 
     def body(self) -> Iterable[Widget]:
         """Return the plot and its legend."""
-        yield Ground(CurvePlot(id="plot"), MetricGrid(id="grid"), CurveLegend(id="legend"), id="curves")
+        yield Widget(CurvePlot(id="plot"), MetricGrid(id="grid"), CurveLegend(id="legend"), id="curves")
 
     def on_resize(self, event: events.Resize) -> None:
         """Put the legend where there is room."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, cast
 import msgspec
 from textual import work
 from textual.binding import BindingType
+from textual.containers import Horizontal
 from textual.widget import Widget
 
 from rgt_tui import health
@@ -57,7 +58,7 @@ from rgt_tui.ui.widgets.fleet_rows.lower_half import (
 )
 from rgt_tui.ui.widgets.fleet_rows.since_lines import at_hand_from, idle_foot, since_section
 from rgt_tui.ui.widgets.fleet_rows.what_to_do import LEAST_MORE, Step, WhyPane, blocks_of, steps_of
-from rgt_tui.ui.widgets.lines import Beside, EntryChanged, EntryClosed, RowChosen, SortAsked
+from rgt_tui.ui.widgets.lines import EntryChanged, EntryClosed, RowChosen, SortAsked
 from rgt_tui.ui.widgets.panes import Pane, Section, set_height, set_width
 from rgt_tui.ui.widgets.platform_lines import unseen_parts, worst_parts
 from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, line, wrapped
@@ -154,12 +155,12 @@ class FleetScreen(Moves, FleetAwareScreen):
     def body(self) -> Iterable[Widget]:
         """The table, and below it the panes of the selected box."""
         yield FleetTable()
-        with Beside(id="lower"):
+        with Horizontal(id="lower"):
             yield WhyPane(id="why")
             yield LossPane(id="loss")
             yield Pane(id="since", focusable=True)
             yield Pane(id="detail", focusable=True)
-        with Beside(id="tail"):
+        with Horizontal(id="tail"):
             yield Pane(id="log")
             yield Pane(id="past")
 

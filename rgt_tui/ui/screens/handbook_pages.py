@@ -8,6 +8,7 @@ from typing import ClassVar, NamedTuple
 
 from textual import events, work
 from textual.binding import BindingType
+from textual.containers import Horizontal
 from textual.widget import Widget
 
 from rgt_tui.fleet import FleetSource
@@ -21,7 +22,7 @@ from rgt_tui.ui.commands import HANDBOOK, MOVE, Command, bindings, key_for
 from rgt_tui.ui.notation import clean, compact_time, glyphs, percent
 from rgt_tui.ui.screens.base import FleetAwareScreen, Moves
 from rgt_tui.ui.widgets.fixed_lines import Parts
-from rgt_tui.ui.widgets.lines import Beside, EntryChanged, EntryClosed, LineWidget, RowChosen
+from rgt_tui.ui.widgets.lines import EntryChanged, EntryClosed, LineWidget, RowChosen
 from rgt_tui.ui.widgets.panes import Pane, Section, out_of_sight
 from rgt_tui.ui.widgets.pick_list import LEAST_ROWS
 from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, dim, fit, labelled, line, toned, wrapped
@@ -198,7 +199,7 @@ class HandbookScreen(Moves, FleetAwareScreen):
 
     def body(self) -> Iterable[Widget]:
         """Return the list and the page."""
-        with Beside(id="split"):
+        with Horizontal(id="split"):
             yield PageList()
             yield Pane(id="page", focusable=True)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual.binding import BindingType
+from textual.containers import Horizontal
 from textual.widget import Widget
 
 from rgt_tui.fleet import FleetSource
@@ -17,7 +18,6 @@ from rgt_tui.ui.commands import BOX_TARGET, FIRST, MOVE, PLATFORM, Command, bind
 from rgt_tui.ui.notation import clean
 from rgt_tui.ui.screens.base import Dashboard, FleetAwareScreen, Moves
 from rgt_tui.ui.widgets.fixed_lines import Parts
-from rgt_tui.ui.widgets.lines import Beside
 from rgt_tui.ui.widgets.panes import Pane, Section
 from rgt_tui.ui.widgets.platform_lines import platform_section
 from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, line, wrapped
@@ -90,7 +90,7 @@ class PlatformScreen(Moves, FleetAwareScreen):
 
     def body(self) -> Iterable[Widget]:
         """Return the page, and the second column of a wide screen."""
-        with Beside(id="split"):
+        with Horizontal(id="split"):
             yield Pane(id="page", focusable=True)
             yield Pane(id="more", focusable=True)
 

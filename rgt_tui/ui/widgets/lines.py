@@ -11,7 +11,6 @@ from weakref import WeakKeyDictionary
 from rich.segment import Segment
 from rich.style import Style
 from textual import events, on
-from textual.containers import Horizontal, Vertical
 from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
 from textual.dom import DOMNode
@@ -45,55 +44,18 @@ _PART_STYLES: WeakKeyDictionary[
 """By the rules of a style sheet, and how a widget stands: how its component classes are drawn."""
 
 
-def standing(node: DOMNode) -> tuple[object, ...]:
-    """Return all that the rules of a style sheet may ask about a node and those around it, but who stands beside it."""
-    app = node.app
-    named = app.stylesheet.rules_map
-    return (
-        frozenset(app.get_pseudo_classes()),
-        *(
-            (
-                type(one),
-                one.id if f"#{one.id}" in named else None,
-                one.classes,
-                one._pseudo_classes_cache_key,
-                getattr(one, "can_focus", False),
-            )
-            for one in node.css_path_nodes
-        ),
+def standing(widget: Widget) -> tuple[object, ...]:
+    """Return all that the rules of a style sheet may ask about a widget and those around it."""
+    named = widget.app.stylesheet.rules_map
+    return tuple(
+        (
+            type(node),
+            node.id if f"#{node.id}" in named else None,
+            node.classes,
+            node._pseudo_classes_cache_key,
+        )
+        for node in widget.css_path_nodes
     )
-
-
-FRAMES = frozenset(
-    {"tint", "text_opacity", "hatch", "outline_top", "outline_right", "outline_bottom", "outline_left"}
-)
-"""What a style sheet may ask for that changes how the lines of a widget look."""
-
-
-def filtered(widget: Widget, strips: list[Strip]) -> list[Strip]:
-    """Return strips in the colours of this terminal."""
-    background = widget.background_colors[1]
-    for each in widget.get_line_filters():
-        strips = [strip.apply_filter(each, background) for strip in strips]
-    return strips
-
-
-class Ground(Widget):
-    """What other widgets lie on: of itself it shows its background, wherever they leave some of it."""
-
-    def render_lines(self, crop: Region) -> list[Strip]:
-        """Return the background: one line for all."""
-        below, background = self.background_colors
-        blank = Strip.blank(crop.width, Style.from_color(bgcolor=(below + background).rich_color))
-        return filtered(self, [blank]) * crop.height
-
-
-class Below(Vertical, Ground):
-    """Widgets one below the other."""
-
-
-class Beside(Horizontal, Ground):
-    """Widgets side by side."""
 
 
 class LineWidget(Enduring, Widget):
@@ -115,7 +77,6 @@ class LineWidget(Enduring, Widget):
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id, classes=classes)
         self._drawn: list[Line] = []
-        self._drawn_size = Size()
         self._selected: int | None = None
         self._part_styles: dict[str, Style] | None = None
         """By component class: how it is drawn, of all widgets that stand like this one."""
@@ -178,7 +139,6 @@ class LineWidget(Enduring, Widget):
             return
         width, height = self.size
         if not width or not height:
-            self._drawn_size = Size()  # where it has room again, what was drawn then holds no more
             return
         before, selected_before = self._drawn, self._selected
         self._make(width, height)
@@ -206,13 +166,12 @@ class LineWidget(Enduring, Widget):
                 raise
             failed = clip(line(Span(f"this failed: {words(error)}", Tone.TROUBLE)), width)
             lines, at = [failed, *[clip(EMPTY, width)] * (height - 1)], None
-        self._drawn, self._selected, self._drawn_size = lines, at, Size(width, height)
+        self._drawn, self._selected = lines, at
 
     def on_resize(self, event: events.Resize) -> None:
-        """Draw for the new size, unless that was done with the first paint."""
-        if self._drawn_size != self.size:
-            self._make(*self.size)
-            self.refresh()
+        """Draw for the new size."""
+        self._make(*self.size)
+        self.refresh()
 
     def _component(self, name: str) -> Style:
         """Return the style of a component class, worked out when the first widget that stands so draws with it.
@@ -245,21 +204,10 @@ class LineWidget(Enduring, Widget):
         if any(self._style(*used) != style for used, style in before.items()):
             self.refresh()
 
-    def render_lines(self, crop: Region) -> list[Strip]:
-        """Return the lines of a region; what Textual would look for around each of them, nobody has asked for."""
-        styles = self.styles
-        if styles.gutter or self.opacity != 1.0 or not FRAMES.isdisjoint(styles.get_rules()):
-            return super().render_lines(crop)
-        strips = filtered(self, [self.render_line(y) for y in crop.line_range])
-        first, end = crop.column_span
-        if (first, end) != (0, self.size.width):
-            strips = [strip.crop(first, end) for strip in strips]
-        return strips
-
     def render_line(self, y: int) -> Strip:
         """Return one line as a strip; strips are kept by their content."""
         width, height = self.size
-        if self._drawn_size != (width, height):
+        if len(self._drawn) != height:
             self._make(width, height)
         content = self._drawn[y] if y < len(self._drawn) else EMPTY
         selected = y == self._selected
