@@ -202,6 +202,7 @@ async def test_a_log_that_is_renamed_goes_on_under_its_name(lab: RealSshd, exp: 
         assert not client.lines(f"{log}.1")
 
 
+@pytest.mark.serial  # of runs that have ended the newest are told, and others' tests end hundreds
 async def test_a_restart_that_resumes_goes_on_under_its_name_also_for_a_new_client(
     lab: RealSshd, exp: Place
 ) -> None:
