@@ -59,7 +59,10 @@ class Fault(NamedTuple):
 
 
 def state_directory(env: Mapping[str, str]) -> Path:
-    """Return ``$XDG_STATE_HOME/rgt``, by default below ``~/.local/state``; a relative value is ignored."""
+    """Return ``$XDG_STATE_HOME/rgt``, by default below ``~/.local/state``; a relative value is ignored.
+
+    https://specifications.freedesktop.org/basedir-spec/latest/
+    """
     state = Path(env.get("XDG_STATE_HOME", ""))
     home = Path(env["HOME"]) if env.get("HOME") else Path.home()
     return (state if state.is_absolute() else home / ".local" / "state") / "rgt"
@@ -159,7 +162,9 @@ def open_named(path: Path) -> BinaryIO:
         OSError: it is something else, which might be waited for, or cannot be opened.
     """
     status = path.stat()
-    nameless = stat.S_ISFIFO(status.st_mode) and not os.path.lexists(path.resolve())  # somebody writes to it
+    # Somebody writes to it. Linux has no name behind it; macOS has it in /dev/fd itself.
+    nameless = path.parent == Path("/dev/fd") or not os.path.lexists(path.resolve())
+    nameless = nameless and stat.S_ISFIFO(status.st_mode)
     if nameless or os.path.samestat(status, Path(os.devnull).stat()):
         return path.open("rb")
     if stat.S_ISDIR(status.st_mode):
@@ -232,8 +237,8 @@ def write_new(path: Path, data: bytes, numbers: Iterable[int] = range(2, 1000)) 
     raise FileExistsError(errno.EEXIST, "all names like it are taken", str(path))
 
 
-def publish(path: Path, data: bytes) -> None:
-    """Put `data` at `path` in one step, mode 0600, and wait until it is on the disk.
+def publish(path: Path, data: bytes | Iterable[bytes]) -> None:
+    """Put `data` (or all of its pieces) at `path` in one step, mode 0600, and wait until it is on the disk.
 
     Raises:
         OSError: it cannot be written; the file is as it was.
@@ -241,7 +246,7 @@ def publish(path: Path, data: bytes) -> None:
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(data)
+            file.writelines((data,) if isinstance(data, bytes) else data)
             file.flush()
             os.fsync(file.fileno())
         Path(temporary).replace(path)
@@ -249,9 +254,14 @@ def publish(path: Path, data: bytes) -> None:
         with contextlib.suppress(OSError):
             Path(temporary).unlink()
         raise
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path | str) -> None:
+    """Bring the names in a directory to the disk: with its content alone, a new file could be gone after a crash."""
     with contextlib.suppress(OSError):  # some file systems cannot
-        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            os.fsync(folder)
+            os.fsync(handle)
         finally:
-            os.close(folder)
+            os.close(handle)

@@ -36,7 +36,7 @@ NO_TESTS = 5
 NAMESPACE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 """util-linux: the child is the first process of a namespace whose end is the end of all in it."""
 
-WORKERS = int(os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS") or (os.cpu_count() or 1) + 3)
+WORKERS = int(os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS") or (os.cpu_count() or 1) + 4)
 """More than there are cores: a test computes for less than half of its time, and waits for its processes otherwise.
 
 Who wants another number says so by the variable that pytest-xdist has for it.
@@ -50,6 +50,9 @@ NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
 
 PACKAGES = ("rgt_tui", "remote", "benchmarks", "scripts")
 """What the workers import in the same seconds: each of them would compile all of it."""
+
+TESTS = ROOT / "tests"
+"""Each worker looks at all of them; pytest compiles them in a way of its own, in a fresh clone once and before."""
 
 ONE_PASS = "--pass"
 """The first argument of the runner when it runs a single pass inside of a namespace."""
@@ -110,6 +113,25 @@ def run_pass(options: Sequence[str], extra: Sequence[str], report: Path) -> int:
         if pid == process.pid:
             code = process.returncode = os.waitstatus_to_exitcode(status)
             return code if code >= 0 else 128 - code
+
+
+def compile_tests() -> None:
+    """Have pytest compile the tests of a fresh clone, a core each; what is wrong with one of them the passes say."""
+    if any(TESTS.rglob("*-pytest-*.pyc")):
+        return
+    modules = sorted(map(str, TESTS.rglob("test_*.py")))
+    cores = os.cpu_count() or 1
+    environment = {name: value for name, value in os.environ.items() if name != NO_BYTECODE}
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-qq", "-p", "no:cacheprovider"]
+    looking = [
+        subprocess.Popen(
+            [*command, *modules[core::cores]], cwd=ROOT, env=environment,
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )
+        for core in range(min(cores, len(modules)))
+    ]  # fmt: skip
+    for process in looking:
+        ended(process)
 
 
 def namespaces() -> bool:
@@ -175,6 +197,8 @@ def main(extra: Sequence[str]) -> int:
         return run_pass(PASSES[number], extra[3:], Path(extra[2]))
     for package in PACKAGES:
         compileall.compile_dir(ROOT / package, quiet=2, workers=0)
+    if not extra:
+        compile_tests()
     with tempfile.TemporaryDirectory(prefix="rgt-tests-") as name:
         folder = Path(name)
         codes = run_both(folder) if not extra and namespaces() else run_in_turn(folder, extra)

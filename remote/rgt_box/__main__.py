@@ -19,7 +19,7 @@ VERBS = {
     "reconcile": ("rgt_box.commands.reconcile", "compare the queue with what is on durable storage"),
     "results": ("rgt_box.commands.results", "list what of this box could be lost, by directory"),
     "seal": ("rgt_box.commands.seal", "hold still for a billing call, and look once more"),
-    "unseal": ("rgt_box.commands.unseal", "open a seal"),
+    "unseal": ("rgt_box.commands.seal:unseal", "open a seal"),
     "autostop": (
         "rgt_box.autostop.autostop_command",
         "let the box park itself when idle, or when its lease ends",
@@ -38,7 +38,7 @@ VERBS = {
     "push": ("rgt_box.push.push_command", "take code and data that are pushed here, whole"),
     "remove": ("rgt_box.commands.remove", "take rgt off this box, or only its older agents"),
 }
-"""Verb → (module with a ``main(argv)``, one line of help)."""
+"""Verb → (module with a ``main(argv)``, or ``module:function``, one line of help)."""
 
 
 def usage() -> str:
@@ -63,7 +63,7 @@ def main(argv: list[str] | None = None) -> int:
     if words[0] not in VERBS:
         print("unknown verb: %s\n\n%s" % (words[0], usage()), file=sys.stderr)
         return 2
-    name = VERBS[words[0]][0]
+    name, _, function = VERBS[words[0]][0].partition(":")
     if "TMUX" in os.environ:
         from rgt_box import ownership
 
@@ -78,7 +78,7 @@ def main(argv: list[str] | None = None) -> int:
     packed = sys.modules.get("rgt_box.bytecode")
     if packed is not None:
         packed.save()  # what runs for long may not come to its end
-    status: int = module.main(words[1:])
+    status: int = getattr(module, function or "main")(words[1:])
     return status
 
 

@@ -237,12 +237,33 @@ def read(path: str, limit: int = 8 << 20) -> bytes | None:
     return data if len(data) <= limit else None
 
 
-def unlink(path: str) -> None:
+def unlink(path: str | bytes) -> None:
     """Remove a file if it is there."""
     try:
         os.unlink(path)
     except OSError:
         pass
+
+
+def size(path: str) -> int:
+    """Return the size of a file; 0 when there is none."""
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
+
+
+def sync(path: str) -> None:
+    """Bring a file, or the names in a directory, to the disk.
+
+    Raises:
+        OSError: as the system says.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def signature(path: str) -> tuple[int, int, int] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,6 +38,12 @@ def dumps(frame: dict[str, Any]) -> bytes:
 def line(frame: dict[str, Any]) -> bytes:
     """Return `frame` as one JSON line."""
     return dumps(frame) + b"\n"
+
+
+def say(frame: dict[str, Any]) -> None:
+    """Print `frame` as one JSON line, at once."""
+    sys.stdout.buffer.write(line(frame))
+    sys.stdout.buffer.flush()
 
 
 def compact(fields: dict[str, Any]) -> dict[str, Any]:

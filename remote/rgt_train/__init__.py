@@ -9,16 +9,31 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rgt_train.data.sampler import sample_seed
+    from rgt_train.exits import NotStarted, StopRequest, UsageError
     from rgt_train.options import Options
     from rgt_train.ranks.choose import distributed, of_accelerate, of_deepspeed
     from rgt_train.rollback import until_done
     from rgt_train.run import Run
 
-__all__ = ["Options", "Run", "distributed", "of_accelerate", "of_deepspeed", "sample_seed", "until_done"]
+__all__ = [
+    "NotStarted",
+    "Options",
+    "Run",
+    "StopRequest",
+    "UsageError",
+    "distributed",
+    "of_accelerate",
+    "of_deepspeed",
+    "sample_seed",
+    "until_done",
+]
 
 _HOMES = {
+    "NotStarted": "rgt_train.exits",
     "Options": "rgt_train.options",
     "Run": "rgt_train.run",
+    "StopRequest": "rgt_train.exits",
+    "UsageError": "rgt_train.exits",
     "distributed": "rgt_train.ranks.choose",
     "of_accelerate": "rgt_train.ranks.choose",
     "of_deepspeed": "rgt_train.ranks.choose",

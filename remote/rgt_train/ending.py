@@ -83,7 +83,9 @@ class Ending:
             self._give_way()
         self.files.report.event("done", p.step)
         self._note_end("done")
-        self.files.report.say(f"done: step {p.step}  loss {p.loss}  best {p.best}")
+        loss = f"  loss {p.loss:.4f}" if p.loss is not None else ""
+        best = f"  best {p.best:.4f} of step {p.best_step}" if p.best is not None else ""
+        self.files.report.say(f"done: step {p.step}{loss}{best}")
 
     def leave(self, stop: exits.Stop) -> None:
         """Save where that makes sense, and tell why the run ends. On every rank."""

@@ -17,7 +17,7 @@ import msgspec
 from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import chosen, open_fleet
-from rgt_tui.cli.printing import complain, json_line
+from rgt_tui.cli.printing import complain, print_json
 from rgt_tui.fleet.config import FleetConfig, FleetFileError
 from rgt_tui.fleet.history.spoken_times import coming_time
 from rgt_tui.health import (
@@ -67,7 +67,7 @@ async def _send(sinks: Sequence[SinkSettings], *, as_json: bool) -> int:
     for sink, problem in zip(sinks, problems, strict=True):
         if as_json:
             body = {"sink": sink.name, "kind": sink.kind, "sent": problem is None, "problem": problem}
-            sys.stdout.write(json_line(body).decode())
+            print_json(body)
         else:
             sys.stdout.write(
                 clean(f"{sink.name}: {'sent' if problem is None else f'failed: {problem}'}") + "\n"
@@ -196,7 +196,7 @@ def _show(
             continue
         if as_json:
             body = {"box": names[mute.box], "what": mute.what, "until": mute.until, "since": mute.at}
-            sys.stdout.write(json_line(body).decode())
+            print_json(body)
             continue
         what = "everything" if mute.what == EVERYTHING else mute.what
         end = "until it is over"

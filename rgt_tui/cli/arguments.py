@@ -75,6 +75,18 @@ def host_key_option(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
+def connection_options(
+    parser: argparse.ArgumentParser, *, json: str = "", seconds: float | None = None
+) -> None:
+    """Add what commands that connect have: ``--fleet``, ``--json`` and ``--timeout`` where given, the host keys."""
+    fleet_option(parser)
+    if json:
+        json_option(parser, json)
+    if seconds is not None:
+        timeout_option(parser, seconds)
+    host_key_option(parser)
+
+
 def history_option(parser: argparse.ArgumentParser) -> None:
     """Add ``--no-history``; it may also stand before the command."""
     parser.add_argument(

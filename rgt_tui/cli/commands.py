@@ -27,6 +27,10 @@ Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 Meaning = tuple[int, str]
 
 
+class NotOpened(Exception):
+    """The fleet file that is meant, or a box in it, cannot be used. It has been said; the exit status is `USAGE`."""
+
+
 class Command(NamedTuple):
     """One command. Its module has ``run_NAME(arguments)``, the parsers of its group ``add_NAME(subparsers)``.
 
@@ -74,7 +78,7 @@ COMMANDS: dict[str, Command] = {
     "demo": Command(
         "demo", "Set up", "watch three boxes on this machine that really train",
         (
-            (OK, "left, or everything that was asked for has happened"),
+            (OK, "quit, or everything asked for has happened"),
             (FAILED, "with --until: a story did not happen, and is named"),
             (USAGE, "it cannot run here, and why"),
         ),
@@ -116,7 +120,7 @@ COMMANDS: dict[str, Command] = {
         "set_up.box_files", "Set up", "remove rgt from a box",
         (
             (OK, "all of it is gone, or would be with --dry-run"),
-            (FAILED, "something stays, and why; refused, or nobody to ask"),
+            (FAILED, "something was left, and why; refused, or nobody to ask"),
             _WAY,
             _NO_BOX,
         ),
@@ -144,7 +148,7 @@ COMMANDS: dict[str, Command] = {
         ((OK, "ended by Ctrl-C, SIGTERM, or --for"), _TRUSTED),
     ),
     "serve": Command(
-        "serving", "Watch", "show the dashboard in a browser of this machine, read-only",
+        "serving", "Watch", "show the dashboard in a browser on this machine, read-only",
         (
             (OK, "ended by Ctrl-C or SIGTERM"),
             (FAILED, "the port is taken"),
@@ -163,14 +167,14 @@ COMMANDS: dict[str, Command] = {
     "journal": Command(
         "past_events", "Watch", "print what happened, and the report of the night",
         (
-            (OK, "printed, also when nothing has happened"),
+            (OK, "printed, even if nothing has happened"),
             (FAILED, "no history is kept, or it cannot be read"),
             _CONFIG,
         ),
     ),
     "alerts": Command(
         "alert_commands", "Watch", "test the sinks that alerts go to",
-        ((OK, "every sink took it"), (FAILED, "one did not, and why"), _TRUSTED),
+        ((OK, "every sink accepted it"), (FAILED, "one did not, and why"), _TRUSTED),
     ),
     "mute": Command(
         "alert_commands", "Watch", "silence the alerts of a box for a while",
@@ -180,7 +184,7 @@ COMMANDS: dict[str, Command] = {
         "metrics", "Watch", "serve the fleet's figures to Prometheus",
         (
             (OK, "ended by Ctrl-C or SIGTERM; with --once: printed"),
-            (FAILED, "the address cannot be listened on"),
+            (FAILED, "cannot listen on the address"),
             _TRUSTED,
         ),
     ),
@@ -196,7 +200,7 @@ COMMANDS: dict[str, Command] = {
     "replay": Command(
         "demo", "Watch", "show what rgt record wrote",
         (
-            (OK, "left, or played to its end"),
+            (OK, "quit, or played to the end"),
             (FAILED, "without a screen: played, but lines of it are damaged, or rgt failed at them; each is named"),
             (USAGE, "wrong command line, no usable terminal, or not a recording"),
         ),
@@ -224,9 +228,9 @@ COMMANDS: dict[str, Command] = {
         ((OK, "found"), (FAILED, "nothing was found"), (USAGE, "no such path")),
     ),
     "run": Command(
-        "work.run_job", "Work", "run a command on a box, detached, and see how it begins",
+        "work.run_job", "Work", "start a command on a box, detached, and see how it begins",
         (
-            (OK, "alive (also without a step yet, which is said), done, or waiting in Slurm's queue"),
+            (OK, "alive (even if no step was seen yet, which is said), done, or waiting in Slurm's queue"),
             (FAILED, "it died, or the smoke command failed: the last lines are shown; with --wait: it failed"),
             (USAGE, "wrong command line or fleet file, another job has that name, or it cannot be run there"),
             _LOST,
@@ -237,15 +241,15 @@ COMMANDS: dict[str, Command] = {
     "queue": Command(
         "work.queue_commands", "Work", "add to, run, check and reconcile the queue of a box, or of several",
         (
-            (OK, "done; of run: alive; of reconcile: every cell is there, whole"),
-            (FAILED, "a cell died, is not whole, or a line stays; or a runner is alive, and nothing was changed"),
-            (USAGE, "wrong command line or fleet file; the queue cannot be run; reconcile: it could not be told"),
+            (OK, "done; for run: alive; for reconcile: every cell is there and complete"),
+            (FAILED, "a cell died or is incomplete, or a line remains; or a runner is alive, and nothing was changed"),
+            (USAGE, "wrong command line or fleet file; the queue cannot be run; for reconcile: could not tell"),
             _LOST,
         ),
         untold=UNREACHABLE,
     ),
     "ssh": Command(
-        "work.shells", "Work", "open a shell on a box, by rgt's own way there",
+        "work.shells", "Work", "open a shell on a box, connected the way rgt connects",
         (
             (OK, "the shell ended with 0; otherwise as ssh ends: with its status, or 255"),
             (FAILED, "there is no ssh program here"),
@@ -255,7 +259,7 @@ COMMANDS: dict[str, Command] = {
         carries=True,
     ),
     "exec": Command(
-        "work.shells", "Work", "run one command on a box, its exit status kept",
+        "work.shells", "Work", "run one command on a box and pass on its exit status",
         (
             (OK, "the command ended with 0; otherwise its own status, 128+N of a signal"),
             _WAY,
@@ -264,10 +268,10 @@ COMMANDS: dict[str, Command] = {
         carries=True,
     ),
     "tunnel": Command(
-        "work.tunnels", "Work", "let ports of this machine lead to a box, until Ctrl-C",
+        "work.tunnels", "Work", "forward local ports to a box, until Ctrl-C",
         (
             (OK, "ended by Ctrl-C or SIGTERM"),
-            (FAILED, "no port could be had here"),
+            (FAILED, "no local port was available"),
             _WAY,
             (UNREACHABLE, "the box could not be reached at first, or refuses the login now"),
         ),
@@ -286,7 +290,7 @@ COMMANDS: dict[str, Command] = {
         ),
     ),
     "reap": Command(
-        "work.box_tools", "Box tools", "list who holds GPU memory without working, and end one",
+        "work.box_tools", "Box tools", "list processes that hold GPU memory without working, and end one",
         (
             (OK, "nothing is orphaned, or it was ended"),
             (TROUBLE, "something is orphaned, or was not ended, and why"),
@@ -331,7 +335,7 @@ COMMANDS: dict[str, Command] = {
     "pull": Command(
         "teardown.pull", "Results", "copy the results of a box here, verified",
         (
-            (OK, "everything that was asked for stands here, verified; with --dry-run: could be pulled"),
+            (OK, "everything asked for is here, verified; with --dry-run: could be pulled"),
             (FAILED, "something was refused, changed or could not be written; each is named"),
             _WAY,
             (UNREACHABLE, "the box could not be reached, or was lost; the next rgt pull goes on"),
@@ -357,7 +361,7 @@ COMMANDS: dict[str, Command] = {
         untold=UNCONFIRMED,
     ),
     "up": Command(
-        "renting.up", "Money", "rent a machine and bring it into the fleet file",
+        "renting.up", "Money", "rent a machine and add it to the fleet file",
         (
             (OK, "rented as agreed, and it answers; with --dry-run: would be rented; with --written-off: noted"),
             (FAILED, "refused, and why: nothing was rented; or it was ended again"),
@@ -368,9 +372,9 @@ COMMANDS: dict[str, Command] = {
         untold=UNCONFIRMED,
     ),
     "check-box": Command(
-        "renting.box_check", "Money", "try a box before money runs: GPUs, disk, network",
+        "renting.box_check", "Money", "try out a box before you spend money on it: GPUs, disk, network",
         (
-            (OK, "nothing speaks against it; what is doubtful is named"),
+            (OK, "nothing was found against it; doubts are named"),
             (FAILED, "refuse it: what it was rented for does not work, or it is far slower than its peers"),
             _WAY,
             _NO_BOX,
@@ -386,7 +390,7 @@ COMMANDS: dict[str, Command] = {
         ),
     ),
     "lease": Command(
-        "autostop.arm_command", "Money", "give a box a hard end that it keeps itself",
+        "autostop.arm_command", "Money", "give a box a hard deadline that it enforces itself",
         (
             (OK, "armed; with --dry-run: it would be"),
             (FAILED, "refused, and why: nothing was armed"),
@@ -395,12 +399,12 @@ COMMANDS: dict[str, Command] = {
         ),
     ),
     "keep": Command(
-        "autostop.arm_command", "Money", "put off what a box would do to itself",
+        "autostop.arm_command", "Money", "postpone what a box would do to itself",
         ((OK, "put off"), (FAILED, "it is not armed, or it cannot be written down"), _WAY, _NO_BOX),
     ),
     "notify": Command(
-        "autostop.notify", "Money", "give a box an address that it calls itself",
-        ((OK, "done, as it says"), (FAILED, "the box says no, and why"), _WAY, _NO_BOX),
+        "autostop.notify", "Money", "give a box an address that it can notify on its own",
+        ((OK, "done, as it says"), (FAILED, "the box refuses, and says why"), _WAY, _NO_BOX),
     ),
     "audit": Command(
         "teardown.auditing", "Money", "print who stopped what and when, and verify the record",
@@ -411,7 +415,7 @@ COMMANDS: dict[str, Command] = {
         ),
     ),
     "profiles": Command(
-        "teardown.platforms", "Money", "list the platforms, and what happens there by itself",
+        "teardown.platforms", "Money", "list the platforms, and what each does on its own",
         (
             (OK, "printed; check: every fact about money or data has a source"),
             (FAILED, "check: one has none, or one that is too old"),
@@ -421,14 +425,14 @@ COMMANDS: dict[str, Command] = {
     "mirrors": Command(
         "bringing.mirror_settings", "Push", "turn a platform's mirrors and proxy on or off on a box",
         (
-            (OK, "shown, or turned"),
+            (OK, "shown, or turned on or off"),
             (FAILED, "the platform has none that rgt could turn on, or a file there could not be changed"),
             _WAY,
             _NO_BOX,
         ),
     ),
     "secret": Command(
-        "bringing.secret_values", "Push", "bring a key or token to a box, where nobody else reads it",
+        "bringing.secret_values", "Push", "put a key or token on a box, where nobody else can read it",
         (
             (OK, "it is kept there; listed, or removed"),
             (FAILED, "refused: others would read it there, and where it may lie instead; or there is none"),
@@ -439,7 +443,7 @@ COMMANDS: dict[str, Command] = {
     "push": Command(
         "bringing.push_to_box", "Push", "push code or data to a box, or the resumable trainer",
         (
-            (OK, "it is there, whole; with --list and --prune: listed, or removed"),
+            (OK, "it is there, complete; with --list and --prune: listed, or removed"),
             (FAILED, "it does not fit, or something was refused, each is named; --trainer: no Python there has torch"),
             _WAY,
             (UNREACHABLE, "the box could not be reached, or was lost; the next rgt push goes on"),

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 import plotext
 
 from rgt_tui.cli import running
-from rgt_tui.cli.commands import FAILED, OK, UNREACHABLE, USAGE
+from rgt_tui.cli.commands import FAILED, OK, UNREACHABLE
 from rgt_tui.cli.gathering import gather
-from rgt_tui.cli.opening import open_boxes
-from rgt_tui.cli.printing import complain, json_line
+from rgt_tui.cli.opening import open_box
+from rgt_tui.cli.printing import complain, print_json
 from rgt_tui.model.box import BoxSpec, BoxState, Link
 from rgt_tui.model.plain import clean
 from rgt_tui.model.run import RunState
@@ -47,10 +47,7 @@ def run_scalars(arguments: argparse.Namespace) -> int:
 
 def run_curves(arguments: argparse.Namespace) -> int:
     """Plot; return the exit status."""
-    opened = open_boxes(arguments, [arguments.box])
-    if opened is None:
-        return USAGE
-    (spec,) = opened[1]
+    spec = open_box(arguments)
 
     return running.run(_plot(spec, arguments))
 
@@ -156,7 +153,7 @@ def _print_json(box: str, run: RunState, names: Sequence[str]) -> int:
             "steps": [x for x, _ in points],
             "values": values,
         }
-        sys.stdout.write(json_line(body).decode())
+        print_json(body)
     return OK
 
 

@@ -18,13 +18,12 @@ from rgt_tui.cli.commands import USAGE
 from rgt_tui.cli.printing import complain
 
 if TYPE_CHECKING:
-    from rgt_tui.fleet import FleetSource
+    from rgt_tui.fleet import FirstSteps, FleetSource
     from rgt_tui.fleet.config import FleetConfig
     from rgt_tui.fleet.config.following import Following
     from rgt_tui.model.fleet import FleetState
     from rgt_tui.model.profile import Profile
-    from rgt_tui.ui.first_start import FirstSteps
-    from rgt_tui.ui.preferences import Preferences
+    from rgt_tui.ui import Preferences
 
 ENV = "RGT_TRACE_FILE"
 HEAVY = ("torch", "numpy", "asyncssh", "httpx", "cryptography")
@@ -54,20 +53,24 @@ TMUX_SECONDS = 1.0
 
 
 def ask_tmux(environ: MutableMapping[str, str]) -> None:
-    """Have ASCII drawn where the tmux around this process shows an underscore in place of everything else.
+    """Have ASCII drawn where the terminal around the tmux around this process shows nothing else.
 
-    It does so for a client whose locale is not UTF-8, as over ssh without LANG, whatever the locale says here.
+    To a client whose locale is not UTF-8, as over ssh without LANG, tmux shows underscores, whatever the locale says
+    here; and the console of Linux has no character for most of what is drawn.
     """
     if not environ.get("TMUX") or environ.get("RGT_ASCII"):
         return
     try:
         told = subprocess.run(
-            ("tmux", "display-message", "-p", "#{client_utf8}"),
+            ("tmux", "display-message", "-p", "#{client_utf8} #{client_termname}"),
             env=dict(environ), stdin=subprocess.DEVNULL, capture_output=True, timeout=TMUX_SECONDS, check=False,
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError):
         return
-    if told.stdout.strip() == b"0":
+    from rgt_tui.ui.notation import POOR
+
+    utf8, _, kind = told.stdout.decode(errors="replace").strip().partition(" ")
+    if utf8 == "0" or kind in POOR:
         environ["RGT_ASCII"] = "1"
 
 
@@ -93,6 +96,11 @@ class Met:
         except OSError as error:
             return str(error)
         return None
+
+
+def in_terminal() -> bool:
+    """Tell whether all three streams are a terminal: keys come by the first, and Textual draws on the last."""
+    return sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()
 
 
 def show(
@@ -124,10 +132,11 @@ def show(
     """
     served = os.environ.get("TEXTUAL_DRIVER") == WEB_DRIVER
     if served and not readonly:
-        complain("in a browser rgt is read-only alone: rgt serve")
+        complain("in a browser rgt is always read-only: rgt serve")
         return USAGE
-    if not (served or (sys.stdin.isatty() and sys.stdout.isatty())):
-        sys.stderr.write(f"rgt: the dashboard needs a terminal; without one use {without}\n")
+    if not (served or in_terminal()):
+        told = sys.stdout if sys.stdout.isatty() else sys.stderr
+        told.write(f"rgt: the dashboard needs a terminal; without one use {without}\n")
         return USAGE
     if not served and (kind := os.environ.get("TERM", "")) in DUMB:
         sys.stderr.write(
@@ -142,7 +151,7 @@ def show(
     # Not before the fleet file has been read: what is wrong with it is said at once.
     import asyncio
 
-    from rgt_tui.ui.preferences import PreferencesError, preferences_path, read_preferences
+    from rgt_tui.ui import PreferencesError, preferences_path, read_preferences
 
     chosen = preferences_path(os.environ)
     try:
@@ -264,7 +273,7 @@ def run(arguments: argparse.Namespace) -> int:
     from rgt_tui.fleet.config import FleetFileError
 
     place = meant(arguments)
-    if place is None and sys.stdin.isatty() and sys.stdout.isatty():
+    if place is None and in_terminal():
         return _welcome(arguments)
     try:
         config = open_fleet(arguments)

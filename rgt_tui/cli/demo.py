@@ -95,7 +95,7 @@ async def _play(arguments: argparse.Namespace) -> int:
 REPLAY = "REPLAY of a recorded run, over and over"
 """On every screen, where the demo cannot run."""
 HINT = "the demo's boxes are starting; in about a minute vast-demo will need you"
-FAREWELL = "rgt has left and has taken the demo's boxes down; real boxes would go on without rgt"
+FAREWELL = "rgt has quit and taken the demo's boxes down; real boxes would keep running without rgt"
 
 
 def run_demo(arguments: argparse.Namespace) -> int:

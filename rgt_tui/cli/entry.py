@@ -7,12 +7,22 @@ import contextlib
 import gc
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rgt_tui import __version__
 from rgt_tui.cli.arguments import history_option, readonly_option
-from rgt_tui.cli.commands import COMMANDS, FAILED, INTERRUPTED, USAGE, adder, epilog, overview, runner
+from rgt_tui.cli.commands import (
+    COMMANDS,
+    FAILED,
+    INTERRUPTED,
+    USAGE,
+    NotOpened,
+    adder,
+    epilog,
+    overview,
+    runner,
+)
 from rgt_tui.cli.printing import drop_output, is_lost_output, open_standard_streams
 
 if TYPE_CHECKING:
@@ -132,18 +142,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         gc.disable()  # what is loaded is kept: to look through it for garbage is a part of every start
         try:
             arguments = parse(sys.argv[1:] if argv is None else argv)
+            command = arguments.command
+            if command is None:
+                from rgt_tui.cli import dashboard
+
+                run: Callable[[argparse.Namespace], int] = dashboard.run
+            else:
+                run = runner(command)
+            if argv is None:
+                gc.freeze()  # and of every end: the process is there for this command alone
         finally:
             gc.enable()
             sys.stdout.flush()  # help ends the process
-        command = arguments.command
-        if command is None:
-            from rgt_tui.cli import dashboard
-
-            code: int = dashboard.run(arguments)
-        else:
-            code = runner(command)(arguments)
+        code = run(arguments)
         sys.stdout.flush()
         return code
+    except NotOpened:
+        return USAGE
     except KeyboardInterrupt:
         sys.stderr.write("rgt: interrupted\n")
         return INTERRUPTED

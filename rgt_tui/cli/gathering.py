@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import contextlib
 import logging
@@ -12,6 +13,7 @@ from pathlib import Path
 
 from rgt_tui.cli.printing import waiting
 from rgt_tui.fleet import Alerting, Fleet, Memory, Observer, Tap
+from rgt_tui.fleet.config import FleetConfig
 from rgt_tui.fleet.config.following import Following
 from rgt_tui.fleet.connector import endpoint_from
 from rgt_tui.fleet.meters import is_priced
@@ -88,7 +90,6 @@ def make_kept_fleet(
     asks: bool = False,
     readonly: bool = False,
     accept_new_host_keys: bool = False,
-    clock: Callable[[], float] = time.time,
     observers: Sequence[Observer] = (),
     whole: bool = True,
     following: Following | None = None,
@@ -103,7 +104,6 @@ def make_kept_fleet(
         asks: Somebody answers questions.
         readonly: Refuse every billing action.
         accept_new_host_keys: Write the keys of unknown hosts to known_hosts.
-        clock: Epoch seconds.
         observers: Told of every state and event.
         whole: These are all boxes of the fleet file: what else their accounts are billed for is looked for, too.
         following: The fleet file, whose changes are taken over.
@@ -115,11 +115,10 @@ def make_kept_fleet(
     log = audit.default_path(os.environ)
     path = history_path(os.environ) if history and _is_trusted(specs) else None
     known_by = "" if fleet_file is None else str(fleet_file.absolute())
-    memory = None if path is None else Memory(History(path, clock=clock, fleet=known_by), clock=clock)
+    memory = None if path is None else Memory(History(path, fleet=known_by))
     return Fleet(
         specs,
         audit=log,
-        clock=clock,
         remember=None if memory is None else memory.remember,
         observers=(*observers, *(() if memory is None else (memory,))),
         asks=asks,
@@ -128,7 +127,7 @@ def make_kept_fleet(
         following=following,
         fleet_file=fleet_file,
         policy=_policy(accept_new_host_keys),
-        alerting=Alerting(alerts, path=_alerts_file(specs), clock=clock, greets=True),
+        alerting=Alerting(alerts, path=_alerts_file(specs), greets=True),
     )
 
 
@@ -299,6 +298,19 @@ async def gather(
             return await settle(fleet, seconds)
     finally:
         await stop(fleet)
+
+
+async def gather_named(
+    specs: Sequence[BoxSpec], config: FleetConfig, arguments: argparse.Namespace
+) -> FleetState:
+    """Gather what the boxes that a command line names tell, by its ``--timeout`` and ``--accept-new-host-key``."""
+    return await gather(
+        specs,
+        arguments.timeout,
+        accept_new_host_keys=arguments.accept_new_host_key,
+        alerts=config.alerts,
+        whole=len(specs) == len(config.boxes),
+    )
 
 
 async def stop(fleet: Fleet) -> None:

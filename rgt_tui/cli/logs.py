@@ -15,10 +15,10 @@ from collections.abc import Callable
 from pathlib import PurePosixPath
 
 from rgt_tui.cli import running
-from rgt_tui.cli.commands import OK, USAGE
+from rgt_tui.cli.commands import OK
 from rgt_tui.cli.gathering import gather
-from rgt_tui.cli.opening import open_boxes
-from rgt_tui.cli.printing import json_line
+from rgt_tui.cli.opening import open_box
+from rgt_tui.cli.printing import json_line, print_json
 from rgt_tui.fleet.errands import reached
 from rgt_tui.fleet.exact_log import ExactLog, Request
 from rgt_tui.model.box import BoxSpec, BoxState, Link
@@ -68,7 +68,7 @@ async def choose(spec: BoxSpec, arguments: argparse.Namespace, say: Callable[[st
     if arguments.list:
         for file in found:
             if arguments.json:
-                sys.stdout.write(json_line(file).decode())
+                print_json(file)
                 continue
             stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(file.mtime))
             sys.stdout.write(f"{stamp} {file.size:>14,} {clean(file.path)}\n")
@@ -328,10 +328,7 @@ def make_output(log: ExactLog, *, raw: bool, as_json: bool) -> ExactOutput:
 
 def run_logs(arguments: argparse.Namespace) -> int:
     """Print the log; return the exit code."""
-    opened = open_boxes(arguments, [arguments.box])
-    if opened is None:
-        return USAGE
-    (spec,) = opened[1]
+    spec = open_box(arguments)
 
     return running.run_on_box(spec.name, _print(spec, arguments))
 

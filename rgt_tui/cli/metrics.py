@@ -24,7 +24,7 @@ from prometheus_client.registry import Collector
 
 from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK, USAGE
-from rgt_tui.cli.gathering import gather, make_fleet, stop
+from rgt_tui.cli.gathering import gather_named, make_fleet, stop
 from rgt_tui.cli.opening import chosen, followed, open_fleet
 from rgt_tui.cli.printing import complain
 from rgt_tui.fleet.config import FleetConfig, FleetFileError
@@ -344,7 +344,7 @@ class MetricsServer:
         text: Makes what is served.
 
     Raises:
-        OSError: the address cannot be listened on.
+        OSError: cannot listen on the address.
     """
 
     def __init__(self, host: str, port: int, text: Callable[[], bytes]) -> None:
@@ -441,13 +441,7 @@ def run_metrics(arguments: argparse.Namespace) -> int:
 
 
 async def _once(specs: Sequence[BoxSpec], config: FleetConfig, arguments: argparse.Namespace) -> int:
-    state = await gather(
-        specs,
-        arguments.timeout,
-        accept_new_host_keys=arguments.accept_new_host_key,
-        alerts=config.alerts,
-        whole=len(specs) == len(config.boxes),
-    )
+    state = await gather_named(specs, config, arguments)
     now = time.time()
     if not arguments.json:
         sys.stdout.write(exposition(state, now).decode())

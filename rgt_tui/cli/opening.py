@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Sequence
 from difflib import get_close_matches
 
+from rgt_tui.cli.commands import NotOpened
 from rgt_tui.cli.printing import complain
 from rgt_tui.fleet.config import (
     FleetConfig,
@@ -86,17 +87,27 @@ def chosen(config: FleetConfig, names: Sequence[str]) -> tuple[BoxSpec, ...]:
 
 def open_boxes(
     arguments: argparse.Namespace, names: Sequence[str], *, trusted: bool = False
-) -> tuple[FleetConfig, tuple[BoxSpec, ...]] | None:
-    """Read the fleet file that is meant and choose boxes from it; None where that failed, which has been said.
+) -> tuple[FleetConfig, tuple[BoxSpec, ...]]:
+    """Read the fleet file that is meant and choose boxes from it; `trusted` as in `open_fleet`.
 
-    `trusted` as in `open_fleet`.
+    Raises:
+        NotOpened: that failed, which has been said.
     """
     try:
         config = open_fleet(arguments, trusted=trusted)
         return config, chosen(config, names)
     except FleetFileError as error:
         complain(error)
-        return None
+        raise NotOpened from error
+
+
+def open_box(arguments: argparse.Namespace, *, trusted: bool = False) -> BoxSpec:
+    """Return the box that a command line names.
+
+    Raises:
+        NotOpened: as `open_boxes`.
+    """
+    return open_boxes(arguments, [arguments.box], trusted=trusted)[1][0]
 
 
 def rgt_with(named: str | None) -> str:

@@ -10,7 +10,7 @@ import time
 from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import open_boxes
-from rgt_tui.cli.printing import complain, json_line
+from rgt_tui.cli.printing import complain, print_json
 from rgt_tui.fleet.history.morning_report import NextClock, Report, morning_report, report_words
 from rgt_tui.fleet.history.spoken_times import night_began, said_time
 from rgt_tui.health import clock_readings
@@ -36,10 +36,7 @@ def run_journal(arguments: argparse.Namespace) -> int:
         complain("--until is before --since")
         return USAGE
     names = [] if arguments.box is None else [arguments.box]
-    opened = open_boxes(arguments, names)
-    if opened is None:
-        return USAGE
-    config, _ = opened
+    config, _ = open_boxes(arguments, names)
     path = history_path(os.environ)
     if path is None or not path.exists():
         complain(NONE_KEPT if path is None else f"no history yet: {path} is written by rgt and rgt watch")
@@ -56,7 +53,7 @@ async def _print(
         if arguments.report or not arguments.json:
             report = await _report(history, specs, arguments.box, since, until)
             if arguments.json:
-                sys.stdout.write(json_line(report).decode())
+                print_json(report)
                 return OK
             words = [f"{word.label} {word.text}".strip() for word in report_words(report, time.time())]
             sys.stdout.write("\n".join(clean(each) for each in words) + "\n")
@@ -72,7 +69,7 @@ async def _print(
         await history.close()
     for row in found.rows:
         if arguments.json:
-            sys.stdout.write(json_line(row).decode())
+            print_json(row)
             continue
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row.at))
         whose = clean(row.box) or "all boxes"

@@ -1,4 +1,4 @@
-"""What commands write: exact lines of JSON, complaints, and standard streams that are closed, full or gone."""
+"""What commands write and ask: lines of JSON, complaints, questions; and standard streams that are closed or full."""
 
 from __future__ import annotations
 
@@ -40,13 +40,49 @@ def drop_output() -> None:
 
 
 def complain(problem: object) -> None:
-    """Write an error as all commands do; it may quote a file that somebody else wrote."""
+    """Write an error as all commands do; it may quote a file that somebody else wrote.
+
+    Its further lines are indented: none that it quotes, the name of a file for instance, can pass for one of rgt's own.
+    """
     from rgt_tui.model.plain import clean
 
-    text = "\n".join(clean(line) for line in str(problem).split("\n"))
+    first, *rest = (clean(line) for line in str(problem).split("\n"))
+    text = "\n".join((first, *(line if line[:1] in ("", " ") else f"     {line}" for line in rest)))
     with contextlib.suppress(OSError):  # nobody reads it: the exit status still tells
         sys.stderr.write(f"rgt: {text}\n")
         sys.stderr.flush()
+
+
+def interactive() -> bool:
+    """Tell whether a person can be asked."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def prompt(text: str) -> str:
+    """Ask a person for a line; empty where nobody answers.
+
+    It blocks: nothing else goes on meanwhile, and a Ctrl-C ends it, which no thread would notice.
+    """
+    sys.stderr.write(text)
+    sys.stderr.flush()
+    try:
+        return sys.stdin.readline().rstrip("\n")
+    except OSError:
+        return ""
+
+
+def says_yes(question: str) -> bool:
+    """Ask a question that anything but yes answers with no."""
+    return prompt(f"{question} [y/N] ").strip().lower() in ("y", "yes")
+
+
+def types(phrase: str, question: str) -> bool:
+    """Have a phrase typed; a Ctrl-C is another answer."""
+    try:
+        typed = prompt(question)
+    except KeyboardInterrupt:
+        return False
+    return bool(phrase) and typed == phrase
 
 
 @contextlib.contextmanager
@@ -96,6 +132,11 @@ def json_line(value: object) -> bytes:
     from rgt_tui.model.plain import INVISIBLE
 
     return INVISIBLE.sub(_escaped, msgspec.json.encode(value).decode()).encode() + b"\n"
+
+
+def print_json(value: object) -> None:
+    """Write `value` to standard output, as `json_line` has it."""
+    sys.stdout.write(json_line(value).decode())
 
 
 def _escaped(found: re.Match[str]) -> str:

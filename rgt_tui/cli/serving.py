@@ -1,4 +1,4 @@
-"""``rgt serve``: the dashboard in a browser of this machine, on a loopback address and read-only alone.
+"""``rgt serve``: the dashboard in a browser on this machine, on a loopback address and read-only.
 
 A page of another site in the same browser could open a web socket to it, and so could other people of this machine:
 whoever comes without the secret of this run, or from another origin, or by another host's name, is refused.
@@ -24,7 +24,7 @@ from rgt_tui.fleet.config import FleetFileError
 LOOPBACK = ("127.0.0.1", "::1")
 COOKIE = "rgt"
 NOT_HERE = (
-    "{!r} can be reached by others; rgt serve listens on 127.0.0.1 or ::1 alone. "
+    "{!r} can be reached by others; rgt serve listens only on 127.0.0.1 or ::1. "
     "From another computer: ssh -L {}:127.0.0.1:{} HOST rgt serve"
 )
 ONLY_OURS = (

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from rgt_tui.cli import running
-from rgt_tui.cli.commands import OK, TROUBLE, UNKNOWN, UNREACHABLE, USAGE
-from rgt_tui.cli.gathering import gather
+from rgt_tui.cli.commands import OK, TROUBLE, UNKNOWN, UNREACHABLE, NotOpened
+from rgt_tui.cli.gathering import gather_named
 from rgt_tui.cli.opening import open_boxes
-from rgt_tui.cli.printing import complain, drop_output, is_lost_output, json_line
+from rgt_tui.cli.printing import complain, drop_output, is_lost_output, print_json
 from rgt_tui.cli.status_line import (
     NAME_WIDTH,
     STATE_WIDTH,
@@ -48,29 +48,20 @@ from rgt_tui.profiles.prices import money, thing_price, thing_words
 
 def run_status(arguments: argparse.Namespace) -> int:
     """Print how the boxes stand; return the exit code."""
-    opened = open_boxes(arguments, arguments.boxes)
-    if opened is None:
-        return USAGE
-    config, specs = opened
+    config, specs = open_boxes(arguments, arguments.boxes)
 
     return running.run(_print(specs, config, arguments), boxes=len(specs))
 
 
 async def _print(specs: Sequence[BoxSpec], config: FleetConfig, arguments: argparse.Namespace) -> int:
-    state = await gather(
-        specs,
-        arguments.timeout,
-        accept_new_host_keys=arguments.accept_new_host_key,
-        alerts=config.alerts,
-        whole=len(specs) == len(config.boxes),
-    )
+    state = await gather_named(specs, config, arguments)
     now = time.time()
     lines = lines_of(state, now)
     for line in lines:
         sys.stdout.write(encode(line).decode() if arguments.json else text_line(line) + "\n")
     for bill in state.accounts:
         if arguments.json:
-            sys.stdout.write(json_line(account_line(bill, now)).decode())
+            print_json(account_line(bill, now))
         elif text := account_text(bill):
             sys.stdout.write(text + "\n")
     return exit_code(line.verdict for line in lines)
@@ -110,23 +101,17 @@ def run_patrol(arguments: argparse.Namespace) -> int:
 
 
 def _look(arguments: argparse.Namespace) -> int:
-    opened = open_boxes(arguments, arguments.boxes, trusted=True)
-    if opened is None:
+    try:
+        config, specs = open_boxes(arguments, arguments.boxes, trusted=True)
+    except NotOpened:
         return UNKNOWN
-    config, specs = opened
 
     return running.run(_tick(specs, config, arguments), boxes=len(specs))
 
 
 async def _tick(specs: Sequence[BoxSpec], config: FleetConfig, arguments: argparse.Namespace) -> int:
     known = _known()
-    state = await gather(
-        specs,
-        arguments.timeout,
-        accept_new_host_keys=arguments.accept_new_host_key,
-        alerts=config.alerts,
-        whole=len(specs) == len(config.boxes),
-    )
+    state = await gather_named(specs, config, arguments)
     now = time.time()
     lines: list[StatusLine] = []
     calls: dict[str, Told] = {}

@@ -45,7 +45,7 @@ class Verdict(enum.StrEnum):
 
 
 _ESCALATE = (Health.TROUBLE, Health.GONE)
-_UNKNOWN = (Health.UNREACHABLE, Health.UNKNOWN, Health.STALE, Health.CONNECTING, Health.PAUSED)
+_UNKNOWN = frozenset((Health.UNREACHABLE, Health.UNKNOWN, Health.STALE, Health.CONNECTING, Health.PAUSED))
 
 
 class RunLine(msgspec.Struct, frozen=True):
@@ -321,7 +321,7 @@ def verdict(seen: Assessment, told: Container[str] = frozenset()) -> Verdict:
     loud = [a for a in seen.alerts if not a.muted and not (a.id in told and calls_once(a))]
     if seen.health in _ESCALATE or any(calls(alert) for alert in loud):
         return Verdict.ESCALATE
-    return Verdict.UNKNOWN if seen.health in _UNKNOWN else Verdict.HEALTHY
+    return Verdict.UNKNOWN if {seen.health, seen.beneath} & _UNKNOWN else Verdict.HEALTHY
 
 
 def encode(line: StatusLine) -> bytes:
@@ -467,7 +467,7 @@ def _runs_text(runs: tuple[RunLine, ...], reason: str) -> list[str]:
         elif cost := _cost(run):
             parts.append(cost.strip())
     done = sum(run.state == "done" for run in runs)
-    queued = sum(run.state is not None for run in runs)
+    queued = sum(run.attempts is not None for run in runs)  # a training that was found is no cell
     return [*parts, f"{done}/{how_many(queued, 'cell')} done"] if queued else parts
 
 

@@ -123,10 +123,7 @@ class JsonWatcher(_Watcher):
 
 def run_watch(arguments: argparse.Namespace) -> int:
     """Watch; return the exit code."""
-    opened = open_boxes(arguments, arguments.boxes, trusted=True)
-    if opened is None:
-        return USAGE
-    config, specs = opened
+    config, specs = open_boxes(arguments, arguments.boxes, trusted=True)
 
     return running.run(_watch(specs, config, arguments), boxes=len(specs))
 

@@ -10,6 +10,7 @@ from rgt_tui.cli.arguments import (
     box_names,
     boxes_argument,
     command,
+    connection_options,
     count,
     duration,
     fleet_option,
@@ -18,7 +19,6 @@ from rgt_tui.cli.arguments import (
     json_option,
     port,
     positive_seconds,
-    timeout_option,
 )
 from rgt_tui.cli.commands import Subparsers, epilog
 
@@ -37,10 +37,7 @@ def add_status(subparsers: Subparsers) -> None:
         examples=("rgt status", "rgt status lab --json | jq -r '.state + \" \" + .reason'"),
     )
     boxes_argument(parser)
-    fleet_option(parser)
-    json_option(parser, "print one JSON object per box")
-    timeout_option(parser, 20.0)
-    host_key_option(parser)
+    connection_options(parser, json="print one JSON object per box", seconds=20.0)
 
 
 def add_watch(subparsers: Subparsers) -> None:
@@ -68,8 +65,9 @@ def add_serve(subparsers: Subparsers) -> None:
     parser = command(
         subparsers,
         "serve",
-        about="Show the dashboard in a browser of this machine: on a loopback address and read-only alone. The\n"
-        "address that is printed holds a secret of this run; without it nothing is shown. From elsewhere: ssh -L.",
+        about="Show the dashboard in a browser on this machine: only on a loopback address, and read-only. The\n"
+        "address that is printed contains a secret of this run; without it nothing is shown. From elsewhere: ssh\n"
+        "-L.",
         examples=("rgt serve", "rgt serve --port 8123", "ssh -L 8000:127.0.0.1:8000 jump rgt serve"),
     )
     parser.add_argument("--port", type=port, default=8000, metavar="N", help="port (default 8000)")
@@ -87,19 +85,16 @@ def add_patrol(subparsers: Subparsers) -> None:
     parser = command(
         subparsers,
         "patrol",
-        about="Look at every box once and print a line for each, also when nothing has changed: its verdict\n"
-        "(healthy, escalate, unknown), its state and why. It changes nothing on a box beyond rgt's own files\n"
-        "there: the agent below ~/.cache/rgt, and the recorder with its bounded history.",
+        about="Look at every box once and print a line for each, even when nothing has changed: its verdict (healthy,\n"
+        "escalate, unknown), its state and why. It changes nothing on a box beyond rgt's own files there: the\n"
+        "agent below ~/.cache/rgt, and the recorder with its bounded history.",
         examples=(
             "*/30 * * * *  rgt patrol --fleet ~/exp/rgt.toml >> ~/patrol.log || mail -s rgt me < ~/patrol.log",
             "rgt patrol --json --timeout 60",
         ),
     )
     boxes_argument(parser)
-    fleet_option(parser)
-    json_option(parser, "print one JSON object per box")
-    timeout_option(parser, 30.0)
-    host_key_option(parser)
+    connection_options(parser, json="print one JSON object per box", seconds=30.0)
 
 
 def add_journal(subparsers: Subparsers) -> None:
@@ -107,9 +102,9 @@ def add_journal(subparsers: Subparsers) -> None:
     parser = command(
         subparsers,
         "journal",
-        about="Print what happened on the boxes, as the history has it, below the report of the night: errors, what\n"
-        "it cost and what of that was for nothing, what was lost, the next danger clock. No box is connected to.\n"
-        "Times are said as 02:30, 'yesterday 14:00', '2026-11-21 14:00' or 3h (ago).",
+        about="Print what happened on the boxes, as the history has it, below the report of the night: errors,\n"
+        "what it cost and what of that was for nothing, what was lost, the next danger clock. It connects to no\n"
+        "box. Times are written as 02:30, 'yesterday 14:00', '2026-11-21 14:00' or 3h (ago).",
         examples=(
             "rgt journal                               since 23:00",
             "rgt journal lab --since 'yesterday 14:00'",
@@ -121,8 +116,8 @@ def add_journal(subparsers: Subparsers) -> None:
         "box", metavar="BOX", nargs="?", help="name of the box in the fleet file (default: all)"
     )
     box.completer = box_names  # type: ignore[attr-defined]
-    parser.add_argument("--since", metavar="TIME", help="from when on (default: 23:00)")
-    parser.add_argument("--until", metavar="TIME", help="up to when (default: now)")
+    parser.add_argument("--since", metavar="TIME", help="from this time on (default: 23:00)")
+    parser.add_argument("--until", metavar="TIME", help="up to this time (default: now)")
     parser.add_argument("--report", action="store_true", help="only the report")
     json_option(parser, "print one JSON object per event; with --report, one of the report")
     fleet_option(parser)
@@ -141,8 +136,8 @@ def add_alerts(subparsers: Subparsers) -> None:
     test = verbs.add_parser(
         "test",
         help="send one message to each sink of the fleet file",
-        description="Send one message to each sink of the fleet file, side by side, and say which of them took it.\n"
-        "Levels, kinds, boxes and quiet hours do not hold it back. Whether anyone has seen it, only they know.",
+        description="Send one message to each sink of the fleet file, side by side, and say which of them accepted\n"
+        "it. Levels, kinds, boxes and quiet hours do not hold it back. Whether anyone has seen it, only they can tell.",
         epilog=epilog("alerts", *ALERTS_EXAMPLES),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -228,9 +223,7 @@ def add_metrics(subparsers: Subparsers) -> None:
     )
     parser.add_argument("--once", action="store_true", help="connect once, print the text, and end")
     json_option(parser, "with --once: one JSON object per value: name, labels, value")
-    fleet_option(parser)
-    timeout_option(parser, 20.0)
-    host_key_option(parser)
+    connection_options(parser, seconds=20.0)
 
 
 def add_record(subparsers: Subparsers) -> None:
@@ -327,9 +320,7 @@ def add_logs(subparsers: Subparsers) -> None:
         "a JSON object per line instead of its bytes: path, offset, text (what is not UTF-8 is replaced)",
     )
     parser.add_argument("--list", action="store_true", help="list the logs of the box, the newest first")
-    fleet_option(parser)
-    timeout_option(parser, 60.0)
-    host_key_option(parser)
+    connection_options(parser, seconds=60.0)
 
 
 def add_curves(subparsers: Subparsers) -> None:
@@ -364,9 +355,7 @@ def add_curves(subparsers: Subparsers) -> None:
     )
     parser.add_argument("--height", type=count, metavar="N", help="lines (default 24)", default=24)
     json_option(parser, "print one JSON object per series: box, run, metric, steps, values")
-    fleet_option(parser)
-    timeout_option(parser, 20.0)
-    host_key_option(parser)
+    connection_options(parser, seconds=20.0)
 
 
 def add_scalars(subparsers: Subparsers) -> None:

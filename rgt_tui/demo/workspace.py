@@ -14,6 +14,9 @@ import os
 import shutil
 import signal
 import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
@@ -25,6 +28,8 @@ class DemoError(Exception):
 MARKER_ENV = "RGT_DEMO_ROOT"
 """Every process of a demo's boxes carries this variable, so that leftovers can be told for certain."""
 
+DYING_SECONDS = 10.0
+"""How long a process that was killed may take to be gone, and its cgroup to be empty."""
 MIN_FREE_BYTES = 32 << 20
 MIN_FREE_INODES = 512
 
@@ -51,15 +56,16 @@ class Workspace:
             base.mkdir(mode=0o700, exist_ok=True)
             _check_owner(base)
             _check_room(base)
-            self.removed = clean_stale(base)
-            self.path = base / os.urandom(4).hex()
-            self.path.mkdir(mode=0o700)
-            try:
-                self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                shutil.rmtree(self.path, ignore_errors=True)
-                raise
+            with _alone(base):
+                self.removed = clean_stale(base)
+                self.path = base / os.urandom(4).hex()
+                self.path.mkdir(mode=0o700)
+                try:
+                    self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                    fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except OSError:
+                    shutil.rmtree(self.path, ignore_errors=True)
+                    raise
         except OSError as error:
             raise DemoError(_explain(base, error)) from error
         self._cgroups: list[str] = []
@@ -81,6 +87,17 @@ class Workspace:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+@contextmanager
+def _alone(base: Path) -> Iterator[None]:
+    """Hold the directory of all demos: one that was made, and is not yet locked, would be taken for a dead one's."""
+    fd = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
 
 
 def clean_stale(base: Path) -> int:
@@ -128,14 +145,24 @@ def _remove(path: Path) -> None:
             cgroups = json.loads(listed.read_text())
         except ValueError:
             cgroups = []
-        for cgroup in reversed(cgroups):
-            # A cgroup goes only once its last process has been reaped; then it is empty and rmdir works.
-            try:
-                Path(cgroup).rmdir()
-            except OSError as error:
-                if error.errno == errno.EBUSY:
-                    return
+        if not all(_is_gone(Path(cgroup)) for cgroup in reversed(cgroups)):
+            return
     shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_gone(cgroup: Path) -> bool:
+    """Remove a cgroup; False where a process is still in it, a while after all were killed: they die by and by."""
+    deadline = time.monotonic() + DYING_SECONDS
+    while True:
+        try:
+            cgroup.rmdir()
+            return True
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                return True
+            if time.monotonic() >= deadline:
+                return False
+        time.sleep(0.02)
 
 
 def _check_owner(base: Path) -> None:

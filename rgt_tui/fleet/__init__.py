@@ -8,17 +8,23 @@ from rgt_tui import imported_later
 
 if TYPE_CHECKING:
     from rgt_tui.fleet.alerting import Alerting
+    from rgt_tui.fleet.box_session import BoxSession, Intake
     from rgt_tui.fleet.check_runs import NotRunnable
+    from rgt_tui.fleet.connector import Backoff, ConnectLimit
     from rgt_tui.fleet.engine import BaseFleet, Fleet
-    from rgt_tui.fleet.errands import push_trainer
+    from rgt_tui.fleet.errands import connected, push_trainer, reached
     from rgt_tui.fleet.event_loop import new_loop
     from rgt_tui.fleet.fleet_source import (
+        Account,
+        Beginnings,
         Bygone,
         CheckDesk,
         Chronicle,
+        FirstSteps,
         FleetSource,
         GateClosed,
         Given,
+        GivesWay,
         LogKeeper,
         LogReader,
         NoControlPlane,
@@ -31,33 +37,47 @@ if TYPE_CHECKING:
         TransferKeeper,
     )
     from rgt_tui.fleet.history.history_keeper import Memory
+    from rgt_tui.fleet.meters import Meters
+    from rgt_tui.fleet.open_actions import OpenActions
     from rgt_tui.fleet.transfer_diary import TransferNote
 
 __all__ = [
+    "Account",
     "Alerting",
+    "Backoff",
     "BaseFleet",
+    "Beginnings",
+    "BoxSession",
     "Bygone",
     "CheckDesk",
     "Chronicle",
+    "ConnectLimit",
+    "FirstSteps",
     "Fleet",
     "FleetSource",
     "GateClosed",
     "Given",
+    "GivesWay",
+    "Intake",
     "LogKeeper",
     "LogReader",
     "Memory",
+    "Meters",
     "NoControlPlane",
     "NotRunnable",
     "NothingToDo",
     "Observer",
+    "OpenActions",
     "Playback",
     "Pulled",
     "Recorded",
     "Tap",
     "TransferKeeper",
     "TransferNote",
+    "connected",
     "new_loop",
     "push_trainer",
+    "reached",
 ]
 
 # A command that connects to nothing does not load the SSH library.
@@ -65,15 +85,19 @@ __getattr__ = imported_later(
     __name__,
     {
         "alerting": "Alerting",
+        "box_session": "BoxSession Intake",
         "check_runs": "NotRunnable",
+        "connector": "Backoff ConnectLimit",
         "engine": "BaseFleet Fleet",
-        "errands": "push_trainer",
+        "errands": "connected push_trainer reached",
         "event_loop": "new_loop",
         "fleet_source": (
-            "Bygone CheckDesk Chronicle FleetSource GateClosed Given LogKeeper LogReader NoControlPlane "
-            "NothingToDo Observer Playback Pulled Recorded Tap TransferKeeper"
+            "Account Beginnings Bygone CheckDesk Chronicle FirstSteps FleetSource GateClosed Given GivesWay "
+            "LogKeeper LogReader NoControlPlane NothingToDo Observer Playback Pulled Recorded Tap TransferKeeper"
         ),
         "history.history_keeper": "Memory",
+        "meters": "Meters",
+        "open_actions": "OpenActions",
         "transfer_diary": "TransferNote",
     },
 )

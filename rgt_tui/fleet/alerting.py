@@ -35,6 +35,7 @@ from rgt_tui.health import (
     alert_rows,
     alerts_stamp,
     build_sink,
+    clock_set,
     hears_findings,
     holding,
     key_of,
@@ -462,6 +463,16 @@ class Alerting:
         told += [(alert.id, alert_ended(name, alert, now)) for alert in cleared]
         events = [_for_journal(event) if id_ in quiet else event for id_, event in told if event is not None]
         return box, [*events, *self._greeting(box, now)]
+
+    def clock_set(self, seconds: float) -> None:
+        """Take in that the client's clock was set: no alert has held for longer, or shorter, than a moment before.
+
+        Args:
+            seconds: By how much, positive = ahead.
+        """
+        if seconds:
+            self._books = {name: clock_set(book, seconds) for name, book in self._books.items()}
+            self._judge_again()
 
     def _greeting(self, box: BoxState, now: float) -> list[FleetEvent]:
         """Return the dangers of a platform the first time that a box of it answers, and never again."""

@@ -324,7 +324,7 @@ class Teardown:
                 last = sealed(last, seal, why, again.ticks)
             verdict = evaluate(last, again.ticks, seal.nonce if seal is not None else "")
             if isinstance(verdict, Permit) and verdict.digest != facts_digest(act.evidence):
-                verdict = Refusal(reasons=("something has changed while the box was made to hold still",))
+                verdict = Refusal(reasons=("something changed while the box was made to hold still",))
             if isinstance(verdict, Refusal):
                 reasons = verdict.reasons
                 await self._write(lambda: act.action.put(ActionState.REFUSED, "; ".join(reasons)))

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import asyncssh
 
@@ -35,7 +35,16 @@ from rgt_tui.fleet.history.past import (
 )
 from rgt_tui.fleet.keepalive import HUNG_SECONDS, Keepalive, shifted
 from rgt_tui.fleet.logs.kept_lines import KeptLines, kept_from
-from rgt_tui.fleet.reducers import LOG_LINES, RING, apply, count, replace, with_history, with_log, with_sample
+from rgt_tui.fleet.reducers import (
+    LOG_LINES,
+    RING,
+    apply,
+    count,
+    replace,
+    with_history,
+    with_log,
+    with_samples,
+)
 from rgt_tui.model.autostop import SelfStop
 from rgt_tui.model.box import BoxSpec, BoxState, Link
 from rgt_tui.model.evidence import steady
@@ -174,9 +183,7 @@ class Intake:
 
     def _taken(self, state: BoxState, frame: Frame, now: float) -> BoxState:
         if isinstance(frame, Sample):
-            most = RING if self.focused else self._size.ring
-            found = figures(frame, cards=self._size.cards)
-            return self._sample(with_sample(state, frame, now, found, most=most), frame, found)
+            return self.take_samples(state, (frame,), now)
         if isinstance(frame, LogLines):
             if frame.path not in self._logs and any(view.path == frame.path for view in state.logs):
                 # What an earlier rgt left of this log: the box tells its newest lines anew.
@@ -193,14 +200,19 @@ class Intake:
             return with_history(state, frame, stretches=self._size.stretches)
         return apply(state, frame, now)
 
-    def _sample(self, state: BoxState, frame: Sample, found: Values) -> BoxState:
-        if state.sample is not frame or state.sample_at is None:
-            return state
-        fine, done = self._stretches.add(state.sample_at, found, state.past.width)
-        if fine is not None:
-            most = self._size.stretches // RECENT_PART
-            state = replace(state, recent=appended(state.recent, fine, most))
-        return state if done is None else replace(state, past=merged(state.past, done, self._size.stretches))
+    def take_samples(self, state: BoxState, frames: Sequence[Sample], now: float) -> BoxState:
+        """Return the state after samples that came one behind the other, such as those of the past: as `take` does."""
+        most = RING if self.focused else self._size.ring
+        read = figures if self._size.cards else _box_figures
+        state, fresh = with_samples(state, frames, now, read, most=most)
+        for at, found in fresh:
+            fine, done = self._stretches.add(at, found, state.past.width)
+            if fine is not None:
+                most = self._size.stretches // RECENT_PART
+                state = replace(state, recent=appended(state.recent, fine, most))
+            if done is not None:
+                state = replace(state, past=merged(state.past, done, self._size.stretches))
+        return state
 
     def give_up(self, state: BoxState, frame: Frame) -> BoxState:
         """Return the state with its cursors behind a frame that cannot be taken in, so that it does not come again."""
@@ -219,10 +231,18 @@ class Intake:
         """Return what to ask the box for on connecting: everything behind what is known."""
         spec, counters = self._spec, state.counters
         sources: dict[str, Cursor] = {}
+        twice = set()
         for run in state.runs:
             for source, cursor in run.cursors.items():
                 # A cell's metrics may for a moment be those of a found training, too: the cell stands first.
-                sources.setdefault(source, cursor)
+                if sources.setdefault(source, cursor) != cursor:
+                    twice.add(source)
+        cells = {cell.name for queue in state.queues for cell in queue.cells} if twice else set()
+        for source in twice:
+            if cells.isdisjoint(run.name for run in state.runs if source in run.cursors):
+                # Two runs are told from one file, each from its own place: behind the place of one, the other would
+                # begin anew and lose its past. Both are told from the start.
+                del sources[source]
         return WatchConfig(
             interval=interval,
             mounts=self._mounts,
@@ -286,6 +306,9 @@ ASKED_PINGS = 1_000
 """Numbers of pings above this one ask for a sample; see `BoxSession.look`."""
 DEPLOY_SECONDS = 600.0
 """The agent stands and streams by then, also over a very slow line; each step on the way has a shorter limit."""
+
+MOST_TOGETHER = 64
+"""Samples that are taken in at once."""
 
 ON_THE_WAY = 1
 """Samples that a box may have sent before it heard that it is to hurry."""
@@ -351,6 +374,10 @@ class BoxSession:
         self._came: float | None = None
         """Client clock when the first came of what is not taken in yet."""
         self._came_steady = 0.0
+        self._samples: list[Sample] = []
+        """What came one behind the other, and is taken in together."""
+        self._gathers = False
+        """More may be on its way to `_frame`."""
         self._fault: str | None = None
         self._hung: str | None = None
         self._files = FileAccess(self._limit)
@@ -614,13 +641,17 @@ class BoxSession:
         waits = False
         try:
             if isinstance(self._channel, Channel):
+                self._gathers = True
                 waits = self._channel.take_in(until)
+                self._take_samples()
         except Exception as error:
             log.exception("%s: what came could not be taken in", self.state.spec.name)
             self._fault = f"rgt: {_named(error)}; this is a fault of rgt, training goes on"
             if self._connection is not None:
                 self._connection.abort()
         finally:
+            self._gathers = False
+            self._samples = []
             if not waits:
                 self._came = None
         return waits
@@ -636,6 +667,31 @@ class BoxSession:
         if self._fault is not None:
             return
         self._keepalive.heard()
+        if self._gathers and isinstance(frame, Sample):
+            self._samples.append(frame)
+            if len(self._samples) >= MOST_TOGETHER:
+                self._take_samples()
+            return
+        self._take_samples()
+        self._take(frame)
+
+    def _take_samples(self) -> None:
+        """Take in the samples that have come: nearly always one, of a box that has just been connected its past."""
+        samples, self._samples = self._samples, []
+        if len(samples) > 1:
+            with contextlib.suppress(Exception):  # then one of them is wrong, and the others count
+                state = self.intake.take_samples(self.state, samples, self._now())
+                new = state.counters.samples - self.state.counters.samples
+                self._set(self._sampled(state, new) if new else state)
+                samples = []
+                if self._connection is not None:
+                    self._files.ask(self._connection)
+        for frame in samples:
+            self._take(frame)
+
+    def _take(self, frame: Frame) -> None:
+        if self._fault is not None:
+            return
         try:
             state = self.intake.take(self.state, frame, self._now())
             state = self._seen(state, frame)
@@ -657,11 +713,7 @@ class BoxSession:
         if isinstance(frame, Sample):
             if state.sample is not frame:
                 return state
-            for number in self._answered:
-                self._looks[number].set()
-            shown = state.interval if self._slower_samples else self._shown()
-            self._slower_samples = max(0, self._slower_samples - 1)
-            return replace(state, interval=shown, seen=replace(state.seen, sample=steady()))
+            return self._sampled(state, 1)
         if isinstance(frame, QueueState):
             kept = {queue.path for queue in state.queues}
             times = {**state.seen.queues, frame.path: steady()}
@@ -670,6 +722,14 @@ class BoxSession:
         if isinstance(frame, Pong) and frame.id in self._looks:
             self._answered.add(frame.id)
         return state
+
+    def _sampled(self, state: BoxState, count: int) -> BoxState:
+        """Note that so many samples were taken in."""
+        for number in self._answered:
+            self._looks[number].set()
+        shown = state.interval if self._slower_samples >= count else self._shown()
+        self._slower_samples = max(0, self._slower_samples - count)
+        return replace(state, interval=shown, seen=replace(state.seen, sample=steady()))
 
     def _limit(self) -> None:
         self._set(replace(self.state, limited=self._files.limits(self.state.limited)))
@@ -705,6 +765,10 @@ def _peer(connection: asyncssh.SSHClientConnection) -> tuple[str, int] | None:
     if connection.get_extra_info("rgt_below") is not None or not isinstance(name, tuple) or len(name) < 2:
         return None
     return str(name[0]), int(name[1])
+
+
+def _box_figures(sample: Sample) -> Values:
+    return figures(sample, cards=False)
 
 
 def _named(error: Exception) -> str:

@@ -106,6 +106,10 @@ class BaseFleet:
         """Call `callback` with every new state; return the way to stop."""
         return self._publisher.subscribe(callback)
 
+    def give_way(self, busy: Callable[[], bool]) -> None:
+        """Let what boxes send wait, for a moment at most, while `busy` says that a key is to be painted."""
+        self._publisher.busy = busy
+
     def profile(self, box: str) -> Profile:
         """The profile of a box."""
         return self._profiles[box]
@@ -303,7 +307,7 @@ class Fleet(BaseFleet):
         if words is None:
             raise NotRunnable("no command that only looks belongs to it")
         if self._fleet_file is None:
-            raise NotRunnable("these boxes stand in no fleet file; type the command yourself")
+            raise NotRunnable("these boxes are in no fleet file; type the command yourself")
         if self._sessions[box].state.spec.untrusted:
             raise NotRunnable("the fleet file is not trusted: rgt trust")
         return await run_words(words, self._fleet_file, on_line, self._env)
@@ -589,5 +593,6 @@ class Fleet(BaseFleet):
             before = after
             if jump is not None:
                 self._publisher.say(jump.words, "warn")
+                self._alerting.clock_set(jump.moved)
                 for session in self._sessions.values():
                     session.woke(jump.moved)

@@ -38,9 +38,9 @@ ABSENT_SECONDS = 3.0
 SILENT_SECONDS = 30.0
 """A connection that stands and brings nothing for so long waits for a disk that hangs."""
 NOTES = {
-    "rotated": "{path} was rotated; going on with the file that stands there now",
-    "truncated": "{path} was cut or written anew; going on from its first byte",
-    "removed": "{path} was removed; going on with the file that was made anew",
+    "rotated": "{path} was rotated; continuing with the file that is there now",
+    "truncated": "{path} was truncated or rewritten; continuing from its first byte",
+    "removed": "{path} was removed; continuing with the new file",
     "replaced": "{path} is another file now, and the old one cannot be found: what was written to it after byte "
     "{offset:,} is missing here",
 }

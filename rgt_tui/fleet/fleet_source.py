@@ -210,6 +210,15 @@ class FleetSource(Protocol):
 
 
 @runtime_checkable
+class GivesWay(Protocol):
+    """A fleet source that works in the event loop of who shows it, and lets that one go first."""
+
+    def give_way(self, busy: Callable[[], bool]) -> None:
+        """Let what boxes send wait, for a moment at most, while `busy` says that a key is to be painted."""
+        ...
+
+
+@runtime_checkable
 class Playback(Protocol):
     """A fleet source whose time can be held and sped up: a recording."""
 
@@ -457,3 +466,53 @@ class NothingToDo:
             GateClosed: always.
         """
         raise GateClosed((self.why_refused(),))
+
+
+class Account(msgspec.Struct, frozen=True):
+    """A platform whose key is at hand."""
+
+    kind: str
+    name: str
+    """As people call the platform."""
+    variable: str
+    """Holds the key."""
+
+
+class Beginnings(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found on this computer; nothing was sent for it."""
+
+    hosts: tuple[str, ...] = ()
+    """Names that the boxes would have."""
+    accounts: tuple[Account, ...] = ()
+    path: str = ""
+    """The fleet file that would be written."""
+    trouble: str = ""
+    """Why something could not be looked for."""
+
+
+class FirstSteps(Protocol):
+    """Ways to a first fleet. Each may take a while, and raises what is wrong; then nothing was written."""
+
+    async def look(self) -> Beginnings:
+        """Look what there is to begin with, on this computer alone."""
+        ...
+
+    async def demo(self) -> str:
+        """Choose the demo; return what to say of it."""
+        ...
+
+    async def take_hosts(self) -> str:
+        """Write the hosts of ssh_config into the fleet file; return what to say."""
+        ...
+
+    async def take_account(self, kind: str) -> str:
+        """Ask a platform for the machines of the account, and write them into the fleet file."""
+        ...
+
+    async def paste(self, text: str) -> str:
+        """Write the box of a pasted ssh line into the fleet file."""
+        ...
+
+    def make(self) -> FleetSource:
+        """Make the fleet that was chosen."""
+        ...

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from rgt_tui.model.box import BoxState
+from rgt_tui.profiles.readings import age
 
 WOKEN_SECONDS = 10.0
 """A connection that says nothing for so long after the computer slept is dead."""
@@ -169,8 +170,9 @@ class Jump(NamedTuple):
     def words(self) -> str:
         """For the event line."""
         if self.slept:
-            return f"this computer slept for {self.slept:.0f} s: connecting again"
-        return f"this computer's clock moved by {self.moved:+.0f} s"
+            return f"this computer slept for {age(round(self.slept))}: connecting again"
+        way = "forward" if self.moved > 0 else "back"
+        return f"this computer's clock went {way} {age(round(abs(self.moved)))}"
 
 
 def read(wall: float) -> Times:
@@ -215,7 +217,10 @@ def shifted(state: BoxState, seconds: float) -> BoxState:
         retry_at=_plus(state.retry_at, seconds),
         remembered_at=_plus(state.remembered_at, seconds),
         runs=tuple(replace(run, progressed_at=_plus(run.progressed_at, seconds)) for run in state.runs),
-        logs=tuple(replace(view, at=_plus(view.at, seconds)) for view in state.logs),
+        logs=tuple(
+            replace(view, at=_plus(view.at, seconds), written=_plus(view.written, seconds))
+            for view in state.logs
+        ),
     )
 
 

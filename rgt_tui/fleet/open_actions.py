@@ -181,7 +181,7 @@ class OpenActions:
                         first.action, f"{words(action)}: rgt ended before the call, nothing was sent", "warn"
                     )
                 return False
-            asking = "it is asked for at the provider, and not sent again"
+            asking = "the provider is asked about it; it is not sent again"
             self._tell(first.action, f"{words(held.earlier)}; {asking}", "warn")
             return not await self._settled(held, held.earlier, session, provider)
         finally:

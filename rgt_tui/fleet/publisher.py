@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Generator, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -130,10 +130,12 @@ class Questions:
 
 
 PUBLISH_SECONDS = 0.1
-SLICE_SECONDS = 0.006
+SLICE_SECONDS = 0.004
 """So long the loop is held at a time by what has come, for instance when a hundred boxes send their past."""
 BEHIND_SECONDS = 0.002
 """Between two slices."""
+HELD_SECONDS = 0.1
+"""What has come waits no longer than this between two slices for somebody who keeps pressing keys."""
 LOOK_SECONDS = 1.0
 """So often it is asked which boxes have to be judged again although nothing came from them."""
 EVENTS = 200
@@ -162,6 +164,7 @@ class Publisher:
         state: The newest published state.
         sessions: Box → session, in the order of the fleet file; set before anything is published.
         faults: Faults of rgt, in words.
+        busy: Tells whether somebody waits for what a key does; what boxes send comes behind that.
     """
 
     def __init__(
@@ -174,7 +177,9 @@ class Publisher:
         self.state = FleetState(at=clock())
         self.sessions: Mapping[str, Session] = {}
         self.faults: list[str] = []
+        self.busy: Callable[[], bool] = lambda: False
         self._accounts: tuple[AccountBill, ...] = ()
+        self._under_way: Generator[None] | None = None
         self._clock = clock
         self._questions = questions
         self._alerting = alerting
@@ -280,15 +285,31 @@ class Publisher:
             until = time.monotonic() + PUBLISH_SECONDS
             while self._changed and time.monotonic() < until:
                 self._take_in(SLICE_SECONDS)
-                if self._changed:
-                    await asyncio.sleep(BEHIND_SECONDS)
+                if self._changed or self.busy():
+                    await self._turn()
             try:
                 if self._dirty.is_set() or self._ready or self._waits():
-                    self._publish(self._clock())
+                    self._under_way = self._publishing(self._clock())
+                    for _ in self._under_way:
+                        await self._turn()
             except Exception as error:
                 self._fault("publishing", error)
+            finally:
+                self._finish()  # it was cancelled: what happened is told all the same
             if not self._changed:
                 await asyncio.sleep(PUBLISH_SECONDS)
+
+    def _finish(self) -> None:
+        """Publish what is looked at in slices, if others have the loop meanwhile."""
+        for _ in self._under_way or ():
+            pass
+
+    async def _turn(self) -> None:
+        """Let others have the loop, until what a key does is painted."""
+        latest = time.monotonic() + HELD_SECONDS
+        await asyncio.sleep(BEHIND_SECONDS)
+        while self.busy() and time.monotonic() < latest:  # noqa: ASYNC110  (nothing tells when a key is painted)
+            await asyncio.sleep(BEHIND_SECONDS)
 
     def _waits(self) -> bool:
         return self._alerting.waits(self._clock()) or bool(self._pace.late(time.monotonic()))
@@ -301,16 +322,19 @@ class Publisher:
             show: The subscribers are told, too, and not only the observers.
         """
         self._take_in(float("inf"))
-        self._publish(self._clock() if now is None else now, show=show)
+        self._finish()
+        for _ in self._publishing(self._clock() if now is None else now, show=show):
+            pass
 
-    def _publish(self, now: float, *, show: bool = True) -> None:
+    def _publishing(self, now: float, *, show: bool = True) -> Generator[None]:
+        """Publish; between two slices of the work others may have the loop."""
         self._dirty.clear()
-        tick = time.monotonic()
         events, self._events = self._events, []
         for keeper in self._keepers:
             events += keeper.news()
         events += self._alerting.news()
-        changed = self._look(events, now, tick)
+        changed = yield from self._looking(events, now)
+        self._under_way = None  # from here on nobody else has the loop
         loud = tuple(event for event in events if not event.muted)
         self.state = FleetState(
             boxes=tuple(self._published.values()),
@@ -351,15 +375,22 @@ class Publisher:
             if time.monotonic() > until:
                 break
 
-    def _look(
-        self, events: list[FleetEvent], now: float, tick: float
-    ) -> tuple[tuple[BoxState, BoxState], ...]:
+    def _looking(
+        self, events: list[FleetEvent], now: float
+    ) -> Generator[None, None, tuple[tuple[BoxState, BoxState], ...]]:
         """Bring the published states up to date; return what has changed, as pairs (old, new)."""
+        tick = time.monotonic()
+        until = tick + SLICE_SECONDS
         late = self._alerting.late(now) | self._pace.late(tick)
-        names, self._ready = self._ready | late, set()
         changed = []
-        for name in sorted(names, key=self._order.__getitem__):
-            session, old = self.sessions[name], self._published[name]
+        for name in sorted(self._ready | late, key=self._order.__getitem__):
+            if time.monotonic() > until:
+                yield
+                until = time.monotonic() + SLICE_SECONDS
+            self._ready.discard(name)
+            session, old = self.sessions.get(name), self._published.get(name)
+            if session is None or old is None:
+                continue  # it went while others had the loop
             told: list[FleetEvent] = []
             if self._pace.due(old, session.state, tick, at_once=name in late):
                 session.state, told = self._judged(session.state, old, now)

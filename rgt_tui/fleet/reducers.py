@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from rgt_tui.fleet.history.past import EARLIEST, STRETCHES, figures, from_history, merged, tenths
+from rgt_tui.fleet.history.past import EARLIEST, STRETCHES, Values, figures, from_history, merged, tenths
 from rgt_tui.model.box import BoxState, Counters, Link, LogView, Rings
 from rgt_tui.model.plain import clean
 from rgt_tui.model.protocol import (
@@ -37,6 +37,12 @@ class OpenLogView(LogView, frozen=True):
     """A log whose last line is not finished: the next frame takes its place."""
 
 
+def written_at(frame: LogLines, now: float) -> float | None:
+    """Return when the newest lines were written (client clock); None where the box does not say, or says nonsense."""
+    age = frame.age
+    return now - age if age is not None and age >= 0.0 and now - age > EARLIEST else None
+
+
 def extended(old: LogView | None, frame: LogLines, now: float, most: int = LOG_LINES) -> LogView:
     """Return the log after `frame`.
 
@@ -59,7 +65,10 @@ def extended(old: LogView | None, frame: LogLines, now: float, most: int = LOG_L
         lines = lines[-most:]
     kind = LogView if frame.partial is None else OpenLogView
     counted = kept.counted if kept is not None else frame.start == 0
-    return kind(path=frame.path, lines=lines, dropped=dropped, at=now, counted=counted)
+    written = None if kept is None else kept.written
+    if frame.lines:
+        written = now if frame.age is None and kept is not None else written_at(frame, now)
+    return kind(path=frame.path, lines=lines, dropped=dropped, at=now, counted=counted, written=written)
 
 
 _WORDS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
@@ -275,26 +284,49 @@ def _hello(state: BoxState, frame: Hello, now: float) -> BoxState:
 
 
 def _sample(state: BoxState, frame: Sample, now: float) -> BoxState:
-    return with_sample(state, frame, now, figures(frame))
+    return with_samples(state, (frame,), now, figures)[0]
 
 
-def with_sample(
-    state: BoxState, frame: Sample, now: float, found: Mapping[str, float | None], *, most: int = RING
-) -> BoxState:
-    """Return the state after a sample, whose `figures` are `found`, with the last `most` values in its rings."""
-    counted = count(state.counters, frame.boot, frame.seq, frame.skipped)
-    if counted.duplicates > state.counters.duplicates:
-        return replace(state, counters=counted)
-    counted = replace(counted, samples=counted.samples + 1, skipped=counted.skipped + frame.skipped)
-    at = frame.at - (state.clock_skew or 0.0)
-    return replace(
+def with_samples(
+    state: BoxState,
+    frames: Iterable[Sample],
+    now: float,
+    read: Callable[[Sample], Values],
+    *,
+    most: int = RING,
+) -> tuple[BoxState, list[tuple[float, Values]]]:
+    """Return the state after samples that came one behind the other, as after each by itself.
+
+    Args:
+        state: The state so far.
+        frames: In the order in which they came.
+        now: Client clock.
+        read: Returns the `figures` of one.
+        most: How many values its rings hold.
+
+    Returns:
+        The state; and of the samples that are new the time (client clock) and the figures.
+    """
+    counters, skew, skipped = state.counters, state.clock_skew or 0.0, 0
+    fresh: list[tuple[float, Values]] = []
+    for frame in frames:
+        counted = count(counters, frame.boot, frame.seq, frame.skipped)
+        if counted.duplicates == counters.duplicates:
+            at = frame.at - skew
+            fresh.append((at if EARLIEST < at < now else now, read(frame)))
+            newest, skipped = frame, skipped + frame.skipped
+        counters = counted
+    if not fresh:
+        return replace(state, counters=counters), fresh
+    made = replace(
         state,
-        sample=frame,
-        sample_at=at if EARLIEST < at < now else now,
-        counters=counted,
-        rings=_rings(state.rings, found, most),
+        sample=newest,
+        sample_at=fresh[-1][0],
+        counters=replace(counters, samples=counters.samples + len(fresh), skipped=counters.skipped + skipped),
+        rings=_rings(state.rings, fresh, most),
         remembered_at=None,
     )
+    return made, fresh
 
 
 def count(counters: Counters, boot: str, seq: int, skipped: int) -> Counters:
@@ -307,12 +339,14 @@ def count(counters: Counters, boot: str, seq: int, skipped: int) -> Counters:
     return replace(counters, seq=seq, gaps=counters.gaps + missing)
 
 
-def _rings(rings: Rings, found: Mapping[str, float | None], most: int) -> Rings:
-    first = 1 - most
+def _rings(rings: Rings, fresh: list[tuple[float, Values]], most: int) -> Rings:
+    first = len(fresh) - most
+    if first >= 0:  # nothing of what was before is left
+        rings, fresh, first = Rings(), fresh[first:], 0
     return Rings(
-        gpu_util=(*rings.gpu_util[first:], tenths(found["util"])),
-        vram_pct=(*rings.vram_pct[first:], tenths(found["vram"])),
-        cgroup_pct=(*rings.cgroup_pct[first:], tenths(found["cgroup"])),
+        gpu_util=rings.gpu_util[first:] + tuple([tenths(figures["util"]) for _, figures in fresh]),
+        vram_pct=rings.vram_pct[first:] + tuple([tenths(figures["vram"]) for _, figures in fresh]),
+        cgroup_pct=rings.cgroup_pct[first:] + tuple([tenths(figures["cgroup"]) for _, figures in fresh]),
     )
 
 

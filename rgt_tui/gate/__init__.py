@@ -5,7 +5,16 @@ person must see, `AuditLog` keeps the record, `Journal` knows how far each actio
 functions of their arguments.
 """
 
-from rgt_tui.gate.audit import AuditEntry, AuditEvent, AuditFailed, AuditLine, AuditLog, Chain, verify
+from rgt_tui.gate.audit import (
+    AuditEntry,
+    AuditEvent,
+    AuditFailed,
+    AuditLine,
+    AuditLog,
+    Chain,
+    chain_words,
+    verify,
+)
 from rgt_tui.gate.decision import changes, digest, evaluate, facts_digest, objections, outdated, review
 from rgt_tui.gate.evidence import (
     Consent,
@@ -34,6 +43,7 @@ from rgt_tui.gate.journal import (
     Renting,
     Target,
     boot,
+    read_checked,
     words,
 )
 from rgt_tui.gate.rent_permits import RentCase, rent_permit, rent_review
@@ -67,6 +77,7 @@ __all__ = [
     "Target",
     "Told",
     "boot",
+    "chain_words",
     "changes",
     "digest",
     "evaluate",
@@ -75,6 +86,7 @@ __all__ = [
     "objections",
     "outdated",
     "phrase",
+    "read_checked",
     "recognised",
     "recognised_words",
     "rent_permit",

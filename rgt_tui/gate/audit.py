@@ -20,7 +20,9 @@ from pathlib import Path
 import msgspec
 
 from rgt_tui import files
+from rgt_tui.files import state_directory, sync_folder
 from rgt_tui.model.evidence import Verb
+from rgt_tui.profiles.readings import how_many
 
 ROOM = 64 * 1024
 """Bytes that must be free before an action: the provider's answer has to fit as well."""
@@ -166,7 +168,7 @@ class AuditLog:
                     raise OSError(errno.ENOSPC, "No space left on device")
                 os.fsync(fd)
                 if not end:
-                    _keep_name(self.path.parent)
+                    sync_folder(self.path.parent)
             except OSError:
                 # Half a line would spoil the next one; nothing else is ever cut off.
                 os.ftruncate(fd, end)
@@ -237,23 +239,9 @@ def _last_line(fd: int, end: int) -> tuple[bytes | None, bool]:
     return tail.rpartition(b"\n")[2], torn
 
 
-def _keep_name(folder: Path) -> None:
-    """Bring the name of a new file to the disk, too: with the line alone, the file could be gone after a crash."""
-    with contextlib.suppress(OSError):  # some file systems cannot
-        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-
-
 def default_path(env: Mapping[str, str]) -> Path:
-    """Return ``$XDG_STATE_HOME/rgt/audit.jsonl``, by default below ``~/.local/state``.
-
-    https://specifications.freedesktop.org/basedir-spec/latest/: a relative value is ignored.
-    """
-    state = Path(env.get("XDG_STATE_HOME", ""))
-    return (state if state.is_absolute() else Path.home() / ".local" / "state") / "rgt" / "audit.jsonl"
+    """Return where the audit log stands."""
+    return state_directory(env) / "audit.jsonl"
 
 
 def who() -> str:
@@ -263,3 +251,20 @@ def who() -> str:
     except KeyError:
         user = f"uid {os.getuid()}"
     return f"{user}@{socket.gethostname()}"
+
+
+def chain_words(chain: Chain) -> str:
+    """Return what the hashes say, in a sentence."""
+    if chain.broken is not None:
+        return f"BROKEN at line {chain.broken}: {chain.reason}"
+    if not chain.lines:
+        return "no line yet"
+    said = f"whole, {how_many(chain.lines, 'line')}"
+    if chain.begins is None:
+        said = f"{said}, none of which carries a hash: an older rgt wrote them"
+    elif chain.begins > 1:
+        said = f"{said}; the chain begins at line {chain.begins}, nothing vouches for what an older rgt wrote before"
+    if chain.torn:
+        torn = ", ".join(map(str, chain.torn))
+        said = f"{said}; torn when rgt or the computer ended: line {torn}"
+    return said

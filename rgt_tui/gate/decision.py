@@ -151,7 +151,7 @@ def outdated(wanted: str, digest: str, ticks: float) -> str | None:
     if not facts or not re.fullmatch("[0-9]{1,12}", made):
         return "this is not an evidence digest: take the one that the dry run printed"
     if facts != digest:
-        return "the evidence is another one than that of the dry run: look at it again"
+        return "the evidence is not that of the dry run any more: look at it again"
     # A whole second for what `dated` cut off.
     if not -1.0 <= ticks - int(made) <= DIGEST_S + 1.0:
         return f"the dry run is older than {DIGEST_S:.0f} s: look at the evidence again"
@@ -231,7 +231,7 @@ def changes(shown: Review, fresh: Review) -> tuple[str, ...]:
     """
     found = []
     if (shown.box, shown.verb, shown.instance) != (fresh.box, fresh.verb, fresh.instance):
-        found.append("this is another box, action or instance than the one shown")
+        found.append("this is not the box, action or instance that was shown")
     if shown.status != fresh.status:
         found.append(f"the provider said {shown.status}, and says {fresh.status} now")
     if shown.will_send != fresh.will_send:
@@ -251,7 +251,7 @@ def changes(shown: Review, fresh: Review) -> tuple[str, ...]:
         if forfeit.key not in shown_up:
             found.append(f"given up now, and not when it was shown: {forfeit.text}")
         elif shown_up[forfeit.key] != forfeit.fact:
-            found.append(f"what is given up is another thing than the one shown: {forfeit.text}")
+            found.append(f"what is given up is not what was shown: {forfeit.text}")
     held = {item.key for item in shown.items if item.ok}
     found += [item.text for item in fresh.items if item.key in held - {NAME} and item.stands_against]
     return tuple(dict.fromkeys(found))
@@ -313,7 +313,7 @@ def _money(meter: Meter, verb: Verb) -> tuple[str, ...]:
     if meter.kind is MeterKind.UNKNOWN:
         return ("the provider does not say what is billed now: check its console afterwards",)
     if meter.unpriced:
-        return (f"at a price that nobody said: {', '.join(meter.unpriced)}",)
+        return (f"at an unknown price: {', '.join(meter.unpriced)}",)
     if verb is Verb.PARK and meter.storage_per_hour is None and meter.kind is not MeterKind.NONE:
-        return ("storage, at a price that the provider did not say",)
+        return ("storage, at a price that the provider does not give",)
     return ()

@@ -113,7 +113,7 @@ def _items(given: Situation, verb: Verb, consent: Consent) -> Iterator[EvidenceI
     kind, instance = (ref.kind, ref.instance) if ref is not None else ("", "")
     off = _off(given, verb)
     if off is not None:
-        words = "parked by rgt, and not started since by the provider's word"
+        words = "parked by rgt, and not started since, as the provider says"
         state = msgspec.structs.replace(
             state, queues=off.queues, checkpoints=off.checkpoints, found=(), clock_skew=off.clock_skew
         )
@@ -225,7 +225,7 @@ def queue(state: BoxState, verb: Verb, *, listed_whole: bool = False) -> Iterato
         yield item("left out", park, lost)
     if not state.queues:
         text = "no queue is known on this box"
-        more = "" if listed_whole else ", so nothing tells what a result would be"
+        more = "" if listed_whole else ", so nothing says what a result would be"
         yield item("", park or listed_whole, text + more, state.seen.sample)
         return
     many = len({cell.name for queue in state.queues for cell in queue.cells}) < sum(
@@ -276,7 +276,7 @@ def provider(given: Situation, verb: Verb, instance: str) -> EvidenceItem:
     if profile is not None and native is None:
         return item(False, lacking(profile, verb))
     if native is not None and native.stops_gpu_meter is None:
-        return item(False, f"by the profile, {in_both(native)} does not surely stop the GPU meter")
+        return item(False, f"by the profile, {in_both(native)} is not certain to stop the GPU meter")
     if given.action not in meter.actions:
         accepts = listed(list(meter.actions)) or "nothing"
         return item(
@@ -327,8 +327,8 @@ def protected(box: str, typed: str, ticks: float) -> EvidenceItem:
     """Say whether the protection of the fleet file is lifted for this once."""
     wanted = unprotect_phrase(box)
     if typed == wanted:
-        return EvidenceItem(key=PROTECTED, ok=True, text="protected, and lifted for this once", at=ticks)
-    text = f"{box} is protected in the fleet file: lift that for this once (--unprotect, or type {wanted!r})"
+        return EvidenceItem(key=PROTECTED, ok=True, text="protected, and lifted just this once", at=ticks)
+    text = f"{box} is protected in the fleet file: lift that just this once (--unprotect, or type {wanted!r})"
     return EvidenceItem(key=PROTECTED, ok=False, text=text, at=ticks)
 
 

@@ -76,6 +76,10 @@ def identity(
 ) -> EvidenceItem:
     """Compare what the box calls itself with the provider's id, else where we are with where the provider says it is.
 
+    A box that calls itself as the call does may well be reached elsewhere than the provider says: through a proxy, a
+    hop, a forwarded port, an address behind NAT, which nobody can tell from here. That is shown, and confirmed with the
+    rest; it does not refuse, or the meter of such a box could not be stopped.
+
     Args:
         state: The box.
         meter: The provider's word of just now.
@@ -101,14 +105,23 @@ def identity(
             f"{quoted(instance, 80)}; correct the host or the instance in the fleet file"
         )
         return item(False, text, f"{name}={value}")
-    if said:
-        name = next(iter(said))
-        return item(True, f"the box calls itself {quoted(instance, 80)} ({name})", f"{name}={instance}")
-    if live and on_it:
-        return item(True, "the command is run on the machine that we speak to", "in the box")
     there = same_endpoint(meter.ssh_host, meter.ssh_port, state.peer if live else None, addresses)
+    told = ours = ""
     if there is not None and state.peer is not None:
         told, ours = _endpoint(str(meter.ssh_host), meter.ssh_port), _endpoint(*state.peer)
+    if said:
+        name = next(iter(said))
+        text, fact = f"the box calls itself {quoted(instance, 80)} ({name})", f"{name}={instance}"
+        if there is False:
+            text += (
+                f"; but SSH leads to {ours}, and the provider says that it is at {told}: look whether a proxy, a hop "
+                "or a forwarded port explains that"
+            )
+            fact += ", elsewhere"
+        return item(True, text, fact)
+    if live and on_it:
+        return item(True, "the command is run on the machine that we speak to", "in the box")
+    if told:
         if there:
             return item(
                 True, f"we are where the provider says that {quoted(instance, 80)} is: {told}", f"at {told}"

@@ -16,13 +16,14 @@ import hashlib
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from rgt_tui import files
-from rgt_tui.gate.audit import LONGEST, ROOM, who
+from rgt_tui.files import sync_folder
+from rgt_tui.gate.audit import LONGEST, ROOM, AuditLine, AuditLog, Chain, default_path, verify, who
 from rgt_tui.model.evidence import Verb, steady
 from rgt_tui.model.figures import moment
 from rgt_tui.model.renting import Offer, Wish
@@ -463,9 +464,36 @@ def _reads(line: bytes) -> bool:
 def _keep_names(folder: Path) -> None:
     """Bring the name of a new file, and that of a new directory, to the disk."""
     for place in (folder, folder.parent):
-        with contextlib.suppress(OSError):  # some file systems cannot
-            fd = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
+        sync_folder(place)
+
+
+def whole_chain(lines: Sequence[AuditLine], named: Sequence[Record]) -> Chain:
+    """Follow the hashes, and look for the lines that the journal names: a log whose end was cut off has whole hashes.
+
+    Args:
+        lines: All of the log.
+        named: `Journal.audited`, read before the log: what is written meanwhile must not seem to be missing.
+    """
+    chain = verify(iter(lines))
+    if chain.broken is not None:
+        return chain
+    there = {line.hash for line in lines}
+    gone = next((record for record in named if record.audit not in there), None)
+    if gone is None:
+        return chain
+    deed = f"{gone.verb or 'rent'} of {gone.box} at {moment(gone.at)} ({gone.state})"
+    why = f"the line of {deed}, which the journal names, is not there as it was written"
+    return msgspec.structs.replace(chain, broken=chain.lines + 1, reason=why)
+
+
+def read_checked(env: Mapping[str, str]) -> tuple[list[AuditLine], Chain]:
+    """Read the whole log of a person and check it. It may block.
+
+    Raises:
+        AuditFailed: the log cannot be read.
+        JournalFailed: the journal cannot be read.
+    """
+    log = AuditLog(default_path(env))
+    named = tuple(Journal(log.path.parent / JOURNAL).audited())
+    lines = list(log.lines())
+    return lines, whole_chain(lines, named)

@@ -105,7 +105,7 @@ def _blind(state: BoxState, ticks: float, since: float | None) -> Reason | None:
     if not -AHEAD_S <= age <= FRESH_S:
         return reason(f"the newest reading of the box is {age:.0f} s old: what runs on it now is unknown")
     if since is not None and not seen >= since:
-        return reason("the box has told nothing since it was asked: what runs on it now is unknown")
+        return reason("the box has not answered since it was asked: what runs on it now is unknown")
     if (why := unseen(state.sample)) is not None:
         return reason(f"the box cannot be asked for its processes: {quoted(why)}")
     return None

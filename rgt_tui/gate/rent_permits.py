@@ -18,7 +18,7 @@ from rgt_tui.profiles.prices import money
 FRESH_S = 30.0
 """Seconds for which an offer that was read again is good: prices and stock change by the minute."""
 DAY_H = 24.0
-UNKNOWN = "not known before the machine is there, which is not free"
+UNKNOWN = "not known before the machine is there: unknown, not free"
 
 
 class RentCase(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,7 +32,7 @@ class RentCase(msgspec.Struct, frozen=True, kw_only=True):
     shown: Offer
     """What the person has seen."""
     fresh: Offer | None
-    """The same offer, read again; None = it is not offered any more."""
+    """The same offer, read again; None = it is no longer offered."""
     at: float | None
     """When `fresh` was read, on the clock of `rgt_tui.model.evidence.steady`; None = it could not be."""
     open: str = ""
@@ -96,9 +96,11 @@ def _objections(case: RentCase, ticks: float) -> tuple[str, ...]:
         found.append(f"asked for {wish.disk_gb} GB of disk, this offer has {offer.disk_gb}")
     if wish.max_per_hour is not None:
         if offer.currency != wish.currency:
-            found.append(f"the most per hour was said in {wish.currency}, this offer is in {offer.currency}")
+            found.append(
+                f"the maximum price per hour is in {wish.currency}, this offer is in {offer.currency}"
+            )
         elif offer.per_hour is None:
-            found.append("a most per hour was said, and what this offer costs is not known")
+            found.append("a maximum price per hour was given, and what this offer costs is not known")
         elif not offer.per_hour <= wish.max_per_hour:
             most = money(wish.max_per_hour, wish.currency)
             found.append(
@@ -110,7 +112,7 @@ def _objections(case: RentCase, ticks: float) -> tuple[str, ...]:
     elif not -AHEAD_S <= ticks - case.at <= FRESH_S:
         found.append(f"the offer was read {ticks - case.at:.0f} s ago, at most {FRESH_S:.0f} s are allowed")
     if fresh is None:
-        found.append("it is not offered any more")
+        found.append("it is no longer offered")
     else:
         found += _moved(offer, fresh)
     return tuple(found)
@@ -132,7 +134,7 @@ def _moved(shown: Offer, fresh: Offer) -> list[str]:
         ("price of traffic", (shown.in_per_gb, shown.out_per_gb), (fresh.in_per_gb, fresh.out_per_gb)),
     ):
         if then_ != now_:
-            found.append(f"its {what} is another one than was shown")
+            found.append(f"its {what} is not what was shown")
     return found
 
 

@@ -80,7 +80,7 @@ def roster(
         return (item(False, text, "unknown"), *_without_list(state, profile, verb, known))
     items = []
     if told.results.problems:
-        text = f"the list of results is not whole: {listed(list(told.results.problems), 3)}"
+        text = f"the list of results is not complete: {listed(list(told.results.problems), 3)}"
         items.append(item(False, text, "not whole", about="whole"))
     if told.proofs_problem is not None:
         items.append(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rgt_tui.handbook.curve_signs import curve_findings
 from rgt_tui.handbook.file_triage import FileFinding, Unreadable, triage_file
 from rgt_tui.handbook.judgement import KERNEL, SPECIFIC, Judge, Told, killed_by, went_on
 from rgt_tui.handbook.line_search import (
@@ -12,6 +13,7 @@ from rgt_tui.handbook.line_search import (
     by_writer,
     find_pages,
     hits_of,
+    re2_library,
     search_text,
     writer_of,
 )
@@ -29,7 +31,7 @@ from rgt_tui.handbook.sample_evidence import read_samples, weighed
 
 __all__ = [
     "ACTION_WORDS", "KERNEL", "SPECIFIC", "Action", "FileFinding", "HandbookError", "Judge", "LineHit", "Lookout",
-    "Page", "Row", "Searcher", "Told", "Unreadable", "all_pages", "by_writer", "find_pages", "hits_of", "killed_by",
-    "own_directory", "read_pages", "read_samples", "search_text", "shipped_pages", "triage_file", "weighed", "went_on",
-    "writer_of",
+    "Page", "Row", "Searcher", "Told", "Unreadable", "all_pages", "by_writer", "curve_findings", "find_pages",
+    "hits_of", "killed_by", "own_directory", "re2_library", "read_pages", "read_samples", "search_text",
+    "shipped_pages", "triage_file", "weighed", "went_on", "writer_of",
 ]  # fmt: skip

@@ -33,7 +33,8 @@ _WENT_ON = re.compile(
     r"(?i)(?:\b|_)loss(?:_\w{1,9})?['\"]?(?:\s{0,9}[=:|]\s{0,9}|\s{1,9})(?:tensor\()?[-+]?\d"
     r"|^Warning: Permanently added '"
     r"|\b(?:rc|exit(?:ed)?(?: with)?(?: code| status)?|status)[ =:]{1,3}0\b"
-    r"|^\d{4}-[^\n]{1,300} saved \[\d{1,15}(?:/\d{1,15})?\]",
+    r"|^\d{4}-[^\n]{1,300} saved \[\d{1,15}(?:/\d{1,15})?\]"
+    r"|^(?:[\w.:+-]{1,30} ){0,4}(?<!not )(?:fetched|downloaded|retrieved|reconnected|connected|recovered)\b(?!: 0)",
     re.MULTILINE,
 )
 _RAISED = re.compile(r"(?:\[[^]\n]{1,40}\]: ?|\([^)\n]{1,80}\) |\d{1,6}: )?[\w.]*(?:Error|Exception)\b")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -77,21 +77,27 @@ class Lookout:
 
     def __init__(self, pages: Iterable[Page]) -> None:
         self.pages = tuple(page for page in pages if page.patterns)
-        self._needles = {page.id: tuple(needle.encode() for needle in page.needles) for page in self.pages}
+        of: dict[bytes, list[int]] = {}
+        for number, page in enumerate(self.pages):
+            for needle in page.needles:
+                of.setdefault(needle.encode(), []).append(number)
+        self._literals = {literal: of[literal] for literal in sorted(of)}
+        """Each with the places of its pages in `pages`."""
         self._cheap = {
-            page.id: re.compile(page.needle_pattern.encode(), re.IGNORECASE | re.MULTILINE)
-            for page in self.pages
+            number: re.compile(page.needle_pattern.encode(), re.IGNORECASE | re.MULTILINE)
+            for number, page in enumerate(self.pages)
             if page.needle_pattern is not None
         }
         self._always = frozenset(
-            page.id for page in self.pages if not page.needles and page.needle_pattern is None
+            number
+            for number, page in enumerate(self.pages)
+            if not page.needles and page.needle_pattern is None
         )
-        literals = sorted({needle for found in self._needles.values() for needle in found})
-        parts = [re.escape(literal) for literal in literals] + [
+        parts = [re.escape(literal) for literal in self._literals] + [
             b"(?:%s)" % pattern.pattern for pattern in self._cheap.values()
         ]
         self._all = _automaton(b"(?im)" + b"|".join(parts)) if parts and not self._always else None
-        self._literals = tuple(literals)
+        self._which = _which(self._literals)
 
     def places(self, text: bytes) -> Iterator[int]:
         """Yield a place in each line of `text` that may belong to a page, in order."""
@@ -125,14 +131,12 @@ class Lookout:
     def suspects(self, text: bytes) -> Iterator[Page]:
         """Yield the pages of which something stands in `text`."""
         lower = text.lower()
-        for page in self.pages:
-            cheap = self._cheap.get(page.id)
-            if (
-                page.id in self._always
-                or any(needle in lower for needle in self._needles[page.id])
-                or (cheap is not None and cheap.search(text) is not None)
-            ):
-                yield page
+        found = set(self._always)
+        for literal in self._which(lower):
+            found.update(self._literals[literal])
+        found.update(number for number, cheap in self._cheap.items() if cheap.search(text) is not None)
+        for number in sorted(found):
+            yield self.pages[number]
 
     def suspected(self, rows: Sequence[str]) -> dict[int, tuple[str, ...]]:
         """Return the ids of the pages of which something stands in a row, by its place: for nearly all rows none."""
@@ -147,6 +151,12 @@ class Lookout:
         return found
 
 
+@functools.lru_cache(maxsize=8)
+def lookout(pages: tuple[Page, ...]) -> Lookout:
+    """Return the first look for these pages; to make one takes longer than to search a short text."""
+    return Lookout(pages)
+
+
 def _starts(text: bytes) -> Iterator[int]:
     at = 0
     while at < len(text):
@@ -156,17 +166,42 @@ def _starts(text: bytes) -> Iterator[int]:
             return
 
 
+def re2_library() -> Any:
+    """Return RE2; None where it is not installed, or where another library is called so, as PyPI's pyre2 is."""
+    try:
+        found = import_module("re2")
+    except ImportError:
+        return None
+    return found if hasattr(found, "Options") and hasattr(found, "Set") else None
+
+
 @functools.cache
 def _automaton(pattern: bytes) -> Any:
     """Return all literals as one RE2 automaton; None where that library is not installed."""
-    try:
-        re2 = import_module("re2")
-    except ImportError:
+    re2 = re2_library()
+    if re2 is None:
         return None
     options = re2.Options()
     options.max_mem = 64 << 20
     options.log_errors = False
     return re2.compile(pattern, options=options)
+
+
+def _which(literals: Iterable[bytes]) -> Callable[[bytes], Iterable[bytes]]:
+    """Return what says which literals stand in a text: one walk over it by RE2, without that library one for each."""
+    literals = tuple(literals)
+    re2 = re2_library()
+    if re2 is None:
+        return lambda text: [literal for literal in literals if literal in text]
+    options = re2.Options()
+    options.max_mem = 64 << 20
+    options.log_errors = False
+    options.encoding = re2.Options.Encoding.LATIN1  # bytes, whatever they mean
+    together = re2.Set.SearchSet(options)
+    for literal in literals:
+        together.Add(re2.escape(literal))
+    together.Compile()
+    return lambda text: [literals[number] for number in together.Match(text) or ()] if literals else ()
 
 
 @functools.cache
@@ -183,7 +218,7 @@ class Searcher:
     """
 
     def __init__(self, pages: Iterable[Page]) -> None:
-        self._lookout = Lookout(pages)
+        self._lookout = lookout(tuple(pages))
         self._new = b""
         """What was not looked at yet; a line may be cut at its end."""
         self._cut = False
@@ -394,14 +429,21 @@ def find_pages(term: str, pages: Iterable[Page]) -> list[Page]:
 
 
 def _score(page: Page, words: list[str]) -> int:
-    """Return how well a page fits: every word must stand in it, at the beginning of a word."""
+    """Return how well a page fits: every word must begin one of its words; a whole word counts twice."""
     total = 0
     fields = [(getattr(page, key).lower(), weight) for key, weight in _WEIGHTS]
     fields.append((" ".join(f"{fix.text} {fix.command or ''}" for fix in page.fixes).lower(), 1))
     fields.append((" ".join(page.needles), 3))
     for word in words:
-        begins = re.compile(rf"(?<!\w){re.escape(word)}")
-        best = max((weight for text, weight in fields if begins.search(text)), default=0)
+        begins = re.compile(rf"(?<!\w){re.escape(word)}(\b)?")
+        best = max(
+            (
+                weight * (2 if match[1] is not None else 1)
+                for text, weight in fields
+                if (match := begins.search(text))
+            ),
+            default=0,
+        )
         if not best:
             return 0
         total += best

@@ -5,6 +5,7 @@ A log that ends without a word, on a machine that was restarted meanwhile, ended
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -12,40 +13,58 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from rgt_tui.files import open_regular
-from rgt_tui.handbook.file_triage import FileFinding, Unreadable
+from rgt_tui.handbook.file_triage import FileFinding, Unreadable, damage, opened, unreadable
 from rgt_tui.handbook.judgement import KERNEL, KILLED, SPECIFIC, SYMPTOM, killed_by
 from rgt_tui.handbook.pages import Page
+from rgt_tui.model.plain import clean
 
+LONGEST = 16 << 20
+"""Bytes of a line that are read in one go."""
 FULL = 0.95
 """Share of bytes or inodes from which a disk counts as full."""
 Sample = Mapping[str, Any]
 
 
-def read_samples(path: Path) -> tuple[Sample, ...]:
-    """Return the samples of a file: JSON lines, others than samples are passed over.
+def read_samples(path: Path, box: str | None = None) -> tuple[Sample, ...]:
+    """Return the samples of a file: what ``rgt record`` wrote, or JSON lines; others than samples are passed over.
+
+    Args:
+        path: Of the file, packed or not.
+        box: Whose samples count; None = the file is of one box.
 
     Raises:
-        Unreadable: it cannot be read, or holds no sample.
+        Unreadable: it cannot be read, holds no sample of that box, or those of several.
     """
-    found = []
+    found: dict[str, list[Sample]] = {}
     try:
-        with open_regular(path) as file:
-            for line in file:
-                try:
+        with opened(path) as file:
+            while line := file.readline(LONGEST):
+                with contextlib.suppress(ValueError, RecursionError):
                     value = json.loads(line)
-                except ValueError:
-                    continue
-                frame = value.get("frame", value) if isinstance(value, dict) else None
-                if isinstance(frame, dict) and isinstance(frame.get("mem"), dict):
-                    found.append(frame)
-    except OSError as error:
-        raise Unreadable(f"{path}: cannot be read: {error.strerror or error}") from error
+                    if isinstance(value, dict) and (sample := _sample(value)) is not None:
+                        found.setdefault(str(value.get("box", "")), []).append(sample)
+    except damage() as error:
+        raise unreadable(path, error) from error
+    if box is not None:
+        found = {box: found[box]} if box in found else {}
     if not found:
-        raise Unreadable(
-            f'{path}: holds no sample: a JSON object per line with "mem", as rgt record writes them'
-        )
-    return tuple(found)
+        whose = f"holds no sample of {clean(box)}" if box is not None else "holds no sample"
+        raise Unreadable(f'{path}: {whose}: a JSON object per line with "mem", as rgt record writes them')
+    if len(found) > 1:
+        raise Unreadable(f"{path}: holds the readings of {clean(' and '.join(found))}: --box NAME says whose")
+    return tuple(next(iter(found.values())))
+
+
+def _sample(value: Mapping[str, Any]) -> Sample | None:
+    """Return the sample that a line holds; None where it holds none."""
+    frame = value.get("line", value.get("frame", value))
+    if not isinstance(frame, dict) or not isinstance(frame.get("mem"), dict):
+        return None
+    disks = frame.get("disks")
+    return {
+        **frame,
+        "disks": [disk for disk in disks if isinstance(disk, dict)] if isinstance(disks, list) else [],
+    }
 
 
 def weighed(
@@ -108,7 +127,7 @@ def _share(reading: Mapping[str, Any], used: str, limit: str) -> float:
 def _full(samples: Sequence[Sample]) -> str:
     """Return which disk was full, of what."""
     for sample in reversed(samples):
-        for disk in sample.get("disks") or ():
+        for disk in sample["disks"]:
             for what, used, total in (
                 ("inodes", "inodes_used", "inodes_total"),
                 ("bytes", "bytes_used", "bytes_total"),

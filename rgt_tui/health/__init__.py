@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rgt_tui.health.alert_state import (
         AlertState,
         Step,
+        clock_set,
         holding,
         listed,
         ordered,
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
         CHECKS,
         all_conditions,
         covered,
+        told_by,
     )
     from rgt_tui.health.danger_clocks import (
         Bound,
@@ -131,12 +133,12 @@ __all__ = [
     "Facts", "Memory", "Mute", "Notes", "Reading", "Remedy", "Rung", "SettingsError", "Sink", "SinkError", "Step",
     "Stored", "Told", "Trend", "Worst", "WorstCase", "advice", "alert_began", "alert_ended",
     "alert_message", "alert_rows", "alerts_path", "alerts_stamp", "all_conditions", "assess", "build_sink", "calls",
-    "calls_once", "clock_readings", "covered", "dangers", "diagnose", "ended_at", "evaluate", "facts_of",
+    "calls_once", "clock_readings", "clock_set", "covered", "dangers", "diagnose", "ended_at", "evaluate", "facts_of",
     "failure_reason", "finding_key", "hears_findings", "holding", "key_of", "listed", "load_alerts",
     "log_finding", "mark_muted", "mute_changes", "mute_covers", "mute_event", "mute_is_over", "notices", "ordered",
     "park_confirmed", "parse_alerts",
     "pending_readings", "put_mute", "resumed", "silences", "slowed", "standing_remedies", "step_alerts", "stop_asked",
-    "throttle_words", "update_alerts", "worst_case_of", "worst_of",
+    "throttle_words", "told_by", "update_alerts", "worst_case_of", "worst_of",
 ]  # fmt: skip
 
 # The first frame is drawn before anything is judged, and the gate asks for facts alone.
@@ -145,10 +147,10 @@ __getattr__ = imported_later(
     {
         "alert_settings": "SINKS SettingsError alert_rows parse_alerts",
         "alert_sinks": "Aside Sink SinkError build_sink",
-        "alert_state": "AlertState Step holding listed ordered resumed step_alerts",
+        "alert_state": "AlertState Step clock_set holding listed ordered resumed step_alerts",
         "assessment": "PHASES Assessment advice alert_began alert_ended alert_message assess calls calls_once evaluate",
         "condition": "Condition Reading Rung",
-        "conditions": "ALERTS BY_ID CHECKS all_conditions covered",
+        "conditions": "ALERTS BY_ID CHECKS all_conditions covered told_by",
         "danger_clocks": "Bound ClockReading clock_readings dangers notices pending_readings",
         "delivery": "GATHER_S MARGIN_S Delivery failure_reason hears_findings",
         "diagnosis": "diagnose log_finding",

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Sequence
+from operator import is_
 from typing import NamedTuple
 
 import msgspec
 
 from rgt_tui.health.condition import Condition, Reading
 from rgt_tui.health.conditions import ALERTS, BY_ID, covered
-from rgt_tui.health.facts import Facts, alike, facts_of
+from rgt_tui.health.facts import Facts, alike, facts_of, provider_word
 from rgt_tui.health.remembered import TREND_EVERY_S, Memory, News, lived, measured, news_of
 from rgt_tui.health.rows.conditions_queue import finding_key
+from rgt_tui.health.signs import Signs
 from rgt_tui.model.alert import Alert
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.evidence import Finding
@@ -114,7 +116,6 @@ LONGEST_STEP_S = 60.0
 """More time between two steps is not believed: the laptop slept, or its clock was set."""
 LEVELS = {"error": 0, "warn": 1}
 _NONE: frozenset[str] = frozenset()
-_NEVER = object()
 
 replace = msgspec.structs.replace
 
@@ -134,6 +135,15 @@ def sources(view: Facts) -> tuple[object, ...]:
         box.account, autostop, box.clock_skew, box.findings, box.hello, lease, box.link, box.meter, view.news, view.off,
         box.open_action, view.memory.past, box.peer, box.queues, box.self_stop, box.spec,
     )  # fmt: skip
+
+
+def _changed(before: tuple[object, ...], now: tuple[object, ...]) -> Collection[str]:
+    """Return which of the `SOURCES` are another object than they were."""
+    if not before:
+        return SOURCES
+    if all(map(is_, before, now)):
+        return ()  # nearly always
+    return {name for name, old, new in zip(SOURCES, before, now, strict=True) if old is not new}
 
 
 class AlertState(msgspec.Struct, frozen=True):
@@ -188,7 +198,7 @@ def step_alerts(
     """
     dt = 0.0 if book.at is None else min(max(now - book.at, 0.0), LONGEST_STEP_S)
     news = book.news if box.events is book.events else news_of(box.events)
-    memory, trend_s = _remember(book, box, dt)
+    memory, trend_s = _remember(book, box, dt, now)
     if box.life != memory.past:
         box = replace(box, life=memory.past)
     seen = facts_of(box, now, memory, news) if like is None else alike(like, box, now, memory, news)
@@ -196,12 +206,14 @@ def step_alerts(
     raised: list[Alert] = []
     cleared: list[Alert] = []
     told_by = sources(seen)
-    before = zip(SOURCES, book.sources or [_NEVER] * len(SOURCES), told_by, strict=True)
-    others = {name for name, old, new in before if old is not new}
+    others = _changed(book.sources, told_by)
+    signs = Signs(seen)
     for kind in kinds:
         held = machines.get(kind.id)
         if held is None and kind.of and kind.of.isdisjoint(others) and (book.live or not kind.live):
             continue  # it was read before, and was at rest
+        if held is None and signs.lack(kind.needs):
+            continue  # there is nothing to read
         if seen.live or not kind.live:
             readings = kind.read(seen)
             if readings is None:
@@ -232,9 +244,9 @@ def step_alerts(
     return Step(made, tuple(raised), tuple(cleared))
 
 
-def _remember(book: AlertState, box: BoxState, dt: float) -> tuple[Memory, float]:
+def _remember(book: AlertState, box: BoxState, dt: float, now: float) -> tuple[Memory, float]:
     memory = book.memory
-    past = lived(memory.past, box)
+    past = lived(memory.past, box, provider_word(box, now))
     if past is not memory.past:
         memory = replace(memory, past=past)
     at = book.trend_s + dt
@@ -380,6 +392,29 @@ def instant(box: BoxState, now: float) -> tuple[Facts, tuple[Alert, ...]]:
                     _worded(kind, seen, reading, REST, after, raised)
     hidden = covered(box.findings)
     return seen, ordered(replace(a, since=None) for a in raised if a.id not in hidden)
+
+
+def clock_set(book: AlertState, seconds: float) -> AlertState:
+    """Return the state as the client's clock tells it after it was set: how long each alert has held stays what it was.
+
+    Args:
+        book: The state so far.
+        seconds: By how much the clock was set, positive = ahead.
+    """
+
+    def later(machine: Machine) -> Machine:
+        alert = machine.alert
+        if alert is None or alert.since is None:
+            return machine
+        return replace(machine, alert=replace(alert, since=alert.since + seconds))
+
+    return replace(
+        book,
+        machines={
+            kind: {key: later(machine) for key, machine in held.items()}
+            for kind, held in book.machines.items()
+        },
+    )
 
 
 def resumed(

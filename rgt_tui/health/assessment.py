@@ -8,7 +8,9 @@ from rgt_tui.health.alert_state import instant
 from rgt_tui.health.autostop_words import box_words
 from rgt_tui.health.condition import Check
 from rgt_tui.health.conditions import BY_ID, CHECKS
-from rgt_tui.health.facts import BUSY_PCT, Facts, facts_of, trainers
+from rgt_tui.health.facts import ANSWERS_S, BUSY_PCT, Facts, facts_of, trainers
+from rgt_tui.health.rows.conditions_link import contested_words
+from rgt_tui.health.rows.conditions_queue import unjudged
 from rgt_tui.model.alert import Alert, AlertEvent
 from rgt_tui.model.box import BoxState, Health, Link
 from rgt_tui.model.evidence import CheckResult, CheckStatus
@@ -39,6 +41,8 @@ class Assessment(msgspec.Struct, frozen=True):
     """The newest sample is older than three intervals, or there is none."""
     rank: tuple[int, int, int, float, str]
     """Sorts boxes worst first."""
+    beneath: Health | None = None
+    """What it is without its alerts: a warning must not hide that nobody knows what runs. None = the same."""
 
 
 _ORDER = {health: place for place, health in enumerate(Health)}
@@ -56,8 +60,9 @@ _LINKS = {
 def assess(box: BoxState, now: float) -> Assessment:
     """Say how `box` stands at `now` (client clock). Pure, and well below a millisecond.
 
-    The provider's *stopped* and *gone* outrank what SSH says, because a refused connection proves nothing; a
-    live channel in turn outranks an older word of the provider. Alerts are those that the fleet keeps; for a state
+    The provider's *stopped* and *gone* outrank what SSH says, because a refused connection proves nothing. A box that
+    answers outranks what its provider said well before the connection stood; where the provider says so now, the word
+    names the doubt, and the line both sources. Alerts are those that the fleet keeps; for a state
     that nobody has watched (a test, a single look) the same rules are asked once. Muted alerts stay in the list, and
     neither colour a box nor move it up.
     """
@@ -66,12 +71,21 @@ def assess(box: BoxState, now: float) -> Assessment:
     else:
         seen, alerts = instant(box, now)
     health, word, why = _base(seen)
+    unread = unjudged(seen)
+    if unread:
+        why += (
+            "; its curve is still being read" if len(unread) == 1 else "; their curves are still being read"
+        )
+    # Of a box that answers although it is called stopped nobody knows what it is, nor what it costs.
+    doubted = health is Health.WARN or (unread and health is Health.RUNNING)
+    beneath = Health.UNKNOWN if doubted else health
     loud = [alert for alert in alerts if not alert.muted]
     if loud and health not in (Health.STOPPED, Health.GONE, Health.UNREACHABLE):
         worst = loud[0]
         raised = Health.TROUBLE if worst.level == "error" else Health.WARN
         if _ORDER[raised] < _ORDER[health]:
-            health, word, why = raised, worst.word, worst.text
+            blind = f"; {why}" if health is Health.UNKNOWN else ""
+            health, word, why = raised, worst.word, f"{worst.text}{blind}"
     elif health is Health.UNREACHABLE and box.link is Link.REFUSED_KEY:
         health = Health.TROUBLE
     return Assessment(
@@ -83,6 +97,7 @@ def assess(box: BoxState, now: float) -> Assessment:
         sample_age=seen.sample_age,
         stale=seen.stale,
         rank=_rank(health, loud, seen),
+        beneath=beneath,
     )
 
 
@@ -98,6 +113,9 @@ def _base(seen: Facts) -> tuple[Health, str, str]:
         own = box_words(box, seen.now) if stopped else ""
         why = f"{meter.source} says {word}{native}{read}{f'; {own}' if own else ''}"
         return (Health.STOPPED if stopped else Health.GONE), word, why
+    if seen.contested and (meter.at is None or meter.at >= box.since - ANSWERS_S):
+        word = f"{meter.lifecycle.value}?"
+        return Health.WARN, word, contested_words(seen)
     if box.link in _LINKS:
         health, word = _LINKS[box.link]
         says = f"; {meter.source} says {meter.lifecycle.value}" if meter.at is not None else ""

@@ -23,11 +23,11 @@ UNDONE = ("failed", "refused", "withdrawn")
 
 def clock_words(reading: AutostopReading) -> str:
     """Say how the clock of a box's own stop stands, e.g. ``parks itself in 9m12 (idle 36 m of 45 m)``."""
-    does = "parks itself" if reading.action == EndsBy.PARK else "calls for you"
+    does = "parks itself" if reading.action == EndsBy.PARK else "calls you"
     if reading.state == "stopping":
-        return "parks itself now" if reading.action == EndsBy.PARK else "calls for you now"
+        return "parks itself now" if reading.action == EndsBy.PARK else "calls you now"
     if reading.state == "failed":
-        return "could not park itself: it bills on"
+        return "could not park itself: it keeps billing"
     if reading.state == "disarmed":
         return "no longer armed"
     limit = "?" if reading.limit_s is None else age(reading.limit_s)
@@ -91,7 +91,7 @@ def off_words(known: SelfStop, source: str) -> str:
     verb = f"parked itself by {at}" if heard else f"off by {at}, as it was armed to be"
     what = f"idle {age(armed.limit_s)}" if armed.mode is Mode.IDLE else f"lease of {age(armed.limit_s)}"
     told = f"({clean(source)}): {what}, armed on {moment(armed.at)}"
-    return f"{verb} {told}; what it saved is told when it starts again"
+    return f"{verb} {told}; what it saved is known once it starts again"
 
 
 def told_words(known: SelfStop) -> str:

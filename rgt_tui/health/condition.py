@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from rgt_tui.health.facts import Facts
+from rgt_tui.health.signs import Sign
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.evidence import CheckStatus, Finding, Fix, Severity
 
@@ -85,6 +86,8 @@ class Entry(msgspec.Struct, frozen=True):
     """Regular expressions, searched in a window of a run's own log with ``^`` and ``$`` at every line."""
     prove: Callable[[Facts], Iterable[Proof]] | None = None
     """What the live readings prove."""
+    needs: Sign | None = None
+    """Where this is not there, `prove` has nothing to tell, and is not asked."""
     gives_way: str = ""
     """What of the same run makes `prove` superfluous: ``log``, a finding in its log; ``any``, also a full disk."""
     reading: Callable[[BoxState], str | None] | None = None
@@ -158,6 +161,8 @@ class Condition(msgspec.Struct, frozen=True):
     """All that its readings are made of, as `rgt_tui.health.alert_state.SOURCES` calls it. As long as none of it is
     another object, what was at rest is so still and is not read again. Empty = it is read at every look: what is made
     of the time, or of a sample, has to be."""
+    needs: Sign | None = None
+    """Where this is not there, no resource is read at all: what is at rest is so still, and is not read then."""
     told: bool = False
     """The fleet's events tell of it anyway."""
     gauge: bool = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable
 
-from rgt_tui.health import stuck_ranks
+from rgt_tui.health import signs, stuck_ranks
 from rgt_tui.health.condition import YES, YES_ERROR, Check, Condition, Rung, say_text
 from rgt_tui.health.facts import FIRST_STEP_S, LOST_S, METER_LOST_S, OOM_RECENT_S, SKEW_CLEAR_S, SKEW_WARN_S
 from rgt_tui.health.handbook import HANDBOOK
@@ -43,6 +43,7 @@ _ROWS: tuple[Condition, ...] = (
         "ended", "A training outside the queues has ended", "ended", runs.read_ended, runs.say_ended,
         (Rung("warn", 1.0, 1.0), Rung("error", 2.0, 2.0)), unit="1 = status unknown, 2 = failed", told=True,
         escalates=True, once=True,
+        needs=signs.over,
         advice="Read the end of its log: only its parent process knows how it ended.",
         see="5.1 4.1",
     ),
@@ -58,6 +59,7 @@ _ROWS: tuple[Condition, ...] = (
     Condition(
         "stalled", "A run makes no progress", "stalled", queue.read_stalled, queue.say_stalled,
         (Rung("warn", 1.0, 1.0),), unit="× usual (30 s, or 10 steps)", escalates=True,
+        needs=signs.going_on,
         advice="Look at its log and, before a restart loses the evidence, at py-spy dump --pid PID.",
         findings=("HANG1", "HANG2", "D19", "D20"),
         covered=runs.run_of,
@@ -67,6 +69,7 @@ _ROWS: tuple[Condition, ...] = (
     Condition(
         "halted", "A training process is stopped by a signal", "halted", queue.read_halted, queue.say_halted, YES,
         hold_s=15.0, escalates=True,
+        needs=signs.stopped_process,
         advice="Somebody or something sent SIGSTOP, or ctrl-z was pressed: kill -CONT PID resumes it.",
         findings=("HANG1",),
         covered=stuck_ranks.pid_of,
@@ -75,6 +78,7 @@ _ROWS: tuple[Condition, ...] = (
     Condition(
         "no-step", "A cell has not logged its first step", "stalled", queue.read_no_step, queue.say_no_step, YES,
         hold_s=FIRST_STEP_S, escalates=True,
+        needs=signs.running,
         advice="Look at its log: it takes long to load, waits for something, or buffers its output.",
         checks=(
             Check("3.3", "first step logged", queue.check_first_step, live=False,
@@ -91,6 +95,7 @@ _ROWS: tuple[Condition, ...] = (
     Condition(
         "gpu-spins", "A GPU spins without any progress", "hangs", pace.read_spinning, pace.say_spinning, YES,
         hold_s=60.0, quiet_s=30.0, escalates=True,
+        needs=signs.standing,
         advice="Its ranks wait for one another: keep the stacks (py-spy dump --pid PID) before you restart.",
         findings=("HANG2", "D19", "D20", "HANG1"),
         covered=runs.run_of,
@@ -105,18 +110,21 @@ _ROWS: tuple[Condition, ...] = (
     Condition(
         "input-bound", "Steps wait for their data", "input-bound", pace.read_input, pace.say_input,
         (Rung("warn", 30.0, 20.0),), unit="% of a step", hold_s=300.0, quiet_s=60.0,
+        needs=signs.going_on,
         advice="More loader workers (up to the cores), pinned memory, local data; py-spy top --pid shows what is slow.",
         see="U24 U8 U38",
     ),
     Condition(
         "comm-bound", "Steps wait for the other ranks", "comm-bound", pace.read_talk, pace.say_talk,
         (Rung("warn", 40.0, 30.0),), unit="% of a step", hold_s=300.0, quiet_s=60.0,
+        needs=signs.going_on,
         advice="Larger buckets, no .item() in each step, shards within one machine; or one rank is the slow one.",
         see="T23",
     ),
     Condition(
         "held-back", "A log is silent while its run goes on", "buffered", pace.read_held_back, pace.say_held_back,
         YES, hold_s=60.0,
+        needs=signs.named_work,
         advice="Start it with PYTHONUNBUFFERED=1 (or python -u): what it prints stays in a buffer.",
         see="U43",
     ),
@@ -148,6 +156,7 @@ _ROWS: tuple[Condition, ...] = (
     ),
     Condition(
         "mount", "A mount cannot be read", "mount", space.read_mount, space.say_mount, YES,
+        needs=signs.unread_mount,
         advice="Check the mount on the box; do not start anything that saves there.",
         see="C4",
     ),
@@ -169,6 +178,7 @@ _ROWS: tuple[Condition, ...] = (
     Condition(
         "throttled", "A GPU is slowed down", "throttled", gpu.read_throttled, gpu.say_throttled, YES,
         hold_s=120.0, quiet_s=60.0,
+        needs=signs.ailing_card,
         advice="Heat or power of the host: if it persists, rent another machine; it costs 25 to 40% of the speed.",
         see="U23",
     ),
@@ -192,6 +202,7 @@ _ROWS: tuple[Condition, ...] = (
     ),
     Condition(
         "xid", "The driver reports broken hardware", "xid", gpu.read_xid, say_text, YES_ERROR,
+        needs=signs.ailing_card,
         advice="Get the newest checkpoint off the box, then stop it and rent another.",
         findings=("U22",),
     ),
@@ -205,12 +216,14 @@ _ROWS: tuple[Condition, ...] = (
     Condition(
         "ecc", "Memory errors that ECC could not correct", "ecc", gpu.read_ecc, gpu.say_ecc, YES,
         unit="errors",
+        needs=signs.ailing_card,
         advice="Save a checkpoint and watch the count; if it grows, rent another machine.",
         see="U22",
     ),
     Condition(
         "gpu-error", "A GPU does not answer", "gpu lost", gpu.read_gpu_error, gpu.say_gpu_error, YES_ERROR,
         hold_s=30.0,
+        needs=signs.ailing_card,
         advice="The card is lost until the machine restarts: get the checkpoint off, rent another.",
         findings=("U22",),
         covered=gpu.card_of,
@@ -219,6 +232,7 @@ _ROWS: tuple[Condition, ...] = (
     Condition(
         "loss-nan", "The loss is not a number", "nan", runs.read_nan, runs.say_nan,
         (Rung("warn", 1.0, 1.0), Rung("error", 3.0, 1.0)), unit="points in a row", quiet_s=60.0,
+        needs=signs.going_on,
         advice="Stop it and resume from an earlier checkpoint with a lower learning rate, bf16 or gradient clipping.",
         findings=("P8", "P9", "P10"),
         covered=runs.run_of,
@@ -227,43 +241,50 @@ _ROWS: tuple[Condition, ...] = (
     Condition(
         "loss-spike", "The loss jumps", "spike", runs.read_spike, runs.say_spike,
         (Rung("warn", 8.0, 4.0),), unit="robust σ", quiet_s=60.0,
+        needs=signs.going_on,
         advice="See whether it recovers by itself; if not, resume from before it with a lower learning rate.",
         see="P12 P14",
     ),
     Condition(
         "loss-flat", "The loss does not fall", "flat", curves.read_flat, curves.say_flat, YES,
         hold_s=60.0, quiet_s=60.0,
-        advice="See whether the weights change at all: learning rate, frozen layers, labels, the optimizer's groups.",
+        needs=signs.going_on,
+        advice="Check whether the weights change at all: learning rate, frozen layers, labels, the optimizer's groups.",
         checks=(Check("2.2", "loss finite and falling", runs.check_loss_falls, live=False),),
         see="P12",
     ),
     Condition(
         "loss-rising", "The loss rises", "rising", curves.read_rising, curves.say_rising,
         (Rung("warn", 1.5, 1.25),), unit="× its lowest level", hold_s=60.0, quiet_s=60.0,
+        needs=signs.going_on,
         advice="It diverges: resume from before it rose, with a third to a tenth of the learning rate.",
         see="P12 P14",
     ),
     Condition(
         "loss-resumed", "The loss is higher since a resume", "resume", curves.read_jumped, curves.say_jumped,
         (Rung("warn", 1.3, 1.15),), unit="× before", hold_s=30.0, quiet_s=60.0,
+        needs=signs.resumed,
         advice="The resume has lost something: optimizer, scheduler, scaler or the data's order; compare with a copy.",
         see="2.3",
     ),
     Condition(
-        "began-anew", "A run began again although it had checkpoints", "anew", curves.read_anew, curves.say_anew, YES,
-        hold_s=30.0, escalates=True,
-        advice="Stop it before retention removes the checkpoint, and start it with its path to resume from.",
+        "began-anew", "A run began from scratch although it had checkpoints", "anew", curves.read_anew, curves.say_anew,
+        YES, hold_s=30.0, escalates=True,
+        needs=signs.resumed,
+        advice="Stop it before retention removes the checkpoint, and start it again with the path to resume from.",
         see="2.3",
     ),
     Condition(
         "step-back", "A run's step went back within one attempt", "step back", curves.read_back, curves.say_back, YES,
         hold_s=30.0,
+        needs=signs.named_work,
         advice="See whether the launcher started its ranks again without a checkpoint, or two runs write to one place.",
         see="MN5 PA1 C12",
     ),
     Condition(
         "fast-finish", "A cell finished much too soon", "too soon", queue.read_fast, say_text, YES,
         hold_s=30.0, escalates=True,
+        needs=signs.queued,
         advice="Read its log: most likely it did not do what it was asked to.",
         see="PA3",
     ),
@@ -293,6 +314,7 @@ _ROWS: tuple[Condition, ...] = (
     Condition(
         "unreachable", "The box does not answer", "unreachable", link.read_unreachable, link.say_unreachable,
         YES, hold_s=LOST_S, live=False,
+        needs=signs.unreachable,
         advice="That does not mean it is dead: check the provider's console and your own network.",
         checks=(Check("1.1", "channel live, host key verified", link.check_channel, command="rgt doctor {box}"),),
         see="MP3 SSH-K2",
@@ -300,6 +322,7 @@ _ROWS: tuple[Condition, ...] = (
     Condition(
         "silent", "A connected box sends nothing", "silent", link.read_silent, link.say_silent, YES,
         hold_s=LOST_S, live=False, escalates=True,
+        needs=signs.stale,
         advice="It may still be training, or hang altogether: check the provider's console, and df on its mounts.",
         see="MP3 U22",
     ),
@@ -307,7 +330,7 @@ _ROWS: tuple[Condition, ...] = (
         "proxied", "SSH goes through a proxy", "proxy", link.read_proxied, link.say_proxied, YES,
         hold_s=30.0, live=False,
         of=frozenset(("link", "peer")),
-        advice="A proxy of your own computer stands between and may cut it: resolve the name past it, for ssh alone.",
+        advice="A proxy on your own computer is in between and may cut it: resolve the name past it, for ssh alone.",
         see="SSH-W1",
     ),
     Condition(
@@ -332,7 +355,7 @@ _ROWS: tuple[Condition, ...] = (
         see="1.1",
     ),
     Condition(
-        "stopped", "The provider stopped the box, and nobody asked for it here", "stopped",
+        "stopped", "The provider stopped the box, and nobody here asked for it", "stopped",
         link.read_stopped, link.say_stopped, YES,
         live=False, escalates=True,
         of=frozenset(("meter", "off", "past", "self_stop", "spec")),
@@ -347,10 +370,17 @@ _ROWS: tuple[Condition, ...] = (
         see="C4 5.3",
     ),
     Condition(
+        "contested", "The provider calls the box stopped or gone, but it answers", "stopped?",
+        link.read_contested, link.say_contested, YES,
+        hold_s=LOST_S, live=False, escalates=True,
+        advice="See whether `instance` in the fleet file is this box, then its console: it may bill in full.",
+        see="5.5",
+    ),
+    Condition(
         "clock", "Something will happen to the data or the money", "clock", money.read_clock, money.say_clock,
         money.CLOCK, unit="h left", below=True, live=False,
         escalates=True,
-        advice="Save, and move off the box what must not be lost, in time; what a stop began, a start ends.",
+        advice="Save, and move what must not be lost off the box in time; a start ends a countdown that a stop began.",
         see="platform",
     ),
     Condition(
@@ -370,34 +400,35 @@ _ROWS: tuple[Condition, ...] = (
         "unconfirmed", "A stop or a rental is not confirmed", "sent?", money.read_open_action, money.say_open_action,
         YES_ERROR, live=False,
         of=frozenset(("open_action",)),
-        advice="Look at the provider's console: a meter may run. rgt asks on; it sends nothing again.",
+        advice="Look at the provider's console: a meter may be running. rgt keeps asking; it sends nothing again.",
     ),
     Condition(
         "autostop-failed", "The box could not stop itself", "no stop!", autostop.read_failed_stop,
         autostop.say_failed_stop, YES_ERROR,
         over="a box that could not stop itself",
         of=frozenset(("autostop", "lease", "link")),
-        advice="It bills on: stop it (tear down, or its console); rgt autostop BOX --status has the reason.",
+        advice="It keeps billing: stop it (tear down, or its console); rgt autostop BOX --status has the reason.",
     ),
     Condition(
         "autostop-unwatched", "Armed, and no recorder watches over it", "no stop?", autostop.read_unwatched,
         autostop.say_unwatched, YES_ERROR, hold_s=autostop.SILENT_S,
         over="an armed box without a recorder",
-        advice="Arm it anew (rgt autostop), or take it back with --disarm if that was done elsewhere.",
+        needs=signs.armed,
+        advice="Arm it again (rgt autostop); if it was disarmed elsewhere, confirm that with --disarm.",
     ),
     Condition(
-        "autostop-unknown", "For longer than the limit nobody can tell whether it is idle", "idle?",
+        "autostop-unknown", "Nobody has been able to tell for longer than the limit whether it is idle", "idle?",
         autostop.read_unknown_idle, autostop.say_unknown_idle,
         (Rung("warn", 1.0, 0.5),), unit="× the limit", escalates=True,
         of=frozenset(("autostop", "lease", "link")),
         advice="It will not stop itself: see what it cannot read (rgt autostop BOX --status), or stop it yourself.",
     ),
     Condition(
-        "lease-unsaving", "The lease will find a run that does not save", "lease",
+        "lease-unsaving", "A run that does not save stands in the lease's way", "lease",
         autostop.read_lease_unsaving, autostop.say_lease_unsaving,
         (Rung("warn", 1.0, 1.0),), unit="runs", escalates=True,
         of=frozenset(("autostop", "lease", "link")),
-        advice="Accept it by name (rgt lease BOX TIME --accept RUN), put the end off (rgt keep), or end it.",
+        advice="Accept its end by name (rgt lease BOX TIME --accept RUN), put the end off (rgt keep), or end the run.",
     ),
     Condition(
         "autostop-warned", "The box is about to stop itself", "stops", autostop.read_warned, autostop.say_clock, YES,
@@ -409,32 +440,33 @@ _ROWS: tuple[Condition, ...] = (
         "autostop-disarmed", "The box no longer stops itself", "disarmed", autostop.read_disarmed,
         autostop.say_disarmed, YES,
         over="a box that was no longer armed",
-        advice="Arm it again (rgt autostop BOX --idle 45m), or say that you know with --disarm.",
+        needs=signs.armed,
+        advice="Arm it again (rgt autostop BOX --idle 45m), or confirm with --disarm that you know.",
     ),
     Condition(
         "parked-itself", "The box is off, as it was armed to be", "parked", autostop.read_parked_itself,
         autostop.say_parked_itself, YES, live=False, told=True,
         of=frozenset(("meter", "off", "self_stop", "spec")),
-        advice="Its disks bill on; start it when you need it, and it tells what it saved.",
+        advice="Its disks keep billing; start it when you need it, and rgt says what it saved.",
     ),
     Condition(
-        "unlisted", "A machine bills that no box names", "unseen", money.read_unlisted, money.say_unlisted, YES,
-        live=False, escalates=True, over="no box names a machine that bills",
+        "unlisted", "A machine that no box names is billing", "unseen", money.read_unlisted, money.say_unlisted, YES,
+        live=False, escalates=True, over="a machine that no box names was billing",
         of=frozenset(("account",)),
         advice="Take it in (rgt import --from PROVIDER), end it on the console, or mute it by its id.",
         see="platform",
     ),
     Condition(
-        "leftover", "A volume, address or snapshot bills that no box uses", "unseen",
+        "leftover", "A volume, address or snapshot that no box uses is billing", "unseen",
         money.read_leftovers, money.say_unlisted, YES, live=False,
-        over="something bills that no box uses",
+        over="something that no box uses was billing",
         of=frozenset(("account",)),
         advice="Delete it on the console if nobody needs it any more; what is kept on purpose can be muted by its id.",
         see="platform",
     ),
     Condition(
-        "agreed", "It is billed otherwise than was asked for", "price!", money.read_agreed, money.say_agreed, YES,
-        live=False, escalates=True,
+        "agreed", "It is billed differently from what was asked for", "price!", money.read_agreed, money.say_agreed,
+        YES, live=False, escalates=True,
         of=frozenset(("meter", "spec")),
         advice="Compare with the console: end it while that is cheap, or correct `asked` in the fleet file.",
         see="platform",
@@ -525,6 +557,13 @@ def all_conditions() -> tuple[Condition, ...]:
 ALERTS = tuple(row for row in _ROWS if row.rungs)
 BY_ID = {row.id: row for row in ALERTS}
 CHECKS = tuple(sorted((check for row in _ROWS for check in row.checks), key=lambda check: check.id))
+
+
+def told_by(page: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the alerts and the checks, by their ids, that send a person to a page of the handbook."""
+    rows = [row for row in _ROWS if page in row.more.split()]
+    checks = {id_ for row in rows for id_ in row.more.split() if id_[0].isdigit()}
+    return tuple(row.id for row in rows if row.rungs), tuple(sorted(checks))
 
 
 def covered(findings: Iterable[Finding]) -> frozenset[str]:

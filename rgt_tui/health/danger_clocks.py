@@ -24,6 +24,7 @@ from rgt_tui.health.facts import (
     LOST_S,
     METER_LOST_S,
     SESSION_PART,
+    contested,
     provider_word,
 )
 from rgt_tui.model.box import BoxState
@@ -104,7 +105,7 @@ def clock_readings(
     """
     modes = COUNTING if charges else COUNTING[:1]
     clocks = [clock for clock in profile.clocks if clock.mode in modes]
-    if not clocks or provider_word(box) is Lifecycle.GONE or not math.isfinite(now):
+    if not clocks or provider_word(box, now) is Lifecycle.GONE or not math.isfinite(now):
         return ()
     stop = stopped(box, now)
     found: list[ClockReading] = []
@@ -113,7 +114,7 @@ def clock_readings(
         if clock.mode is ClockMode.COUNTDOWN and clock.counts_from is not None:
             made = _COUNTS[clock.counts_from](clock, box, stop, now)
         elif clock.mode is ClockMode.CHARGE:
-            made = _charge(clock, box, stop)
+            made = _charge(clock, box, stop, now)
         if made is not None:
             found.append(made)
     return tuple(sorted(found, key=_place))
@@ -195,7 +196,7 @@ def stopped(box: BoxState, now: float) -> Span | None:
     parked = _last(now, life.parked_at)
     if parked is not None and seen is not None and seen > parked + LOST_S:
         parked = None  # it has run since
-    word = provider_word(box)
+    word = provider_word(box, now)
     if word is Lifecycle.STOPPED:
         if parked is not None:
             return Span(parked, parked, "parked through rgt")
@@ -230,7 +231,7 @@ def _from_stop(clock: DangerClock, box: BoxState, stop: Span | None, now: float)
 
 
 def _from_start(clock: DangerClock, box: BoxState, stop: Span | None, now: float) -> ClockReading | None:
-    if provider_word(box) is Lifecycle.STOPPED or (stop is not None and stop.sure):
+    if provider_word(box, now) is Lifecycle.STOPPED or (stop is not None and stop.sure):
         return None
     started, seen = _last(now, box.life.started_at), _last(now, box.sample_at)
     if started is None:
@@ -275,7 +276,7 @@ def _from_end_date(clock: DangerClock, box: BoxState, stop: Span | None, now: fl
         return None
     whole = clock.after_s or 0.0
     left = ends + whole - now
-    if not whole and left <= 0.0 and provider_word(box) is Lifecycle.STOPPED:
+    if not whole and left <= 0.0 and provider_word(box, now) is Lifecycle.STOPPED:
         return None  # it has come about
     left = max(0.0, left)
     return _counted(clock, left, left, Bound.EXACT, f"{_about(clock)}{age(left)} left", box.meter.source)
@@ -376,7 +377,7 @@ def _counted(
     )
 
 
-def _charge(clock: DangerClock, box: BoxState, stop: Span | None) -> ClockReading | None:
+def _charge(clock: DangerClock, box: BoxState, stop: Span | None, now: float) -> ClockReading | None:
     """Read a charge that goes on. Of a machine that may have stopped, nobody knows whether it runs.
 
     What runs in every state is storage: of a machine that runs, the rest of its price is no part of it.
@@ -388,7 +389,8 @@ def _charge(clock: DangerClock, box: BoxState, stop: Span | None) -> ClockReadin
         return None
     off = meter.kind is MeterKind.STORAGE_ONLY or meter.lifecycle is Lifecycle.STOPPED
     rate = meter.per_hour if off or clock.runs == "running" else meter.storage_per_hour
-    said = "rate unknown" if rate is None else f"{money(rate, meter.currency, meter.at_least)}/h"
+    at_least = meter.at_least or contested(box, now)
+    said = "rate unknown" if rate is None else f"{money(rate, meter.currency, at_least)}/h"
     return ClockReading(
         what=clock.what,
         mode=clock.mode,

@@ -15,6 +15,7 @@ from rgt_tui.health.facts import Facts, facts_of
 from rgt_tui.health.fulldisk import command
 from rgt_tui.health.handbook import HANDBOOK, STORAGE_IDS, judge
 from rgt_tui.health.lognotes import Case, Hit, cases, scan, window
+from rgt_tui.health.signs import Sign, Signs
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.evidence import Finding, Fix, Severity
 from rgt_tui.profiles.readings import memory_pct
@@ -137,15 +138,16 @@ def log_finding(lines: tuple[str, ...], log: str = "") -> Finding | None:
 
 
 @functools.cache
-def _proved() -> tuple[tuple[Entry, Callable[[Facts], Iterable[Proof]]], ...]:
-    """Return the entries that readings alone can prove."""
-    return tuple((entry, entry.prove) for entry in HANDBOOK.values() if entry.prove is not None)
+def _proved() -> tuple[tuple[Entry, Sign | None, Callable[[Facts], Iterable[Proof]]], ...]:
+    """Return the entries that readings alone can prove, and what each needs for it."""
+    return tuple((entry, entry.needs, entry.prove) for entry in HANDBOOK.values() if entry.prove is not None)
 
 
 def from_readings(seen: Facts, explained: Mapping[str, set[str | None]]) -> Iterator[Finding]:
     """Yield a finding for all that the live readings prove, but for the `explained` runs, by what they explain."""
-    for entry, prove in _proved():
-        for proof in prove(seen):
+    there = Signs(seen)
+    for entry, needs, prove in _proved():
+        for proof in () if there.lack(needs) else prove(seen):
             if proof.run not in explained.get(entry.gives_way, ()):
                 yield _finding(seen.box, entry, proof)
 

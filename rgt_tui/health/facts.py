@@ -6,6 +6,7 @@ The alerts, the findings, the checklist and the gate all ask here, so that two o
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import attrgetter, is_
 
 import msgspec
 
@@ -44,6 +45,10 @@ MOVING_S = 10.0
 """A run that advanced within so many seconds is alive, whatever the list of processes says."""
 NO_QUEUE_MOVING_S, NO_QUEUE_STALL_S = 60.0, 600.0
 """The same, and when it counts as stalled, for a run of which no queue tells when it was started."""
+STANDS = 3.0
+"""Times the usual stall after which a card that is busy without any progress is told."""
+READ_ANEW_S = 60.0
+"""So long after a connection a curve of which nothing new came may still be on its way."""
 FIRST_STEP_S = 600.0
 """A cell that has not logged a step by then is worth a look; loading weights and data takes its time."""
 HOPELESS_STALL = 10.0
@@ -67,6 +72,8 @@ SKEW_NOTED_S, SKEW_WARN_S, SKEW_CLEAR_S = 2.0, 30.0, 15.0
 # Money.
 METER_OLD_S = 120.0
 """What the provider was last read to say is not *now* after so long."""
+ANSWERS_S = 30.0
+"""A box that reports over a connection that stands answers for so long after its last sample, at least."""
 METER_LOST_S = 600.0
 """A provider that could not be read for this long is an alert."""
 DANGER_WARN_S, DANGER_ERROR_S = 5 * 86400.0, 2 * 86400.0
@@ -114,6 +121,13 @@ class Facts(msgspec.Struct, frozen=True):
     def blind(self) -> bool:
         """Others may train that nobody sees."""
         return self.unseen is not None
+
+    def unread(self, run: RunState) -> bool:
+        """Say whether a run may be further than is known: its curve is read for the first time since the connection."""
+        box, moved = self.box, run.progressed_at
+        if box.looked or moved is None:
+            return False
+        return moved < box.since <= self.now < box.since + READ_ANEW_S
 
     @property
     def running(self) -> tuple[Running, ...]:
@@ -179,8 +193,13 @@ class Facts(msgspec.Struct, frozen=True):
 
     @property
     def provider_word(self) -> Lifecycle:
-        """The provider's word where it is to be believed: a live box overrules an older reading."""
-        return provider_word(self.box)
+        """The provider's word where it is to be believed: *stopped* is not, of a box that answers."""
+        return provider_word(self.box, self.now)
+
+    @property
+    def contested(self) -> bool:
+        """The provider calls the machine stopped or gone, and it answers."""
+        return contested(self.box, self.now)
 
 
 def facts_of(
@@ -226,7 +245,7 @@ def facts_of(
         live=box.link is Link.LIVE and not stale,
         trains=trains,
         unseen=why,
-        off=provider_word(box) in RUNNER_GONE,
+        off=provider_word(box, now) in RUNNER_GONE,
         memory=memory if memory is not None else Memory(),
         news=news if news is not None else news_of(box.events),
         given_profile=profile,
@@ -239,14 +258,14 @@ def alike(like: Facts, box: BoxState, now: float, memory: Memory, news: News) ->
 
     Where anything else is another, it is worked out anew.
     """
-    same = like.now == now and all(getattr(like.box, name) is getattr(box, name) for name in _READ)
-    if not same:
+    if like.now != now or not all(map(is_, _read(like.box), _read(box))):
         return facts_of(box, now, memory, news)
     return msgspec.structs.replace(like, box=box, memory=memory, news=news)
 
 
 _READ = ("sample", "sample_at", "queues", "runs", "found", "link", "meter", "interval", "hello", "spec")
 """Of a box all that `facts_of` works with itself."""
+_read = attrgetter(*_READ)
 
 
 def trainers(sample: Sample | None) -> tuple[Proc, ...]:
@@ -295,15 +314,20 @@ def short_of(disk: Disk, margin: float = 0.0, need: int | None = None) -> str | 
     return "bytes" if need is not None and disk.bytes_free is not None and disk.bytes_free < need else None
 
 
-def provider_word(box: BoxState) -> Lifecycle:
-    """Return what the provider says of the machine, unless a sample that is newer proves it wrong."""
-    meter = box.meter
-    if meter.lifecycle not in RUNNER_GONE:
-        return meter.lifecycle
-    seen = box.sample_at
-    if box.link is Link.LIVE and seen is not None and meter.at is not None and seen > meter.at:
-        return Lifecycle.UNKNOWN
-    return meter.lifecycle
+def provider_word(box: BoxState, now: float) -> Lifecycle:
+    """Return what the provider says of the machine; *unknown* where the machine itself speaks against it."""
+    return Lifecycle.UNKNOWN if contested(box, now) else box.meter.lifecycle
+
+
+def contested(box: BoxState, now: float) -> bool:
+    """Tell whether the provider calls the machine stopped or gone, and it answers.
+
+    Which of the two was read last does not count: a sample comes every few seconds, and a word of the provider every
+    minute or so, and one that took turns with the other would begin and end clocks and alerts each time.
+    """
+    if box.meter.lifecycle not in RUNNER_GONE or box.link is not Link.LIVE or box.sample_at is None:
+        return False
+    return now - box.sample_at <= max(ANSWERS_S, stale_after(box))
 
 
 def _marked(box: BoxState) -> tuple[Running, ...]:

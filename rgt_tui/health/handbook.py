@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from rgt_tui.handbook import Judge, Page, shipped_pages
-from rgt_tui.health import stuck_ranks
+from rgt_tui.health import signs, stuck_ranks
 from rgt_tui.health.condition import Entry, Proof
 from rgt_tui.health.facts import Facts
 from rgt_tui.health.rows import conditions_curves as curves
@@ -16,6 +16,7 @@ from rgt_tui.health.rows import conditions_gpu as gpu
 from rgt_tui.health.rows import conditions_queue as queue
 from rgt_tui.health.rows import conditions_runs as runs
 from rgt_tui.health.rows import conditions_space as space
+from rgt_tui.health.signs import Sign
 from rgt_tui.model.box import BoxState
 
 
@@ -23,6 +24,7 @@ class Live(NamedTuple):
     """What the readings of a box add to a page."""
 
     prove: Callable[[Facts], Iterable[Proof]] | None = None
+    needs: Sign | None = None
     gives_way: str = ""
     reading: Callable[[BoxState], str | None] | None = None
     cleared_by: str = "step"
@@ -34,8 +36,8 @@ LIVE = {
     "U6": Live(fixes=False),
     "U7": Live(fixes=False),
     "CKPT1": Live(cleared_by="saved"),
-    "U33": Live(prove=queue.prove_copy_failed),
-    "U9": Live(prove=queue.prove_killed_by_kernel, gives_way="any", reading=space.memory_reading),
+    "U33": Live(prove=queue.prove_copy_failed, needs=signs.queued),
+    "U9": Live(queue.prove_killed_by_kernel, signs.work, gives_way="any", reading=space.memory_reading),
     "U10": Live(reading=gpu.vram_reading),
     "U11": Live(reading=gpu.vram_reading),
     "LO3": Live(reading=gpu.vram_reading),
@@ -43,19 +45,22 @@ LIVE = {
     "M14": Live(reading=gpu.vram_reading),
     "M15": Live(reading=gpu.vram_reading),
     "M17": Live(reading=gpu.vram_reading),
-    "SP1": Live(prove=queue.prove_preempted, gives_way="any"),
-    "U3": Live(prove=queue.prove_killed, gives_way="any", reading=space.memory_reading),
-    "P8": Live(prove=runs.prove_nan, gives_way="log"),
-    "U22": Live(prove=gpu.prove_lost),
+    "SP1": Live(prove=queue.prove_preempted, needs=signs.queued, gives_way="any"),
+    "U3": Live(prove=queue.prove_killed, needs=signs.queued, gives_way="any", reading=space.memory_reading),
+    "P8": Live(prove=runs.prove_nan, needs=signs.odd_loss, gives_way="log"),
+    "U22": Live(prove=gpu.prove_lost, needs=signs.ailing_card),
     "END1": Live(reading=runs.end_reading),
-    "BOOT1": Live(prove=queue.prove_restarted, gives_way="any"),
-    "C12": Live(prove=curves.prove_epoch_anew),
-    "C14": Live(prove=curves.prove_lr_anew),
-    "HANG1": Live(prove=stuck_ranks.prove_stopped),
-    "HANG2": Live(prove=stuck_ranks.prove_away, gives_way="log"),
-    "D19": Live(prove=stuck_ranks.prove_all_wait, gives_way="log"),
-    "D20": Live(prove=stuck_ranks.prove_gone, gives_way="log"),
-    **{rule.page: Live(prove=domains.proves(rule.page), gives_way="log") for rule in domains.RULES},
+    "BOOT1": Live(prove=queue.prove_restarted, needs=signs.work, gives_way="any"),
+    "C12": Live(prove=curves.prove_epoch_anew, needs=signs.resumed),
+    "C14": Live(prove=curves.prove_lr_anew, needs=signs.resumed),
+    "HANG1": Live(prove=stuck_ranks.prove_stopped, needs=signs.ranks),
+    "HANG2": Live(prove=stuck_ranks.prove_away, needs=signs.ranks, gives_way="log"),
+    "D19": Live(prove=stuck_ranks.prove_all_wait, needs=signs.ranks, gives_way="log"),
+    "D20": Live(prove=stuck_ranks.prove_gone, needs=signs.ranks, gives_way="log"),
+    **{
+        rule.page: Live(prove=domains.proves(rule.page), needs=domains.judged, gives_way="log")
+        for rule in domains.RULES
+    },
 }
 """By id."""
 STORAGE_IDS = ("U6", "U7")
@@ -74,6 +79,7 @@ def _entry(page: Page) -> Entry:
         never=page.never,
         patterns=page.patterns,
         prove=live.prove,
+        needs=live.needs,
         gives_way=live.gives_way,
         reading=live.reading,
         cleared_by=live.cleared_by,

@@ -92,7 +92,7 @@ def _gone(one: Remedy, seen: Facts) -> Remedy:
     if one.done:
         return one
     if not seen.live or seen.blind:
-        return msgspec.structs.replace(one, doubt="not known: the box tells nothing of it now")
+        return msgspec.structs.replace(one, doubt="not known: the box does not report it now")
     if one.finding is None or one.finding.where in READ or _went_on(one.finding, seen):
         return msgspec.structs.replace(one, over_at=seen.now, doubt="")
     return msgspec.structs.replace(one, doubt="no longer seen in the log; nothing shows that it is over")

@@ -125,9 +125,15 @@ SEEN_EVERY_S = 600.0
 """That a machine runs is noted this often: each note is written to the disk."""
 
 
-def lived(past: Life, box: BoxState) -> Life:
-    """Return what is known of the machine's life after the newest word of its provider, or of itself."""
-    word, meter = box.meter.lifecycle, box.meter
+def lived(past: Life, box: BoxState, word: Lifecycle) -> Life:
+    """Return what is known of the machine's life after the newest word of its provider, or of itself.
+
+    Args:
+        past: Before.
+        box: Its state.
+        word: Of its provider, where it is to be believed (`facts.provider_word`).
+    """
+    meter = box.meter
     seen = (
         box.sample_at
         if word is not Lifecycle.RUNNING

@@ -260,7 +260,7 @@ def _quiet(view: Facts, name: str | None, *, logs: bool) -> float | None:
     if logs:
         paths = {cell.log for cell in view.cells if cell.name == name}
         paths.update(path for found in box.found if found.name == name for path in (found.log, *found.logs))
-        ages = [log.at for log in box.logs if log.path in paths and log.at is not None]
+        ages = [log.at for log in box.logs if log.path in paths and log.at is not None and log.lines]
     else:
         runs = [run for run in box.runs if name is None or training_of(run.name, {name}) == name]
         ages = [run.progressed_at for run in runs if run.progressed_at is not None]
@@ -313,13 +313,13 @@ def _since(found: Stuck) -> str:
         told.setdefault(rank_progress.in_words(proc), []).append(_rank(proc))
     if "" in told:
         return (
-            f"nothing has gone on for {found.age:.0f} s"
+            f"nothing has advanced for {found.age:.0f} s"
             if found.told
             else f"nothing has been logged for {PATIENT_S / 60:.0f} min"
         )
     first = found.wait[0].dist
     missing = first is not None and len(found.wait) < first.world
-    return f"none has gone on for {found.age:.0f} s: " + "; ".join(
+    return f"none has advanced for {found.age:.0f} s: " + "; ".join(
         [f"{_ranks(ranks)} {words}" for words, ranks in list(told.items())[:MOST_NAMED]]
         + ["the one that they wait for may be on another machine"] * missing
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from rgt_tui.health.danger_clocks import ClockReading
-from rgt_tui.health.facts import METER_LOST_S, provider_word
+from rgt_tui.health.facts import METER_LOST_S, contested, provider_word
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.money import Amount, Lifecycle, MeterKind
 from rgt_tui.model.profile import ClockMode
@@ -39,7 +39,7 @@ def worst_case_of(box: BoxState, readings: Sequence[ClockReading], now: float) -
     """
     meter = box.meter
     if meter.kind is MeterKind.NONE and meter.at is not None:
-        if provider_word(box) in _OFF:
+        if provider_word(box, now) in _OFF:
             return _made(Amount(0.0, meter.currency), None, "nothing bills it any more")
         if not box.spec.provider:
             return _made(Amount(0.0, meter.currency), None, "nothing bills it")
@@ -93,6 +93,8 @@ def _next(readings: Sequence[ClockReading]) -> ClockReading | None:
 def _doubt(box: BoxState, now: float) -> str | None:
     """Say why the rate may be more than what is known of it; None where it is known in full."""
     meter = box.meter
+    if contested(box, now):
+        return f"{meter.source} says {meter.lifecycle.value}, and it answers"
     if meter.at_least:
         return (
             f"the price of {' and '.join(meter.unpriced)} is not known"

@@ -225,7 +225,7 @@ class BoxSpec(msgspec.Struct, frozen=True):
         )
 
 
-class Past(msgspec.Struct, frozen=True):
+class Past(msgspec.Struct, frozen=True, gc=False):
     """What was seen over hours, at reduced resolution, oldest first; a stretch that nobody saw is a hole in `at`."""
 
     names: tuple[str, ...] = ()
@@ -239,7 +239,7 @@ class Past(msgspec.Struct, frozen=True):
     """Seconds of one stretch."""
 
 
-class Life(msgspec.Struct, frozen=True):
+class Life(msgspec.Struct, frozen=True, gc=False):
     """What is known of the machine's life: kept when rgt ends. Times are client clock."""
 
     existed: bool = False
@@ -260,7 +260,7 @@ class Life(msgspec.Struct, frozen=True):
     """When it was first seen running since it last stopped: it had started by then."""
 
 
-class Rings(msgspec.Struct, frozen=True):
+class Rings(msgspec.Struct, frozen=True, gc=False):
     """The last values of what the rows draw as sparklines, oldest first (at most 120 each)."""
 
     gpu_util: tuple[float | None, ...] = ()
@@ -269,7 +269,7 @@ class Rings(msgspec.Struct, frozen=True):
     cgroup_pct: tuple[float | None, ...] = ()
 
 
-class LogView(msgspec.Struct, frozen=True):
+class LogView(msgspec.Struct, frozen=True, gc=False):
     """The newest lines of one followed log."""
 
     path: str
@@ -278,12 +278,14 @@ class LogView(msgspec.Struct, frozen=True):
     dropped: int = 0
     """Lines that exist on the box before these or between them, but were not sent or not kept."""
     at: float | None = None
-    """When the newest line arrived (client clock)."""
+    """When the newest line arrived (client clock); where there has never been one, when it was found to be empty."""
     counted: bool = False
     """`dropped` counts every line before these: the log was followed from its beginning."""
+    written: float | None = None
+    """When the newest line was written (client clock); None = nobody knows."""
 
 
-class Counters(msgspec.Struct, frozen=True):
+class Counters(msgspec.Struct, frozen=True, gc=False):
     """What the stream proves about itself."""
 
     samples: int = 0
@@ -298,7 +300,7 @@ class Counters(msgspec.Struct, frozen=True):
     seq: int = 0
 
 
-class LeftOut(msgspec.Struct, frozen=True):
+class LeftOut(msgspec.Struct, frozen=True, gc=False):
     """What a box told and the client does not keep, counted since rgt began: each box has a budget."""
 
     log_lines: int = 0
@@ -319,7 +321,7 @@ class LeftOut(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, **changes) if changes else self
 
 
-class Seen(msgspec.Struct, frozen=True, kw_only=True):
+class Seen(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """When what a state holds was taken in, on the clock of `rgt_tui.model.evidence.steady`; None = not by this rgt."""
 
     sample: float | None = None
@@ -327,7 +329,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """By the path of the queue."""
 
 
-class BoxState(msgspec.Struct, frozen=True):
+class BoxState(msgspec.Struct, frozen=True, gc=False):
     """Everything known of a box at one moment. Never mutated: a new frame makes a new state."""
 
     spec: BoxSpec
@@ -374,9 +376,9 @@ class BoxState(msgspec.Struct, frozen=True):
     recent: Past = Past()
     """The newest part of it more finely, as far as this very rgt has seen it."""
     found: tuple[FoundRun, ...] = ()
+    """Trainings that nobody named, found by their processes, the newest last; their curves are in `runs`."""
     looked: bool = False
     """The agent has read all that there is once, since it was connected last."""
-    """Trainings that nobody named, found by their processes, the newest last; their curves are in `runs`."""
     left_out: LeftOut = LeftOut()
     seen: Seen = Seen()
     peer: tuple[str, int] | None = None

@@ -17,6 +17,13 @@ INVISIBLE = re.compile(
     r"|[\ud800-\udfff]|[\U000e0000-\U000e0fff]"
 )
 """Characters that a terminal obeys or that turn the text around them."""
+_UNSEEN = re.compile(
+    r"[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3]"
+)
+"""Letters and marks that fonts draw as nothing (Unicode's ``Default_Ignorable_Code_Point``, and a blank of braille).
+
+They belong to text, of emoji for instance, and are shown; a name that holds one looks like another name.
+"""
 TAB_WIDTH = 4
 
 
@@ -36,7 +43,10 @@ def exact(path: str) -> bool:
     A name that `clean` changes is shown, copied and run as the name of something else. What no UTF-8 is comes from
     the agent as ``?``, or as U+FFFD, and may stand for any byte.
     """
-    return clean(path) == path and path.isprintable() and not set(path) & {"?", "\ufffd"}
+    if path.isascii():
+        return path.isprintable() and "?" not in path
+    seen = path.isprintable() and not _UNSEEN.search(path)
+    return seen and clean(path) == path and not set(path) & {"?", "\ufffd"}
 
 
 class Secret:

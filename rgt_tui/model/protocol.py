@@ -3,6 +3,9 @@
 The agent (``remote/rgt_box``) writes plain dictionaries of exactly these fields, tagged by ``t``. Times are
 seconds since the epoch by the *box's* clock; sizes are bytes; percentages are 0 to 100. A field that the box
 could not read is ``None``, never zero. Unknown fields are ignored, so that an older client reads a newer agent.
+
+A frame is made once, of what was made before it: it is in no cycle, and the garbage collector need not look at it, of
+which hundreds of boxes make thousands a second (``gc=False``). So are the states that are made of frames.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ Name = Annotated[str, msgspec.Meta(max_length=8192)]
 """A path, or what something is called by; twice what a path may have on Linux."""
 
 
-class GpuProc(msgspec.Struct, frozen=True, kw_only=True):
+class GpuProc(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A process that holds memory of a GPU, as the driver lists it."""
 
     pid: int
@@ -35,7 +38,7 @@ class GpuProc(msgspec.Struct, frozen=True, kw_only=True):
     mapped: bool = False
 
 
-class GpuHolder(msgspec.Struct, frozen=True, kw_only=True):
+class GpuHolder(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A process that has a GPU's device open although the driver does not list it: its memory may be orphaned."""
 
     pid: int
@@ -43,7 +46,7 @@ class GpuHolder(msgspec.Struct, frozen=True, kw_only=True):
     cmd: str
 
 
-class MigSlice(msgspec.Struct, frozen=True, kw_only=True):
+class MigSlice(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A part of a card that its owner has cut (Multi-Instance GPU): a program is given one, not the card."""
 
     name: str
@@ -54,7 +57,7 @@ class MigSlice(msgspec.Struct, frozen=True, kw_only=True):
     """``MIG-…``"""
 
 
-class Gpu(msgspec.Struct, frozen=True, kw_only=True):
+class Gpu(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One accelerator as its driver (NVML, nvidia-smi, sysfs) or a replayed trace reports it."""
 
     index: int
@@ -99,7 +102,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     """What the card is cut into; None where it is whole, or nobody could ask. Its own `util` is then not told."""
 
 
-class Memory(msgspec.Struct, frozen=True, kw_only=True):
+class Memory(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The container's memory (cgroup) apart from the host's, which is not the tenant's to use."""
 
     cgroup: int | None = None
@@ -121,7 +124,7 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     host_swap_total: int | None = None
 
 
-class Cpu(msgspec.Struct, frozen=True, kw_only=True):
+class Cpu(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """CPU granted by the cgroup quota, and the host's load."""
 
     quota: float | None = None
@@ -140,7 +143,7 @@ class Cpu(msgspec.Struct, frozen=True, kw_only=True):
     """Of the time of the machine's processors since the last sample: what its host gave to others."""
 
 
-class InodeHog(msgspec.Struct, frozen=True, kw_only=True):
+class InodeHog(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A directory that holds many inodes, found by a bounded scan when a mount runs short of them."""
 
     path: str
@@ -148,7 +151,7 @@ class InodeHog(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
 
 
-class Disk(msgspec.Struct, frozen=True, kw_only=True):
+class Disk(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One mount: bytes *and* inodes (``statvfs``)."""
 
     mount: str
@@ -169,7 +172,7 @@ class Disk(msgspec.Struct, frozen=True, kw_only=True):
     """The mount point that holds it, where it is none itself: an ordinary directory, or a link."""
 
 
-class LostRank(msgspec.Struct, frozen=True, array_like=True):
+class LostRank(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A rank of this machine that is gone although others of its launch are there."""
 
     rank: int
@@ -177,7 +180,7 @@ class LostRank(msgspec.Struct, frozen=True, array_like=True):
     """The one that it had; None = it was never seen."""
 
 
-class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
+class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a rank of our own trainer, or of one with our callback, says that it is at."""
 
     phase: str
@@ -196,7 +199,7 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
     """How many this process has done."""
 
 
-class RankReading(msgspec.Struct, frozen=True, kw_only=True):
+class RankReading(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What is read of a process that a launcher made a rank of a distributed training, every 5 s."""
 
     rank: int
@@ -224,7 +227,7 @@ class RankReading(msgspec.Struct, frozen=True, kw_only=True):
     lost: tuple[LostRank, ...] = ()
 
 
-class Workers(msgspec.Struct, frozen=True, kw_only=True):
+class Workers(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Copies that a process has forked off itself, such as those of a DataLoader, summed up."""
 
     count: int
@@ -234,7 +237,7 @@ class Workers(msgspec.Struct, frozen=True, kw_only=True):
     """Letter of /proc/PID/stat → how many of them are in it."""
 
 
-class Proc(msgspec.Struct, frozen=True, kw_only=True):
+class Proc(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A training process, by its pid in the agent's own namespace."""
 
     pid: int
@@ -263,7 +266,7 @@ class Proc(msgspec.Struct, frozen=True, kw_only=True):
     """``OMP_NUM_THREADS`` in its environment; None = not set there, or not ours to read."""
 
 
-class SlurmJob(msgspec.Struct, frozen=True, kw_only=True):
+class SlurmJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A job of this user in Slurm's queue."""
 
     id: str
@@ -277,7 +280,7 @@ class SlurmJob(msgspec.Struct, frozen=True, kw_only=True):
     """Why it waits, or where it runs."""
 
 
-class Session(msgspec.Struct, frozen=True, kw_only=True):
+class Session(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What detached work lives in."""
 
     tmux: tuple[str, ...] = ()
@@ -288,7 +291,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     """Why Slurm's queue could not be read, on a box that has Slurm."""
 
 
-class ExposedToken(msgspec.Struct, frozen=True):
+class ExposedToken(msgspec.Struct, frozen=True, gc=False):
     """A key that lies in one of the usual places, without its value."""
 
     path: str
@@ -298,7 +301,7 @@ class ExposedToken(msgspec.Struct, frozen=True):
     """Why others may read it; None = this user alone."""
 
 
-class Hello(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="hello"):
+class Hello(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="hello", gc=False):
     """First frame of a channel."""
 
     proto: int
@@ -310,6 +313,8 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="hello
     python: str
     pid: int
     at: float
+    utc_offset: float | None = None
+    """Seconds that its local time is east of UTC; None = the agent is older."""
     gpu_source: str = "none"
     """nvml, smi, amd, ascend, sim or none."""
     interval: float = 1.0
@@ -328,7 +333,7 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="hello
     """Keys in the usual places; None = nobody has looked."""
 
 
-class Transfer(msgspec.Struct, frozen=True, kw_only=True):
+class Transfer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A program that copies files, at work on the box; rgt's own are none."""
 
     pid: int
@@ -336,7 +341,7 @@ class Transfer(msgspec.Struct, frozen=True, kw_only=True):
     """``rsync``, ``sftp-server``, ``aws s3``, …"""
 
 
-class Sample(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="sample"):
+class Sample(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="sample", gc=False):
     """One reading of a box. ``(boot, seq)`` identifies it: the sequence has no gap and no repeat."""
 
     boot: str
@@ -365,7 +370,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="samp
     """The same of a hard end."""
 
 
-class HistoryRow(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+class HistoryRow(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
     """The samples of one stretch of time, summed up."""
 
     at: float
@@ -376,7 +381,7 @@ class HistoryRow(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """Per name of the frame: minimum, mean, maximum."""
 
 
-class History(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="history"):
+class History(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="history", gc=False):
     """What the recorder saw, at reduced resolution; only sent to a client that asked for it."""
 
     boot: str
@@ -391,7 +396,7 @@ class History(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="his
     """Oldest first."""
 
 
-class LogLines(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="log"):
+class LogLines(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="log", gc=False):
     """Complete lines of one followed file; ``start`` and ``end`` are byte offsets in the file ``inode``."""
 
     path: Name
@@ -406,9 +411,11 @@ class LogLines(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="lo
     partial: str | None = None
     """The last line as far as it is written, e.g. a progress bar. Volatile: the next frame of this path replaces
     it, and no cursor counts it."""
+    age: float | None = None
+    """Seconds since the last of these lines was written, told once of a file that was just opened."""
 
 
-class ScalarPoint(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+class ScalarPoint(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
     """One logged step of a run."""
 
     step: int
@@ -418,7 +425,7 @@ class ScalarPoint(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """Metric name → value. NaN and infinities travel as the strings "nan", "inf" and "-inf"."""
 
 
-class Scalars(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="scalar"):
+class Scalars(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="scalar", gc=False):
     """New points of one run's metric source, in file order."""
 
     run: Name
@@ -436,7 +443,7 @@ class Scalars(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="sca
     """When the source was last written to, where its points have no time of their own: they are not younger."""
 
 
-class Cell(msgspec.Struct, frozen=True, kw_only=True):
+class Cell(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One line of the queue and how it stands."""
 
     name: Name
@@ -464,7 +471,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     """What its config says of learning rate, batch, seed and the like; None = it has not started, or nobody read it."""
 
 
-class QueueState(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="queue"):
+class QueueState(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="queue", gc=False):
     """The whole state of one queue, sent when it changes."""
 
     path: Name
@@ -477,7 +484,7 @@ class QueueState(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="
     error: str | None = None
 
 
-class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
+class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One published checkpoint of a run."""
 
     path: str
@@ -487,7 +494,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     best: bool = False
 
 
-class Checkpoints(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="ckpt"):
+class Checkpoints(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="ckpt", gc=False):
     """All published checkpoints of one run, newest last; sent when the list changes."""
 
     run: Name
@@ -495,7 +502,7 @@ class Checkpoints(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag=
     items: tuple[Checkpoint, ...] = ()
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="event"):
+class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="event", gc=False):
     """Something that happened on the box, e.g. ``agent-started``, ``rebooted``, ``oom-kill``, ``bad-config``."""
 
     boot: str
@@ -508,7 +515,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="event
     """info, warn or error."""
 
 
-class FoundRun(msgspec.Struct, frozen=True, kw_only=True):
+class FoundRun(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A training that nobody told rgt about: found by its processes."""
 
     name: Name
@@ -559,7 +566,7 @@ class FoundRun(msgspec.Struct, frozen=True, kw_only=True):
     """What could not be found out, or will be lost, in words."""
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="found"):
+class Found(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="found", gc=False):
     """All found trainings of a box, the newest last; sent when they change, to a client that asked for it."""
 
     boot: str
@@ -567,7 +574,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="found
     runs: tuple[FoundRun, ...] = ()
 
 
-class Pong(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="pong"):
+class Pong(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="pong", gc=False):
     """Answer to a ``ping`` control line; unasked, with number 0, when the clock was set or the first look is over."""
 
     id: int
@@ -579,28 +586,28 @@ class Pong(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="pong")
 Frame = Hello | Sample | LogLines | Scalars | QueueState | Checkpoints | Event | Pong | History | Found
 
 
-class Cursor(msgspec.Struct, frozen=True, kw_only=True):
+class Cursor(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Where a file stream stands: everything before `offset` of file `inode` has been received."""
 
     inode: int
     offset: int
 
 
-class SampleCursor(msgspec.Struct, frozen=True, kw_only=True):
+class SampleCursor(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The last sample or event that has been received."""
 
     boot: str
     seq: int
 
 
-class HistoryRequest(msgspec.Struct, frozen=True, kw_only=True):
+class HistoryRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Ask for the past at reduced resolution instead of sample by sample."""
 
     seconds: float
     points: int = 240
 
 
-class JobHooks(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class JobHooks(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What a platform wants done in the shell of a cell, before its command."""
 
     env: str | None = None
@@ -611,7 +618,7 @@ class JobHooks(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Domains that the proxy must not be used for."""
 
 
-class WatchConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class WatchConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """First line that the client writes to ``watch``."""
 
     proto: int = PROTOCOL_VERSION
@@ -649,7 +656,7 @@ class WatchConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """What is run before the command of cells from now on; None = leave it as it was told."""
 
 
-class Control(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Control(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A later line from the client: ``interval``, ``follow``, ``unfollow`` or ``ping``."""
 
     op: str

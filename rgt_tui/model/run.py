@@ -87,7 +87,7 @@ class Series(Sequence[tuple[int, float]]):
         return id(self)
 
 
-class Resume(msgspec.Struct, frozen=True):
+class Resume(msgspec.Struct, frozen=True, gc=False):
     """A run went on from a checkpoint."""
 
     step: int
@@ -98,7 +98,7 @@ class Resume(msgspec.Struct, frozen=True):
     """The step that the run had come to before, where that was seen."""
 
 
-class RunState(msgspec.Struct, frozen=True):
+class RunState(msgspec.Struct, frozen=True, gc=False):
     """One run as its metrics tell it."""
 
     name: str

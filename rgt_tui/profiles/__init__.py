@@ -1,7 +1,6 @@
 """Platform profiles: the data of ``profiles/*.toml``, checked and typed, and what follows from it."""
 
 from rgt_tui.profiles.loader import ProfileError, all_profiles, is_cluster, load_profile, own_profile
-from rgt_tui.profiles.mirror_facts import KINDS, MirrorFact, mirror_facts
 from rgt_tui.profiles.platform_page import (
     FIRST_CONTACT,
     PageRow,
@@ -16,8 +15,6 @@ from rgt_tui.profiles.survival import action_for, path_survives, survival, survi
 
 __all__ = [
     "FIRST_CONTACT",
-    "KINDS",
-    "MirrorFact",
     "Outcome",
     "PageRow",
     "PageSection",
@@ -32,7 +29,6 @@ __all__ = [
     "is_cluster",
     "load_profile",
     "mark_seen",
-    "mirror_facts",
     "own_profile",
     "path_survives",
     "platform_page",

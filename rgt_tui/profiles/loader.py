@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -60,22 +60,24 @@ def read_profile(path: Path) -> Profile:
 def _checked(data: bytes, stem: str, shown: str) -> Profile:
     import tomllib  # the first frame does not wait for it
 
+    tables: dict[str, object] = {}
     try:
-        profile = msgspec.convert(tomllib.loads(data.decode("utf-8")), Profile)
+        tables = tomllib.loads(data.decode("utf-8"))
+        profile = msgspec.convert(tables, Profile)
     except UnicodeDecodeError as error:
         raise ProfileError(f"{shown}: cannot be read: {error}") from error
     except tomllib.TOMLDecodeError as error:
         raise ProfileError(f"{shown}: not TOML: {error}") from error
     except msgspec.ValidationError as error:
-        raise ProfileError(f"{shown}: {_explain(str(error))}") from error
+        raise ProfileError(f"{shown}: {_explain(str(error), tables)}") from error
     wrong = list(faults(profile, stem))
     if wrong:
         raise ProfileError(f"{shown}: {'; '.join(wrong)}")
     return profile
 
 
-def _explain(message: str) -> str:
-    """Turn msgspec's message into ``key: what`` with the nearest known name."""
+def _explain(message: str, tables: dict[str, object]) -> str:
+    """Turn msgspec's message into ``key: what`` with the nearest known name, or all keys that are missing."""
     where = re.search(r" - at `\$\.?(.*)`$", message)
     key = where.group(1) if where else ""
     text = message[: where.start()] if where else message
@@ -84,10 +86,31 @@ def _explain(message: str) -> str:
             f"{f'{key}.' if key else ''}{field.group(1)}: no such key{nearest(field.group(1), _known(key))}"
         )
     if missing := re.search(r"missing required field `(.+?)`", text):
+        names = list(_missing(tables, msgspec.inspect.type_info(Profile), ""))
+        if len(names) > 1:
+            listed = ", ".join(names)
+            return f"{listed}: these keys are missing; docs/profiles.md has a minimal profile to start from"
         return f"{f'{key}.' if key else ''}{missing.group(1)}: the key is missing"
     if given := re.match(r"Invalid enum value '(.*)'", text):
         return f"{key}: {none_of(given.group(1), _known(key))}"
     return f"{key}: {text}" if key else text
+
+
+def _missing(value: object, kind: msgspec.inspect.Type, key: str) -> Iterator[str]:
+    """Yield every required key that a value of a profile lacks; msgspec names the first alone."""
+    if isinstance(kind, msgspec.inspect.UnionType):
+        kind = _inner(kind)
+    if isinstance(kind, msgspec.inspect.VarTupleType) and isinstance(value, list):
+        for i, item in enumerate(value):
+            yield from _missing(item, kind.item_type, f"{key}[{i}]")
+    if not isinstance(kind, msgspec.inspect.StructType) or not isinstance(value, dict):
+        return
+    for field in kind.fields:
+        name = f"{key}.{field.encode_name}" if key else field.encode_name
+        if field.encode_name in value:
+            yield from _missing(value[field.encode_name], field.type, name)
+        elif field.required:  # of a table that is not there its keys are named
+            yield from list(_missing({}, field.type, name)) or [name]
 
 
 def _known(key: str) -> tuple[str, ...]:
@@ -110,18 +133,18 @@ def _inner(kind: msgspec.inspect.Type) -> msgspec.inspect.Type:
     return kind
 
 
-def own_directory(env: Mapping[str, str] = os.environ) -> Path:
+def own_directory() -> Path:
     """Return where a person's own profiles stand: one takes the place of the shipped one of its name."""
-    return config_directory(env) / "profiles"
+    return config_directory(os.environ) / "profiles"
 
 
-def own_profile(id: str, env: Mapping[str, str] = os.environ) -> Path | None:  # noqa: A002
+def own_profile(id: str) -> Path | None:  # noqa: A002
     """Return the person's own file for a platform; None = the shipped one counts.
 
     Raises:
         ProfileError: the directory is there and cannot be read.
     """
-    return _own_files(own_directory(env)).get(id)
+    return _own_files(own_directory()).get(id)
 
 
 def _own_files(directory: Path) -> dict[str, Path]:

@@ -38,6 +38,8 @@ class Ends:
     def __init__(self) -> None:
         self._first = bytearray()
         self._last = bytearray()
+        self.cut = False
+        """What stood between the two ends is missing."""
 
     def feed(self, data: bytes) -> None:
         """Take the next piece."""
@@ -46,6 +48,14 @@ class Ends:
         self._last += data[max(0, room) :]
         if len(self._last) > 2 * LAST_BYTES:
             del self._last[:-LAST_BYTES]
+        self.cut = self.cut or len(self._last) > LAST_BYTES
+
+    @property
+    def rows(self) -> list[str]:
+        """The lines of both ends; of one that rewrites itself the last state."""
+        text = bytes(self._first) + bytes(self._last[-LAST_BYTES:])
+        lines = text.decode("utf-8", "replace").split("\n")
+        return [line.rstrip("\r").rpartition("\r")[2] for line in lines]
 
     @property
     def lines(self) -> list[str]:

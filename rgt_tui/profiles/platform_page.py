@@ -213,10 +213,10 @@ _WORD = {"park": "park", "destroy": "destroy", "other": ""}
 def _stops(action: BillingAction) -> str:
     gpu = {
         True: "the GPU's bill ends",
-        False: "the GPU BILLS ON",
+        False: "the GPU KEEPS BILLING",
         None: "unknown whether the GPU's bill ends",
     }
-    disk = {True: "storage ends, too", False: "storage bills on", None: "unknown what storage bills"}
+    disk = {True: "storage ends, too", False: "storage keeps billing", None: "unknown what storage bills"}
     back = {True: "can be undone", False: "CANNOT be undone", None: ""}[action.reversible]
     if action.reversible and action.reversible_window_s is not None:
         back = f"can be undone for {age(action.reversible_window_s)}"
@@ -338,7 +338,7 @@ def _launch(profile: Profile) -> Iterator[PageRow]:
     moves = {True: "a new address or port", False: "the same address and port", None: "unknown"}
     if (part.moves_on_restart, part.moves_on_recreate) != (None, None):
         told = (
-            f"after a restart {moves[part.moves_on_restart]}, when made anew {moves[part.moves_on_recreate]}"
+            f"after a restart {moves[part.moves_on_restart]}, when recreated {moves[part.moves_on_recreate]}"
         )
         yield PageRow("moves", told, Weight.WARN if part.moves_on_restart else Weight.PLAIN)
     yield PageRow("environment", part.environment or "")

@@ -205,7 +205,7 @@ def _override_faults(overrides: Overrides) -> Iterator[str]:
             yield f"{key}: must be one line for a shell"
     for name in overrides.no_proxy:
         if not DOMAIN.fullmatch(name):
-            yield f"no_proxy: '{name}' is no domain"
+            yield f"no_proxy: '{name}' is not a domain"
 
 
 def _source_faults(profile: Profile) -> Iterator[str]:

@@ -244,13 +244,14 @@ def _memory(box: BoxState) -> Iterator[Advice]:
 def _batch(box: BoxState, name: str) -> Iterator[Advice]:
     found = _found(box, name)
     sample = box.sample
-    if sample is None or found is None or found.world_before is None:
+    before = 0 if found is None else found.world_before or 0
+    if sample is None or found is None or before < 1:
         return
     worlds = {proc.dist.world for proc in sample.procs if proc.run == name and proc.dist is not None}
-    if len(worlds) != 1 or (world := worlds.pop()) == found.world_before:
+    if len(worlds) != 1 or (world := worlds.pop()) == before or world < 1:
         return
     marks = () if "SyncBatchNorm" in found.marks else found.marks
-    yield from ranks_changed(name, found.world_before, world, batch_norm="BatchNorm" in marks)
+    yield from ranks_changed(name, before, world, batch_norm="BatchNorm" in marks)
 
 
 def ranks_changed(name: str, before: int, now: int, *, batch_norm: bool) -> Iterator[Advice]:
@@ -386,7 +387,7 @@ LIGHTNING_SAVING = "https://lightning.ai/docs/pytorch/stable/common/checkpointin
 TRIED = "tried, with the version named"
 FAULTS = (
     Fault(HUGGING, ("train()",), "resume", "C9",
-          "starts anew after a preemption: trainer.train(resume_from_checkpoint=True)", HF_TRAINER, "2026-11"),
+          "starts from scratch after a preemption: trainer.train(resume_from_checkpoint=True)", HF_TRAINER, "2026-11"),
     Fault(HUGGING, ("save_total_limit=1",), "", "C9",
           "save_total_limit=1 leaves nothing where a save is cut off: keep 2 or more",
           "https://github.com/huggingface/transformers/issues/25129", "2026-11"),
@@ -394,7 +395,7 @@ FAULTS = (
           "a save that was cut off is taken as the newest checkpoint: remove an incomplete checkpoint-* first",
           "https://github.com/huggingface/transformers/issues/35782", "2026-11", "5.23.0", "5.23.0"),
     Fault(LIGHTNING, ("fit",), "resume", "C11",
-          'starts anew after a preemption: trainer.fit(model, ckpt_path="last")', LIGHTNING_SAVING, "2026-11"),
+          'starts from scratch after a preemption: trainer.fit(model, ckpt_path="last")', LIGHTNING_SAVING, "2026-11"),
     Fault(LIGHTNING, ("ModelCheckpoint",), "save_last", "C11",
           "top-k alone may remove the newest checkpoint: ModelCheckpoint(save_last=True)", LIGHTNING_SAVING, "2026-11"),
     Fault(LIGHTNING, ("fit", "resume"), "", "C13",
@@ -438,7 +439,7 @@ def _doubt(version: str, fault: Fault) -> str:
         return ""
     seen = fault.first if fault.first == fault.last else f"{fault.first} to {fault.last}"
     if numbers(version) is None:
-        return f" (seen on {seen}; which version is here nobody can tell: check it)"
+        return f" (seen on {seen}; nobody can tell which version is here: check it)"
     return (
         ""
         if within(version, fault.first, fault.last)

@@ -30,10 +30,10 @@ from rgt_tui.providers.registry import (
     OVER,
     UNTOLD,
     USUAL_KEYS,
+    Adapter,
     Listed,
     Providers,
     UnknownProvider,
-    adapter,
 )
 from rgt_tui.providers.stopping import OWN_STOPS, OwnStop, came_of, carry_out, own_stop, what_is_off
 
@@ -45,6 +45,7 @@ __all__ = [
     "UNTOLD",
     "USUAL_KEYS",
     "Account",
+    "Adapter",
     "AuthError",
     "BadAnswer",
     "Conflict",
@@ -63,7 +64,6 @@ __all__ = [
     "RateLimited",
     "UnknownProvider",
     "Unreachable",
-    "adapter",
     "came_of",
     "carry_out",
     "creation_proof",

@@ -1,17 +1,19 @@
-"""What a provider's answer says, field by field, and what it proves, a row per provider and verb.
+"""What a provider's answer says, field by field, and what it proves.
 
-A row says only what the vendor documents. Whatever no row names was sent, and nobody knows what came of it: a 2xx whose
-body cannot be read, a redirect, a time-out, a server error, a connection that was cut.
+``ANSWERS`` of a provider's module has a row per verb, which holds what the vendor documents and nothing else. Whatever
+no row names was sent, and nobody knows what came of it: a 2xx whose body cannot be read, a redirect, a time-out, a
+server error, a connection that was cut.
 """
 
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from rgt_tui.model.evidence import Verb
 from rgt_tui.providers.control_plane import PermitRefused, ProviderError, printable
-from rgt_tui.providers.registry import CONSOLES, IN_BOX
+from rgt_tui.providers.registry import module_of
 
 
 class Proof(enum.StrEnum):
@@ -25,108 +27,8 @@ class Proof(enum.StrEnum):
     """It may have been done."""
 
 
-_RUNPOD: dict[int | str, Proof] = {
-    401: Proof.NOTHING,
-    403: Proof.NOTHING,
-    404: Proof.ASK,
-    409: Proof.ASK,
-    422: Proof.NOTHING,
-    429: Proof.NOTHING,
-}
-"""Errors of REST v2, all as problem+json: https://docs.runpod.io/api-reference-v2/overview (verified 2026-11)."""
-_VAST: dict[int | str, Proof] = {
-    "no_such_instance": Proof.ASK,
-    401: Proof.NOTHING,
-    403: Proof.NOTHING,
-    404: Proof.ASK,
-    429: Proof.NOTHING,
-}
-"""Errors as ``{success: false, error, msg}``: https://docs.vast.ai/api-reference/introduction (verified 2026-08).
-
-An error word at status 200 that is not here proves nothing.
-"""
-_KUBECTL: dict[int | str, Proof] = {
-    "Forbidden": Proof.NOTHING,
-    "Unauthorized": Proof.NOTHING,
-    "NotFound": Proof.ASK,
-    "Conflict": Proof.ASK,
-    "Invalid": Proof.NOTHING,
-    "BadRequest": Proof.NOTHING,
-    "MethodNotAllowed": Proof.NOTHING,
-}
-"""Reasons of a Status: https://kubernetes.io/docs/reference/using-api/api-concepts/, as kubectl prints them."""
-_DIGITALOCEAN: dict[int | str, Proof] = {401: Proof.NOTHING, 404: Proof.ASK, 429: Proof.NOTHING}
-"""Of a deletion: https://docs.digitalocean.com/reference/api/ (OpenAPI, verified 2026-08)."""
-_LAMBDA: dict[int | str, Proof] = {
-    "global/object-does-not-exist": Proof.ASK,
-    "global/conflict": Proof.ASK,
-    "global/invalid-api-key": Proof.NOTHING,
-    "global/account-inactive": Proof.NOTHING,
-    "global/invalid-parameters": Proof.NOTHING,
-    401: Proof.NOTHING,
-    403: Proof.NOTHING,
-    429: Proof.NOTHING,
-}
-"""Errors as ``{error: {code, message, suggestion}}``: https://docs.lambda.ai/api/cloud (verified 2026-08)."""
-_PAPERSPACE: dict[int | str, Proof] = {
-    "BAD_REQUEST": Proof.NOTHING,
-    "UNAUTHORIZED": Proof.NOTHING,
-    "FORBIDDEN": Proof.NOTHING,
-    "TOO_MANY_REQUESTS": Proof.NOTHING,
-    "NOT_FOUND": Proof.ASK,
-    "CONFLICT": Proof.ASK,
-    "PRECONDITION_FAILED": Proof.ASK,
-    401: Proof.NOTHING,
-    403: Proof.NOTHING,
-    429: Proof.NOTHING,
-}
-"""Codes of its errors: https://api.paperspace.com/v1/openapi.json (verified 2026-02)."""
-_AUTODL: dict[int | str, Proof] = {"AuthorizeFailed": Proof.NOTHING, "PermissionDenied": Proof.NOTHING}
-"""The two codes that say of themselves that nothing was done; AutoDL documents neither a list of them nor a status.
-
-https://www.autodl.com/docs/instance_pro_api/ (verified 2026-08)
-"""
-_DSTACK: dict[int | str, Proof] = {
-    400: Proof.NOTHING,
-    401: Proof.NOTHING,
-    403: Proof.NOTHING,
-    "resource_not_exists": Proof.ASK,
-    429: Proof.NOTHING,
-}
-"""Errors as ``{detail: [{msg, code}]}``: https://dstack.ai/docs/reference/api/http/ (verified 2026-08).
-
-400 is also what a run that holds the instance is answered with.
-"""
-_SKYPILOT: dict[int | str, Proof] = {401: Proof.NOTHING, 403: Proof.NOTHING, 429: Proof.NOTHING}
-"""A request that was refused was not queued: https://docs.skypilot.co (API version 62, verified 2026-08)."""
-ANSWERS: dict[tuple[str, Verb], dict[int | str, Proof]] = {
-    ("autodl", Verb.PARK): _AUTODL,
-    ("autodl", Verb.DESTROY): _AUTODL,
-    # On these a person acts: nothing is sent.
-    **{(kind, verb): {} for kind in (*CONSOLES, *IN_BOX) for verb in Verb},
-    # Its codes stand nowhere: featurize 0.0.27 on PyPI (verified 2024-03).
-    ("featurize", Verb.PARK): {},
-    ("featurize", Verb.DESTROY): {},
-    ("digitalocean", Verb.PARK): _DIGITALOCEAN,
-    ("digitalocean", Verb.DESTROY): _DIGITALOCEAN,
-    ("dstack", Verb.PARK): {},
-    ("dstack", Verb.DESTROY): _DSTACK,
-    ("kubernetes", Verb.PARK): _KUBECTL,
-    ("kubernetes", Verb.DESTROY): _KUBECTL,
-    ("skypilot", Verb.PARK): _SKYPILOT,
-    ("skypilot", Verb.DESTROY): _SKYPILOT,
-    ("slurm", Verb.PARK): {},
-    ("slurm", Verb.DESTROY): {"denied": Proof.NOTHING},
-    ("lambda", Verb.PARK): _LAMBDA,
-    ("lambda", Verb.DESTROY): _LAMBDA,
-    ("paperspace-core", Verb.PARK): _PAPERSPACE,
-    ("paperspace-core", Verb.DESTROY): _PAPERSPACE,
-    ("runpod", Verb.PARK): _RUNPOD,
-    ("runpod", Verb.DESTROY): _RUNPOD,
-    ("vastai", Verb.PARK): _VAST,
-    ("vastai", Verb.DESTROY): _VAST,
-}
-"""``kind`` of the provider and verb → HTTP status, or the error's own code in the body → what it proves."""
+Answers = Mapping[Verb, Mapping[int | str, Proof]]
+"""Verb → HTTP status, or the error's own code in the body → what it proves."""
 ANYWHERE: dict[int | str, Proof] = {404: Proof.ASK, 409: Proof.ASK}
 """Where a row says nothing of these: not there, and a state that does not allow it."""
 _RUNPOD_CREATION: dict[int | str, Proof] = dict.fromkeys((400, 401, 402, 403, 404, 422, 429), Proof.NOTHING)
@@ -157,7 +59,9 @@ CREATIONS: dict[str, dict[int | str, Proof]] = {
         Proof.NOTHING,
     ),
     # What a lack of capacity is answered with is not documented: it can be a 200 and a machine that stays off.
-    "paperspace-core": {code: proves for code, proves in _PAPERSPACE.items() if proves is Proof.NOTHING},
+    "paperspace-core": dict.fromkeys(
+        ("BAD_REQUEST", "UNAUTHORIZED", "FORBIDDEN", "TOO_MANY_REQUESTS", 401, 403, 429), Proof.NOTHING
+    ),
     "runpod": _RUNPOD_CREATION,
     # https://docs.vast.ai/api-reference/instances/create-instance (verified 2026-08); an error that names a new
     # contract has made one, and is no error (`rgt_tui.providers.markets.rented_market`).
@@ -174,9 +78,15 @@ CREATIONS: dict[str, dict[int | str, Proof]] = {
 """``kind`` of the provider → status or code of the answer to a creation → what it proves. `Proof.ASK`: look for it."""
 
 
+def answers_of(kind: str) -> Answers:
+    """Return what a provider's answers prove, the ``ANSWERS`` of its module; nothing for a kind that nobody knows."""
+    found: Answers = getattr(module_of(kind), "ANSWERS", {})
+    return found
+
+
 def proof(kind: str, verb: Verb, error: ProviderError | PermitRefused) -> Proof:
     """Return what follows from the trouble with a call."""
-    return _proof({**ANYWHERE, **ANSWERS.get((kind, verb), {})}, error)
+    return _proof({**ANYWHERE, **answers_of(kind).get(verb, {})}, error)
 
 
 def creation_proof(kind: str, error: ProviderError | PermitRefused) -> Proof:

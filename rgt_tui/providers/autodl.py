@@ -19,8 +19,8 @@ from rgt_tui.model.evidence import Verb
 from rgt_tui.model.money import Lifecycle, MeterKind
 from rgt_tui.profiles import load_profile
 from rgt_tui.profiles.prices import price_words
-from rgt_tui.providers.answers import number, port, signed, table, text, when, whole
-from rgt_tui.providers.control_plane import BadAnswer, Context, NotFound, ProviderError, printable
+from rgt_tui.providers.answers import Proof, number, port, signed, table, text, when, whole
+from rgt_tui.providers.control_plane import Context, NotFound, ProviderError, printable
 from rgt_tui.providers.http import AccountHttp, Wrong, open_http
 from rgt_tui.providers.rented import START, Call, Machine, Purse, RentedAccount
 
@@ -50,6 +50,12 @@ ACTIONS = {"running": ("power_off",), "shutdown": ("power_on", "release"), "fail
 """``status`` → what is taken then. While it boots, ``power_off`` is answered with Success, and does nothing."""
 RESTING_DISK = "data disk of a stopped instance"
 """Charged at a small rate that is published nowhere; its sources disagree whether without an expansion, too."""
+REFUSALS: dict[int | str, Proof] = {"AuthorizeFailed": Proof.NOTHING, "PermissionDenied": Proof.NOTHING}
+"""The two codes that say of themselves that nothing was done; AutoDL documents neither a list of them nor a status.
+
+https://www.autodl.com/docs/instance_pro_api/ (verified 2026-08)
+"""
+ANSWERS = dict.fromkeys(Verb, REFUSALS)
 
 
 def open_account(ref: ProviderRef, context: Context) -> AutodlAccount:
@@ -116,26 +122,21 @@ class AutodlAccount(RentedAccount):
             data = table(self._data((await self.http.ask("POST", f"{PRO}/list", body)).data))
             rows, total = data.get("list"), number(data.get("result_total"))
             if not isinstance(rows, list):
-                raise self._odd("a list without 'list'")
+                raise self.odd("a list without 'list'")
             found += map(table, rows)
             if page >= (number(data.get("max_page")) or 1):
                 if total is not None and total > len(found):
-                    raise self._odd(f"a list of {len(found)} instances where there are {total:.0f}")
+                    raise self.odd(f"a list of {len(found)} instances where there are {total:.0f}")
                 return tuple(found)
             if not rows:
-                raise self._odd(f"page {page} of a list without anything")
-        raise self._odd(f"a list of more than {PAGES} pages")
+                raise self.odd(f"page {page} of a list without anything")
+        raise self.odd(f"a list of more than {PAGES} pages")
 
     def _data(self, answer: object) -> object:
         """Return what an answer holds; one without ``Success`` is none."""
         if table(answer).get("code") != "Success":
-            raise self._odd("an answer without a code")
+            raise self.odd("an answer without a code")
         return table(answer).get("data")
-
-    def _odd(self, what: str) -> BadAnswer:
-        return BadAnswer(
-            f"AutoDL gave {what}; nothing follows from it", console=self.http.console, status=200
-        )
 
     async def _machine(self, row: Mapping[str, object]) -> Machine:
         """Read one row of the list, with the snapshot where it runs."""
@@ -152,7 +153,7 @@ class AutodlAccount(RentedAccount):
         """
         identifier = row.get("uuid")
         if not isinstance(identifier, str) or not self.ids.fullmatch(identifier):
-            raise self._odd("an instance without an id")
+            raise self.odd("an instance without an id")
         status = row.get("status")
         known = STATES.get(status) if isinstance(status, str) else None
         lifecycle, bills = known or (Lifecycle.UNKNOWN, MeterKind.UNKNOWN)

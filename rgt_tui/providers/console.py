@@ -18,6 +18,7 @@ from rgt_tui.model.profile import Profile
 from rgt_tui.model.renting import Leftover
 from rgt_tui.profiles import load_profile
 from rgt_tui.profiles.survival import action_for, in_both, keeps_billing, lacking
+from rgt_tui.providers.answers import Answers
 from rgt_tui.providers.control_plane import (
     Context,
     Instance,
@@ -54,6 +55,10 @@ def seen(sight: Sight | None, now: float) -> tuple[Lifecycle, str]:
     if now - sight.heard < SILENT_S:
         return Lifecycle.UNKNOWN, since
     return Lifecycle.UNKNOWN, f"{since}: probably stopped, not confirmed: check the console"
+
+
+ANSWERS: Answers = {verb: {} for verb in Verb}
+"""A person acts: nothing is sent."""
 
 
 def open_account(ref: ProviderRef, context: Context) -> ConsoleAccount:

@@ -365,7 +365,7 @@ def use_rent_permit(permit: RentPermit, offer: Offer, token: str, ref: ProviderR
     if permit.spot is not offer.spot:
         reasons.append(f"the permit is for {'spot' if permit.spot else 'on-demand'}, the offer is not")
     if permit.per_hour is not None and not (offer.per_hour is None or offer.per_hour <= permit.per_hour):
-        reasons.append(f"the offer costs {offer.per_hour:.4f} an hour, agreed were {permit.per_hour:.4f}")
+        reasons.append(f"the offer costs {offer.per_hour:.4f} an hour, agreed: {permit.per_hour:.4f}")
     if not now < permit.expires:
         reasons.append(
             f"the permit expired {max(0.0, now - permit.expires):.0f} s ago; look at the offers again"

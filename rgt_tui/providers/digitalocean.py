@@ -22,8 +22,8 @@ from rgt_tui.model.evidence import Verb
 from rgt_tui.model.money import Lifecycle, MeterKind
 from rgt_tui.model.renting import Leftover
 from rgt_tui.profiles.prices import HOURS
-from rgt_tui.providers.answers import Parts, array, number, said, table, text, when, whole
-from rgt_tui.providers.control_plane import BadAnswer, Context, ProviderError, printable
+from rgt_tui.providers.answers import Parts, Proof, array, number, said, table, text, when, whole
+from rgt_tui.providers.control_plane import Context, ProviderError, printable
 from rgt_tui.providers.http import AccountHttp, Wrong, open_http
 from rgt_tui.providers.markets.digitalocean_market import DigitalOceanMarket
 from rgt_tui.providers.rented import START, Call, Machine, Purse, RentedAccount
@@ -63,6 +63,9 @@ HANGING = (
 A reserved address is free while it is assigned, and is not once it hangs on nothing:
 https://docs.digitalocean.com/products/networking/reserved-ips/how-to/modify/ (verified 2025-06).
 """
+REFUSALS: dict[int | str, Proof] = {401: Proof.NOTHING, 404: Proof.ASK, 429: Proof.NOTHING}
+"""Of a deletion: https://docs.digitalocean.com/reference/api/ (OpenAPI, verified 2026-08)."""
+ANSWERS = dict.fromkeys(Verb, REFUSALS)
 
 
 def open_account(ref: ProviderRef, context: Context) -> DigitalOceanAccount:
@@ -135,10 +138,6 @@ class DigitalOceanAccount(RentedAccount):
         self._asked: dict[str, float] = {}
         self._market = DigitalOceanMarket(self, self.pages, self.parse)
 
-    def market(self) -> DigitalOceanMarket:
-        """Return what rents droplets."""
-        return self._market
-
     async def fetch(self, instance: str) -> Machine:
         """Ask for one droplet, and for what hangs on it."""
         raw = table((await self.http.get(f"/v2/droplets/{instance}")).data).get("droplet")
@@ -169,25 +168,19 @@ class DigitalOceanAccount(RentedAccount):
             data = (await self.http.get(f"{path}{sign}per_page={PER_PAGE}&page={page}")).data
             items = table(data).get(key)
             if not isinstance(items, list):
-                raise self._odd(f"a list without {key!r}")
+                raise self.odd(f"a list without {key!r}")
             found += items
             total = table(table(data).get("meta")).get("total")
             following = table(table(table(data).get("links")).get("pages")).get("next")
             if not following:
                 # Whether a list is whole says only its total: an empty page may be one that was cut.
                 if type(total) is int and total != len(found):
-                    raise self._odd(f"{len(found)} of {total} {key}")
+                    raise self.odd(f"{len(found)} of {total} {key}")
                 return tuple(found)
             page = _page(following, after=page)
             if not page or not items:
-                raise self._odd(f"a list of {key} whose next page cannot be asked for")
-        raise self._odd(f"more than {PAGES} pages of {key}")
-
-    def _odd(self, what: str) -> BadAnswer:
-        return BadAnswer(
-            f"DigitalOcean sent {what}; nothing follows from it, what it does not show may well exist",
-            console=self.http.console,
-        )
+                raise self.odd(f"a list of {key} whose next page cannot be asked for")
+        raise self.odd(f"more than {PAGES} pages of {key}")
 
     async def _learn_hanging(self, instance: str, age: float) -> None:
         """Learn what hangs on a droplet, unless that was asked for lately; a failure leaves the last answer."""
@@ -211,7 +204,7 @@ class DigitalOceanAccount(RentedAccount):
         droplet = table(raw)
         number_of = droplet.get("id")
         if type(number_of) is not int or not 0 < number_of < 10**18:
-            raise self._odd("a droplet without an id")
+            raise self.odd("a droplet without an id")
         instance, size = str(number_of), table(droplet.get("size"))
         status = text(droplet.get("status"), 40) or "not said"
         life, bills = STATES.get(status, (Lifecycle.UNKNOWN, MeterKind.UNKNOWN))
@@ -282,7 +275,7 @@ class DigitalOceanAccount(RentedAccount):
         }[path]
         found = text(raw.get(key), 80)
         if found is None:
-            raise self._odd(f"a {what} without an id")
+            raise self.odd(f"a {what} without an id")
         size = number(raw.get("size_gigabytes"))
         droplet = table(raw.get("droplet")).get("id")
         # Free while it is assigned; unassigned it is not, and the API does not tell the price.

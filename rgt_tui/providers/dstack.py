@@ -16,7 +16,7 @@ from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.evidence import Verb
 from rgt_tui.model.money import Lifecycle, MeterKind
 from rgt_tui.model.renting import Leftover
-from rgt_tui.providers.answers import array, number, said, table, text, when, whole
+from rgt_tui.providers.answers import Proof, array, number, said, table, text, when, whole
 from rgt_tui.providers.control_plane import BadAnswer, Context, NotFound, Pause, ProviderError, printable
 from rgt_tui.providers.http import AccountHttp, Wrong, open_http
 from rgt_tui.providers.rented import START, Call, Machine, RentedAccount
@@ -40,6 +40,18 @@ STATES = {
 """``status`` → what it is and what is charged: an idle instance is charged as one that works."""
 MEANS = {"invalid_credentials": 401, "not_authenticated": 401, "forbidden": 403, "resource_not_exists": 404}
 NO_PARK = "dstack has no park: stopping the run leaves the instance idle, and it bills on until its idle time is over"
+REFUSALS: dict[int | str, Proof] = {
+    400: Proof.NOTHING,
+    401: Proof.NOTHING,
+    403: Proof.NOTHING,
+    "resource_not_exists": Proof.ASK,
+    429: Proof.NOTHING,
+}
+"""Errors as ``{detail: [{msg, code}]}``: https://dstack.ai/docs/reference/api/http/ (verified 2026-08).
+
+400 is also what a run that holds the instance is answered with.
+"""
+ANSWERS = {Verb.PARK: {}, Verb.DESTROY: REFUSALS}
 
 
 def open_account(ref: ProviderRef, context: Context) -> DstackAccount:
@@ -102,19 +114,16 @@ class DstackAccount(RentedAccount):
             }
             data = (await self.http.ask("POST", "/api/instances/list", body)).data
             if not isinstance(data, list):
-                raise self._odd("something that is not a list of instances")
+                raise self.odd("something that is not a list of instances")
             found += map(self.parse, data)
             if len(data) < PAGE:
                 return tuple(found)
             last = table(data[-1])
             following = {"prev_created_at": last.get("created"), "prev_id": last.get("id")}
             if following == after or None in following.values():
-                raise self._odd("a page of instances that promises a next one and has none")
+                raise self.odd("a page of instances that promises a next one and has none")
             after = following
-        raise self._odd(f"more than {PAGES} pages of instances")
-
-    def _odd(self, what: str) -> BadAnswer:
-        return BadAnswer(f"dstack gave {what}; nothing follows from it", console=self.http.console)
+        raise self.odd(f"more than {PAGES} pages of instances")
 
     def parse(self, raw: object) -> Machine:
         """Read one instance.
@@ -126,7 +135,7 @@ class DstackAccount(RentedAccount):
         place = box.get("instance_num")
         identifier = f"{box.get('project_name')}/{box.get('fleet_name')}/{place}"
         if not (isinstance(place, int) and self.ids.fullmatch(identifier)):
-            raise self._odd("an instance without project, fleet and number")
+            raise self.odd("an instance without project, fleet and number")
         status = box.get("status")
         lifecycle, bills = STATES.get(
             status if isinstance(status, str) else "", (Lifecycle.UNKNOWN, MeterKind.UNKNOWN)
@@ -181,14 +190,14 @@ class DstackAccount(RentedAccount):
         """List the volumes: they outlive runs and instances. dstack tells what one has cost, not its price."""
         data = (await self.http.ask("POST", "/api/volumes/list", {"only_active": True, "limit": 100})).data
         if not isinstance(data, list) or len(data) >= 100:
-            raise self._odd("a list of volumes that is not whole")
+            raise self.odd("a list of volumes that is not whole")
         return tuple(map(self._leftover, data))
 
     def _leftover(self, raw: object) -> Leftover:
         item = table(raw)
         name, project = text(item.get("name"), 80), text(item.get("project_name"), 80)
         if name is None or project is None:
-            raise self._odd("a volume without name and project")
+            raise self.odd("a volume without name and project")
         settings = table(item.get("configuration"))
         users = (table(table(one).get("instance")) for one in array(item.get("attachments")))
         return Leftover(

@@ -20,7 +20,7 @@ from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.evidence import Permit, Verb, steady
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
 from rgt_tui.model.renting import Leftover
-from rgt_tui.providers.answers import moment_of
+from rgt_tui.providers.answers import Proof, moment_of
 from rgt_tui.providers.command_line import CommandLine
 from rgt_tui.providers.control_plane import (
     AuthError,
@@ -144,6 +144,19 @@ class KubeJob(msgspec.Struct, frozen=True):
         return next((word for word in held if word in ("Complete", "Failed")), None)
 
 
+REFUSALS: dict[int | str, Proof] = {
+    "Forbidden": Proof.NOTHING,
+    "Unauthorized": Proof.NOTHING,
+    "NotFound": Proof.ASK,
+    "Conflict": Proof.ASK,
+    "Invalid": Proof.NOTHING,
+    "BadRequest": Proof.NOTHING,
+    "MethodNotAllowed": Proof.NOTHING,
+}
+"""Reasons of a Status: https://kubernetes.io/docs/reference/using-api/api-concepts/, as kubectl prints them."""
+ANSWERS = dict.fromkeys(Verb, REFUSALS)
+
+
 def open_account(ref: ProviderRef, context: Context) -> KubernetesAccount:
     """Return the cluster that a Job or pod belongs to; see `rgt_tui.providers.control_plane.Open`."""
     return KubernetesAccount(
@@ -172,7 +185,7 @@ class Kubernetes(OneMachine["KubernetesAccount"]):
         """Let a suspended Job go on."""
         namespace, kind, name = _parts(self._instance)
         if kind != "job":
-            raise ProviderError("a pod is not started again; make it anew", sent=False)
+            raise ProviderError("a pod is not started again; create it again", sent=False)
         return await self._account.act(*_suspending(namespace, name, False))
 
     async def stop(self, permit: Permit) -> str:

@@ -17,8 +17,8 @@ from rgt_tui.model.money import Lifecycle, MeterKind
 from rgt_tui.model.renting import Leftover
 from rgt_tui.profiles import load_profile
 from rgt_tui.profiles.prices import storage_per_hour
-from rgt_tui.providers.answers import Parts, array, number, table, text, whole
-from rgt_tui.providers.control_plane import BadAnswer, Context, Market, Pause, ProviderError, printable
+from rgt_tui.providers.answers import Parts, Proof, array, number, table, text, whole
+from rgt_tui.providers.control_plane import BadAnswer, Context, Pause, ProviderError, printable
 from rgt_tui.providers.http import AccountHttp, Wrong, open_http
 from rgt_tui.providers.markets.lambda_market import LambdaMarket
 from rgt_tui.providers.markets.rented_market import CREATE
@@ -53,6 +53,18 @@ NOT_YET = "charged from the moment at which Lambda's health check passes; counte
 """https://docs.lambda.ai/public-cloud/billing/ (verified 2026-08)."""
 RESERVED = "the instance is reserved: what it costs by its contract the API does not say"
 NO_STOP = "Lambda has no stop: an instance is charged until it is terminated, also after a shutdown on it"
+REFUSALS: dict[int | str, Proof] = {
+    "global/object-does-not-exist": Proof.ASK,
+    "global/conflict": Proof.ASK,
+    "global/invalid-api-key": Proof.NOTHING,
+    "global/account-inactive": Proof.NOTHING,
+    "global/invalid-parameters": Proof.NOTHING,
+    401: Proof.NOTHING,
+    403: Proof.NOTHING,
+    429: Proof.NOTHING,
+}
+"""Errors as ``{error: {code, message, suggestion}}``: https://docs.lambda.ai/api/cloud (verified 2026-08)."""
+ANSWERS = dict.fromkeys(Verb, REFUSALS)
 
 
 def open_account(ref: ProviderRef, context: Context) -> LambdaAccount:
@@ -117,11 +129,8 @@ class LambdaAccount(RentedAccount):
         answer = await self.http.get("/api/v1/instances")
         items = table(answer.data).get("data")
         if not isinstance(items, list) or answer.more or table(answer.data).get("page_token"):
-            raise self._odd("a list of instances that is not whole")
+            raise self.odd("a list of instances that is not whole")
         return tuple(map(self.parse, items))
-
-    def _odd(self, what: str) -> BadAnswer:
-        return BadAnswer(f"Lambda gave {what}; nothing follows from it", console=self.http.console)
 
     def parse(self, raw: object) -> Machine:
         """Read one instance.
@@ -132,7 +141,7 @@ class LambdaAccount(RentedAccount):
         box = table(raw)
         identifier = box.get("id")
         if not isinstance(identifier, str) or not self.ids.fullmatch(identifier):
-            raise self._odd("an instance without an id")
+            raise self.odd("an instance without an id")
         status = box.get("status")
         known = STATES.get(status) if isinstance(status, str) else None
         lifecycle, bills = known or (Lifecycle.UNKNOWN, MeterKind.UNKNOWN)
@@ -206,14 +215,14 @@ class LambdaAccount(RentedAccount):
         answer = await self.http.get("/api/v1/file-systems")
         items = table(answer.data).get("data")
         if not isinstance(items, list) or answer.more:
-            raise self._odd("a list of file systems that is not whole")
+            raise self.odd("a list of file systems that is not whole")
         return tuple(map(self._leftover, items))
 
     def _leftover(self, raw: object) -> Leftover:
         item = table(raw)
         identifier, name = text(item.get("id"), 80), text(item.get("name"), 80) or ""
         if identifier is None:
-            raise self._odd("a file system without an id")
+            raise self.odd("a file system without an id")
         used = number(item.get("bytes_used"))
         size = None if used is None else used / 1e9
         price = (
@@ -232,7 +241,3 @@ class LambdaAccount(RentedAccount):
             ),
             how=f"DELETE {self.http.base_url}/api/v1/filesystems/{identifier}",
         )
-
-    def market(self) -> Market | None:
-        """Return what launches instances."""
-        return self._market

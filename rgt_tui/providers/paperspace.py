@@ -20,7 +20,7 @@ from rgt_tui.model.evidence import Verb
 from rgt_tui.model.figures import how_many
 from rgt_tui.model.money import Lifecycle, MeterKind
 from rgt_tui.model.renting import Leftover
-from rgt_tui.providers.answers import Parts, array, number, table, text, when, whole
+from rgt_tui.providers.answers import Parts, Proof, array, number, table, text, when, whole
 from rgt_tui.providers.control_plane import BadAnswer, Context, ProviderError, printable
 from rgt_tui.providers.http import AccountHttp, Wrong, open_http
 from rgt_tui.providers.markets.paperspace_market import PaperspaceMarket
@@ -56,7 +56,7 @@ STATES = {
 """``state`` → what it is and what it bills. Which states before *ready* bill is not documented: none is called free."""
 RATE_UNIT = "Paperspace's API does not say for which time its usageRate is: it is taken as $ an hour"
 DISK = "disk (the API does not say for which time its storageRate is)"
-SNAPSHOTS = "snapshots, if there are any (the list could not be had)"
+SNAPSHOTS = "snapshots, if there are any (the list could not be read)"
 MEANS = {
     "BAD_REQUEST": 400,
     "UNAUTHORIZED": 401,
@@ -67,6 +67,20 @@ MEANS = {
     "TOO_MANY_REQUESTS": 429,
 }
 """Code of an error body → what other platforms would have answered with."""
+REFUSALS: dict[int | str, Proof] = {
+    "BAD_REQUEST": Proof.NOTHING,
+    "UNAUTHORIZED": Proof.NOTHING,
+    "FORBIDDEN": Proof.NOTHING,
+    "TOO_MANY_REQUESTS": Proof.NOTHING,
+    "NOT_FOUND": Proof.ASK,
+    "CONFLICT": Proof.ASK,
+    "PRECONDITION_FAILED": Proof.ASK,
+    401: Proof.NOTHING,
+    403: Proof.NOTHING,
+    429: Proof.NOTHING,
+}
+"""Codes of its errors: https://api.paperspace.com/v1/openapi.json (verified 2026-02)."""
+ANSWERS = dict.fromkeys(Verb, REFUSALS)
 
 
 def open_account(ref: ProviderRef, context: Context) -> PaperspaceAccount:
@@ -136,10 +150,6 @@ class PaperspaceAccount(RentedAccount):
         """Machine → when it was asked for, and when the machine was started last."""
         self._market = PaperspaceMarket(self, self.pages)
 
-    def market(self) -> PaperspaceMarket:
-        """Return what rents machines."""
-        return self._market
-
     async def fetch(self, instance: str) -> Machine:
         """Ask for one machine."""
         raw = (await self.http.get(f"/machines/{instance}")).data
@@ -169,21 +179,15 @@ class PaperspaceAccount(RentedAccount):
             data = table((await self.http.get(f"{path}?{asked}")).data)
             items, more, following = data.get("items"), data.get("hasMore"), data.get("nextPage")
             if not isinstance(items, list) or not isinstance(more, bool):
-                raise self._odd(f"a list of {path[1:]} without 'items' or 'hasMore'")
+                raise self.odd(f"a list of {path[1:]} without 'items' or 'hasMore'")
             found += items
             if not more:
                 return tuple(found)
             if not isinstance(following, str) or not following or following in seen:
-                raise self._odd(f"a part of the list of {path[1:]} whose next one cannot be asked for")
+                raise self.odd(f"a part of the list of {path[1:]} whose next one cannot be asked for")
             seen.add(following)
             cursor = {"after": following}
-        raise self._odd(f"more than {PAGES} pages of {path[1:]}")
-
-    def _odd(self, what: str) -> BadAnswer:
-        return BadAnswer(
-            f"Paperspace sent {what}; nothing follows from it, what it does not show may well exist",
-            console=self.http.console,
-        )
+        raise self.odd(f"more than {PAGES} pages of {path[1:]}")
 
     async def _learn_snapshots(self) -> None:
         """Learn which machines have snapshots, seldom; a failure leaves it unknown."""
@@ -226,7 +230,7 @@ class PaperspaceAccount(RentedAccount):
         machine = table(raw)
         instance = text(machine.get("id"), 80)
         if instance is None or not self.ids.fullmatch(instance):
-            raise self._odd("a machine without an id")
+            raise self.odd("a machine without an id")
         status = text(machine.get("state"), 40) or "not said"
         life, bills = STATES.get(status, (Lifecycle.UNKNOWN, MeterKind.UNKNOWN))
         if when(machine.get("dtDeleted")) is not None:
@@ -311,7 +315,7 @@ class PaperspaceAccount(RentedAccount):
         item = table(raw)
         found, machine = text(item.get(key), 80), text(item.get("assignedMachineId"), 80)
         if found is None:
-            raise self._odd(f"a {what} without an id")
+            raise self.odd(f"a {what} without an id")
         return Leftover(
             what=what,
             id=found,

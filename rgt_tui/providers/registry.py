@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 
 import msgspec
 
@@ -18,14 +19,26 @@ from rgt_tui.model.money import Lifecycle, Meter
 from rgt_tui.providers.control_plane import Account, Context, Instance, Open, Provider, ProviderError
 
 
-def adapter(module: str) -> Open:
-    """Return what opens an account with the `open_account` of a module, imported when it is first called."""
+class Adapter:
+    """Opens accounts with the `open_account` of a module, which is imported at the first of them.
 
-    def opened(ref: ProviderRef, context: Context) -> Account:
-        account: Account = importlib.import_module(module).open_account(ref, context)
+    Args:
+        module: Its name.
+    """
+
+    def __init__(self, module: str) -> None:
+        self.module = module
+
+    def __call__(self, ref: ProviderRef, context: Context) -> Account:
+        """Open an account; see `rgt_tui.providers.control_plane.Open`."""
+        account: Account = importlib.import_module(self.module).open_account(ref, context)
         return account
 
-    return opened
+
+def module_of(kind: str) -> ModuleType | None:
+    """Return the module of a provider; None for a kind that nobody knows."""
+    opens = KINDS.get(kind)
+    return importlib.import_module(opens.module) if isinstance(opens, Adapter) else None
 
 
 CONSOLES = ("gpushare", "lanrui", "matpool", "paperspace-gradient")
@@ -35,19 +48,19 @@ IN_BOX = {"autodl-inbox": "autodl"}
 UNTOLD = frozenset((*CONSOLES, *IN_BOX, "featurize"))
 """Of whose machines no call tells anything: they are not asked, and cost what the fleet file says."""
 KINDS: dict[str, Open] = {
-    "autodl": adapter("rgt_tui.providers.autodl"),
-    **dict.fromkeys(CONSOLES, adapter("rgt_tui.providers.console")),
-    **dict.fromkeys(IN_BOX, adapter("rgt_tui.providers.console")),
-    "digitalocean": adapter("rgt_tui.providers.digitalocean"),
-    "dstack": adapter("rgt_tui.providers.dstack"),
-    "kubernetes": adapter("rgt_tui.providers.kubernetes"),
-    "lambda": adapter("rgt_tui.providers.lambda_cloud"),
-    "featurize": adapter("rgt_tui.providers.featurize"),
-    "paperspace-core": adapter("rgt_tui.providers.paperspace"),
-    "runpod": adapter("rgt_tui.providers.runpod"),
-    "skypilot": adapter("rgt_tui.providers.skypilot"),
-    "slurm": adapter("rgt_tui.providers.slurm"),
-    "vastai": adapter("rgt_tui.providers.vast"),
+    "autodl": Adapter("rgt_tui.providers.autodl"),
+    **dict.fromkeys(CONSOLES, Adapter("rgt_tui.providers.console")),
+    **dict.fromkeys(IN_BOX, Adapter("rgt_tui.providers.console")),
+    "digitalocean": Adapter("rgt_tui.providers.digitalocean"),
+    "dstack": Adapter("rgt_tui.providers.dstack"),
+    "kubernetes": Adapter("rgt_tui.providers.kubernetes"),
+    "lambda": Adapter("rgt_tui.providers.lambda_cloud"),
+    "featurize": Adapter("rgt_tui.providers.featurize"),
+    "paperspace-core": Adapter("rgt_tui.providers.paperspace"),
+    "runpod": Adapter("rgt_tui.providers.runpod"),
+    "skypilot": Adapter("rgt_tui.providers.skypilot"),
+    "slurm": Adapter("rgt_tui.providers.slurm"),
+    "vastai": Adapter("rgt_tui.providers.vast"),
 }
 """``kind`` in the fleet file → what opens an account there; CONTRIBUTING.md says how to add one."""
 USUAL_KEYS = {

@@ -171,11 +171,16 @@ class RentedAccount(abc.ABC):
         """
         self.ref, self.http, self.clock = ref, http, clock
         self.pace = Pace({} if is_loopback(http.base_url) else self.gaps)
+        self._market: Market | None = None
         self._seen: dict[str, Machine] = {}
         self._purse: Purse | None = None
         self._purse_pause = Pause()
         self._books: dict[str, Booked] = {}
         self._books_pause = Pause()
+
+    def odd(self, what: str) -> BadAnswer:
+        """Return what to raise of an answer that is not what the platform documents."""
+        return BadAnswer(f"{self.platform} gave {what}; nothing follows from it", console=self.http.console)
 
     @abc.abstractmethod
     async def fetch(self, instance: str) -> Machine:
@@ -223,7 +228,7 @@ class RentedAccount(abc.ABC):
 
     def market(self) -> Market | None:
         """Return what rents machines; None = only a person does that, on the console."""
-        return None
+        return self._market
 
     def bills_apart(self, verb: Verb) -> tuple[str, ...]:
         """Say what of the account bills on after a verb and hangs on no machine, a line each."""
@@ -256,7 +261,7 @@ class RentedAccount(abc.ABC):
         found = await self.fetch(instance)
         if found.id != instance:
             raise BadAnswer(
-                f"{self.platform} answered with another machine than the one asked for",
+                f"{self.platform} answered with a machine other than the one asked for",
                 console=self.http.console,
             )
         self._seen[instance] = found

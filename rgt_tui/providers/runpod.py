@@ -20,7 +20,7 @@ from rgt_tui.model.renting import Leftover
 from rgt_tui.profiles import load_profile
 from rgt_tui.profiles.prices import HOURS
 from rgt_tui.profiles.survival import until_clock
-from rgt_tui.providers.answers import Parts, known_sum, number, signed
+from rgt_tui.providers.answers import Parts, Proof, known_sum, number, signed
 from rgt_tui.providers.control_plane import (
     BadAnswer,
     Context,
@@ -56,6 +56,16 @@ BALANCE_AGE = 300.0
 """Seconds for which a balance is good."""
 BALANCE_RETRY = 3600.0
 """Seconds before it is asked for again after a failure: an API that is gone must not eat the rate limit."""
+REFUSALS: dict[int | str, Proof] = {
+    401: Proof.NOTHING,
+    403: Proof.NOTHING,
+    404: Proof.ASK,
+    409: Proof.ASK,
+    422: Proof.NOTHING,
+    429: Proof.NOTHING,
+}
+"""Errors of REST v2, all as problem+json: https://docs.runpod.io/api-reference-v2/overview (verified 2026-11)."""
+ANSWERS = dict.fromkeys(Verb, REFUSALS)
 
 
 def open_account(ref: ProviderRef, context: Context) -> RunPodAccount:
@@ -394,7 +404,7 @@ class RunPodAccount:
         pod = parse_pod((await self.http.get(f"/v2/pods/{instance}")).data, self.http.console)
         if pod.id != instance:
             raise BadAnswer(
-                "RunPod answered with another pod than the one asked for", console=self.http.console
+                "RunPod answered with a pod other than the one asked for", console=self.http.console
             )
         self._seen[instance] = pod
         return pod

@@ -19,7 +19,7 @@ import msgspec
 from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.evidence import Verb
 from rgt_tui.model.money import Lifecycle, MeterKind
-from rgt_tui.providers.answers import array, moment_of, number, port, table, text, whole
+from rgt_tui.providers.answers import Proof, array, moment_of, number, port, table, text, whole
 from rgt_tui.providers.control_plane import (
     BadAnswer,
     Context,
@@ -52,6 +52,9 @@ DISKS = (("the disks of the stopped cluster", None),)
 PRICE = (
     "by SkyPilot's cost report, at the catalogue's prices; what the cloud bills, disks included, may be more"
 )
+REFUSALS: dict[int | str, Proof] = {401: Proof.NOTHING, 403: Proof.NOTHING, 429: Proof.NOTHING}
+"""A request that was refused was not queued: https://docs.skypilot.co (API version 62, verified 2026-08)."""
+ANSWERS = dict.fromkeys(Verb, REFUSALS)
 
 
 def open_account(ref: ProviderRef, context: Context) -> SkyPilotAccount:
@@ -115,7 +118,7 @@ class SkyPilotAccount(RentedAccount):
         answer = await self.http.ask("POST", path, body)
         queued = answer.headers.get("x-skypilot-request-id", "")
         if not re.fullmatch(r"[\w-]{1,80}", queued):
-            raise self._odd(f"no request id for {path}")
+            raise self.odd(f"no request id for {path}")
         told = table((await self.http.get(f"/api/get?request_id={queued}")).data)
         if told.get("status") != "SUCCEEDED" or told.get("error"):
             said = text(told.get("status"), 40) or "no status"
@@ -124,10 +127,7 @@ class SkyPilotAccount(RentedAccount):
         try:
             return msgspec.json.decode(value) if isinstance(value, str) else value
         except (msgspec.DecodeError, RecursionError):
-            raise self._odd(f"something that is not JSON for {path}") from None
-
-    def _odd(self, what: str) -> BadAnswer:
-        return BadAnswer(f"SkyPilot gave {what}; nothing follows from it", console=self.http.console)
+            raise self.odd(f"something that is not JSON for {path}") from None
 
     async def _status(self, names: list[str] | None, refresh: str) -> tuple[Machine, ...]:
         # Each of these is said: the server's own defaults show other people's clusters, credentials and the pickle.
@@ -141,7 +141,7 @@ class SkyPilotAccount(RentedAccount):
         )
         found = await self._result("/status", body)
         if not isinstance(found, list):
-            raise self._odd("something that is not a list of clusters")
+            raise self.odd("something that is not a list of clusters")
         return tuple(map(self.parse, found))
 
     async def fetch(self, instance: str) -> Machine:
@@ -178,7 +178,7 @@ class SkyPilotAccount(RentedAccount):
         box = table(raw)
         name = box.get("name")
         if not isinstance(name, str) or not self.ids.fullmatch(name):
-            raise self._odd("a cluster without a name")
+            raise self.odd("a cluster without a name")
         status = box.get("status")
         lifecycle, bills = STATES.get(
             status if isinstance(status, str) else "", (Lifecycle.UNKNOWN, MeterKind.UNKNOWN)

@@ -17,7 +17,7 @@ from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.evidence import Permit, Verb, steady
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
 from rgt_tui.model.renting import Leftover
-from rgt_tui.providers.answers import moment_of
+from rgt_tui.providers.answers import Answers, Proof, moment_of
 from rgt_tui.providers.command_line import CommandLine
 from rgt_tui.providers.control_plane import (
     BadAnswer,
@@ -77,6 +77,9 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     name: str
 
 
+ANSWERS: Answers = {Verb.PARK: {}, Verb.DESTROY: {"denied": Proof.NOTHING}}
+
+
 def open_account(ref: ProviderRef, context: Context) -> SlurmAccount:
     """Return the cluster that a job belongs to; see `rgt_tui.providers.control_plane.Open`."""
     return SlurmAccount(
@@ -112,7 +115,7 @@ class Slurm(OneMachine["SlurmAccount"]):
 
     async def start(self) -> str:
         """Refuse: a job that has ended is submitted anew."""
-        raise ProviderError("Slurm starts no job again; submit it anew", sent=False)
+        raise ProviderError("Slurm starts no job again; submit it again", sent=False)
 
     async def stop(self, permit: Permit) -> str:
         """Refuse: a job cannot be parked."""
@@ -174,7 +177,7 @@ class SlurmAccount:
     async def leftovers(self) -> tuple[Leftover, ...]:
         """Refuse: what of a file system is billed, Slurm does not know."""
         raise ProviderError(
-            "Slurm does not tell what storage costs; ask the people of the cluster", sent=False
+            "Slurm does not say what storage costs; ask the people of the cluster", sent=False
         )
 
     def market(self) -> Market | None:

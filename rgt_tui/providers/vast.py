@@ -21,6 +21,7 @@ from rgt_tui.model.renting import Leftover
 from rgt_tui.profiles.prices import HOURS
 from rgt_tui.providers.answers import (
     Parts,
+    Proof,
     array,
     moment_of,
     number,
@@ -34,7 +35,6 @@ from rgt_tui.providers.answers import (
 from rgt_tui.providers.control_plane import (
     BadAnswer,
     Context,
-    Market,
     NotFound,
     Pause,
     ProviderError,
@@ -73,6 +73,18 @@ STATES = {
 """``actual_status`` → what it is and what is charged: https://docs.vast.ai/api-reference/instances/show-instances."""
 DEARER = "vast.ai may charge more for the disk of a stopped instance than its API says"
 """https://docs.vast.ai (billing reference, 2026-08)."""
+REFUSALS: dict[int | str, Proof] = {
+    "no_such_instance": Proof.ASK,
+    401: Proof.NOTHING,
+    403: Proof.NOTHING,
+    404: Proof.ASK,
+    429: Proof.NOTHING,
+}
+"""Errors as ``{success: false, error, msg}``: https://docs.vast.ai/api-reference/introduction (verified 2026-08).
+
+An error word at status 200 that is not here proves nothing.
+"""
+ANSWERS = dict.fromkeys(Verb, REFUSALS)
 
 
 def open_account(ref: ProviderRef, context: Context) -> VastAccount:
@@ -137,7 +149,7 @@ class VastAccount(RentedAccount):
         await self.pace.turn("get")
         data = (await self.http.get(f"/api/v0/instances/{instance}/?owner=me")).data
         if not isinstance(data, dict) or "instances" not in data:
-            raise self._odd("an answer without 'instances'")
+            raise self.odd("an answer without 'instances'")
         if data["instances"] is None:
             raise NotFound(f"vast.ai shows nothing under {instance}", console=self.http.console, status=200)
         return self.parse(data["instances"])
@@ -160,22 +172,19 @@ class VastAccount(RentedAccount):
             await self.pace.turn("list")
             data = (await self.http.get(f"/api/v1/instances/?{query}")).data
             if not isinstance(data, dict) or not isinstance(data.get("instances"), list):
-                raise self._odd("a list without 'instances'")
+                raise self.odd("a list without 'instances'")
             found += map(self.parse, data["instances"])
             following = data.get("next_token")
             if following is None or following == "":
                 total = number(data.get("total_instances"))
                 if not filters and total is not None and total > len(found):
-                    raise self._odd(f"a list of {len(found)} instances where there are {total:.0f}")
+                    raise self.odd(f"a list of {len(found)} instances where there are {total:.0f}")
                 return tuple(found)
             token = str(following)
             if token in seen:
-                raise self._odd("a list that begins again")
+                raise self.odd("a list that begins again")
             seen.add(token)
-        raise self._odd(f"a list of more than {PAGES} pages")
-
-    def _odd(self, what: str) -> BadAnswer:
-        return BadAnswer(f"vast.ai gave {what}; nothing follows from it", console=self.http.console)
+        raise self.odd(f"a list of more than {PAGES} pages")
 
     def parse(self, raw: object) -> Machine:
         """Read one instance.
@@ -186,7 +195,7 @@ class VastAccount(RentedAccount):
         box = table(raw)
         identifier = whole(box.get("id"))
         if identifier is None:
-            raise self._odd("an instance without an id")
+            raise self.odd("an instance without an id")
         lifecycle, bills = _state(box)
         disk = _disk_per_hour(box)
         rest: Parts = (("container disk", disk),)
@@ -279,7 +288,7 @@ class VastAccount(RentedAccount):
         path = f"/api/v0/charges/?select_filters={quote(json.dumps(filters), safe='')}"
         data = table((await self.http.get(path)).data)
         if not isinstance(data.get("results"), list) or data.get("next_token"):
-            raise self._odd("charges that are not all")
+            raise self.odd("charges that are not all")
         sums: dict[str, float] = {}
         known = {one.id for one in machines}
         for charge in map(table, array(data["results"])):
@@ -287,7 +296,7 @@ class VastAccount(RentedAccount):
             cost = signed(charge.get("amount"))
             if instance in known:
                 if cost is None:
-                    raise self._odd("a charge without an amount")
+                    raise self.odd("a charge without an amount")
                 sums[instance] = sums.get(instance, 0.0) + cost
         return sums
 
@@ -299,14 +308,14 @@ class VastAccount(RentedAccount):
         await self.pace.turn("volumes")
         data = table((await self.http.get("/api/v0/volumes/")).data)
         if not isinstance(data.get("volumes"), list) or data.get("next_token"):
-            raise self._odd("a list of volumes that is not whole")
+            raise self.odd("a list of volumes that is not whole")
         return tuple(map(self._leftover, array(data["volumes"])))
 
     def _leftover(self, raw: object) -> Leftover:
         item = table(raw)
         identifier = whole(item.get("id"))
         if identifier is None:
-            raise self._odd("a volume without an id")
+            raise self.odd("a volume without an id")
         used = (whole(table(one).get("id")) or whole(one) for one in array(item.get("instances")))
         return Leftover(
             what="volume",
@@ -318,10 +327,6 @@ class VastAccount(RentedAccount):
             used_by=tuple(str(one) for one in used if one is not None),
             how=f"vastai delete volume {identifier}",
         )
-
-    def market(self) -> Market | None:
-        """Return what rents instances."""
-        return self._market
 
 
 def _state(box: Mapping[str, object]) -> tuple[Lifecycle, MeterKind]:

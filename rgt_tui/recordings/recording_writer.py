@@ -61,7 +61,7 @@ class LineFile:
         except FileExistsError:
             raise RecordFailed(f"{path} already exists; a recording never replaces a file") from None
         except OSError as error:
-            raise RecordFailed(f"{path} cannot be made: {error.strerror}") from error
+            raise RecordFailed(f"{path} cannot be created: {error.strerror}") from error
 
     def append(self, lines: bytes) -> None:
         """Append lines; either all of them are in the file afterwards, or none.

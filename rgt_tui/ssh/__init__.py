@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rgt_tui import imported_later
+from rgt_tui.ssh import native_libraries
 from rgt_tui.ssh.ssh_config import NO_FILE, NO_SSH, expand, percent, scan, surroundings
 from rgt_tui.ssh.ssh_errors import (
     AuthFailed,
@@ -26,7 +27,7 @@ from rgt_tui.ssh.ssh_route import Host, Wanted, check_host, check_user, resolve
 if TYPE_CHECKING:
     from rgt_tui.ssh.bulk_channel import BulkChannel, open_bulk
     from rgt_tui.ssh.bundle import AgentBundle, build_agent, build_trainer, remote_root, trainer_root
-    from rgt_tui.ssh.channel import NO_FILES, Channel, Watching, open_channel, watch
+    from rgt_tui.ssh.channel import NO_FILES, Channel, Watching, open_channel, read_frame, watch
     from rgt_tui.ssh.connection import (
         Elsewhere,
         by_hand,
@@ -112,6 +113,7 @@ __all__ = [
     "percent",
     "pinned_host_key",
     "push",
+    "read_frame",
     "record",
     "refuses_host",
     "remote_root",
@@ -125,12 +127,14 @@ __all__ = [
     "where",
 ]
 
+native_libraries.begin()
+
 __getattr__ = imported_later(
     __name__,
     {
         "bulk_channel": "BulkChannel open_bulk",
         "bundle": "AgentBundle build_agent build_trainer remote_root trainer_root",
-        "channel": "NO_FILES Channel Watching open_channel watch",
+        "channel": "NO_FILES Channel Watching open_channel read_frame watch",
         "connection": "Elsewhere by_hand config_blocks connect hops watched_elsewhere where",
         "deployment": "Deployed Pushed deploy find_torch push",
         "host_keys": "Policy",

@@ -13,18 +13,17 @@ from collections.abc import Callable
 import asyncssh
 
 from rgt_tui.model.plain import clean
-from rgt_tui.ssh.remote_command import lost, not_opened, open_session
+from rgt_tui.ssh.remote_command import CommandSession, lost, not_opened, open_session
 
 WINDOW = 4 << 20
 """Bytes that may be on their way: 100 MB/s over 40 ms."""
 STDERR_BYTES = 4096
 
 
-class _Bulk(asyncssh.SSHClientSession[bytes]):
+class _Bulk(CommandSession):
     def __init__(self, on_data: Callable[[bytes], None]) -> None:
-        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        super().__init__()
         self.words = b""
-        self.status: int | None = None
         self.fault: Exception | None = None
         self._on_data = on_data
 
@@ -39,16 +38,6 @@ class _Bulk(asyncssh.SSHClientSession[bytes]):
         except Exception as error:
             self.fault = error
             self.ended.set_result(None)
-
-    def exit_status_received(self, status: int) -> None:
-        self.status = status
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if not self.ended.done():
-            if exc is None:
-                self.ended.set_result(None)
-            else:
-                self.ended.set_exception(exc)
 
 
 class BulkChannel:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import time
 import zlib
@@ -230,17 +231,15 @@ class _Session(asyncssh.SSHClientSession[bytes]):
                 self._give_up(str(error))
                 return b""
             if rest is not None:
-                self._wait_first([rest])
+                self._waiting.append(rest)
+                self._waiting_bytes += len(rest)
             return found
         if not self._greeted and b"\n" in data[:-1]:
             # What follows the hello may be compressed.
-            data, *rest_of_it = data.splitlines(keepends=True)
-            self._wait_first(rest_of_it)
+            data, *parts = data.splitlines(keepends=True)
+            self._waiting.extend(reversed(parts))
+            self._waiting_bytes += sum(map(len, parts))
         return data
-
-    def _wait_first(self, parts: list[bytes]) -> None:
-        self._waiting.extend(reversed(parts))
-        self._waiting_bytes += sum(map(len, parts))
 
     def _give_up(self, why: str) -> None:
         self._cut.clear()
@@ -291,7 +290,8 @@ class Channel:
     def send(self, control: Control) -> None:
         """Send a control line; silently nothing when the channel has just ended."""
         if not self._session.ended.done():
-            self._channel.write(msgspec.json.encode(control) + b"\n")
+            with contextlib.suppress(OSError):  # it closes just now, and says in a moment why
+                self._channel.write(msgspec.json.encode(control) + b"\n")
 
     def take_in(self, until: float = math.inf) -> bool:
         """Decode what has come since the last time, and hand it on; only with `open_channel`'s `on_waiting`.
@@ -341,7 +341,8 @@ async def open_channel(
     """
     session = _Session(on_frame, on_bad, on_line, on_waiting)
     channel = await open_session(connection, lambda: session, command)
-    channel.write(msgspec.json.encode(config) + b"\n")
+    with contextlib.suppress(OSError):  # an agent that has ended already says more by its status
+        channel.write(msgspec.json.encode(config) + b"\n")
     return Channel(channel, session)
 
 
@@ -395,7 +396,7 @@ async def watch(
     except NoPython as error:
         limited = (f"{error}; {NO_HISTORY}",)
     except DeployFailed as error:
-        limited = (f"{error}; mend that and press retry; until then {NO_HISTORY}",)
+        limited = (f"{error}; fix that and press retry; until then {NO_HISTORY}",)
     except NoCommands as error:
         terminal = True
         limited = (f"{error}: a terminal only (proxied SSH); {NO_HISTORY}", NO_FILES)

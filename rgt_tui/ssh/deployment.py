@@ -147,7 +147,7 @@ def _note(path: str, kind: str, why: str) -> str:
     if not why:
         return ""
     what = f"an older agent runs ({path}): this one" if kind == "older" else f"the agent is in {path}: it"
-    return f"{what} could not be written to the home directory ({why}); mend that and press retry"
+    return f"{what} could not be written to the home directory ({why}); fix that and press retry"
 
 
 def _row(out: bytes) -> tuple[str, str, str] | None:

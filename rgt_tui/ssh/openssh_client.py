@@ -136,7 +136,7 @@ def bulk_client(connection: asyncssh.SSHClientConnection, env: Mapping[str, str]
     if not isinstance(host, Host) or not isinstance(login, Login) or not isinstance(peer, tuple):
         raise NotCarried("how the login was done is not known")
     if connection.get_extra_info("rgt_below") is not None or host.proxy_command is not None:
-        raise NotCarried("the way there leads over another host or program")
+        raise NotCarried("the way there leads through another host or program")
     key = connection.get_server_host_key()
     if key is None:
         raise NotCarried("the host key is not known")
@@ -211,7 +211,7 @@ def _identity(login: Login, folder: Path) -> str:
     if key.certified:
         raise NotCarried("the login is by a certificate")
     if key.type.startswith(("sk-", "webauthn-")):
-        raise NotCarried("the key wants a touch for every login")
+        raise NotCarried("the key needs a touch for every login")
     if key.path is None:  # the agent has it: its public half tells which
         public = folder / "identity.pub"
         public.write_text(f"{key.type} {base64.b64encode(key.public).decode()}\n", encoding="ascii")

@@ -15,6 +15,7 @@ from typing import TypeVar
 import asyncssh
 import msgspec
 
+from rgt_tui.model.plain import clean
 from rgt_tui.ssh.deployment import Deployed
 from rgt_tui.ssh.remote_command import lost, not_opened, open_session, record, run
 from rgt_tui.ssh.ssh_errors import BoxError, Unreachable
@@ -235,7 +236,7 @@ async def cat(
             if isinstance(found, _End):
                 return
             if isinstance(found, _Error):
-                raise CatFailed(found.text)
+                raise CatFailed(clean(found.text))
             if isinstance(found, FileBegins):
                 yield found
             else:
@@ -257,7 +258,7 @@ async def _first(pipe: Pipe, silence: float | None) -> bytes:
         line = record(await _soon(pipe.readline(), silence))
         if line:
             return line
-    raise CatFailed("the login shell on the box prints without end, and the agent does not come to speak")
+    raise CatFailed("the login shell on the box prints endlessly, and the agent never gets to speak")
 
 
 async def _received(pipe: Pipe, left: int, silence: float | None) -> AsyncIterator[bytes]:

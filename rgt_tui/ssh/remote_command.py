@@ -162,10 +162,30 @@ class Done(msgspec.Struct, frozen=True):
     """Its standard error, printable."""
 
 
-class _Collector(asyncssh.SSHClientSession[bytes]):
-    def __init__(self, most: int) -> None:
+class CommandSession(asyncssh.SSHClientSession[bytes]):
+    """A command that runs: its exit status, and its end, which is an error where the connection is lost."""
+
+    def __init__(self) -> None:
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.status: int | None = None
+
+    def exit_status_received(self, status: int) -> None:
+        """Keep how it ended."""
+        self.status = status
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell that it has ended."""
+        if self.ended.done():
+            return
+        if exc is None:
+            self.ended.set_result(None)
+        else:
+            self.ended.set_exception(exc)
+
+
+class _Collector(CommandSession):
+    def __init__(self, most: int) -> None:
+        super().__init__()
         self.out = bytearray()
         self.err = bytearray()
         self.overflow = False
@@ -184,16 +204,8 @@ class _Collector(asyncssh.SSHClientSession[bytes]):
             return
         target += data
 
-    def exit_status_received(self, status: int) -> None:
-        self.status = status
-
     def connection_lost(self, exc: Exception | None) -> None:
-        if self.ended.done():
-            return
-        if exc is not None and not self.overflow:
-            self.ended.set_exception(exc)
-        else:
-            self.ended.set_result(None)
+        super().connection_lost(None if self.overflow else exc)
 
 
 async def run(

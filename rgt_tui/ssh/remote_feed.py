@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import asyncssh
 
 from rgt_tui.model.plain import clean
-from rgt_tui.ssh.remote_command import Done, lost, not_opened, open_session
+from rgt_tui.ssh.remote_command import CommandSession, Done, lost, not_opened, open_session
 from rgt_tui.ssh.ssh_errors import CommandFailed
 
 MOST_OUTPUT = 1 << 20
@@ -16,12 +16,11 @@ SILENCE_S = 120.0
 """A box that takes nothing for so long is given up."""
 
 
-class _Feeding(asyncssh.SSHClientSession[bytes]):
+class _Feeding(CommandSession):
     def __init__(self) -> None:
-        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        super().__init__()
         self.takes = asyncio.Event()
         self.takes.set()
-        self.status: int | None = None
         self.out = bytearray()
         self.words = bytearray()
 
@@ -36,16 +35,9 @@ class _Feeding(asyncssh.SSHClientSession[bytes]):
     def resume_writing(self) -> None:
         self.takes.set()
 
-    def exit_status_received(self, status: int) -> None:
-        self.status = status
-
     def connection_lost(self, exc: Exception | None) -> None:
         self.takes.set()
-        if not self.ended.done():
-            if exc is None:
-                self.ended.set_result(None)
-            else:
-                self.ended.set_exception(exc)
+        super().connection_lost(exc)
 
 
 async def feed(

@@ -140,7 +140,8 @@ class Shell(asyncssh.SSHClientSession[bytes]):
     def write(self, text: str) -> None:
         """Write to the script; silently nothing when it has just ended."""
         if self._channel is not None and not self.ended.done():
-            self._channel.write(text.encode())
+            with contextlib.suppress(OSError):  # it closes just now, and says in a moment why
+                self._channel.write(text.encode())
 
     def close(self) -> None:
         """End it."""

@@ -3,7 +3,7 @@
 from rgt_tui.store.database import HistoryError
 from rgt_tui.store.happenings import MOST_EVENTS, OWN
 from rgt_tui.store.history import History, history_path
-from rgt_tui.store.history_file import FLEET, Batch, Told
+from rgt_tui.store.history_file import FLEET, Batch, HistoryFile, Told
 from rgt_tui.store.minute_means import Mean, Means
 from rgt_tui.store.moments import NEAR_SECONDS
 from rgt_tui.store.person_ticks import Ticks, TicksError, say_tick, ticks_of, ticks_path, with_ticks
@@ -18,6 +18,7 @@ __all__ = [
     "Cost",
     "History",
     "HistoryError",
+    "HistoryFile",
     "Mean",
     "Means",
     "Metering",

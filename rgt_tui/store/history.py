@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TypeVar
 
+from rgt_tui.files import state_directory
 from rgt_tui.model.box import BoxSpec, BoxState
 from rgt_tui.model.fleet import FleetEvent, Happenings, Moment, Night, Spend, Timeline, Wanted
 from rgt_tui.store.database import Damaged, HistoryError, Refused, Trouble
@@ -38,8 +39,7 @@ def history_path(env: Mapping[str, str], named: str | None = None) -> Path | Non
     said = named if named is not None else env.get(ENV)
     if said is not None:
         return None if said.lower() in OFF else Path(said).expanduser()
-    state = Path(env.get("XDG_STATE_HOME", ""))
-    return (state if state.is_absolute() else Path.home() / ".local" / "state") / "rgt" / "history.db"
+    return state_directory(env) / "history.db"
 
 
 class History:
@@ -263,7 +263,7 @@ class History:
                 f"the backup from {clock_time(restored.backup_at, now)} took its place; the {hours:.1f} h since "
                 "then are lost, so what they cost is a lower bound"
             )
-        self._say(f"the history was damaged ({error}); it lies in {restored.aside.name}; {what}", "warn")
+        self._say(f"the history was damaged ({error}); it is in {restored.aside.name}; {what}", "warn")
 
     def _say(self, text: str, level: str) -> None:
         with self._lock:

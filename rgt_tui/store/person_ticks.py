@@ -99,7 +99,7 @@ def _read(path: Path) -> _Kept:
     except OSError as error:
         raise TicksError(f"{path}: {error.strerror or error}") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise TicksError(f"{path} is damaged ({error}): move it away, and tick anew") from error
+        raise TicksError(f"{path} is damaged ({error}): move it away, and tick again") from error
     if kept.version != VERSION:
         raise TicksError(
             f"{path} is of another version of rgt ({kept.version}): use that one, or move it away"

@@ -23,6 +23,8 @@ VALID_SECONDS = 600.0
 """A provider's price is believed for this long after it was read."""
 AWAKE_SECONDS = 60.0
 """A longer pause between two looks was no looking: the computer slept."""
+CONTESTED = "contested"
+"""The alert that a box answers which its provider calls stopped: it holds only where that lasts."""
 DAY = 86400.0
 GAP_SECONDS = 90.0
 """Less unwatched time than this between two readings of the provider's sum is not looked into."""
@@ -68,8 +70,11 @@ def price(box: BoxState, now: float) -> Amount | None:
         return Amount(spec.per_hour, spec.currency) if known else None
     if meter.at is None or meter.per_hour is None or meter.kind is MeterKind.UNKNOWN:
         return None
-    fresh = -AWAKE_SECONDS <= now - meter.at <= VALID_SECONDS
-    return Amount(meter.per_hour, meter.currency, meter.at_least) if fresh and _sane(meter.per_hour) else None
+    if not -AWAKE_SECONDS <= now - meter.at <= VALID_SECONDS or not _sane(meter.per_hour):
+        return None
+    # A machine that is called stopped, and answers on, may cost what it costs while it runs.
+    at_least = meter.at_least or any(alert.kind == CONTESTED for alert in box.alerts)
+    return Amount(meter.per_hour, meter.currency, at_least)
 
 
 def is_unpriced(box: BoxState, now: float) -> bool:

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 from rgt_tui import imported_later
 from rgt_tui.transfer.ledger import (
+    Copied,
     FileRow,
     FolderRow,
     GoneRow,
     Ledger,
     LedgerError,
     Stamp,
+    copies,
     fingerprint,
     home,
     is_own,
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CheckpointFound",
+    "Copied",
     "FileRow",
     "FolderRow",
     "GoneRow",
@@ -34,6 +37,7 @@ __all__ = [
     "Stamp",
     "Verification",
     "VerifiedFile",
+    "copies",
     "fingerprint",
     "home",
     "is_own",

@@ -62,12 +62,12 @@ def plan(files: Mapping[str, str]) -> Plan:
     """
     folders: dict[str, dict[str, str]] = {}
     left_over = []
-    for path, head in sorted(files.items()):
+    for path in sorted(files):
         folder, _, name = path.rpartition("/")
         if any(part.startswith(LEFT_OVER) for part in path.split("/")):
             left_over.append(path)
         else:
-            folders.setdefault(folder, {})[name] = head
+            folders.setdefault(folder, {})[name] = files[path]
     groups: list[Group] = []
     others: list[Job] = []
     for folder, names in folders.items():

@@ -143,7 +143,7 @@ def examine(folder: Path) -> tuple[str, ...]:
     except Refused as refused:
         raise Trouble(METADATA, str(refused)) from None
     if not by_file and any(path.suffix == SUFFIX for path in folder.iterdir()):
-        raise Trouble(METADATA, "it speaks of none of the parts beside it")
+        raise Trouble(METADATA, "it names none of the parts beside it")
     for name, wanted in sorted(by_file.items()):
         try:
             with OpenStretch(folder / name) as whole:

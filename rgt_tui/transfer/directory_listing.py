@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,17 +22,11 @@ _END_BYTES = 22
 _MOST_HEAD = 1 << 20
 
 
-class Listed(NamedTuple):
-    """A regular file."""
-
-    path: Path
-    size: int
-
-
 class Listing(NamedTuple):
     """What lies below a directory; the names are relative to it."""
 
-    files: dict[str, Listed]
+    files: dict[str, int]
+    """Regular files, and their bytes."""
     problems: list[tuple[str, str]]
     """Names and reasons of what is no file, or cannot be listed."""
     links: int
@@ -52,45 +46,39 @@ def listing(root: Path, left_out: frozenset[str]) -> Listing:
     found = Listing({}, [], 0)
     real = Path(os.path.realpath(root, strict=True))
     links = 0
-    waiting = [root]
+    waiting = [""]
     while waiting:
         folder = waiting.pop()
         try:
-            with os.scandir(folder) as entries:
+            with os.scandir(root / folder) as entries:
                 names = sorted(entry.name for entry in entries)
         except OSError as error:
-            if folder == root:
+            if not folder:
                 raise
-            found.problems.append((_name(folder, root), f"it cannot be listed: {error.strerror or error}"))
+            found.problems.append((folder, f"it cannot be listed: {error.strerror or error}"))
             continue
         for name in names:
-            path = folder / name
-            if folder == root and name in left_out:
+            if not folder and name in left_out:
                 continue
+            path = f"{folder}/{name}" if folder else name
             try:
-                mode = (status := path.lstat()).st_mode
+                mode = (status := os.lstat(f"{root}/{path}")).st_mode
             except OSError as error:
-                found.problems.append(
-                    (_name(path, root), f"it cannot be looked at: {error.strerror or error}")
-                )
+                found.problems.append((path, f"it cannot be looked at: {error.strerror or error}"))
                 continue
             if stat.S_ISDIR(mode):
                 waiting.append(path)
             elif stat.S_ISREG(mode):
-                found.files[_name(path, root)] = Listed(path, status.st_size)
+                found.files[path] = status.st_size
             elif stat.S_ISLNK(mode):
-                why = _link(path, real)
+                why = _link(root / path, real)
                 links += why is None
                 if why is not None:
-                    found.problems.append((_name(path, root), why))
+                    found.problems.append((path, why))
             else:
                 kind = _KINDS.get(stat.S_IFMT(mode), "no regular file")
-                found.problems.append((_name(path, root), f"it is {kind}"))
+                found.problems.append((path, f"it is {kind}"))
     return found._replace(links=links)
-
-
-def _name(path: Path, root: Path) -> str:
-    return str(path.relative_to(root))
 
 
 def _link(path: Path, real: Path) -> str | None:
@@ -104,23 +92,28 @@ def _link(path: Path, real: Path) -> str | None:
     return None
 
 
-def heads(files: dict[str, Listed]) -> Iterator[tuple[str, str]]:
-    """Yield, for each file, what `rgt_tui.transfer.checkpoint_groups.plan` has to know of its bytes."""
-    for name, listed in files.items():
+def heads(folder: Path, files: Iterable[tuple[str, int]]) -> Iterator[tuple[str, str]]:
+    """Yield, for each file, what `rgt_tui.transfer.checkpoint_groups.plan` has to know of its bytes.
+
+    Args:
+        folder: Of them all.
+        files: Names, relative to it, and bytes.
+    """
+    for name, size in files:
         last = name.rpartition("/")[2].lower()
         head = ""
         if last == trainer_manifests.MANIFEST:
-            head = "ours" if trainer_manifests.is_manifest(_read(listed.path, _MOST_HEAD)) else ""
+            head = "ours" if trainer_manifests.is_manifest(_read(folder / name, _MOST_HEAD)) else ""
         elif last.endswith((".bin", ".pkl", ".pickle", ".tar")):
-            head = "zip" if _is_zip(listed) else ""
+            head = "zip" if _is_zip(folder / name, size) else ""
         yield name, head
 
 
-def _is_zip(listed: Listed) -> bool:
+def _is_zip(path: Path, size: int) -> bool:
     """Say whether a file is a zip file, also one whose beginning or end was damaged."""
-    if _read(listed.path, 4) == MAGIC:
+    if _read(path, 4) == MAGIC:
         return True
-    return _read(listed.path, _END_BYTES, listed.size - _END_BYTES).startswith(END_MAGIC)
+    return _read(path, _END_BYTES, size - _END_BYTES).startswith(END_MAGIC)
 
 
 def _read(path: Path, most: int, at: int = 0) -> bytes:

@@ -3,11 +3,18 @@
 One JSON object per line in, ``{"kind", "path"}``; one per line out: ``trouble`` (pairs of file and reason), ``checked``
 (every byte was compared with a checksum that the files carry), ``torch`` (files that torch could load),
 ``not_loadable`` (what ``weights_only`` loading does not take) and ``not_checked`` (what of it was not looked into).
+
+With ``--load`` it loads files of torch.save with torch, ``weights_only``, mapped where they can be, under limits: only
+what `rgt_tui.transfer.torch_files` has found to be whole and to name nothing but what torch's own loader takes. torch
+before 2.6 is not used: its ``weights_only`` loading could be made to run code (CVE-2025-32434). Then a question is
+``{"path", "legacy"}`` and an answer ``trouble``, or nothing; the first line out says which torch it is, or why there is
+none.
 """
 
 from __future__ import annotations
 
 import ctypes
+import importlib
 import json
 import resource
 import signal
@@ -32,6 +39,11 @@ _PARENT_DEATH_SIGNAL = 1
 """Of prctl(2): who asked is gone, so nobody waits for the answer."""
 MEMORY = 2 << 30
 """Address space; the longest pickle that is looked at needs less."""
+OLDEST = (2, 6)
+LOAD_MEMORY = 16 << 30
+"""Address space to load with, beside that of the file: the libraries of torch alone reserve several GB."""
+LOAD_DATA = 3 << 30
+"""Memory of its own to load with, beside that for the file."""
 
 
 def _torch(whole: Stretch) -> dict[str, Any]:
@@ -162,5 +174,45 @@ def main() -> int:
     return 0
 
 
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split("+")[0].split(".")[:2] if part.isdigit())
+
+
+def _load(torch: Any, path: str, legacy: bool) -> dict[str, Any]:
+    size = Path(path).stat().st_size
+    for what, most in (
+        (resource.RLIMIT_AS, LOAD_MEMORY + 2 * size),
+        (resource.RLIMIT_DATA, LOAD_DATA + 2 * size),
+    ):
+        resource.setrlimit(what, (most, resource.getrlimit(what)[1]))
+    try:
+        torch.load(path, map_location="cpu", weights_only=True, mmap=not legacy)
+    except MemoryError:
+        return {"trouble": "torch needs more memory for it than a file of its length may need"}
+    except Exception as error:
+        lines = [*(line for line in str(error).splitlines() if "error:" in line), str(error)]
+        return {"trouble": f"torch.load refuses it: {type(error).__name__}: {lines[0].strip()[:160]}"}
+    return {}
+
+
+def load() -> int:
+    """Load with torch what is asked for, until standard input ends."""
+    limit(None)
+    try:
+        torch = importlib.import_module("torch")
+    except Exception as error:
+        print(json.dumps({"missing": f"torch cannot be imported: {type(error).__name__}"}), flush=True)
+        return 0
+    if _version(torch.__version__) < OLDEST:
+        why = f"torch {torch.__version__} is older than 2.6, whose weights_only loading can be trusted"
+        print(json.dumps({"missing": why}), flush=True)
+        return 0
+    print(json.dumps({"torch": str(torch.__version__)}), flush=True)
+    for line in sys.stdin.buffer:
+        asked = json.loads(line)
+        print(json.dumps(_load(torch, asked["path"], asked["legacy"])), flush=True)
+    return 0
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(load() if sys.argv[1:] == ["--load"] else main())

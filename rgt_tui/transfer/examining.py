@@ -32,15 +32,14 @@ class Asked:
     """A process that answers a line of JSON with a line of JSON; it is started at the first question.
 
     Args:
-        module: What it runs.
+        loads: It loads files with torch, and says first which one; else it only looks at them.
 
     Attributes:
         greeting: The first line it wrote, where it writes one before the first question.
     """
 
-    def __init__(self, module: str, *, greets: bool = False) -> None:
-        self._module = module
-        self._greets = greets
+    def __init__(self, *, loads: bool = False) -> None:
+        self._loads = loads
         self._process: subprocess.Popen[bytes] | None = None
         self.greeting: dict[str, Any] = {}
 
@@ -63,11 +62,11 @@ class Asked:
         env["OPENBLAS_NUM_THREADS"] = "1"  # each would reserve memory, of which there is little
         self._process = subprocess.Popen(
             # -P: a module in the directory that is verified must not stand in for one of the library.
-            [sys.executable, "-P", "-m", self._module],
+            [sys.executable, "-P", "-m", "rgt_tui.transfer.examine_child", *(("--load",) if self._loads else ())],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
             env=env, cwd="/", start_new_session=True,
         )  # fmt: skip
-        if self._greets:
+        if self._loads:
             self.greeting = self._answer(SECONDS)
 
     def ask(self, question: dict[str, Any], size: int = 0) -> dict[str, Any]:
@@ -149,9 +148,9 @@ def has_torch() -> bool:
 
 def examiner() -> Asked:
     """Return the process that looks, and runs nothing."""
-    return Asked("rgt_tui.transfer.examine_child")
+    return Asked()
 
 
 def loader() -> Asked:
     """Return the process that loads with torch; its greeting says which one, or why there is none."""
-    return Asked("rgt_tui.transfer.torch_child", greets=True)
+    return Asked(loads=True)

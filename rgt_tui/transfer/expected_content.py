@@ -6,14 +6,12 @@ import base64
 import binascii
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from rgt_tui.files import open_regular
-from rgt_tui.model.figures import moment
-from rgt_tui.transfer.ledger import FileRow, FolderRow, unsaid
-from rgt_tui.transfer.verified_record import Verification
+from rgt_tui.transfer.ledger import Copied, FolderRow, unsaid
 
 MANIFEST = ".rgt-manifest.jsonl"
 """Beside the files of a verified copy to storage that outlives the box (docs/jobs.md)."""
@@ -30,35 +28,43 @@ class Expected(NamedTuple):
     """For a person: when that was known."""
 
 
-def of_ledger(root: Path, rows: Iterable[FileRow | FolderRow]) -> dict[str, Expected]:
-    """Return what a pull brought into a directory: relative name → content."""
-    return {
-        name: Expected(row.sha256, "pull")
-        for row in rows
-        if isinstance(row, FileRow) and (name := _inside(root, row.local)) is not None
-    }
+class Brought(NamedTuple):
+    """What pulls have brought into a directory."""
+
+    files: dict[str, str]
+    """Relative name → SHA-256."""
+    missing: list[tuple[str, str]]
+    """Names and reasons of what a pull into it, or above it, could not bring."""
 
 
-def not_pulled(root: Path, rows: Iterable[FileRow | FolderRow]) -> Iterator[tuple[str, str]]:
-    """Yield the names and reasons of what a pull into a directory, or above it, could not bring."""
+def of_ledger(root: Path, rows: Iterable[Copied | FolderRow]) -> Brought:
+    """Return what the rows of ledgers say of a directory; none of them is kept."""
+    found = Brought({}, [])
+    bases = tuple(dict.fromkeys(f"{base}/".replace("//", "/") for base in (root, os.path.realpath(root))))
     for row in rows:
-        if isinstance(row, FolderRow):
-            for path, reason in row.missing:
-                below = path.removeprefix(row.path).strip("/")
-                if (name := _inside(root, f"{row.local}/{below}")) is not None:
-                    yield name, reason
+        if isinstance(row, Copied):
+            if (name := _inside(bases, row.local)) is not None:
+                found.files[name] = row.sha256
+            continue
+        for path, reason in row.missing:
+            below = path.removeprefix(row.path).strip("/")
+            if (name := _inside(bases, f"{row.local}/{below}")) is not None:
+                found.missing.append((name, reason))
+    return found
 
 
-def _inside(root: Path, local: str) -> str | None:
+def _inside(bases: Iterable[str], local: str) -> str | None:
     """Return the name of a copy relative to a directory; None where it is not in it."""
-    for base in dict.fromkeys((root, root.resolve())):
-        if Path(local).is_relative_to(base):
-            return str(Path(local).relative_to(base))
+    for base in bases:
+        if local.startswith(base):
+            return local[len(base) :].rstrip("/") or "."
+        if f"{local}/" == base:
+            return "."
     return None
 
 
-def of_manifest(path: Path, folder: str) -> dict[str, Expected]:
-    """Return what a ``.rgt-manifest.jsonl`` says about the directory `folder` (relative; empty for the root).
+def of_manifest(path: Path, folder: str) -> dict[str, str]:
+    """Return what a ``.rgt-manifest.jsonl`` says, name → SHA-256, of the directory `folder` (relative; "" = the root).
 
     Raises:
         ValueError: it is damaged or cut off.
@@ -66,7 +72,7 @@ def of_manifest(path: Path, folder: str) -> dict[str, Expected]:
     """
     with open_regular(path, follow=False) as file:
         lines = file.read(_MOST_BYTES).splitlines()
-    found: dict[str, Expected] = {}
+    found: dict[str, str] = {}
     ended = False
     for line in lines:
         try:
@@ -78,7 +84,7 @@ def of_manifest(path: Path, folder: str) -> dict[str, Expected]:
         ended = ended or row.get("end") is True
         if "sha256" in row:
             name = _path(row)
-            found[f"{folder}/{name}" if folder else name] = Expected(str(row["sha256"]), "manifest")
+            found[f"{folder}/{name}" if folder else name] = str(row["sha256"])
     if not ended:
         raise ValueError("it is cut off: its last line is missing")
     return found
@@ -103,12 +109,6 @@ def named(text: str) -> str:
         return unsaid(text)
     except ValueError:
         return text  # a name that begins as a coded one does
-
-
-def of_record(last: Verification) -> dict[str, Expected]:
-    """Return what the last verification found to be right, or to be missing."""
-    when = moment(last.at)
-    return {named(entry.path): Expected(entry.sha256, "before", when) for entry in last.entries}
 
 
 def wrong(expected: Expected, sha256: str) -> str | None:

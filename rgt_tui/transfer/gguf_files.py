@@ -64,7 +64,7 @@ def examine(whole: Stretch) -> tuple[str, ...]:
         else:
             at.skip_value(kind)
     if alignment < 8 or alignment % 8 or alignment > 1 << 30:
-        raise Refused(f"its alignment is {alignment}, which is none")
+        raise Refused(f"its alignment is {alignment}, which is not one that the format has")
     found, unknown = _tensors(at, tensors, alignment)
     begin = _padded(at.place, alignment)
     end = 0

@@ -44,7 +44,7 @@ def examine(whole: Stretch) -> None:
     if width not in (2, 4, 8, 16, 32) or begin + 3 * width > len(head):
         raise Refused(f"its superblock is damaged: addresses of {width} bytes")
     if version == 3 and head[_FLAGS] & _OPEN_FOR_WRITING:
-        raise Refused("it was not closed: whoever wrote it came to an end, or still writes")
+        raise Refused("it was not closed: its writer has ended, or is still writing")
     end = int.from_bytes(head[begin + 2 * width : begin + 3 * width], "little")
     if end > whole.length:
         raise Refused(f"it is cut off: it ends at byte {end} by its superblock, {whole.length} are there")

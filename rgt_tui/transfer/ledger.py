@@ -11,9 +11,9 @@ import hashlib
 import os
 import stat
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -47,14 +47,19 @@ class Stamp(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return cls(found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
 
 
-class FileRow(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="file", gc=False):
-    """A file of the box whose copy was verified."""
+class Copied(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="file", gc=False):
+    """Of a `FileRow` what a verification needs: there may be hundreds of thousands."""
 
     path: str
     """On the box, absolute."""
     local: str
     """Of the copy, absolute."""
     sha256: str
+
+
+class FileRow(Copied, frozen=True, kw_only=True, tag_field="t", tag="file", gc=False):
+    """A file of the box whose copy was verified."""
+
     there: Stamp
     """Of the file on the box when it was read."""
     here: Stamp
@@ -89,7 +94,9 @@ class FolderRow(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="f
 
 
 Row = FileRow | GoneRow | FolderRow
+R = TypeVar("R", bound=msgspec.Struct)
 _decode = msgspec.json.Decoder(Row).decode
+_decode_copied = msgspec.json.Decoder(Copied | GoneRow | FolderRow).decode
 MOST_MISSING = 1000
 """Names that a row of a directory holds; the rest is counted."""
 
@@ -119,6 +126,60 @@ def ledger_path(box: str, env: Mapping[str, str] = os.environ) -> Path:
     return state_directory(env) / "pulled" / f"{quote(box, safe=' ')}.jsonl"
 
 
+def _rows(path: Path, decode: Callable[[bytes], R]) -> Iterator[R | None]:
+    """Yield the rows of a ledger, with the names as the file system has them; None for a line that is no row.
+
+    Raises:
+        LedgerError: it cannot be read, or others may write to it.
+    """
+    try:
+        with open_regular(path, follow=False) as file:
+            why = fault(path, os.fstat(file.fileno()), file.fileno())
+            if why is not None:
+                raise LedgerError(f"{why.words}, so it proves nothing; {why.cure}")
+            for line in file:
+                try:
+                    row = decode(line)
+                    for name in ("path", "local"):
+                        text = getattr(row, name, "")
+                        if text.startswith(CODED):
+                            row = msgspec.structs.replace(row, **{name: unsaid(text)})
+                except (ValueError, RecursionError):
+                    if line.strip():
+                        yield None
+                    continue
+                yield row
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise LedgerError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def copies(path: Path) -> Iterator[Copied | FolderRow]:
+    """Yield what a ledger says of what stands here: the files, and the directories in which they lie on the box.
+
+    Raises:
+        LedgerError: as `Ledger`.
+    """
+    files: dict[str, Copied] = {}
+    folders: dict[str, FolderRow] = {}
+    for row in _rows(path, _decode_copied):
+        if isinstance(row, Copied):
+            files.pop(row.path, None)
+            files[row.path] = row
+        elif isinstance(row, FolderRow):
+            folders[row.path] = row
+        elif row is not None:
+            files.pop(row.path, None)
+    above: set[str] = set()
+    for copied in files.values():
+        yield copied
+        folder = copied.path
+        while (folder := folder.rpartition("/")[0]) not in above:
+            above.add(folder)
+    yield from (folders[folder or "/"] for folder in above if (folder or "/") in folders)
+
+
 class Ledger:
     """The rows of one box.
 
@@ -139,28 +200,11 @@ class Ledger:
         self._local: dict[str, FileRow] = {}
         self._folders: dict[str, FolderRow] = {}
         self._handle: int | None = None
-        try:
-            with open_regular(path, follow=False) as file:
-                why = fault(path, os.fstat(file.fileno()), file.fileno())
-                if why is not None:
-                    raise LedgerError(f"{why.words}, so it proves nothing; {why.cure}")
-                for line in file:
-                    self._read(line)
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            raise LedgerError(f"cannot read {path}: {error.strerror or error}") from error
-
-    def _read(self, line: bytes) -> None:
-        try:
-            row = _decode(line)
-            row = msgspec.structs.replace(row, path=unsaid(row.path))
-            if not isinstance(row, GoneRow):
-                row = msgspec.structs.replace(row, local=unsaid(row.local))
-        except (ValueError, RecursionError):
-            self.damaged += bool(line.strip())
-            return
-        self._take(row)
+        for row in _rows(path, _decode):
+            if row is None:
+                self.damaged += 1
+            else:
+                self._take(row)
 
     def _take(self, row: Row) -> None:
         if isinstance(row, FileRow):
@@ -402,5 +446,5 @@ def _look(row: FileRow) -> FileRow | str:
     except OSError as error:
         return f"its copy {path} cannot be read: {error.strerror or error}"
     if digest != row.sha256:
-        return f"its copy {path} was changed: its SHA-256 is no longer the one that the box told"
+        return f"its copy {path} was changed: its SHA-256 is no longer the one that the box reported"
     return msgspec.structs.replace(row, here=stamp, at=time.time())

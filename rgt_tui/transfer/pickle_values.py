@@ -224,7 +224,7 @@ class _Machine:
     def refer(self) -> None:
         said = self.stack.pop()
         if type(said) is not tuple or not said or said[0] != "storage":
-            raise Refused("its pickle refers to something else than a tensor's storage")
+            raise Refused("its pickle refers to something other than a tensor's storage")
         found = Stored(said)
         self.stored.append(found)
         self.push(found)

@@ -59,7 +59,7 @@ def _header(raw: bytes) -> dict[str, Any]:
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) != len(pairs):
-            raise Refused("a name stands twice in its header")
+            raise Refused("a name appears twice in its header")
         return found
 
     if not raw.startswith(b"{"):

@@ -100,7 +100,7 @@ def _file(whole: Stretch, facts: Any) -> None:
     if whole.length != size:
         raise Refused(f"{whole.length} bytes, {size} were written")
     if len(sums) != -(-size // chunk) or not all(type(each) is str and _HEX.fullmatch(each) for each in sums):
-        raise Refused("the manifest has not its checksums")
+        raise Refused("the manifest lacks its checksums")
     for number, wanted in enumerate(sums):
         begin = number * chunk
         end = min(begin + chunk, size)

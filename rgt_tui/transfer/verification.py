@@ -9,14 +9,14 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 import rgt_tui
+from rgt_tui.model.figures import moment
 from rgt_tui.model.plain import clean
 from rgt_tui.profiles.readings import how_many
 from rgt_tui.transfer import (
@@ -28,19 +28,23 @@ from rgt_tui.transfer import (
 )
 from rgt_tui.transfer.checkpoint_groups import Group, Job
 from rgt_tui.transfer.copying.box_listing import PARTS
-from rgt_tui.transfer.directory_listing import Listed
 from rgt_tui.transfer.examining import Asked, Ended, examiner, has_torch, loader
-from rgt_tui.transfer.expected_content import Expected
-from rgt_tui.transfer.ledger import FileRow, FolderRow, Stamp, said, sha256_of
+from rgt_tui.transfer.expected_content import Brought, Expected
+from rgt_tui.transfer.ledger import Copied, FolderRow, Stamp, said, sha256_of
 from rgt_tui.transfer.verified_record import CheckpointFound, Problem, Verification, VerifiedFile
 
 Progress = Callable[[int, int, str], None]
 """Called with bytes done, bytes in all, and the file that was finished."""
 _THREADS = 4
+_LOOK_S = 0.2
+"""Between two words about how far it is, while all that is left is to hash."""
+_NOTHING: dict[str, Any] = {}
+"""The answer about most files: nothing to say."""
 _LOGS = ("events", "lines", "json")
 _WHY = {
     "safetensors": "its offsets are right, its content cannot be proven: the format has no checksums",
-    "legacy": "its lengths are right, its content cannot be proven: files of before torch 1.6 have no checksums",
+    "legacy": "its lengths are right, its content cannot be proven: files from before torch 1.6 have no checksums",
+    "torch": "its lengths are right, its content cannot be proven: it was saved without checksums",
     "gguf": "its tensors lie where it says, their content cannot be proven: the format has no checksums",
     "npy": "its length is right, its content cannot be proven: the format has no checksums",
     "hdf5": "its length is what its superblock says, it was not looked into further",
@@ -57,7 +61,7 @@ def verify(
     directory: Path,
     expect: int | None = None,
     *,
-    pulled: Iterable[FileRow | FolderRow] = (),
+    pulled: Iterable[Copied | FolderRow] = (),
     renew: bool = False,
     with_torch: bool = True,
     progress: Progress | None = None,
@@ -77,29 +81,31 @@ def verify(
         NotVerifiable: it is no directory, or cannot be listed.
     """
     root = Path(os.path.abspath(directory))  # noqa: PTH100
-    pulled = tuple(pulled)
-    came = verified_record.RECORDS & set(expected_content.of_ledger(root, pulled))
+    brought = expected_content.of_ledger(root, pulled)
+    came = verified_record.RECORDS & set(brought.files)
     try:
-        found = directory_listing.listing(root, verified_record.RECORDS - came)
+        files, problems, _ = directory_listing.listing(root, verified_record.RECORDS - came)
     except OSError as error:
         raise NotVerifiable(f"cannot look into {directory}: {error.strerror or error}") from error
-    work = _Work(root, found.files, progress, may_write=not came)
+    work = _Work(root, files, progress, may_write=not came)
+    del files
     for path in came:
         work.wrong(path, "it came from the box, and has the name of what a verification leaves: move it away")
-    for path, reason in found.problems:
+    for path, reason in problems:
         work.wrong(path, reason)
-    expected = work.expected(pulled, renew)
-    plan = checkpoint_groups.plan(dict(directory_listing.heads(found.files)))
-    pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="rgt-hash")
+    work.expect(brought, renew)
+    del brought
+    sizes = ((path, row.size) for path, row in work.files.items())
+    plan = checkpoint_groups.plan(dict(directory_listing.heads(root, sizes)))
+    hashing = _Hashing(work)
     try:
-        hashes = {path: pool.submit(work.hash, path) for path in found.files}
         answers = work.examine(plan, with_torch)
-        work.collect(hashes)
+        hashing.finish()
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)  # whoever interrupts it waits for no file
-    work.compare(expected)
+        hashing.stop()
+    work.compare()
     work.judge(plan, answers)
-    if not found.files:
+    if not work.files:
         work.wrong(".", "there is no file in it")
     whole = work.whole(plan, answers)
     if expect is not None and len(whole) < expect:
@@ -107,53 +113,137 @@ def verify(
     return work.finish(whole)
 
 
+class _File(msgspec.Struct, gc=False):
+    """What is known so far of a file; there may be hundreds of thousands, so that it is packed."""
+
+    size: int
+    wanted: str = ""
+    """The SHA-256 that it should have; empty = nobody knows."""
+    by: str = ""
+    """Who says so, as `Expected.by`."""
+    proof: str = ""
+    """What says that its bytes are the right ones, as `VerifiedFile.proof`."""
+    before: bytes = b""
+    """As the last verification left it, packed."""
+    now: bytes = b""
+    """As it is, packed; empty = it was not read."""
+
+
+def _packed(sha256: str, stamp: Stamp, proof: str = "") -> bytes:
+    return msgspec.msgpack.encode((sha256, stamp, proof))
+
+
+_unpacked = msgspec.msgpack.Decoder(tuple[str, Stamp, str]).decode
+
+
+class _Hashing:
+    """Hashes all files of a directory in threads, which no interruption waits for."""
+
+    def __init__(self, work: _Work) -> None:
+        self._work = work
+        self._paths = iter(work.files)
+        self._guard = threading.Lock()
+        self._stopped = False
+        self._fault: BaseException | None = None
+        self._troubles: dict[str, str] = {}
+        self._threads = [
+            threading.Thread(target=self._run, name=f"rgt-hash-{number}", daemon=True)
+            for number in range(_THREADS)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _run(self) -> None:
+        try:
+            while not self._stopped and (path := self._next()) is not None:
+                try:
+                    self._work.hash(path)
+                except OSError as error:
+                    self._troubles[path] = f"it cannot be read: {error.strerror or error}"
+        except BaseException as fault:
+            self._fault, self._stopped = fault, True
+
+    def _next(self) -> str | None:
+        with self._guard:
+            return next(self._paths, None)
+
+    def finish(self) -> None:
+        """Wait until all are hashed, and note what could not be read."""
+        for thread in self._threads:
+            while thread.is_alive():
+                thread.join(_LOOK_S)
+                self._work.report()
+        if self._fault is not None:
+            raise self._fault
+        for path in self._work.files if self._troubles else ():
+            if path in self._troubles:
+                self._work.wrong(path, self._troubles[path])
+
+    def stop(self) -> None:
+        """Let each thread end with the file that it has."""
+        self._stopped = True
+
+
 class _Work:
     """What is known so far about the files of a directory."""
 
     def __init__(
-        self, root: Path, files: Mapping[str, Listed], progress: Progress | None, may_write: bool
+        self, root: Path, files: Mapping[str, int], progress: Progress | None, may_write: bool
     ) -> None:
         self.root = root
-        self.files = files
+        self.files = {path: _File(size) for path, size in files.items()}
         self.errors: dict[tuple[str, str], None] = {}
         self.unproven: dict[str, str] = {}
-        self.hashed: dict[str, tuple[str, Stamp]] = {}
-        self.proof: dict[str, str] = {}
-        self.kept: dict[str, VerifiedFile] = {}
-        """What should have been there instead of what is."""
+        self.missing: dict[str, _File] = {}
+        """What should be there and is not."""
+        self.kept: dict[str, bytes] = {}
+        """What should have been there instead of what is, packed."""
         self.torch = self.no_torch = ""
         self._may_write = may_write
         self._progress = progress
-        self._total = sum(listed.size for listed in files.values())
+        self._total = sum(files.values())
         self._done = 0
+        self._latest = ""
         self._guard = threading.Lock()
-        self._last: Verification | None = None
+        self._since = ""
+        """When the last verification was, for a person."""
 
     def wrong(self, path: str, reason: str) -> None:
         """Note an error."""
         self.errors[path, reason] = None
 
-    def expected(self, pulled: Iterable[FileRow | FolderRow], renew: bool) -> dict[str, Expected]:
-        """Return what each file should be; who knows best counts."""
-        found: dict[str, Expected] = {}
+    def expect(self, brought: Brought, renew: bool) -> None:
+        """Note what each file should be; who knows best counts, and is asked first."""
+        for path, reason in brought.missing:
+            self.wrong(path, f"it was not pulled: {reason}")
+        for name, sha256 in brought.files.items():
+            self._wanted(name, sha256, "pull")
+        brought.files.clear()
+        for path in [path for path in self.files if path.rpartition("/")[2] == expected_content.MANIFEST]:
+            try:
+                copied = expected_content.of_manifest(self.root / path, path.rpartition("/")[0])
+            except (ValueError, OSError) as error:
+                self.wrong(path, str(error))
+                continue
+            for name, sha256 in copied.items():
+                self._wanted(name, sha256, "manifest")
         try:
-            self._last = verified_record.read(self.root) if self._may_write and not renew else None
+            last = verified_record.files_before(self.root) if self._may_write and not renew else None
+            if last is not None:
+                self._since = moment(last[0])
+                for entry in last[1]:
+                    row = self._wanted(expected_content.named(entry.path), entry.sha256, "before")
+                    row.before = _packed(entry.sha256, entry.stamp, entry.proof)
         except (ValueError, OSError) as error:
             self.wrong(
                 ".", f"what the last verification left cannot be used ({error}); --renew goes without it"
             )
-        if self._last is not None:
-            found |= expected_content.of_record(self._last)
-        for path, listed in self.files.items():
-            folder, _, name = path.rpartition("/")
-            if name == expected_content.MANIFEST:
-                try:
-                    found |= expected_content.of_manifest(listed.path, folder)
-                except (ValueError, OSError) as error:
-                    self.wrong(path, str(error))
-        for path, reason in expected_content.not_pulled(self.root, pulled):
-            self.wrong(path, f"it was not pulled: {reason}")
-        return found | expected_content.of_ledger(self.root, pulled)
+
+    def _wanted(self, path: str, sha256: str, by: str) -> _File:
+        row = self.files.get(path) or self.missing.setdefault(path, _File(0))
+        if not row.by:
+            row.wanted, row.by = sha256, by
+        return row
 
     def examine(self, plan: checkpoint_groups.Plan, with_torch: bool) -> dict[Job, dict[str, Any]]:
         """Ask the processes about every job."""
@@ -161,8 +251,8 @@ class _Work:
         answers: dict[Job, dict[str, Any]] = {}
         with examiner() as asked:
             for job in jobs:
-                answers[job] = self._ask(asked, job)
-                self._report(job.path)
+                answers[job] = self._ask(asked, job) or _NOTHING
+                self.report(job.path)
         loadable = [
             job
             for job, answer in answers.items()
@@ -176,7 +266,7 @@ class _Work:
 
     def _ask(self, asked: Asked, job: Job) -> dict[str, Any]:
         try:
-            return asked.ask({"kind": job.kind, "path": str(self._place(job))}, self._size(job))
+            return asked.ask({"kind": job.kind, "path": str(self.root / job.path)}, self._size(job))
         except Ended as ended:
             return {"trouble": [["", str(ended)]]}
 
@@ -192,7 +282,7 @@ class _Work:
                     if self.no_torch:
                         return
                     self.torch = str(asked.greeting.get("torch", ""))
-                    question = {"path": str(self._place(job)), "legacy": bool(answers[job].get("legacy"))}
+                    question = {"path": str(self.root / job.path), "legacy": bool(answers[job].get("legacy"))}
                     answer = asked.ask(question, self._size(job))
                 except Ended as ended:
                     answer = {"trouble": str(ended)}
@@ -201,69 +291,63 @@ class _Work:
                 else:
                     answers[job]["loaded"] = True
 
-    def _place(self, job: Job) -> Path:
-        return self.files[job.path].path if job.path in self.files else self.root / job.path
-
     def _size(self, job: Job) -> int:
         if job.path in self.files:
             return self.files[job.path].size
-        return sum(listed.size for path, listed in self.files.items() if _folder(path) == job.path)
+        return sum(row.size for path, row in self.files.items() if _folder(path) == job.path)
 
-    def hash(self, path: str) -> tuple[str, Stamp]:
-        """Return the hash of a file, and the stamp that it had; called in threads."""
+    def hash(self, path: str) -> None:
+        """Take the hash of a file, and the stamp that it had; called in threads.
+
+        Raises:
+            OSError: it cannot be read, or changed meanwhile.
+        """
+        row = self.files[path]
         try:
-            return sha256_of(self.files[path].path)
+            row.now = _packed(*sha256_of(self.root / path))
         finally:
             with self._guard:
-                self._done += self.files[path].size
+                self._done += row.size
+                self._latest = path
 
-    def _report(self, path: str) -> None:
+    def report(self, path: str = "") -> None:
+        """Say how far it is."""
         if self._progress is not None:
-            self._progress(self._done, self._total, path)
+            self._progress(self._done, self._total, path or self._latest)
 
-    def collect(self, hashes: Mapping[str, Future[tuple[str, Stamp]]]) -> None:
-        """Wait for the hashes."""
-        for path, future in hashes.items():
-            try:
-                self.hashed[path] = future.result()
-            except OSError as error:
-                self.wrong(path, f"it cannot be read: {error.strerror or error}")
-            self._report(path)
-
-    def compare(self, expected: Mapping[str, Expected]) -> None:
+    def compare(self) -> None:
         """Compare the hashes with what they should be."""
-        last = (
-            {}
-            if self._last is None
-            else {expected_content.named(entry.path): entry for entry in self._last.entries}
-        )
-        for path, wanted in expected.items():
-            if path not in self.files:
-                reason: str | None = expected_content.missing(wanted)
-            elif path in self.hashed:
-                reason = expected_content.wrong(wanted, self.hashed[path][0])
-            else:
-                reason = "it cannot be read"
-            if reason is None:
-                self.proof[path] = wanted.by
-                continue
-            self.wrong(path, reason)
-            if path in last:
-                self.kept[path] = last[path]
-        for path, (_, stamp) in self.hashed.items():
-            try:
-                now: Stamp | None = Stamp.of(self.files[path].path.lstat())
-            except OSError:
-                now = None
-            if now != stamp:
+        for path, row in self.files.items():
+            sha256, stamp, _ = _unpacked(row.now) if row.now else ("", None, "")
+            if row.by:
+                wanted = Expected(row.wanted, row.by, self._since)
+                reason = expected_content.wrong(wanted, sha256) if row.now else "it cannot be read"
+                if reason is None:
+                    row.proof = row.by
+                else:
+                    self._differs(path, row, reason)
+            if row.now and stamp != self._stamp(path):
                 self.wrong(path, "it changed while it was looked at")
+        for path, row in self.missing.items():
+            self._differs(path, row, expected_content.missing(Expected(row.wanted, row.by, self._since)))
+
+    def _differs(self, path: str, row: _File, reason: str) -> None:
+        self.wrong(path, reason)
+        if row.before:
+            self.kept[path] = row.before
+
+    def _stamp(self, path: str) -> Stamp | None:
+        try:
+            return Stamp.of(os.lstat(f"{self.root}/{path}"))
+        except OSError:
+            return None
 
     def judge(self, plan: checkpoint_groups.Plan, answers: Mapping[Job, Mapping[str, Any]]) -> None:
         """Note what the answers say."""
         for job, answer in answers.items():
             for name, reason in answer.get("trouble", ()):
                 path = _join(job.path, name) if job.kind in ("trainer", "dcp") else _beside(job.path, name)
-                if job.kind in _LOGS and self.proof.get(path) in ("pull", "manifest"):
+                if job.kind in _LOGS and self._proof(path) in ("pull", "manifest"):
                     self.unproven[path] = f"so it came from the box: {reason}"
                 else:
                     self.wrong(path, reason)
@@ -271,7 +355,8 @@ class _Work:
                 continue
             covers = [_join(job.path, name) for name in answer.get("covers", ())]
             for path in [*covers, *([job.path] if answer.get("checked") and job.path in self.files else [])]:
-                self.proof.setdefault(path, "checksums")
+                if path in self.files and not self.files[path].proof:
+                    self.files[path].proof = "checksums"
             self._say_unproven(job, answer)
         for path in plan.left_over:
             before, parts, _ = path.partition(PARTS)
@@ -295,14 +380,17 @@ class _Work:
             path = _join(job.path, dcp_files.METADATA)
             if not self._proven(path):
                 self.unproven[path] = _WHY["metadata"]
-        elif not self._proven(job.path):
+        elif not answer.get("checked") and not self._proven(job.path):
             why = "legacy" if answer.get("legacy") else job.kind
             if why in _WHY:
                 self.unproven[job.path] = _WHY[why]
 
     def _proven(self, path: str) -> bool:
         """Say whether something says what a file should hold, other than that it did not change."""
-        return self.proof.get(path) not in (None, "before")
+        return self._proof(path) not in ("", "before")
+
+    def _proof(self, path: str) -> str:
+        return self.files[path].proof if path in self.files else ""
 
     def whole(
         self, plan: checkpoint_groups.Plan, answers: Mapping[Job, Mapping[str, Any]]
@@ -335,38 +423,43 @@ class _Work:
     def finish(self, whole: tuple[CheckpointFound, ...]) -> Verification:
         """Write it all down."""
         bad = {path for path, _ in self.errors}
-        entries = [
-            VerifiedFile(path=said(path), sha256=digest, stamp=stamp, proof=self.proof.get(path, ""))
-            for path, (digest, stamp) in self.hashed.items()
-            if path not in bad
-        ]
-        known = {path for path in self.proof if self._proven(path)} | set(self.unproven) | bad
+        good = [path for path, row in self.files.items() if row.now and path not in bad]
         result = Verification(
             ok=not self.errors,
             directory=said(str(self.root)),
             files=len(self.files),
-            bytes=sum(listed.size for listed in self.files.values()),
+            bytes=self._total,
             errors=tuple(Problem(path=said(path), reason=clean(reason)) for path, reason in self.errors),
             unproven=tuple(
                 Problem(path=said(path), reason=clean(why)) for path, why in sorted(self.unproven.items())
             ),
             checkpoints=whole,
-            only_hashed=sum(path not in known for path in self.files),
+            only_hashed=sum(
+                not self._proven(path) and path not in self.unproven and path not in bad
+                for path in self.files
+            ),
             torch=self.torch,
             no_torch=self.no_torch,
             at=time.time(),
             version=rgt_tui.__version__,
-            entries=tuple(sorted([*entries, *self.kept.values()], key=lambda entry: entry.path)),
         )
         try:
             if self._may_write:
-                verified_record.write(self.root, result)
+                verified_record.write(self.root, result, self._entries([*good, *self.kept]))
         except OSError as error:
             problem = Problem(
                 path=verified_record.VERIFIED, reason=f"it cannot be written: {error.strerror or error}"
             )
             result = msgspec.structs.replace(result, ok=False, errors=(*result.errors, problem))
         return result
+
+    def _entries(self, paths: list[str]) -> Iterator[VerifiedFile]:
+        """Yield what is kept of these files, by their names."""
+        for path in sorted(paths, key=said):
+            before = self.kept.get(path)
+            sha256, stamp, proof = _unpacked(self.files[path].now if before is None else before)
+            proof = self.files[path].proof if before is None else proof
+            yield VerifiedFile(path=said(path), sha256=sha256, stamp=stamp, proof=proof)
 
 
 def _folder(path: str) -> str:

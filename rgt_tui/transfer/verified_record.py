@@ -9,15 +9,15 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from rgt_tui.files import fault, open_regular, publish
 from rgt_tui.model.evidence import CopyProof, ResultGroup
 from rgt_tui.transfer import checkpoint_groups, directory_listing, ledger
-from rgt_tui.transfer.directory_listing import Listed
 from rgt_tui.transfer.ledger import FileRow, Ledger, Stamp, ledger_path, said
 
 VERIFIED = "PULL_VERIFIED.json"
@@ -77,7 +77,18 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
     version: str = ""
     """Of rgt."""
     entries: tuple[VerifiedFile, ...] = ()
+    """As read from a record; what `verify` returns has none, for there may be hundreds of thousands."""
     format: int = FORMAT
+
+
+class _Kept(msgspec.Struct, frozen=True, kw_only=True):
+    at: float = 0.0
+    entries: tuple[msgspec.Raw, ...] = ()
+    format: int
+
+
+T = TypeVar("T", Verification, _Kept)
+_entry = msgspec.json.Decoder(VerifiedFile).decode
 
 
 def read(directory: Path) -> Verification | None:
@@ -87,14 +98,29 @@ def read(directory: Path) -> Verification | None:
         ValueError: it is damaged, or of another version; the message says so.
         OSError: it cannot be read.
     """
+    return _read(directory, Verification)
+
+
+def files_before(directory: Path) -> tuple[float, Iterator[VerifiedFile]] | None:
+    """Return when the last verification was, and, one at a time, the files that it has found; None = there was none.
+
+    Raises:
+        ValueError: as `read`; the iterator raises it, too.
+        OSError: as `read`.
+    """
+    found = _read(directory, _Kept)
+    return None if found is None else (found.at, map(_entry, found.entries))
+
+
+def _read(directory: Path, what: type[T]) -> T | None:
     for name in (REFUSED, VERIFIED):
         try:
             with open_regular(directory / name, follow=False) as file:
-                raw = file.read(_MOST_BYTES + 1)
+                raw = file.read(min(_MOST_BYTES, os.fstat(file.fileno()).st_size) + 1)
         except FileNotFoundError:
             continue
         try:
-            found = msgspec.json.decode(raw, type=Verification)
+            found = msgspec.json.decode(raw, type=what)
         except (ValueError, RecursionError) as error:
             raise ValueError(f"{name} is damaged: {str(error)[:120]}") from None
         if found.format != FORMAT:
@@ -103,8 +129,8 @@ def read(directory: Path) -> Verification | None:
     return None
 
 
-def write(directory: Path, found: Verification) -> None:
-    """Keep what was found in the directory, and take away what contradicts it.
+def write(directory: Path, found: Verification, entries: Iterable[VerifiedFile]) -> None:
+    """Keep what was found in the directory, and of its files, and take away what contradicts it.
 
     Raises:
         OSError: it cannot be written.
@@ -113,9 +139,24 @@ def write(directory: Path, found: Verification) -> None:
     if not found.ok:  # first: whoever looks between the two must not see that all is well
         with contextlib.suppress(FileNotFoundError):
             (directory / old).unlink()
-    publish(directory / new, msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")
+    publish(directory / new, _written(found, entries))
     with contextlib.suppress(FileNotFoundError):
         (directory / old).unlink()
+
+
+_NO_ENTRIES = b'"entries": []'
+
+
+def _written(found: Verification, entries: Iterable[VerifiedFile]) -> Iterator[bytes]:
+    """Yield the text of a record piece by piece, a line for each file."""
+    text = msgspec.json.format(msgspec.json.encode(msgspec.structs.replace(found, entries=())), indent=1)
+    before, _, after = text.rpartition(_NO_ENTRIES)
+    yield before + _NO_ENTRIES[:-1]
+    comma = b"\n  "
+    for entry in entries:
+        yield comma + msgspec.json.encode(entry)
+        comma = b",\n  "
+    yield b"\n ]" + after + b"\n"
 
 
 def proofs(
@@ -143,12 +184,20 @@ def proofs(
     book.close()
     # A record that came from the box says what the box wants to be believed.
     came = {Path(row.local) for rows in folders.values() for row in rows if Path(row.local).name in RECORDS}
-    records: dict[Path, Verification | str | None] = {path.parent: None for path in came}
+    records: dict[Path, _Looked | str | None] = {path.parent: None for path in came}
     return tuple(_with_checkpoints(proof, folders[proof.path], records) for proof in found)
 
 
+class _Looked(NamedTuple):
+    """What a record says, by the names of the files."""
+
+    hashes: dict[str, str]
+    reasons: dict[str, str]
+    checkpoints: tuple[str, ...]
+
+
 def _with_checkpoints(
-    proof: CopyProof, rows: Sequence[FileRow], records: dict[Path, Verification | str | None]
+    proof: CopyProof, rows: Sequence[FileRow], records: dict[Path, _Looked | str | None]
 ) -> CopyProof:
     checkpoints, errors = 0, list(proof.errors)
     for folder, members in _by_folder(rows).items():
@@ -166,33 +215,29 @@ def _by_folder(rows: Iterable[FileRow]) -> dict[Path, list[FileRow]]:
 
 
 def _looked_at(
-    folder: Path, rows: Sequence[FileRow], records: dict[Path, Verification | str | None]
+    folder: Path, rows: Sequence[FileRow], records: dict[Path, _Looked | str | None]
 ) -> tuple[int, list[tuple[str, str]]]:
     """Return how many checkpoints of a directory were found to load, and what was not looked at or does not load."""
-    here = {Path(row.local).name: Listed(Path(row.local), row.here.size) for row in rows}
-    if not checkpoint_groups.plan(dict(directory_listing.heads(here))).groups:
+    here = {Path(row.local).name: row.here.size for row in rows}
+    if not checkpoint_groups.plan(dict(directory_listing.heads(folder, here.items()))).groups:
         return 0, []
     root, record = _nearest(folder, records)
     if record is None or isinstance(record, str):
         why = record or "nobody has looked whether its checkpoints load"
         return 0, [(row.path, f"{why}: rgt verify {shlex.quote(str(folder))}") for row in rows[:1]]
-    hashes = {entry.path: entry.sha256 for entry in record.entries}
-    reasons = {error.path: error.reason for error in record.errors}
     look = f"rgt verify {shlex.quote(str(root))}"
     errors = []
     names = {said(str(Path(row.local).relative_to(root))): row for row in rows}
     for name, row in names.items():
-        if name in reasons:
-            errors.append((row.path, f"its copy does not pass: {reasons[name]}"))
-        elif hashes.get(name) != row.sha256:
+        if name in record.reasons:
+            errors.append((row.path, f"its copy does not pass: {record.reasons[name]}"))
+        elif record.hashes.get(name) != row.sha256:
             errors.append((row.path, f"nobody has looked at its copy since it came: {look}"))
     places = {said(str(folder.relative_to(root))), *names}
-    return sum(found.path in places for found in record.checkpoints), errors
+    return sum(path in places for path in record.checkpoints), errors
 
 
-def _nearest(
-    folder: Path, records: dict[Path, Verification | str | None]
-) -> tuple[Path, Verification | str | None]:
+def _nearest(folder: Path, records: dict[Path, _Looked | str | None]) -> tuple[Path, _Looked | str | None]:
     """Return the record in a directory or in the nearest above it that has one; a text says why it cannot be used."""
     for root in (folder, *folder.parents):
         if root not in records:
@@ -202,7 +247,7 @@ def _nearest(
     return folder, None
 
 
-def _record(root: Path) -> Verification | str | None:
+def _record(root: Path) -> _Looked | str | None:
     for name in sorted(RECORDS):
         try:
             with open_regular(root / name, follow=False) as file:
@@ -214,6 +259,13 @@ def _record(root: Path) -> Verification | str | None:
         if why is not None:
             return f"{why.words}, so it proves nothing ({why.cure})"
     try:
-        return read(root)
+        found = read(root)
     except (OSError, ValueError) as error:
         return f"what was found in {root} cannot be used ({error})"
+    if found is None:
+        return None
+    return _Looked(
+        {entry.path: entry.sha256 for entry in found.entries},
+        {error.path: error.reason for error in found.errors},
+        tuple(checkpoint.path for checkpoint in found.checkpoints),
+    )

@@ -4,13 +4,18 @@ The layout is that of PKWARE's APPNOTE (sections 4.3 and 4.5). It is read far mo
 byte before the central directory belongs to exactly one record, what a record says of itself is what the directory says
 of it, and nothing is compressed, save the arrays of ``numpy.savez_compressed``. So there is no second directory that
 another reader would find, and no two readers see different files.
+
+Some words of the heads no reader looks at: versions, dates, attributes, what fills up to the next multiple of 64.
+Torch's writer (miniz, since torch 1.6) leaves the same in all of them. In a file whose other heads are just so, one
+that differs in few of them was damaged, and is refused. Other writers, such as those who pack a file again, have words
+of their own there, of which nothing can be told.
 """
 
 from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from rgt_tui.profiles.readings import how_many
@@ -25,6 +30,12 @@ _ENTRY = struct.Struct("<4s6H3I5H2I")
 _LOCAL = struct.Struct("<4s5H3I2H")
 _WIDE, _SHORT = 0xFFFFFFFF, 0xFFFF
 _DESCRIPTOR, _UTF8 = 0x8, 0x800
+_TORCH_END = 0x031E, 0x002D
+"""The versions in the 64-bit directory end of torch's writer; in every other head it leaves 0."""
+_PADDING, _FILLER = b"FB", b"Z"
+"""Kind of the extra field with which torch's writer fills up to where the content begins."""
+_FEW = 4
+"""Words in which a damaged head differs at most; that of another writer differs in more."""
 _MOST_RECORDS = 1 << 20
 _DEFLATED = 8
 
@@ -87,6 +98,8 @@ class _Entry(NamedTuple):
     size: int
     offset: int
     deflated: bool
+    odd: tuple[str, ...]
+    """Words of its head that no reader looks at, and that torch's writer leaves otherwise."""
 
 
 def records(whole: Stretch, *, deflated: bool = False) -> dict[str, Record]:
@@ -99,9 +112,10 @@ def records(whole: Stretch, *, deflated: bool = False) -> dict[str, Record]:
     Raises:
         Refused: it is cut off, or anything in it is not as torch (or NumPy) writes it.
     """
-    begin, stop, count = _directory(whole)
+    begin, stop, count, odd_end = _directory(whole)
     entries = _entries(whole.read(begin, stop - begin), count, (0, _DEFLATED) if deflated else (0,))
     found: dict[str, Record] = {}
+    odd = {"its directory end": odd_end}
     at = 0
     for entry in sorted(entries, key=lambda entry: entry.offset):
         if entry.offset != at:
@@ -109,15 +123,30 @@ def records(whole: Stretch, *, deflated: bool = False) -> dict[str, Record]:
         name = _name(entry.name)
         if name in found:
             raise Refused(f"two records are called {name!r}")
-        data, at = _local(whole, entry, begin)
+        data, at, words = _local(whole, entry, begin)
         found[name] = Record(name, data, entry.crc, entry.size, entry.deflated)
+        odd[f"record {name}"] = (*entry.odd, *words)
     if at != begin:
         raise Refused(f"bytes {at} to {begin} belong to no record")
+    _judge(odd)
     return found
 
 
-def _directory(whole: Stretch) -> tuple[int, int, int]:
-    """Return where the central directory begins and ends, and how many entries it has."""
+def _judge(odd: Mapping[str, tuple[str, ...]]) -> None:
+    """Refuse a file of torch's writer of which one head is not as all others are.
+
+    Args:
+        odd: What it is → its words that torch's writer leaves otherwise.
+    """
+    if 2 * sum(map(bool, odd.values())) >= len(odd):
+        return  # another writer's
+    for what, words in odd.items():
+        if 0 < len(words) <= _FEW:
+            raise Refused(f"{what} is damaged: torch writes something else as {', '.join(words)} of its head")
+
+
+def _directory(whole: Stretch) -> tuple[int, int, int, tuple[str, ...]]:
+    """Return where the central directory begins and ends, how many entries it has, and the odd words of its end."""
     if whole.length < _END.size:
         raise Refused("it is cut off: there is no directory at its end")
     place = whole.length - _END.size
@@ -126,10 +155,10 @@ def _directory(whole: Stretch) -> tuple[int, int, int]:
         raise Refused("it is cut off, or something was added: there is no directory at its end")
     if disk or first or here != count:
         raise Refused("its directory speaks of several disks")
-    stop = place
+    stop, odd = place, ("all",) * (_FEW + 1)
     wide = _wide_directory(whole, place)
     if wide is not None:
-        stop = wide[3]
+        stop, odd = wide[3:]
         for short, long, blank in (
             (count, wide[0], _SHORT),
             (size, wide[1], _WIDE),
@@ -142,11 +171,11 @@ def _directory(whole: Stretch) -> tuple[int, int, int]:
         raise Refused(f"it claims to have {how_many(count, 'record')}")
     if offset + size != stop:
         raise Refused(f"its directory does not end where its end begins ({offset} + {size} is not {stop})")
-    return offset, stop, count
+    return offset, stop, count, odd
 
 
-def _wide_directory(whole: Stretch, place: int) -> tuple[int, int, int, int] | None:
-    """Return count, size and offset by the 64-bit end, and where that begins; None where there is none."""
+def _wide_directory(whole: Stretch, place: int) -> tuple[int, int, int, int, tuple[str, ...]] | None:
+    """Return count, size and offset by the 64-bit end, where that begins, and its odd words; None = there is none."""
     at = place - _LOCATOR.size
     if at < 0:
         return None
@@ -164,7 +193,8 @@ def _wide_directory(whole: Stretch, place: int) -> tuple[int, int, int, int] | N
         or found[6] != found[7]
     ):
         raise Refused("its 64-bit directory end is damaged")
-    return found[7], found[8], found[9], where
+    odd = () if found[2:4] == _TORCH_END else ("the versions",)
+    return found[7], found[8], found[9], where, odd
 
 
 def _entries(raw: bytes, count: int, methods: tuple[int, ...]) -> list[_Entry]:
@@ -173,8 +203,8 @@ def _entries(raw: bytes, count: int, methods: tuple[int, ...]) -> list[_Entry]:
     for _ in range(count):
         if at + _ENTRY.size > len(raw):
             raise Refused("its directory ends inside an entry")
-        (magic, _, _, flags, method, _, _, crc, packed, size, name_length, extra_length, comment_length, disk, _, _,
-         offset) = _ENTRY.unpack_from(raw, at)  # fmt: skip
+        (magic, made, needed, flags, method, time, date, crc, packed, size, name_length, extra_length, comment_length,
+         disk, internal, external, offset) = _ENTRY.unpack_from(raw, at)  # fmt: skip
         if magic != b"PK\x01\x02":
             raise Refused("its directory is damaged")
         at += _ENTRY.size
@@ -182,7 +212,8 @@ def _entries(raw: bytes, count: int, methods: tuple[int, ...]) -> list[_Entry]:
         if stop > len(raw):
             raise Refused("its directory ends inside an entry")
         name = raw[at : at + name_length]
-        wide = _wide_numbers(raw[at + name_length : at + name_length + extra_length])
+        extra = raw[at + name_length : at + name_length + extra_length]
+        wide = _wide_numbers(extra)
         size, packed, offset = (
             wide.pop(0) if value == _WIDE and wide else value for value in (size, packed, offset)
         )
@@ -192,11 +223,47 @@ def _entries(raw: bytes, count: int, methods: tuple[int, ...]) -> list[_Entry]:
             raise Refused(f"record {_name(name)} is compressed, in a way that its writer never does")
         if flags & ~(_DESCRIPTOR | _UTF8) or disk:
             raise Refused(f"record {_name(name)} has flags {flags:#x}, which its writer never sets")
-        entries.append(_Entry(name, flags, crc, packed, size, offset, bool(method)))
+        odd = _odd(
+            {
+                "the version that made it": made,
+                "the version needed": needed,
+                "the flags": flags ^ (_UTF8 | (_DESCRIPTOR if size else 0)),
+                "the time": time,
+                "the date": date,
+                "the internal attributes": internal,
+                "the external attributes": external,
+                "the comment": comment_length,
+                "the extra field": extra != _wide_field(size, packed, offset),
+            }
+        )
+        entries.append(_Entry(name, flags, crc, packed, size, offset, bool(method), odd))
         at = stop
     if at != len(raw):
         raise Refused("its directory is longer than its entries")
     return entries
+
+
+def _odd(words: Mapping[str, int]) -> tuple[str, ...]:
+    """Return the names of those that are not 0."""
+    return tuple(name for name, value in words.items() if value) if any(words.values()) else ()
+
+
+def _wide_field(size: int, packed: int, offset: int) -> bytes:
+    """Return the extra field with the numbers that need 64 bits, as torch's writer has it: lengths only together."""
+    lengths = (size, packed) if size >= _WIDE else ()
+    numbers = (*lengths, *((offset,) if offset >= _WIDE else ()))
+    return struct.pack(f"<2H{len(numbers)}Q", 1, 8 * len(numbers), *numbers) if numbers else b""
+
+
+def _is_padded(extra: bytes, entry: _Entry) -> bool:
+    """Tell whether the extra field before a content is that of torch's writer, which does not know its length yet."""
+    for packed in (0, entry.packed):
+        wide = _wide_field(entry.size, packed, entry.offset)
+        padding = extra[len(wide) :]
+        length = int.from_bytes(padding[2:4], "little")
+        if extra.startswith(wide) and padding[:2] == _PADDING and padding[4:] == _FILLER * length:
+            return True
+    return False
 
 
 def _wide_numbers(extra: bytes) -> list[int]:
@@ -222,12 +289,12 @@ def _name(raw: bytes) -> str:
     return name
 
 
-def _local(whole: Stretch, entry: _Entry, limit: int) -> tuple[Stretch, int]:
-    """Return the content of a record, and where the next one begins."""
+def _local(whole: Stretch, entry: _Entry, limit: int) -> tuple[Stretch, int, tuple[str, ...]]:
+    """Return the content of a record, where the next one begins, and the odd words of the head before it."""
     shown = _name(entry.name)
     if entry.offset + _LOCAL.size > limit:
         raise Refused(f"record {shown} begins behind the records")
-    magic, _, flags, method, _, _, crc, packed, size, name_length, extra_length = _LOCAL.unpack(
+    magic, needed, flags, method, time, date, crc, packed, size, name_length, extra_length = _LOCAL.unpack(
         whole.read(entry.offset, _LOCAL.size)
     )
     at = entry.offset + _LOCAL.size
@@ -243,15 +310,24 @@ def _local(whole: Stretch, entry: _Entry, limit: int) -> tuple[Stretch, int]:
     at += extra_length
     data = whole.part(at, entry.packed)
     at += entry.packed
+    odd = _odd(
+        {
+            "the version needed": needed,
+            "the time": time,
+            "the date": date,
+            "the lengths": crc or packed or size,
+            "the padding": not _is_padded(extra, entry),
+        }
+    )
     if flags & _DESCRIPTOR:
         if crc not in (0, entry.crc):
             raise Refused(f"record {shown} has another checksum than in the directory")
-        return data, at + _descriptor(whole, entry, at, limit)
+        return data, at + _descriptor(whole, entry, at, limit), odd
     wide = _wide_numbers(extra)
     size, packed = (wide.pop(0) if value == _WIDE and wide else value for value in (size, packed))
     if (crc, size, packed) != (entry.crc, entry.size, entry.packed):
         raise Refused(f"record {shown} says something else of itself than the directory says of it")
-    return data, at
+    return data, at, odd
 
 
 def _descriptor(whole: Stretch, entry: _Entry, at: int, limit: int) -> int:

@@ -15,7 +15,7 @@ from weakref import WeakSet
 
 from textual import events, work
 from textual._context import active_message_pump
-from textual.app import App
+from textual.app import App, ScreenStackError
 from textual.binding import Binding
 from textual.message_pump import MessagePump
 from textual.screen import ModalScreen, Screen
@@ -23,7 +23,7 @@ from textual.theme import Theme
 from textual.widget import Widget
 from textual.widgets import Input
 
-from rgt_tui.fleet import Bygone, FleetSource
+from rgt_tui.fleet import Bygone, FirstSteps, FleetSource, GivesWay, Playback
 from rgt_tui.model.box import Link
 from rgt_tui.model.fleet import FleetState, Spot
 from rgt_tui.model.profile import Profile
@@ -31,15 +31,15 @@ from rgt_tui.ui.box_pulls import BoxPulls
 from rgt_tui.ui.clipboard import write_screenshot
 from rgt_tui.ui.commands import APP, bindings, choose_keys, key_for, screen_class
 from rgt_tui.ui.enduring import NO_TERMINAL, Enduring, report, report_path, short, words
-from rgt_tui.ui.first_start import FirstSteps
 from rgt_tui.ui.key_turns import REST_SECONDS, KeyTurns, QuietGarbage, Typed
 from rgt_tui.ui.last_look import LastLook, looked_path
 from rgt_tui.ui.legends import legend_of
-from rgt_tui.ui.mouse_buttons import hear_back_button
+from rgt_tui.ui.mouse import hear_back_button
 from rgt_tui.ui.notation import clean
 from rgt_tui.ui.preferences import UNCHANGED, Preferences, remember_theme
-from rgt_tui.ui.screens.base import FleetAwareScreen, StateSink
+from rgt_tui.ui.screens.base import WHY_NOT, FleetAwareScreen, StateSink
 from rgt_tui.ui.screens.fleet import FleetScreen
+from rgt_tui.ui.terminal_quirks import know_quirks
 from rgt_tui.ui.themes import DEFAULT, THEMES, themes_of
 from rgt_tui.ui.warm_up import LATEST_S, SteadyStylesheet, warm_up
 
@@ -136,6 +136,7 @@ class RgtApp(Enduring, App[None]):
         self._newest: FleetState | None = None
         self._drawn: FleetState | None = None
         self._drawn_at = 0.0
+        self._beating = asyncio.Lock()
         self._unsubscribe: Callable[[], None] | None = None
         self._stopped = False
         self._asked: set[int] = set()
@@ -155,6 +156,7 @@ class RgtApp(Enduring, App[None]):
         """Screens that failed and were taken away."""
         self.animation_level = "none"
         hear_back_button()
+        know_quirks(self._types)
         for theme in THEMES:
             self.register_theme(theme)
         self.preferences = preferences
@@ -249,6 +251,8 @@ class RgtApp(Enduring, App[None]):
                 fleet = self._make_fleet()
                 self.fleet = fleet
                 self._unsubscribe = fleet.subscribe(self._take)
+                if isinstance(fleet, GivesWay):
+                    fleet.give_way(lambda: self._keys.busy)
                 self._take(fleet.state)
             for screen in self.screen_stack:
                 if isinstance(screen, FleetScreen):
@@ -277,9 +281,18 @@ class RgtApp(Enduring, App[None]):
                 return screen.fleet
         return self.fleet
 
-    async def beat(self) -> None:
+    @work(group="beat", exit_on_error=False, description="draw what has come meanwhile")
+    async def draw_soon(self) -> None:
+        """Draw the newest state on the screen on top, as a beat does: what stands there is painted meanwhile."""
+        await self.beat(force=True)
+
+    async def beat(self, *, force: bool = False) -> None:
         """Do what a tick does, a piece at a time: keys that come meanwhile are dealt with and painted first."""
-        due = self._due()
+        async with self._beating:  # two of them would judge the same boxes side by side
+            await self._beat(force=force)
+
+    async def _beat(self, *, force: bool) -> None:
+        due = self._due(force=force)
         if due is None:
             return
         top = self.screen
@@ -289,10 +302,8 @@ class RgtApp(Enduring, App[None]):
             except Exception as error:
                 if not self.endure(top, error):
                     raise
-        if top is self.screen:
+        if top is self.screen:  # another one has drawn what there is as it came up
             self._hand_on(*due)
-        else:
-            self.tick()
 
     def _due(self, *, force: bool = False) -> tuple[FleetState, float] | None:
         """Return the state that is to be drawn, and the time, if it or the time has changed."""
@@ -317,7 +328,7 @@ class RgtApp(Enduring, App[None]):
         if is_now:
             self._leave_gone(newest)
         top = self.screen
-        if isinstance(top, StateSink):
+        if isinstance(top, FleetAwareScreen) or isinstance(top, StateSink):  # noqa: SIM101  (the first is quick)
             self._drawn, self._drawn_at = newest, now
             try:
                 top.receive_state(newest, now)
@@ -336,6 +347,12 @@ class RgtApp(Enduring, App[None]):
             return
         self.pop_screen()
         cast("FleetAwareScreen", self.screen_stack[0]).hint(f"{clean(name)} is no longer in the fleet file")
+
+    def _types(self) -> bool:
+        """Tell whether what is typed goes into an entry; of the thread that reads the terminal, which knows no app."""
+        with contextlib.suppress(ScreenStackError):
+            return isinstance(self.focused, Input)
+        return False
 
     def introduce(self) -> None:
         """Show the page of a platform that the person has not been told of, once a box of it has answered."""
@@ -463,6 +480,9 @@ class RgtApp(Enduring, App[None]):
                 return
         if self.readonly and place == "teardown":
             self._hint_readonly()
+            return
+        if isinstance(source, Playback) and place == "teardown":
+            cast("FleetAwareScreen", self.screen).hint(WHY_NOT["live"])
             return
         make = cast("Callable[[FleetSource, str | None], Screen[None]]", screen_class(place))
         screen = make(source, box_name)

@@ -44,11 +44,13 @@ class Pull:
     """Client clock."""
     ended_at: float | None = None
     """Client clock; None = it is under way."""
+    unseen: bool = False
+    """It was under way when its box was last heard of: nobody knows whether it is."""
 
     @property
     def under_way(self) -> bool:
         """Whether it goes on."""
-        return self.ended_at is None
+        return self.ended_at is None and not self.unseen
 
 
 class BoxPulls:

@@ -65,23 +65,23 @@ STATES: dict[Health, Look] = {
         "trouble: something is wrong now; the line below the table says what and what to do"),
     Health.UNREACHABLE: Look("unreachable", Tone.WARN,
         "unreachable: no answer from the box; its last values stay, with their age"),
-    Health.WARN: Look("warn", Tone.WARN, "warn: it goes on, and something needs a look"),
+    Health.WARN: Look("warn", Tone.WARN, "warn: it keeps going, but something needs a look"),
     Health.UNKNOWN: Look("warn", Tone.WARN, "unknown: rgt cannot tell, and says why"),
     Health.STALE: Look("stale", Tone.DIM, "stale: its values are older than three intervals"),
     Health.CONNECTING: Look("unknown", Tone.DIM, "connecting: nothing is known yet"),
-    Health.PAUSED: Look("paused", Tone.DIM, "paused: by you; what it does nobody sees"),
-    Health.RUNNING: Look("ok", Tone.TEXT, "running: a run moves on"),
-    Health.IDLE: Look("idle", Tone.TEXT, "idle: it can be used, and nothing runs"),
+    Health.PAUSED: Look("paused", Tone.DIM, "paused: by you; nobody is watching it"),
+    Health.RUNNING: Look("ok", Tone.TEXT, "running: a run is making progress"),
+    Health.IDLE: Look("idle", Tone.TEXT, "idle: it can be used, and nothing is running"),
     Health.FINISHED: Look("finished", Tone.TEXT, "finished: the queue is done"),
-    Health.STOPPED: Look("stopped", Tone.DIM, "stopped: parked at the platform; what is kept may go on costing"),
-    Health.GONE: Look("gone", Tone.DIM, "gone: the platform has it no more"),
+    Health.STOPPED: Look("stopped", Tone.DIM, "stopped: parked at the platform; what is kept may still cost money"),
+    Health.GONE: Look("gone", Tone.DIM, "gone: the platform no longer has it"),
 }  # fmt: skip
 """Every state of a box: its glyph, its tone and its words, the same on all screens."""
 
 SEVERITIES: dict[Severity, Look] = {
     Severity.FATAL: Look("trouble", Tone.TROUBLE, "fatal: the run is over, stands still, or loses its results"),
-    Severity.SILENT_WRONG: Look("trouble", Tone.TROUBLE, "silent-wrong: it goes on, and its results are worth nothing"),
-    Severity.DEGRADING: Look("warn", Tone.WARN, "degrading: it goes on, slower or worse than it could"),
+    Severity.SILENT_WRONG: Look("trouble", Tone.TROUBLE, "silent-wrong: it keeps going, but its results are worthless"),
+    Severity.DEGRADING: Look("warn", Tone.WARN, "degrading: it keeps going, but slower or worse than it could"),
     Severity.COST: Look("warn", Tone.WARN, "cost: it costs more than it has to"),
 }  # fmt: skip
 """How bad a failure is. The glyph is that of its alert: an error for the first two, else a warning."""
@@ -249,7 +249,7 @@ def choose_log(box: BoxState, wanted: str | None) -> LogView | None:
         found = next((view for view in box.logs if view.path == current[1].log), None)
         if found is not None:
             return found
-    return max(box.logs, key=lambda view: view.at or 0.0, default=None)
+    return max(box.logs, key=lambda view: (bool(view.lines), view.at or 0.0), default=None)
 
 
 def clock_left(reading: ClockReading, left: float) -> str:

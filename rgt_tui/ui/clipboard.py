@@ -69,6 +69,6 @@ def write_screenshot(svg: str, env: Mapping[str, str]) -> str:
         except OSError as error:
             why = why or f"{clean(str(place))}: {clean(error.strerror or str(error))}"
             continue
-        said = f"the screen is in {clean(short(path))}"
+        said = f"the screen was saved to {clean(short(path))}"
         return f"{said} ({why})" if why else said
     return f"no screenshot could be written: {why}"

@@ -31,6 +31,11 @@ def keys_for(command: str) -> tuple[str, ...]:
     return _CHOSEN.get(command) or _KEYS[command]
 
 
+def chosen_keys() -> tuple[str, ...]:
+    """Return Textual's names of all keys that the person has given to commands."""
+    return tuple(key for keys in _CHOSEN.values() for key in keys)
+
+
 def key_for(command: str) -> str:
     """Return the key of a command, as a person reads it. Texts that name a key ask here: it may be another one.
 
@@ -161,7 +166,7 @@ SCREEN: tuple[Command, ...] = (
             "What happened, across restarts, with the report of the night: of all boxes, or of this one.",
             "open_past('journal')"),
     Command("past.machine", ("T",), "time machine",
-            "Go back to any minute that was kept: fleet, boxes, curves, logs and money as they stood.",
+            "Go back to any minute that was kept: fleet, boxes, curves, logs and money as they were.",
             "open_past('time machine')"),
 )  # fmt: skip
 """Work on every screen that shows the fleet."""
@@ -200,9 +205,9 @@ FLEET: tuple[Command, ...] = (
     Command("fleet.filter", ("slash",), "filter",
             "Show only some boxes: state:running gpu<50 platform:autodl cost>1 age>5m text.", footer=6),
     Command("fleet.kept-filter", ("F",), "kept filters", "The next kept filter; save:NAME in a filter keeps it."),
-    Command("fleet.sort", ("o",), "sort", "Sort by the next column; last, as in the fleet file.", footer=7),
-    Command("fleet.turn-order", ("O",), "turn order", "Turn the sort order round."),
-    Command("fleet.group", ("b",), "group", "Group by platform, state, account, or not."),
+    Command("fleet.sort", ("o",), "sort", "Sort by the next column; after the last, as in the fleet file.", footer=7),
+    Command("fleet.turn-order", ("O",), "turn order", "Reverse the sort order."),
+    Command("fleet.group", ("b",), "group", "Group by platform, state or account, or not at all."),
     Command("fleet.next-pane", ("tab",), "next pane",
             "Focus the next pane to scroll it; after the last one, the boxes again.", "next_pane(1)"),
     Command("fleet.previous-pane", ("shift+tab",), "previous pane", "Focus the previous pane.", "next_pane(-1)"),
@@ -215,30 +220,30 @@ FLEET: tuple[Command, ...] = (
 )  # fmt: skip
 
 PLATFORM: tuple[Command, ...] = (
-    Command("platform.next-pane", ("tab",), "next column", "Give the keys to the other column.", "next_pane(1)"),
+    Command("platform.next-pane", ("tab",), "next column", "Focus the other column.", "next_pane(1)"),
     Command("platform.previous-pane", ("shift+tab",), "previous column",
-            "Give the keys to the other column.", "next_pane(-1)"),
+            "Focus the other column.", "next_pane(-1)"),
 )  # fmt: skip
 """Work on the page of a platform."""
 
 FIRST: tuple[Command, ...] = (
-    Command("first.read", ("enter",), "read", "You have read it: it does not come up again.", "read", footer=1),
+    Command("first.read", ("enter",), "read", "Mark it as read; it will not come up again.", "read", footer=1),
     Command("first.whole", ("i",), "whole page", "Show all that is known of the platform.", "whole", footer=2),
 )  # fmt: skip
 """Work on what is said when a platform is first met."""
 
 HANDBOOK: tuple[Command, ...] = (
     Command("handbook.search", ("slash",), "search", "Search by id, words, or a line of a log.", footer=1),
-    Command("handbook.next-pane", ("tab",), "list or page", "Give the keys to the page, and back.", footer=2),
+    Command("handbook.next-pane", ("tab",), "list or page", "Focus the page, and back.", footer=2),
 )  # fmt: skip
 """Work on the pages of known failures."""
 
 BOX_CARE: tuple[Command, ...] = (
     Command("box.alerts", ("a",), "alerts",
-            "Active alerts, since when they hold, and what to do; mute them there.",
+            "Active alerts: since when they hold, and what to do; they can be muted there.",
             "open_for_box('alerts')", footer=9),
     Command("box.handbook", ("H",), "handbook",
-            "Known failures, what this box shows first: the proof, the cause, the fix.", "open_for_box('handbook')"),
+            "Known failures, those of this box first: the proof, the cause, the fix.", "open_for_box('handbook')"),
     Command("box.connect", ("r",), "connect now",
             "Connect to the box now; restart the fleet if it failed to start.", "connect",
             needs=("live",)),
@@ -258,6 +263,11 @@ REPLAY: tuple[Command, ...] = (
             needs=("replay",)),
 )  # fmt: skip
 """Work on a recording; a running fleet's time is nobody's to hold."""
+
+ALERTS_TOO: tuple[Command, ...] = tuple(
+    replace(command, footer=0) for command in BOX_CARE if command.id == "box.alerts"
+)
+"""``a`` means alerts wherever it means anything, also where no other key cares for a box."""
 
 OF_ROW: tuple[Command, ...] = tuple(
     replace(command, footer=0)
@@ -282,24 +292,25 @@ ALERTS: tuple[Command, ...] = (
 JOURNAL: tuple[Command, ...] = (
     Command("journal.log", ("enter",), "log then", "Open the log of the box at the selected moment.",
             "log_then", footer=1),
-    Command("journal.errors", ("f",), "errors only", "Show errors alone, or everything again.",
+    Command("journal.errors", ("f",), "errors only", "Show only errors, or everything again.",
             "errors_only", footer=2),
     Command("journal.find", ("slash",), "find", "Show only events whose text or box has these words.",
             "find", footer=3),
     Command("journal.mute", ("m",), "mute 1 h",
             "Mute the alert that the selected event is about for an hour, if it still holds.", "mute", footer=4),
     *OF_ROW,
+    *ALERTS_TOO,
 )  # fmt: skip
 """Work on the selected event of the journal."""
 
 MACHINE: tuple[Command, ...] = (
-    Command("past.earlier-event", ("left",), "event back", "Go to the event before.", "event(-1)", footer=1),
+    Command("past.earlier-event", ("left",), "event back", "Go to the previous event.", "event(-1)", footer=1),
     Command("past.later-event", ("right",), "event on", "Go to the next event.", "event(1)", footer=2),
     Command("past.earlier", ("comma",), "minute back", "Go back a minute.", "minute(-1)", footer=3),
-    Command("past.later", ("full_stop",), "minute on", "Go on a minute.", "minute(1)", footer=4),
+    Command("past.later", ("full_stop",), "minute on", "Go forward a minute.", "minute(1)", footer=4),
     Command("past.go", ("slash",), "go to", "Go to a time: 02:30, yesterday 14:00, 3h (ago).", "go_to", footer=5),
     Command("past.refused", ("D", "r", "P", "I", "A", "m"), "read only",
-            "Nothing can be done to the past: tear down, connect, pause, mute and answer where it is now.", "refuse"),
+            "Nothing can be done to the past: tear down, connect, pause, mute and answer in the present.", "refuse"),
 )  # fmt: skip
 """Work in the time machine."""
 
@@ -322,10 +333,11 @@ TRANSFERS: tuple[Command, ...] = (
     Command("transfers.stop", ("s",), "stop", "Stop the selected pull; what has come is kept.", "stop_pull", footer=2,
             needs=("live",)),
     Command("transfers.again", ("r",), "pull again",
-            "Pull the same again; what is whole here is not fetched anew.", "again", footer=3, needs=("live",)),
+            "Pull the same again; what is whole here is not fetched again.", "again", footer=3, needs=("live",)),
     Command("transfers.agree", ("Y",), "agree",
             "Agree to what the traffic of the selected pull costs.", footer=4, needs=("live",)),
     *OF_ROW,
+    *ALERTS_TOO,
 )  # fmt: skip
 """Work on the selected pull."""
 
@@ -333,6 +345,7 @@ AUDIT: tuple[Command, ...] = (
     Command(
         "audit.details", ("enter",), "details", "Show all that the selected line says, or hide it.", footer=1
     ),
+    *ALERTS_TOO,
 )
 """Work on the selected line of the record."""
 
@@ -364,15 +377,15 @@ LOG: tuple[Command, ...] = (
     Command("log.filter", ("ampersand",), "only", "Show only matching lines; type errors to see errors alone.",
             "filter", footer=8),
     Command("log.page", ("enter",), "page",
-            "Open the handbook at what the selected line shows; of lines found on the box, those around it.",
+            "Open the handbook at what the selected line shows; for a line found on the box, show the lines around it.",
             "open_page", footer=1),
     Command("log.find", ("b",), "find on box",
-            "Search the whole log where it lies, however long it is; little is sent.", "find"),
+            "Search the whole log on the box, however long it is; little is sent.", "find"),
     Command("log.times", ("t",), "times",
-            "In front of each line: nothing, the time it was written, its age.", footer=9),
-    Command("log.select", ("v",), "select", "Begin to select several lines, or end it; copying takes all of them."),
-    Command("log.select-down", ("shift+down",), "select down", "Select one line more below.", "select_more(1)"),
-    Command("log.select-up", ("shift+up",), "select up", "Select one line more above.", "select_more(-1)"),
+            "Show in front of each line: nothing, the time it was written, or its age.", footer=9),
+    Command("log.select", ("v",), "select", "Start or stop selecting several lines; copying takes all of them."),
+    Command("log.select-down", ("shift+down",), "select down", "Extend the selection one line down.", "select_more(1)"),
+    Command("log.select-up", ("shift+up",), "select up", "Extend the selection one line up.", "select_more(-1)"),
     Command("log.merge", ("plus",), "merge", "Merge the box's next log into this one, by time; after the last, "
             "this one alone.", "merge"),
     Command("log.wrap", ("w",), "wrap", "Wrap or truncate long lines.", "toggle_wrap"),

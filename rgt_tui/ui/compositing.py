@@ -17,6 +17,7 @@ from rich.color import ColorSystem
 from rich.console import Console
 from rich.style import Style
 from textual._compositor import ChopsUpdate, Compositor, LayoutUpdate
+from textual.geometry import Region
 from textual.strip import Strip
 
 ON = ("1", "2", "3", "4", "5", "6", "7", "8", "9", "21", "51", "52", "53")
@@ -143,16 +144,49 @@ class TightLayout(LayoutUpdate):
         return pieces
 
 
+def _met(regions: Iterable[Region], seen: Region) -> tuple[int, int]:
+    """Return the lines, first and behind the last, in which any of the regions meets one; none: the first is not less.
+
+    Asked for each widget at every paint, of all that changed: numbers, where Textual would make regions.
+    """
+    left, top, width, height = seen
+    right, bottom = left + width, top + height
+    first, end = bottom, top
+    for x, y, wide, high in regions:
+        if x < right and left < x + wide and y < bottom and top < y + high:
+            first, end = min(first, y), max(end, y + high)
+    return max(first, top), min(end, bottom)
+
+
 class TightCompositor(Compositor):
-    """Textual's compositor, with tight updates."""
+    """Textual's compositor, with tight updates, for which only the lines that changed are drawn."""
+
+    _changed: tuple[Region, ...] = ()
+    """While a partial update is made: the regions that it is about."""
 
     def render_partial_update(self, *args: Any, **named: Any) -> ChopsUpdate | None:
         """Return what changed, cropped at both ends."""
-        update = super().render_partial_update(*args, **named)
+        self._changed = tuple(self._dirty_regions)
+        try:
+            update = super().render_partial_update(*args, **named)
+        finally:
+            self._changed = ()
         try:
             return None if update is None else TightUpdate(update.chops, update.spans, update.chop_ends)
         except (AttributeError, TypeError):
             return update
+
+    def _get_renders(self, crop: Region | None = None) -> Iterable[tuple[Region, Region, list[Strip]]]:
+        """Return the lines of the widgets; where little changed those of a clock, say, and not of the whole screen."""
+        if not self._changed:
+            yield from super()._get_renders(crop)
+            return
+        for widget, (region, clip) in self.visible_widgets.items():
+            seen = region.intersection(clip)
+            top, end = _met(self._changed, seen)
+            if top < end:
+                part = Region(seen.x, top, seen.width, end - top)
+                yield region, part, widget.render_lines(part.translate((-region.x, -region.y)))
 
     def render_full_update(self, *args: Any, **named: Any) -> LayoutUpdate:
         """Return the whole screen."""

@@ -256,9 +256,15 @@ def notes(each: Shown, board: Board) -> tuple[tuple[str, Tone], ...]:
 
 
 def copied_table(title: str, made: Sequence[Entry]) -> str:
-    """Return the legend's values as lines to paste: the title, then run, value, state and step."""
+    """Return the legend's values as lines to paste: the title, then run, value, state, step, and what differs."""
     rows = [
-        (entry.shown_name, number(entry.value), entry.state or NONE, thousands(entry.step))
+        (
+            entry.shown_name,
+            number(entry.value),
+            entry.state or NONE,
+            thousands(entry.step),
+            clean(entry.differs),
+        )
         for entry in made
         if entry.shown
     ]
@@ -266,7 +272,7 @@ def copied_table(title: str, made: Sequence[Entry]) -> str:
         return ""
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     lines = [
-        f"{name:<{widths[0]}}  {value:>{widths[1]}}  {state:<{widths[2]}}  {step:>{widths[3]}}"
-        for name, value, state, step in rows
+        f"{name:<{widths[0]}}  {value:>{widths[1]}}  {state:<{widths[2]}}  {step:>{widths[3]}}  {differs}".rstrip()
+        for name, value, state, step, differs in rows
     ]
     return "\n".join([title, *lines])

@@ -73,7 +73,8 @@ def report_path(env: Mapping[str, str]) -> Path:
 def short(path: Path) -> str:
     """Return a path as a person types it: it has to fit into a line."""
     with contextlib.suppress(ValueError, RuntimeError):
-        return f"~/{path.relative_to(Path.home())}"
+        inside = path.relative_to(Path.home())
+        return f"~/{inside}" if inside.parts else "~"
     return str(path)
 
 

@@ -115,15 +115,21 @@ class KeyTurns:
 
     async def behind(self, steps: Iterable[object]) -> None:
         """Go through the steps of what has to be drawn, a slice at a time: keys that come meanwhile are first."""
+        await self._painted_all()
         until = self._clock() + SLICE_S
         for _ in steps:
             if self._clock() < until:
                 continue
-            latest = self._clock() + HELD_S
             await asyncio.sleep(BETWEEN_S)
-            while self.busy and self._clock() < latest:  # noqa: ASYNC110  (keys come from outside)
-                await asyncio.sleep(BETWEEN_S)
+            await self._painted_all()
             until = self._clock() + SLICE_S
+        await self._painted_all()
+
+    async def _painted_all(self) -> None:
+        """Wait until no key is to be painted, or somebody holds one down for long."""
+        latest = self._clock() + HELD_S
+        while self.busy and self._clock() < latest:  # noqa: ASYNC110  (keys come from outside)
+            await asyncio.sleep(BETWEEN_S)
 
     def _ready(self) -> bool:
         try:
@@ -173,6 +179,9 @@ REST_SECONDS = 3.0
 class QuietGarbage:
     """Looks through all objects while nobody types, and through the young ones while no key waits for its paint.
 
+    What is there at the beginning is passed over, and so is, from then on, what is left at the first whole look: the
+    modules that were loaded behind the first frame, nearly all of it. To walk through them takes a tenth of a second.
+
     Args:
         clock: Seconds, monotonic.
         collect: The whole look.
@@ -186,6 +195,8 @@ class QuietGarbage:
         self._before: tuple[int, int, int] | None = None
         self._typed_at = -math.inf
         self._looked_at = -math.inf
+        self._loaded = False
+        """A whole look has come since the beginning."""
         self._waits_since = -math.inf
 
     def begin(self) -> None:
@@ -196,6 +207,7 @@ class QuietGarbage:
         if self._before is None:
             self._before = gc.get_threshold()
             self._looked_at = self._clock()
+            self._loaded = False
             gc.freeze()
             gc.set_threshold(self._before[0], MIDDLE, NEVER)
             gc.enable()
@@ -228,6 +240,9 @@ class QuietGarbage:
         if self._before is None or not (due or since >= LATEST_SECONDS):
             return False
         self._collect()
+        if not self._loaded:
+            self._loaded = True
+            gc.freeze()
         self._looked_at = self._clock()
         return True
 

@@ -23,7 +23,7 @@ Legend = tuple[tuple[str, tuple[LegendRow, ...]], ...]
 FLEET_COLUMNS: dict[str, str] = {
     "name": "the box, as the fleet file calls it",
     "state": "its state in one word; +2 = two more alerts hold",
-    "gpu": "the last minute of utilisation, and the newest mean; 1/8 = so many cards stand out, dead or idle; "
+    "gpu": "the last minute of utilisation, and the newest mean; 1/8 = one card of eight stands out, dead or idle; "
     "sorted by the worst card",
     "vram": "video memory in use, of all cards together",
     "temp": "the hottest card",
@@ -31,10 +31,10 @@ FLEET_COLUMNS: dict[str, str] = {
     "disk": "the fullest file system, in bytes",
     "inode": "the fullest file system, in inodes: 100% = no new file, whatever the bytes say",
     "cgroup": "memory of the container against its limit, not that of the host",
-    "cell": "which line of the queue of how many",
+    "cell": "the line of the queue, and how many there are",
     "step": "epoch and step of the current run",
     "eta": "time to the last step of the current run, at its own pace",
-    "age": "since the run last moved on; of old values, how old they are",
+    "age": "since the run last made progress; for old values, how old they are",
     "loss": "the newest loss, and the whole curve",
     "rate": "what an hour costs now",
     "per1k": "what 1,000 steps of the current run cost",
@@ -56,7 +56,7 @@ def _fleet() -> Legend:
     signs = (
         LegendRow("SIM", "the card is simulated, as in rgt demo"),
         LegendRow(f"{g.stale} 42s", "a value that is no longer fresh, and its age"),
-        LegendRow(g.limited, "limited: well as far as rgt can see it, which is not far"),
+        LegendRow(g.limited, "limited: fine as far as rgt can see, which is not far"),
         LegendRow(
             f"1/8{g.trouble} 1/8{g.idle}", "one card of eight does not answer; idles beside others that work"
         ),
@@ -75,10 +75,10 @@ def _box() -> Legend:
     return (
         ("states", states()),
         ("disks", (
-            LegendRow("s", "what lies there survives that the box is stopped"),
-            LegendRow("d", "what lies there survives that it is destroyed"),
+            LegendRow("s", "what is stored there survives stopping the box"),
+            LegendRow("d", "what is stored there survives destroying it"),
             LegendRow(g.unknown, "it does not survive"),
-            LegendRow("?", "nobody says whether it does"),
+            LegendRow("?", "it is not known whether it does"),
             LegendRow(g.limit, "the limit, at its place in the bar"),
         )),
         ("queue", runs()),
@@ -117,7 +117,7 @@ def _phases() -> Legend:
         ("checks", (
             LegendRow(g.check, "proved, by the reading beside it"),
             LegendRow(g.trouble, "failed"),
-            LegendRow(g.warn, "it holds, and not for long"),
+            LegendRow(g.warn, "it holds, but not for long"),
             LegendRow(g.person, "only a person can say so"),
             LegendRow(g.unknown, "nothing to judge by yet"),
         )),
@@ -130,7 +130,7 @@ def _alerts() -> Legend:
         ("alerts", (
             LegendRow(g.trouble, "error: something is lost or stands still"),
             LegendRow(g.warn, "warning: it will be, unless somebody acts"),
-            LegendRow(g.check, "ended: it holds no more"),
+            LegendRow(g.check, "ended: it no longer holds"),
             LegendRow("dim", "muted, or ended"),
         )),
     )  # fmt: skip

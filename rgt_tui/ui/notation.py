@@ -226,16 +226,20 @@ _TO_ASCII = str.maketrans(
 )  # fmt: skip
 
 
+POOR = frozenset({"dumb", "linux"})
+"""Values of TERM of terminals without our characters: the console of Linux has at most 512, and no braille."""
+
+
 def choose(environ: Mapping[str, str], encoding: str) -> Glyphs:
     """Return the set that fits a terminal.
 
-    ``RGT_ASCII=1`` asks for ASCII, ``0`` for Unicode; else a dumb or non-UTF-8 terminal gets ASCII.
+    ``RGT_ASCII=1`` asks for ASCII, ``0`` for Unicode; else a poor or non-UTF-8 terminal gets ASCII.
     """
     wish = environ.get("RGT_ASCII", "")
     if wish:
         return UNICODE if wish == "0" else ASCII
     utf8 = encoding.lower().replace("-", "").replace("_", "") == "utf8"
-    return UNICODE if utf8 and environ.get("TERM") != "dumb" else ASCII
+    return UNICODE if utf8 and environ.get("TERM") not in POOR else ASCII
 
 
 @cache

@@ -21,6 +21,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from textual.keys import REPLACED_KEYS, Keys, key_to_character
+
 from rgt_tui.files import alone, config_directory, publish
 from rgt_tui.ui.commands import APP, SCREEN, Command, commands_by_screen, key_name, key_of
 from rgt_tui.ui.enduring import short
@@ -43,7 +45,7 @@ DIALOGS = frozenset({"Tear down"})
 
 
 class PreferencesError(Exception):
-    """``ui.toml`` cannot be used; the message names file and key, and what to do."""
+    """``ui.toml`` cannot be used; the message names file, line and key of each fault, and what to do."""
 
 
 @dataclass(frozen=True)
@@ -101,68 +103,139 @@ def parse_preferences(text: str, name: str) -> Preferences:
         found = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise PreferencesError(f"{name}: this is not TOML: {clean(str(error))}") from error
+    faults = _Faults(text, name)
     for key in found:
         if key not in {"ui", "keys"}:
-            raise PreferencesError(f"{name}: no table is called {clean(key)!r}; there are [ui] and [keys]")
-    return Preferences(_theme(found.get("ui", {}), name), _keys(found.get("keys", {}), name))
+            faults.add((key,), f"no table is called {clean(key)!r}; there are [ui] and [keys]")
+    theme = _theme(found.get("ui", {}), faults)
+    keys = _keys(found.get("keys", {}), faults)
+    if faults.said:
+        raise PreferencesError("\n".join(faults.said))
+    return Preferences(theme, keys)
 
 
-def _theme(table: object, name: str) -> str | None:
+_TABLE = re.compile(r"[ \t]*\[[ \t]*(?P<keys>[^\]\n]+?)[ \t]*\]")
+_ENTRY = re.compile(r"[ \t]*(?P<keys>[A-Za-z0-9_.\-\"' \t+]+?)[ \t]*=")
+
+
+class _Faults:
+    """What is wrong with the file, in the order in which it was found, each with its line."""
+
+    def __init__(self, text: str, name: str) -> None:
+        self.said: list[str] = []
+        self._name = name
+        self._lines: dict[str, int] = {}
+        """Table and key, without quotes, with a dot between them → its first line."""
+        table = ""
+        for number, row in enumerate(text.split("\n"), 1):
+            if (found := _TABLE.match(row)) is not None:
+                table = where = _bare(found["keys"])
+            elif (found := _ENTRY.match(row)) is not None:
+                where = f"{table}.{_bare(found['keys'])}".lstrip(".")
+            else:
+                continue
+            while where and where not in self._lines:
+                self._lines[where] = number
+                where = where.rpartition(".")[0]
+
+    def add(self, where: tuple[str, ...], words: str) -> None:
+        """Say what is wrong at a table, or at a key of it; TOML has ways to write one of which the line is not told."""
+        number = self._lines.get(_bare(".".join(where)))
+        line = "" if number is None else f":{number}"
+        table, *key = where
+        place = f'[{clean(table)}] "{clean(key[0])}": ' if table == "keys" and key else ""
+        self.said.append(f"{self._name}{line}: {place}{words}")
+
+
+def _bare(keys: str) -> str:
+    return re.sub(r"[\"' \t]", "", keys)
+
+
+def _theme(table: object, faults: _Faults) -> str | None:
     if not isinstance(table, dict):
-        raise PreferencesError(f'{name}: ui is a table: [ui] with theme = "rgt-dark"')
+        faults.add(("ui",), 'ui is a table: [ui] with theme = "rgt-dark"')
+        return None
     for key in table:
         if key != "theme":
-            raise PreferencesError(f"{name}: [ui] has no key {clean(key)!r}; there is: theme")
+            faults.add(("ui", key), f"[ui] has no key {clean(key)!r}; there is: theme")
     theme = table.get("theme")
     names = [one.name for one in THEMES]
     if theme is not None and theme not in names:
-        raise PreferencesError(
-            f"{name}: [ui] theme: no theme is called {clean(str(theme))!r}; there are: {', '.join(names)}"
-        )
+        words = f"[ui] theme: no theme is called {clean(str(theme))!r}; there are: {', '.join(names)}"
+        faults.add(("ui", "theme"), words)
+        return None
     return theme
 
 
-def _keys(table: object, name: str) -> dict[str, tuple[str, ...]]:
+def _flat(table: Mapping[str, object], before: str = "") -> Iterable[tuple[str, object]]:
+    """Yield the ids with what they are given: to TOML ``box.log`` without quotes is a table in a table."""
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{before}{key}.")
+        else:
+            yield f"{before}{key}", value
+
+
+def _keys(table: object, faults: _Faults) -> dict[str, tuple[str, ...]]:
     if not isinstance(table, dict):
-        raise PreferencesError(f'{name}: keys is a table: [keys] with lines such as "box.log" = "L"')
+        faults.add(("keys",), 'keys is a table: [keys] with lines such as "box.log" = "L"')
+        return {}
     if not table:
         return {}
     screens = commands_by_screen()
     known = {command.id: command for _, commands in screens for command in commands}
     chosen: dict[str, tuple[str, ...]] = {}
-    for id_, value in table.items():
-        where = f'{name}: [keys] "{clean(id_)}"'
+    for id_, value in _flat(table):
+        where = ("keys", id_)
         if id_ not in known:
             near = difflib.get_close_matches(id_, known, 1)
             hint = f"did you mean {near[0]!r}?" if near else "docs/screens/keys.md lists them"
-            raise PreferencesError(f"{where}: no command has this id; {hint}")
+            faults.add(where, f"no command has this id; {hint}")
+            continue
         shown = [value] if isinstance(value, str) else value
         if not isinstance(shown, list) or not shown or not all(isinstance(key, str) and key for key in shown):
-            raise PreferencesError(f'{where}: give a key, such as "L", or a list of keys')
+            faults.add(where, 'give a key, such as "L", or a list of keys')
+            continue
         keys = tuple(key_of(key) for key in shown)
-        for key in keys:
-            _may_be(key, known[id_], where)
-        chosen[id_] = keys
-    _refuse_clashes(screens, chosen, name)
+        against = [words for key in keys if (words := _why_not(key, known[id_])) is not None]
+        for words in against:
+            faults.add(where, words)
+        if not against:
+            chosen[id_] = keys
+    _refuse_clashes(screens, chosen, faults)
     return chosen
 
 
-def _may_be(key: str, command: Command, where: str) -> None:
-    """Refuse a key that cannot arrive, or must not lead to danger."""
+def _why_not(key: str, command: Command) -> str | None:
+    """Say why a key cannot be had: it cannot arrive, or must not lead to danger; None where it can."""
     shown = clean(key_name(key))
     if key in ALIASES:
-        raise PreferencesError(
-            f"{where}: {shown} is {key_name(ALIASES[key])} to a terminal; choose another key"
-        )
+        return f"{shown} is {key_name(ALIASES[key])} to a terminal; choose another key"
     if key in TAKEN:
-        raise PreferencesError(f"{where}: {shown} cannot be had: {TAKEN[key]}; choose another key")
-    if "," in key or not re.fullmatch(r"(?:(?:ctrl|shift|alt|super|meta|hyper)\+)*[A-Za-z0-9_]+", key):
-        raise PreferencesError(f"{where}: {shown!r} is no key; write one as docs/screens/keys.md does")
+        return f"{shown} cannot be used: {TAKEN[key]}; choose another key"
+    if not is_key(key):
+        return f"{shown!r} is not a key; write one as docs/screens/keys.md does"
     if command.dangerous and len(key) == 1 and not key.isupper():
-        raise PreferencesError(
-            f"{where}: {command.title!r} leads to what cannot be undone: "
+        return (
+            f"{command.title!r} leads to what cannot be undone: "
             f"only a capital letter or a key with ctrl, not {shown!r}"
         )
+    return None
+
+
+_SPELLED = re.compile(r"((?:(?:ctrl|shift|alt|super|meta|hyper)\+)*)([A-Za-z0-9_]+)")
+
+
+def is_key(key: str) -> bool:
+    """Tell whether Textual has a key that is called so: a sign by its name, or one of those without a sign."""
+    found = _SPELLED.fullmatch(key)
+    if found is None:
+        return False
+    name = found[2]
+    if len(name) == 1:
+        return found[1] != "shift+" and not (name.isupper() and found[1])  # they arrive as A and as ctrl+a
+    named = name in REPLACED_KEYS or key_to_character(name) is not None
+    return named or name in {one.value for one in Keys}
 
 
 def clashes(
@@ -181,16 +254,18 @@ def clashes(
 
 
 def _refuse_clashes(
-    screens: Sequence[tuple[str, Sequence[Command]]], chosen: Mapping[str, tuple[str, ...]], name: str
+    screens: Sequence[tuple[str, Sequence[Command]]], chosen: Mapping[str, tuple[str, ...]], faults: _Faults
 ) -> None:
-    before = clashes(screens, {})
+    before, told = clashes(screens, {}), set()
     for title, key, one, other in clashes(screens, chosen):
-        if (title, key, one, other) in before:
-            continue  # not the person's doing
+        if (title, key, one, other) in before or (key, one, other) in told:
+            continue  # not the person's doing, or the same on another screen
+        told.add((key, one, other))
         mine, theirs = (one, other) if one in chosen else (other, one)
-        raise PreferencesError(
-            f'{name}: [keys] "{mine}": {key_name(key)} is {theirs} on the screen {title!r} already; '
-            f"choose another key, or give {theirs} another one, too"
+        faults.add(
+            ("keys", mine),
+            f"{key_name(key)} is {theirs} on the screen {title!r} already; "
+            f"choose another key, or give {theirs} another one, too",
         )
 
 

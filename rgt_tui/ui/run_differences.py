@@ -10,8 +10,10 @@ from rgt_tui.model.box import BoxState
 from rgt_tui.model.run import RunState, training_of
 from rgt_tui.ui.notation import NONE, clean, glyphs
 
-FIRST = ("config", "lr", "batch", "seed")
+FIRST = ("lr", "batch", "seed")
 """What is said first of what differs."""
+LAST = ("config",)
+"""What is said last: the name of a file tells less than what stands in it."""
 MOST_SAID = 3
 LONGEST = 24
 """Characters of a value."""
@@ -88,6 +90,7 @@ def differences(reference: Mapping[str, str], other: Mapping[str, str]) -> tuple
     keys.sort(
         key=lambda key: (
             key not in reference or key not in other,
+            key in LAST,
             FIRST.index(key) if key in FIRST else len(FIRST),
             key,
         )

@@ -76,9 +76,12 @@ def training(
     os.close(terminal)
     try:
         with open(reader, encoding="utf-8") as lines:
-            pid = int(lines.readline())
-            assert lines.readline() == "up\n"
-            yield pid
+            said = {
+                lines.readline().strip() for _ in range(2)
+            }  # the shell's and the child's, in either order
+            assert "up" in said, said
+            (pid,) = said - {"up"}
+            yield int(pid)
     finally:
         os.killpg(parent.pid, signal.SIGKILL)
         parent.wait()

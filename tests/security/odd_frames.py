@@ -12,13 +12,12 @@ from typing import Annotated, Any
 
 import msgspec
 
-from rgt_tui.fleet import Alerting
-from rgt_tui.fleet.box_session import Intake
+from rgt_tui.fleet import Alerting, Intake
 from rgt_tui.health import diagnose
 from rgt_tui.model.box import BoxSpec, BoxState
 from rgt_tui.model.protocol import MAX_FRAME_BYTES, Frame, Hello
 from rgt_tui.profiles import load_profile
-from rgt_tui.ssh.channel import read_frame
+from rgt_tui.ssh import read_frame
 
 KINDS: tuple[type[msgspec.Struct], ...] = typing.get_args(Frame)
 WORDS = (

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rgt_tui.cli.status_line import status_line
+from rgt_tui.fleet import Intake
 from rgt_tui.fleet import box_session as intake_module
 from rgt_tui.fleet.attention import Budget, share, weight, within, words
-from rgt_tui.fleet.box_session import Intake
 from rgt_tui.fleet.reducers import LONGEST as LONGEST_EVENT
 from rgt_tui.fleet.reducers import LONGEST_LINE, MOST_FOUND, rewound
 from rgt_tui.gate import Situation, gather

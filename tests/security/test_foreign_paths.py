@@ -114,6 +114,12 @@ def test_nor_do_the_verbs_that_read_what_was_found(
     assert "another user's symbolic link" in (done.stdout + done.stderr).decode()
 
 
+def waits_for_a_reader(writer: threading.Thread) -> bool:
+    """Tell whether a thread sleeps in the opening of a pipe, and not for its turn in the interpreter."""
+    where = Path(f"/proc/self/task/{writer.native_id}/wchan").read_text()
+    return where not in ("", "0") and "futex" not in where
+
+
 @contextmanager
 def who_waits_to_write(pipe: Path) -> Iterator[threading.Event]:
     """Set once somebody opens the pipe to read: so would a device be opened, and a watchdog begin to count."""
@@ -125,14 +131,13 @@ def who_waits_to_write(pipe: Path) -> Iterator[threading.Event]:
 
     writer = threading.Thread(target=write)
     writer.start()
-    until(
-        lambda: Path(f"/proc/self/task/{writer.native_id}/wchan").read_text() not in ("", "0"), "the writer"
-    )
     try:
+        until(lambda: waits_for_a_reader(writer), "the writer")
         yield opened
     finally:
-        os.close(os.open(pipe, os.O_RDONLY | os.O_NONBLOCK))
-        writer.join()
+        reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+        writer.join()  # who closes the reader before finds a writer that comes to the pipe after it
+        os.close(reader)
 
 
 def test_a_script_that_is_a_link_to_something_else_is_not_looked_at(

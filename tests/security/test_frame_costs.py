@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.fleet.box_session import Intake
+from rgt_tui.fleet import Intake
 from rgt_tui.fleet.history.past import LONGEST_SECONDS, MOST_NAMES, Stretch, from_history, merged
 from rgt_tui.fleet.reducers import MOST_FOUND, MOST_RUNS, MOST_SERIES
 from rgt_tui.model.box import BoxSpec, BoxState, Past
@@ -19,9 +19,8 @@ from rgt_tui.model.protocol import MAX_FRAME_BYTES, History, HistoryRow
 from rgt_tui.model.run import RunState, Series
 from rgt_tui.profiles import load_profile
 from rgt_tui.recordings.recording_reader import RecordedFrames
-from rgt_tui.ssh.channel import read_frame
+from rgt_tui.ssh import LineSplitter, read_frame
 from rgt_tui.ssh.remote_cat import LONGEST_LINE, Pipe
-from rgt_tui.ssh.remote_command import LineSplitter
 from rgt_tui.ui.curve_words import entries
 from rgt_tui.ui.plot.board import Board
 from rgt_tui.ui.plot.view import RunKey, Settings, Shown, View

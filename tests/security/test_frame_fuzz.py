@@ -22,8 +22,7 @@ from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.money import Meter
 from rgt_tui.model.protocol import MAX_FRAME_BYTES
 from rgt_tui.profiles import load_profile
-from rgt_tui.ssh.channel import read_frame
-from rgt_tui.ssh.remote_command import LineSplitter
+from rgt_tui.ssh import LineSplitter, read_frame
 from rgt_tui.store import Means
 from rgt_tui.store.saved_states import Saved
 from tests.security.odd_frames import KINDS, NOW, SPEC, Odd, odd_lines, odd_state, taken

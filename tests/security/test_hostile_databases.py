@@ -183,11 +183,24 @@ def test_who_waits_for_it_waits_a_moment(
     monkeypatch.setattr(confined_child, "SECONDS", 1)
     hostile, honest = slow(tmp_path / "x.db"), good(tmp_path / "good.db")
     a_child_of_its_own.patience = confined_child.PATIENCE
+    stands: list[subprocess.Popen[bytes]] = []
+    start = a_child_of_its_own._start
+
+    def stopped() -> subprocess.Popen[bytes]:
+        """However slow this process is, the child is not through before all have asked."""
+        process = start()
+        process.send_signal(signal.SIGSTOP)
+        stands.append(process)
+        return process
+
+    monkeypatch.setattr(a_child_of_its_own, "_start", stopped)
     one, other = open_source("trackio", str(hostile)), open_source("trackio", str(honest))
     first = one.read()
     assert (first.points, first.problems, first.more) == ([], [], False)
     assert other.read().points == []
     assert a_child_of_its_own._asked, "nobody has waited for the end of it"
+    monkeypatch.setattr(a_child_of_its_own, "_start", start)
+    stands[0].send_signal(signal.SIGCONT)
     until(lambda: other.read().points, "the honest one's answer", LONG)
     assert [problem.reason for problem in one.read().problems] == [
         "left alone for 60 s, since reading it failed: it took more than 1 s of a core"

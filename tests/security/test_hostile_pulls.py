@@ -13,9 +13,18 @@ from typing import Any
 import pytest
 
 from rgt_tui.transfer import Ledger, Stamp
-from rgt_tui.transfer.copying import Fetcher, Listing, RemoteFile, Stream, StreamError, plan
+from rgt_tui.transfer.copying import (
+    RANGE_BYTES,
+    Fetcher,
+    Listing,
+    RemoteFile,
+    Stream,
+    StreamError,
+    parts_folder,
+    plan,
+)
 from rgt_tui.transfer.copying.group_sync import GroupSync
-from rgt_tui.transfer.copying.pull_plan import RANGE_BYTES, WHOLE_BYTES, parts_folder
+from rgt_tui.transfer.copying.pull_plan import WHOLE_BYTES
 
 Answer = Callable[[dict[str, Any]], bytes]
 """What a box answers to a request."""

@@ -62,6 +62,7 @@ def ncclras(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ncclras:
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     monkeypatch.setattr(nccl_ras, "has_nccl", lambda pid: True)
     monkeypatch.setattr(nccl_ras, "APART_S", 0.0)
+    monkeypatch.setattr(nccl_ras, "TIMEOUT_S", 50.0)  # the child is nicer than all others: it may come late
     return made
 
 
@@ -127,6 +128,8 @@ def test_what_answers_with_nonsense_or_for_ever_is_asked_once(
     said: str, ncclras: Ncclras, look: Callable[..., dict[str, Any] | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ncclras.answers.write_text(f"{said}\n")
+    if said in ("cat /dev/zero", "yes '{\"a\":'", "sleep 100"):
+        monkeypatch.setattr(nccl_ras, "TIMEOUT_S", 6.0)  # these it has to end
     assert look() is None
     assert look() is None
     assert ncclras.times() == 1

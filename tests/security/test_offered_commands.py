@@ -32,6 +32,11 @@ HOSTILE = {
     "a newline": b"viz\n/",
     "a soft hyphen": "vi\u00adz".encode(),
     "a no-break space": "viz\u00a0".encode(),
+    "a variation selector": "viz\ufe0f".encode(),
+    "a combining grapheme joiner": "vi\u034fz".encode(),
+    "a Hangul filler": "viz\u3164".encode(),
+    "a Mongolian variation selector": "v\u180biz".encode(),
+    "an empty cell of braille": "viz\u2800".encode(),
 }
 PLAIN = {
     "a quote": b"it's",

@@ -345,7 +345,7 @@ def test_the_fuzz_sees_what_is_slow_large_or_wrong(tmp_path: Path, monkeypatch: 
         while True:
             pass
 
-    monkeypatch.setitem(globals(), "SECONDS", 0.2)
-    for broken, word in ((hog, "MemoryError"), (spin, "Slow")):
+    for broken, word, limit in ((hog, "MemoryError", SECONDS), (spin, "Slow", 0.2)):
         monkeypatch.setitem(globals(), "streams", broken)
+        monkeypatch.setitem(globals(), "SECONDS", limit)
         assert word in in_child("csv", 0, tmp_path)

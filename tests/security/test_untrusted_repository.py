@@ -25,6 +25,7 @@ import pytest
 
 from rgt_tui.cli.commands import COMMANDS
 from tests import warm_rgt
+from tests.free_ports import free_port
 
 PATIENCE = 120.0
 SECRETS = {
@@ -63,15 +64,16 @@ def ear() -> Iterator[Ear]:
         def log_message(self, *_: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", free_port()), Handler)
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    bare = socket.create_server(("127.0.0.1", 0))
+    bare = socket.create_server(("127.0.0.1", free_port()))
 
     def accept() -> None:
         with contextlib.suppress(OSError):
             while True:
-                bare.accept()[0].close()
-                heard.connections += 1
+                connection, _ = bare.accept()
+                heard.connections += 1  # before the close: whoever sees that may look at once
+                connection.close()
 
     threading.Thread(target=accept, daemon=True).start()
     heard.http, heard.tcp = server.server_address[1], bare.getsockname()[1]
@@ -120,10 +122,10 @@ class Repository:
     def at_a_terminal(self, *words: str) -> Iterator[Terminal]:
         pid, handle = pty.fork()
         if pid == 0:
+            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 120, 0, 0))
             os.chdir(self.folder)
             command = self.command(*words)
             os.execve(command[0], command, self.environment())
-        fcntl.ioctl(handle, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 120, 0, 0))
         terminal = Terminal(pid, handle)
         try:
             yield terminal
@@ -303,7 +305,7 @@ def test_nothing_of_a_stranger_s_repository_acts(name: str, repository: Reposito
 def test_the_same_repository_acts_once_it_is_trusted(repository: Repository, ear: Ear) -> None:
     """Without this, a fault of the trap would look like safety."""
     assert repository.rgt("trust", "--yes").returncode == 0
-    said = repository.rgt("status", "--timeout", "15")
+    said = repository.rgt("status", "--timeout", "60")
     assert "rgt trust" not in said.stderr
     assert {"match-exec", "proxy-command"} <= set(repository.sprung)
     assert not {"sink", "script"} & set(repository.sprung)
@@ -348,7 +350,7 @@ def test_a_host_of_the_person_s_own_ssh_config_is_reached_as_that_says_and_not_a
         f'[boxes.mine]\nhost = "lab"\nport = 1\nuser = "root"\npython = "{repository.canaries}/python"\n'
         '[boxes.any]\nhost = "127.0.0.1"\n'
     )
-    done = repository.rgt("status", "--json", "--timeout", "15")
+    done = repository.rgt("status", "--json", "--timeout", "60")
     lines = {line["box"]: line for line in map(json.loads, done.stdout.splitlines())}
     assert ear.connections
     assert f"127.0.0.1:{ear.tcp}" in lines["mine"]["reason"]

@@ -21,6 +21,7 @@ FAKE_PYTHON = r"""#!/usr/bin/env bash
 set -eu
 self=$(readlink -f "$0")
 case "${1-} ${2-}" in
+    "-c "*process_time*) sed -n 's/^# takes //p' "$self" | grep . || echo 9000 ;;
     "-c "*ensurepip*) echo "${FAKE_VERSION:-3.11.99} $self" ;;
     "-c "*) echo "${FAKE_VERSION:-3.11.99}" ;;
     "-m venv")
@@ -97,6 +98,52 @@ class Clone:
 @pytest.fixture
 def clone(tmp_path: Path) -> Clone:
     return Clone(tmp_path)
+
+
+CI_MAKE = r"""#!/usr/bin/env bash
+# Pretends to be make: lint ends only once the tests have begun.
+echo "made $1" >>"$FAKE_LOG"
+case "$1" in
+    setup) exit "${SETUP-0}" ;;
+    lint) cat "$MEET" >/dev/null && echo "one fault" && echo "in one piece" >&2 && exit "$LINT" ;;
+    test) echo "the tests begin" && echo go >"$MEET" && exit "$TESTS" ;;
+esac
+"""
+
+
+@pytest.mark.parametrize(("lint", "tests"), [(0, 0), (2, 0), (0, 2), (2, 2)])
+def test_ci_lints_beside_the_tests_and_fails_for_either(clone: Clone, lint: int, tests: int) -> None:
+    clone.write_program(clone.root / "bin/make", CI_MAKE)
+    meet = clone.root / "meet"
+    os.mkfifo(meet)
+    answers = {"LINT": str(lint), "TESTS": str(tests), "MEET": str(meet)}
+    path = f"{clone.root / 'bin'}:{clone.environment['PATH']}"
+    environment = clone.environment | answers | {"PATH": path, "TMPDIR": str(clone.root)}
+    done = subprocess.run(
+        ["bash", ".ci/run"],
+        cwd=clone.root,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode == 0) is (lint == tests == 0), done
+    assert clone.steps()[0] == "made setup"
+    assert "the tests begin\n" in done.stdout
+    assert "one fault\nin one piece\n" in done.stdout
+    assert not list(clone.root.glob("tmp.*"))
+
+
+def test_ci_tests_nothing_where_set_up_fails(clone: Clone) -> None:
+    clone.write_program(clone.root / "bin/make", CI_MAKE)
+    path = f"{clone.root / 'bin'}:{clone.environment['PATH']}"
+    environment = clone.environment | {"SETUP": "2", "PATH": path}
+    done = subprocess.run(
+        ["bash", ".ci/run"], cwd=clone.root, env=environment, capture_output=True, check=False
+    )
+    assert done.returncode == 2
+    assert clone.steps() == ["made setup"]
 
 
 def test_help_is_the_default_and_names_every_target(clone: Clone) -> None:
@@ -243,6 +290,50 @@ def test_a_wrong_python_is_refused_by_name(clone: Clone) -> None:
     assert done.returncode != 0
     assert "PYTHON=/nowhere/python3 is no Python 3.11 or later" in done.stderr
     assert not (clone.root / ".venv").exists()
+
+
+def without_pythons(folder: Path) -> Path:
+    """Make a directory with all programs of this machine but its Pythons."""
+    folder.mkdir()
+    for place in filter(Path.is_dir, map(Path, ("/bin", "/sbin", "/usr/sbin", "/usr/bin"))):
+        for program in place.iterdir():
+            if not program.name.startswith("python") and not (folder / program.name).is_symlink():
+                (folder / program.name).symlink_to(program)
+    return folder
+
+
+@pytest.mark.parametrize(("second", "taken"), [(6000, "second"), (8800, "first"), (12000, "first")])
+def test_of_two_builds_the_one_that_is_clearly_faster_is_taken(
+    clone: Clone, tmp_path: Path, second: int, taken: str
+) -> None:
+    """What pyenv builds is not optimized, and stands before the system's Python on the PATH."""
+    del clone.environment["PYTHON"]
+    others = without_pythons(tmp_path / "others")
+    for name, took in (("first", 9000), ("second", second)):
+        clone.write_program(tmp_path / name / "python3.11", f"{FAKE_PYTHON}\n# {name}\n# takes {took}\n")
+    done = clone.make("setup", PATH=f"{tmp_path}/first:{tmp_path}/second:{others}")
+    assert done.returncode == 0, done.stderr
+    assert f"\n# {taken}\n" in (clone.root / ".venv/bin/python").read_text()
+
+
+def test_a_broken_build_is_passed_over_and_one_that_greets_and_reads_is_taken_for_what_it_is(
+    clone: Clone, tmp_path: Path
+) -> None:
+    """Wrappers of a machine's own greet, or read what stands on their input: the rest of the list of builds."""
+    del clone.environment["PYTHON"]
+    others = without_pythons(tmp_path / "others")
+    clone.write_program(tmp_path / "broken" / "python3.11", "#!/bin/sh\nexit 134\n")
+    first, rest = FAKE_PYTHON.split("\n", 1)
+    greets = f"{first}\necho 'welcome to this machine'\ncat >/dev/null\n{rest}"
+    for name, took in (("greets", 9000), ("quick", 6000)):
+        clone.write_program(tmp_path / name / "python3.11", f"{greets}\n# {name}\n# takes {took}\n")
+    path = ":".join(str(tmp_path / name) for name in ("broken", "greets", "quick"))
+    done = clone.make("setup", PATH=f"{path}:{others}")
+    assert done.returncode == 0, done.stderr
+    assert "\n# quick\n" in (clone.root / ".venv/bin/python").read_text()
+    assert clone.steps() == ALL_STEPS
+    assert clone.make("setup", PATH=f"{path}:{others}").returncode == 0
+    assert clone.steps() == [], "it is known again"
 
 
 def test_demo_leaves_stdout_to_the_program(clone: Clone) -> None:
@@ -467,6 +558,18 @@ def test_both_passes_add_up_to_one_closing_line(both: Both) -> None:
     _, done = both
     assert done.returncode == 0
     assert done.stdout.splitlines()[-1] == "total: 4 passed, 0 failed, 0 skipped", done.stdout
+
+
+def test_the_tests_of_a_fresh_clone_are_compiled_before_the_workers_look_at_them(tmp_path: Path) -> None:
+    (tmp_path / "tests").mkdir()
+    tells = (
+        "import sys\nopen('opened', 'a').write(f'{\"--collect-only\" in sys.argv} ')\ndef test_it(): pass\n"
+    )
+    (tmp_path / "tests/test_deep.py").write_text(tells)
+    done = run_passes(tmp_path, serial=SERIAL)
+    assert done.returncode == 0, done.stdout
+    assert (tmp_path / "opened").read_text().split()[:2] == ["True", "False"]
+    assert list((tmp_path / "tests/__pycache__").glob("test_deep.*-pytest-*.pyc"))
 
 
 def test_what_is_started_often_is_compiled_once(both: Both) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,9 +11,11 @@ from typing import Any
 import pytest
 from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
+from textual.pilot import Pilot
 
-from rgt_tui.ui import RgtApp, notation
+from rgt_tui.ui import RgtApp, key_turns, notation
 from rgt_tui.ui.screens import teardown
+from rgt_tui.ui.screens.base import FleetAwareScreen
 from rgt_tui.ui.widgets import lines
 from tests.ui.fakes import FakeFleet
 
@@ -58,6 +61,36 @@ def _nothing_is_done_ahead(request: pytest.FixtureRequest, monkeypatch: pytest.M
 def _reviews_come_when_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine the next one would come between two keys, and what was typed would count no more."""
     monkeypatch.setattr(teardown, "REVIEW_SECONDS", 3600.0)
+
+
+@pytest.fixture(autouse=True)
+def _no_time_passes_on_a_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hint stands until the next one, and keys wait for a screen however long it takes to come up."""
+    hint = FleetAwareScreen.hint
+    monkeypatch.setattr(FleetAwareScreen, "hint", lambda on, text, seconds=0.0: hint(on, text, 3600.0))
+    monkeypatch.setattr(key_turns, "LONGEST_S", 120.0)
+
+
+def has_keys(turns: key_turns.KeyTurns) -> bool:
+    """Tell whether some key has not done yet what it does."""
+    return bool(turns._waiting) or turns._next is not None or turns._settling is not None
+
+
+@pytest.fixture(autouse=True)
+def _a_pilot_waits_for_what_its_keys_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Textual's own takes an app that gets no CPU for one that is idle: keys may still wait for their turn then."""
+    wait = Pilot._wait_for_screen
+
+    async def waited(self: Pilot[None]) -> bool:
+        done = await wait(self, 300.0)
+        app = self.app
+        while isinstance(app, RgtApp) and app.is_running and has_keys(app._keys):
+            await asyncio.sleep(0.001)
+            if not has_keys(app._keys):
+                done = await wait(self, 300.0)
+        return done
+
+    monkeypatch.setattr(Pilot, "_wait_for_screen", waited)
 
 
 @pytest.fixture

@@ -7,8 +7,7 @@ from pathlib import Path
 import msgspec
 
 from rgt_tui.model.fleet import FleetEvent, FleetState
-from rgt_tui.store import FLEET, Cost, Told
-from rgt_tui.store.history_file import HistoryFile
+from rgt_tui.store import FLEET, Cost, HistoryFile, Told
 from rgt_tui.store.spending import day_of
 from tests.ui.boxes import NOW, demo_state
 

@@ -21,6 +21,11 @@ def screen_text(app: RgtApp) -> str:
     return "\n".join(strip.text.rstrip() for strip in strips) + "\n"
 
 
+def body_text(app: RgtApp) -> str:
+    """Return what stands between the fixed lines: the first one and the last two have words whatever is shown."""
+    return "\n".join(screen_text(app).splitlines()[1:-2])
+
+
 def tones(app: RgtApp, widget: str, y: int) -> list[tuple[str, str]]:
     """Return ``(tone, text)`` of one line of a widget."""
     from rgt_tui.ui.widgets.lines import LineWidget

@@ -8,14 +8,13 @@ import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from unittest import mock
 
 import msgspec
 from textual.command import CommandPalette
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from rgt_tui.fleet import FleetSource, Pulled
+from rgt_tui.fleet import Account, Beginnings, FleetSource, Pulled
 from rgt_tui.gate import AuditEntry, AuditEvent, AuditLog
 from rgt_tui.health import evaluate
 from rgt_tui.model.box import BoxState, Link
@@ -27,8 +26,6 @@ from rgt_tui.profiles import load_profile
 from rgt_tui.store import History
 from rgt_tui.transfer.copying import PullProgress
 from rgt_tui.ui import RgtApp
-from rgt_tui.ui.first_start import Account, Beginnings
-from rgt_tui.ui.screens.base import FleetAwareScreen
 from tests.ui.fakes import GIB, NOW, FakeFleet, demo_state, running_box, sample
 from tests.ui.kept import keep_night, told_story
 from tests.ui.screen_pictures import Row, rows_on, text_of_rows
@@ -283,29 +280,23 @@ async def staged(
         readonly=state == "readonly",
         first_steps=_FoundHere() if screen == "welcome" else None,
     )
-    hint = FleetAwareScreen.hint
-    # Several sizes on a slow machine take longer than a hint stands there.
-    lasting = mock.patch.object(
-        FleetAwareScreen, "hint", lambda on, text, seconds=0.0: hint(on, text, 3600.0)
-    )
     try:
-        with lasting:
-            async with app.run_test(size=size) as pilot:
+        async with app.run_test(size=size) as pilot:
+            await rest(app, pilot)
+            if screen == "transfers":
+                await _pulls(app, fleet, pilot)
+            if shown.place:
+                app.open_screen(shown.place, BOX if shown.box else None)
                 await rest(app, pilot)
-                if screen == "transfers":
-                    await _pulls(app, fleet, pilot)
-                if shown.place:
-                    app.open_screen(shown.place, BOX if shown.box else None)
-                    await rest(app, pilot)
-                opening = (
-                    1.0 if screen == "teardown" else 0.0
-                )  # so long a dialog that has just opened takes no key
-                fleet.advance(opening)
-                for key in shown.keys:
-                    await pilot.press(key)
-                fleet.advance(-opening)
-                await rest(app, pilot)
-                yield app, pilot
+            opening = (
+                1.0 if screen == "teardown" else 0.0
+            )  # so long a dialog that has just opened takes no key
+            fleet.advance(opening)
+            for key in shown.keys:
+                await pilot.press(key)
+            fleet.advance(-opening)
+            await rest(app, pilot)
+            yield app, pilot
     finally:
         if history is not None:
             await history.close()

@@ -7,7 +7,7 @@ from typing import cast
 import msgspec
 import pytest
 
-from rgt_tui.fleet.fleet_source import Chronicle
+from rgt_tui.fleet import Chronicle
 from rgt_tui.fleet.history.spoken_times import coming_time
 from rgt_tui.health import assess
 from rgt_tui.model.alert import Alert
@@ -213,7 +213,7 @@ async def test_the_fix_stands_there_and_y_copies_one_step_at_a_time(state_home: 
     [
         ("07:00", None, "until 07:00"),
         ("30m", 1800.0, "muted "),
-        ("soon", 0.0, "not muted: 'soon' is no time; say 07:00"),
+        ("soon", 0.0, "not muted: 'soon' is not a time; give one such as 07:00"),
     ],
 )
 async def test_muting_until_a_time(typed: str, seconds: float | None, words: str) -> None:
@@ -240,7 +240,7 @@ def test_a_time_that_is_to_come() -> None:
     assert coming_time("2026-11-22 07:00", evening) - evening == 8 * 3600
     assert coming_time("2h", evening) - evening == 7200
     for text in ("", "yesterday 10:00", "-2h", "2h ago", "25:00", "2026-11-20", "now", "x"):
-        with pytest.raises(ValueError, match="say "):
+        with pytest.raises(ValueError, match="give one such as "):
             coming_time(text, evening)
 
 

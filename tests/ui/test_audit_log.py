@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from rgt_tui.gate import AuditEntry, AuditEvent, AuditLog
@@ -22,7 +23,7 @@ def log(state_home: Path) -> AuditLog:
 def entry(n: int, event: AuditEvent, text: str) -> AuditEntry:
     return AuditEntry(
         at=NOW + n, event=event, box="vast-demo" if n % 2 else "lab\x1b[31m", verb=Verb.DESTROY, instance="99",
-        text=text, typed="vast-demo",
+        text=text, typed="vast-demo", evidence="c" * 64,
     )  # fmt: skip
 
 
@@ -41,7 +42,7 @@ async def test_newest_first_with_details_and_its_check(log: AuditLog, state_home
         await pilot.press("y")
         await settle(pilot)
         copied = (state_home / "copied.txt").read_text()
-        assert "vast-demo  destroy  99  requested  text 1" in copied
+        assert "vast-demo  destroy  99  requested  text 1  typed vast-demo  proof " + "c" * 64 in copied
         await pilot.press("enter")
         await settle(pilot)
         assert "typed" not in screen_text(app) and "enter: all that this line says" in screen_text(app)
@@ -50,6 +51,15 @@ async def test_newest_first_with_details_and_its_check(log: AuditLog, state_home
         await settle(pilot)
         assert app.screen.query_one(PickList)._rows[0].key == "2", "of this box alone"
         assert len(app.screen.query_one(PickList)._rows) == 1
+
+
+async def test_in_a_narrow_terminal_what_happened_is_not_cut(log: AuditLog) -> None:
+    for n, event in enumerate(AuditEvent):
+        log.record(msgspec.structs.replace(entry(n, event, f"text {n}"), box="train-a-100-of-the-lab"))
+    async with running(size=(60, 20), keys=("u",)) as (app, _, __):
+        text = screen_text(app)
+        for event in AuditEvent:
+            assert f"{event.value:<10}text" in text, text
 
 
 async def test_a_log_that_was_changed_is_called_broken(log: AuditLog) -> None:
@@ -62,7 +72,7 @@ async def test_a_log_that_was_changed_is_called_broken(log: AuditLog) -> None:
 
 async def test_no_log_is_told_from_one_that_cannot_be_read(state_home: Path) -> None:
     async with running(size=(120, 30), keys=("u",)) as (app, pilot, fleet):
-        assert "no billing action was tried yet" in screen_text(app)
+        assert "no billing action has been tried yet" in screen_text(app)
         assert "details" not in screen_text(app), "there is nothing to show more of"
         (state_home / "audit.jsonl").mkdir(parents=True)
         fleet.advance(10)

@@ -29,7 +29,7 @@ from rgt_tui.ui.widgets.platform_lines import dangers_section, platform_section
 from rgt_tui.ui.widgets.process_lines import command
 from rgt_tui.ui.widgets.queue_lines import queue_lines
 from rgt_tui.ui.widgets.spans import Tone, text_of
-from rgt_tui.ui.widgets.vitals import disk_lines, memory_lines, vitals_sections
+from rgt_tui.ui.widgets.vitals import disk_lines, is_old, memory_lines, vitals_sections
 from rgt_tui.ui.widgets.why import run_lines
 from tests.ui.fakes import (
     LOG,
@@ -209,6 +209,35 @@ def test_old_values_carry_the_same_glyph_on_every_screen(health: Health) -> None
     assert f"{mark(health)[0]} 3m20 old" in text_of(detail_sections(row, state, 44, NOW)[0].hint)
 
 
+def test_an_age_that_does_not_fit_loses_its_last_digits_only() -> None:
+    verdict = msgspec.structs.replace(assess(running_box(), NOW), health=Health.UNREACHABLE, stale=True)
+    for age, told in (
+        (42, "⊘ 42s"),
+        (134, "⊘ 2m14"),
+        (994, "⊘ 16m"),
+        (11_220, "⊘ 3h07"),
+        (14 * 86400, "⊘ 14d"),
+    ):
+        row = Row(running_box(), msgspec.structs.replace(verdict, sample_age=age), (), "AutoDL")
+        assert text_of(age_cell(row, 6)).strip() == told
+
+
+def test_what_runs_on_a_box_that_says_nothing_stands_as_it_was_last_seen() -> None:
+    """It may have ended since: for how long it runs, and how long it will, is known up to the last sample."""
+    box = msgspec.structs.replace(running_box(), sample_at=NOW - 200)
+    seen = queue_lines(box, 80, NOW)
+    live = queue_lines(running_box(), 80, NOW - 200)
+    told = [text_of(row).replace("●", "·") for row in live]  # nobody knows whether it runs
+    assert list(map(text_of, seen)) == told == list(map(text_of, queue_lines(box, 80, NOW + 99)))
+    assert {span.tone for row in live for span in row} - {Tone.DIM}
+    assert {span.tone for row in seen for span in row if span.text.strip()} == {Tone.DIM}
+
+
+def test_who_is_asked_seldom_is_not_old_between_two_samples() -> None:
+    box = msgspec.structs.replace(running_box(), sample_at=NOW - 60, interval=60.0)
+    assert not is_old(box, NOW) and is_old(box, NOW + 1000)
+
+
 def test_queue_lines_tell_each_state() -> None:
     box = msgspec.structs.replace(
         running_box(),
@@ -289,6 +318,12 @@ def test_the_log_of_the_running_cell_is_chosen() -> None:
     assert other is not None
     assert other.path.endswith("master.log")
     assert choose_log(msgspec.structs.replace(box, logs=()), None) is None
+    idle = msgspec.structs.replace(box, queues=())
+    newest = choose_log(idle, None)
+    assert newest is not None and newest.at is not None
+    empty = LogView("/jobs/demo/new.log", at=newest.at + 60.0)
+    assert choose_log(msgspec.structs.replace(idle, logs=(*idle.logs, empty)), None) == newest
+    assert choose_log(msgspec.structs.replace(idle, logs=(empty,)), None) == empty
 
 
 async def test_a_log_that_is_not_followed_yet_is_asked_for_once() -> None:
@@ -440,7 +475,7 @@ async def test_y_takes_along_what_the_pane_with_the_keys_is_about(state_home: Pa
         app.screen.query_one("#vitals").focus()
         await pilot.press("y")
         await pilot.pause()
-        assert copied() == "ssh -p 2222 127.0.0.1" and "how to log in on vast-demo" in screen_text(app)
+        assert copied() == "ssh -p 2222 127.0.0.1" and "how to log in to vast-demo" in screen_text(app)
         app.screen.query_one("#log").focus()
         await pilot.press("E", "y")
         assert "No space left on device" in copied()
@@ -462,7 +497,7 @@ async def test_a_fix_whose_cause_is_over_is_ticked_and_one_that_nobody_can_tell_
         fleet.change("vast-demo", findings=(), link=Link.UNREACHABLE)
         app.tick(force=True)
         await pilot.pause()
-        assert "· inodes of /workspace" in screen_text(app) and "tells nothing of it now" in screen_text(app)
+        assert "· inodes of /workspace" in screen_text(app) and "does not report it now" in screen_text(app)
         room = sample(disks=(disk("/workspace", 63, 10),))
         fleet.change("vast-demo", link=Link.LIVE, sample=room)
         app.tick(force=True)

@@ -193,7 +193,7 @@ def test_cards_stand_one_after_the_other_below_the_box_with_their_units() -> Non
 def test_what_is_not_kept_of_single_cards_is_said() -> None:
     old = kept(60, 10)
     several = msgspec.structs.replace(box_with(old), sample=cards(4))
-    assert "of its single cards nothing of the last 10 min is kept" in "\n".join(lines(several, 0))
+    assert "nothing about its single cards is kept for the last 10 min" in "\n".join(lines(several, 0))
     assert "single cards" not in "\n".join(lines(box_with(old), 0))
     each = Past(names=("util", "util:0"), at=(NOW,), values=((1.0, 2.0),), width=60.0)
     many = msgspec.structs.replace(box_with(each), sample=cards(9))

@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 from textual.app import App
 
+from rgt_tui.store import History
 from rgt_tui.ui.clipboard import MOST_OSC52_BYTES, Copied, copied_path, take_along
-from tests.ui.fakes import demo_state
-from tests.ui.snap import running, screen_text, settle
+from rgt_tui.ui.commands import SCREENS
+from tests.ui.fakes import NOW, FakeFleet, demo_state
+from tests.ui.kept import keep_night
+from tests.ui.snap import running, screen_text, settle, until
 
 
 class Sent(App[None]):
@@ -64,3 +67,38 @@ async def test_y_on_a_screen_sends_the_sequence_of_the_terminal(
         text = (state_home / "copied.txt").read_text()
         assert f"\x1b]52;c;{base64.b64encode(text[:-1].encode()).decode()}\a" in "".join(written)
         assert "copied the fix of " in screen_text(app)
+
+
+COPYING = sorted(set(SCREENS) - {"teardown", "welcome", "transfers", "audit"})
+"""Those on which something is selected whatever happens; what was transferred and done is nothing here."""
+
+
+@pytest.mark.parametrize("place", COPYING)
+async def test_every_screen_has_something_to_take_along(place: str, state_home: Path, tmp_path: Path) -> None:
+    history = keep_night(tmp_path / "history.db")
+    history.close()
+    fleet = FakeFleet(demo_state())
+    fleet.chronicle = kept = History(tmp_path / "history.db", clock=lambda: NOW)
+    kept.adopt([box.spec for box in fleet.state.boxes])
+    try:
+        async with running(lambda: fleet, size=(120, 34)) as (app, pilot, _):
+            if place != "fleet":
+                app.open_screen(place, "vast-demo")
+            await settle(pilot)
+            await until(pilot, lambda: "reading the history" not in screen_text(app))
+            await settle(pilot)
+            assert getattr(app.screen, "PLACE", "") == place
+            await pilot.press("y")
+            await settle(pilot)
+            assert "nothing to copy" not in screen_text(app)
+            assert (state_home / "copied.txt").read_text().strip()
+    finally:
+        await kept.close()
+
+
+async def test_the_page_of_a_platform_is_taken_along_as_it_reads(state_home: Path) -> None:
+    async with running(demo_state(), size=(120, 34), keys=("i", "y")) as (app, pilot, _):
+        await settle(pilot)
+        text = (state_home / "copied.txt").read_text()
+        assert "copied the page of " in screen_text(app)
+        assert text.startswith("in short\n  danger ") and "\n\nwhat survives\n" in text

@@ -16,11 +16,13 @@ from rich.segment import Segment
 from rich.style import Style
 from textual._compositor import ChopsUpdate, Compositor, CompositorUpdate
 from textual.app import App
+from textual.geometry import Region
 from textual.screen import Screen
 from textual.strip import Strip
 
 from rgt_tui.model.box import Link
 from rgt_tui.ui.compositing import ON, Look, TightCompositor, TightUpdate, drawn, turned
+from rgt_tui.ui.widgets.lines import LineWidget
 from tests.ui.fakes import NOW, FakeFleet, demo_state
 from tests.ui.snap import running, screen_text
 
@@ -121,6 +123,35 @@ async def test_the_tight_update_draws_the_same_changed_cells() -> None:
     changed = {(y, x) for y, x1, x2 in update.spans for x in range(x1, x2)}
     drawn = {(y, x) for y in range(HEIGHT) for x in range(WIDTH) if tight_screen.cells[y][x] != (" ", Pen())}
     assert drawn <= changed, "cells outside of the changed spans were written"
+
+
+async def test_only_the_lines_that_changed_are_drawn_and_they_are_those_of_the_whole_screen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    changed = (Region(5, 2, 4, 1), Region(100, HEIGHT - 3, 10, 2))
+    crops: list[Region] = []
+    render = LineWidget.render_lines
+
+    def noted(self: LineWidget, crop: Region) -> list[Strip]:
+        crops.append(crop)
+        return render(self, crop)
+
+    whole, part = Terminal(), Terminal()
+    async with running(FakeFleet(demo_state()), size=(WIDTH, HEIGHT)) as (app, _, _):
+        compositor = app.screen._compositor
+        assert isinstance(compositor, TightCompositor)
+        whole.feed(compositor.render_full_update().render_segments(app.console))
+        compositor._dirty_regions.update(changed)
+        monkeypatch.setattr(LineWidget, "render_lines", noted)
+        update = compositor.render_partial_update()
+        assert update is not None
+        part.feed(update.render_segments(app.console))
+    cells = {(y, x) for one in changed for y in one.line_range for x in one.column_range}
+    for y in range(HEIGHT):
+        for x in range(WIDTH):
+            assert part.cells[y][x] == (whole.cells[y][x] if (y, x) in cells else (" ", Pen())), (y, x)
+    assert any(whole.cells[y][x][0] != " " for y, x in cells), "nothing to see there: a weak test"
+    assert 0 < sum(crop.height for crop in crops) < 8
 
 
 async def test_it_needs_fewer_bytes() -> None:

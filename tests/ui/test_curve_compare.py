@@ -238,6 +238,12 @@ async def test_the_table_at_the_crosshair_is_copied(state_home: object) -> None:
         assert rows[0].split() == ["gpt-a", "1.632", "done", "2,400"]
         await pilot.press("y")
         assert "copied the values of the runs" in said(screen)
+        await pilot.press("j", "R")
+        await settle(pilot)
+        compared = screen.to_copy()
+        assert compared is not None
+        rows = compared.text.splitlines()[1:]
+        assert rows[0].endswith("pinned") and "→" in rows[1], "and in what the others differ"
 
 
 async def test_the_legend_lies_where_no_curve_is_and_else_below() -> None:
@@ -276,8 +282,12 @@ def test_what_differs_is_short_and_what_matters_comes_first() -> None:
     one = {"config": "configs/a.toml", "seed": "1", "lr": "3e-4", "epochs": "4", "note": "x", "warm": "1"}
     other = {"config": "configs/b.toml", "seed": "2", "lr": "0.0003", "epochs": "8", "note": "y", "warm": "2"}
     assert differences(one, other) == (
-        "config a.toml → b.toml", "seed 1 → 2", "epochs 4 → 8", "2 more differ",
+        "seed 1 → 2", "epochs 4 → 8", "note x → y", "2 more differ",
     )  # fmt: skip
+    config = {"config": "configs/a.toml"}, {"config": "configs/b.toml", "lr": "1"}
+    assert differences(*config) == ("config a.toml → b.toml", "lr – → 1"), (
+        "what one of them does not tell is last"
+    )
     assert differences(one, one) == ()
     assert differences({"lr": "1e-3"}, {}) == ("lr 1e-3 → –",)
     assert differences({"a": "\x1b[31mred"}, {"a": "x" * 99})[0].isprintable()
@@ -300,7 +310,7 @@ def test_what_the_config_of_a_cell_says() -> None:
     )
     box = msgspec.structs.replace(box, queues=(msgspec.structs.replace(queue, cells=cells),))
     one, other = (settings_of(box, run) for run in box.runs[:2])
-    assert differences(one, other)[:2] == ("config gpt-a.toml → gpt-b.toml", "lr 3e-4 → 1e-3")
+    assert differences(one, other)[:2] == ("lr 3e-4 → 1e-3", "config gpt-a.toml → gpt-b.toml")
 
 
 def test_of_too_many_runs_those_are_listed_that_moved_last() -> None:

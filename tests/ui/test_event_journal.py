@@ -21,6 +21,8 @@ from rgt_tui.ui.screens.event_journal import HappeningList, JournalScreen, alert
 from rgt_tui.ui.screens.log import LogScreen
 from rgt_tui.ui.widgets.lines import RowChosen
 from rgt_tui.ui.widgets.spans import Line, text_of, width_of
+from rgt_tui.ui.widgets.why import READ_FROM
+from tests.ui.boxes import demo_state
 from tests.ui.fakes import NOW, FakeFleet
 from tests.ui.kept import HOUR, STORY, keep_night
 from tests.ui.snap import running, screen_text, settle
@@ -83,7 +85,7 @@ async def test_of_one_box_elsewhere(path: Path) -> None:
 async def test_f_shows_errors_alone_and_slash_what_one_looks_for(path: Path) -> None:
     async with journal(path, "f") as (app, pilot, _):
         assert rows(app) == [text for *_, level, _, text in STORY if level == "error"]
-        assert "errors only" in screen_text(app)
+        assert "errors only" in screen_text(app).splitlines()[0], "the line of the keys says so always"
         await pilot.press("f", "slash", *"GPT-A")
         await settle(pilot)
         assert rows(app) == [text for *_, text in STORY if "gpt-a" in text]
@@ -119,6 +121,44 @@ async def test_enter_opens_the_log_at_that_moment(path: Path) -> None:
         await settle(pilot)
         assert isinstance(app.screen, LogScreen)
         assert taken == [("log", "vast-demo", Spot(at=row.at))]
+
+
+@pytest.mark.parametrize("again", [False, True])
+async def test_enter_on_a_diagnosis_opens_the_log_at_the_line_that_proved_it(path: Path, again: bool) -> None:
+    """Across restarts: the box shows nothing of it any more, or the same anew by another line."""
+    state = demo_state(NOW)
+    box = next(box for box in state.boxes if box.findings and box.findings[0].where not in READ_FROM)
+    finding = msgspec.structs.replace(box.findings[0], since=NOW - 5 * HOUR)
+    about = f"finding:{finding.gotcha}:{finding.resource}"
+    name = box.spec.name
+    stood = [msgspec.structs.replace(one, findings=(finding,)) if one is box else one for one in state.boxes]
+    file = keep_night(path, msgspec.structs.replace(state, boxes=tuple(stood)))
+    file.commit({name: Told(events=(FleetEvent(NOW - 5 * HOUR, name, "U7 again", "error", about),))})
+    file.close()
+    history = History(path, clock=lambda: NOW)
+    fleet = FakeFleet()
+    history.adopt([one.spec for one in fleet.state.boxes])
+    fleet.chronicle = history
+    other = msgspec.structs.replace(finding, since=NOW, evidence="another line")
+    fleet.change(name, findings=(other,) if again else ())
+    try:
+        async with running(lambda: fleet, keys=("J", "G")) as (app, pilot, _):
+            await settle(pilot)
+            assert picked(app).about == about
+            taken: list[object] = []
+            made = app.open_screen
+
+            def note(*arguments: object) -> None:
+                taken.append(arguments)
+                made(*arguments)  # type: ignore[arg-type]
+
+            app.open_screen = note  # type: ignore[method-assign,assignment]
+            await pilot.press("enter")
+            await settle(pilot)
+            assert isinstance(app.screen, LogScreen) and app.screen.box_name == name
+            assert taken == [("log", name, Spot(at=NOW - 5 * HOUR, log=finding.where, text=finding.evidence))]
+    finally:
+        await history.close()
 
 
 async def test_enter_while_the_rows_are_still_read_opens_the_log_when_they_are_there(path: Path) -> None:

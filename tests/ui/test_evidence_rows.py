@@ -107,7 +107,7 @@ def test_giving_up_asks_for_a_new_review_and_empties_the_field() -> None:
     state = opened(GIVABLE).enter(BOX).give_up(GIVABLE.key, LATER)
     assert state.typed == ""
     assert state.choice.forfeit_keys == {GIVABLE.key}
-    assert "the review is being made anew" in state.blockers(LATER + 1)
+    assert "the review is being made again" in state.blockers(LATER + 1)
     assert state.give_up(GIVABLE.key, LATER).choice == NOTHING
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 import pytest
 from rich.console import RenderableType
 from textual import events
+from textual._xterm_parser import XTermParser
 from textual.command import CommandPalette
 from textual.pilot import Pilot
 from textual.screen import Screen
@@ -24,8 +25,11 @@ from rgt_tui.ui.screens.fleet import FleetScreen
 from rgt_tui.ui.screens.log import LogScreen
 from rgt_tui.ui.screens.question import QuestionScreen
 from rgt_tui.ui.screens.teardown import TeardownScreen
+from rgt_tui.ui.widgets.fleet_rows import fleet_table
+from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Column, Row, row_line
 from rgt_tui.ui.widgets.fleet_rows.fleet_table import FleetTable
-from tests.ui.fakes import NOW, FakeFleet
+from rgt_tui.ui.widgets.spans import Line, text_of
+from tests.ui.fakes import NOW, FakeFleet, many_boxes
 from tests.ui.snap import running, screen_text, settle
 
 PATIENCE_TURNS = 6000
@@ -91,6 +95,8 @@ async def test_the_palette_takes_what_is_typed_behind_its_key() -> None:
         assert await typed(pilot, "Dtear") == "Dtear"
         assert isinstance(app.screen, CommandPalette)
         assert len(app.screen_stack) == 2
+        # What looks for commands fails where the app ends before it has begun.
+        await wait_for(pilot, lambda: all(one.is_finished for one in app.workers))
 
 
 async def test_a_name_typed_behind_the_teardown_s_key_moves_nothing_else() -> None:
@@ -299,3 +305,84 @@ async def test_a_beat_draws_the_state_that_it_judged_and_judges_no_box_twice(
         fleet.advance(1.0)
         app.screen.redraw_now()
         assert judged == names * 2, "ages go on"
+
+
+async def test_who_comes_back_to_hundreds_of_boxes_sees_them_before_they_are_judged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from rgt_tui.ui.screens import base
+
+    judged: list[str] = []
+    painted: list[int] = []
+
+    def assess(box: BoxState, now: float) -> Assessment:
+        judged.append(box.spec.name)
+        return health.assess(box, now)
+
+    async with running(many_boxes(60)) as (app, pilot, fleet):
+        await pilot.press("enter")
+        await settle(pilot)
+        assert isinstance(app.screen, BoxScreen)
+        fleet.advance(10.0)
+        fleet.push(msgspec.structs.replace(fleet.state, at=fleet.now()))
+        display = app._display
+
+        def record(screen: Screen[object], update: RenderableType | None) -> None:
+            if isinstance(screen, FleetScreen):
+                painted.append(len(judged))
+            display(screen, update)
+
+        monkeypatch.setattr(app, "_display", record)
+        monkeypatch.setattr(base, "assess", assess)
+        await pilot.press("q")
+        await settle(pilot)
+        assert painted[0] < 60, "the screen stands before all of its boxes are judged anew"
+        assert isinstance(app.screen, FleetScreen)
+        assert app.screen.fleet_state is fleet.state and set(judged) == set(app.screen._judged.verdicts)
+        assert len(set(judged)) == 60
+
+
+async def test_a_row_that_was_drawn_is_not_drawn_again_for_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[str] = []
+    draw = row_line
+
+    def noted(row: Row, columns: Sequence[tuple[Column, int]]) -> Line:
+        drawn.append(row.name)
+        return draw(row, columns)
+
+    async with running(many_boxes(60)) as (app, pilot, fleet):
+        monkeypatch.setattr(fleet_table, "row_line", noted)
+        fleet.advance(1.0)
+        fleet.push(msgspec.structs.replace(fleet.state, at=fleet.now()))
+        await app.beat()
+        table = app.screen.query_one(FleetTable)
+        in_sight = table.names[: table.page_rows]
+        assert sorted(drawn) == sorted(in_sight), "each once, before the state is handed on"
+        await pilot.press("O", "O")
+        await settle(pilot)
+        assert len(drawn) == len(set(drawn)), "sorted, and back again"
+        assert text_of(table.shown_lines[1]).split()[1] == table.names[0]
+
+
+def keys_of(data: str) -> list[str]:
+    """Return the keys that a terminal's bytes are, when nothing comes behind them."""
+    parser = XTermParser()
+    found = [*parser.feed(data), *parser.feed("")]
+    return [event.key for event in found if isinstance(event, events.Key)]
+
+
+async def test_alt_with_an_arrow_moves_by_words_in_an_entry_and_is_an_escape_and_a_key_elsewhere() -> None:
+    """Terminals of macOS send `alt+left` as an escape and a `b`; a tmux, an escape and a `b` typed behind it."""
+    async with running() as (app, pilot, _):
+        assert keys_of("\x1bb") == ["escape", "b"]
+        await pilot.press("slash")
+        await settle(pilot)
+        assert isinstance(app.focused, Input)
+        assert keys_of("\x1bb") == ["ctrl+left"] and keys_of("\x1bd") == ["alt+d"]
+        for event in XTermParser().feed("\x1bd"):
+            app.post_message(event)
+        await settle(pilot)
+        assert app.focused.value == "", "and its letter is not typed"
+        await pilot.press("escape")
+        await settle(pilot)
+        assert keys_of("\x1bd") == ["escape", "d"]

@@ -12,7 +12,7 @@ from rgt_tui.ui.screens.fleet import FleetScreen
 from rgt_tui.ui.widgets.fixed_lines import EntryNote
 from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row
 from rgt_tui.ui.widgets.fleet_rows.fleet_filter import TEXTS, FilterError, matching, parse
-from rgt_tui.ui.widgets.fleet_rows.fleet_order import Order, ordered
+from rgt_tui.ui.widgets.fleet_rows.fleet_order import FleetView, Order, ordered, with_filter
 from rgt_tui.ui.widgets.fleet_rows.fleet_table import FleetTable
 from rgt_tui.ui.widgets.fleet_rows.fleet_values import VALUES
 from rgt_tui.ui.widgets.spans import text_of
@@ -121,6 +121,21 @@ def test_what_is_kept_is_what_was_typed_without_the_word_that_keeps_it() -> None
     assert parse("drop:idle", {"idle": "x"}).drop == "idle"
 
 
+def test_the_name_of_a_kept_filter_stays_as_it_was_typed_and_is_found_whatever_its_case() -> None:
+    kept = {"Night-A100": "gpu<50"}
+    assert parse("GPU<50 save:Night-A100").save == "Night-A100"
+    assert names("@night-a100 state:trouble", kept) == names("@NIGHT-A100 state:trouble", kept) == ["vast"]
+    assert parse("DROP:night-A100", kept).drop == "Night-A100", "the one that is kept goes"
+    view = with_filter(FleetView(filters=kept), "night-a100", "gpu<20")
+    assert view.filters == {"night-a100": "gpu<20"}, "one name in another case is no second one"
+    assert with_filter(view, "NIGHT-A100", None).filters == {}
+    with pytest.raises(FilterError, match="no filter is kept as Gone; there are: @Night-A100"):
+        parse("@Gone", kept)
+    own = {"Self": "@sELF"}
+    with pytest.raises(FilterError, match="no filter is kept as sELF"):
+        parse("@self", own)
+
+
 STATE = FleetState((running_box(), warn_box(), trouble_box(), stale_box()), (), NOW)
 
 
@@ -152,14 +167,14 @@ async def test_the_header_counts_what_is_shown_and_a_wrong_term_is_said_beside_i
 
 
 async def test_kept_filters_and_groups_and_the_order_are_there_the_next_time() -> None:
-    keys = ("slash", *"gpu", "less_than_sign", *"50", "space", *"save", "colon", *"low", "enter")
+    keys = ("slash", *"gpu", "less_than_sign", *"50", "space", *"save", "colon", *"Low", "enter")
     async with running(STATE, keys=keys) as (app, pilot, _):
         await settle(pilot)
-        assert "kept as @low" in screen_text(app)
+        assert "kept as @Low" in screen_text(app)
         assert app.screen.query_one(FleetTable).names == ["vast-demo"]
         await pilot.press("escape", "b", "O")
         await settle(pilot)
-        assert "sorted trouble last; O turns it round" in screen_text(app)
+        assert "sorted trouble last; O reverses it" in screen_text(app)
         text = screen_text(app)
         assert "▾ AutoDL  1 box  ● 1" in text and "state▴" in text
     async with running(STATE) as (app, pilot, _):
@@ -170,13 +185,19 @@ async def test_kept_filters_and_groups_and_the_order_are_there_the_next_time() -
         await pilot.press("F")
         await settle(pilot)
         assert table.names == ["vast-demo"]
-        assert "@low  gpu<50" in screen_text(app)
+        assert "@Low  gpu<50" in screen_text(app)
         await pilot.press("F")
         await settle(pilot)
         assert len(table.names) == 4
+        await pilot.press("slash", "at", *"lOW", "enter")
+        await settle(pilot)
+        assert table.names == ["vast-demo"]
+        await pilot.press("F")
+        await settle(pilot)
+        assert len(table.names) == 4, "it was the last one"
         await pilot.press("slash", *"drop", "colon", *"low", "enter")
         await settle(pilot)
-        assert "@low is no longer kept" in screen_text(app)
+        assert "@Low is no longer kept" in screen_text(app)
         await pilot.press("F")
         await settle(pilot)
         assert "no filter is kept; save:NAME in a filter keeps it" in screen_text(app)

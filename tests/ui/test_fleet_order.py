@@ -174,7 +174,7 @@ async def test_o_goes_through_the_columns_and_the_sorted_one_has_the_glyph(size:
             assert line.count("▾") + line.count("▴") == (0 if "fleet file" in screen_text(app) else 1)
             seen.append(screen_text(app).splitlines()[-2].strip())
         assert len(set(seen)) == len(KEYS)
-        assert seen[-1] == "sorted trouble first; O turns it round"
+        assert seen[-1] == "sorted trouble first; O reverses it"
 
 
 async def test_headings_are_no_rows() -> None:

@@ -122,6 +122,8 @@ def test_clean_leaves_no_control_character(text: str) -> None:
         ({"RGT_ASCII": "1"}, "UTF-8", ASCII),
         ({"RGT_ASCII": "0"}, "ascii", UNICODE),
         ({"TERM": "dumb"}, "UTF-8", ASCII),
+        ({"TERM": "linux"}, "UTF-8", ASCII),
+        ({"TERM": "linux", "RGT_ASCII": "0"}, "UTF-8", UNICODE),
     ],
 )
 def test_glyphs_are_chosen_by_the_terminal(environ: dict[str, str], encoding: str, expected: object) -> None:

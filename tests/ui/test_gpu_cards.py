@@ -7,9 +7,13 @@ import pytest
 
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.protocol import Gpu, GpuHolder, MigSlice
+from rgt_tui.profiles import load_profile
+from rgt_tui.ui.box_status import assess
+from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row, power_cell, vram_cell
 from rgt_tui.ui.widgets.gpu_cards import gpu_sections, links_down, narrow, worst_first
 from rgt_tui.ui.widgets.spans import Line, Tone, text_of, width_of
-from tests.ui.fakes import GIB, running_box, sample
+from rgt_tui.ui.widgets.vitals import vitals_sections
+from tests.ui.fakes import GIB, NOW, running_box, sample
 
 
 def card(index: int, **changes: object) -> Gpu:
@@ -164,3 +168,50 @@ def test_names_and_reasons_are_hostile_text_and_bounded() -> None:
     assert len(parts[0].body) < 40 and all(width_of(made) <= 44 for made in parts[0].body)
     many = gpu_sections(box_of(*(card(i) for i in range(500))), 44)
     assert len(many[0].body) == 65 and text_of(many[0].body[-1]) == "and 436 more"
+
+
+def test_a_card_that_was_lost_from_the_start_is_no_other_kind_of_card() -> None:
+    """Nobody could ask it for its name: the driver's index is all that is known of it."""
+    gpus = [*(card(i) for i in range(7)), Gpu(index=7, name="GPU", error="GPU is lost")]
+    (part,) = gpu_sections(box_of(*gpus), 80)
+    assert text_of(part.title) == "GPU ×8  NVIDIA H100 80GB HBM3"
+    assert text_of(gpu_sections(box_of(*(gpus[7:] * 3)), 80)[0].title) == "GPU ×3  GPU"
+
+
+def test_of_many_cards_one_that_idles_beside_busy_ones_is_marked_as_in_the_fleet() -> None:
+    rows = shown(box_of(*(card(i) for i in range(7)), card(7, util=0)), 60)
+    assert rows[0].startswith("7 ") and rows[0].endswith("◇")
+    assert not any(row.endswith("◇") for row in shown(box_of(*(card(i, util=0) for i in range(8))), 60))
+
+
+def first_section(box: BoxState, *, short: bool) -> str:
+    made = vitals_sections(box, load_profile("generic-ssh"), 44, NOW, short=short)
+    return text_of(made[0].title)
+
+
+def test_in_a_small_terminal_a_card_in_trouble_stands_before_the_disks() -> None:
+    dead = box_of(*(card(i) for i in range(7)), card(7, error="GPU is lost"))
+    assert first_section(dead, short=True).startswith("GPU")
+    assert first_section(box_of(card(0, ecc_uncorrected=1)), short=True).startswith("GPU")
+    assert first_section(box_of(card(0, throttle=("hw_thermal",))), short=True).startswith("disks")
+    assert first_section(box_of(card(0)), short=False).startswith("GPU")
+
+
+def test_the_fleet_sums_up_what_the_cards_tell() -> None:
+    """Of eight cards a dead one and one without a power reading take nothing away from what the others say."""
+    gpus = [card(i) for i in range(8)]
+
+    def cells(*gpus: Gpu) -> tuple[str, str]:
+        box = box_of(*gpus)
+        row = Row(box, assess(box, NOW), (), "x")
+        return text_of(power_cell(row, 5)).strip(), text_of(vram_cell(row, 6))
+
+    whole = "━━━━╸·"
+    assert cells(*gpus) == ("4896W", whole)
+    gpus[4] = Gpu(index=4, name="GPU", error="GPU is lost")
+    assert cells(*gpus) == ("4284W", whole)
+    gpus[5] = card(5, power_w=None)
+    assert cells(*gpus) == ("≥3672", whole)
+    gpus[6] = card(6, vram_used=None)
+    assert cells(*gpus) == ("≥3672", "?·····")
+    assert cells(*gpus[4:5]) == ("–", "?·····")

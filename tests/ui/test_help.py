@@ -27,7 +27,7 @@ from rgt_tui.ui.legends import legend_of, states
 from rgt_tui.ui.preferences import clashes
 from rgt_tui.ui.screens.base import FleetAwareScreen
 from rgt_tui.ui.screens.fleet import FleetScreen
-from rgt_tui.ui.screens.help import HelpPanel, HelpScreen, help_lines
+from rgt_tui.ui.screens.help import HelpPanel, HelpScreen, key_rows, row_lines
 from rgt_tui.ui.widgets.fixed_lines import layout_keys
 from rgt_tui.ui.widgets.fleet_rows.fleet_cells import COLUMNS
 from rgt_tui.ui.widgets.spans import text_of
@@ -137,7 +137,7 @@ async def test_help_that_is_longer_than_the_screen_scrolls() -> None:
 
 
 def test_help_lines_wrap() -> None:
-    rows = [text_of(row) for row in help_lines(APP, 50)]
+    rows = [text_of(row) for row, _ in row_lines(key_rows(APP), 50)]
     assert all(len(row) <= 50 for row in rows)
 
 

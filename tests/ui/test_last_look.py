@@ -31,7 +31,7 @@ from tests.ui.fakes import NOW, FakeFleet, demo_state
 from tests.ui.snap import running, screen_text, settle
 
 if TYPE_CHECKING:
-    from rgt_tui.fleet.fleet_source import Chronicle
+    from rgt_tui.fleet import Chronicle
 
 HOUR = 3600.0
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
 from textual.pilot import Pilot
+from textual.widgets import Input
 
 from rgt_tui.model.evidence import CheckResult, CheckStatus
 from rgt_tui.ui import RgtApp
@@ -29,7 +31,7 @@ from rgt_tui.ui.widgets.checklist import (
     summary_parts,
     then_lines,
 )
-from rgt_tui.ui.widgets.fixed_lines import HeaderLine, KeyLine
+from rgt_tui.ui.widgets.fixed_lines import EntryLabel, EntryLine, HeaderLine, KeyLine
 from rgt_tui.ui.widgets.spans import Tone, text_of, width_of, wrapped
 from tests.ui.fakes import NOW, FakeFleet, default_checks
 from tests.ui.snap import until
@@ -241,6 +243,14 @@ async def test_hostile_evidence_is_plain_text(fleet: FakeFleet) -> None:
         assert "\u202e" not in shown
 
 
+def asked(screen: LifecycleScreen) -> str:
+    """What the entry line asks for; the check's own words name a note and a name, too."""
+    labels = [
+        label for entry in screen.query(EntryLine) if not entry.leaving for label in entry.query(EntryLabel)
+    ]
+    return " ".join(text_of(row).strip() for label in labels for row in label.shown_lines)
+
+
 def detail_text(screen: LifecycleScreen) -> str:
     return "\n".join(text_of(made).rstrip() for made in screen.query_one(CheckDetail).shown_lines)
 
@@ -256,7 +266,7 @@ async def test_what_only_a_person_can_tell_is_ticked_with_a_note_and_a_name(
         await pilot.press("space")
         await until(pilot, lambda: bool(screen.query("EntryLine Input")))
         await pilot.press(*"both read well", "enter")
-        await until(pilot, lambda: "your name" in shown_text(screen))
+        await until(pilot, lambda: "your name" in asked(screen))
         await pilot.press("enter")
         await until(pilot, lambda: "4.4" in fleet.ticks)
         (said,) = fleet.ticks["4.4"]
@@ -282,6 +292,46 @@ async def test_without_a_note_or_a_name_nothing_is_ticked(fleet: FakeFleet, keys
         assert fleet.ticks == {} and screen.is_current
 
 
+async def test_the_second_entry_waits_for_no_turn_of_the_first_one_that_goes(
+    fleet: FakeFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A screen that asks itself again and again whether the first one has gone never lets it go."""
+    gone = asyncio.Event()
+
+    async def held(self: EntryLine) -> None:
+        await gone.wait()
+
+    monkeypatch.setattr(EntryLine, "on_unmount", held, raising=False)
+    asked = LifecycleScreen.call_after_refresh
+    turns = 0
+
+    def counted(self: LifecycleScreen, *what: Any, **more: Any) -> bool:
+        nonlocal turns
+        turns += 1
+        return turns > 1000 or asked(self, *what, **more)
+
+    monkeypatch.setattr(LifecycleScreen, "call_after_refresh", counted)
+    async with RgtApp(lambda: fleet).run_test(size=(120, 34)) as pilot:
+        try:
+            screen = await opened(pilot)
+            await pilot.press("e", "e", "space")
+            await until(pilot, lambda: bool(screen.query("EntryLine Input")))
+            await pilot.press("x")
+            first = screen.query_one(EntryLine)
+            first.post_message(Input.Submitted(first.query_one(Input), "x"))
+            async with asyncio.timeout(60):  # a pilot would wait for the one that goes, too
+                while turns <= 1000 and screen.query(EntryLine).last() is first:  # noqa: ASYNC110  (nothing tells)
+                    await asyncio.sleep(0.005)
+            assert turns < 1000, "it spins"
+            assert not first.display
+            assert not screen.takes_keys, "the letters of the name wait until the first one is gone"
+        finally:
+            gone.set()
+        await until(pilot, lambda: screen.takes_keys)
+        await pilot.press("enter")
+        await until(pilot, lambda: "4.4" in fleet.ticks)
+
+
 async def test_what_readings_judge_is_not_ticked_and_a_failure_to_write_is_said(fleet: FakeFleet) -> None:
     async with RgtApp(lambda: fleet).run_test(size=(120, 34)) as pilot:
         screen = await opened(pilot)
@@ -294,7 +344,7 @@ async def test_what_readings_judge_is_not_ticked_and_a_failure_to_write_is_said(
         await pilot.press("e", "e", "space")
         await until(pilot, lambda: bool(screen.query("EntryLine Input")))
         await pilot.press("x", "enter")
-        await until(pilot, lambda: "your name" in shown_text(screen))
+        await until(pilot, lambda: "your name" in asked(screen))
         await pilot.press("h", "enter")
         await until(pilot, lambda: "No space left on device" in shown_text(screen))
         assert "ticked by" not in listed(screen)
@@ -334,7 +384,7 @@ async def test_a_check_is_run_on_request_and_what_it_prints_stands_below(
         await until(pilot, lambda: "no fleet file" in detail_text(screen))
         await pilot.press("e", "enter")
         await pilot.pause()
-        assert "4.4 has nothing that is run from here" in shown_text(screen)
+        assert "4.4 has nothing to run from here" in shown_text(screen)
         fleet.run_gate.clear()
         await pilot.press("E", "E", "enter")
         await until(pilot, lambda: "runs for" in detail_text(screen))

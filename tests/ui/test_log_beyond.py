@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 
 import msgspec
@@ -12,8 +13,9 @@ from rgt_tui.fleet.logs.box_logs import BoxHit, BoxSearch, LogPiece
 from rgt_tui.fleet.logs.kept_lines import FilePlace, KeptLines, kept_from
 from rgt_tui.model.box import LogView
 from rgt_tui.model.fleet import FleetState, Spot
+from rgt_tui.model.protocol import Hello
 from rgt_tui.ui.logs import beyond_kept
-from rgt_tui.ui.screens.log import LogScreen
+from rgt_tui.ui.screens.log import LogScreen, zone_of
 from tests.ui.boxes import NOW, running_box
 from tests.ui.fakes import FakeFleet
 from tests.ui.snap import running, screen_text, settle
@@ -107,9 +109,9 @@ async def test_older_lines_come_on_pgup_at_the_top_until_the_first_of_all() -> N
 
 async def test_a_box_that_does_not_answer_is_said_and_nothing_is_lost() -> None:
     fleet = LogFleet()
-    fleet.error = RuntimeError("that part of the log is \x1b[31mnot on the box any more")
+    fleet.error = RuntimeError("that part of the log is \x1b[31mno longer on the box")
     async with running(lambda: fleet, keys=("l", "g", "pageup")) as (app, pilot, _):
-        assert event_line(app) == "no older lines: that part of the log is not on the box any more"
+        assert event_line(app) == "no older lines: that part of the log is no longer on the box"
         assert here(app) == ALL[-200]
         await pilot.press("b", *"needle", "enter")
         await settle(pilot)
@@ -175,6 +177,49 @@ async def test_a_spot_that_is_not_kept_here_is_fetched_by_its_number_or_found_by
             assert ALL[-1] in screen_text(app)
 
 
+DATED = "".join(
+    time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(NOW - 20_000 + at)) + f" step {at} loss 1\n"
+    for at in range(20_000)
+).encode()
+
+
+def timed_fleet(utc_offset: float | None) -> LogFleet:
+    """A log of a line a second, in the zone of its box."""
+    fleet = LogFleet(data=DATED)
+    hello = fleet.state.boxes[0].hello or Hello(
+        proto=1, agent="a", boot="b", host="h", python="3.11", pid=1, at=NOW
+    )
+    fleet.change("autodl-demo", hello=msgspec.structs.replace(hello, utc_offset=utc_offset), clock_skew=0.0)
+    return fleet
+
+
+@pytest.mark.parametrize("spot", [Spot(at=NOW - 9000.5), Spot(at=NOW - 8990.0, step=10_999)])
+async def test_the_lines_of_a_moment_are_fetched_where_they_are_not_kept(spot: Spot) -> None:
+    fleet = timed_fleet(0.0)
+    async with running(lambda: fleet) as (app, pilot, _):
+        app.open_screen("log", "autodl-demo", spot)
+        await settle(pilot)
+        await settle(pilot)
+        assert here(app).endswith(" step 10999 loss 1")
+        assert fleet.asked, "they were not among the newest"
+
+
+async def test_a_moment_of_which_nobody_knows_the_line_is_said() -> None:
+    fleet = timed_fleet(None)
+    async with running(lambda: fleet) as (app, pilot, _):
+        app.open_screen("log", "autodl-demo", Spot(at=NOW - 9000))
+        await settle(pilot)
+        await settle(pilot)
+        assert event_line(app).startswith("that line was not found")
+        assert pane(app).cursor.following
+
+
+async def test_a_box_that_tells_an_absurd_zone_tells_none() -> None:
+    for absurd in (1e308, float("nan"), -86401.0):
+        assert zone_of(timed_fleet(absurd).state.boxes[0]) is None
+    assert zone_of(timed_fleet(28800.0).state.boxes[0]) == 28800.0
+
+
 async def test_a_fleet_that_keeps_no_logs_says_so() -> None:
     box = msgspec.structs.replace(running_box(), logs=(LogView(LOG, ("only this",), 0, NOW),))
     async with running(FleetState((box,), (), NOW), keys=("l", "pageup")) as (app, pilot, _):
@@ -197,4 +242,4 @@ async def test_older_lines_come_through_a_filter_and_a_merge_says_that_it_has_no
         await pilot.press("escape", "plus", "g")
         await settle(pilot)
         await pilot.press("pageup")
-        assert "older lines come of one log alone; + ends the merge" in event_line(app)
+        assert "older lines can be loaded for one log only; + ends the merge" in event_line(app)

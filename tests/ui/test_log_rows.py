@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rgt_tui.fleet.logs.kept_lines import FilePlace, KeptLines
+from rgt_tui.model.box import LogView
 from rgt_tui.model.fleet import Spot
 from rgt_tui.ui.logs.line_finder import TextFinder
 from rgt_tui.ui.logs.line_index import Marks
@@ -159,15 +160,147 @@ def test_the_zone_of_a_log_is_learned_from_lines_that_came_as_they_were_written(
     daily.learn("23:59:59 y", 1772323201.0)
     assert daily.seconds == 0.0
     assert daily.when("23:59:58 x", 1772323201.0) == 1772323198.0, "of the day before"
+    assert daily.when("06:00:00 x", 1772323201.0) == 1772323200.0 - 18 * 3600, "it came late, not early"
+    assert daily.when("00:10:00 x", 1772323201.0) == 1772323200.0 + 600, "the clocks differ a little"
 
 
-def test_a_spot_is_found_by_its_text_else_by_its_time() -> None:
+def test_lines_of_the_hour_before_the_clocks_were_set_back_stay_of_their_day() -> None:
+    """Berlin on 25 October 2026: 02:59 of summer, then 02:01 of winter, by which the zone is learned anew."""
+    zone, before = WrittenZone(), 1792889940.0
+    zone.learn("02:59:00 loss 1", before)
+    assert zone.when("02:59:00 loss 1", before) == before
+    zone.learn("02:01:00 loss 2", before + 120.0)
+    assert zone.seconds == 3600.0 and zone.when("02:01:00 loss 2", before + 120.0) == before + 120.0
+    assert zone.when("02:59:00 loss 1", before) == before + 3600.0, "an hour late, and not 23 hours early"
+
+
+def test_a_spot_is_found_by_its_text_else_by_the_last_line_that_was_written_by_then() -> None:
     shown = log(3)
     kept = shown.kept
     kept.append(["line 1 again"], 100.0)
-    kept.append(["late"], 200.0)
-    assert line_at(kept, Spot(text=" line 1"), shown.when) == 3
+    kept.append(["late line 1"], 200.0)
+    assert line_at(kept, Spot(text=" line 1"), shown.when) == 4
+    assert line_at(kept, Spot(text=" line 1", at=120.0), shown.when) == 3, "of several, that of its time"
     assert line_at(kept, Spot(text="gone"), shown.when) is None
-    assert line_at(kept, Spot(at=150.0), shown.when) == 4
-    assert line_at(kept, Spot(at=300.0), shown.when) is None
+    assert line_at(kept, Spot(at=150.0), shown.when) == 3
+    assert line_at(kept, Spot(at=300.0), shown.when) == 4, "nothing has been written since"
+    assert line_at(kept, Spot(at=50.0), shown.when) is None, "nobody knows when the ones before were written"
     assert line_at(kept, Spot(), shown.when) is None
+
+
+def test_a_step_is_found_by_its_number_near_its_time() -> None:
+    kept = KeptLines("a.log")
+    for epoch in range(3):
+        kept.append([f"2026-03-01 1{epoch}:00:{at:02d} step {at} loss 1" for at in range(60)])
+    shown = ShownLog(kept, "a.log")
+    assert line_at(kept, Spot(at=1772362823.0, step=25), shown.when) == 2 * 60 + 25, (
+        "no time is known: the newest"
+    )
+    shown.zone.assumed = 0.0
+    at = 1772362823.0  # 11:00:23, and the clock that told is two seconds behind that of the log
+    assert line_at(kept, Spot(at=at, step=25), shown.when) == 60 + 25
+    assert line_at(kept, Spot(at=at, step=7777), shown.when) == 60 + 23, "the last line by then"
+    assert line_at(kept, Spot(step=25), shown.when) == 2 * 60 + 25
+
+
+MIDNIGHT = 1772323200.0
+
+
+def clocks(*lines: str, written: float | None, zone: float | None = 0.0) -> ShownLog:
+    """A log that was there before anybody looked, whose lines have a time of day alone."""
+    kept = KeptLines("a.log")
+    kept.take_view(LogView("a.log", lines, at=MIDNIGHT + 50_000, written=written))
+    shown = ShownLog(kept, "a.log")
+    shown.zone.assumed = zone
+    return shown
+
+
+def times(shown: ShownLog) -> list[float | None]:
+    """When each line was written, in seconds from midnight; asked from the middle, as a search does."""
+    numbers = list(range(shown.kept.first, shown.kept.end))
+    for number in (numbers[len(numbers) // 2], *numbers):
+        shown.when(number)
+    return [None if (at := shown.when(number)) is None else at - MIDNIGHT for number in numbers]
+
+
+def test_lines_with_a_time_of_day_are_of_the_day_of_those_behind_them() -> None:
+    lines = (
+        "23:20:00 step 1",
+        "  a traceback",
+        "23:59:59 step 2",
+        "00:00:01 step 3",
+        "00:00:00 rank 1",
+        "[00:30:00] step 4",
+    )
+    found = times(clocks(*lines, written=MIDNIGHT + 1801))
+    assert found == [-2400.0, None, -1.0, 1.0, 0.0, 1800.0], (
+        "across midnight, and two lines that were written at once"
+    )
+    east = clocks(*lines, written=MIDNIGHT + 1801 - 28800, zone=28800.0)
+    assert times(east) == [None if at is None else at - 28800 for at in found]
+    assert line_at(east.kept, Spot(at=MIDNIGHT - 28800.0 + 2), east.when) == 4
+    assert line_at(east.kept, Spot(at=MIDNIGHT - 28800.0 - 100), east.when) == 1, (
+        "what follows the last one by then"
+    )
+    assert (east.day_unknown, times(clocks(*lines, written=None))) == ("", [None] * 6)
+    assert times(clocks(*lines, written=MIDNIGHT + 1801, zone=None)) == [None] * 6
+
+
+def test_days_go_on_from_line_to_line_however_far_back() -> None:
+    halves = [f"{(22 + n // 2) % 24:02d}:{n % 2 * 30:02d}:00 step {n}" for n in range(12)]
+    long = clocks(*halves, written=MIDNIGHT + 12_600)
+    assert times(long) == [1800.0 * n - 7200 for n in range(12)]
+    long.kept.partial = "09:00:00 half a line"
+    assert long.when(long.kept.end) is None, "nothing is known behind it"
+
+
+def test_a_day_that_cannot_be_told_is_not_guessed() -> None:
+    lines = ("12:00:00 step 1", "14:30:00 step 2", "15:00:00 step 3")
+    rested = clocks(*lines, written=MIDNIGHT + 54_001)
+    assert times(rested) == [None, 52_200.0, 54_000.0], (
+        "of a rest of hours nobody knows whether a day lies in it"
+    )
+    assert rested.day_unknown == "12:00:00"
+    assert line_at(rested.kept, Spot(at=MIDNIGHT + 43_300), rested.when) is None
+    backwards = clocks("02:00:40 done", "02:00:00 the job of the next night", written=MIDNIGHT + 7201)
+    assert times(backwards) == [None, 7200.0] and backwards.day_unknown == "02:00:40"
+    silent = clocks(*lines, "no time", written=MIDNIGHT + 54_000 + 7200)
+    assert times(silent) == [None] * 4, "something was written two hours later"
+    dated = clocks(
+        "2026-03-01 12:00:00 step 1", "12:00:05 saved", "14:30:00 step 2", written=MIDNIGHT + 54_001
+    )
+    assert times(dated) == [43_200.0, None, 52_200.0]
+
+
+def test_days_are_known_from_the_first_line_that_came_and_again_where_older_ones_are_loaded() -> None:
+    kept = KeptLines("a.log")
+    kept.know(FilePlace(1, 900))
+    kept.append(["23:30:00 step 1", "00:10:00 step 2"])
+    shown = ShownLog(kept, "a.log")
+    shown.zone.assumed = 0.0
+    assert shown.when(1) is None, "nobody knows of which day"
+    kept.append(["00:20:00 step 3"], MIDNIGHT + 1200.5)
+    assert [shown.when(number) for number in (0, 1, 2)] == [MIDNIGHT - 1800, MIDNIGHT + 600, MIDNIGHT + 1200]
+    kept.replace_before(1, ["22:45:00 older", "22:55:00 older"], FilePlace(1, 0))
+    shown.forget_before(1)
+    assert [shown.when(number) for number in (-1, 0, 1)] == [None, None, MIDNIGHT + 600]
+    assert shown.day_unknown == "22:55:00", "more than an hour lies between"
+    shown.zone.assumed = 1800.0
+    assert shown.when(1) == MIDNIGHT + 600 - 1800, "in another zone"
+    assert shown.when(2) == MIDNIGHT + 1200 - 1800
+
+
+def test_merged_logs_with_a_time_of_day_alone_are_in_the_order_of_their_times() -> None:
+    first = clocks("23:59:50 a", "00:00:10 b", written=MIDNIGHT + 10)
+    other = clocks("23:59:55 c", "00:00:05 d", "00:00:15 e", written=MIDNIGHT + 15)
+    rows = LogRows([first, other])
+    rows.refresh()
+    assert [rows.text(row)[-1] for row in range(len(rows))] == list("acdbe")
+
+
+def test_until_a_log_tells_its_zone_that_of_the_box_holds() -> None:
+    zone = WrittenZone()
+    zone.assumed = 3600.0
+    assert zone.when("2026-03-01 10:02:03 x", None) == 1772359323.0 - 3600.0
+    zone.learn("2026-03-01 18:02:05 y", 1772359324.0)
+    assert zone.seconds == 28800.0, "a program may have another one"

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from unittest import mock
+
 import msgspec
 import pytest
 
+from rgt_tui.fleet.logs.kept_lines import LineBlock
 from rgt_tui.model.box import BoxState, LogView
 from rgt_tui.model.fleet import FleetState, Spot
+from rgt_tui.model.protocol import Hello
 from rgt_tui.ui import RgtApp
 from rgt_tui.ui.clipboard import copied_path
+from rgt_tui.ui.logs.line_finder import ProcessFinder
+from rgt_tui.ui.logs.log_rows import step_of
+from rgt_tui.ui.logs.slow_patterns import TooSlow
 from rgt_tui.ui.screens.base import FleetAwareScreen
+from rgt_tui.ui.screens.curves import CurvesScreen
 from rgt_tui.ui.screens.handbook_pages import HandbookScreen
-from rgt_tui.ui.screens.log import LogScreen, step_of
+from rgt_tui.ui.screens.log import LogScreen, log_with_steps
 from rgt_tui.ui.widgets.lines import LineWidget
 from rgt_tui.ui.widgets.log_pane import LogPane
 from rgt_tui.ui.widgets.spans import Tone, text_of
 from tests.ui.boxes import NOW, lost_box, running_box, trouble_box
-from tests.ui.snap import running, screen_text, settle
+from tests.ui.snap import running, screen_text, settle, until
 
 LOG = "/jobs/demo/logs/gpt-c.log"
 STEPS = tuple(f"2026-03-01 10:00:{at:02d} step {400 + at} loss 1.{at:02d}" for at in range(60))
@@ -49,11 +59,11 @@ async def test_a_search_is_counted_and_goes_around_the_end() -> None:
         await pilot.press("n")
         await settle(pilot)
         assert here(app) == "NaN at step 7"
-        assert event_line(app) == "after the last match: on with the first one"
+        assert event_line(app) == "after the last match: continuing with the first one"
         await pilot.press("N")
         await settle(pilot)
         assert here(app) == "nan again"
-        assert event_line(app) == "before the first match: on with the last one"
+        assert event_line(app) == "before the first match: continuing with the last one"
         marked = [span for row in pane(app).shown_lines for span in row if span.tone is Tone.MATCH]
         assert "nan" in {span.text for span in marked}
         await pilot.press("escape")
@@ -115,6 +125,45 @@ async def test_nothing_matches_a_filter() -> None:
         assert "no line matches zebra in the lines kept here" in screen_text(app)
 
 
+async def test_a_filter_that_is_still_looked_for_or_was_given_up_does_not_say_that_nothing_matches() -> None:
+    slow = "(?=x)zebra"  # in a process of its own, which does not answer here until it is told to
+    go = threading.Event()
+
+    def find(_finder: object, _block: object) -> list[tuple[int, str]]:
+        assert go.wait(60)
+        raise TooSlow("this pattern took too long and was given up")
+
+    with mock.patch.object(ProcessFinder, "find", find):
+        async with running(box_with(*STEPS), keys=("l",)) as (app, pilot, _):
+            pane(app).filter_by(slow)
+            await pilot.pause()
+            assert f"looking for {slow}" in screen_text(app)
+            assert f"& {slow} 0+" in screen_text(app)
+            pane(app).search(slow)
+            go.set()
+            await until(pilot, lambda: "took too long" in screen_text(app))
+            assert "no line matches" not in screen_text(app)
+            assert f"& {slow} 0+, given up" in screen_text(app)
+            await until(pilot, lambda: f"/{slow} 0+ matches, given up" in screen_text(app))
+
+
+async def test_what_was_looked_for_is_no_longer_said_to_be_once_it_is_found() -> None:
+    go = threading.Event()
+
+    def find(_finder: object, block: LineBlock) -> list[tuple[int, str]]:
+        assert go.wait(60)
+        return [(block.first + 7, "")]
+
+    with mock.patch.object(ProcessFinder, "find", find):
+        async with running(box_with(*STEPS), keys=("l",)) as (app, pilot, _):
+            await pilot.press("slash", *"(?=x)y", "enter")
+            await pilot.pause()
+            assert event_line(app) == "looking for the next match …"
+            go.set()
+            await until(pilot, lambda: here(app) == STEPS[7])
+            assert "looking for" not in event_line(app)
+
+
 async def test_errors_are_gone_to_around_the_end() -> None:
     lines = [*STEPS, "KeyError: 1", *STEPS, "KeyError: 2", *STEPS]
     async with running(box_with(*lines), keys=("l", "E")) as (app, pilot, _):
@@ -122,7 +171,7 @@ async def test_errors_are_gone_to_around_the_end() -> None:
         await pilot.press("e")
         await settle(pilot)
         assert here(app) == "KeyError: 1"
-        assert event_line(app) == "after the last error: on with the first one"
+        assert event_line(app) == "after the last error: continuing with the first one"
         await pilot.press("e")
         await settle(pilot)
         assert here(app) == "KeyError: 2"
@@ -225,7 +274,7 @@ async def test_the_handbook_is_looked_through_for_lines_that_no_finding_names() 
         assert "◀ " in row
         await pilot.press("j", "enter")
         await settle(pilot)
-        assert event_line(app) == "the handbook knows nothing of this line; e goes to the next error"
+        assert event_line(app) == "the handbook does not know this line; e goes to the next error"
 
 
 async def test_logs_are_merged_by_time() -> None:
@@ -252,14 +301,52 @@ async def test_logs_are_merged_by_time() -> None:
         assert event_line(app) == "the box has no other log"
 
 
-async def test_the_curve_opens_at_the_step_that_the_line_names() -> None:
-    opened: list[tuple[str, str | None, Spot | None]] = []
-    async with running(box_with(*STEPS), keys=("l", "k", "k")) as (app, pilot, _):
-        app.open_screen = lambda *words: opened.append((*words, None)[:3])  # type: ignore[method-assign]
-        await pilot.press("c", "p", "a", "D", "i", "H")
+async def test_of_merged_logs_the_newest_line_of_all_is_the_last_one() -> None:
+    other = LogView("/jobs/demo/runner.log", ("2026-03-01 10:00:30 START gpt-d",), 0, NOW + 600)
+    state = box_with(*STEPS, more=(other,))
+    async with running(state, keys=("l",)) as (app, pilot, fleet):
+        fleet.advance(601)
         await settle(pilot)
-    assert opened[0] == ("curves", "autodl-demo", Spot(run="gpt-c", step=457))
-    assert [place for place, *_ in opened[1:]] == ["phases", "alerts", "teardown", "platform", "handbook"]
+        assert "last line 10m" in screen_text(app)
+        await pilot.press("plus")
+        await settle(pilot)
+        assert "by time" in screen_text(app)
+        assert "last line" not in screen_text(app)
+
+
+async def test_the_curve_opens_at_the_step_that_the_line_names() -> None:
+    async with running(box_with(*STEPS), keys=("l", "k", "k")) as (app, pilot, _):
+        assert here(app).startswith("2026-03-01 10:00:57 step 457"), here(app)
+        await pilot.press("c")
+        await settle(pilot)
+        assert isinstance(app.screen, CurvesScreen) and app.screen.box_name == "autodl-demo"
+        assert app.screen.settings.cross == 457.0
+
+
+@pytest.mark.parametrize("midnight", [False, True])
+async def test_a_moment_is_found_in_a_log_whose_lines_have_no_date(midnight: bool) -> None:
+    """As the journal and a curve ask for it; what day is not certain is said, and not guessed."""
+    ended = NOW - NOW % 86_400 + (300 if midnight else 30_000)
+    moments = [ended - 40_000, *(ended - 600 + 30 * n for n in range(21))]
+    lines = tuple(f"{time.strftime('%H:%M:%S', time.gmtime(at))} step {n}" for n, at in enumerate(moments))
+    box = msgspec.structs.replace(
+        running_box(),
+        hello=Hello(proto=1, agent="a", boot="b", host="h", python="3.12", pid=1, at=NOW, utc_offset=0.0),
+        logs=(LogView(LOG, lines, at=NOW, written=ended),),
+    )
+    async with running(FleetState((box,), (), NOW)) as (app, pilot, _):
+        for spot, line in ((Spot(at=ended - 390), 8), (Spot(at=ended - 300, step=12), 12)):
+            app.open_screen("log", "autodl-demo", spot)
+            await settle(pilot)
+            assert here(app) == lines[line]
+            await pilot.press("q")
+            await settle(pilot)
+        app.open_screen("log", "autodl-demo", Spot(at=ended - 30_000))
+        await settle(pilot)
+        clock = lines[0].split()[0]
+        assert event_line(app) == (
+            f"that line is not among those kept here: lines up to {clock} have no date, and their day is not certain"
+        )
 
 
 def test_a_step_is_read_from_a_line() -> None:
@@ -289,6 +376,91 @@ async def test_the_screen_opens_at_a_spot(spot: Spot, line: str | None) -> None:
         else:
             assert here(app) == line
         assert app.screen.spot is None
+
+
+async def test_a_log_that_nobody_chose_stays_whichever_moves_last() -> None:
+    """Of a box without a queue: its logs are written in turn."""
+    box = msgspec.structs.replace(running_box(), queues=())
+
+    def moved(first: float, second: float) -> tuple[LogView, ...]:
+        return LogView("/x/a.log", STEPS, 0, first), LogView("/x/b.log", ("loaded",), 0, second)
+
+    state = FleetState((msgspec.structs.replace(box, logs=moved(NOW, NOW - 1)),), (), NOW)
+    async with running(state, keys=("l", "k")) as (app, pilot, fleet):
+        read = here(app)
+        fleet.change("autodl-demo", logs=moved(NOW, NOW + 1))
+        await settle(pilot)
+        assert (pane(app).path, here(app)) == ("/x/a.log", read)
+        await pilot.press("F")
+        await settle(pilot)
+        assert pane(app).path == "/x/a.log"
+        await pilot.press("right_square_bracket")
+        await settle(pilot)
+        assert pane(app).path == "/x/b.log"
+
+
+async def test_the_logs_of_a_box_are_gone_through_both_ways_and_around() -> None:
+    more = tuple(LogView(f"/x/{name}.log", (f"said by {name}",), 0, NOW) for name in "bc")
+    async with running(box_with(*STEPS, more=more), keys=("l",)) as (app, pilot, _):
+        assert pane(app).path == LOG
+        seen = []
+        for key in (
+            "left_square_bracket",
+            "left_square_bracket",
+            "right_square_bracket",
+            "right_square_bracket",
+        ):
+            await pilot.press(key)
+            await settle(pilot)
+            seen.append(pane(app).path)
+        assert seen == ["/x/c.log", "/x/b.log", "/x/c.log", LOG]
+        await pilot.press("left_square_bracket")
+        await settle(pilot)
+        assert "said by c" in screen_text(app) and "said by b" not in screen_text(app)
+
+
+@pytest.mark.parametrize("key", ["left_square_bracket", "right_square_bracket"])
+async def test_the_only_log_of_a_box_is_called_so(key: str) -> None:
+    async with running(box_with(*STEPS), keys=("l", "k")) as (app, pilot, _):
+        read = here(app)
+        await pilot.press(key)
+        await settle(pilot)
+        assert event_line(app) == "this is the only log of the box"
+        assert (pane(app).path, here(app)) == (LOG, read)
+
+
+async def test_who_reads_the_log_of_a_cell_is_not_moved_to_that_of_the_next_one() -> None:
+    new = LogView("/jobs/demo/logs/gpt-d.log", ("a new cell",), 0, NOW)
+    async with running(box_with(*STEPS, more=(new,)), keys=("l", "k")) as (app, pilot, fleet):
+        (queue,) = fleet.state.boxes[0].queues
+        states = {"gpt-c": "done", "gpt-d": "running"}
+        cells = tuple(
+            msgspec.structs.replace(
+                cell,
+                state=states.get(cell.name, cell.state),
+                log=new.path if cell.name == "gpt-d" else cell.log,
+            )
+            for cell in queue.cells
+        )
+        fleet.change("autodl-demo", queues=(msgspec.structs.replace(queue, cells=cells),))
+        await settle(pilot)
+        assert pane(app).path == LOG
+        await pilot.press("F")
+        await settle(pilot)
+        assert pane(app).path == new.path, "who follows the end goes on to it"
+
+
+def test_a_step_is_looked_for_in_the_log_of_its_run_else_in_one_that_names_steps() -> None:
+    other = LogView("/x/another.log", ("step 99,999 of another training",), 0, NOW)
+    views = (LogView("/x/data.log", ("loaded",), 0, NOW), LogView("/x/train.log", STEPS, 0, NOW - 9), other)
+    box = msgspec.structs.replace(running_box(), logs=views)
+    assert log_with_steps(box, "nobody") == "/x/train.log"
+    own = (*views, LogView("/x/gpt-c.log", ("no step yet",), 0, NOW))
+    assert log_with_steps(msgspec.structs.replace(box, logs=own), "gpt-c") == "/x/gpt-c.log"
+    assert log_with_steps(msgspec.structs.replace(box, logs=views), "gpt-a") == "/x/train.log", (
+        "nearest to its step"
+    )
+    assert log_with_steps(msgspec.structs.replace(box, logs=views[:1]), "gpt-c") is None
 
 
 async def test_a_log_that_a_spot_names_is_followed_first() -> None:
@@ -327,3 +499,30 @@ async def test_the_header_is_about_the_box_of_the_log() -> None:
         box = app.screen.box
         rate = f"{box.meter.per_hour:.2f}/h"
         assert rate in header and "boxes" not in header
+
+
+async def test_a_pattern_that_was_given_up_is_not_looked_for_again_at_each_drawing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks = 0
+    look = LogPane._look
+
+    async def counted(self: LogPane) -> None:
+        nonlocal looks
+        looks += 1
+        await look(self)
+
+    monkeypatch.setattr(LogPane, "_look", counted)
+    async with running(keys=("l",)) as (app, pilot, _):
+        pane = app.screen.query_one(LogPane)
+        pane.search(r"(?<=never )seen")
+        await settle(pilot)
+        search = pane._search
+        assert search is not None and isinstance(search.finder, ProcessFinder)
+        search.finder._process.close()
+        search.finder._known.clear()
+        before = looks
+        for _ in range(5):
+            pane.redraw()
+            await settle(pilot)
+        assert looks == before > 0

@@ -7,7 +7,7 @@ from textual import events
 from textual._xterm_parser import XTermParser
 
 from rgt_tui.ui.commands import BOX_TARGET, LOG_LINES
-from rgt_tui.ui.mouse_buttons import BACK_KEY, extra_button, hear_back_button, hinted
+from rgt_tui.ui.mouse import BACK_KEY, extra_button, hear_back_button, hinted
 from rgt_tui.ui.screens.box import BoxScreen
 from rgt_tui.ui.screens.curves import CurvesScreen
 from rgt_tui.ui.screens.fleet import FleetScreen

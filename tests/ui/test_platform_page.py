@@ -8,11 +8,11 @@ from textual.pilot import Pilot
 
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.profile import Profile
-from rgt_tui.profiles import all_profiles, load_profile
-from rgt_tui.profiles.platform_page import FIRST_CONTACT, platform_page
+from rgt_tui.profiles import FIRST_CONTACT, all_profiles, load_profile, platform_page
 from rgt_tui.ui import RgtApp
 from rgt_tui.ui.screens.fleet import FleetScreen
 from rgt_tui.ui.screens.platform import FirstContactScreen, PlatformScreen
+from rgt_tui.ui.screens.teardown import TeardownScreen
 from rgt_tui.ui.widgets.panes import Pane
 from rgt_tui.ui.widgets.spans import text_of
 from tests.ui.fakes import NOW, demo_state, lost_box, running_box
@@ -174,11 +174,25 @@ async def test_one_page_for_each_platform_and_none_over_a_screen_where_something
             await pilot.press("enter")
             await settle(pilot)
         assert len(set(names)) == 3 and met.known == set(names)
-    async with running(CALM, size=(120, 34), keys=("D",), met=Met()) as (app, pilot, _):
+    # As long as no box has answered, nothing comes up.
+    silent = msgspec.structs.replace(running_box(), hello=None, sample=None, sample_at=None)
+    before = FleetState((silent,), (), NOW)
+    async with running(before, size=(120, 34), keys=("D",), met=Met()) as (app, pilot, fleet):
+        fleet.push(CALM)
         for _ in range(4):
             app.tick(force=True)
             await settle(pilot)
-        assert not isinstance(app.screen, FirstContactScreen)
+        assert isinstance(app.screen, TeardownScreen)
+
+
+async def test_what_is_typed_when_the_page_comes_up_by_itself_does_nothing_that_it_does_not_offer() -> None:
+    """`/Demo`, meant for the fleet's filter: the page has no entry, and `D` opened the review of tearing a box down."""
+    async with running(CALM, size=(120, 34), met=Met()) as (app, pilot, _):
+        await shown(app, pilot)
+        for key in ("slash", "D", "e", "m", "o", "l", "c", "p"):
+            await pilot.press(key)
+            await settle(pilot)
+            assert isinstance(app.screen, FirstContactScreen), key
 
 
 async def test_what_cannot_be_remembered_is_said() -> None:

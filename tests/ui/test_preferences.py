@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.ui import RgtApp
-from rgt_tui.ui.preferences import (
+from rgt_tui.ui import (
     Preferences,
     PreferencesError,
+    RgtApp,
     parse_preferences,
     preferences_path,
     read_preferences,
-    remember_theme,
-    with_theme,
 )
+from rgt_tui.ui.commands import commands_by_screen
+from rgt_tui.ui.preferences import is_key, remember_theme, with_theme
 from rgt_tui.ui.screens.base import FleetAwareScreen
 from rgt_tui.ui.screens.help import HelpPanel
 from tests.ui.fakes import FakeFleet
@@ -30,13 +30,16 @@ REFUSED = {
     "id": ('[keys]\n"box.lgo" = "x"', "\"box.lgo\": no command has this id; did you mean 'box.log'?"),
     "value": ('[keys]\n"box.log" = 1', '"box.log": give a key'),
     "empty": ('[keys]\n"box.log" = []', '"box.log": give a key'),
-    "hostile": ('[keys]\n"box.log" = "a\\u001b[31m"', "is no key; write one as docs/screens/keys.md does"),
+    "hostile": ('[keys]\n"box.log" = "a\\u001b[31m"', "is not a key; write one as docs/screens/keys.md does"),
     "alias": ('[keys]\n"box.log" = "ctrl+m"', "ctrl+m is enter to a terminal"),
-    "taken": ('[keys]\n"box.log" = "ctrl+b"', "ctrl+b cannot be had: tmux takes it"),
+    "taken": ('[keys]\n"box.log" = "ctrl+b"', "ctrl+b cannot be used: tmux takes it"),
     "clash on one screen": (
         '[keys]\n"box.log" = "c"', "\"box.log\": c is box.curves on the screen 'Fleet' already; choose another key"
     ),
     "clash with every screen": ('[keys]\n"fleet.sort" = "y"', "y is screen.copy on the screen 'Fleet' already"),
+    "no such key": ('[keys]\n"box.log" = "pageupp"', "'pageupp' is not a key"),
+    "no such sign": ('[keys]\n"box.log" = "procent_sign"', "'procent_sign' is not a key"),
+    "a capital with ctrl": ('[keys]\n"box.log" = "ctrl+L"', "'ctrl+L' is not a key"),
     "dangerous": ('[keys]\n"box.teardown" = "x"', "only a capital letter or a key with ctrl, not 'x'"),
     "dangerous digit": ('[keys]\n"box.teardown" = "1"', "only a capital letter"),
 }  # fmt: skip
@@ -47,9 +50,47 @@ def test_what_cannot_be_is_refused_with_file_key_and_what_to_do(case: str) -> No
     text, words = REFUSED[case]
     with pytest.raises(PreferencesError) as refused:
         parse_preferences(text, "~/.config/rgt/ui.toml")
-    assert str(refused.value).startswith("~/.config/rgt/ui.toml: ")
+    assert str(refused.value).startswith("~/.config/rgt/ui.toml:")
     assert words in str(refused.value)
     assert "\x1b" not in str(refused.value)
+
+
+def test_every_fault_is_said_with_its_line() -> None:
+    text = """# mine
+[ui]
+theme = "rgt-drak"
+colour = 1
+
+[keys]
+"move.down" = ["j", "down"]
+'box.lgo' = "x"   # a word that is wrong
+box.curves = "pageupp"
+"box.log" = "c"
+"fleet.sort" = [
+  "y",
+]
+[kyes]
+"""
+    with pytest.raises(PreferencesError) as refused:
+        parse_preferences(text, "ui.toml")
+    rows = str(refused.value).split("\n")
+    assert [row.split(" ")[0] for row in rows] == [
+        f"ui.toml:{number}:" for number in (14, 4, 3, 8, 9, 10, 11)
+    ]
+    assert "did you mean 'box.log'?" in rows[3]
+    assert "c is box.curves on the screen 'Fleet' already" in rows[5]
+    assert "y is screen.copy" in rows[6]
+
+
+def test_an_id_need_not_stand_in_quotes() -> None:
+    found = parse_preferences('[keys]\nbox.log = "ctrl+l"\n[keys.fleet]\nsort = "%"\n', "ui.toml")
+    assert found.keys == {"box.log": ("ctrl+l",), "fleet.sort": ("percent_sign",)}
+
+
+def test_every_key_that_a_command_has_can_be_written_into_the_file() -> None:
+    shown = {key for _, commands in commands_by_screen() for command in commands for key in command.keys}
+    assert [key for key in shown if not is_key(key)] == []
+    assert is_key("f12") and is_key("alt+x") and is_key("percent_sign") and not is_key("ctrl+nosuch")
 
 
 def test_keys_are_written_as_they_are_read(tmp_path: Path) -> None:

@@ -94,6 +94,23 @@ def test_a_look_takes_away_what_holds_itself(garbage: QuietGarbage, clock: Clock
     assert kept() is knot
 
 
+def test_what_is_left_at_the_first_whole_look_is_passed_over_and_nothing_that_comes_later(
+    garbage: QuietGarbage, clock: Clock
+) -> None:
+    loaded = [[number] for number in range(5000)]
+    before = gc.get_freeze_count()
+    clock.at += EVERY_SECONDS
+    assert garbage.look()
+    passed_over = gc.get_freeze_count()
+    assert passed_over >= before + len(loaded)
+    later = [[number] for number in range(5000)]
+    gone = weakref.ref(Knot())
+    clock.at += EVERY_SECONDS
+    assert garbage.look()
+    assert gone() is None
+    assert gc.get_freeze_count() < passed_over + len(later)
+
+
 def test_nothing_is_looked_through_before_the_beginning_and_after_the_end(clock: Clock) -> None:
     looks: list[None] = []
     garbage = QuietGarbage(clock, lambda: looks.append(None))
@@ -198,8 +215,8 @@ def test_the_dashboard_is_loaded_without_looking_for_garbage(monkeypatch: pytest
             """Say farewell to nobody."""
 
     monkeypatch.setattr(RgtApp, "run_async", ends_at_once)
-    monkeypatch.setattr(sys, "stdin", Terminal())
-    monkeypatch.setattr(sys, "stdout", Terminal())
+    for stream in ("stdin", "stdout", "stderr"):
+        monkeypatch.setattr(sys, stream, Terminal())
     monkeypatch.setenv("TERM", "xterm-256color")
     try:
         status = dashboard.show(_never, title="rgt", hint=None, farewell="bye", without="`rgt status`")

@@ -32,7 +32,7 @@ def test_where_nothing_can_be_written_it_goes_to_the_state_directory(
     gone.rmdir()
     said = write_screenshot("<svg>", os.environ)
     (there,) = (state_home / "screenshots").iterdir()
-    assert f"the screen is in {there}" in said
+    assert f"the screen was saved to {there}" in said
     assert ("/proc: " in said) is not removed, "and why it is not here"
     assert there.read_text() == "<svg>"
 
@@ -53,6 +53,6 @@ async def test_the_event_line_says_where_and_nothing_pops_up(
     async with running(keys=("ctrl+s",)) as (app, pilot, _):
         await settle(pilot)
         (there,) = tmp_path.glob("rgt-*.svg")
-        assert f"the screen is in {there}"[:60] in screen_text(app).splitlines()[-2]
+        assert f"the screen was saved to {there}"[:60] in screen_text(app).splitlines()[-2]
         assert not app._notifications
         assert "vast-demo" in there.read_text()

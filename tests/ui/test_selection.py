@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from rich.color import ColorSystem
 
+from rgt_tui.ui import THEMES
 from rgt_tui.ui.commands import SCREENS, screen_class
 from rgt_tui.ui.notation import glyphs
 from rgt_tui.ui.screens.teardown import TeardownScreen
-from rgt_tui.ui.themes import THEMES
 from rgt_tui.ui.widgets.fleet_rows.fleet_table import FleetTable
 from rgt_tui.ui.widgets.lines import LineWidget
 from rgt_tui.ui.widgets.spans import Span, Tone, split, text_of

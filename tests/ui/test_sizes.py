@@ -25,7 +25,7 @@ from rgt_tui.ui.screens.log import LogScreen
 from rgt_tui.ui.widgets import lines
 from rgt_tui.ui.widgets.checklist import CheckRun
 from tests.ui.fakes import NOW, cell, demo_state, many_boxes, queue, running_box
-from tests.ui.snap import running, screen_text, settle
+from tests.ui.snap import body_text, running, screen_text, settle
 from tests.ui.stages import rest, staged
 
 WALK = ("", "enter", "q", "l", "q", "question_mark", "escape")
@@ -138,7 +138,7 @@ async def test_odd_readings_are_drawn(reading: Sample | None, size: tuple[int, i
             if key:
                 await pilot.press(key)
                 await settle(pilot)
-            assert "autodl-demo" in screen_text(app)
+            assert "autodl-demo" in screen_text(app) and re.search(r"[a-z]{3}", body_text(app))
             assert "\x1b" not in screen_text(app)
 
 

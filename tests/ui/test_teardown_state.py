@@ -209,7 +209,7 @@ def test_reasons_that_come_and_go_leave_what_was_typed() -> None:
 
 def test_a_longer_phrase_is_a_change() -> None:
     found = changes(review(phrase="a"), review(phrase="b"))
-    assert [(one.text, one.shuts) for one in found] == [("something else is to be typed", True)]
+    assert [(one.text, one.shuts) for one in found] == [("something else has to be typed", True)]
 
 
 def test_a_failed_review_locks_until_one_works() -> None:

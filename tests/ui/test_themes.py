@@ -10,12 +10,11 @@ from textual.theme import Theme
 
 from rgt_tui.model.box import Health
 from rgt_tui.model.evidence import CheckStatus
-from rgt_tui.ui import RgtApp
+from rgt_tui.ui import THEMES, Preferences, RgtApp
 from rgt_tui.ui.box_status import mark
 from rgt_tui.ui.legends import states
 from rgt_tui.ui.notation import ASCII, UNICODE
-from rgt_tui.ui.preferences import Preferences
-from rgt_tui.ui.themes import THEMES, themes_of
+from rgt_tui.ui.themes import themes_of
 from rgt_tui.ui.widgets.checklist import mark as check_mark
 from tests.ui.fakes import FakeFleet
 from tests.ui.snap import running, settle

@@ -11,16 +11,24 @@ import pytest
 from textual.pilot import Pilot
 
 from rgt_tui.fleet import Pulled, TransferNote
-from rgt_tui.model.protocol import Transfer
+from rgt_tui.model.box import Link
+from rgt_tui.model.protocol import Sample, Transfer
 from rgt_tui.transfer.copying import PullProgress
 from rgt_tui.ui import RgtApp
 from rgt_tui.ui.box_pulls import Pull
 from rgt_tui.ui.screens.box import BoxScreen
-from rgt_tui.ui.screens.transfers import TransfersScreen, from_note, pull_row, silent_for, state_of
+from rgt_tui.ui.screens.transfers import (
+    TransfersScreen,
+    entry_details,
+    from_note,
+    pull_row,
+    silent_for,
+    state_of,
+)
 from rgt_tui.ui.widgets.spans import Tone, text_of, width_of
 from tests.ui.boxes import cell, queue
 from tests.ui.fakes import GIB, NOW, FakeFleet
-from tests.ui.snap import running, screen_text, settle
+from tests.ui.snap import running, screen_text, settle, until
 
 LOOK = PullProgress(
     phase="pulling",
@@ -73,12 +81,9 @@ async def test_transfers_are_stopped_resumed_copied_and_opened(state_home: Path)
         await pilot.press("x", "s", "Y", "r")
         await pilot.pause()
         assert isinstance(app.screen, TransfersScreen)
-        assert "nothing was copied yet" in screen_text(app)
+        assert "nothing has been copied yet" in screen_text(app)
         app.pulls.start(fleet, "vast-demo", ("/workspace",))
-        for _ in range(50):
-            await pilot.pause()
-            if "63%" in screen_text(app):
-                break
+        await until(pilot, lambda: "63%" in screen_text(app))
         text = screen_text(app)
         assert "1 under way" in text and "of     /workspace" in text and "a/b.pt" in text
         await pilot.press("r")
@@ -131,12 +136,17 @@ def test_what_another_rgt_wrote_is_told_as_it_was_left() -> None:
     assert "2h00 ago" in shown["cut off"] and "its rgt was killed" in shown["cut off"]
 
 
-async def test_other_rgts_the_boxes_themselves_and_earlier_days_are_listed() -> None:
-    fleet = FakeFleet()
+def seen_copying(fleet: FakeFleet) -> Sample:
+    """What autodl-demo would say while a program copies there, in a fleet where nothing else does."""
     without_copies(fleet)
     autodl = fleet.state.box("autodl-demo")
     assert autodl is not None and autodl.sample is not None
-    copying = msgspec.structs.replace(autodl.sample, transfers=(Transfer(pid=77, name="rsync"),))
+    return msgspec.structs.replace(autodl.sample, transfers=(Transfer(pid=77, name="rsync"),))
+
+
+async def test_other_rgts_the_boxes_themselves_and_earlier_days_are_listed() -> None:
+    fleet = FakeFleet()
+    copying = seen_copying(fleet)
     waits = queue(
         cell("gpt-a", "done", durable="verified", durable_path="/root/autodl-fs/runs/gpt-a", ended=NOW - 60),
         cell("gpt-b", "failed", durable="failed", durable_path="/root/autodl-fs/runs/gpt-b", ended=NOW - 90),
@@ -165,12 +175,12 @@ async def test_other_rgts_the_boxes_themselves_and_earlier_days_are_listed() -> 
             assert picked is not None
             if picked.key == "note\x001":
                 await pilot.press("s")
-                assert "process 4321 of this machine does it" in await hint_of(app, pilot)
+                assert "process 4321 of this machine is doing it" in await hint_of(app, pilot)
                 assert "to     /home/me/pulled" in screen_text(app)
                 keys["another"] = picked.key
             if picked.box == "gone-box":
                 await pilot.press("r")
-                assert "gone-box is no box of this fleet" in await hint_of(app, pilot)
+                assert "gone-box is not a box of this fleet" in await hint_of(app, pilot)
                 keys["is no box"] = picked.key
             await pilot.press("down")
             await pilot.pause()
@@ -179,6 +189,33 @@ async def test_other_rgts_the_boxes_themselves_and_earlier_days_are_listed() -> 
         fleet.advance(2)
         await settle(pilot)
         assert "what others copy is not known: Input/output error" in screen_text(app)
+
+
+def test_of_a_pull_that_was_cut_off_it_is_said_how_far_it_came() -> None:
+    """Its plan, *6 of 6 files*, is what there was to fetch."""
+    cut = from_note(note("2", look=LOOK, plan="6 of 6 files, 40.8 GB", cut_off=True))
+    text = "\n".join(map(text_of, entry_details(cut, 100, NOW)))
+    assert "came   25.8 GB of 40.8 GB, as far as is known" in text
+    done = from_note(note("3", look=LOOK, ended_at=NOW, whole=True, text="ok"))
+    assert "came" not in "\n".join(map(text_of, entry_details(done, 100, NOW)))
+
+
+async def test_what_copied_on_a_box_that_is_lost_is_not_said_to_go_on() -> None:
+    fleet = FakeFleet()
+    copying = seen_copying(fleet)
+    fleet.change("autodl-demo", sample=copying, sample_at=NOW - 90, link=Link.UNREACHABLE)
+    async with running(fleet, size=(150, 30), keys=("x",)) as (app, pilot, _):
+        await settle(pilot)
+        text = screen_text(app)
+        assert "0 under way   1 not known" in text, text
+        assert (
+            "· autodl-demo  not known   on box     rsync, process 77 there; seen when the box was last"
+            in text
+        )
+        assert "1m30 ago" in text
+        fleet.change("autodl-demo", sample_at=NOW, link=Link.LIVE)
+        await settle(pilot)
+        assert "1 under way   " in screen_text(app)
 
 
 async def hint_of(app: RgtApp, pilot: Pilot[None]) -> str:

@@ -12,8 +12,8 @@ import pytest
 from textual.css.stylesheet import Stylesheet
 from textual.dom import DOMNode
 
-from rgt_tui.ui.themes import THEMES
-from rgt_tui.ui.warm_up import SteadyStylesheet, parsing
+from rgt_tui.ui import THEMES
+from rgt_tui.ui.warm_up import FLAGS, SteadyStylesheet, parsing
 from rgt_tui.ui.widgets.fixed_lines import HeaderLine, KeyLine
 from rgt_tui.ui.widgets.spans import Tone
 from tests.ui.fakes import FakeFleet, demo_state
@@ -40,6 +40,8 @@ async def main():
     app = RgtApp(lambda: fleet)
     begin, app.begin_warm_up = app.begin_warm_up, lambda: None
     async with app.run_test(size=(120, 34)) as pilot:
+        while app.fleet is None:
+            await pilot.pause()
         await pilot.pause()
         found = {"first frame": [len(parsed), len(set(parsed))]}
         before = len(sys.modules)
@@ -67,7 +69,7 @@ asyncio.run(main())
 
 def test_after_it_no_screen_loads_or_parses_anything() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", OPENED], capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, "-c", OPENED], capture_output=True, text=True, check=False, timeout=500
     )
     assert done.returncode == 0, done.stderr
     found: dict[str, list[Any]] = json.loads(done.stdout.splitlines()[-1])
@@ -80,7 +82,8 @@ def test_after_it_no_screen_loads_or_parses_anything() -> None:
 
 
 @pytest.mark.usefixtures("warms_up")
-async def test_it_begins_when_a_box_is_drawn_with_what_it_sent() -> None:
+async def test_it_begins_when_a_box_is_drawn_with_what_it_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rgt_tui.ui.app.LATEST_S", 3600.0)  # then it begins in any case
     fleet = FakeFleet(demo_state())
     for box in fleet.state.boxes:
         fleet.change(box.spec.name, sample=None)
@@ -100,7 +103,7 @@ def looks(sheet: Stylesheet) -> list[tuple[str, Any]]:
     return [(rule.selectors, rule.styles.get_rules()) for rule in sheet.rules]
 
 
-async def test_a_screen_that_opens_again_works_out_its_styles_once_and_those_of_parts_not_at_all(
+async def test_a_screen_that_opens_again_works_out_no_styles_anew(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     styled: list[DOMNode] = []
@@ -115,16 +118,44 @@ async def test_a_screen_that_opens_again_works_out_its_styles_once_and_those_of_
 
     monkeypatch.setattr(Stylesheet, "apply", noted)
     async with running(FakeFleet(demo_state())) as (app, pilot, fleet):
-        for first in (True, False):
+        for time in ("first", "second", "third"):
             styled.clear()
             app.open_screen("box", fleet.state.boxes[0].spec.name)
             await settle(pilot)
             fixed = app.screen.query("HeaderLine, KeyLine, #body")
             times = [sum(node is one for node in styled) for one in fixed]
-            assert times == [1, 1, 1], "styled as it was mounted, and once more as the screen came up"
-            assert bool(parts()) == first, parts()
+            # The first one brings style sheets along, and with these all is styled anew once.
+            assert time != "third" or times == [0, 0, 0]
+            assert time != "first" or times == [1, 1, 1]
+            assert bool(parts()) == (time == "first"), parts()
             app.pop_screen()
             await settle(pilot)
+
+
+async def test_what_is_styled_as_another_one_was_looks_as_if_it_had_been_styled_alone() -> None:
+    async with running(FakeFleet(demo_state())) as (app, pilot, fleet):
+        sheet = app.stylesheet
+        looked = 0
+        for theme in (app.theme, next(theme.name for theme in THEMES if theme.name != app.theme)):
+            app.theme = theme
+            for place in ("box", "curves", "teardown", "alerts", "box"):
+                app.open_screen(place, fleet.state.boxes[0].spec.name)
+                await settle(pilot)
+                for pressed in ("", "tab", "tab"):
+                    if pressed:
+                        await pilot.press(pressed)
+                        await settle(pilot)
+                    for node in app.screen.walk_children(with_self=True):
+                        ours = (node.styles.base.get_rules(), [getattr(node, flag) for flag in FLAGS])
+                        Stylesheet.apply(sheet, node)
+                        assert ours == (
+                            node.styles.base.get_rules(),
+                            [getattr(node, flag) for flag in FLAGS],
+                        ), node
+                        looked += 1
+                app.pop_screen()
+                await settle(pilot)
+        assert looked > 200
 
 
 async def test_a_part_looks_as_its_own_widget_has_it() -> None:

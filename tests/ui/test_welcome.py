@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from rgt_tui.cli.set_up.first_fleet import FirstFleet, box_name
-from rgt_tui.fleet import FleetSource
+from rgt_tui.fleet import Account, Beginnings, FleetSource
 from rgt_tui.fleet.config import FleetConfig, FleetFileError, load_fleet
 from rgt_tui.providers import KINDS, USUAL_KEYS
 from rgt_tui.ui import RgtApp
-from rgt_tui.ui.first_start import Account, Beginnings
 from rgt_tui.ui.screens.fleet import FleetScreen
 from rgt_tui.ui.screens.welcome import WayList, WelcomeScreen, ways
 from tests.ui.fakes import FakeFleet

@@ -10,6 +10,7 @@ from textual.app import App, ComposeResult
 from textual.geometry import Region
 
 from rgt_tui.ui import notation
+from rgt_tui.ui.widgets import lines
 from rgt_tui.ui.widgets.bars import bar, curve_spark, resample, spark, thin_bar
 from rgt_tui.ui.widgets.lines import LineWidget
 from rgt_tui.ui.widgets.panes import Section, framed, sections
@@ -164,6 +165,36 @@ async def test_only_what_changed_is_drawn_again() -> None:
         widget.asked.clear()
         widget.redraw()
         assert widget.asked == []
+
+
+async def test_the_same_tuple_of_lines_is_not_looked_at_again_and_a_list_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows = (line("gpu 41%"), line("vram 12"))
+    widget = _Two(rows)
+    clipped: list[Line] = []
+
+    def noted(spans: Line, width: int) -> Line:
+        clipped.append(spans)
+        return clip(spans, width)
+
+    class Small(App[None]):
+        def compose(self) -> ComposeResult:
+            yield widget
+
+    async with Small().run_test(size=(20, 3)) as pilot:
+        await pilot.pause()
+        monkeypatch.setattr(lines, "clip", noted)
+        widget.redraw()
+        assert clipped == []
+        widget.rows = (*rows[:1], line("vram 13"))
+        widget.redraw()
+        assert text_of(widget.shown_lines[1]).strip() == "vram 13"
+        widget.rows = kept = list(rows)
+        widget.redraw()
+        kept[0] = line("gpu 47%")
+        widget.redraw()
+        assert text_of(widget.shown_lines[0]).strip() == "gpu 47%"
 
 
 async def test_no_control_character_reaches_the_terminal() -> None:

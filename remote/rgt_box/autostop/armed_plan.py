@@ -230,7 +230,7 @@ def store(folder: str, name: str, value: Mapping[str, Any]) -> None:
         try:
             ownership.take(where)
             files.replace(os.path.join(where, name), data, sync=True)
-            sync_folder(where)
+            files.sync(where)
         except OSError as error:
             why = "%s: %s" % (where, error.strerror)
             continue
@@ -246,19 +246,6 @@ def _writable(folder: str) -> Iterator[str]:
     memory = state_files.ram(folder, make=True)
     if memory is not None:
         yield memory
-
-
-def sync_folder(folder: str) -> None:
-    """Flush a directory: a renamed file is there for sure only then.
-
-    Raises:
-        OSError: as the system says.
-    """
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 class Held:

@@ -65,7 +65,7 @@ def main(argv: list[str]) -> int:
             return arm(folder, sys.stdin.buffer.readline(MOST_REQUEST), rehearse=found["rehearse"])
         if chosen[0] == "story":
             for line in story.read(folder)[-(found["lines"] or LINES) :]:
-                sys.stdout.buffer.write(jsonline.line(line))
+                jsonline.say(line)
             return OK
         if chosen[0] == "carry-out":
             return stop_process.carry_out(folder, found["carry-out"])
@@ -79,13 +79,7 @@ def main(argv: list[str]) -> int:
     except plan.NoRoom as problem:
         print("autostop: %s" % problem, file=sys.stderr)
         return REFUSED
-    return answer(status(folder))
-
-
-def answer(value: dict[str, Any]) -> int:
-    """Print a line of JSON."""
-    sys.stdout.buffer.write(jsonline.line(value))
-    sys.stdout.buffer.flush()
+    jsonline.say(status(folder))
     return OK
 
 
@@ -104,7 +98,7 @@ def arm(folder: str, line: bytes, rehearse: bool) -> int:
     if not reasons and not rehearse:
         reasons += _arm(folder, bound)
     shown = dict(row_of(folder, bound, look), armed=not reasons and not rehearse)
-    answer({"ok": not reasons, "reasons": reasons, "status": shown})
+    jsonline.say({"ok": not reasons, "reasons": reasons, "status": shown})
     return REFUSED if reasons else OK
 
 

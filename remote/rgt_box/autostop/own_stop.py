@@ -140,11 +140,6 @@ class OwnStop:
             )
         self._url = _checked_url(str(stop.get("url") or HOSTS[self.kind]))
 
-    @property
-    def can_be_asked(self) -> bool:
-        """Whether somebody can be asked what came of a stop."""
-        return self.kind != "command"
-
     def read(self) -> Seen:
         """Ask what is so; whatever is not said plainly is unknown."""
         if self.kind == "command":

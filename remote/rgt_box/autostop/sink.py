@@ -283,12 +283,14 @@ def main(argv: list[str]) -> int:
         return USAGE
     if found["remove"]:
         files.unlink(os.path.join(folder, FILE))
-        return _print({"set": False})
+        jsonline.say({"set": False})
+        return OK
     if not (found["status"] or found["test"] or found["deliver"]):
         return _keep(folder)
     address = load(folder)
     if found["status"]:
-        return _print(_shown(address))
+        jsonline.say(_shown(address))
+        return OK
     if address is None:
         print("sink: there is no address: give one on stdin", file=sys.stderr)
         return UNDELIVERED
@@ -300,9 +302,10 @@ def main(argv: list[str]) -> int:
     try:
         said = deliver(address, event)
     except Undelivered as error:
-        _print({"ok": False, "text": str(error)})
+        jsonline.say({"ok": False, "text": str(error)})
         return UNDELIVERED
-    return _print({"ok": True, "text": said})
+    jsonline.say({"ok": True, "text": said})
+    return OK
 
 
 def _shown(address: Address | None) -> dict[str, Any]:
@@ -329,10 +332,5 @@ def _keep(folder: str) -> int:
     except OSError as error:
         print("sink: it cannot be kept: %s" % describe(error), file=sys.stderr)
         return UNDELIVERED
-    return _print(_shown(address))
-
-
-def _print(value: dict[str, Any]) -> int:
-    sys.stdout.buffer.write(jsonline.line(value))
-    sys.stdout.buffer.flush()
+    jsonline.say(_shown(address))
     return OK

@@ -94,11 +94,7 @@ def copy(folder: str, durable: list[str]) -> list[str]:
         try:
             path = os.path.join(where, COPY)
             files.replace(path, data, sync=True)
-            fd = os.open(where, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
+            files.sync(where)
         except OSError as error:
             failed.append("%s: %s" % (where, error.strerror))
     return failed

@@ -22,6 +22,5 @@ __all__ = [
     "results",
     "seal",
     "send",
-    "unseal",
 ]
 """Modules that other packages may use."""

@@ -164,9 +164,9 @@ def named(path: bytes, key: str = "path") -> dict[str, Any]:
         return {key: path.decode("utf-8", "replace"), key + "_b64": base64.b64encode(path).decode("ascii")}
 
 
-def raw_name(row: dict[str, Any], key: str = "path") -> bytes | None:
-    """Return the raw bytes of a name written by `named`; None where there is none."""
-    coded, plain = row.get(key + "_b64"), row.get(key)
+def raw_name(row: dict[str, Any]) -> bytes | None:
+    """Return the raw bytes of the ``path`` written by `named`; None where there is none."""
+    coded, plain = row.get("path_b64"), row.get("path")
     if isinstance(coded, str):
         import base64
 

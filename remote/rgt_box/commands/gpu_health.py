@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 
 from rgt_box import jsonline, options, place
@@ -115,7 +114,7 @@ def main(argv: list[str]) -> int:
     )
     result = status(rows, problem, found["strict"])
     report = {"at": round(time.time(), 3), "source": sampler.source, "error": problem, "status": result}
-    sys.stdout.buffer.write(jsonline.line(dict(report, checks=rows)))
+    jsonline.say(dict(report, checks=rows))
     return result
 
 

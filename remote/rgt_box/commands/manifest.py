@@ -69,8 +69,7 @@ def main(argv: list[str]) -> int:
             _to_file(found["out"], roots, cache, counts)
         else:
             _print(roots, cache, counts, sys.stdout.buffer.write)
-        sys.stdout.buffer.write(jsonline.line(counts.row()))
-        sys.stdout.buffer.flush()
+        jsonline.say(counts.row())
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter would complain once more at its end
         return 1

@@ -8,7 +8,6 @@ import os
 import pkgutil
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -99,7 +98,7 @@ def main(argv: list[str]) -> int:
     for thread in asking:
         thread.join(max(0.1, until - time.monotonic()))
     report["net"] = [dict(row) for row in net]
-    sys.stdout.buffer.write(jsonline.line(report))
+    jsonline.say(report)
     return 0
 
 

@@ -71,7 +71,7 @@ def _copy(entry: file_tree.Entry, target: bytes, cache: HashCache) -> dict[str, 
             return {"status": "copied", "size": stat_of.st_size, "sha256": found}
         return {"status": "failed", "error": "changed while it was copied"}
     finally:
-        remove_whatever(part)
+        files.unlink(part)
 
 
 def _write(entry: file_tree.Entry, part: bytes) -> tuple[str, os.stat_result | None]:
@@ -79,7 +79,7 @@ def _write(entry: file_tree.Entry, part: bytes) -> tuple[str, os.stat_result | N
     reader = entry.open()
     try:
         before = os.fstat(reader)
-        remove_whatever(part)  # and make it anew: nobody's link may be written through
+        files.unlink(part)  # and make it anew: nobody's link may be written through
         writer = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             found, total = hashing.digest(reader, writer)
@@ -104,7 +104,7 @@ def copy_link(entry: file_tree.Entry, target: bytes) -> dict[str, Any]:
     if os.path.lexists(target) and not os.path.islink(target):
         return {"status": "failed", "error": "something else is in its place; nothing is deleted here"}
     part = os.path.join(os.path.dirname(target), PART)
-    remove_whatever(part)
+    files.unlink(part)
     os.symlink(wanted, part)
     os.rename(part, target)
     return {"status": "copied"}
@@ -112,15 +112,7 @@ def copy_link(entry: file_tree.Entry, target: bytes) -> dict[str, Any]:
 
 def clear_part(folder: bytes) -> None:
     """Remove what a killed run was writing in a directory."""
-    remove_whatever(os.path.join(folder, PART))
-
-
-def remove_whatever(path: bytes) -> None:
-    """Remove a temporary file of ours."""
-    try:
-        os.unlink(path)
-    except OSError:
-        pass
+    files.unlink(os.path.join(folder, PART))
 
 
 def _dress(path: bytes, source: os.stat_result) -> None:
@@ -318,5 +310,4 @@ class Mirror:
             self._print(dict(file_tree.named(row.pop("path")), **row))
 
     def _print(self, row: dict[str, Any]) -> None:
-        sys.stdout.buffer.write(jsonline.line(row))
-        sys.stdout.buffer.flush()
+        jsonline.say(row)

@@ -131,7 +131,7 @@ def main(argv: list[str]) -> int:
             report["refused"].append({"kill": name, "why": refusal})
         else:
             report["ended"].append(name)
-    sys.stdout.buffer.write(jsonline.line(report))
+    jsonline.say(report)
     return status(report)
 
 

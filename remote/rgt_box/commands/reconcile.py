@@ -201,7 +201,7 @@ def main(argv: list[str]) -> int:
         print("--job DIR is missing (--help tells more)", file=sys.stderr)
         return 2
     report = reconcile([Job(folder) for folder in found["job"]], found["durable"])
-    sys.stdout.buffer.write(jsonline.line(report))
+    jsonline.say(report)
     bad = [status for status in report["counts"] if status != OK]
     if set(bad) - set(UNKNOWN):
         return 1

@@ -282,11 +282,11 @@ def main(argv: list[str]) -> int:
     for item in rows:
         if refused or found["dry-run"] or item["kept"] or remove(item["path"], failed):
             gone += 0 if item["kept"] or refused else item["bytes"]
-        sys.stdout.buffer.write(jsonline.line(item))
+        jsonline.say(item)
     if not refused and not found["dry-run"] and not found["old"]:
         for folder in folders(state):
             _rmdir(folder)
-    sys.stdout.buffer.write(jsonline.line({"refused": refused, "failed": failed, "bytes": gone}))
+    jsonline.say({"refused": refused, "failed": failed, "bytes": gone})
     return 1 if refused or failed or any(item["kept"] for item in rows) else 0
 
 

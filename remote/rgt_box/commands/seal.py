@@ -1,4 +1,4 @@
-"""The ``seal`` verb: the box holds still for a billing call, and says what it looks like meanwhile.
+"""The verbs ``seal`` and ``unseal``: the box holds still for a billing call, and says what it looks like meanwhile.
 
 A small process of its own holds the locks that queue runners need, so that none starts a cell. It ends, and the kernel
 opens them, when it is asked to, when its time is up, or when it dies: a laptop that crashes leaves nothing shut.
@@ -14,11 +14,11 @@ import time
 
 from rgt_box import files, jsonline, options, ownership, place, procstat
 from rgt_box.background import describe
-from rgt_box.commands import results
+from rgt_box.commands import file_tree, results
 from rgt_box.queue import queue_command, queue_file
 from rgt_box.recorder import state_files
 from rgt_box.sampling import gpu
-from rgt_box.sampling.sampler import DEFAULT_PATTERN, Sampler
+from rgt_box.sampling.sampler import DEFAULT_PATTERN, Sampler, patience
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,6 +37,17 @@ seal holds.
 
 Example: seal --job ~/jobs/sweep --seconds 120
 """
+UNSEAL_HELP = """
+usage: unseal NONCE
+
+Open the seal that answered with this nonce: queue runners may begin again.
+
+Prints {"opened"}: false when it had been opened before, by its time or by another.
+
+Exit status: 0 it is open, 2 wrong command line, 3 it does not open (it does so by itself).
+
+Example: unseal 0123456789abcdef0123456789abcdef
+"""
 OK, UNUSABLE, HELD = 0, 2, 3
 LOCK = "seal.lock"
 SECONDS, MOST_SECONDS = 120.0, 3600.0
@@ -46,6 +57,7 @@ LOOK = 3.0
 """Seconds for a driver to answer."""
 INPUT = 300.0
 """Seconds for which input at a terminal says that somebody is there."""
+OPENED_WITHIN = 10.0
 
 
 def main(argv: list[str]) -> int:
@@ -85,8 +97,7 @@ def main(argv: list[str]) -> int:
         "at": round(time.time(), 3),
         "seconds": seconds,
     }
-    sys.stdout.buffer.write(jsonline.line(dict(seal, busy=busy)))
-    sys.stdout.buffer.flush()
+    jsonline.say(dict(seal, busy=busy))
     return OK
 
 
@@ -126,7 +137,7 @@ def look(found: dict[str, Any]) -> list[str]:
     sampler = Sampler(state, remember=False)
     pattern = found["pattern"] or DEFAULT_PATTERN
     sampler.configure({"jobs": found["job"], "pattern": pattern, "find": True, "mounts": []}, [])
-    fields, events = sampler.read(wait=LOOK)
+    fields, events = sampler.read(wait=patience(LOOK))
     blind = [event["text"] for event in events if event["kind"] == "sampler-failed"]
     busy = ["cannot be looked at: %s" % text for text in blind]
     known = set()
@@ -214,3 +225,28 @@ def hold(locks: list[files.Lock], nonce: str, seconds: float) -> None:
             lock.release()
     finally:
         os._exit(0)
+
+
+def unseal(argv: list[str]) -> int:
+    """Open a seal; returns the exit status."""
+    words, _ = file_tree.parse_words(argv, {}, UNSEAL_HELP)
+    if len(words) != 1:
+        return file_tree.refuse("unseal: which NONCE?")
+    path = os.path.join(place.state_dir(), LOCK)
+    # Who may write to the file says which process is to end.
+    holder = files.lock_holder(path) if ownership.is_ours(path) and files.is_locked(path) else {}
+    pid, ticks = holder.get("pid"), holder.get("ticks")
+    opened = holder.get("nonce") == words[0] and isinstance(pid, int) and procstat.is_alive(pid, ticks)
+    if opened:
+        try:
+            os.kill(int(pid or 0), signal.SIGTERM)
+        except ProcessLookupError:
+            opened = False
+        deadline = time.monotonic() + OPENED_WITHIN
+        while procstat.is_alive(int(pid or 0), ticks) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        if procstat.is_alive(int(pid or 0), ticks):
+            print("the seal does not open; it does so by itself", file=sys.stderr)
+            return HELD
+    jsonline.say({"opened": opened})
+    return OK

@@ -228,7 +228,7 @@ def by_files(pid: int, has_cards: bool, metrics: bool) -> str:
         rest = item.target[len(start) :]
         if has_cards and item.target.startswith(start) and rest.isdigit():
             return "it holds GPU %s" % rest
-        if metrics and item.writes and is_file(item) and is_metrics(item.target) and _sure(item.target):
+        if metrics and item.writes and is_file(item) and _sure(item.target) and is_metrics(item.target):
             return "it writes %s" % os.path.basename(item.target)
     return ""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from fnmatch import fnmatchcase
+from fnmatch import fnmatchcase, translate
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -205,6 +205,9 @@ _BY_NAME = {
     pattern: [each.kind for each in FORMATS if pattern in each.names]
     for pattern in dict.fromkeys(pattern for each in FORMATS for pattern in each.names)
 }
+_KNOWN = re.compile("|".join(translate(pattern) for pattern in _BY_NAME if "/" not in pattern))
+_KNOWN_INSIDE = re.compile("|".join(translate(pattern) for pattern in _BY_NAME if "/" in pattern))
+"""Any of them, asked first: hardly a file of a box has such a name, and all that it has open are asked for."""
 
 
 def candidates(path: str) -> tuple[str, ...]:
@@ -214,14 +217,14 @@ def candidates(path: str) -> tuple[str, ...]:
     inside = os.path.basename(folder).lower() + "/" + name
     if name == "scalars.json":
         return ()
+    if not (_KNOWN.match(name) or _KNOWN_INSIDE.match(inside)):
+        return ("mlflow_files",) if "/metrics/" in folder + "/" else ()
     found = {
         kind
         for pattern, kinds in _BY_NAME.items()
         if fnmatchcase(inside if "/" in pattern else name, pattern)
         for kind in kinds
     }
-    if not found:
-        return ("mlflow_files",) if "/metrics/" in folder + "/" else ()
     return tuple(each for each in BY_KIND if each in found)
 
 

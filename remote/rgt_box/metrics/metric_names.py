@@ -205,11 +205,6 @@ class Naming:
         return found[0] if len(found) == 1 else None
 
 
-def canonical(tag: str, tags: Iterable[str] = (), directory: str = "") -> str | None:
-    """Return the metric that `tag` is, or None; `tags` are all of its file. For many tags use `Naming`."""
-    return Naming(tags, directory).metric(tag)
-
-
 def choose(tags: Iterable[str], directory: str = "") -> dict[str, str]:
     """Return metric → the one tag that shows it best; a `figure` is a metric under its own name."""
     every = list(tags)

@@ -21,7 +21,7 @@ from __future__ import annotations
 import os
 import time
 
-from rgt_box.files import open_regular
+from rgt_box.files import open_regular, size
 from rgt_box.metrics.reader_base import Reader
 from rgt_box.metrics.rows import Upgrade
 
@@ -205,14 +205,6 @@ def settled(path: str) -> bool:
         except OSError:
             pass
     return time.time() - newest > FRESH
-
-
-def size(path: str) -> int:
-    """Return the size of a file; 0 when there is none."""
-    try:
-        return os.stat(path).st_size
-    except OSError:
-        return 0
 
 
 def version(path: str) -> list[int]:

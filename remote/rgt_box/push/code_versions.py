@@ -152,11 +152,7 @@ def sync_tree(tree: str) -> None:
         for name in names:
             path = os.path.join(folder, name)
             if not os.path.islink(path):
-                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-                try:
-                    os.fsync(fd)
-                finally:
-                    os.close(fd)
+                files.sync(path)
         hashing.sync_folder(folder)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 
+from rgt_box import files
 from rgt_box.commands import hashing
 from rgt_box.push import file_holders, push_staging
 from rgt_box.push.push_staging import Manifest
@@ -130,7 +131,7 @@ def publish(manifest: Manifest, cache: hashing.HashCache) -> Sorted:
                 raise OSError(5, "what has arrived is not what was sent", path)
         os.chmod(source, (0o777 if executable else 0o666) & ~mask)
         os.utime(source, ns=(mtime, mtime))
-        _sync(source)
+        files.sync(source)
         os.rename(source, target)
     refused = {path for path, _ in found.refused}
     for path, wanted in manifest.links:
@@ -141,11 +142,3 @@ def publish(manifest: Manifest, cache: hashing.HashCache) -> Sorted:
     for folder in {os.path.dirname(os.path.join(manifest.place, path)) for path in going}:
         hashing.sync_folder(folder)
     return found
-
-
-def _sync(path: str) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

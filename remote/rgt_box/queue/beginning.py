@@ -40,7 +40,7 @@ class Beginning:
         self._sources: dict[str, list[list[Any]]] = {}
         """Cell → reader and cursor of each file that may tell its step, the best first."""
         for line in job.lines()[0] if fresh else ():
-            self._logs[line.name] = _size(job.log(line.name))
+            self._logs[line.name] = files.size(job.log(line.name))
             self._sources[line.name] = self._readers(line.name, fresh)
         if fresh:
             cells = queue_state.by_name(queue_state.load_state(job))
@@ -171,13 +171,6 @@ def _goes_on(tail: bytes) -> bool:
 
 MESSAGE_LINES = 8
 """An error may have several lines, and be followed by another one's."""
-
-
-def _size(path: str) -> int:
-    try:
-        return os.stat(path).st_size
-    except OSError:
-        return 0
 
 
 def await_end(job: Job, seconds: float, slurm: Callable[[], Any] | None = None) -> dict[str, Any]:

@@ -493,5 +493,5 @@ def _runner_pid(job: queue_file.Job) -> int | None:
 
 
 def _tell(how: str, session: str | None, pid: int | None) -> int:
-    sys.stdout.buffer.write(jsonline.line({"how": how, "session": session, "pid": pid}))
+    jsonline.say({"how": how, "session": session, "pid": pid})
     return 0

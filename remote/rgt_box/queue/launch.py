@@ -233,5 +233,4 @@ def _tell(row: dict[str, Any]) -> None:
         row = {key: masker.mask(value) if isinstance(value, str) else value for key, value in row.items()}
         if isinstance(row.get("tail"), list):
             row["tail"] = [masker.mask(str(line)) for line in row["tail"]]
-    sys.stdout.buffer.write(jsonline.line(row))
-    sys.stdout.buffer.flush()
+    jsonline.say(row)

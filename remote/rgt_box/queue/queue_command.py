@@ -224,7 +224,7 @@ def main(argv: list[str]) -> int:
 
 def status(job: queue_file.Job, _: dict[str, Any]) -> int:
     """Print the ``queue`` frame."""
-    sys.stdout.buffer.write(jsonline.line(queue_state.queue_frame(job, job.folder)))
+    jsonline.say(queue_state.queue_frame(job, job.folder))
     return 0 if not job.problems else USAGE
 
 
@@ -234,7 +234,7 @@ def wait(job: queue_file.Job, found: dict[str, Any]) -> int:
 
     seconds = 60.0 if found["seconds"] is None else found["seconds"]
     slurm = (lambda: launch.in_slurm(job)) if job.settings["detach"] == "slurm" else None
-    sys.stdout.buffer.write(jsonline.line(beginning.await_end(job, seconds, slurm)))
+    jsonline.say(beginning.await_end(job, seconds, slurm))
     return 0 if not job.problems else USAGE
 
 
@@ -252,7 +252,7 @@ def edit(job: queue_file.Job, found: dict[str, Any], action: str) -> int:
     except queue_edit.NotEdited as error:
         print("queue %s: %s" % (action, error), file=sys.stderr)
         return USAGE
-    sys.stdout.buffer.write(jsonline.line(done))
+    jsonline.say(done)
     return 1 if done.get("kept") else 0
 
 
@@ -270,7 +270,7 @@ def check(job: queue_file.Job, found: dict[str, Any]) -> int:
     if found["json"]:
         shown: dict[str, Any] = {"ok": not checked.problems, "cells": len(checked.lines)}
         shown.update(problems=checked.problems, notes=checked.notes, fixed=fixed)
-        sys.stdout.buffer.write(jsonline.line(shown))
+        jsonline.say(shown)
     else:
         rows = ["mended: %s" % path for path in fixed] + checked.problems
         rows += ["note: %s" % note for note in checked.notes]

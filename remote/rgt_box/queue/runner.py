@@ -98,7 +98,7 @@ def run_attempt(job: Job, line: Line, words: list[str], journal: Journal) -> int
     note_config(job, line, cell)
     journal.mark("START %s attempt=%d" % (line.name, cell["attempts"]))
     log = job.log(line.name)
-    before, watch, began = _length(log), cell_process.OomWatch(), time.monotonic()
+    before, watch, began = files.size(log), cell_process.OomWatch(), time.monotonic()
     try:
         env = cell_environment(job, line)
         secrets, notes = secret_store.of_job(job.folder)
@@ -186,13 +186,6 @@ def best_of(out: str | None) -> float | None:
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             return float(value)
     return None
-
-
-def _length(path: str) -> int:
-    try:
-        return os.stat(path).st_size
-    except OSError:
-        return 0
 
 
 def _tail(path: str, since: int) -> bytes:

@@ -16,7 +16,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-READY_WITHIN = 3.0
+READY_WITHIN = 10.0
+"""A loaded box takes seconds to start a process; one that cannot record says so at once."""
 STOPPED_WITHIN = 5.0
 TRIES = 3
 """An older client may be quicker to start its recorder where a newer one has just stopped one."""
@@ -90,17 +91,16 @@ def signal_recorder(folder: str, number: int) -> bool:
 
 
 def stop(folder: str, within: float = STOPPED_WITHIN) -> bool:
-    """Ask the recorder to stop and wait for it.
+    """Ask the recorder to stop and wait for it; one that takes over meanwhile is asked as well.
 
     Returns:
         True when none is running any more.
     """
     deadline = time.monotonic() + within
-    asked = False
     while is_running(folder):
         if time.monotonic() > deadline:
             return False
-        asked = asked or signal_recorder(folder, signal.SIGTERM)
+        signal_recorder(folder, signal.SIGTERM)  # one that was asked already takes no notice
         time.sleep(0.01)
     return True
 
@@ -118,7 +118,7 @@ def ensure(folder: str, idle_hours: float | None = None) -> dict[str, Any] | Non
     found: dict[str, Any] | None = None
     for _ in range(TRIES):
         if is_running(folder):
-            found = status(folder) or _await_status(folder)
+            found = status(folder) or _await_status(folder, state_files.read_json(folder, state_files.STATUS))
             if found is not None and not state_files.is_older(found):
                 return found
             if found is not None and not stop(folder):
@@ -136,9 +136,10 @@ def _start(folder: str, idle_hours: float | None) -> dict[str, Any] | None:
     words = place.command("record", "--foreground")
     if idle_hours is not None:
         words += ["--idle-hours", "%g" % idle_hours]
-    state_files.unlink(folder, state_files.STATUS)
+    # It stays where it is: by now it may be of a recorder that somebody else has started, who writes it once.
+    before = state_files.read_json(folder, state_files.STATUS)
     detach(words)
-    return _await_status(folder)
+    return _await_status(folder, before)
 
 
 def unwritable(folder: str) -> str | None:
@@ -152,13 +153,15 @@ def unwritable(folder: str) -> str | None:
     return None
 
 
-def _await_status(folder: str) -> dict[str, Any] | None:
+def _await_status(folder: str, before: dict[str, Any]) -> dict[str, Any] | None:
+    """Wait for the status of a live recorder, or for a failure that is another one than what stood there `before`."""
     deadline = time.monotonic() + READY_WITHIN
     while time.monotonic() < deadline:
         found = status(folder)
         if found is not None:
             return found
-        if failure(folder):
+        told = state_files.read_json(folder, state_files.STATUS)
+        if told.get("error") and told != before:
             return None
         time.sleep(0.005)
     return None

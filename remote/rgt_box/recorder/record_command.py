@@ -39,5 +39,5 @@ def main(argv: list[str]) -> int:
     if state is None:
         print(control.failure(folder) or "no recorder is running", file=sys.stderr)
         return 1
-    sys.stdout.buffer.write(jsonline.line(state))
+    jsonline.say(state)
     return 0

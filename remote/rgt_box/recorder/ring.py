@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 HEADER, SAMPLE, EVENT = b"H", b"S", b"E"
 _NAME = re.compile(r"(\d{12})\.seg$")
 CHUNK = 65536
+FEW = 8192
+"""Bytes that hold a sample of most boxes, with the zero byte behind it: whoever follows the ring reads no more."""
 
 
 def encode_record(number: int, kind: bytes, seq: int, payload: bytes) -> bytes:
@@ -64,7 +66,9 @@ def read_records(
     Returns:
         The records, and the position after the last of them.
     """
-    data = os.pread(fd, limit, position)
+    data = os.pread(fd, min(limit, FEW), position)
+    if len(data) == FEW and b"\0" not in data:
+        data = os.pread(fd, limit, position)
     while data and b"\n" not in data and b"\0" not in data and len(data) == limit:
         limit *= 2
         data = os.pread(fd, limit, position)

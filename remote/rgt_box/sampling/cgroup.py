@@ -290,8 +290,8 @@ THROTTLED_TIME = (("throttled_usec", 1e-6), ("throttled_time", 1e-9))
 class CpuSampler:
     """Keeps the throttling counters of the last reading, because only their growth means anything."""
 
-    def __init__(self, place: Place | None, loadavg: str = "/proc/loadavg") -> None:
-        self._loadavg = KeptFile(loadavg)
+    def __init__(self, place: Place | None) -> None:
+        self._loadavg = KeptFile("/proc/loadavg")
         self._version = place.version if place else None
         self._levels = place.levels if place else []
         names = QUOTA_FILES[self._version or 2]

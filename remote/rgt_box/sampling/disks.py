@@ -82,11 +82,11 @@ class Changes:
     Source: proc(5), ``/proc/PID/mounts``: "poll ... POLLERR | POLLPRI".
     """
 
-    def __init__(self, path: str = "/proc/self/mounts") -> None:
+    def __init__(self) -> None:
         self._poll = select.poll()
         self._fd = -1
         try:
-            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self._fd = os.open("/proc/self/mounts", os.O_RDONLY | os.O_CLOEXEC)
             self._poll.register(self._fd, select.POLLPRI)
         except OSError:
             pass  # then only `configure` looks again
@@ -238,8 +238,7 @@ SCAN_AT = 0.90
 class DiskSampler:
     """Samples a changing set of paths."""
 
-    def __init__(self, statvfs: Callable[[str], os.statvfs_result] = os.statvfs) -> None:
-        self._statvfs = statvfs
+    def __init__(self) -> None:
         self._mounts: list[Mount] = []
         self._wanted: tuple[list[str], list[str]] = ([], [])
         self._changes = Changes()
@@ -261,7 +260,7 @@ class DiskSampler:
         self._mounts = []
         for path in unique:
             on, kind = mount_of(resolve(path, table), table)
-            self._mounts.append(known.get((path, kind, on)) or Mount(path, kind, self._statvfs, on))
+            self._mounts.append(known.get((path, kind, on)) or Mount(path, kind, os.statvfs, on))
 
     def read(self, wait: float = 0.0) -> list[dict[str, Any]]:
         """Return the ``disks`` list of a sample; a mount that does not answer has an error."""

@@ -303,7 +303,10 @@ class Nvml:
         values.update(self._slow[index][1])
         errors += self._slow[index][2]
         values["error"] = errors[0] if errors else None
-        return jsonline.compact(values)
+        told = jsonline.compact(values)
+        if "mig" in values:
+            told["mig"] = values["mig"]  # cut into no part is not the same as whole
+        return told
 
     def _identify(self, index: int, handle: Any) -> dict[str, Any]:
         name = self._nvml.nvmlDeviceGetName(handle)

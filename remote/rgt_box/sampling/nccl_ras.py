@@ -95,7 +95,15 @@ class RasWatch:
         words = [program, "-f", "json", "-t", str(ANSWER_S), *where]
         pids = [[pid, rank] for pid, rank in sorted(ranks.items())]
         try:
-            answer = self._child.ask({"words": words, "pids": pids, "world": world, "at": time.monotonic()})
+            answer = self._child.ask(
+                {
+                    "words": words,
+                    "seconds": TIMEOUT_S,
+                    "pids": pids,
+                    "world": world,
+                    "at": time.monotonic(),
+                }
+            )
         except (Later, Ended, OSError):
             return None, None
         return answer["counts"], answer["told"]
@@ -111,7 +119,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     import json
 
     try:
-        text = background.try_program(request["words"], TIMEOUT_S) or ""
+        text = background.try_program(request["words"], request["seconds"]) or ""
         value = json.loads(text[text.index("{") :])
         told, counts = cut(value, dict(request["pids"]), request["world"])
     except Exception:  # no such option, nobody there, or whatever was answered

@@ -268,14 +268,14 @@ class ProcSampler:
         except OSError:
             return
         self._scans += 1
-        keep = pids if self._scans % FULL else set()
-        self._judged = {pid: scans for pid, scans in self._judged.items() if pid in keep}
+        all_again = self._scans % FULL == 0
+        self._judged = {pid: scans for pid, scans in self._judged.items() if pid in pids}
         pids.discard(os.getpid())
         cells = self._cells()
         found = self._found(pids, cells) if self._found is not None else {}
         for pid in pids:
             scans = self._judged.get(pid, 0)
-            if scans > YOUNG and pid not in self._tracked:
+            if scans > YOUNG and pid not in self._tracked and not all_again:
                 continue
             self._judged[pid] = scans + 1
             judged = self._judge(pid, cells)

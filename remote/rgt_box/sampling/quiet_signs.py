@@ -10,11 +10,11 @@ import stat
 import time
 
 from rgt_box import procstat
-from rgt_box.sampling.processes import AGENT, program
+from rgt_box.sampling.processes import AGENT, FULL, YOUNG, program
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Iterable
+    from typing import Any, Iterable, Mapping
 
 PERIOD = 10.0
 """Seconds between two looks."""
@@ -64,20 +64,52 @@ def transfer_name(words: list[str]) -> str | None:
     return "%s %s" % (name, word) if word else None
 
 
-@functools.lru_cache(maxsize=128)
+@functools.lru_cache(maxsize=512)
 def _name_of(cmdline: bytes) -> str | None:
     """Return what a command line is called, judged once: few of a box's processes are new at a look."""
     return transfer_name(procstat.words_of(cmdline))
 
 
-def transfers() -> list[dict[str, Any]]:
+@functools.lru_cache(maxsize=512)
+def _is_agent(cmdline: bytes) -> bool:
+    return any(AGENT.search(word) for word in procstat.words_of(cmdline)[:5])
+
+
+class CommandLines:
+    """The command lines of all processes. Of what has none, as the kernel's threads, few are asked again at a look.
+
+    Any other may become a program that copies at any time, by `exec`, and a box must not be stopped then.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[int, bytes]] = {}
+        self._looks = 0
+
+    def read(self) -> dict[int, bytes]:
+        """Return pid → command line, as /proc has it, of every process."""
+        full = self._looks % FULL == 0
+        self._looks += 1
+        before, self._known = self._known, {}
+        for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+            looks, line = before.get(pid, (0, b""))
+            if line or full or looks <= YOUNG:
+                line = procstat.read_bytes("/proc/%d/cmdline" % pid, 1024) or b""
+            self._known[pid] = looks + 1, line
+        return {pid: line for pid, (_, line) in self._known.items()}
+
+
+def transfers(lines: Mapping[int, bytes] | None = None) -> list[dict[str, Any]]:
     """Return ``pid`` and ``name`` of the programs that copy files now, of very many those with the highest pids.
 
     They are mostly the youngest, of which nobody knows yet.
+
+    Args:
+        lines: What `CommandLines.read` has returned; None = all are read now.
     """
+    lines = CommandLines().read() if lines is None else lines
     found: list[dict[str, Any]] = []
-    for pid in sorted(map(int, filter(str.isdigit, os.listdir("/proc"))), reverse=True):
-        name = _name_of(procstat.read_bytes("/proc/%d/cmdline" % pid, 1024) or b"")
+    for pid in sorted(lines, reverse=True):
+        name = _name_of(lines[pid])
         if name is None or procstat.start_ticks(pid) is None or (name == SFTP and not _serves_file(pid)):
             continue
         found.append({"pid": pid, "name": name})
@@ -125,11 +157,15 @@ def terminals() -> list[str]:
     return [path for pattern in patterns if pattern for path in glob.glob(pattern)]
 
 
-def input_at(paths: Iterable[str] | None = None) -> float:
+def input_at(paths: Iterable[str] | None = None, lines: Mapping[int, bytes] | None = None) -> float:
     """Return when a person last typed at a terminal that is not rgt's (epoch seconds); 0 where nobody has.
 
     The kernel keeps it as the time of access, to some 8 seconds (``tty_update_time`` in drivers/tty/tty_io.c); ``w``
     shows the same. A terminal that was only just opened counts: somebody has.
+
+    Args:
+        paths: The terminals; None = those of the box.
+        lines: As for `transfers`.
     """
     read: list[tuple[float, int]] = []
     for path in terminals() if paths is None else paths:
@@ -140,16 +176,17 @@ def input_at(paths: Iterable[str] | None = None) -> float:
         if stat.S_ISCHR(seen.st_mode):
             read.append((seen.st_atime, seen.st_rdev))
     now = time.time()
-    ours = _of_rgt() if any(now - at < FRESH for at, _ in read) else frozenset()
+    fresh = any(now - at < FRESH for at, _ in read)
+    ours = _of_rgt(CommandLines().read() if lines is None else lines) if fresh else frozenset()
     return max((at for at, device in read if device not in ours), default=0.0)
 
 
-def _of_rgt() -> frozenset[int]:
+def _of_rgt(lines: Mapping[int, bytes]) -> frozenset[int]:
     """Return the terminals that a queue runner of rgt's was given: nobody types there."""
     found = set()
-    for entry in os.listdir("/proc"):
-        if entry.isdigit() and any(AGENT.search(word) for word in procstat.cmdline(int(entry), 1024)[:5]):
-            known = procstat.read_stat(int(entry))
+    for pid, line in lines.items():
+        if _is_agent(line):
+            known = procstat.read_stat(pid)
             if known is not None and known.terminal:
                 found.add(_device(known.terminal))
     return frozenset(found)
@@ -165,6 +202,7 @@ class QuietSigns:
 
     def __init__(self) -> None:
         self._looked = float("-inf")
+        self._lines = CommandLines()
         self._typed = 0.0
         """Of terminals that are gone by now, too."""
         self._found: dict[str, Any] = {}
@@ -175,7 +213,8 @@ class QuietSigns:
         if now - self._looked >= PERIOD:
             self._looked = now
             self._found = {}
-            self._found["transfers"] = transfers()
-            self._typed = max(self._typed, input_at())
+            lines = self._lines.read()
+            self._found["transfers"] = transfers(lines)
+            self._typed = max(self._typed, input_at(lines=lines))
             self._found["input_at"] = round(self._typed, 1)
         return self._found

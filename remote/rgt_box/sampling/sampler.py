@@ -209,6 +209,18 @@ class Sampler:
         return events
 
 
+WAIT = 3.0
+"""Seconds that the verb gives each slow reading."""
+
+
+def patience(usual: float) -> float:
+    """Return the seconds that a slow reading is given, where ``RGT_READ_SECONDS`` does not say otherwise."""
+    try:
+        return float(os.environ.get("RGT_READ_SECONDS", ""))
+    except ValueError:
+        return usual
+
+
 HELP = """
 usage: sample [--mount DIR ...] [--pattern REGEX] [--gpu-trace FILE]
 
@@ -231,11 +243,10 @@ def main(argv: list[str]) -> int:
         "gpu_trace": found["gpu-trace"],
     }
     sampler.configure(config, [])
-    fields, _ = sampler.read(wait=3.0)
+    fields, _ = sampler.read(wait=patience(WAIT))
     frame = dict({"t": "sample", "boot": place.boot_id(), "seq": 0}, **fields)
     frame["agent_rss"] = procstat.resident(os.getpid())
-    sys.stdout.buffer.write(jsonline.line(frame))
-    sys.stdout.flush()
+    jsonline.say(frame)
     for text in sampler.limited:
         print("limited: %s" % text, file=sys.stderr)
     return 0

@@ -241,24 +241,28 @@ class Follows:
             self._looked = now
             frames += self._look()
         news = self._curves(budget // 2, look)
+        more = bool(news)
+        lines: dict[str, dict[str, Any]] = {}
         for path, log in self._logs.items():
-            if len(news) >= budget:
+            if len(news) + len(lines) >= budget:
+                more = True
                 break
             frame = self._ask(path, log.poll, None, frames)
-            news += [frame] if frame else []
+            if frame:
+                lines[path] = frame
+                more = more or log.has_more(frame)
         # The one served last comes last in the next round, so that a chatty log does not starve the others.
-        for path in [frame["path"] for frame in news if frame["t"] == "log"]:
+        for path in lines:
             self._logs[path] = self._logs.pop(path)
-        if self._first and not news and self._is_looked_at():
+        if self._first and not news and not lines and self._is_looked_at():
             self._first = False
             frames.append({"t": "looked"})
-        if self._masker.refresh():
-            for frame in news:
-                if frame["t"] == "log":
-                    frame["lines"] = [self._masker.mask(line) for line in frame["lines"]]
-                    if "partial" in frame:
-                        frame["partial"] = self._masker.mask(frame["partial"])
-        return frames + news, bool(news)
+        if lines and self._masker.refresh():
+            for frame in lines.values():
+                frame["lines"] = [self._masker.mask(line) for line in frame["lines"]]
+                if "partial" in frame:
+                    frame["partial"] = self._masker.mask(frame["partial"])
+        return [*frames, *news, *lines.values()], more or bool(lines and self._first)
 
     def _curves(self, budget: int, look: bool) -> list[dict[str, Any]]:
         """Return frames of the metrics of named runs, those that were served last at the end of the line.

@@ -156,11 +156,23 @@ class Splitter:
         self._head = head
 
 
-READ = 144 << 10
-"""Bytes read, and at most sent, at a time: a control character takes six in a frame, which holds 1 MiB."""
+READ = 256 << 10
+"""Bytes read, and at most sent, at a time."""
+SURE = 144 << 10
+"""Bytes that fit into a frame, which holds 1 MiB, whatever they are."""
+WIDEST = 6
+"""Bytes that one takes in a frame at most: a control character."""
+PLAIN = bytes(byte for byte in range(0x20, 0x7F) if byte not in b'"\\')
+"""Those that are sent as they are."""
 
 BACKLOG = 4 << 20
-"""A reader that is further behind than this is taken to the newest `READ` bytes, and told how many lines it missed."""
+"""A reader that is further behind than this is taken to the newest lines, and told how many it missed."""
+
+NEWEST = 4
+"""So many times `READ` it is left to read then: a log takes a tenth of that on the way."""
+
+SWIFT = 64 << 10
+"""Bytes that have come since the last look from which on it is looked again at once: more has come meanwhile."""
 
 SCAN = 64 << 20
 """Bytes counted at a time while skipping, so that one huge file does not hold up the others."""
@@ -169,6 +181,14 @@ MAX_TAIL = 4 << 20
 
 PARTIAL_AFTER = 1.0
 """Seconds that a line stays unfinished before it is shown so, and between two looks of it."""
+
+
+def fitting(data: bytes) -> bytes:
+    """Return what of `data` surely fits into a frame: all of it, unless much of it takes more room there."""
+    if len(data) <= SURE:
+        return data
+    most = len(data) + (WIDEST - 1) * len(data.translate(None, PLAIN))
+    return data if most <= WIDEST * SURE else data[:SURE]
 
 
 class LogFollower:
@@ -200,6 +220,12 @@ class LogFollower:
         self._partial = ""
         """The unfinished line as the client shows it."""
         self._changed = 0.0
+        self._tells_empty = False
+        """The file is new to the client, and may have no line for hours: that it is followed is news by itself."""
+        self._size = 0
+        """Of the file, at the last look."""
+        self._told_age = True
+        """False until it was told how old the end of a file is that was just opened."""
         self._ended = False
         """True when the last line of a file that was left behind has been sent, too."""
 
@@ -211,7 +237,8 @@ class LogFollower:
         if self._fd < 0 and not self._open():
             return None
         try:
-            size = os.fstat(self._fd).st_size
+            status = os.fstat(self._fd)
+            size = status.st_size
             if self._ended:
                 return self._leave()
             if size < self._read or not self._continues():
@@ -221,7 +248,10 @@ class LogFollower:
                 frame = self._next(os.fstat(self._fd).st_size)  # what came before the new file was begun
                 if frame is None and self._read >= os.fstat(self._fd).st_size:
                     return self._leave()
-            return frame or self._unfinished()
+            if frame is not None and not self._told_age and self._read >= size:
+                self._told_age = True
+                frame["age"] = max(0.0, round(time.time() - status.st_mtime, 1))
+            return frame or self._unfinished() or self._empty(size)
         except OSError:  # a stale handle, a vanished mount: try anew next time
             self._cursor = (self._inode, self._base + self._splitter.done)
             self._close()
@@ -240,6 +270,13 @@ class LogFollower:
             self._start(0, reset=True)
             return self.poll()
         return self.poll() if os.path.exists(self.path) else None
+
+    def _empty(self, size: int) -> dict[str, Any] | None:
+        """Return a frame without lines, once, for a file in which nothing has ever been written."""
+        if not self._tells_empty:
+            return None
+        self._tells_empty = False
+        return self._frame(0, []) if size == 0 else None
 
     def _unfinished(self) -> dict[str, Any] | None:
         """Return a frame for a line that has been unfinished for a while, such as a progress bar."""
@@ -267,7 +304,8 @@ class LogFollower:
                 os.close(fd)
                 fd, status = rotated, os.fstat(rotated)
         self._fd, self._inode = fd, status.st_ino
-        self._cursor = None
+        self._cursor, self._told_age = None, False
+        self._tells_empty = cursor is None and not self._reset
         if cursor is not None:
             if cursor[0] == status.st_ino and cursor[1] <= status.st_size:
                 self._start(cursor[1], reset=self._reset)
@@ -300,14 +338,14 @@ class LogFollower:
         if not self._skipping_to and size - self._read > BACKLOG:
             # The unfinished line that we hold is counted, too, when its newline comes by.
             self._base = self._read = self._base + self._splitter.done
-            self._splitter, self._skipping_to = Splitter(), size - READ
+            self._splitter, self._skipping_to = Splitter(), size - NEWEST * READ
         if self._skipping_to:
             self._skip()
             if self._skipping_to:
                 return None
-        before = self._base + self._splitter.done
+        before, self._size = self._base + self._splitter.done, size
         while self._read < size:
-            data = os.pread(self._fd, READ, self._read)
+            data = fitting(os.pread(self._fd, READ, self._read))
             if not data:
                 break
             self._read += len(data)
@@ -380,6 +418,10 @@ class LogFollower:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+    def has_more(self, frame: dict[str, Any]) -> bool:
+        """Tell whether, behind the frame that `poll` has just returned, more stands there, or most likely does."""
+        return self._read < self._size or self._ended or frame["end"] - frame["start"] >= SWIFT
 
     @property
     def cursor(self) -> tuple[int, int] | None:

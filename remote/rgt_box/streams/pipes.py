@@ -65,6 +65,9 @@ BEGINS = 12
 SWIFT, SWIFT_FROM, SWIFT_WINDOW_BITS = 1, 8192, 15
 """The level of zlib for lines of so many bytes and more: a third of the work, and a fifth more on the way. In a small
 window it is moved all the time, which costs as much again; the other end holds it for as long as that one line."""
+MEMORY = 7
+"""zlib's memLevel for shorter lines, which take no byte more by that. What it asks for by default is so much that the
+system maps it anew for each line, which costs more than the line itself."""
 
 
 def packed(line: bytes, told: dict[bytes, bytes]) -> bytes:
@@ -76,13 +79,10 @@ def packed(line: bytes, told: dict[bytes, bytes]) -> bytes:
     """
     begins = line[:BEGINS]
     before = told.get(begins)
-    level, window = zlib.Z_DEFAULT_COMPRESSION, WINDOW_BITS
+    kind = zlib.Z_DEFAULT_COMPRESSION, zlib.DEFLATED, WINDOW_BITS, MEMORY
     if len(line) >= SWIFT_FROM:
-        level, window = SWIFT, SWIFT_WINDOW_BITS
-    if before is None:
-        packer = zlib.compressobj(level, wbits=window)
-    else:
-        packer = zlib.compressobj(level, wbits=window, zdict=before)
+        kind = SWIFT, zlib.DEFLATED, SWIFT_WINDOW_BITS, zlib.DEF_MEM_LEVEL
+    packer = zlib.compressobj(*kind) if before is None else zlib.compressobj(*kind, zdict=before)
     if len(line) <= TOLD_BY.get(begins, 0):
         told[begins] = line
     return packer.compress(line) + packer.flush()

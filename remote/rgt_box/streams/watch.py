@@ -218,6 +218,7 @@ class Watch:
             "python": "%d.%d.%d" % sys.version_info[:3],
             "pid": os.getpid(),
             "at": round(time.time(), 3),
+            "utc_offset": time.localtime().tm_gmtoff,
             "gpu_source": status.get("gpu_source", "none"),
             "interval": self._config["interval"],
             "limited": status.get("limited", []),
@@ -274,8 +275,7 @@ def main(argv: list[str]) -> int:
     except configs.BadConfig as problem:
         event: dict[str, Any] = {"t": "event", "boot": place.boot_id(), "seq": 0, "at": round(time.time(), 3)}
         event.update(kind="bad-config", text=str(problem), level="error")
-        sys.stdout.buffer.write(jsonline.line(event))
-        sys.stdout.flush()
+        jsonline.say(event)
         return 2
     inbox = Inbox(0, rest)
     outbox = Outbox(1)

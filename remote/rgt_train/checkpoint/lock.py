@@ -127,7 +127,7 @@ class RunLock:
                 self._fence(former)
                 if not self._wait(former):
                     raise UsageError(
-                        f"another trainer is running in {os.fspath(out)}{_named(former)}; two would overwrite "
+                        f"another trainer is running in {os.fspath(out)}{_named(self._former())}; two would overwrite "
                         f"each other. Wait for it, stop it, or give another --out"
                     )
             elif not self.exclusive:
@@ -195,10 +195,11 @@ class RunLock:
         return True
 
     def _sign(self) -> None:
-        text = json.dumps(self._facts) + "\n"
+        text = (json.dumps(self._facts) + "\n").encode()
         try:
-            os.ftruncate(self._fd, 0)
-            os.pwrite(self._fd, text.encode(), 0)
+            # In one piece: whoever is refused the lock meanwhile must not find nobody there.
+            os.pwrite(self._fd, text.ljust(os.fstat(self._fd).st_size), 0)
+            os.ftruncate(self._fd, len(text))
         except OSError:
             return  # the lock itself holds; only its label is missing, e.g. on a full disk
 

@@ -172,7 +172,7 @@ def tables() -> str:
     for task, fields in TASKS.items():
         own = TASK_DEFAULTS.get(task, {})
         changed = ", ".join(f"`{name}` {_shown(value)}" for name, value in own.items())
-        title = f"Section `model` of `{task}`" + (f" (its other defaults: {changed})" if changed else "")
+        title = f"Section `model` of `{task}`" + (f" (other defaults: {changed})" if changed else "")
         parts.append(f"{title}:\n\n" + _table(fields))
     return "\n\n".join(parts) + "\n"
 

@@ -11,8 +11,8 @@ from rgt_tui.cli import running
 from rgt_tui.cli.autostop.autostop_lines import body_of, show, show_status, status_body
 from rgt_tui.cli.commands import FAILED, OK, UNREACHABLE, USAGE
 from rgt_tui.cli.gathering import make_fleet, settle, stop
-from rgt_tui.cli.opening import open_boxes
-from rgt_tui.cli.printing import complain, json_line, waiting
+from rgt_tui.cli.opening import open_box
+from rgt_tui.cli.printing import complain, interactive, print_json, types, waiting
 from rgt_tui.fleet import Fleet, GateClosed
 from rgt_tui.fleet.autostop import ARMED, ArmedBook
 from rgt_tui.fleet.autostop.arming import Arming, NotNamed, Rehearsal, Wish
@@ -72,10 +72,7 @@ def armed_book() -> ArmedBook:
 
 
 def _without_arming(arguments: argparse.Namespace) -> int:
-    opened = open_boxes(arguments, [arguments.box], trusted=True)
-    if opened is None:
-        return USAGE
-    (spec,) = opened[1]
+    spec = open_box(arguments, trusted=True)
     work = _status(arguments, spec) if arguments.status else _disarm(arguments, spec)
     return running.run_on_box(spec.name, work)
 
@@ -86,7 +83,7 @@ async def _status(arguments: argparse.Namespace, spec: BoxSpec) -> int:
             status = await ask_status(way)
             story = await ask_story(way)
     if arguments.json:
-        sys.stdout.write(json_line({**status_body(spec.name, status, story), "exit": OK}).decode())
+        print_json({**status_body(spec.name, status, story), "exit": OK})
     else:
         show_status(spec.name, status, story)
     return OK
@@ -105,11 +102,9 @@ async def _disarm(arguments: argparse.Namespace, spec: BoxSpec) -> int:
         complain(f"{failed}. Nothing was sent.")
         return FAILED
     if arguments.json:
-        sys.stdout.write(json_line({**status_body(spec.name, status, ()), "exit": OK}).decode())
+        print_json({**status_body(spec.name, status, ()), "exit": OK})
     else:
-        sys.stdout.write(
-            clean(f"{spec.name}: disarmed: it does not stop itself any more, and bills on") + "\n"
-        )
+        sys.stdout.write(clean(f"{spec.name}: disarmed: it no longer stops itself, and keeps billing") + "\n")
     return OK
 
 
@@ -118,13 +113,10 @@ def _arm(arguments: argparse.Namespace, wish: Wish) -> int:
     if arguments.dry_run and typed:
         complain("--dry-run arms nothing, so there is nothing to confirm")
         return USAGE
-    if not (typed or arguments.dry_run) and not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if not (typed or arguments.dry_run) and not interactive():
         complain(CANNOT_PROMPT)
         return USAGE
-    opened = open_boxes(arguments, [arguments.box], trusted=True)
-    if opened is None:
-        return USAGE
-    (spec,) = opened[1]
+    spec = open_box(arguments, trusted=True)
     readonly = getattr(arguments, "readonly", False)
     known = tuple(known_objections(spec, load_profile(spec.profile), wish.action, readonly=readonly))
     if known:  # nobody need be asked
@@ -162,8 +154,8 @@ async def _decide(
     typed = arguments.confirm
     if typed is None:
         show(found, fleet.now())
-        typed = _ask(spec.name)
-        if typed is None:
+        typed, shown = spec.name, clean(spec.name)
+        if not types(typed, f'type "{shown}" to arm it, anything else to leave it: '):
             complain("nothing was armed")
             return FAILED
     try:
@@ -176,7 +168,7 @@ async def _decide(
         return _refused(arguments, spec, wish, (why,), found, UNREACHABLE)
     if arguments.json:
         body = {**body_of(found, ok=True), "status": answer.status, "armed": True, "exit": OK}
-        sys.stdout.write(json_line(body).decode())
+        print_json(body)
     else:
         show_status(spec.name, answer.status, ())
     return OK
@@ -184,21 +176,10 @@ async def _decide(
 
 def _shown(arguments: argparse.Namespace, found: Rehearsal, *, ok: bool) -> int:
     if arguments.json:
-        sys.stdout.write(json_line({**body_of(found, ok=ok), "armed": False, "exit": OK}).decode())
+        print_json({**body_of(found, ok=ok), "armed": False, "exit": OK})
     else:
         show(found, time.time())
     return OK
-
-
-def _ask(name: str) -> str | None:
-    """Have the box's name typed; None where it is another, or nobody answers."""
-    sys.stderr.write(f'type "{clean(name)}" to arm it, anything else to leave it: ')
-    sys.stderr.flush()
-    try:
-        typed = sys.stdin.readline().rstrip("\n")
-    except (KeyboardInterrupt, OSError):
-        typed = ""
-    return typed if typed == name else None
 
 
 def _refused(
@@ -212,7 +193,7 @@ def _refused(
     if arguments.json:
         bare = {"ok": False, "reasons": reasons, "box": spec.name, "mode": wish.mode, "action": wish.action}
         body = bare if found is None else {**body_of(found, ok=False), "reasons": reasons}
-        sys.stdout.write(json_line({**body, "armed": False, "exit": code}).decode())
+        print_json({**body, "armed": False, "exit": code})
         return code
     if found is not None and found.answer is not None:
         show(found, time.time())
@@ -224,10 +205,7 @@ def _refused(
 
 def run_keep(arguments: argparse.Namespace) -> int:
     """Put it off; return the exit status."""
-    opened = open_boxes(arguments, [arguments.box], trusted=True)
-    if opened is None:
-        return USAGE
-    (spec,) = opened[1]
+    spec = open_box(arguments, trusted=True)
     return running.run_on_box(spec.name, _keep(arguments, spec))
 
 
@@ -241,13 +219,13 @@ async def _keep(arguments: argparse.Namespace, spec: BoxSpec) -> int:
         reasons = closed.reasons if isinstance(closed, GateClosed) else (f"{closed}. Nothing was sent.",)
         if arguments.json:
             body = {"ok": False, "box": spec.name, "reasons": reasons, "exit": FAILED}
-            sys.stdout.write(json_line(body).decode())
+            print_json(body)
         else:
             for reason in reasons:
                 complain(reason)
         return FAILED
     if arguments.json:
-        sys.stdout.write(json_line({**status_body(spec.name, status, ()), "exit": OK}).decode())
+        print_json({**status_body(spec.name, status, ()), "exit": OK})
     else:
         show_status(spec.name, status, ())
     return OK

@@ -17,7 +17,7 @@ from rgt_tui.profiles.prices import money
 from rgt_tui.profiles.readings import age, size
 
 WIDTH = 16
-UNACCEPTED = "it is not ended unless accepted (--accept): the box calls for you instead"
+UNACCEPTED = "it is not ended unless accepted (--accept): the box calls you instead"
 
 
 def body_of(found: Rehearsal, *, ok: bool) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def _sections(found: Rehearsal) -> Iterator[tuple[str, Sequence[str]]]:
     wish, review, request = found.wish, found.review, found.request
     status = found.answer.status if found.answer is not None else AutostopStatus()
     when = f"when idle for {age(wish.limit_s)}" if wish.mode is Mode.IDLE else f"after {age(wish.limit_s)}"
-    does = "parks itself" if wish.action is EndsBy.PARK else "calls for you"
+    does = "parks itself" if wish.action is EndsBy.PARK else "calls you"
     label = f" ({review.native_label})" if review is not None and wish.action is EndsBy.PARK else ""
     yield found.spec.name, (f"{does}{label} {when}",)
     if request is not None:

@@ -22,10 +22,10 @@ def add_autostop(subparsers: Subparsers) -> None:
     parser = command(
         subparsers,
         "autostop",
-        about="Arm one box to park itself when it has been idle for so long: no GPU or CPU work of a run, no input at\n"
-        "a terminal, no result written, unbroken. It counts, decides and stops by itself, with its platform's own\n"
-        "key, while this computer sleeps; it never destroys, and a reboot or a resume disarms it. What it would find,\n"
-        "keep and lose is shown first; then the box's name is typed.",
+        about="Arm one box to park itself once it has been idle for that long without a break: no GPU or CPU work\n"
+        "of a run, no input at a terminal, no result written. It counts, decides and stops on its own, with its\n"
+        "platform's own key, even while this computer sleeps; it never destroys, and a reboot or a resume disarms\n"
+        "it. What it would find, keep and lose is shown first; then you type the box's name.",
         examples=(
             "rgt autostop lab --idle 45m",
             "rgt autostop lab --idle 45m --dry-run --json",
@@ -40,19 +40,21 @@ def add_autostop(subparsers: Subparsers) -> None:
         "--idle",
         type=duration,
         metavar="TIME",
-        help="arm it: it ends after so long without work: 45m, 8h, 1h30",
+        help="arm it: it stops after this long without work: 45m, 8h, 1h30",
     )
     what.add_argument(
-        "--status", action="store_true", help="say how its own stop stands, and what it did before"
+        "--status",
+        action="store_true",
+        help="show whether it is armed, how far it has counted, and what it did before",
     )
-    what.add_argument("--disarm", action="store_true", help="take it back: it does not stop itself any more")
+    what.add_argument("--disarm", action="store_true", help="disarm it: it no longer stops itself")
     _endings(parser)
     parser.add_argument(
         "--inspect",
         type=duration,
         default=0.0,
         metavar="TIME",
-        help="when a cell fails, wait so long for somebody to look (default 0)",
+        help="when a cell fails, wait this long for somebody to look (default 0)",
     )
     parser.add_argument(
         "--accept",
@@ -70,9 +72,9 @@ def add_lease(subparsers: Subparsers) -> None:
     parser = command(
         subparsers,
         "lease",
-        about="Give one box a hard end, which it keeps itself, also while something runs: it warns, sends SIGTERM so\n"
-        "that runs save, copies what would be lost to storage that stays, and parks. A run that is not known to save\n"
-        "is ended only if you accept that by its name; otherwise the box calls for you instead.",
+        about="Give one box a hard deadline, which it enforces itself, even while something runs: it warns, sends\n"
+        "SIGTERM so that runs save, copies what would be lost to storage that stays, and parks. A run that is not\n"
+        "known to save is ended only if you accept that by its name; otherwise the box calls you instead.",
         examples=("rgt lease lab 8h", "rgt lease lab 8h --accept old-run --confirm lab"),
     )
     box_argument(parser)
@@ -83,7 +85,7 @@ def add_lease(subparsers: Subparsers) -> None:
         nargs="+",
         default=[],
         metavar="RUN",
-        help="runs that do not save on SIGTERM, and may be ended all the same",
+        help="runs that do not save on SIGTERM, and may be ended anyway",
     )
     _arming(parser)
     json_option(parser, "print one JSON object")
@@ -97,14 +99,14 @@ def _endings(parser: argparse.ArgumentParser) -> None:
         action="store_const",
         const="park",
         default="park",
-        help="stop the machine so that it can be started again (what it does by itself)",
+        help="stop the machine so that it can be started again (the default)",
     )
     endings.add_argument(
         "--ask",
         dest="action",
         action="store_const",
         const="ask",
-        help="stop nothing: call for you (rgt notify)",
+        help="stop nothing: call you (rgt notify)",
     )
 
 
@@ -124,7 +126,7 @@ def add_keep(subparsers: Subparsers) -> None:
     parser = command(
         subparsers,
         "keep",
-        about="Put off what a box would do to itself, from now on for so long. Its clock begins anew then.",
+        about="Put off what a box would do to itself, for that long from now. Its clock then starts again.",
         examples=("rgt keep lab 2h",),
     )
     box_argument(parser)
@@ -139,10 +141,10 @@ def add_notify(subparsers: Subparsers) -> None:
     parser = command(
         subparsers,
         "notify",
-        about="Give one box an address that it calls itself, without this computer, when a queue is done, a cell\n"
-        "failed, a disk is full, or it is about to stop itself. The address comes over standard input and stands on\n"
-        "no command line; on the box it lies in a file that only you may read. ntfy, Slack, Discord, Feishu,\n"
-        "DingTalk, WeCom and a plain webhook are known by their host.",
+        about="Give one box an address that it notifies on its own, without this computer, when a queue is done, a\n"
+        "cell has failed, a disk is full, or it is about to stop itself. The address is read from standard input\n"
+        "and appears on no command line; on the box it is kept in a file that only you may read. ntfy, Slack,\n"
+        "Discord, Feishu, DingTalk, WeCom and a plain webhook are recognised by their host.",
         examples=(
             "rgt notify lab < address.txt",
             "rgt notify lab --test",

@@ -8,8 +8,8 @@ import sys
 
 from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK, USAGE
-from rgt_tui.cli.opening import open_boxes
-from rgt_tui.cli.printing import complain, json_line, waiting
+from rgt_tui.cli.opening import open_box
+from rgt_tui.cli.printing import complain, print_json, waiting
 from rgt_tui.fleet.autostop.autostop_verbs import sink
 from rgt_tui.fleet.errands import reached
 from rgt_tui.model.box import BoxSpec
@@ -20,10 +20,7 @@ LONGEST = 4096
 
 def run_notify(arguments: argparse.Namespace) -> int:
     """Give, try, show or take away; return the exit status."""
-    opened = open_boxes(arguments, [arguments.box], trusted=True)
-    if opened is None:
-        return USAGE
-    (spec,) = opened[1]
+    spec = open_box(arguments, trusted=True)
     given: tuple[Secret, Secret | None] | None = None
     if arguments.what is None:
         try:
@@ -49,10 +46,10 @@ def _read(with_token: bool) -> tuple[Secret, Secret | None]:
     address = lines[0]
     if not address.startswith(("https://", "http://")) or not address.isprintable() or " " in address:
         raise ValueError(
-            "no address came over standard input: one line, https://… (and the token in a second one, with --token)"
+            "there was no address on standard input: one line, https://… (and the token in a second one, with --token)"
         )
     if with_token and not (lines[1] and lines[1].isprintable()):
-        raise ValueError("--token was said, and no second line came over standard input")
+        raise ValueError("--token was given, but there was no second line on standard input")
     return Secret(address), Secret(lines[1]) if with_token else None
 
 
@@ -75,7 +72,7 @@ async def _notify(
             "text": text,
             "exit": code,
         }
-        sys.stdout.write(json_line(body).decode())
+        print_json(body)
     elif code == OK:
         sys.stdout.write(f"{clean(spec.name)}: {text}\n")
     else:

@@ -5,10 +5,7 @@ from __future__ import annotations
 from rgt_tui.cli.arguments import (
     box_argument,
     command,
-    fleet_option,
-    host_key_option,
-    json_option,
-    timeout_option,
+    connection_options,
     words_list,
 )
 from rgt_tui.cli.commands import Subparsers
@@ -19,11 +16,12 @@ def add_push(subparsers: Subparsers) -> None:
     parser = command(
         subparsers,
         "push",
-        about="Push code to a directory of its own, named by its hash, and let a link lead to it: a run that goes on\n"
+        about="Push code to a directory of its own, named by its hash, and point a link at it: a run in progress\n"
         "keeps the files that it was started with. With --data: put data where the platform keeps it, file by\n"
-        "file, each checked by its hash; what a process has open is not replaced. What was cut off goes on.\n"
-        "Left out of code: .git, caches, .venv, node_modules, wandb, checkpoints, and what .gitignore and .rgtignore\n"
-        "name. Keys and tokens are left out and named. With --trainer: put rgt_train there as one file.",
+        "file, each checked by its hash; what a process has open is not replaced. An interrupted push continues\n"
+        "where it stopped. Left out of code: .git, caches, .venv, node_modules, wandb, checkpoints, and what\n"
+        ".gitignore and .rgtignore name. Keys and tokens are left out and named. With --trainer: put rgt_train\n"
+        "there as one file.",
         examples=(
             "rgt push lab .",
             "rgt push lab ~/exp --exclude 'data/' --fix-crlf",
@@ -67,14 +65,13 @@ def add_push(subparsers: Subparsers) -> None:
         help="with --data: replace files that are newer on the box, too",
     )
     parser.add_argument(
-        "--shared", action="store_true", help="with --prune: nobody on another machine runs what stands there"
+        "--shared",
+        action="store_true",
+        help="with --prune: nobody on another machine is running what is there",
     )
     parser.add_argument("--dry-run", action="store_true", help="only say what would be pushed, or removed")
     parser.add_argument("--yes", action="store_true", help="with --prune: do not ask")
-    fleet_option(parser)
-    json_option(parser, "print one JSON object for each PATH")
-    timeout_option(parser, 60.0)
-    host_key_option(parser)
+    connection_options(parser, json="print one JSON object for each PATH", seconds=60.0)
 
 
 def add_mirrors(subparsers: Subparsers) -> None:
@@ -83,8 +80,9 @@ def add_mirrors(subparsers: Subparsers) -> None:
         subparsers,
         "mirrors",
         about="Show which mirrors (Hugging Face, pip, conda) and what proxy the platform of a box has, and whether\n"
-        "they are on there. Cells of jobs get them anyway, as the platform's profile says; --on sets them for login\n"
-        "shells, too, by one marked block that --off takes out to the byte. Nothing is set where no fact is known.",
+        "they are on there. Cells of jobs get them anyway, as the platform's profile says; --on sets them for\n"
+        "login shells, too, by one marked block that --off removes without a trace. Nothing is set where no fact\n"
+        "is known.",
         examples=("rgt mirrors lab", "rgt mirrors lab --on", "rgt mirrors lab --off --for proxy"),
     )
     box_argument(parser)
@@ -95,9 +93,7 @@ def add_mirrors(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--for", dest="kinds", type=words_list, metavar="KIND[,…]", help="only these: hf, pip, conda, proxy"
     )
-    fleet_option(parser)
-    json_option(parser, "print one JSON object: facts, jobs, login, problems")
-    host_key_option(parser)
+    connection_options(parser, json="print one JSON object: facts, jobs, login, problems")
 
 
 def add_secret(subparsers: Subparsers) -> None:
@@ -105,10 +101,11 @@ def add_secret(subparsers: Subparsers) -> None:
     parser = command(
         subparsers,
         "secret",
-        about="Bring a key or token to a box: typed without an echo, or on standard input; never in a command line.\n"
-        "It lies in a file that you alone can read, on storage of that machine alone: a network file system or\n"
-        "storage that outlives the box is refused, and another place is named. With --cell, the cells of that job\n"
-        "get it as a variable. --list shows what is kept, and keys in the usual places; no value is ever printed.",
+        about="Put a key or token on a box: typed without an echo, or read from standard input; never on a command\n"
+        "line. It is kept in a file that you alone can read, on storage of that machine alone: a network file\n"
+        "system or storage that outlives the box is refused, and another place is named. With --cell, the cells\n"
+        "of that job get it as a variable. --list shows what is kept, and keys in the usual places; no value is\n"
+        "ever printed.",
         examples=(
             "rgt secret lab HF_TOKEN",
             "pass wandb | rgt secret lab WANDB_API_KEY --cell ~/jobs/sweep",
@@ -125,6 +122,4 @@ def add_secret(subparsers: Subparsers) -> None:
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--list", action="store_true", help="list what is kept there, and keys that lie open")
     what.add_argument("--remove", action="store_true", help="remove it")
-    fleet_option(parser)
-    json_option(parser, "print one JSON object: put, removed, secrets, found, refused")
-    host_key_option(parser)
+    connection_options(parser, json="print one JSON object: put, removed, secrets, found, refused")

@@ -1,4 +1,7 @@
-"""``rgt mirrors``: the mirrors and the proxy of a box's platform, on or off, for jobs and login shells."""
+"""``rgt mirrors``: the mirrors and the proxy of a box's platform, on or off, for jobs and login shells.
+
+Nothing is made up: where a profile has no fact, there is none.
+"""
 
 from __future__ import annotations
 
@@ -11,22 +14,66 @@ import msgspec
 
 from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK, USAGE
-from rgt_tui.cli.opening import open_boxes
-from rgt_tui.cli.printing import complain, json_line
+from rgt_tui.cli.opening import open_box
+from rgt_tui.cli.printing import complain, print_json
 from rgt_tui.fleet.box_settings import MirrorState, ask_mirrors, tell_platform
 from rgt_tui.fleet.errands import reached
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.profile import Profile
-from rgt_tui.profiles import KINDS, MirrorFact, load_profile, mirror_facts
+from rgt_tui.profiles import load_profile
 from rgt_tui.profiles.readings import how_many
+
+VARIABLES = {
+    "hf": ("HF_ENDPOINT", "HF_HUB_DISABLE_XET", "HF_HUB_ENABLE_HF_TRANSFER"),
+    "pip": ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_TRUSTED_HOST", "UV_INDEX_URL", "UV_DEFAULT_INDEX"),
+    "conda": ("CONDA_CHANNELS", "CONDA_CHANNEL_ALIAS", "CONDA_DEFAULT_CHANNELS"),
+}
+"""Kind → the variables of a profile's environment that are about it; the first of each is the mirror itself."""
+PROXY = "proxy"
+KINDS = (*VARIABLES, PROXY)
+
+
+class MirrorFact(msgspec.Struct, frozen=True, kw_only=True):
+    """What a platform has of one kind."""
+
+    kind: str
+    env: dict[str, str] = {}
+    hook: str | None = None
+    """Shell line that turns it on."""
+    no_proxy: tuple[str, ...] = ()
+    by_hand: tuple[str, ...] = ()
+    """What the platform offers and rgt does not do: it could not be undone, or differs from box to box."""
+
+    @property
+    def settable(self) -> bool:
+        """Rgt can turn it on and off."""
+        return bool(self.env or self.hook)
+
+
+def mirror_facts(profile: Profile) -> tuple[MirrorFact, ...]:
+    """Return what a profile says of mirrors and proxy, one for each kind that it speaks of."""
+    own, network = profile.overrides, profile.network
+    found = []
+    for kind, names in VARIABLES.items():
+        env = {name: own.env[name] for name in names if name in own.env} if _has(own.env, names) else {}
+        hand = tuple(text for text in network.mirrors if _speaks_of(kind, text)) if not env else ()
+        found.append(MirrorFact(kind=kind, env=env, by_hand=hand))
+    hand = (network.proxy_note,) if network.proxy_note and own.proxy_hook is None else ()
+    found.append(MirrorFact(kind=PROXY, hook=own.proxy_hook, no_proxy=own.no_proxy, by_hand=hand))
+    return tuple(fact for fact in found if fact.settable or fact.by_hand)
+
+
+def _has(env: dict[str, str], names: tuple[str, ...]) -> bool:
+    return names[0] in env or (names[0].startswith(("PIP", "CONDA")) and any(name in env for name in names))
+
+
+def _speaks_of(kind: str, text: str) -> bool:
+    return (kind in ("pip", "conda") and kind in text.lower()) or (kind == "hf" and "HF_ENDPOINT" in text)
 
 
 def run_mirrors(arguments: argparse.Namespace) -> int:
     """Show or turn; return the exit code."""
-    opened = open_boxes(arguments, [arguments.box], trusted=True)
-    if opened is None:
-        return USAGE
-    (spec,) = opened[1]
+    spec = open_box(arguments, trusted=True)
     kinds: tuple[str, ...] = arguments.kinds or KINDS
     unknown = [kind for kind in kinds if kind not in KINDS]
     if unknown:
@@ -76,7 +123,7 @@ async def _work(
             state = await ask_mirrors(connection, deployed, verb, told)
     if arguments.json:
         body = {"box": spec.name, "facts": list(facts.values()), **msgspec.to_builtins(state)}
-        sys.stdout.write(json_line(msgspec.to_builtins(body)).decode())
+        print_json(msgspec.to_builtins(body))
     else:
         for line in lines(spec.name, profile, facts, state):
             sys.stdout.write(line + "\n")

@@ -12,8 +12,8 @@ import msgspec
 
 from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK, USAGE
-from rgt_tui.cli.opening import open_boxes
-from rgt_tui.cli.printing import complain, json_line
+from rgt_tui.cli.opening import open_box
+from rgt_tui.cli.printing import complain, print_json
 from rgt_tui.cli.set_up import box_files
 from rgt_tui.fleet.errands import reached
 from rgt_tui.fleet.pushes import Arrived, PushChoice, Versions, code_place, prune_code, push_tree, versions_of
@@ -37,10 +37,7 @@ def run_push(arguments: argparse.Namespace) -> int:
     if wrong:
         complain(wrong)
         return USAGE
-    opened = open_boxes(arguments, [arguments.box], trusted=True)
-    if opened is None:
-        return USAGE
-    (spec,) = opened[1]
+    spec = open_box(arguments, trusted=True)
     work = _versions(arguments, spec) if arguments.list or arguments.prune else _push(arguments, spec)
     return running.run_on_box(spec.name, work, hint="; what has arrived is kept: push again")
 
@@ -51,7 +48,7 @@ def _wrong(arguments: argparse.Namespace) -> str:
     if not arguments.paths:
         return "say what to push: rgt push BOX PATH, or --trainer, --list, --prune"
     if arguments.to is not None and not arguments.to.startswith(("/", "~/")):
-        return f"--to {arguments.to}: say an absolute directory on the box"
+        return f"--to {arguments.to}: give an absolute directory on the box"
     if arguments.name is not None and len(arguments.paths) > 1:
         return "--name is for one PATH"
     return ""
@@ -85,7 +82,7 @@ async def _push(arguments: argparse.Namespace, spec: BoxSpec) -> int:
             finally:
                 line.end()
             if arguments.json:
-                sys.stdout.write(json_line({"box": spec.name, **msgspec.to_builtins(arrived)}).decode())
+                print_json({"box": spec.name, **msgspec.to_builtins(arrived)})
             else:
                 for text in lines(spec.name, arrived):
                     sys.stdout.write(text + "\n")
@@ -185,12 +182,12 @@ def doubts(arrived: Arrived) -> list[str]:
     if secrets:
         found.append(
             f"{how_many(len(secrets), 'file')} left out that {'look' if len(secrets) > 1 else 'looks'} like a secret: "
-            f"{', '.join(secrets[:5])}; rgt secret brings one there, --include-secrets pushes them"
+            f"{', '.join(secrets[:5])}; rgt secret puts one there, --include-secrets pushes them"
         )
     if arrived.windows and not arrived.mended:
         found.append(
             f"Windows line ends, which shells and queues trip over: {', '.join(arrived.windows[:5])}; "
-            "--fix-crlf mends the pushed copies"
+            "--fix-crlf fixes the pushed copies"
         )
     return found
 
@@ -218,7 +215,7 @@ async def _versions(arguments: argparse.Namespace, spec: BoxSpec) -> int:
 
 def _tell(arguments: argparse.Namespace, spec: BoxSpec, found: Versions) -> int:
     if arguments.json:
-        sys.stdout.write(json_line({"box": spec.name, **msgspec.to_builtins(found)}).decode())
+        print_json({"box": spec.name, **msgspec.to_builtins(found)})
         return OK
     sys.stdout.write(f"{spec.name}: {how_many(len(found.versions), 'version')} of code in {found.place}\n")
     now = time.time()
@@ -229,5 +226,5 @@ def _tell(arguments: argparse.Namespace, spec: BoxSpec, found: Versions) -> int:
         sys.stdout.write(f"  {word:<8}  {each.path}  {size(each.bytes)}, pushed {when}{why}\n")
     for part in found.unfinished:
         word = "removed" if part.removed else "unused"
-        sys.stdout.write(f"  {word:<8}  {part.path}  {size(part.bytes)}, cut off and not gone on with\n")
+        sys.stdout.write(f"  {word:<8}  {part.path}  {size(part.bytes)}, interrupted and never resumed\n")
     return OK

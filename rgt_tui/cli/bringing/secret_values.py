@@ -10,8 +10,8 @@ import msgspec
 
 from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK, USAGE
-from rgt_tui.cli.opening import open_boxes
-from rgt_tui.cli.printing import complain, json_line
+from rgt_tui.cli.opening import open_box
+from rgt_tui.cli.printing import complain, print_json
 from rgt_tui.fleet.box_settings import SecretAnswer, ask_secret, durable_dirs
 from rgt_tui.fleet.errands import reached
 from rgt_tui.model.box import BoxSpec
@@ -24,20 +24,17 @@ MOST = 64 << 10
 def run_secret(arguments: argparse.Namespace) -> int:
     """Keep, list or remove; return the exit code."""
     if arguments.list == bool(arguments.name):
-        complain("say which secret: rgt secret BOX NAME, or rgt secret BOX --list")
+        complain("name the secret: rgt secret BOX NAME, or rgt secret BOX --list")
         return USAGE
     if arguments.to is not None and not arguments.to.startswith("/"):
-        complain(f"--to {arguments.to}: say an absolute directory on the box")
+        complain(f"--to {arguments.to}: give an absolute directory on the box")
         return USAGE
-    opened = open_boxes(arguments, [arguments.box], trusted=True)
-    if opened is None:
-        return USAGE
-    (spec,) = opened[1]
+    spec = open_box(arguments, trusted=True)
     value = None
     if not arguments.list and not arguments.remove:
         value = read_value(arguments.name)
         if value is None:
-            complain("nothing was given: the value comes on standard input")
+            complain("no value was given: it is read from standard input")
             return USAGE
     return running.run_on_box(spec.name, _work(arguments, spec, value))
 
@@ -70,7 +67,7 @@ async def _work(arguments: argparse.Namespace, spec: BoxSpec, value: Secret | No
 
 def _tell(arguments: argparse.Namespace, spec: BoxSpec, answer: SecretAnswer) -> int:
     if arguments.json:
-        sys.stdout.write(json_line({"box": spec.name, **msgspec.to_builtins(answer)}).decode())
+        print_json({"box": spec.name, **msgspec.to_builtins(answer)})
     else:
         for line in lines(spec.name, answer):
             sys.stdout.write(line + "\n")

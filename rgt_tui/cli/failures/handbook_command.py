@@ -13,6 +13,9 @@ from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.printing import complain, json_line
 from rgt_tui.files import publish
 from rgt_tui.handbook import ACTION_WORDS, HandbookError, Page, all_pages, find_pages, own_directory
+from rgt_tui.health import told_by
+from rgt_tui.model.profile import Gotcha, Profile
+from rgt_tui.profiles import ProfileError, all_profiles
 
 DRAFT = """\
 # A page of your own: rgt handbook {id} shows it, rgt triage and the screens find it. docs/handbook.md has every key.
@@ -44,23 +47,34 @@ def run_handbook(arguments: argparse.Namespace) -> int:
     words: list[str] = arguments.term
     if words[:1] == ["new"]:
         return _draft(words[1:])
+    term = " ".join(words)
     try:
         pages = all_pages()
     except HandbookError as error:
         complain(error)
         return USAGE
-    term = " ".join(words)
     found = find_pages(term, pages.values()) if term else list(pages.values())
-    if not found:
+    traps: list[tuple[Profile, Gotcha]] = []
+    try:
+        traps += () if term.upper() in pages else _traps(term)
+    except ProfileError as error:
+        complain(error)  # the pages are as good without it
+        if not found:
+            return USAGE
+    if not found and not traps:
         complain(f"no page is about {term!r}; rgt handbook lists all, rgt handbook new ID drafts one")
         return FAILED
     if arguments.json:
         for page in found:
             sys.stdout.buffer.write(json_line(msgspec.to_builtins(page)))
-    elif len(found) == 1:
-        sys.stdout.write("".join(f"{line}\n" for line in page_lines(found[0])))
+        for profile, trap in traps:
+            sys.stdout.buffer.write(json_line({"platform": profile.id} | msgspec.to_builtins(trap)))
+    elif len(found) + len(traps) == 1:
+        rows = page_lines(found[0]) if found else _trap_lines(*traps[0])
+        sys.stdout.write("".join(f"{line}\n" for line in rows))
     else:
         sys.stdout.write("".join(f"{page.id:<8} {page.title}\n" for page in found))
+        sys.stdout.write("".join(f"{trap.id:<8} {of.id}: {trap.symptom}\n" for of, trap in traps))
     sys.stdout.flush()
     return OK
 
@@ -86,9 +100,44 @@ def page_lines(page: Page) -> Iterator[str]:
     if page.beats:
         yield ""
         yield f"More exact than {', '.join(page.beats)}."
+    alerts, checks = told_by(page.id)
+    if alerts or checks:
+        told = [f"alerts {', '.join(f'`{alert}`' for alert in alerts)}"] if alerts else []
+        told += [f"checks {', '.join(checks)}"] if checks else []
+        yield ""
+        yield f"**Named by** {'; '.join(told)}."
     if page.sources:
         yield ""
         yield f"Sources: {', '.join(page.sources)}"
+
+
+def _traps(term: str) -> Iterator[tuple[Profile, Gotcha]]:
+    """Yield the known traps of platforms that a term is about: the one of that id, else those with all its words."""
+    words = term.lower().split()
+    known = (
+        [(profile, trap) for profile in all_profiles().values() for trap in profile.gotchas] if words else []
+    )
+    exact = [one for one in known if one[1].id.lower() == term.lower()]
+    for profile, trap in exact or known:
+        text = f"{trap.id} {trap.symptom} {trap.cause} {trap.fix} {trap.example}".lower()
+        if exact or all(word in text for word in words):
+            yield profile, trap
+
+
+def _trap_lines(profile: Profile, trap: Gotcha) -> Iterator[str]:
+    """Yield a trap of a platform as Markdown."""
+    yield f"# {trap.id}: a trap of {profile.name}"
+    for name, text in (
+        ("Symptom", trap.symptom),
+        ("Cause", trap.cause),
+        ("Fix", trap.fix),
+        ("Note", trap.note),
+    ):
+        if text:
+            yield ""
+            yield f"**{name}.** {text}"
+    yield ""
+    yield f"All of the platform: `rgt profiles show {profile.id}`"
 
 
 def _draft(words: list[str]) -> int:

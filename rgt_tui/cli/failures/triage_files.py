@@ -23,6 +23,7 @@ from rgt_tui.handbook import (
     Unreadable,
     all_pages,
     collectives,
+    curve_findings,
     ras_output,
     read_samples,
     triage_file,
@@ -40,7 +41,7 @@ def run_triage(arguments: argparse.Namespace) -> int:
     """Read the files; return the exit status."""
     try:
         pages = all_pages()
-        samples = read_samples(Path(arguments.samples)) if arguments.samples else ()
+        samples = read_samples(Path(arguments.samples), arguments.box) if arguments.samples else ()
     except (HandbookError, Unreadable) as error:
         complain(error)
         return UNKNOWN
@@ -58,6 +59,8 @@ def run_triage(arguments: argparse.Namespace) -> int:
             complain(error)
             status = UNKNOWN
             continue
+        if name not in dumps:
+            found = curve_findings(ends.rows, pages, found, whole=not ends.cut)
         if found and status == OK:
             status = TROUBLE
         told = log_advice(ends.lines, samples)
@@ -156,7 +159,7 @@ def _as_findings(verdicts: Sequence[Verdict], pages: Mapping[str, Page]) -> list
 
 
 def _head(path: Path) -> bytes:
-    if str(path) == "-" or path.suffix == ".gz":
+    if str(path) == "-":
         return b""
     with open_regular(path) as file:
         return file.read(HEAD)

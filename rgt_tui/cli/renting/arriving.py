@@ -15,7 +15,7 @@ import msgspec
 
 from rgt_tui.cli.commands import FAILED, OK, UNCONFIRMED, UNREACHABLE
 from rgt_tui.cli.gathering import make_fleet, stop
-from rgt_tui.cli.printing import columns, complain, waiting
+from rgt_tui.cli.printing import columns, complain, prompt, waiting
 from rgt_tui.cli.renting.account_import import box_values
 from rgt_tui.cli.set_up.adding import keep_trust
 from rgt_tui.cli.teardown.down import end_fresh_box
@@ -81,19 +81,6 @@ def why_not_taken(place: Place, name: str, kind: str) -> str:
     return ""
 
 
-def prompt(text: str) -> str:
-    """Ask a person for a line; empty where nobody answers.
-
-    It blocks: nothing else goes on meanwhile, and a Ctrl-C ends it, which no thread would notice.
-    """
-    sys.stderr.write(text)
-    sys.stderr.flush()
-    try:
-        return sys.stdin.readline().rstrip("\n")
-    except OSError:
-        return ""
-
-
 async def bring_in(
     arguments: argparse.Namespace,
     place: Place,
@@ -131,7 +118,7 @@ async def bring_in(
         )
     except FleetFileError as error:
         complain(f"{machine.id} is rented and BILLS, and could not be written into the fleet file: {error}")
-        complain(f"mend that; then rgt up {name} goes on, and rents nothing again")
+        complain(f"correct that; then rgt up {name} goes on, and rents nothing again")
         return Arrived(code=UNCONFIRMED, reasons=(str(error),), machine=machine)
     await rental.listed(creation, name, token, machine.id, str(place.path))
     say(f"{place.path}: {name} is a box now")
@@ -179,7 +166,7 @@ async def _meet(
         return UNREACHABLE, (arrival.why, *arrival.differs)
     link, why = await _login(arguments, spec)
     if link is not Link.LIVE:
-        return UNREACHABLE, (f"its SSH answers, and nobody could log in: {why}", *arrival.differs)
+        return UNREACHABLE, (f"its SSH answers, but nobody could log in: {why}", *arrival.differs)
     say(f"{spec.name} answers")
     reasons = (*arrival.differs, *(await _tried(arguments, spec, say) if arguments.check else ()))
     return (UNCONFIRMED if reasons else OK), reasons

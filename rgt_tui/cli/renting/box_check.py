@@ -8,9 +8,9 @@ import os
 import sys
 
 from rgt_tui.cli import running
-from rgt_tui.cli.commands import FAILED, OK, USAGE
-from rgt_tui.cli.opening import open_boxes
-from rgt_tui.cli.printing import columns, complain, json_line, waiting
+from rgt_tui.cli.commands import FAILED, OK
+from rgt_tui.cli.opening import open_box
+from rgt_tui.cli.printing import columns, complain, print_json, waiting
 from rgt_tui.fleet.renting.acceptance import (
     Expected,
     Row,
@@ -31,10 +31,7 @@ STYLES = {Verdict.OK: "dim", Verdict.DOUBTFUL: "bold yellow", Verdict.REFUSE: "b
 
 def run_check_box(arguments: argparse.Namespace) -> int:
     """Try one box; return the exit status."""
-    opened = open_boxes(arguments, [arguments.box], trusted=True)
-    if opened is None:
-        return USAGE
-    (spec,) = opened[1]
+    spec = open_box(arguments, trusted=True)
     expected = expected_of(spec) if arguments.expect is None else Expected(*arguments.expect)
     return running.run_on_box(spec.name, _check(arguments, spec, expected))
 
@@ -58,7 +55,7 @@ async def _check(arguments: argparse.Namespace, spec: BoxSpec, expected: Expecte
             keep_check(path, remembered(spec, found))
     if arguments.json:
         body = {"box": spec.name, "ok": code == OK, "exit": code, "rows": rows, "measured": found}
-        sys.stdout.write(json_line(body).decode())
+        print_json(body)
         return code
     for row in rows:
         advice = f"; {row.advice}" if row.advice else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator
 
-from rgt_tui.cli.printing import columns, complain, json_line
+from rgt_tui.cli.printing import columns, complain, print_json
 from rgt_tui.fleet.renting import Search
 from rgt_tui.model.plain import clean
 from rgt_tui.model.renting import Offer, RentReview, Wish
@@ -120,4 +120,4 @@ def answer_json(
     if found is not None:
         body["candidates"] = [candidate.offer for candidate in found.candidates]
         body["troubles"] = found.troubles
-    sys.stdout.write(json_line(body).decode())
+    print_json(body)

@@ -5,16 +5,15 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK, UNCONFIRMED, UNREACHABLE, USAGE
-from rgt_tui.cli.printing import complain, waiting
+from rgt_tui.cli.printing import complain, interactive, prompt, waiting
 from rgt_tui.cli.renting.account_import import check_kinds, known_boxes
-from rgt_tui.cli.renting.arriving import Newcomer, bring_in, prompt, why_not_taken
+from rgt_tui.cli.renting.arriving import Newcomer, bring_in, why_not_taken
 from rgt_tui.cli.renting.rent_words import (
     answer_json,
     candidate_lines,
@@ -100,11 +99,6 @@ def _contradiction(arguments: argparse.Namespace) -> str:
             "with --confirm NAME --evidence DIGEST"
         )
     return ""
-
-
-def interactive() -> bool:
-    """Tell whether a person can be asked."""
-    return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def wish_of(arguments: argparse.Namespace, home: Path) -> Wish:
@@ -361,7 +355,7 @@ class _Run:
             try:
                 found = await market_of(self._providers, ref).find(token)
             except ProviderError as error:
-                complain(f"the list cannot be had, so it stays open: {error}")
+                complain(f"the list cannot be read, so it stays open: {error}")
                 return UNREACHABLE
             if found:
                 ids = ", ".join(one.id for one in found)

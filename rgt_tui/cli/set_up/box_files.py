@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 
 from rgt_tui.cli import running
-from rgt_tui.cli.commands import FAILED, OK, USAGE
-from rgt_tui.cli.opening import open_boxes
-from rgt_tui.cli.printing import complain, json_line
+from rgt_tui.cli.commands import FAILED, OK
+from rgt_tui.cli.opening import open_box, open_boxes
+from rgt_tui.cli.printing import complain, interactive, json_line, print_json, says_yes
 from rgt_tui.cli.set_up.adding import keep_trust, target
 from rgt_tui.fleet.config import FleetFileError
 from rgt_tui.fleet.config.editing import remove_box
@@ -31,10 +31,7 @@ from rgt_tui.ssh import (
 
 def run_push_trainer(arguments: argparse.Namespace) -> int:
     """Put the trainer on a box; return the exit code."""
-    opened = open_boxes(arguments, [arguments.box], trusted=True)
-    if opened is None:
-        return USAGE
-    (spec,) = opened[1]
+    spec = open_box(arguments, trusted=True)
 
     async def work() -> int:
         accept: bool = arguments.accept_new_host_key
@@ -66,7 +63,7 @@ def tell(pushed: Pushed, job: dict[str, Any], as_json: bool) -> int:
     """Print what is there now; return the exit code."""
     if as_json:
         body = {**msgspec.structs.asdict(pushed), "job": job, "problem": pushed.problem}
-        sys.stdout.write(json_line(body).decode())
+        print_json(body)
     else:
         torch = f"torch {pushed.torch}" if pushed.torch else "no torch"
         python, path = shlex.quote(pushed.python), shlex.quote(pushed.path)
@@ -105,10 +102,7 @@ def run_agent(arguments: argparse.Namespace) -> int:
 
 def run_remove(arguments: argparse.Namespace) -> int:
     """Look, ask, remove; return the exit code."""
-    opened = open_boxes(arguments, [arguments.box], trusted=True)
-    if opened is None:
-        return USAGE
-    config, (spec,) = opened
+    config, (spec,) = open_boxes(arguments, [arguments.box], trusted=True)
 
     if arguments.only_forget:
         nothing = Removal((), (), 0)
@@ -147,12 +141,10 @@ def agreed(arguments: argparse.Namespace, question: str) -> bool:
     """Ask; without a terminal there is nobody who could be asked."""
     if arguments.yes:
         return True
-    if arguments.json or not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if arguments.json or not interactive():
         complain("nothing was removed: cannot prompt here; check with --dry-run, then use --yes")
         return False
-    sys.stderr.write(f"{question} [y/N] ")
-    sys.stderr.flush()
-    if sys.stdin.readline().strip().lower() in ("y", "yes"):
+    if says_yes(question):
         return True
     complain("nothing was removed")
     return False
@@ -183,7 +175,7 @@ def _tell(arguments: argparse.Namespace, spec: BoxSpec, found: Removal, *, forgo
     if arguments.json:
         head = {"box": spec.name, "dry_run": arguments.dry_run}
         body = {**head, **msgspec.to_builtins(found), "forgotten": forgotten}
-        sys.stdout.write(json_line(body).decode())
+        print_json(body)
     elif not arguments.only_forget:
         _print(spec.name, found, dry_run=arguments.dry_run)
     return OK if found.whole else FAILED

@@ -134,7 +134,7 @@ def gpu(sample: Sample) -> Judged:
         return (
             Status.FAIL,
             f"{text}; {'; '.join(broken)}",
-            "run `nvidia-smi` on the box; it may need a reset, or you another box",
+            "run `nvidia-smi` on the box; it may need a reset, or you may need another box",
         )
     return Status.OK, text, ""
 
@@ -337,7 +337,7 @@ class BoxDoctor:
             return
         except (msgspec.DecodeError, RecursionError) as error:
             said = done.words or error
-            self._put("agent", Status.FAIL, f"the agent gives no sample: {said}", "please report this line")
+            self._put("agent", Status.FAIL, f"the agent sends no sample: {said}", "please report this line")
             return
         for check, (status, text, advice) in judge(sample, self._spec, named, before, after).items():
             self._put(check, status, text, advice)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rgt_tui.cli.set_up.adding import ORDER, NotSsh, anchored, guess_profile, host_tables, parse_target
-from rgt_tui.fleet import FleetSource
+from rgt_tui.fleet import Account, Beginnings, FleetSource
 from rgt_tui.fleet.config import FleetConfig, FleetFileError, Place, loading, open_place
 from rgt_tui.fleet.config.editing import add_boxes
 from rgt_tui.fleet.config.loading import xdg_path
@@ -17,7 +17,6 @@ from rgt_tui.profiles import all_profiles
 from rgt_tui.profiles.readings import how_many
 from rgt_tui.providers import USUAL_KEYS
 from rgt_tui.ssh import ConfigError
-from rgt_tui.ui.first_start import Account, Beginnings
 
 
 class FirstFleet:

@@ -8,13 +8,12 @@ from rgt_tui.cli.arguments import (
     box_argument,
     boxes_argument,
     command,
+    connection_options,
     fleet_option,
-    host_key_option,
     json_option,
     port,
     positive_seconds,
     provider_kinds,
-    timeout_option,
     words_list,
 )
 from rgt_tui.cli.commands import Subparsers, epilog
@@ -198,10 +197,7 @@ def add_doctor(subparsers: Subparsers) -> None:
         ),
     )
     boxes_argument(parser)
-    fleet_option(parser)
-    json_option(parser, "print one JSON object per check")
-    timeout_option(parser, 60.0)
-    host_key_option(parser)
+    connection_options(parser, json="print one JSON object per check", seconds=60.0)
 
 
 def add_remove(subparsers: Subparsers) -> None:
@@ -229,10 +225,11 @@ def add_remove(subparsers: Subparsers) -> None:
     what.add_argument(
         "--only-forget", action="store_true", help="only that, without connecting: the machine is gone"
     )
-    fleet_option(parser)
-    json_option(parser, "print one JSON object: box, dry_run, refused, failed, bytes, things, forgotten")
-    timeout_option(parser, 60.0)
-    host_key_option(parser)
+    connection_options(
+        parser,
+        json="print one JSON object: box, dry_run, refused, failed, bytes, things, forgotten",
+        seconds=60.0,
+    )
 
 
 def add_completion(subparsers: Subparsers) -> None:

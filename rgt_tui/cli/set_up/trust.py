@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import NONE_FOUND, meant
-from rgt_tui.cli.printing import complain, json_line
+from rgt_tui.cli.printing import complain, interactive, print_json, says_yes
 from rgt_tui.fleet.config import FleetFileError, trusted, whole
 from rgt_tui.fleet.config.trusted import Entry, Seen, differs, look, read_book, revoke
 from rgt_tui.model.plain import clean
@@ -96,12 +96,10 @@ def _trust(book: Path, path: Path, *, yes: bool, as_json: bool) -> int:
 
 def _agreed(path: Path) -> bool:
     """Ask; without a terminal there is nobody who could have read it."""
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if not interactive():
         complain(f"cannot prompt here; once you have read {path}: rgt trust --yes")
         return False
-    sys.stderr.write("Trust it? [y/N] ")
-    sys.stderr.flush()
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+    return says_yes("Trust it?")
 
 
 def _shown(path: str, known: Entry | None, entry: Entry) -> Iterator[str]:
@@ -139,4 +137,4 @@ def visible(text: str) -> str:
 
 
 def _json(path: str, *, trusted: bool, since: float | None, why: str | None) -> None:
-    sys.stdout.write(json_line({"path": path, "trusted": trusted, "since": since, "why": why}).decode())
+    print_json({"path": path, "trusted": trusted, "since": since, "why": why})

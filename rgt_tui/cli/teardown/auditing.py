@@ -10,7 +10,7 @@ import time
 import msgspec
 
 from rgt_tui.cli.commands import FAILED, OK, USAGE
-from rgt_tui.cli.printing import complain, json_line
+from rgt_tui.cli.printing import complain, print_json
 from rgt_tui.gate import (
     JOURNAL,
     ActionState,
@@ -23,10 +23,11 @@ from rgt_tui.gate import (
     Journal,
     JournalFailed,
     OpenAction,
+    chain_words,
+    read_checked,
     words,
 )
 from rgt_tui.gate.audit import default_path
-from rgt_tui.gate.audit_check import chain_words, read_checked
 from rgt_tui.model.figures import moment
 from rgt_tui.model.plain import clean
 
@@ -94,7 +95,7 @@ def _settle(log: AuditLog, journal: Journal, box: str | None, seen: str) -> int:
 def _print(line: AuditLine, *, as_json: bool) -> None:
     if as_json:
         known = msgspec.to_builtins(line.entry) if line.entry is not None else {}
-        sys.stdout.write(json_line({"line": line.number, **known}).decode())
+        print_json({"line": line.number, **known})
         return
     sys.stdout.write(
         _row(line.entry) if line.entry is not None else f"line {line.number}: it cannot be read\n"
@@ -115,7 +116,7 @@ def _print_open(action: OpenAction, *, as_json: bool) -> None:
             "who": first.who, "pid": first.pid, "text": last.text,
             "token": None if first.rent is None else first.rent.token, "machine": last.machine,
         }  # fmt: skip
-        sys.stdout.write(json_line(body).decode())
+        print_json(body)
         return
     sys.stdout.write(
         clean(f"OPEN: {words(action)}; rgt asks the provider while it runs, and sends nothing again") + "\n"
@@ -129,7 +130,7 @@ def _verify(log: AuditLog, *, as_json: bool) -> int:
             "ok": chain.broken is None, "path": str(log.path), "lines": chain.lines, "begins": chain.begins,
             "broken": chain.broken, "reason": chain.reason, "torn": chain.torn,
         }  # fmt: skip
-        sys.stdout.write(json_line(body).decode())
+        print_json(body)
     else:
         sys.stdout.write(clean(f"{log.path}: {chain_words(chain)}") + "\n")
     return OK if chain.broken is None else FAILED

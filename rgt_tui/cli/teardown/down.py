@@ -11,8 +11,8 @@ import msgspec
 from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK, UNCONFIRMED, UNREACHABLE, USAGE
 from rgt_tui.cli.gathering import make_fleet, settle, stop
-from rgt_tui.cli.opening import open_boxes
-from rgt_tui.cli.printing import columns, complain, json_line, waiting
+from rgt_tui.cli.opening import open_box
+from rgt_tui.cli.printing import columns, complain, interactive, print_json, types, waiting
 from rgt_tui.fleet import Fleet, GateClosed, Given
 from rgt_tui.gate import RESULTS
 from rgt_tui.model.box import BoxSpec, Link
@@ -33,10 +33,7 @@ def run_down(arguments: argparse.Namespace) -> int:
     if problem:
         complain(problem)
         return USAGE
-    opened = open_boxes(arguments, [arguments.box], trusted=True)
-    if opened is None:
-        return USAGE
-    (spec,) = opened[1]
+    spec = open_box(arguments, trusted=True)
     if arguments.verb is None:
         complain(f"say what is to become of {spec.name}: --park keeps its disks, --destroy ends it for good")
         return USAGE
@@ -49,11 +46,7 @@ def _contradiction(arguments: argparse.Namespace) -> str:
         return "--confirm and --evidence belong together: run it with --dry-run --json first, which prints the digest"
     if arguments.dry_run and arguments.confirm is not None:
         return "--dry-run sends nothing, so there is nothing to confirm"
-    if (
-        arguments.confirm is None
-        and not arguments.dry_run
-        and not (sys.stdin.isatty() and sys.stderr.isatty())
-    ):
+    if arguments.confirm is None and not arguments.dry_run and not interactive():
         return (
             "cannot prompt here: in a script, run it with --dry-run --json, read what it says, and confirm that "
             "with --confirm NAME --evidence DIGEST"
@@ -98,7 +91,7 @@ async def _decide(
     # With a digest it was no slip: what the dry run had is no longer there, and the gate says so.
     if unknown and arguments.evidence is None:
         known = ", ".join(item.key for item in review.items if item.stands_against or item.forfeited)
-        complain(f"{spec.name}: no item of the evidence is called {', '.join(unknown)}; these stand: {known}")
+        complain(f"{spec.name}: no item of the evidence is called {', '.join(unknown)}; there are: {known}")
         return USAGE
     if review.refusals:
         away = _away(fleet, spec)
@@ -109,8 +102,8 @@ async def _decide(
     typed = arguments.confirm
     if typed is None:
         _show(arguments, review)
-        typed = _ask(review)
-        if typed is None:
+        typed, shown = review.phrase, clean(review.phrase)
+        if not types(typed, f'type "{shown}" to send it, anything else to leave it: '):
             complain("nothing was sent")
             return FAILED
     return await _send(arguments, fleet, review, typed, given, ordered_at)
@@ -180,7 +173,7 @@ async def _send(
     code = status_of(steps)
     if arguments.json:
         body = {**_body(review, code == OK, ()), "exit": code, "steps": steps}
-        sys.stdout.write(json_line(body).decode())
+        print_json(body)
     if code == UNCONFIRMED:
         complain(f"{review.box}: sent, and not confirmed; rgt audit --box {review.box} shows how it stands")
     return code
@@ -192,17 +185,6 @@ def status_of(steps: Sequence[StopProgress]) -> int:
     if StopPhase.METER_OFF in phases:
         return OK
     return UNCONFIRMED if set(phases) - {StopPhase.FAILED} else FAILED
-
-
-def _ask(review: Review) -> str | None:
-    """Have the phrase typed; None where it is another, or nobody answers."""
-    sys.stderr.write(f'type "{clean(review.phrase)}" to send it, anything else to leave it: ')
-    sys.stderr.flush()
-    try:
-        typed = sys.stdin.readline().rstrip("\n")
-    except (KeyboardInterrupt, OSError):
-        typed = ""
-    return typed if typed and typed == review.phrase else None
 
 
 def _refused(
@@ -220,7 +202,7 @@ def _refused(
             if review is None
             else _body(review, False, reasons)
         )
-        sys.stdout.write(json_line({**body, "exit": code}).decode())
+        print_json({**body, "exit": code})
         return code
     if review is not None:
         _show(arguments, review)
@@ -228,7 +210,7 @@ def _refused(
         complain(reason)
     if review is not None and any(item.stands_against and item.forfeitable for item in review.items):
         complain(
-            "what is marked `give up` can be given up by name: --forfeit KEY; files of nobody: --ignore KEY"
+            "what is marked `give up` can be given up by name: --forfeit KEY; files that nobody owns: --ignore KEY"
         )
     complain("nothing was sent")
     return code
@@ -267,7 +249,7 @@ def _body(review: Review, ok: bool, reasons: tuple[str, ...]) -> dict[str, objec
 def _show(arguments: argparse.Namespace, review: Review) -> None:
     """Print the review: for a person a line each, for a script one object."""
     if arguments.json:
-        sys.stdout.write(json_line({**_body(review, True, ()), "exit": OK}).decode())
+        print_json({**_body(review, True, ()), "exit": OK})
         return
     name = f"{review.verb} {review.box} ({review.native_label}), instance {review.instance}"
     sys.stdout.write(f"{clean(name)}: the provider says {clean(review.status)}\n\n")

@@ -9,6 +9,7 @@ from rgt_tui.cli.arguments import (
     box_argument,
     box_names,
     command,
+    connection_options,
     count,
     currency,
     fleet_option,
@@ -44,9 +45,10 @@ def add_down(subparsers: Subparsers) -> None:
     parser = command(
         subparsers,
         "down",
-        about="Stop the meter of one box. The box and its provider are asked anew; every reason against it is printed\n"
-        "at once; nothing is sent before the phrase that it asks for was typed. In a script, read what --dry-run\n"
-        "--json prints and confirm exactly that: the digest holds for 60 s, as long as no fact changes.",
+        about="Stop the meter of one box. The box and its provider are asked again; every reason against it is\n"
+        "printed at once; nothing is sent until you have typed the phrase that it asks for. In a script, read\n"
+        "what --dry-run --json prints and confirm exactly that: the digest is valid for 60 s, as long as no fact\n"
+        "changes.",
         examples=(
             "rgt down lab --park",
             "rgt down lab --destroy --dry-run --json",
@@ -105,9 +107,10 @@ def add_up(subparsers: Subparsers) -> None:
         subparsers,
         "up",
         about="Ask the markets of your accounts for a machine, show what fits with its full price, and rent the one\n"
-        "that you confirm by typing the box's name. One call goes out and is never repeated: an answer that is lost\n"
-        "is looked for by a random token in the machine's name. Then wait for SSH, read back what was agreed, and\n"
-        "add the box to the fleet file. Called again for a name whose renting was interrupted, it goes on with that.",
+        "that you confirm by typing the box's name. One call goes out and is never repeated: if its answer is\n"
+        "lost, the machine is looked for by a random token in its name. Then wait for SSH, read back what was\n"
+        "agreed, and add the box to the fleet file. Called again for a name whose renting was interrupted, it\n"
+        "continues that.",
         examples=(
             "rgt up train-a --gpu A100 --max-price 2",
             "rgt up mill --gpu 'RTX 4090:2' --spot --disk 200 --on vastai",
@@ -123,7 +126,7 @@ def add_up(subparsers: Subparsers) -> None:
         "--max-price", type=price, metavar="P", help="the most per hour, compute and disk together"
     )
     parser.add_argument(
-        "--currency", type=currency, default="USD", metavar="C", help="of --max-price (default USD)"
+        "--currency", type=currency, default="USD", metavar="C", help="currency of --max-price (default USD)"
     )
     parser.add_argument(
         "--spot",
@@ -155,7 +158,7 @@ def add_up(subparsers: Subparsers) -> None:
     )
     parser.add_argument(
         "--find", type=positive_seconds, metavar="S",
-        help="when it goes on with an earlier one: look for its machine so long (default: until 10 minutes after it "
+        help="when it continues an earlier one: look for its machine for this long (default: until 10 minutes after it "
         "was sent, at least 30 s)",
     )  # fmt: skip
     parser.add_argument(
@@ -178,9 +181,9 @@ def add_check_box(subparsers: Subparsers) -> None:
         subparsers,
         "check-box",
         about="Try one box for a minute and a half: whether CUDA computes (in the torch that is found there), how\n"
-        "fast matrices are multiplied and bytes get to the GPU, the disk for data, the network to mirrors and\n"
+        "fast it multiplies matrices and moves bytes to the GPU, the disk for data, the network to mirrors and\n"
         "registries; against what it was rented as, and against the median of the boxes that were checked before.\n"
-        "Nothing of it stays on the box.",
+        "Nothing of it is left on the box.",
         examples=("rgt check-box train-a", "rgt check-box lab --expect A100:2 --json"),
     )
     box_argument(parser)
@@ -207,7 +210,7 @@ def add_audit(subparsers: Subparsers) -> None:
         subparsers,
         "audit",
         about="Print the audit log of billing actions, oldest first, and then what is still open: what was sent\n"
-        "and of which nobody knows yet whether it was done. Nothing is asked or sent.",
+        "without anybody knowing yet whether it was done. Nothing is asked or sent.",
         examples=(
             "rgt audit",
             "rgt audit --box lab --json | jq -r .text",
@@ -293,10 +296,10 @@ def add_pull(subparsers: Subparsers) -> None:
     parser = command(
         subparsers,
         "pull",
-        about="Copy the results of a box here, and verify every byte: each file is hashed on both sides, brought to\n"
-        "the disk, and then takes its name. Stop it anywhere: the next one goes on. What is verified here is never\n"
-        "replaced by something that may be worse; links, odd names and files that change are named. Nothing on the\n"
-        "box is changed.",
+        about="Copy the results of a box here, and verify every byte: each file is hashed on both sides, written to\n"
+        "disk, and only then takes its name. Stop it at any point: the next pull continues. What is verified here\n"
+        "is never replaced by something that may be worse; links, odd names and files that change are named.\n"
+        "Nothing on the box is changed.",
         examples=(
             "rgt pull lab",
             "rgt pull lab /workspace/runs '~/exp/*/checkpoints' --dest ~/results",
@@ -316,10 +319,9 @@ def add_pull(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--streams", metavar="N", type=stream_count, default=4, help="side by side (default 4, at most 16)"
     )
-    fleet_option(parser)
-    json_option(parser, 'print JSON lines: the progress, and at the end one with "end": true')
-    timeout_option(parser, 120.0)
-    host_key_option(parser)
+    connection_options(
+        parser, json='print JSON lines: the progress, and at the end one with "end": true', seconds=120.0
+    )
 
 
 def byte_rate(text: str) -> float:
@@ -365,7 +367,7 @@ def add_verify(subparsers: Subparsers) -> None:
     )
     parser.add_argument(
         "--renew", action="store_true",
-        help="go without what the last verification found: files were changed or removed on purpose",
+        help="leave out what the last verification found: files were changed or removed on purpose",
     )  # fmt: skip
     parser.add_argument("--no-torch", action="store_true", help="do not load files of torch.save with torch")
     json_option(parser, "print one JSON object: ok, files, bytes, errors (path, reason) and more")

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from rgt_tui.cli import running
-from rgt_tui.cli.commands import FAILED, OK, USAGE
-from rgt_tui.cli.opening import open_boxes
-from rgt_tui.cli.printing import complain, json_line
+from rgt_tui.cli.commands import FAILED, OK
+from rgt_tui.cli.opening import open_box
+from rgt_tui.cli.printing import complain, print_json
 from rgt_tui.fleet.pulls.pull_way import PullFailed, PullRequest
 from rgt_tui.fleet.pulls.pulling import PullReport, pull
 from rgt_tui.fleet.transfer_diary import noted
@@ -38,10 +38,7 @@ EVERY_S = 5.0
 
 def run_pull(arguments: argparse.Namespace) -> int:
     """Pull; return the exit code."""
-    opened = open_boxes(arguments, [arguments.box], trusted=True)
-    if opened is None:
-        return USAGE
-    (spec,) = opened[1]
+    spec = open_box(arguments, trusted=True)
     destination = Path(arguments.dest or Path("pulled") / spec.name).expanduser().absolute()
     request = PullRequest(
         paths=tuple(arguments.paths),
@@ -102,7 +99,7 @@ def in_short(report: PullReport) -> str:
         count = len(report.refused) + report.uncounted
         first = f": {report.refused[0].path}: {report.refused[0].reason}" if report.refused else ""
         return f"{how_many(count, 'file')} not pulled{first}"
-    same = f", {report.same:,} stood here already" if report.same else ""
+    same = f", {report.same:,} already here" if report.same else ""
     return f"{how_many(report.landed, 'file')}, {size(report.landed_bytes)} verified{same}"
 
 
@@ -165,7 +162,7 @@ class Display:
         self._phase, self._said_at = progress.phase, now
         if self._json:
             row = {**msgspec.structs.asdict(progress), "path": clean(progress.path)}
-            sys.stdout.write(json_line({"box": self._name, **row}).decode())
+            print_json({"box": self._name, **row})
             sys.stdout.flush()
         elif progress.phase == "pulling":
             self._say(f"{self._name}: {in_words(progress)}")
@@ -203,7 +200,7 @@ def tell(report: PullReport, *, as_json: bool) -> None:
     """Print what was found and done."""
     if as_json:
         body = {"end": True, "ok": report.whole, **msgspec.to_builtins(shown(report))}
-        sys.stdout.write(json_line(body).decode())
+        print_json(body)
         return
     name = report.box
     verb = "would be fetched" if report.dry_run else "verified now"

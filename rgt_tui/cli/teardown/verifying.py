@@ -7,7 +7,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from rgt_tui.cli.commands import FAILED, INTERRUPTED, OK, USAGE
@@ -16,7 +16,7 @@ from rgt_tui.files import state_directory
 from rgt_tui.model.figures import pct
 from rgt_tui.model.plain import clean
 from rgt_tui.profiles.readings import how_many
-from rgt_tui.transfer import FileRow, FolderRow, Ledger, LedgerError, NotVerifiable, Verification, verify
+from rgt_tui.transfer import Copied, FolderRow, LedgerError, NotVerifiable, Verification, copies, verify
 
 STYLES = {"whole": "green", "unproven": "yellow", "error": "bold red"}
 MOST_LINES = 200
@@ -49,21 +49,14 @@ def run_verify(arguments: argparse.Namespace) -> int:
     return OK if found.ok else FAILED
 
 
-def pulled() -> list[FileRow | FolderRow]:
-    """Return what was pulled to this machine, from any box: the files, and the directories that they lie in there.
+def pulled() -> Iterator[Copied | FolderRow]:
+    """Yield what was pulled to this machine, from any box: the files, and the directories that they lie in there.
 
     Raises:
         LedgerError: a ledger cannot be used.
     """
-    rows: list[FileRow | FolderRow] = []
     for path in sorted((state_directory(os.environ) / "pulled").glob("*.jsonl")):
-        ledger = Ledger(path)
-        files = tuple(ledger.files())
-        above = {str(folder) for row in files for folder in PurePosixPath(row.path).parents}
-        rows += files
-        rows += [row for path in above if (row := ledger.folder(path)) is not None]
-        ledger.close()
-    return rows
+        yield from copies(path)
 
 
 def as_json(found: Verification) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK, USAGE
-from rgt_tui.cli.opening import open_boxes, rgt_with
-from rgt_tui.cli.printing import complain, json_line
+from rgt_tui.cli.opening import open_box, rgt_with
+from rgt_tui.cli.printing import complain, interactive, json_line, print_json, prompt
 from rgt_tui.fleet.errands import reached
 from rgt_tui.fleet.work.agent_answers import Answer, Row, ask, number, rows_of, text, texts
 from rgt_tui.model.box import BoxSpec
@@ -140,10 +140,7 @@ TOOLS = {
 
 
 def _run(name: str, arguments: argparse.Namespace) -> int:
-    opened = open_boxes(arguments, [arguments.box], trusted=True)
-    if opened is None:
-        return USAGE
-    (spec,) = opened[1]
+    spec = open_box(arguments, trusted=True)
     if name == "grep" and not arguments.paths and not logs_of(spec):
         complain(f"{spec.name}: the fleet file names no logs and no jobs there: say where to search")
         return USAGE
@@ -217,7 +214,7 @@ async def _end(arguments: argparse.Namespace, spec: BoxSpec) -> int:
         answer = await ask(connection, deployed, words, seconds=arguments.timeout)
     ended = texts(answer.last, "ended")
     if arguments.json:
-        sys.stdout.write(json_line(answer.last).decode())
+        print_json(answer.last)
     else:
         sys.stdout.write("".join(f"ended     {name}\n" for name in ended))
     for refusal in rows_of(answer.last, "refused"):
@@ -229,12 +226,10 @@ def typed(arguments: argparse.Namespace, name: str, what: str) -> bool:
     """Have the name of a box typed, or take it from ``--confirm``; say why it does not do."""
     given = arguments.confirm
     if given is None:
-        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        if not interactive():
             complain(f"{name}: nothing was done: cannot prompt here; in a script: --confirm {name}")
             return False
-        sys.stderr.write(f"Type the name of the box to {what}: ")
-        sys.stderr.flush()
-        given = sys.stdin.readline().strip()
+        given = prompt(f"Type the name of the box to {what}: ").strip()
     if given != name:
         complain(f"{name}: nothing was done: that is not the name of the box")
         return False

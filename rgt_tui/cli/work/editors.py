@@ -14,9 +14,9 @@ import asyncssh
 
 from rgt_tui import files
 from rgt_tui.cli import running
-from rgt_tui.cli.commands import FAILED, OK, USAGE
-from rgt_tui.cli.opening import open_boxes
-from rgt_tui.cli.printing import complain, json_line, waiting
+from rgt_tui.cli.commands import FAILED, OK
+from rgt_tui.cli.opening import open_box
+from rgt_tui.cli.printing import complain, print_json, waiting
 from rgt_tui.fleet.errands import connected, elsewhere, provider_word
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.plain import exact
@@ -30,10 +30,7 @@ BEGIN, END = "# rgt code: {name}, begin", "# rgt code: {name}, end"
 
 def run_code(arguments: argparse.Namespace) -> int:
     """Print it, and write it where asked; return the exit status."""
-    opened = open_boxes(arguments, [arguments.box], trusted=True)
-    if opened is None:
-        return USAGE
-    (spec,) = opened[1]
+    spec = open_box(arguments, trusted=True)
     return running.run_on_box(spec.name, _code(arguments, spec))
 
 
@@ -116,7 +113,7 @@ def tell(
             "box": spec.name, "host": name, "ssh_config": block, "folder": folder, "uri": uri,
             "file": None if written is None else str(written), "include": include,
         }  # fmt: skip
-        sys.stdout.write(json_line(body).decode())
+        print_json(body)
         return
     shown = folder or "/"
     lines = [block.rstrip(), ""]

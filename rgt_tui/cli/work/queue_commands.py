@@ -16,7 +16,7 @@ import msgspec
 from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK, UNREACHABLE, USAGE
 from rgt_tui.cli.opening import open_boxes
-from rgt_tui.cli.printing import complain, json_line
+from rgt_tui.cli.printing import complain, print_json
 from rgt_tui.cli.work.box_tools import typed
 from rgt_tui.cli.work.run_job import launch, told
 from rgt_tui.fleet.config import FleetConfig
@@ -66,10 +66,7 @@ def run_queue(arguments: argparse.Namespace) -> int:
     """Do one thing to the queue of each box that is named; return the exit status."""
     names = list(dict.fromkeys(name for name in arguments.boxes.split(",") if name))
     handed = [arguments.hand_over] if arguments.hand_over else []
-    opened = open_boxes(arguments, [*names, *handed], trusted=True)
-    if opened is None:
-        return USAGE
-    config, specs = opened
+    config, specs = open_boxes(arguments, [*names, *handed], trusted=True)
     by_name = {spec.name: spec for spec in specs}
     wrong = _wrong(arguments, names)
     if wrong is not None:
@@ -93,7 +90,7 @@ def run_queue(arguments: argparse.Namespace) -> int:
 def _wrong(arguments: argparse.Namespace, names: Sequence[str]) -> str | None:
     action, rest = arguments.action, arguments.rest
     if not names:
-        return "name a box, or several with commas between them: a,b,c"
+        return "name a box, or several separated by commas: a,b,c"
     if action == "add" and (len(names) > 1 or not rest):
         return "add takes lines, and one box; several boxes share a file: rgt queue a,b run QUEUEFILE"
     if action == "take-out" and not rest:
@@ -183,7 +180,7 @@ class Queues:
 
     def _print(self, spec: BoxSpec, row: Row, lines: Sequence[str]) -> None:
         if self._arguments.json:
-            sys.stdout.write(json_line({"box": spec.name, "job": self._job(spec), **row}).decode())
+            print_json({"box": spec.name, "job": self._job(spec), **row})
         else:
             sys.stdout.write("".join(f"{spec.name}: {line}\n" for line in lines))
 
@@ -286,11 +283,13 @@ class Queues:
         lost = [part for part in parts if part.error]
         if self._arguments.json:
             body = {"cells": entries, "unreached": {part.box: part.error for part in lost}}
-            sys.stdout.write(json_line(body).decode())
+            print_json(body)
         else:
             sys.stdout.write("".join(f"{line}\n" for entry in entries for line in entry_lines(entry)))
         for part in lost:
-            complain(f"{part.box}: {part.error}; what it has is as it was seen last, and it may still run")
+            complain(
+                f"{part.box}: {part.error}; what it has is shown as it was last seen, and it may still run"
+            )
         bad = {entry.status for entry in entries} - {WHOLE}
         if bad - {"unknown", "unproven", "unreadable"}:
             return FAILED

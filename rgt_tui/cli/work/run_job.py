@@ -18,7 +18,7 @@ from rgt_tui.cli import running
 from rgt_tui.cli.bringing.push_to_box import ProgressLine, doubts, noted_push
 from rgt_tui.cli.commands import FAILED, OK, UNREACHABLE, USAGE
 from rgt_tui.cli.opening import meant, open_boxes, rgt_with
-from rgt_tui.cli.printing import complain, json_line, waiting
+from rgt_tui.cli.printing import complain, print_json, waiting
 from rgt_tui.cli.set_up.adding import keep_trust
 from rgt_tui.fleet.config import FleetFileError
 from rgt_tui.fleet.config.editing import add_entry
@@ -60,12 +60,9 @@ def environment(given: Sequence[str]) -> dict[str, str]:
 def run_run(arguments: argparse.Namespace) -> int:
     """Launch a command; return the exit status."""
     if not arguments.words:
-        complain("which command? write it behind --: rgt run BOX -- python train.py")
+        complain("which command? write it after --: rgt run BOX -- python train.py")
         return USAGE
-    opened = open_boxes(arguments, [arguments.box], trusted=True)
-    if opened is None:
-        return USAGE
-    config, (spec,) = opened
+    config, (spec,) = open_boxes(arguments, [arguments.box], trusted=True)
     try:
         job = _job(arguments, spec, arguments.workdir)
     except (CannotRun, ValueError) as error:
@@ -172,7 +169,7 @@ async def told(
     if arguments.json:
         rows = {phase: row for phase, row in launched.rows.items() if phase != "job"}
         body = {"box": spec.name, "name": name, **more, **rows, "finding": finding, "exit": code}
-        sys.stdout.write(json_line(body).decode())
+        print_json(body)
     elif finding is not None:
         sys.stdout.write("".join(f"{spec.name}: {line}\n" for line in finding_lines(finding)))
     if launched.words and code != OK:
@@ -227,7 +224,7 @@ def _ended(arguments: argparse.Namespace, spec: BoxSpec, frame: Row) -> int:
     cells = rows_of(frame, "cells")
     bad = [cell for cell in cells if cell.get("state") != "done"]
     if arguments.json:
-        sys.stdout.write(json_line({"box": spec.name, "queue": frame}).decode())
+        print_json({"box": spec.name, "queue": frame})
     else:
         for cell in cells:
             why = f": {text(cell, 'reason')}" if cell.get("reason") else ""

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, INTERRUPTED, OK, UNREACHABLE, USAGE
-from rgt_tui.cli.opening import open_boxes
+from rgt_tui.cli.opening import open_box
 from rgt_tui.cli.printing import complain
 from rgt_tui.files import state_directory
 from rgt_tui.fleet.errands import connected
@@ -29,12 +29,9 @@ def shell_line(words: Sequence[str]) -> str:
 def run_exec(arguments: argparse.Namespace) -> int:
     """Run one command on a box; return its exit status, or why there is none."""
     if not arguments.words:
-        complain("which command? write it behind --: rgt exec BOX -- nvidia-smi")
+        complain("which command? write it after --: rgt exec BOX -- nvidia-smi")
         return USAGE
-    opened = open_boxes(arguments, [arguments.box], trusted=True)
-    if opened is None:
-        return USAGE
-    (spec,) = opened[1]
+    spec = open_box(arguments, trusted=True)
     return running.run_on_box(spec.name, _exec(spec, arguments))
 
 
@@ -67,10 +64,7 @@ async def _exec(spec: BoxSpec, arguments: argparse.Namespace) -> int:
 
 def run_ssh(arguments: argparse.Namespace) -> int:
     """Become ``ssh``; return the exit status only where that is not possible."""
-    opened = open_boxes(arguments, [arguments.box], trusted=True)
-    if opened is None:
-        return USAGE
-    (spec,) = opened[1]
+    spec = open_box(arguments, trusted=True)
     program = shutil.which("ssh")
     if program is None:
         complain("there is no ssh program on this machine: install OpenSSH's client, or use rgt exec")

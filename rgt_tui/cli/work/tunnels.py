@@ -8,18 +8,15 @@ import sys
 
 from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK, USAGE
-from rgt_tui.cli.opening import open_boxes
-from rgt_tui.cli.printing import complain, json_line, waiting
+from rgt_tui.cli.opening import open_box
+from rgt_tui.cli.printing import complain, print_json, waiting
 from rgt_tui.fleet.work.tunneling import CannotListen, Tunnels
 from rgt_tui.model.box import LOOPBACK, BoxSpec, Tunnel, parse_tunnel
 
 
 def run_tunnel(arguments: argparse.Namespace) -> int:
     """Carry ports until Ctrl-C; return the exit status."""
-    opened = open_boxes(arguments, [arguments.box], trusted=True)
-    if opened is None:
-        return USAGE
-    (spec,) = opened[1]
+    spec = open_box(arguments, trusted=True)
     try:
         tunnels = [parse_tunnel(text) for text in arguments.ports or spec.tunnels]
     except ValueError as error:
@@ -68,7 +65,7 @@ def tell(arguments: argparse.Namespace, spec: BoxSpec, ports: list[tuple[Tunnel,
         url = f"http://{LOOPBACK}:{port}/" if tunnel.host else f"socks5://{LOOPBACK}:{port}"
         if arguments.json:
             body = {"box": spec.name, "url": url, "local": port, "wanted": tunnel.local, "to": str(tunnel)}
-            sys.stdout.write(json_line(body).decode())
+            print_json(body)
         else:
             taken = "" if port == tunnel.local else f"  ({tunnel.local} is taken here)"
             sys.stdout.write(f"{spec.name}: {url}  →  {tunnel.end}{taken}\n")

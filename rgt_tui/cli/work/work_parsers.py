@@ -8,12 +8,9 @@ from rgt_tui.cli.arguments import (
     box_argument,
     box_names,
     command,
+    connection_options,
     count,
     duration,
-    fleet_option,
-    host_key_option,
-    json_option,
-    timeout_option,
 )
 from rgt_tui.cli.commands import Subparsers
 
@@ -27,7 +24,7 @@ def launch_options(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         type=duration,
         default=60.0,
-        help="wait at most so long for a first step (60s)",
+        help="wait at most this long for a first step (60s)",
     )
     parser.add_argument("--no-smoke", action="store_true", help="start without the smoke command")
     parser.add_argument(
@@ -44,11 +41,12 @@ def add_run(subparsers: Subparsers) -> None:
     parser = command(
         subparsers,
         "run",
-        about="Run a command on a box so that it outlives the connection: as a job of its own (docs/jobs.md), by what\n"
-        "the platform's profile says of Python, disks and environment. Its smoke command first, then the check of\n"
-        "the queue, then the start, detached, and a look: alive, first line, first step, no traceback. One word\n"
-        "behind -- is a line for a shell; several are run exactly as they stand. The same command again starts\n"
-        "nothing: it tells how the job stands. $RGT_OUT in its environment is the directory of its results.",
+        about="Run a command on a box so that it outlives the connection: as a job of its own (docs/jobs.md), with\n"
+        "Python, disks and environment as the platform's profile says. First its smoke command runs, then the\n"
+        "queue is checked, then it is started, detached, and watched: alive, first line, first step, no\n"
+        "traceback. A single word after -- is a line for a shell; several are run exactly as they are. The same\n"
+        "command again starts nothing: it says how the job is doing. $RGT_OUT in its environment is the directory\n"
+        "of its results.",
         examples=(
             "rgt run lab --push . -- python train.py --config big.yaml",
             "rgt run lab --in /workspace/code --smoke 'python train.py --steps 2' -- python train.py",
@@ -62,7 +60,7 @@ def add_run(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--push", metavar="PATH", help="push this code first (rgt push), and start in this version of it"
     )
-    parser.add_argument("--smoke", metavar="CMD", help="a line for a shell that must end with 0 before")
+    parser.add_argument("--smoke", metavar="CMD", help="a shell line that must end with 0 first")
     parser.add_argument(
         "--env", metavar="K=V", action="append", help="environment of the command; several times"
     )
@@ -74,9 +72,9 @@ def add_run(subparsers: Subparsers) -> None:
     )
     parser.add_argument("--wait", action="store_true", help="then wait until it has ended: 0 done, 1 failed")
     launch_options(parser)
-    fleet_option(parser)
-    json_option(parser, "print one JSON object: box, name, job, smoke, check, start, begins, finding, exit")
-    host_key_option(parser)
+    connection_options(
+        parser, json="print one JSON object: box, name, job, smoke, check, start, begins, finding, exit"
+    )
 
 
 QUEUE_ACTIONS = ("add", "run", "status", "check", "reconcile", "take-out")
@@ -88,10 +86,10 @@ def add_queue(subparsers: Subparsers) -> None:
         subparsers,
         "queue",
         about="The queue of a box, or one queue over several: a,b,c. add appends lines; run tries, checks and starts\n"
-        "it, and looks how it begins; status, check and reconcile change nothing (check --fix mends line ends). With\n"
-        "several boxes run QUEUEFILE shares its lines out by what such cells have cost, and reconcile compares the\n"
-        "cells of all boxes with what is there. run --hand-over BOX gives the undone cells of a box that is off to\n"
-        "the others.",
+        "it, and watches how it begins; status, check and reconcile change nothing (check --fix corrects line\n"
+        "ends). With several boxes run QUEUEFILE shares out its lines by what such cells have cost so far, and\n"
+        "reconcile compares the cells of all boxes with what is there. run --hand-over BOX gives the unfinished\n"
+        "cells of a box that is off to the others.",
         examples=(
             "rgt queue lab add 'configs/a.yaml classify 20' 'configs/b.yaml classify'",
             "rgt queue lab run --from b",
@@ -126,9 +124,9 @@ def add_queue(subparsers: Subparsers) -> None:
     )
     parser.add_argument("--confirm", metavar="NAME", help="the name of that box, in place of typing it")
     launch_options(parser)
-    fleet_option(parser)
-    json_option(parser, "print one JSON object per box; of reconcile over several, one of all cells")
-    host_key_option(parser)
+    connection_options(
+        parser, json="print one JSON object per box; of reconcile over several, one of all cells"
+    )
 
 
 def add_ssh(subparsers: Subparsers) -> None:
@@ -136,16 +134,14 @@ def add_ssh(subparsers: Subparsers) -> None:
     parser = command(
         subparsers,
         "ssh",
-        about="Become ssh, on the way that rgt uses: its address (also a new one that the provider tells), its jump\n"
-        "hosts and its key, held to the host key that rgt has verified there just now. Words behind -- are run in\n"
-        "a terminal instead of a shell.",
+        about="Open ssh the way rgt connects: to the same address (also a new one that the provider gives),\n"
+        "through the same jump hosts, with the same key, and held to the host key that rgt has just verified.\n"
+        "Words after -- are run in a terminal instead of a shell.",
         examples=("rgt ssh lab", "rgt ssh lab -- htop"),
     )
     parser.set_defaults(words=[])
     box_argument(parser)
-    fleet_option(parser)
-    timeout_option(parser, CONNECT_SECONDS)
-    host_key_option(parser)
+    connection_options(parser, seconds=CONNECT_SECONDS)
 
 
 def add_exec(subparsers: Subparsers) -> None:
@@ -153,10 +149,10 @@ def add_exec(subparsers: Subparsers) -> None:
     parser = command(
         subparsers,
         "exec",
-        about="Run one command on a box, with this terminal's standard input and outputs, every byte as it is. One\n"
-        "word behind -- is a line for the box's shell; several stay what they are, blanks and quotes included.\n"
-        "It needs neither a Python nor the agent there. Ctrl-C hangs up, and is handed on before\n"
-        "where the sshd there does that (not to root). What is to outlive the connection is started with rgt run.",
+        about="Run one command on a box, with this terminal's standard input and outputs, every byte as it is. A\n"
+        "single word after -- is a line for the box's shell; several stay what they are, blanks and quotes\n"
+        "included. It needs neither a Python nor the agent there. Ctrl-C hangs up; where the sshd there can do\n"
+        "that (not for root), the command gets it first. Start what must outlive the connection with rgt run.",
         examples=(
             "rgt exec lab -- nvidia-smi",
             "rgt exec lab -- 'cd /workspace && ls | wc -l'",
@@ -165,9 +161,7 @@ def add_exec(subparsers: Subparsers) -> None:
     )
     parser.set_defaults(words=[])
     box_argument(parser)
-    fleet_option(parser)
-    timeout_option(parser, CONNECT_SECONDS)
-    host_key_option(parser)
+    connection_options(parser, seconds=CONNECT_SECONDS)
 
 
 def add_tunnel(subparsers: Subparsers) -> None:
@@ -175,8 +169,8 @@ def add_tunnel(subparsers: Subparsers) -> None:
     parser = command(
         subparsers,
         "tunnel",
-        about="Let ports of this machine lead to ports of a box, until Ctrl-C. Only 127.0.0.1 listens; where a port\n"
-        "is taken here another one is used, and said. The ports stay while the connection is lost and taken up\n"
+        about="Forward ports of this machine to ports of a box, until Ctrl-C. They listen on 127.0.0.1 only; if a\n"
+        "port is taken here, another one is used, and printed. They stay open while a lost connection is made\n"
         "again. Without PORT: the tunnels of the fleet file, such as those of a pasted ssh command (-L, -D).",
         examples=(
             "rgt tunnel lab 6006",
@@ -191,9 +185,7 @@ def add_tunnel(subparsers: Subparsers) -> None:
         nargs="*",
         help="PORT, LOCAL:PORT, LOCAL:HOST:PORT, or socks:PORT for a SOCKS proxy",
     )
-    fleet_option(parser)
-    json_option(parser, "print one JSON object per tunnel: box, url, local, wanted, to")
-    host_key_option(parser)
+    connection_options(parser, json="print one JSON object per tunnel: box, url, local, wanted, to")
 
 
 def add_code(subparsers: Subparsers) -> None:
@@ -202,8 +194,8 @@ def add_code(subparsers: Subparsers) -> None:
         subparsers,
         "code",
         about="Print what VS Code, Cursor and JetBrains need to open a directory of a box: a block of ssh_config that\n"
-        "says the same as rgt's own way there, and the address of the directory. Nothing is written; with --write\n"
-        "the block goes to a file of rgt's own, and one line that includes it is shown, for ~/.ssh/config.",
+        "leads there the way rgt goes, and the address of the directory. Nothing is written; with --write the\n"
+        "block goes to a file of rgt's own, and one line that includes it is shown, for ~/.ssh/config.",
         examples=("rgt code lab", "rgt code lab --write --dir /workspace/project"),
     )
     box_argument(parser)
@@ -211,10 +203,9 @@ def add_code(subparsers: Subparsers) -> None:
         "--dir", metavar="DIR", help="on the box (default: the data directory of its platform, or home)"
     )
     parser.add_argument("--write", action="store_true", help="write the block to rgt's own ssh_config")
-    fleet_option(parser)
-    json_option(parser, "print one JSON object: box, host, ssh_config, folder, uri, file, include")
-    timeout_option(parser, 30.0)
-    host_key_option(parser)
+    connection_options(
+        parser, json="print one JSON object: box, host, ssh_config, folder, uri, file, include", seconds=30.0
+    )
 
 
 def _add(
@@ -222,10 +213,7 @@ def _add(
 ) -> argparse.ArgumentParser:
     parser = command(subparsers, name, about=about, examples=examples)
     box_argument(parser)
-    fleet_option(parser)
-    json_option(parser, json)
-    timeout_option(parser, seconds)
-    host_key_option(parser)
+    connection_options(parser, json=json, seconds=seconds)
     return parser
 
 
@@ -235,7 +223,8 @@ def add_gpu_health(subparsers: Subparsers) -> None:
         subparsers,
         "gpu-health",
         "Check every GPU of a box, and change nothing: does it answer, memory errors, throttling, the kernel's Xid\n"
-        "messages, PCIe lanes, temperature, memory that nobody holds. What cannot be told is called so.",
+        "messages, PCIe lanes, temperature, memory that nobody holds. What cannot be determined is\n"
+        "reported as such.",
         ("rgt gpu-health lab --expect 8", "rgt gpu-health lab --strict --json"),
         "print one JSON object: checks, source, error, status",
         60.0,
@@ -253,8 +242,8 @@ def add_reap(subparsers: Subparsers) -> None:
         subparsers,
         "reap",
         "List who holds a GPU of a box without the driver knowing: what a training that died has left behind.\n"
-        "Nothing is touched without --kill, and then one process only, by its pid and its start, after the name of\n"
-        "the box was typed. What trains is never ended.",
+        "Nothing is touched without --kill, and then one process only, by its pid and its start, after you\n"
+        "have typed the name of the box. What trains is never ended.",
         (
             "rgt reap lab",
             "rgt reap lab --kill 4711:8812345",
@@ -291,7 +280,7 @@ def add_grep(subparsers: Subparsers) -> None:
     parser.add_argument("paths", metavar="PATH", nargs="*", help="a file, a directory or a glob on the box")
     parser.add_argument("--max", metavar="N", type=count, help="stop after so many matches (default 100)")
     parser.add_argument("--context", metavar="N", type=count, help="lines around each match (at most 50)")
-    parser.add_argument("--ignore-case", action="store_true", help="upper and lower case are the same")
+    parser.add_argument("--ignore-case", action="store_true", help="ignore case")
 
 
 def add_manifest(subparsers: Subparsers) -> None:
@@ -300,7 +289,7 @@ def add_manifest(subparsers: Subparsers) -> None:
         subparsers,
         "manifest",
         "Print the SHA-256 and the path of every file below a directory of a box, as sha256sum does. Hashes are\n"
-        "remembered there: a second look reads what has changed. Links are named, never followed.",
+        "remembered there: the next time only what has changed is read. Links are named, never followed.",
         ("rgt manifest lab /workspace/runs > runs.sha256", "rgt manifest lab '~/data' --json"),
         "print one JSON object per file, and one with end at last",
         3600.0,
@@ -315,7 +304,8 @@ def add_mirror(subparsers: Subparsers) -> None:
         subparsers,
         "mirror",
         "Copy a directory on a box to another one there, on storage that outlives the box: each file is read back\n"
-        "and compared before it takes its place. Stopped anywhere, the next one goes on; nothing there is deleted.",
+        "and compared before it takes its place. If it is stopped, the next one continues; nothing there\n"
+        "is deleted.",
         ("rgt mirror lab /root/autodl-tmp/runs/a /root/autodl-fs/runs/a",),
         "print one JSON object per file, and one with end at last",
         4 * 3600.0,

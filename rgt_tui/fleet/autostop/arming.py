@@ -146,7 +146,7 @@ class Arming:
         answer = await autostop_verbs.arm(self._fleet.agent(spec.name), request)
         if not answer.ok:
             written.note(AuditEvent.REFUSED, request.boot, "; ".join(answer.reasons))
-            raise GateClosed(answer.reasons or ("the box says no, and not why",))
+            raise GateClosed(answer.reasons or ("the box refuses, without saying why",))
         meter = self._fleet.state.box(spec.name)
         costs = meter.meter if meter is not None else None
         ref = spec.provider

@@ -31,13 +31,13 @@ def against_platform(profile: Profile, spec: BoxSpec) -> str | None:
     if action is None or action.trap:
         why = lacking(profile, Verb.PARK) or f"{profile.name} has no stop that ends the bill"
     elif action.stops_gpu_meter is not True:
-        why = f"by the profile, {action.native_label} does not surely end the GPU's charge"
+        why = f"by the profile, {action.native_label} is not certain to end the GPU's charge"
     elif lost := [
         tier.name
         for tier in profile.tiers
         if tier.role in RESULT_ROLES and survives(tier, Verb.PARK, action) is not True
     ]:
-        why = f"by the profile, {action.native_label} does not surely keep {', '.join(lost)}"
+        why = f"by the profile, {action.native_label} is not certain to keep {', '.join(lost)}"
     elif own_stop(spec.provider) is None:
         kind = spec.provider.kind if spec.provider is not None else "none in the fleet file"
         why = f"no source names a key of its own for a box of {profile.name} (provider: {kind})"
@@ -66,9 +66,9 @@ def known_objections(
         return
     platform = against_platform(profile, spec)
     if platform is not None:
-        yield f"{platform}. It can call for you instead: --ask"
+        yield f"{platform}. It can call you instead: --ask"
     if spec.protected:
-        yield f"{spec.name} is protected in the fleet file: it must not stop by itself; --ask calls for you instead"
+        yield f"{spec.name} is protected in the fleet file: it must not stop by itself; --ask calls you instead"
     if spec.provider is None:
         yield "the fleet file names no provider and instance, so nothing proves which machine this is"
 
@@ -93,12 +93,12 @@ def promises(mode: Mode, action: EndsBy) -> tuple[str, ...]:
     stops = (
         "the box itself, with its own key, and only a park: it never destroys"
         if action is EndsBy.PARK
-        else "nobody: it calls for you, and stops nothing"
+        else "nobody: it calls you, and stops nothing"
     )
     during = (
-        "a box that works is never stopped"
+        "a box that is working is never stopped"
         if mode is Mode.IDLE
-        else "it ends also what runs then: warned, SIGTERM, mirrored, parked"
+        else "it also ends what runs then: warned, SIGTERM, mirrored, parked"
     )
     return (
         f"stopped by: {stops}",

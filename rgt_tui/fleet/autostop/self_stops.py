@@ -20,6 +20,8 @@ from rgt_tui.model.money import Lifecycle
 from rgt_tui.ssh import BoxError
 
 EVERY_SECONDS = 1.0
+UNARMED_SECONDS = 2.0
+"""While no box is armed: as often as the fleet file is looked after. Each look asks the disk, aside."""
 ASK_AGAIN_SECONDS = 30.0
 """A box that did not answer about its story is asked again so much later."""
 STOPPING = "autostop-stopping"
@@ -61,7 +63,8 @@ class SelfStops:
         """Look until cancelled."""
         while True:
             await self.look()
-            await asyncio.sleep(EVERY_SECONDS)
+            armed = any(session.state.self_stop is not None for session in self._sessions.values())
+            await asyncio.sleep(EVERY_SECONDS if armed else UNARMED_SECONDS)
 
     async def look(self) -> None:
         """Look at every box once: a command that is run once waits for this."""
@@ -130,7 +133,7 @@ def seen(known: SelfStop, box: BoxState, now: float) -> SelfStop:
         at = said[-1].at - (box.clock_skew or 0.0) if said[-1].kind == STOPPING else None
         if at != known.stopping_at:
             known = replace(known, stopping_at=at)
-    if known.off_at is None and provider_word(box) is Lifecycle.STOPPED:
+    if known.off_at is None and provider_word(box, now) is Lifecycle.STOPPED:
         off = box.life.stopped_at if box.life.stopped_at is not None else box.meter.at
         known = replace(
             known, off_at=max(off if off is not None else now, max(one.at for one in known.armed))

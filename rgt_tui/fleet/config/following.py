@@ -84,11 +84,11 @@ class Following:
             self._tell(say, f"{config.doubt}; the boxes stay as they were", "warn")
             return None
         if self._config.doubt is not None:
-            self._tell(say, f"{config.path} is trusted now: start rgt again to have all that it says", "warn")
+            self._tell(say, f"{config.path} is trusted now: start rgt again to apply all of it", "warn")
             return None
         self._said = ""
         if config.alerts != self._config.alerts:
-            say(f"what {config.path} says of alerts counts from the next start of rgt", "warn")
+            say(f"what {config.path} says about alerts counts from the next start of rgt", "warn")
         for warning in config.warnings:
             if warning not in self._config.warnings:
                 say(warning, "warn")

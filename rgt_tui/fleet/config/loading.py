@@ -539,6 +539,9 @@ class _Reader:
                 self._fail(place, ADVICE)
         self._known((), data, TOP)
         boxes = data.get("boxes", {})
+        if isinstance(boxes, list):
+            name = next((box["name"] for box in boxes if isinstance(box, dict) and "name" in box), "NAME")
+            self._fail(("boxes",), f"is a list: write a table for each box, [boxes.{name}], not [[boxes]]")
         if not isinstance(boxes, dict) or not boxes:
             raise FleetFileError(
                 f'{self._path} names no box; add a table such as [boxes.lab] with host = "lab-a100"'

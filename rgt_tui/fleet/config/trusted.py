@@ -222,7 +222,7 @@ def _box_asks(spec: BoxSpec) -> Iterator[str]:
     if spec.identity is not None:
         yield f"logs in with the key {spec.identity}"
     if spec.known_hosts is not None:
-        yield f"believes the host keys of {spec.known_hosts}"
+        yield f"trusts the host keys in {spec.known_hosts}"
     if spec.python is not None:
         yield f"runs {spec.python} on the box"
     if spec.provider is not None:
@@ -235,7 +235,7 @@ def _sink_asks(sink: SinkSettings) -> str:
     if sink.kind == "command":
         return f"runs {shlex.join(sink.argv)} at an alert"
     if sink.url_env is None and sink.url_file is None:
-        return f"tells alerts by {sink.kind}"
+        return f"sends alerts by {sink.kind}"
     where = f"${sink.url_env}" if sink.url_env else sink.url_file
     token = f", with ${sink.token_env}" if sink.token_env else ""
     return f"sends alerts to the address in {where}{token}"

@@ -28,7 +28,7 @@ def said_time(text: str, now: float) -> float:
     if words in ("now", ""):
         if words:
             return now
-        raise ValueError(f"say a time, such as {FORMS}")
+        raise ValueError(f"give a time, such as {FORMS}")
     back = _BACK.fullmatch(words)
     if back is not None and any(back.groups()):
         days, hours, minutes = (int(part or 0) for part in back.groups())
@@ -37,7 +37,7 @@ def said_time(text: str, now: float) -> float:
     try:
         return _dated(words, here).timestamp()
     except (ValueError, OverflowError, OSError):
-        raise ValueError(f"{text!r} is no time; say {FORMS}") from None
+        raise ValueError(f"{text!r} is not a time; give one such as {FORMS}") from None
 
 
 COMING = "07:00, tomorrow 07:00, 2026-11-21 07:00, 30m or 2h"
@@ -67,9 +67,9 @@ def coming_time(text: str, now: float) -> float:
             found = _dated(words, here)
         at = found.timestamp()
     except (ValueError, OverflowError, OSError):
-        raise ValueError(f"{text!r} is no time; say {COMING}") from None
+        raise ValueError(f"{text!r} is not a time; give one such as {COMING}") from None
     if at <= now:
-        raise ValueError(f"{text!r} is past; say {COMING}")
+        raise ValueError(f"{text!r} is in the past; give one such as {COMING}")
     return at
 
 

@@ -114,7 +114,7 @@ async def log_piece(
                 if isinstance(item, FileBegins):
                     if item.inode != inode or item.start != begin:
                         raise CatFailed(
-                            "that part of the log is not on the box any more: it was cut or replaced"
+                            "that part of the log is no longer on the box: it was cut or replaced"
                         )
                     size = item.size
                     continue
@@ -196,7 +196,7 @@ async def lines_before(
     words = ("--path", _literal(path), "--cursor", cursor, "--count", "--until", str(place.offset))
     rows = await _asked_of_cat(connection, deployed, words)
     if rows[0].inode != place.inode or rows[-1].lines < 0:
-        raise CommandFailed("rgt-box cat: that part of the log is not on the box any more")
+        raise CommandFailed("rgt-box cat: that part of the log is no longer on the box")
     return rows[-1].lines
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from rgt_tui.fleet.reducers import OpenLogView
+from rgt_tui.fleet.reducers import OpenLogView, written_at
 from rgt_tui.model.box import LogView
 from rgt_tui.model.plain import clean
 from rgt_tui.model.protocol import LogLines
@@ -70,6 +70,8 @@ class KeptLines:
         """Numbers of lines that are rgt's own words."""
         self.at: float | None = None
         """Client clock when something came last."""
+        self._written: tuple[int, float] | None = None
+        """The line behind the newest one of which it was told when it was written, and when that was (client clock)."""
         self._most_lines, self._most_bytes = most_lines, most_bytes
         self._blocks: list[LineBlock] = []
         self._firsts: list[int] = []
@@ -266,6 +268,15 @@ class KeptLines:
             return None
         return times[index]
 
+    @property
+    def known_behind(self) -> tuple[int, float] | None:
+        """The first place behind lines that were there before anybody looked, and when something was written there."""
+        numbers, times = self._came
+        for number, at in zip(numbers, times, strict=True):
+            if at == at:
+                return number, at
+        return self._written
+
     def take_view(self, view: LogView) -> bool:
         """Take in what a box's newest lines have more than those taken in last; return False where it is another file.
 
@@ -281,6 +292,8 @@ class KeptLines:
         if new:
             known = view.at if self._seen_total else None
             self.append(whole[-new:] if new < len(whole) else whole, known)
+        if new and view.written is not None and self._written is None:
+            self._written = (self.end, view.written)
         self._seen_total = total
         self.partial = None if partial is None else clean(partial)
         self.at = view.at
@@ -304,6 +317,8 @@ class KeptLines:
             )
         self.know(FilePlace(frame.inode, frame.start))
         self.append(frame.lines, now if begun else None)
+        if not begun and (written := written_at(frame, now)) is not None:
+            self._written = (self.end, written)
         self.inode, self.reached, self.at = frame.inode, frame.end, now
         self.partial = None if frame.partial is None else clean(frame.partial)
 
@@ -328,6 +343,8 @@ def kept_from(view: LogView, inode: int | None, reached: int) -> KeptLines:
     kept.append(whole)
     kept.partial = None if partial is None else clean(partial)
     kept.at = view.at
+    if view.written is not None:
+        kept._written = (kept.end, view.written)
     if inode is not None:
         kept.inode, kept.reached = inode, reached
         kept.know(FilePlace(inode, reached))

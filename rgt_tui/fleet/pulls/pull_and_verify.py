@@ -17,7 +17,7 @@ from rgt_tui.fleet.transfer_diary import noted
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.money import Meter
 from rgt_tui.profiles.readings import how_many, quoted, size
-from rgt_tui.transfer import FileRow, Ledger, Verification, ledger_path, verify
+from rgt_tui.transfer import Copied, Verification, copies, ledger_path, verify
 from rgt_tui.transfer.copying import Listing, Plan, PullProgress
 
 PULLED = "pulled"
@@ -98,7 +98,7 @@ def ended(report: PullReport, found: Verification, destination: Path) -> Pulled:
             whole=False, text=f"{count} not whole in {destination}: {'; '.join(wrong[:SHOWN])}{more}"
         )
     came = f"{how_many(report.landed, 'file')}, {size(report.landed_bytes)}"
-    same = f", {report.same:,} stood here already" if report.same else ""
+    same = f", {report.same:,} already here" if report.same else ""
     count = len(found.checkpoints)
     loads = f", {how_many(count, 'checkpoint')} whole" if count else ""
     return Pulled(whole=True, text=f"{came} verified in {destination}{same}{loads}")
@@ -117,16 +117,8 @@ async def _verified(
         loop.call_soon_threadsafe(on_progress, look)
 
     on_progress(PullProgress(phase="verifying"))
-    rows = await asyncio.to_thread(_rows, box, env)
     try:
+        rows = (row for row in copies(ledger_path(box, env)) if isinstance(row, Copied))
         return await asyncio.to_thread(partial(verify, destination, pulled=rows, progress=progress))
     finally:
         stop.set()
-
-
-def _rows(box: str, env: Mapping[str, str]) -> list[FileRow]:
-    ledger = Ledger(ledger_path(box, env))
-    try:
-        return list(ledger.files())
-    finally:
-        ledger.close()

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from rgt_tui.files import sync_folder
 from rgt_tui.fleet.box_questions import RESULTS_SECONDS, Wanted, ask_results, results_of, results_words
 from rgt_tui.fleet.pulls.pull_streams import OnProgress, fetch
 from rgt_tui.fleet.pulls.pull_way import SILENCE_S, PullFailed, PullRequest, Way, silent
@@ -50,7 +51,6 @@ from rgt_tui.transfer.copying import (
     folds_case,
     parts_folder,
     plan,
-    sync_folder,
 )
 
 COMPARE_SECONDS = 60.0
@@ -78,7 +78,7 @@ class PullReport(msgspec.Struct, frozen=True, kw_only=True):
     """On the box, below the roots."""
     bytes: int
     same: int
-    """Of the files, those whose verified copy stood here already."""
+    """Of the files, those whose verified copy is already here."""
     landed: int
     """Of the files, those that were verified in this run; with `dry_run` those that would be fetched."""
     landed_bytes: int
@@ -317,10 +317,7 @@ def _folder_row(
     missing: tuple[tuple[str, str], ...] = ()
     if fingerprint(rows) != group.fingerprint or group.problem:
         own = [(row.path, row.reason) for row in refused if home(row.path, within) == group.path]
-        other = (
-            group.problem
-            or "it changed while it was pulled, or what it holds is not all pulled: pull it again"
-        )
+        other = group.problem or "it changed while it was pulled, or not all of it was pulled: pull it again"
         missing = tuple(own) or ((group.path, other),)
     return FolderRow(
         path=group.path,

@@ -129,7 +129,7 @@ def data_place(profile: Profile) -> str:
         PushRefused: the platform has none that is known.
     """
     if profile.overrides.data_dir is None:
-        raise PushRefused(f"no data directory is known for {profile.name}: say one with --to DIR")
+        raise PushRefused(f"no data directory is known for {profile.name}: name one with --to DIR")
     return profile.overrides.data_dir
 
 
@@ -289,7 +289,7 @@ def _refuse(plan: _Plan, tree: SourceTree) -> None:
         raise PushRefused(clean(plan.blocked))
     room = plan.room
     if room is None:
-        raise CommandFailed("the agent's answer cannot be used: it tells no room")
+        raise CommandFailed("the agent's answer cannot be used: it does not say how much room there is")
     if room.error is not None:
         raise PushRefused(f"how much room {clean(plan.place)} has cannot be told: {clean(room.error)}")
     mount = clean(room.mount)

@@ -10,6 +10,7 @@ import msgspec
 
 from rgt_tui.model.box import Agreed
 from rgt_tui.model.evidence import steady
+from rgt_tui.model.figures import how_many
 from rgt_tui.model.money import Lifecycle
 from rgt_tui.model.renting import Offer, Wish
 from rgt_tui.profiles.prices import money
@@ -59,17 +60,17 @@ def differences(offer: Offer, wish: Wish, machine: Instance) -> tuple[str, ...]:
         now = f"{money(meter.per_hour, meter.currency, meter.at_least)}/h"
         then = f"{money(offer.per_hour, offer.currency)}/h"
         if meter.currency != offer.currency:
-            found.append(f"it bills in {meter.currency} ({now}), agreed was {offer.currency}")
+            found.append(f"it bills in {meter.currency} ({now}), agreed: {offer.currency}")
         elif offer.per_hour is not None and not meter.per_hour <= offer.per_hour * (1.0 + ROUNDING):
-            found.append(f"it costs {now}, agreed were {then}")
+            found.append(f"it costs {now}, agreed: {then}")
     if meter.spot is not None and meter.spot is not offer.spot:
         kinds = {True: "spot", False: "on-demand"}
-        found.append(f"it is billed as {kinds[meter.spot]}, agreed was {kinds[offer.spot]}")
+        found.append(f"it is billed as {kinds[meter.spot]}, agreed: {kinds[offer.spot]}")
     other = machine.gpu is not None and machine.gpu != offer.gpu
     if machine.gpu is not None and other and not same_gpu(wish.gpu, machine.gpu, offer.gpu_memory_gb):
-        found.append(f"it has {machine.gpu}, agreed was {offer.gpu}")
+        found.append(f"it has {machine.gpu}, agreed: {offer.gpu}")
     if machine.gpu_count is not None and machine.gpu_count != offer.gpu_count:
-        found.append(f"it has {machine.gpu_count} GPUs, agreed were {offer.gpu_count}")
+        found.append(f"it has {how_many(machine.gpu_count, 'GPU')}, agreed: {offer.gpu_count}")
     return tuple(found)
 
 

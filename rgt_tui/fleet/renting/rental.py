@@ -141,7 +141,7 @@ async def look_for(
             found = ()
             if str(error) != trouble:
                 trouble = str(error)
-                say(f"the list cannot be had: {trouble}")
+                say(f"the list cannot be read: {trouble}")
         # The pauses count as well: a clock that stands still must not look for ever.
         passed = max(waited, ticks() - begun)
         if found or passed >= seconds:

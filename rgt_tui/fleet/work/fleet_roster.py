@@ -91,7 +91,7 @@ def _spare(name: str, boxes: tuple[str, ...], copies: Sequence[tuple[Part, Row]]
     words = [
         f"rgt queue {part.box} take-out {shlex.quote(name)}{_job(part)}" for part in spare if not part.error
     ]
-    why = f"stands in the queues of {', '.join(boxes)}; {keeps.box} keeps it"
+    why = f"is in the queues of {', '.join(boxes)}; {keeps.box} keeps it"
     return Entry(name=name, boxes=boxes, status="duplicate", why=why, command=" && ".join(words))
 
 
@@ -148,7 +148,9 @@ def handed_cells(path: Path) -> tuple[Handed, ...]:
         return ()
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise OSError(
-            errno.EINVAL, f"is damaged ({error}); look which cells were handed over, and remove it", str(path)
+            errno.EINVAL,
+            f"is damaged ({error}); check which cells were handed over, and remove it",
+            str(path),
         ) from error
     return known.handed
 

@@ -191,7 +191,7 @@ def _start(row: Row) -> list[str]:
 
 
 def _stands(row: Row) -> list[str]:
-    return ["start  nothing: it was started before; this is how it stands"]
+    return ["start  nothing: it was started before; this is how it is doing"]
 
 
 def _begins(row: Row) -> list[str]:

@@ -68,7 +68,7 @@ def parse_lines(content: str, where: str) -> tuple[QueueLine, ...]:
         if not words:
             continue
         if len(words) not in (2, 3) or (len(words) == 3 and not (words[2].isdecimal() and int(words[2]) > 0)):
-            raise NoQueue(f"{where}:{place}: {row.strip()!r} is no cell; write <cfg> <task> [epochs]")
+            raise NoQueue(f"{where}:{place}: {row.strip()!r} is not a cell; write <cfg> <task> [epochs]")
         name = cell_name(words[0])
         if name in found:
             raise NoQueue(f"{where}:{place}: the name {name!r} is taken by a line above; rename the config")

@@ -42,7 +42,7 @@ def read_failed_stop(view: Facts) -> Sequence[Reading]:
 def say_failed_stop(view: Facts, reading: Reading, since: float) -> str:
     """Say what it said of it last."""
     words = next((event.text for event in reversed(view.box.events) if event.kind == "autostop-failed"), "")
-    return f"it could not park itself, and bills on{f': {words}' if words else ''}"
+    return f"it could not park itself, and keeps billing{f': {words}' if words else ''}"
 
 
 def read_unknown_idle(view: Facts) -> Sequence[Reading]:

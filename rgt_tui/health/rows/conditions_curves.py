@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from operator import itemgetter
 from statistics import median
 from typing import NamedTuple
 
@@ -80,12 +81,11 @@ def _rise(values: Sequence[float], start: int, count: int) -> float | None:
     levels = [(level, window) for window in windows if (level := _median(window)) is not None]
     if now is None or not levels:
         return None
-    level, window = min(levels, key=lambda pair: pair[0])
-    known = [value for value in window if math.isfinite(value)]
-    scatter = TO_SIGMA * median([abs(value - level) for value in known])
-    if level <= 0 or now - level < CLEAR * scatter:
+    level, window = min(levels, key=itemgetter(0))
+    if level <= 0 or now <= level:  # nearly always: what falls needs no scatter
         return 1.0
-    return now / level
+    scatter = TO_SIGMA * median([abs(value - level) for value in _finite(window)])
+    return 1.0 if now - level < CLEAR * scatter else now / level
 
 
 def say_rising(view: Facts, reading: Reading, since: float) -> str:
@@ -304,5 +304,10 @@ FIRST_EPOCHS = 2.0
 
 
 def _median(values: Sequence[float]) -> float | None:
-    known = [value for value in values if math.isfinite(value)]
+    known = _finite(values)
     return median(known) if len(known) >= WINDOW // 2 else None
+
+
+def _finite(values: Sequence[float]) -> Sequence[float]:
+    # A sum is finite only where all of them are: the short way for nearly every curve.
+    return values if math.isfinite(sum(values)) else [value for value in values if math.isfinite(value)]

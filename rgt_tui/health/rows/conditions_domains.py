@@ -193,14 +193,14 @@ def _of(run: RunState, names: Sequence[str]) -> Iterator[Figures]:
 
 def proves(page: str) -> Callable[[Facts], Iterable[Proof]]:
     """Return what gives the runs whose figures show what a page is about."""
-    return lambda view: _judged(view).get(page, ())
+    return lambda view: judged(view).get(page, ())
 
 
 _JUDGED: list[tuple[Facts, dict[str, list[Proof]]]] = []
 """The view that was judged last: every page asks for the same one."""
 
 
-def _judged(view: Facts) -> dict[str, list[Proof]]:
+def judged(view: Facts) -> dict[str, list[Proof]]:
     """Return the proofs by page, from one walk over the runs."""
     for last, found in _JUDGED:
         if last is view:

@@ -45,9 +45,9 @@ def read_silent(view: Facts) -> Sequence[Reading] | None:
 def say_silent(view: Facts, reading: Reading, since: float) -> str:
     """Say how old the newest sample is."""
     if view.sample_age is None:
-        return "connected, and no sample has come yet: the agent hangs, or its recorder does"
+        return "connected, but no sample has come yet: the agent hangs, or its recorder does"
     return (
-        f"connected, and no sample for {age(view.sample_age)}: the agent, its recorder or the machine hangs"
+        f"connected, but no sample for {age(view.sample_age)}: the agent, its recorder or the machine hangs"
     )
 
 
@@ -68,9 +68,7 @@ def read_proxied(view: Facts) -> Sequence[Reading] | None:
 
 def say_proxied(view: Facts, reading: Reading, since: float) -> str:
     """Give the address."""
-    return (
-        f"ssh goes through a proxy: {view.box.spec.host} leads to {reading.about}, an address of no machine"
-    )
+    return f"ssh goes through a proxy: {view.box.spec.host} leads to {reading.about}, an address that no machine has"
 
 
 def read_asking(view: Facts) -> Sequence[Reading] | None:
@@ -138,6 +136,27 @@ def say_gone(view: Facts, reading: Reading, since: float) -> str:
     meter = view.box.meter
     native = f" ({meter.native_status})" if meter.native_status else ""
     return f"{meter.source} says gone{native}, and it was not destroyed from here"
+
+
+def read_contested(view: Facts) -> Sequence[Reading]:
+    """The provider calls it stopped or gone, and it answers."""
+    return SO if view.contested else NOTHING
+
+
+def say_contested(view: Facts, reading: Reading, since: float) -> str:
+    """Name both sources."""
+    return contested_words(view)
+
+
+def contested_words(view: Facts) -> str:
+    """Say what the provider calls the machine, and what SSH shows, each with its age."""
+    meter = view.box.meter
+    native = f" ({meter.native_status})" if meter.native_status else ""
+    read = "" if meter.at is None else f", read {age(view.now - meter.at)} ago"
+    return (
+        f"{meter.source} says {meter.lifecycle.value}{native}{read}; but it answers over SSH, last sample "
+        f"{age(view.sample_age)} ago"
+    )
 
 
 def read_skew(view: Facts) -> Sequence[Reading] | None:
@@ -227,4 +246,4 @@ def check_credentials(view: Facts) -> Verdict:
     ]
     if lying:
         return failed("; ".join(lying[:3]) + (f"; {len(lying) - 3} more" if len(lying) > 3 else ""))
-    return person("no key lies open in the usual places; look at arguments, scripts and logs yourself")
+    return person("no key lies exposed in the usual places; check arguments, scripts and logs yourself")

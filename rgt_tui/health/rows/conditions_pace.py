@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from rgt_tui.health.condition import NOTHING, Reading
-from rgt_tui.health.facts import NO_QUEUE_MOVING_S, NO_QUEUE_STALL_S, Facts, trainers
+from rgt_tui.health.facts import NO_QUEUE_MOVING_S, NO_QUEUE_STALL_S, STANDS, Facts, trainers
 from rgt_tui.health.rows.conditions_gpu import pausing
 from rgt_tui.health.rows.conditions_runs import runs_of
 from rgt_tui.model.protocol import Gpu, Sample
@@ -22,8 +22,6 @@ ALL_CORES = 0.85
 """Share of the cores from which on the processors are the limit."""
 SPINS_PCT, SPINS_POWER = 95.0, 0.45
 """A card that waits for others spins: it is called busy, and draws far less than it may."""
-STANDS = 3.0
-"""Times the usual stall after which a card that is busy without any progress is told."""
 SILENT_S, MOVED_S = 1800.0, 300.0
 """A log that has said nothing for so long, while the curve or a checkpoint is younger than that, is held back."""
 
@@ -64,7 +62,7 @@ def limit_of(sample: Sample) -> str:
             f"its main process keeps a core {pct(max(known))} busy, so it loads or computes there (workers?)"
         )
     if known:
-        return "the processors rest, too: it waits for a disk, the network or the other ranks"
+        return "the processors are idle, too: it waits for a disk, the network or the other ranks"
     return "what it waits for is not known"
 
 
@@ -137,25 +135,28 @@ def say_crowded(view: Facts, reading: Reading, since: float) -> str:
 
 
 def read_held_back(view: Facts) -> Sequence[Reading] | None:
-    """Logs that have been silent for long while curve or checkpoints of the same run go on."""
+    """Logs that have been silent for long, or from the first, while curve or checkpoints of the same run go on."""
     if not view.live or view.blind:
         return None
-    logs = {log.path: log.at for log in view.box.logs if log.at is not None}
+    logs = {log.path: log for log in view.box.logs if log.at is not None}
     saved = {entry.run: view.client(entry.items[-1].at) for entry in view.box.checkpoints if entry.items}
-    pairs = [(cell.name, cell.log, run) for _, cell, run in view.running]
+    pairs: list[tuple[str, tuple[str | None, ...], RunState | None]]
+    pairs = [(cell.name, (cell.log,), run) for _, cell, run in view.running]
     runs = [runs[0] for runs in view.beside]
     for found in view.box.found:
         mine = next((run for run in runs if training_of(run.name, {found.name}) == found.name), None)
-        pairs += [(found.name, found.log, mine)] if found.alive else []
+        pairs += [(found.name, (found.log, *found.logs), mine)] if found.alive else []
     out = []
-    for name, path, run in pairs:
-        said = logs.get(path or "")
+    for name, paths, run in pairs:
+        said = max(
+            (logs[path] for path in paths if path in logs), key=lambda log: log.at or 0.0, default=None
+        )
         moved = max((at for at in (_moved(run), saved.get(name)) if at is not None), default=None)
-        if said is None or moved is None:
+        if said is None or said.at is None or moved is None:
             continue
-        silent = view.now - said
+        silent = view.now - said.at
         held = silent >= SILENT_S and view.now - moved <= MOVED_S
-        out += [Reading(name, 1.0, (path, silent, view.now - moved))] if held else []
+        out += [Reading(name, 1.0, (said, silent, view.now - moved))] if held else []
     return out
 
 
@@ -165,8 +166,13 @@ def _moved(run: RunState | None) -> float | None:
 
 def say_held_back(view: Facts, reading: Reading, since: float) -> str:
     """Say for how long it has been silent, and how young the proof of life is."""
-    path, silent, moved = reading.about
-    return f"{reading.key} goes on (moved {age(moved)} ago), but {path} has been silent for {age(silent)}: buffered"
+    log, silent, moved = reading.about
+    still = (
+        f"silent for {age(silent)}: buffered"
+        if log.lines
+        else f"empty for {age(silent)}: buffered, if it prints at all"
+    )
+    return f"{reading.key} goes on (moved {age(moved)} ago), but {log.path} has been {still}"
 
 
 # Where the time of a step goes, as the trainer itself measured it.

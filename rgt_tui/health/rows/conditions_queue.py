@@ -51,17 +51,35 @@ def say_finding(view: Facts, reading: Reading, since: float) -> str:
     return f"{finding.resource}: {tail} · {finding.gotcha}{who}"
 
 
+def unjudged(view: Facts) -> list[str]:
+    """Return the runs that may be stuck or not: what is known of them is old, and their curves are still being read."""
+    if view.box.looked or not view.live or view.blind:
+        return []
+    late = [
+        run
+        for queue, cell, run in view.running
+        if run is not None
+        and run.progressed_at is not None
+        and (queue.runner_alive or view.trains)
+        and view.now - run.progressed_at >= stall_after(cell, run)
+    ]
+    late += [
+        runs[0] for runs in view.beside if view.now - (runs[0].progressed_at or view.now) >= NO_QUEUE_STALL_S
+    ]
+    return [run.name for run in late if view.unread(run)]
+
+
 def read_stalled(view: Facts) -> Sequence[Reading] | None:
     """Seconds without progress, in parts of what is usual for the run: 30 s, or ten of its steps."""
     found = []
     for queue, cell, run in view.running:
         if run is not None and run.progressed_at is not None and (queue.runner_alive or view.trains):
-            still = view.now - run.progressed_at
-            found.append(Reading(cell.name, still / stall_after(cell, run), (cell, run)))
+            still = (view.now - run.progressed_at) / stall_after(cell, run)
+            found.append(Reading(cell.name, None if view.unread(run) else still, (cell, run)))
     for runs in view.beside:
         newest = runs[0]
-        still = view.now - (newest.progressed_at or view.now)
-        found.append(Reading(newest.name, still / NO_QUEUE_STALL_S, (None, newest)))
+        still = (view.now - (newest.progressed_at or view.now)) / NO_QUEUE_STALL_S
+        found.append(Reading(newest.name, None if view.unread(newest) else still, (None, newest)))
     return found if view.live and not view.blind else None
 
 
@@ -399,7 +417,7 @@ OOM_NEAR_S = 30.0
 
 
 def _found_killed(view: Facts) -> Iterator[Proof]:
-    """Yield the found trainings that ended as the kernel killed for memory: their exit status nobody knows."""
+    """Yield the found trainings that ended when the kernel killed: nobody knows their exit status."""
     kills = [event for event in view.box.events if event.kind == "oom-kill"]
     for run in view.box.found:
         if run.alive or run.ended is None or run.exit_code == 0 or run.outcome == "COMPLETED":
@@ -408,7 +426,9 @@ def _found_killed(view: Facts) -> Iterator[Proof]:
         hit = next((event for event in kills if first <= event.at <= run.ended + OOM_NEAR_S), None)
         if hit is not None:
             yield Proof(
-                f"{run.name} ended as the kernel killed for memory: {hit.text}", run=run.name, confidence=0.8
+                f"{run.name} ended when the kernel killed for lack of memory: {hit.text}",
+                run=run.name,
+                confidence=0.8,
             )
 
 

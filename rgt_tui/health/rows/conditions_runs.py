@@ -165,6 +165,8 @@ def say_ended(view: Facts, reading: Reading, since: float) -> str:
     """Say when it ended, and what is known of how."""
     run: FoundRun = reading.about
     log = f"; its log is {run.log}" if run.log else ""
+    if run.log is not None and run.log.startswith("/proc/"):  # what it held open was a deleted file
+        log = "; its log had been deleted, and is gone"
     when = "" if run.ended is None else f" {age(max(0.0, view.box_now - run.ended))} ago"
     if run.ended is not None and run.seen is not None and run.ended - run.seen > LONG_S:
         when += f" or up to {age(run.ended - run.seen)} before that"
@@ -235,7 +237,7 @@ def check_four_layers(view: Facts) -> Verdict:
         return absent(view, "no cell is running")
     box = view.box
     moved = [run.progressed_at for _, _, run in view.marked_running if run and run.progressed_at is not None]
-    logs = [log.at for log in box.logs if log.at is not None]
+    logs = [log.at for log in box.logs if log.at is not None and log.lines]
     alive = view.trains or any(queue.runner_alive for queue in box.queues)
     layers = {
         "session": box.sample_at if alive else None,

@@ -11,7 +11,7 @@ from rgt_tui.transfer.copying.box_listing import (
     folds_case,
 )
 from rgt_tui.transfer.copying.fetching import Copy, Fetcher, empty_but_listed, whole_request
-from rgt_tui.transfer.copying.local_copy import LandingFailed, sync_folder
+from rgt_tui.transfer.copying.local_copy import LandingFailed
 from rgt_tui.transfer.copying.piece_stream import LONGEST_LINE, StreamError
 from rgt_tui.transfer.copying.pull_plan import (
     RANGE_BYTES,
@@ -44,7 +44,6 @@ __all__ = [
     "folds_case",
     "parts_folder",
     "plan",
-    "sync_folder",
     "time_to_go",
     "whole_request",
 ]

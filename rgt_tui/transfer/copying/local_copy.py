@@ -6,7 +6,6 @@ which it is the beginning, or it is moved beside; else the new one lands beside.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import fcntl
 import hashlib
@@ -283,9 +282,9 @@ def _beside_a_file(
         Path(part).rename(local)
         what = "the copy before it" if known.sha256 == old else "a copy that was changed here"
         return local, f"{what} is kept as {kept}"
-    what = "a file that rgt did not pull" if known is None else "a verified copy that it may be worse than"
+    what = "a file that rgt did not pull" if known is None else "a verified copy that may be better"
     local = _move(part, beside(local, sha256))
-    return local, f"{what} stands at its place, so it is {local}"
+    return local, f"{what} stands in its place, so it is {local}"
 
 
 def _newer(there: Stamp, before: Stamp) -> bool:
@@ -303,13 +302,3 @@ def beside(local: str, sha256: str) -> str:
 def _move(source: str, target: str) -> str:
     Path(source).rename(target)
     return target
-
-
-def sync_folder(folder: str) -> None:
-    """Bring the names in a directory to the disk, where the file system can."""
-    with contextlib.suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

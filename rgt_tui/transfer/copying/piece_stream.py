@@ -125,7 +125,7 @@ class PieceDecoder:
             self._greeting_left -= len(line) + 1
             if self._greeting_left < 0:
                 raise StreamError(
-                    "the login shell on the box prints without end, and the agent does not come to speak"
+                    "the login shell on the box prints endlessly, and the agent never gets to speak"
                 )
             begins = line.find(_BEGINS)
             if begins < 0:

@@ -122,7 +122,7 @@ def box_name(name: str) -> str:
     """
     found = _NOT_A_NAME.sub("_", name).lstrip(".")[:80]
     if not found.strip("_") or not found.isascii():
-        raise SourceError(f"{name!r} gives no plain name for a directory on the box: say one with --name")
+        raise SourceError(f"{name!r} gives no plain name for a directory on the box: choose one with --name")
     return found
 
 
@@ -160,7 +160,7 @@ class _Walk:
             shown = path + "/" * is_folder
             why = rules.why(path, is_folder=is_folder)
             if why is None and not _is_plain(entry.name):
-                why = "its name is no UTF-8, or holds what a terminal would obey"
+                why = "its name is not UTF-8, or holds what a terminal would obey"
             if why is not None:
                 self.left_out.append(LeftOut(shown.encode("utf-8", "backslashreplace").decode(), why))
             elif is_folder:

@@ -90,7 +90,7 @@ class BeyondKept:
             Exception: they cannot be had.
         """
         if kept.place is None:
-            return kept.first, "nobody knows where on the box these lines stand"
+            return kept.first, "it is not known where on the box these lines are"
         number, place = known = kept.place
         if place.offset == 0:
             return kept.first, "this is the beginning of the log"
@@ -108,7 +108,7 @@ class BeyondKept:
         if not kept.replace_before(number, piece.lines, piece.place):
             return (
                 kept.first,
-                f"no more lines are kept here; {key_for('log.find')} finds in all that are on the box",
+                f"no more lines are kept here; {key_for('log.find')} searches all that are on the box",
             )
         return number, ""
 

@@ -12,11 +12,10 @@ import re
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
 from rgt_tui.fleet.logs.kept_lines import LineBlock
-from rgt_tui.handbook import LineHit, Page, Searcher
+from rgt_tui.handbook import LineHit, Page, Searcher, re2_library
 from rgt_tui.ui.logs.error_lines import OTHERS, WORDS, is_error
 from rgt_tui.ui.logs.slow_patterns import PatternProcess
 
@@ -44,13 +43,7 @@ class Finder(Protocol):
         ...
 
 
-@functools.cache
-def _re2() -> Any:
-    """Return the library; None where it is not installed."""
-    try:
-        return import_module("re2")
-    except ImportError:
-        return None
+_re2 = functools.cache(re2_library)
 
 
 def has_re2() -> bool:
@@ -219,8 +212,8 @@ class ProcessFinder:
         return self._known.get(line, ())
 
     def knows(self, line: str) -> bool:
-        """Tell whether it is known where a line matches."""
-        return line in self._known
+        """Tell whether it is known where a line matches, or never will be."""
+        return line in self._known or bool(self._process.ended)
 
     def close(self) -> None:
         """End the process."""

@@ -19,6 +19,31 @@ BEGINNING = 100
 """Characters of a line in which its time is looked for."""
 DAY = 86400.0
 QUARTER = 900.0
+EARLY = 3600.0 + QUARTER
+"""Seconds by which a line may seem to be written after it came: its clocks were set back an hour at the end of summer,
+and differ a little."""
+
+
+MOST_APART = 3600.0
+"""Seconds between two lines with a time of day alone that are taken to be less than a day apart: of a longer rest
+nobody can tell whether it took a day more."""
+OUT_OF_ORDER = 2.0
+"""Seconds by which a line may stand before an older one, where several processes write."""
+
+
+def written_before(of_day: float, behind: float) -> float | None:
+    """Return when a line with a time of day was written that stands before one of a known time.
+
+    Args:
+        of_day: Seconds since some midnight, by our clock.
+        behind: When the line behind it was written (client clock).
+
+    Returns:
+        None = it cannot be told of which day it is.
+    """
+    apart = (behind - of_day) % DAY
+    apart = apart - DAY if apart > DAY - OUT_OF_ORDER else apart
+    return behind - apart if apart <= MOST_APART else None
 
 
 class Written(NamedTuple):
@@ -67,8 +92,14 @@ class WrittenZone:
     """Learns how far the times in a log's lines are from ours, by lines that came as they were written."""
 
     def __init__(self) -> None:
-        self.seconds: float | None = None
+        self._learned: float | None = None
+        self.assumed: float | None = None
+        """What holds until it is learned: the box's own zone; None = the box does not tell it."""
+
+    @property
+    def seconds(self) -> float | None:
         """East of UTC, the box's clock error included to a quarter of an hour; None = not known yet."""
+        return self.assumed if self._learned is None else self._learned
 
     def learn(self, line: str, came: float | None) -> None:
         """Take in a line that came just now."""
@@ -78,7 +109,7 @@ class WrittenZone:
         apart = found.seconds - came
         if not found.dated:
             apart = (apart + DAY / 2) % DAY - DAY / 2
-        self.seconds = round(apart / QUARTER) * QUARTER
+        self._learned = round(apart / QUARTER) * QUARTER
 
     def when(self, line: str, came: float | None, otherwise: float | None = None) -> float | None:
         """Return when a line was written (client clock); None where nobody knows.
@@ -100,4 +131,5 @@ class WrittenZone:
             return found.seconds - zone
         if came is None:
             return None
-        return found.seconds - zone + DAY * math.floor((came - (found.seconds - zone)) / DAY + 0.5)
+        # Not after it came: lines of a night without a connection come late.
+        return found.seconds - zone + DAY * math.floor((came + EARLY - (found.seconds - zone)) / DAY)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
@@ -12,7 +14,7 @@ from rgt_tui.model.fleet import Spot
 from rgt_tui.model.plain import clean
 from rgt_tui.ui.logs.line_finder import Finder, error_finder
 from rgt_tui.ui.logs.line_index import Marks
-from rgt_tui.ui.logs.line_times import WrittenZone
+from rgt_tui.ui.logs.line_times import WrittenZone, written, written_before
 
 MERGED_LINES = 10_000
 """Of each log that is merged with others, its newest lines."""
@@ -45,6 +47,10 @@ class ShownLog:
         self._learned = kept.end
         self._times: dict[int, float | None] = {}
         self._zone_of_times: float | None = None
+        self._behind: tuple[int, float | None, float] | None = None
+        """From which line upwards times of day got their days, from which moment, and in which zone."""
+        self._back: array[float] = array("d")
+        """From there upwards, by line: the moment up to which days are known; NaN = not any more."""
 
     def learn(self) -> None:
         """Learn from the lines that came how far their times are from ours."""
@@ -55,7 +61,61 @@ class ShownLog:
 
     def when(self, number: int, otherwise: float | None = None) -> float | None:
         """Return when a line was written (client clock); None where nobody knows."""
-        return self.zone.when(self.kept.line(number), self.kept.came(number), otherwise)
+        line = self.kept.line(number)
+        at = self.zone.when(line, self.kept.came(number), otherwise)
+        if at is not None or self.zone.seconds is None:
+            return at
+        found = written(line)
+        return None if found is None or found.dated else self._dated_by_neighbours(number)
+
+    def _dated_by_neighbours(self, number: int) -> float | None:
+        """Return when a line was written that has a time of day alone: its day is that of the lines behind it.
+
+        Lines are gone through from where it is known when something was written, upwards, and each only once.
+        """
+        zone, known = self.zone.seconds, self.kept.known_behind
+        if zone is None or (self._behind is None and known is None):
+            return None
+        if self._behind is None or self._behind[2] != zone:
+            assert known is not None
+            self._behind, self._back = (known[0], known[1], zone), array("d")
+        start, at, _ = self._behind
+        if number >= start:
+            return None
+        if self._back:
+            at = self._back[-1] if self._back[-1] == self._back[-1] else None
+        for place in range(start - 1 - len(self._back), number - 1, -1):
+            line = self.kept.line(place)
+            found = written(line)
+            if found is not None:
+                told = self.zone.when(line, self.kept.came(place))
+                at = (
+                    told
+                    if told is not None
+                    else None
+                    if at is None
+                    else written_before(found.seconds - zone, at)
+                )
+            self._back.append(math.nan if at is None else at)
+        here = self._back[start - 1 - number]
+        return here if here == here else None
+
+    @property
+    def day_unknown(self) -> str:
+        """The time of day of the newest line whose day cannot be told; empty = there is none, or nobody asked."""
+        if self._behind is None:
+            return ""
+        lost = next((n for n, at in enumerate(self._back) if at != at), None)
+        found = None if lost is None else written(self.kept.line(self._behind[0] - 1 - lost))
+        return "" if found is None else found.clock
+
+    def forget_before(self, number: int) -> None:
+        """Other lines stand before a line than before."""
+        for marks in self.marks:
+            marks.forget_before(number)
+        if self._behind is not None:
+            del self._back[max(0, self._behind[0] - number) :]
+        self._times = {known: at for known, at in self._times.items() if known >= number}
 
     def ordered_by(self, number: int, otherwise: float) -> float | None:
         """Return when a line was written, remembered, as it is asked for again and again."""
@@ -81,25 +141,69 @@ class ShownLog:
         self.filter = marks
 
 
+STEP = re.compile(
+    r"(?i)\b(?:global[_ ]?)?(?:step|iter(?:ation)?)s?[\"']?\s{0,3}[:=#]?\s{0,3}(\d[\d,]{0,14})\b"
+)
+NEAR = 1000
+"""Lines on either side of a time in which a step is looked for by its number, or a line that has a time."""
+SLACK_SECONDS = 2.0
+"""A line may be written so much later than what is known of its moment; and many programs cut seconds off."""
+
+
+def step_of(line: str) -> int | None:
+    """Return the step of a training that a line names; None where it names none."""
+    found = STEP.search(line)
+    return int(found.group(1).replace(",", "")) if found is not None else None
+
+
 def line_at(kept: KeptLines, spot: Spot, when: Callable[[int], float | None]) -> int | None:
-    """Return the newest line that is what a spot names: its text, else its time; None = it is not kept."""
+    """Return the line that a spot names: by its text, by its step, else the last one that was written by then.
+
+    Args:
+        kept: The log.
+        spot: Of several lines with its text the last one by its time counts.
+        when: From the number of a line to its time; None where nobody knows.
+
+    Returns:
+        None = it is not kept.
+    """
     if spot.text:
-        wanted = clean(spot.text).strip()
-        for number in range(kept.end - 1, kept.first - 1, -1):
-            if wanted in kept.line(number):
-                return number
-        return None
-    if spot.at is None:
-        return None
+        return _line_with(kept, clean(spot.text).strip(), spot.at, when)
+    place = None if spot.at is None else _last_by(kept, spot.at, when)
+    if spot.step is not None:
+        middle = kept.end - 1 if place is None else place
+        near = range(max(kept.first, middle - NEAR), min(kept.end, middle + NEAR + 1))
+        named = [number for number in near if step_of(kept.line(number)) == spot.step]
+        place = min(named, key=lambda number: abs(number - middle), default=place)
+    return place
+
+
+def _line_with(
+    kept: KeptLines, wanted: str, at: float | None, when: Callable[[int], float | None]
+) -> int | None:
+    found = None
+    for number in range(kept.end - 1, kept.first - 1, -1):
+        if wanted in kept.line(number):
+            found = number
+            written = None if at is None else when(number)
+            if at is None or written is None or written <= at + SLACK_SECONDS:
+                break
+    return found
+
+
+def _last_by(kept: KeptLines, at: float, when: Callable[[int], float | None]) -> int | None:
     low, high = kept.first, kept.end
     while low < high:
         middle = (low + high) // 2
-        at = when(middle)
-        if at is None or at < spot.at:
+        written = when(middle)
+        if written is None or written <= at:
             low = middle + 1
         else:
             high = middle
-    return low if low < kept.end and (low > kept.first or when(low) is not None) else None
+    known = (
+        number for number in range(low - 1, max(kept.first, low - NEAR) - 1, -1) if when(number) is not None
+    )
+    return None if next(known, None) is None else low - 1
 
 
 class LogRows:

@@ -35,7 +35,8 @@ class PatternProcess:
     def __init__(self, pattern: str, *, fold: bool, seconds: float = SECONDS) -> None:
         self._pattern, self._fold, self._seconds = pattern, fold, seconds
         self._process: subprocess.Popen[bytes] | None = None
-        self._closed = False
+        self.ended = ""
+        """Why nothing is answered any more; empty = it is."""
 
     def lines(self, text: bytes) -> list[int]:
         """Return which lines of a text match.
@@ -54,8 +55,8 @@ class PatternProcess:
         return tuple((start, end) for start, end in self._ask(_SPANS, line.encode()))
 
     def _ask(self, kind: bytes, data: bytes) -> list[Any]:
-        if self._closed:
-            raise TooSlow("the search has ended")
+        if self.ended:
+            raise TooSlow(self.ended)
         if self._process is None:
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -75,8 +76,8 @@ class PatternProcess:
         finally:
             watch.cancel()
         if not answer:
-            self.close()
-            raise TooSlow("this pattern takes too long: it was given up; try a simpler one")
+            self.close("this pattern took too long and was given up; try a simpler one")
+            raise TooSlow(self.ended)
         found: list[Any] = json.loads(answer)
         return found
 
@@ -85,9 +86,9 @@ class PatternProcess:
         self._process.stdin.write(_HEAD.pack(kind, len(data)) + data)
         self._process.stdin.flush()
 
-    def close(self) -> None:
-        """End the process."""
-        self._closed = True
+    def close(self, why: str = "the search has ended") -> None:
+        """End the process, and say why to whoever asks later."""
+        self.ended = self.ended or why
         process, self._process = self._process, None
         if process is not None:
             process.kill()

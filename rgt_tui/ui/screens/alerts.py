@@ -360,7 +360,7 @@ class AlertsScreen(Moves, FleetAwareScreen):
         if self.fleet_state is not None and command.id.startswith("alerts.") and command.id != "alerts.ended":
             picked = self.picked
             if picked is None or not picked.box:
-                return "it is about no single box" if picked is not None else "no alert is selected"
+                return "it is not about a single box" if picked is not None else "no alert is selected"
             if command.id != "alerts.open" and picked.ended_at is not None:
                 return "the selected alert has ended"
             if command.id == "alerts.unmute" and not picked.alert.muted:

@@ -13,8 +13,7 @@ from textual.binding import BindingType
 from textual.widget import Widget
 
 from rgt_tui.fleet import FleetSource
-from rgt_tui.gate import AuditEvent, AuditLine, Chain
-from rgt_tui.gate.audit_check import chain_words, read_checked
+from rgt_tui.gate import AuditEntry, AuditEvent, AuditLine, Chain, chain_words, read_checked
 from rgt_tui.model.figures import moment
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.ui.clipboard import Copied
@@ -40,20 +39,38 @@ from rgt_tui.ui.widgets.spans import (
 
 EVERY_SECONDS = 5.0
 WHOLE = 1000
+NARROW = 80
+"""Columns below which the text would have no place behind a whole time of day."""
 PAD = 8
 """Columns of the labels; sha256 is the longest."""
 TONES = {AuditEvent.REFUSED: Tone.WARN, AuditEvent.REQUESTED: Tone.STRONG}
 
 
-def audit_row(one: AuditLine, names: int) -> Line:
-    """Return the line of an entry: when, box, verb, what, and the text."""
+def audit_row(one: AuditLine, names: int, width: int = WHOLE) -> Line:
+    """Return the line of an entry: when, box, verb, what, and the text; in a narrow one the year and seconds go first.
+
+    Args:
+        one: The entry.
+        names: Cells of the longest name.
+        width: Cells there are.
+    """
     entry = one.entry
     if entry is None:
         return line(Span(f" {glyphs().trouble} line {one.number} cannot be read", Tone.TROUBLE))
     tone = TONES.get(entry.event, Tone.TEXT)
     verb = entry.verb.value if entry.verb is not None else "rent"
-    head = line(dim(f"  {moment(entry.at)}  "), Span(fit_name(clean(entry.box), names)), "  ")
+    when = moment(entry.at)
+    head = line(
+        dim(f"  {when[5:16] if width < NARROW else when}  "), Span(fit_name(clean(entry.box), names)), "  "
+    )
     return line(head, Span(f"{fit(verb, 8)}{fit(entry.event.value, 10)}", tone), dim(clean(entry.text)))
+
+
+def _proof(entry: AuditEntry) -> tuple[tuple[str, str], ...]:
+    """Return what was typed and what it rests on, each with its label."""
+    return (
+        ("typed", entry.typed), ("shown", entry.shown), ("proof", entry.evidence), ("boot", entry.boot),
+    )  # fmt: skip
 
 
 def audit_details(one: AuditLine, width: int) -> list[Line]:
@@ -62,8 +79,7 @@ def audit_details(one: AuditLine, width: int) -> list[Line]:
     out = labelled("line", f"{one.number}", width, pad=PAD)
     if entry is not None:
         for label, text in (
-            ("who", entry.who), ("on", entry.instance), ("typed", entry.typed), ("text", entry.text),
-            ("shown", entry.shown), ("proof", entry.evidence), ("boot", entry.boot),
+            ("who", entry.who), ("on", entry.instance), *_proof(entry)[:1], ("text", entry.text), *_proof(entry)[1:],
         ):  # fmt: skip
             out += labelled(label, clean(text), width, pad=PAD, most=WHOLE) if text else []
     return [*out, *labelled("sha256", one.hash, width, Tone.DIM, pad=PAD)]
@@ -116,15 +132,15 @@ class AuditScreen(Moves, FleetAwareScreen):
     def why_not(self, command: Command) -> str | None:
         """Say why a command does not work here now: without a line there is nothing to show of it."""
         if command.id == "audit.details" and not self._lines:
-            return "no billing action was tried yet"
+            return "no billing action has been tried yet"
         return super().why_not(command)
 
     def _draw(self) -> None:
         named = (clean(one.entry.box) for one in self._lines.values() if one.entry)
         names = name_width(named, self.size.width)
-        rows = [PickRow(key, audit_row(one, names)) for key, one in self._lines.items()]
+        rows = [PickRow(key, audit_row(one, names, self.size.width)) for key, one in self._lines.items()]
         empty = self._trouble or (
-            "reading the audit log" if self._chain is None else "no billing action was tried yet"
+            "reading the audit log" if self._chain is None else "no billing action has been tried yet"
         )
         why = [line(" ", *row) for row in wrapped(empty, max(20, self.size.width - 2), Tone.DIM)]
         self.pick_list.show(rows, (EMPTY, *why), self._details)
@@ -197,6 +213,7 @@ class AuditScreen(Moves, FleetAwareScreen):
             entry.instance,
             entry.event.value,
             entry.text,
+            *(f"{label} {text}" for label, text in _proof(entry) if text),
             one.hash,
         )
         return Copied(

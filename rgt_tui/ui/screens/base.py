@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, cast, runtime_
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical
 from textual.reactive import reactive
 from textual.screen import Screen
 from textual.timer import Timer
@@ -18,10 +17,10 @@ from rgt_tui.model.box import BoxState, Link
 from rgt_tui.model.fleet import FleetState, Spot
 from rgt_tui.ui.box_status import assess, box_parts, clock_of, failed, fleet_parts
 from rgt_tui.ui.clipboard import Copied, take_along
-from rgt_tui.ui.commands import APP, SCREEN, Command, bindings, key_for
+from rgt_tui.ui.commands import APP, OF_ALL_BOXES, SCREEN, Command, bindings, key_for
 from rgt_tui.ui.enduring import Enduring, endured
 from rgt_tui.ui.legends import LegendRow, legend_of
-from rgt_tui.ui.mouse_buttons import BACK_KEY
+from rgt_tui.ui.mouse import BACK_KEY, MouseSelection
 from rgt_tui.ui.notation import clean, glyphs, stopwatch
 from rgt_tui.ui.preferences import UNCHANGED, Preferences
 from rgt_tui.ui.widgets.fixed_lines import (
@@ -33,6 +32,7 @@ from rgt_tui.ui.widgets.fixed_lines import (
     NoticeLine,
     Parts,
 )
+from rgt_tui.ui.widgets.lines import Below, Ground
 from rgt_tui.ui.widgets.spans import Span, Tone, line
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ PACES = (1.0, 2.0, 5.0, 15.0, 60.0)
 """Seconds between samples that a person can choose from."""
 
 
-FRESH_SECONDS = 0.5
+FRESH_SECONDS = 1.0
 """So long what was judged of a state holds: a key that draws it again does not judge two hundred boxes anew."""
 
 
@@ -105,6 +105,14 @@ class Dashboard(Protocol):
         """Show the oldest question; False when there is none."""
         ...
 
+    def tick(self, *, force: bool = False) -> None:
+        """Draw the newest state on the screen on top."""
+        ...
+
+    def draw_soon(self) -> object:
+        """Do so behind the keys that are to be painted."""
+        ...
+
 
 def position(recording: Recorded) -> str:
     """Return where a recording is: ``12:04 of 1:30:00``, without its end while that is not known."""
@@ -142,11 +150,15 @@ class Entries:
     """A screen with an event line, in whose place an entry line is put."""
 
     def open_entry(self, label: str, text: str = "") -> None:
-        """Open an entry line in place of the event line; it sends `EntryChanged` and `EntryClosed`."""
+        """Open an entry line in place of the event line; it sends `EntryChanged` and `EntryClosed`.
+
+        One that is closed may still be on its way out. To wait for that here would keep the screen from ever seeing it
+        gone: a screen that calls itself behind each of its refreshes lets nobody else have a turn.
+        """
         from rgt_tui.ui.widgets.fixed_lines import EntryLine
 
         screen = cast("Screen[None]", self)
-        if not screen.query(EntryLine):
+        if all(entry.leaving for entry in screen.query(EntryLine)):
             screen.mount(EntryLine(label, text), before="#event")
 
     @property
@@ -164,7 +176,7 @@ def bygone_parts(fleet: FleetSource | None) -> Parts:
     return [(-1, line(Span(f"{g.earlier} {fleet.words} {g.later}", Tone.MATCH)))]
 
 
-class FleetAwareScreen(Entries, Enduring, Screen[None]):
+class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
     """A screen with a summary line on top, and the last event and the keys at the bottom.
 
     A subclass sets `KEYS` (its own commands), `BINDINGS = bindings(KEYS)`, composes its middle in `body`,
@@ -175,6 +187,8 @@ class FleetAwareScreen(Entries, Enduring, Screen[None]):
     PLACE: ClassVar[str] = ""
     """Name of the screen in the crumbs and in the help."""
     AUTO_FOCUS: ClassVar[str | None] = None
+    AT_ONCE: ClassVar[float] = math.inf
+    """Of more boxes, what has changed is drawn a moment after the screen is back."""
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(SCREEN), Binding(BACK_KEY, "back", show=False)]
 
     fleet_state: reactive[FleetState | None] = reactive(None, init=False, always_update=True, repaint=False)
@@ -276,7 +290,7 @@ class FleetAwareScreen(Entries, Enduring, Screen[None]):
         yield HeaderLine()
         if self.notice is not None:
             yield NoticeLine(*self.notice)
-        with Vertical(id="body"):
+        with Below(id="body"):
             yield from self.body()
         yield EventLine()
         yield KeyLine(self.offered())
@@ -390,9 +404,9 @@ class FleetAwareScreen(Entries, Enduring, Screen[None]):
             else tuple(b for b in state.boxes if b.spec.name == self.box_name)
         )
         sim = ("SIM GPU",) if any(g.sim for b in boxes if b.sample for g in b.sample.gpus) else ()
-        if isinstance(self._fleet, Bygone):
+        if self._is_past:
             return (*sim, "PAST read only")
-        if not isinstance(self._fleet, Playback):
+        if not self._replays or not isinstance(self._fleet, Playback):
             return sim
         speed = self._fleet.speed
         pace = f" {glyphs().times}{speed:g}" if math.isfinite(speed) else ""
@@ -423,15 +437,20 @@ class FleetAwareScreen(Entries, Enduring, Screen[None]):
         self._hint_timer = self.set_timer(seconds, lambda: self.query_one(EventLine).hint(None))
 
     def on_screen_resume(self, event: events.ScreenResume) -> None:
-        """Draw at once when the screen comes (back) to the top."""
+        """Draw at once when the screen comes (back) to the top.
+
+        One that has hundreds of boxes to judge first shows what it showed before, until that is done.
+        """
         event.refresh_styles = (
             False  # all was styled as it was mounted, and with each change of the theme since then
         )
         if self.has_fleet:
             self.fleet.focus(self.box_name)
-        tick = getattr(self.app, "tick", None)
-        if tick is not None:
-            tick(force=True)
+        app = cast("Dashboard", self.app)
+        if self.fleet_state is not None and len(self.fleet_state.boxes) > self.AT_ONCE:
+            app.draw_soon()
+        elif hasattr(app, "tick"):
+            app.tick(force=True)
 
     def on_crumb_chosen(self, message: CrumbChosen) -> None:
         """Go back to the screen of a crumb that was clicked; the last one is this screen."""
@@ -455,7 +474,7 @@ class FleetAwareScreen(Entries, Enduring, Screen[None]):
 
     def action_escape(self) -> None:
         """Clear what `clear` finds to clear, else go back; on the first screen the event that stands is seen."""
-        if self.clear():
+        if self.end_selection() or self.clear():
             return
         if len(self.app.screen_stack) > 1:
             self.dismiss()
@@ -471,8 +490,15 @@ class FleetAwareScreen(Entries, Enduring, Screen[None]):
         """Return what ``y`` takes along from here; None when nothing is selected."""
         return None
 
+    def on_text_selected(self, event: events.TextSelected) -> None:
+        """Say what can be done with what the mouse has selected."""
+        if self.selections:
+            self.hint(f"{key_for('screen.copy')} copies what is selected")
+
     def action_copy(self) -> None:
-        """Take along what is selected."""
+        """Take along what the mouse has selected, else what the keys have."""
+        if self.copy_marked(self.hint):
+            return
         copied = self.to_copy()
         self.hint("nothing to copy here" if copied is None else take_along(self.app, copied))
 
@@ -558,7 +584,9 @@ class FleetAwareScreen(Entries, Enduring, Screen[None]):
 
     def action_open_for_box(self, place: str) -> None:
         """Open a screen for the box that the keys act on."""
-        if self.target_box is None or not self.has_fleet:
+        if place in OF_ALL_BOXES and self.has_fleet and not self.target_box:
+            self.action_open_all(place)
+        elif self.target_box is None or not self.has_fleet:
             self.hint("no box to act on yet")
         else:
             cast("Dashboard", self.app).open_screen(place, self.target_box)

@@ -283,14 +283,11 @@ class BoxScreen(LogKeys):
         box = self.box
         if box is None:
             return None
-        marked = self.get_selected_text()
-        if marked:
-            return Copied(what=how_many(len(marked.splitlines()), "line"), text=marked)
         pane = self._focused_pane()
         at = None if pane is None else pane.id
         current = current_cell(box)
         if at == "queue" and current is not None and current[1].log is not None:
-            return Copied(what=f"the log's path of {clean(current[1].name)}", text=current[1].log)
+            return Copied(what=f"the path of the log of {clean(current[1].name)}", text=current[1].log)
         chosen = self.log_pane.chosen_lines() if at is None and not self.log_pane.cursor.following else []
         if chosen:
             return Copied(what=how_many(len(chosen), "line"), text="\n".join(chosen))
@@ -305,7 +302,7 @@ class BoxScreen(LogKeys):
             self.redraw_now()
             return step.copied
         words = shlex.join(box.spec.ssh_words(profile.launch.user))
-        return Copied(what=f"how to log in on {clean(box.spec.name)}", text=words)
+        return Copied(what=f"how to log in to {clean(box.spec.name)}", text=words)
 
     @property
     def span(self) -> int | None:

@@ -19,7 +19,7 @@ from rgt_tui.model.box import BoxState
 from rgt_tui.model.fleet import FleetState, Spot
 from rgt_tui.model.run import TIME
 from rgt_tui.ui.clipboard import Copied
-from rgt_tui.ui.commands import BOX_TARGET, Command, bindings, key_for
+from rgt_tui.ui.commands import ALERTS_TOO, BOX_TARGET, Command, bindings, key_for
 from rgt_tui.ui.curve_words import copied_table, curve_parts, entries, heard_part, nothing_to_draw
 from rgt_tui.ui.enduring import short
 from rgt_tui.ui.exports import NotExported, png, points, proposed, wanted, write
@@ -29,7 +29,7 @@ from rgt_tui.ui.screens.base import Dashboard, FleetAwareScreen
 from rgt_tui.ui.widgets.curve import CurvePlot
 from rgt_tui.ui.widgets.curve_legend import CurveLegend
 from rgt_tui.ui.widgets.fixed_lines import HeaderLine, Parts
-from rgt_tui.ui.widgets.lines import EntryClosed
+from rgt_tui.ui.widgets.lines import EntryClosed, Ground
 from rgt_tui.ui.widgets.metric_grid import MetricGrid, grid_settings
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ CURVES: tuple[Command, ...] = (
     Command("curves.metric", ("m",), "metric",
             "Show the next metric: loss, val_loss, lr, then any others.", "next_metric", footer=1),
     Command("curves.axis", ("x",), "x axis",
-            "Count along the x axis: steps, epochs, time since the start, time of day, tokens; what the runs log.",
+            "Choose the x axis: steps, epochs, time since the start, time of day, tokens, as far as the runs log them.",
             "next_axis", footer=2),
     Command("curves.log", ("L",), "log", "Switch the y axis between logarithmic and linear.", "toggle_log", footer=3),
     Command("curves.smooth", ("s",), "smooth",
@@ -60,20 +60,21 @@ CURVES: tuple[Command, ...] = (
             "Select the next run; it is drawn on top.", "select_run(1)"),
     Command("curves.previous-run", ("k", "up"), "previous run", "Select the previous run.", "select_run(-1)"),
     Command("curves.hide", ("space",), "hide", "Hide the selected run, or show it again.", "hide_run"),
-    Command("curves.only", ("v",), "only this", "Show the selected run alone, or all of them.", "only_run"),
+    Command("curves.only", ("v",), "only this", "Show only the selected run, or all of them.", "only_run"),
     Command("curves.reference", ("R",), "pin",
-            "Pin the selected run: the others say in what they were started differently.", "pin_reference"),
+            "Pin the selected run: the others show how they were started differently.", "pin_reference"),
     Command("curves.grid", ("g",), "grid",
             "Show all metrics at once, small; enter opens one.", "toggle_grid", footer=6),
     Command("curves.export", ("X",), "export",
             "Write what is shown to a file: .svg or .png for a picture, .csv for the points.", "export"),
     Command("curves.evaluations", ("V",), "evaluations",
-            "Show the evaluations of the loss as points, or not.", "toggle_evaluations"),
+            "Show or hide the evaluations of the loss as points.", "toggle_evaluations"),
     Command("curves.boxes", ("B",), "boxes", "Show the runs of all boxes, or of this one.", "all_boxes"),
     Command("curves.choose-boxes", ("b",), "choose boxes",
             "Show the runs of the boxes that you name: names with * and ?, with spaces between.", "choose_boxes"),
     *(replace(command, footer={"box.phases": 7, "box.teardown": 8}.get(command.id, 0))
       for command in BOX_TARGET if command.id != "box.curves"),
+    *ALERTS_TOO,
 )  # fmt: skip
 """Keys of the curves; those of the box are there, too."""
 
@@ -136,7 +137,7 @@ class CurvesScreen(FleetAwareScreen):
 
     def body(self) -> Iterable[Widget]:
         """Return the plot and its legend."""
-        yield Widget(CurvePlot(id="plot"), MetricGrid(id="grid"), CurveLegend(id="legend"), id="curves")
+        yield Ground(CurvePlot(id="plot"), MetricGrid(id="grid"), CurveLegend(id="legend"), id="curves")
 
     def on_resize(self, event: events.Resize) -> None:
         """Put the legend where there is room."""
@@ -255,7 +256,9 @@ class CurvesScreen(FleetAwareScreen):
         most = max(3, frame.canvas.height * 3 // 5)
         # Who pins a run wants to see in what the others differ: that is not left out.
         for brief in (0, 1, 2) if settings.reference is None else (0, 1):
-            width = min(legend.needed_width(brief=brief), max(30, frame.columns * 3 // 5))
+            # Who pins a run wants to read in what the others differ.
+            widest = frame.columns * (3 if settings.reference is None else 4) // 5
+            width = min(legend.needed_width(brief=brief), max(30, widest))
             height = min(legend.needed(brief=brief), most)
             place, covered = frame.corner(width, height, self._beside)
             if not covered:

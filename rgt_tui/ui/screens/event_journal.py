@@ -12,11 +12,13 @@ from textual.binding import BindingType
 from textual.widget import Widget
 
 from rgt_tui.fleet import FleetSource
+from rgt_tui.fleet.history.moment_fleet import SOON, place_of_event
 from rgt_tui.fleet.history.morning_report import NextClock, Report, Word, morning_report, report_words
 from rgt_tui.fleet.history.spoken_times import night_began
 from rgt_tui.health import clock_readings
 from rgt_tui.model.alert import Alert
 from rgt_tui.model.box import BoxState
+from rgt_tui.model.evidence import Finding
 from rgt_tui.model.fleet import FleetState, Happening, Happenings, Spot, Wanted
 from rgt_tui.profiles.readings import how_many
 from rgt_tui.store import HistoryError
@@ -46,7 +48,7 @@ from rgt_tui.ui.widgets.spans import (
     width_of,
     wrapped,
 )
-from rgt_tui.ui.widgets.why import why_lines
+from rgt_tui.ui.widgets.why import READ_FROM, why_lines
 
 PAGE = 200
 """Events that are read at a time."""
@@ -293,6 +295,17 @@ def alert_of(row: Happening, alerts: Iterable[Alert]) -> Alert | None:
         if row.about == "link" and alert.kind in ("unreachable", "login", "host-key")
     ]
     return next(iter((*exact, *same, *link)), None)
+
+
+def proof_of(row: Happening, box: BoxState) -> Finding | None:
+    """Return the diagnosis that an event is about and that a line of a log proves; None where a box shows none."""
+    about = (
+        finding
+        for finding in box.findings
+        if f"{row.about}:".startswith(f"finding:{finding.gotcha}:{finding.resource}:")
+        and finding.where not in READ_FROM
+    )
+    return next(about, None)
 
 
 class JournalScreen(Moves, FleetAwareScreen):
@@ -544,7 +557,7 @@ class JournalScreen(Moves, FleetAwareScreen):
         state = self.fleet_state
         box = None if state is None else state.box(picked.box)
         if not picked.box:
-            self.hint("this is about no single box: it has no log")
+            self.hint("this is not about a single box: it has no log")
             return
         if box is None:
             self.hint(
@@ -558,7 +571,33 @@ class JournalScreen(Moves, FleetAwareScreen):
         )
         cells = {cell.name: cell.log for queue in box.queues for cell in queue.cells}
         log = cells.get(run) if run is not None else None
+        if picked.about.startswith("finding:"):
+            self.open_proof(picked, box)
+            return
         cast("Dashboard", self.app).open_screen("log", picked.box, Spot(at=picked.at, log=log))
+
+    @work(
+        group="proof", exclusive=True, exit_on_error=False, description="find the line that an event is about"
+    )
+    async def open_proof(self, row: Happening, box: BoxState) -> None:
+        """Open the log at the line that proved a diagnosis: as the box has it now, else as it was kept then."""
+        now = found = proof_of(row, box)
+        chronicle = self.fleet.chronicle
+        if chronicle is not None and (now is None or abs(now.since - row.at) > SOON):
+            try:
+                line = await chronicle.timeline()
+                place = place_of_event(line, row.at)
+                then = (
+                    None
+                    if place is None
+                    else await chronicle.moment(line.ns[place.tick], place.at, frozenset())
+                )
+                stood = [one for one in then.boxes if one.spec.name == row.box] if then is not None else []
+                found = next((proof_of(row, one) for one in stood), None) or now
+            except Exception as error:
+                self._failed(error)
+        spot = Spot(at=row.at) if found is None else Spot(at=row.at, log=found.where, text=found.evidence)
+        cast("Dashboard", self.app).open_screen("log", row.box, spot)
 
     def action_open_past(self, place: str) -> None:
         """Open the time machine at the selected event."""
@@ -571,7 +610,7 @@ class JournalScreen(Moves, FleetAwareScreen):
             self.hint("this is the journal")
 
     def action_errors_only(self) -> None:
-        """Show errors alone, or everything again."""
+        """Show only errors, or everything again."""
         self._want(errors=not self._wanted.errors)
 
     def _want(self, **changes: object) -> None:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, cast
 import msgspec
 from textual import work
 from textual.binding import BindingType
-from textual.containers import Horizontal
 from textual.widget import Widget
 
 from rgt_tui import health
@@ -58,7 +57,7 @@ from rgt_tui.ui.widgets.fleet_rows.lower_half import (
 )
 from rgt_tui.ui.widgets.fleet_rows.since_lines import at_hand_from, idle_foot, since_section
 from rgt_tui.ui.widgets.fleet_rows.what_to_do import LEAST_MORE, Step, WhyPane, blocks_of, steps_of
-from rgt_tui.ui.widgets.lines import EntryChanged, EntryClosed, RowChosen, SortAsked
+from rgt_tui.ui.widgets.lines import Beside, EntryChanged, EntryClosed, RowChosen, SortAsked
 from rgt_tui.ui.widgets.panes import Pane, Section, set_height, set_width
 from rgt_tui.ui.widgets.platform_lines import unseen_parts, worst_parts
 from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, line, wrapped
@@ -122,6 +121,7 @@ class FleetScreen(Moves, FleetAwareScreen):
     PLACE = "fleet"
     KEYS: ClassVar[tuple[Command, ...]] = (*FLEET, *BOX_TARGET, *BOX_CARE, *REPLAY, *MOVE)
     BINDINGS: ClassVar[list[BindingType]] = bindings(KEYS)
+    AT_ONCE = 50
     AUTO_FOCUS = ""
     """The table has the keys, unless somebody gives them to a pane."""
     ABOVE: ClassVar[int] = 0
@@ -155,12 +155,12 @@ class FleetScreen(Moves, FleetAwareScreen):
     def body(self) -> Iterable[Widget]:
         """The table, and below it the panes of the selected box."""
         yield FleetTable()
-        with Horizontal(id="lower"):
+        with Beside(id="lower"):
             yield WhyPane(id="why")
             yield LossPane(id="loss")
             yield Pane(id="since", focusable=True)
             yield Pane(id="detail", focusable=True)
-        with Horizontal(id="tail"):
+        with Beside(id="tail"):
             yield Pane(id="log")
             yield Pane(id="past")
 
@@ -227,6 +227,10 @@ class FleetScreen(Moves, FleetAwareScreen):
             yield
         self._ahead = judged
         self._looked = Looked(judged, rows, health.worst_of(cases))
+        yield
+        yield from self.query_one(FleetTable).ahead(
+            ordered(matching(rows, self._asked).rows, self._view.order)
+        )
 
     def _look(self, state: FleetState) -> Looked:
         """Return the rows of the state that is drawn; they are made where nobody has done so before."""
@@ -497,7 +501,7 @@ class FleetScreen(Moves, FleetAwareScreen):
 
     def _set_order(self, order: Order) -> None:
         self._keep(lambda view: msgspec.structs.replace(view, sort=order.key, flipped=order.flipped))
-        self.hint(f"sorted {order.words}; {key_for('fleet.turn-order')} turns it round")
+        self.hint(f"sorted {order.words}; {key_for('fleet.turn-order')} reverses it")
 
     def action_group(self) -> None:
         """Group by the next thing, or by none."""
@@ -512,12 +516,13 @@ class FleetScreen(Moves, FleetAwareScreen):
 
     def action_kept_filter(self) -> None:
         """Use the next kept filter; after the last one, none."""
-        names = sorted(self._view.filters)
+        names = sorted(self._view.filters, key=str.casefold)
         if not names:
             self.hint("no filter is kept; save:NAME in a filter keeps it")
             return
         texts = [f"@{name}" for name in names]
-        place = texts.index(self._filter) + 1 if self._filter in texts else 0
+        here = self._filter.casefold()
+        place = next((at for at, text in enumerate(texts, 1) if text.casefold() == here), 0)
         if place == len(texts):
             self.clear()
             self.hint("no filter")

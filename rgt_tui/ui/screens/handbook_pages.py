@@ -8,21 +8,21 @@ from typing import ClassVar, NamedTuple
 
 from textual import events, work
 from textual.binding import BindingType
-from textual.containers import Horizontal
 from textual.widget import Widget
 
 from rgt_tui.fleet import FleetSource
 from rgt_tui.handbook import ACTION_WORDS, HandbookError, Page, all_pages, find_pages, shipped_pages
+from rgt_tui.health import told_by
 from rgt_tui.model.evidence import Finding, Fix, Severity
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.profiles.readings import how_many
 from rgt_tui.ui.box_status import SEVERITIES, old_mark
 from rgt_tui.ui.clipboard import Copied
-from rgt_tui.ui.commands import HANDBOOK, MOVE, Command, bindings, key_for
+from rgt_tui.ui.commands import ALERTS_TOO, HANDBOOK, MOVE, Command, bindings, key_for
 from rgt_tui.ui.notation import clean, compact_time, glyphs, percent
 from rgt_tui.ui.screens.base import FleetAwareScreen, Moves
 from rgt_tui.ui.widgets.fixed_lines import Parts
-from rgt_tui.ui.widgets.lines import EntryChanged, EntryClosed, LineWidget, RowChosen
+from rgt_tui.ui.widgets.lines import Beside, EntryChanged, EntryClosed, LineWidget, RowChosen
 from rgt_tui.ui.widgets.panes import Pane, Section, out_of_sight
 from rgt_tui.ui.widgets.pick_list import LEAST_ROWS
 from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, dim, fit, labelled, line, toned, wrapped
@@ -160,6 +160,8 @@ def page_sections(page: Page, found: Sequence[Found], width: int) -> list[Sectio
     ]
     made.append(Section(line("why"), about))
     more = labelled("beats", ", ".join(page.beats), width, Tone.DIM) if page.beats else []
+    for name, ids in zip(("alerts", "checks"), told_by(page.id), strict=True):
+        more += labelled(name, ", ".join(ids), width, Tone.DIM, pad=7) if ids else []
     more += [row for source in page.sources for row in wrapped(clean(source), width, Tone.DIM)]
     made.append(Section(line("sources"), more))
     return made
@@ -180,7 +182,7 @@ class HandbookScreen(Moves, FleetAwareScreen):
     """Known failures: what they look like, why they happen, the way out."""
 
     PLACE = "handbook"
-    KEYS: ClassVar[tuple[Command, ...]] = (*HANDBOOK, *MOVE)
+    KEYS: ClassVar[tuple[Command, ...]] = (*HANDBOOK, *ALERTS_TOO, *MOVE)
     BINDINGS: ClassVar[list[BindingType]] = bindings(KEYS)
     AUTO_FOCUS = ""
     HORIZONTAL_BREAKPOINTS = [(0, "-below"), (WIDE, "-beside")]  # noqa: RUF012
@@ -199,7 +201,7 @@ class HandbookScreen(Moves, FleetAwareScreen):
 
     def body(self) -> Iterable[Widget]:
         """Return the list and the page."""
-        with Horizontal(id="split"):
+        with Beside(id="split"):
             yield PageList()
             yield Pane(id="page", focusable=True)
 

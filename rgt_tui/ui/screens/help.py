@@ -16,6 +16,7 @@ from rgt_tui.ui.clipboard import Copied, take_along
 from rgt_tui.ui.commands import MOVE, Command, bindings, key_for
 from rgt_tui.ui.enduring import Enduring
 from rgt_tui.ui.legends import Legend
+from rgt_tui.ui.mouse import MouseSelection
 from rgt_tui.ui.notation import plain
 from rgt_tui.ui.screens.base import Entries, Moves
 from rgt_tui.ui.widgets.fixed_lines import EventLine
@@ -90,11 +91,6 @@ def row_lines(rows: Sequence[HelpRow], width: int) -> list[tuple[Line, HelpRow]]
     return out
 
 
-def help_lines(commands: Sequence[Command], width: int) -> list[Line]:
-    """Return the lines of some commands."""
-    return [made for made, _ in row_lines(key_rows(commands), width)]
-
-
 class HelpPanel(LineWidget):
     """The rows in a frame."""
 
@@ -167,7 +163,7 @@ class HelpPanel(LineWidget):
                 self.screen.run_below(command)
 
 
-class HelpScreen(Moves, Entries, Enduring, ModalScreen[None]):
+class HelpScreen(Moves, Entries, Enduring, MouseSelection, ModalScreen[None]):
     """Covers the screen that it explains.
 
     Args:
@@ -219,7 +215,9 @@ class HelpScreen(Moves, Entries, Enduring, ModalScreen[None]):
         self.dismiss()
 
     def action_escape(self) -> None:
-        """Clear the search, then close."""
+        """Clear the selection, the search, then close."""
+        if self.end_selection():
+            return
         if self.panel.query_text:
             self.panel.search("")
         else:
@@ -239,7 +237,9 @@ class HelpScreen(Moves, Entries, Enduring, ModalScreen[None]):
             self.panel.search("")
 
     def action_copy(self) -> None:
-        """Take along the rows that are shown."""
+        """Take along what the mouse has selected, else the rows that are shown."""
+        if self.copy_marked(self.hint):
+            return
         rows = [text_of(made).rstrip() for made, _ in row_lines(self.panel.rows, 100)]
         self.hint(take_along(self.app, Copied(what=f"{self._place} help", text="\n".join(rows))))
 

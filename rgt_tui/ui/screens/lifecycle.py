@@ -226,7 +226,7 @@ class LifecycleScreen(Moves, FleetAwareScreen):
             self.hint(self._why_not("run"))
         elif not self._runs_by(self.checklist.cursor_row):
             typed = f": type {check.command}" if check.command else ": its readings say it all"
-            self.hint(f"{check.id} has nothing that is run from here{typed}")
+            self.hint(f"{check.id} has nothing to run from here{typed}")
         elif any(run.under_way for run in self.runs.values()):
             self.hint(f"another check is running; {key_for('screen.escape')} ends it")
         else:
@@ -236,7 +236,7 @@ class LifecycleScreen(Moves, FleetAwareScreen):
         """Say why a command does not work here now; of a check only what runs or ticks it is offered."""
         check = self.selected if self.fleet_state is not None else None
         if check is not None and command.id == "phases.run" and not self._runs_by(self.checklist.cursor_row):
-            return f"{check.id} has nothing that is run from here"
+            return f"{check.id} has nothing to run from here"
         judged = check is not None and not check.by and check.status is not CheckStatus.PERSON
         if judged and command.id == "phases.tick":
             return "the selected check is judged by its readings"
@@ -297,7 +297,7 @@ class LifecycleScreen(Moves, FleetAwareScreen):
             self._ticking = (check.id, None)
             self.open_entry(f"{check.id}: what did you see?")
         else:
-            self.hint(f"{check.id} is judged by its readings; nobody ticks it")
+            self.hint(f"{check.id} is judged by its readings and cannot be ticked")
 
     def on_entry_closed(self, message: EntryClosed) -> None:
         """Take the note, then the name; an empty one, or escape, ticks nothing."""
@@ -309,22 +309,13 @@ class LifecycleScreen(Moves, FleetAwareScreen):
         if not text:
             missing = "a note" if note is None else "a name"
             self.hint(
-                "nothing was ticked"
-                if message.text is None
-                else f"nothing was ticked: {missing} belongs to it"
+                "nothing was ticked" if message.text is None else f"nothing was ticked: it needs {missing}"
             )
         elif note is None:
             self._ticking = (check, text)
-            self._ask_name()
+            self.open_entry("your name", _own_name())
         else:
             self._say(check, PersonTick(ticked=True, at=self.now, by=text, note=note))
-
-    def _ask_name(self) -> None:
-        """Open the second entry line once the first one is gone."""
-        if self.query("EntryLine"):
-            self.call_after_refresh(self._ask_name)
-        else:
-            self.open_entry("your name", _own_name())
 
     def _say(self, check: str, tick: PersonTick) -> None:
         self.run_worker(

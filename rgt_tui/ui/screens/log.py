@@ -23,22 +23,17 @@ from rgt_tui.ui.clipboard import Copied
 from rgt_tui.ui.commands import LOG, LOG_LINES, LOG_TARGET, MOVE, Command, bindings, key_for
 from rgt_tui.ui.logs.beyond_kept import BeyondKept, Sheet
 from rgt_tui.ui.logs.line_finder import finder_for
-from rgt_tui.ui.logs.log_rows import line_at
+from rgt_tui.ui.logs.log_rows import step_of
 from rgt_tui.ui.notation import clean
-from rgt_tui.ui.screens.base import Dashboard, FleetAwareScreen, Moves
+from rgt_tui.ui.screens.base import HINT_SECONDS, Dashboard, FleetAwareScreen, Moves
 from rgt_tui.ui.widgets.fixed_lines import EntryLine
 from rgt_tui.ui.widgets.lines import EntryChanged, EntryClosed
 from rgt_tui.ui.widgets.log_pane import TIMES, LogPane
 
-STEP = re.compile(
-    r"(?i)\b(?:global[_ ]?)?(?:step|iter(?:ation)?)s?[\"']?\s{0,3}[:=#]?\s{0,3}(\d[\d,]{0,14})\b"
-)
-
-
-def step_of(line: str) -> int | None:
-    """Return the step of a training that a line names; None where it names none."""
-    found = STEP.search(line)
-    return int(found.group(1).replace(",", "")) if found is not None else None
+MOST_EAST = 86400.0
+"""Seconds; a box that says more does not tell its zone."""
+MOST_BACK = 16
+"""Pieces of older lines that are loaded to get to a moment."""
 
 
 def run_of(box: BoxState, path: str) -> str | None:
@@ -47,6 +42,27 @@ def run_of(box: BoxState, path: str) -> str | None:
     cell = next((cell.name for cell in cells_of(box) if cell.log == path), None)
     stem = posixpath.splitext(posixpath.basename(path))[0]
     return next((name for name in (cell, stem) if name is not None and name in names), None)
+
+
+def log_with_steps(box: BoxState, run: str | None) -> str | None:
+    """Return the log of a run, else the one whose newest step is the nearest to where it is; None = none names one."""
+    here = next((one.step for one in box.runs if one.name == run and one.step is not None), 0)
+    named: list[tuple[float, str]] = []
+    for view in box.logs:
+        if run is not None and run_of(box, view.path) == run:
+            return view.path
+        step = next(
+            (step for line in reversed(view.lines[-20:]) if (step := step_of(line)) is not None), None
+        )
+        if step is not None:
+            named.append((abs(step - here), view.path))
+    return min(named)[1] if named else None
+
+
+def zone_of(box: BoxState) -> float | None:
+    """Return how many seconds a box's local time is east of UTC by our clock; None = it does not tell."""
+    east = None if box.hello is None else box.hello.utc_offset
+    return None if east is None or not abs(east) <= MOST_EAST else east + (box.clock_skew or 0.0)
 
 
 class LogKeys(Moves, FleetAwareScreen):
@@ -74,22 +90,30 @@ class LogKeys(Moves, FleetAwareScreen):
         if path is not None and path != self._asked and all(view.path != path for view in box.logs):
             self._asked = path
             self.fleet.follow(box.spec.name, path)
-        view = choose_log(box, self._wanted_log)
+        view = choose_log(box, self._wanted_log or self._shown_log(current[1].log if current else None))
+        views = [] if view is None else [view]
+        views += [one for one in box.logs if one.path in self._merged and one is not view]
         lost = box.link is not Link.LIVE
-        old = view is not None and view.at is not None and (lost or now - view.at > 60)
-        age = now - view.at if old and view is not None and view.at is not None else None
-        self.log_pane.lost = box.link.value if lost else ""
+        newest = max((one.at for one in views if one.at is not None), default=None)
+        age = now - newest if newest is not None and (lost or now - newest > 60) else None
+        self.log_pane.lost, self.log_pane.zone = box.link.value if lost else "", zone_of(box)
         empty = "no log is followed on this box" if view is None else "the log is empty so far"
         if view is None and box.sample is None:
             empty = "no log is known yet"
         elif view is None and (why := no_agent(box)):
             empty = f"no log comes from this box: {clean(why)}"
-        views = [] if view is None else [view]
-        views += [one for one in box.logs if one.path in self._merged and one is not view]
         logs = [kept for one in views if (kept := self._read(box, one)) is not None]
         for path in [path for path in self._kept if all(one.path != path for one in views)]:
             self._leave(path)
         self.show_lines(box, logs, now, age, empty)
+
+    def _shown_log(self, running: str | None) -> str | None:
+        """Return the log that stays, though nobody has chosen it: of several that are written each moves last in turn.
+
+        Args:
+            running: That of the running cell: who follows the end goes on to it.
+        """
+        return self.log_pane.path if running is None or not self.log_pane.cursor.following else None
 
     def show_lines(
         self, box: BoxState, logs: list[KeptLines], now: float, age: float | None, empty: str
@@ -156,6 +180,9 @@ class LogKeys(Moves, FleetAwareScreen):
             return
         paths = [view.path for view in box.logs]
         here = self.log_pane.path
+        if paths == [here]:
+            self.hint("this is the only log of the box")
+            return
         place = paths.index(here) if here in paths else 0
         self._merged = ()
         self._wanted_log = paths[(place + direction) % len(paths)]
@@ -211,6 +238,8 @@ class LogScreen(LogKeys):
         """Draw the new lines."""
         if self.spot is not None and self.spot.log is not None:
             self._wanted_log = self.spot.log
+        elif self.spot is not None and self.spot.step is not None and self.box is not None:
+            self._wanted_log = self._wanted_log or log_with_steps(self.box, self.spot.run)
         if self.box is not None:
             self.show_log(self.box, now)
             self._go_to_spot()
@@ -225,7 +254,7 @@ class LogScreen(LogKeys):
             pane.heading = sheet.heading
             pane.older = "" if sheet.hits or self._beyond is None else self._beyond.older(sheet.kept)
             pane.show(
-                [sheet.kept], now=now, age=None, empty="nothing was found so far", findings=findings_of(box)
+                [sheet.kept], now=now, age=None, empty="nothing found so far", findings=findings_of(box)
             )
             return
         pane.heading = ""
@@ -251,15 +280,23 @@ class LogScreen(LogKeys):
         if spot.log is not None and kept.path != spot.log:
             return
         self.spot = None
-        number = line_at(kept, spot, rows.logs[0].when)
+        number = self.log_pane.line_at(kept, spot)
         if number is not None:
             self.log_pane.go(kept, number)
         elif spot.line_no is not None and self._beyond is not None:
             self.open_line(kept.path, spot.line_no)
         elif spot.text and self._beyond is not None:
             self.find_on_box(kept.path, re.escape(clean(spot.text).strip()))
+        elif spot.at is not None and self._beyond is not None and kept.place is not None:
+            self.load_until(kept, spot)
         elif spot.text or spot.line_no is not None or spot.at is not None:
-            self.hint("that line is not among those kept here")
+            why = self._why_unsure(kept)
+            self.hint(f"that line is not among those kept here{why}", 15.0 if why else HINT_SECONDS)
+
+    def _why_unsure(self, kept: KeptLines) -> str:
+        """Say from where upwards a time of day tells no moment; empty = it does everywhere, or no line has one."""
+        clock = self.log_pane.day_unknown(kept)
+        return f": lines up to {clock} have no date, and their day is not certain" if clock else ""
 
     # Search and filter
 
@@ -318,7 +355,9 @@ class LogScreen(LogKeys):
             return
         if kept is None:
             if count < 0 and len(pane.shown) > 1:
-                self.hint(f"older lines come of one log alone; {key_for('log.merge')} ends the merge")
+                self.hint(
+                    f"older lines can be loaded for one log only; {key_for('log.merge')} ends the merge"
+                )
             return
         if sheet is not None and sheet.hits:
             return
@@ -343,6 +382,30 @@ class LogScreen(LogKeys):
         if not said:
             self.log_pane.move(-max(1, self.page_rows))
         self.hint(said or f"{how_many(len(kept), 'line')} are kept here now")
+        self.redraw_now()
+
+    @work(group="box log", exclusive=True, exit_on_error=False, description="load the lines of a moment")
+    async def load_until(self, kept: KeptLines, spot: Spot) -> None:
+        """Load older lines until those of a moment are there, as far as that is not too much."""
+        assert self._beyond is not None
+        for _ in range(MOST_BACK):
+            self.hint("loading older lines from the box …", 30.0)
+            try:
+                number, said = await self._beyond.load_older(kept)
+            except Exception as error:
+                self.hint(f"no older lines: {clean(str(error))}", 15.0)
+                return
+            self.log_pane.forget_before(kept, number)
+            place = self.log_pane.line_at(kept, spot)
+            if place is not None:
+                self.hint("")
+                self.redraw_now()
+                self.log_pane.go(kept, place)
+                return
+            if said:
+                break
+        why = self._why_unsure(kept) or ": nobody knows when these were written, or it is further back"
+        self.hint(f"that line was not found{why}", 15.0)
         self.redraw_now()
 
     @work(group="box log", exclusive=True, exit_on_error=False, description="load newer lines of a log")
@@ -493,10 +556,7 @@ class LogScreen(LogKeys):
             pane.move(count)
 
     def to_copy(self) -> Copied | None:
-        """Return what the mouse has selected, else the selected lines."""
-        marked = self.get_selected_text()
-        if marked:
-            return Copied(what=how_many(len(marked.splitlines()), "line"), text=marked)
+        """Return the selected lines."""
         rows = self.log_pane.chosen_lines()
         return Copied(what=how_many(len(rows), "line"), text="\n".join(rows)) if rows else None
 
@@ -510,7 +570,7 @@ class LogScreen(LogKeys):
         page = self.log_pane.page_of(*place) if place is not None else None
         if page is None:
             self.hint(
-                f"the handbook knows nothing of this line; {key_for('log.next-error')} goes to the next error"
+                f"the handbook does not know this line; {key_for('log.next-error')} goes to the next error"
             )
         else:
             cast("Dashboard", self.app).open_screen("handbook", self.box_name, Spot(gotcha=page))

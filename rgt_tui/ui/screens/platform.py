@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual.binding import BindingType
-from textual.containers import Horizontal
 from textual.widget import Widget
 
 from rgt_tui.fleet import FleetSource
@@ -14,13 +13,15 @@ from rgt_tui.health import BY_ID
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.profile import Profile
 from rgt_tui.profiles.platform_page import FIRST_CONTACT, KNOWN, PageRow, PageSection, Weight, platform_page
-from rgt_tui.ui.commands import BOX_TARGET, FIRST, MOVE, PLATFORM, Command, bindings, key_for
+from rgt_tui.ui.clipboard import Copied
+from rgt_tui.ui.commands import ALERTS_TOO, BOX_TARGET, FIRST, MOVE, PLATFORM, Command, bindings, key_for
 from rgt_tui.ui.notation import clean
 from rgt_tui.ui.screens.base import Dashboard, FleetAwareScreen, Moves
 from rgt_tui.ui.widgets.fixed_lines import Parts
+from rgt_tui.ui.widgets.lines import Beside
 from rgt_tui.ui.widgets.panes import Pane, Section
 from rgt_tui.ui.widgets.platform_lines import platform_section
-from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, line, wrapped
+from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, line, text_of, wrapped
 
 if TYPE_CHECKING:
     from textual import events
@@ -29,6 +30,8 @@ WIDE = 150
 """From this width on the page stands in two columns."""
 LABEL = 15
 TIGHT_LABEL = 11
+COPIED_WIDTH = 100
+"""Columns of a page that is taken along."""
 TONES = {
     Weight.PLAIN: Tone.TEXT,
     Weight.ASIDE: Tone.DIM,
@@ -67,18 +70,11 @@ def halves(page: Sequence[PageSection], width: int) -> tuple[list[PageSection], 
     return list(page[:cut]), list(page[cut:])
 
 
-class PlatformScreen(Moves, FleetAwareScreen):
-    """What survives, what bills, every clock and trap of the platform of one box."""
+class PlatformPage(Moves, FleetAwareScreen):
+    """What both forms of the page have; bindings are inherited, so each form has its own."""
 
-    PLACE: ClassVar[str] = "platform"
-    KEYS: ClassVar[tuple[Command, ...]] = (
-        *PLATFORM,
-        *(command for command in BOX_TARGET if command.id != "box.platform"),
-        *MOVE,
-    )
-    BINDINGS: ClassVar[list[BindingType]] = bindings(KEYS)
     AUTO_FOCUS = "#page"
-    DEFAULT_CSS = "PlatformScreen #page, PlatformScreen #more { width: 1fr; }"
+    DEFAULT_CSS = "PlatformPage #page, PlatformPage #more { width: 1fr; }"
     SECTIONS: ClassVar[tuple[str, ...] | None] = None
     """Titles of the sections that are shown; None = all of them."""
 
@@ -90,7 +86,7 @@ class PlatformScreen(Moves, FleetAwareScreen):
 
     def body(self) -> Iterable[Widget]:
         """Return the page, and the second column of a wide screen."""
-        with Horizontal(id="split"):
+        with Beside(id="split"):
             yield Pane(id="page", focusable=True)
             yield Pane(id="more", focusable=True)
 
@@ -129,6 +125,13 @@ class PlatformScreen(Moves, FleetAwareScreen):
     def foot(self) -> Line:
         """Return what stands at the right end of the lower border."""
         return EMPTY
+
+    def to_copy(self) -> Copied | None:
+        """Return the page as it reads."""
+        sections = [] if self._of is None else page_sections(self._page, COPIED_WIDTH)
+        rows = [[text_of(one.title), *(f"  {text_of(row)}" for row in one.body)] for one in sections]
+        text = "\n\n".join("\n".join(row.rstrip() for row in each) for each in rows)
+        return Copied(what=f"the page of {clean(self._of.name)}", text=text) if self._of and text else None
 
     def on_mount(self) -> None:
         """Remember that the page was shown."""
@@ -174,8 +177,24 @@ class PlatformScreen(Moves, FleetAwareScreen):
         self.call_after_refresh(self.redraw_now)
 
 
-class FirstContactScreen(PlatformScreen):
-    """Comes up once for each platform, when a box of it has answered for the first time."""
+class PlatformScreen(PlatformPage):
+    """What survives, what bills, every clock and trap of the platform of one box."""
+
+    PLACE: ClassVar[str] = "platform"
+    KEYS: ClassVar[tuple[Command, ...]] = (
+        *PLATFORM,
+        *(command for command in BOX_TARGET if command.id != "box.platform"),
+        *ALERTS_TOO,
+        *MOVE,
+    )
+    BINDINGS: ClassVar[list[BindingType]] = bindings(KEYS)
+
+
+class FirstContactScreen(PlatformPage):
+    """Comes up once for each platform, when a box of it has answered for the first time.
+
+    It comes by itself, while somebody types for the screen below: no way leads from it to the tear-down.
+    """
 
     PLACE: ClassVar[str] = "first contact"
     KEYS: ClassVar[tuple[Command, ...]] = (*FIRST, *PLATFORM, *MOVE)

@@ -15,6 +15,7 @@ from rgt_tui.fleet import FleetSource
 from rgt_tui.model.fleet import FleetState, Question, QuestionKind
 from rgt_tui.ui.commands import Command, bindings, key_for
 from rgt_tui.ui.enduring import Enduring
+from rgt_tui.ui.mouse import MouseSelection
 from rgt_tui.ui.notation import clean, glyphs
 from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, line, wrapped
 from rgt_tui.ui.widgets.teardown.confirm import Facts, GuardedField
@@ -71,7 +72,7 @@ def question_lines(question: Question, width: int) -> list[Line]:
     return out
 
 
-class QuestionScreen(Enduring, ModalScreen[None]):
+class QuestionScreen(Enduring, MouseSelection, ModalScreen[None]):
     """Shows one question and sends its answer; closes by itself when the question is over.
 
     Args:
@@ -164,8 +165,8 @@ class QuestionScreen(Enduring, ModalScreen[None]):
         self.dismiss()
 
     def action_later(self) -> None:
-        """Close and leave the question open."""
-        if not self.listens():
+        """End what the mouse has selected, else close and leave the question open."""
+        if not self.listens() or self.end_selection():
             return
         self.query_one(Input).value = ""
         self.dismiss()

@@ -27,6 +27,7 @@ from rgt_tui.ui.box_pulls import BoxPulls
 from rgt_tui.ui.clipboard import Copied, take_along
 from rgt_tui.ui.commands import APP, Command, bindings, key_for, keys_for
 from rgt_tui.ui.enduring import Enduring
+from rgt_tui.ui.mouse import MouseSelection
 from rgt_tui.ui.notation import clean, glyphs, plain
 from rgt_tui.ui.widgets.panes import out_of_sight
 from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, line
@@ -107,7 +108,7 @@ TEARDOWN: tuple[Command, ...] = (
 """No key of these sends anything; only the button does."""
 
 
-class TeardownScreen(Enduring, ModalScreen[None]):
+class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
     """Shows what stopping a box's meter takes, costs and loses, and sends it only once its name is typed."""
 
     PLACE: ClassVar[str] = "tear down"
@@ -435,7 +436,7 @@ class TeardownScreen(Enduring, ModalScreen[None]):
         """Cancel, or send."""
         event.stop()
         if event.button.id == "cancel":
-            self.action_close()
+            self._close()
             return
         if not self.listens():
             return
@@ -494,6 +495,11 @@ class TeardownScreen(Enduring, ModalScreen[None]):
             hint(text)
 
     def action_close(self) -> None:
+        """End what the mouse has selected, else close the dialog."""
+        if not self.end_selection():
+            self._close()
+
+    def _close(self) -> None:
         """Close the dialog; a request on its way goes on, and that is said.
 
         It loses nothing, so that it counts behind a change, too; only not as the dialog opens.
@@ -521,8 +527,12 @@ class TeardownScreen(Enduring, ModalScreen[None]):
 
     def action_copy(self) -> None:
         """Take along what is selected; what was copied is said where the dialog speaks."""
-        copied = self.to_copy()
-        said = "nothing to copy here" if copied is None else take_along(self.app, copied)
+        copied = self.marked() or self.to_copy()
+        self.clear_selection()
+        self.hint("nothing to copy here" if copied is None else take_along(self.app, copied))
+
+    def hint(self, said: str) -> None:
+        """Say something where the dialog speaks."""
         if self.state.by_hand:
             self._hint(self.app.screen_stack[-2], said)
         self._set(replace(self.state, told=said))

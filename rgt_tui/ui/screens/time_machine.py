@@ -102,7 +102,7 @@ class TimeMachineScreen(FleetScreen, inherit_bindings=False):
                 self._say(f"not kept: the first moment is {self._clock(past.line.ats[0])}")
                 place = Place(0, past.line.ats[0])
         if place is None:
-            self._trouble = "nothing has been kept yet: a moment is, each minute"
+            self._trouble = "nothing has been kept yet: one moment is kept each minute"
             self._show_trouble()
             return
         await self._arrive(place)
@@ -249,7 +249,7 @@ class TimeMachineScreen(FleetScreen, inherit_bindings=False):
             self._say(str(error))
             return
         if at > self._live.now():
-            self._say(f"{clean(message.text)} has not been yet")
+            self._say(f"{clean(message.text)} is still to come")
             return
         place = place_of(past.line, at)
         if place is None:

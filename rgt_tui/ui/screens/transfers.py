@@ -40,6 +40,7 @@ from rgt_tui.ui.widgets.spans import (
     spread,
     width_of,
 )
+from rgt_tui.ui.widgets.vitals import is_old
 
 if TYPE_CHECKING:
     from textual import events
@@ -52,7 +53,7 @@ WHOLE = 1000
 """Cells, where nobody says how many there are."""
 MOST_ON_BOXES = 100
 """Copies on the boxes that are listed, the newest ones."""
-WITHOUT = "nothing was copied yet; rgt pull and rgt push are shown here, too, whoever runs them"
+WITHOUT = "nothing has been copied yet; rgt pull and rgt push are shown here, too, whoever runs them"
 NOT_KEPT = "no pull by this rgt; what others copied then was not kept"
 
 
@@ -96,12 +97,16 @@ def from_note(note: TransferNote) -> Entry:
     return Entry(f"note\0{note.name}", note.box, note.kind, pull, note)
 
 
-def on_box(box: BoxState) -> list[Entry]:
+def on_box(box: BoxState, now: float) -> list[Entry]:
     """Return what copies on a box itself now, and how the copies of its results to durable storage ended."""
     name, found = box.spec.name, []
+    old = is_old(box, now)
+    rest = "its progress is not known"
+    if old and box.sample_at is not None:
+        rest = f"seen when the box was last heard from, {compact_time(now - box.sample_at)} ago"
     for program in (box.sample.transfers or ()) if box.sample is not None else ():
-        plan = f"{clean(program.name)}, process {program.pid} there; how far it is is not known"
-        found.append(Entry(f"box\0{name}\0{program.pid}", name, "on box", Pull((), plan=plan)))
+        plan = f"{clean(program.name)}, process {program.pid} there; {rest}"
+        found.append(Entry(f"box\0{name}\0{program.pid}", name, "on box", Pull((), plan=plan, unseen=old)))
     for queue in box.queues:
         for cell in queue.cells:
             if cell.durable not in {"verified", "failed"}:
@@ -119,6 +124,8 @@ def state_of(pull: Pull, kind: str = "pull") -> tuple[str, Tone, str]:
     g = glyphs()
     if pull.asks is not None:
         return g.person, Tone.WARN, "asks"
+    if pull.unseen:
+        return g.unknown, Tone.DIM, "not known"
     if pull.under_way:
         first = "copies" if kind == "on box" else "connecting"
         return g.ok, Tone.TEXT, clean(pull.progress.phase) if pull.progress is not None else first
@@ -220,6 +227,9 @@ def entry_details(entry: Entry, width: int, now: float) -> list[Line]:
             out += labelled("ended", _when(pull.ended_at, now), width)
         tone = Tone.TEXT if pull.end.whole else Tone.STRONG
         out += labelled("end", clean(pull.end.text), width, tone, most=6)
+        if not pull.end.whole and pull.progress is not None and pull.progress.bytes:
+            came = f"{size(pull.progress.bytes_done)} of {size(pull.progress.bytes)}, as far as is known"
+            out += labelled("came", came, width)
         if not pull.end.whole and KEPT not in pull.end.text and entry.kind == "pull":
             out += labelled("then", f"{key_for('transfers.again')} pulls again: {KEPT}", width)
     return out
@@ -271,7 +281,9 @@ class TransfersScreen(Moves, FleetAwareScreen):
         known = [Entry(f"{box}\0{pull.began_at}", box, "pull", pull) for box, pull in self.pulls.every()]
         known += [from_note(note) for note in self._notes if not note.ours]
         if self.fleet_state is not None:
-            known += in_order(one for box in self.fleet_state.boxes for one in on_box(box))[:MOST_ON_BOXES]
+            known += in_order(one for box in self.fleet_state.boxes for one in on_box(box, self.now))[
+                :MOST_ON_BOXES
+            ]
         mine = (one for one in known if self.box_name in (None, one.box))
         return {one.key: one for one in in_order(mine)}
 
@@ -342,8 +354,9 @@ class TransfersScreen(Moves, FleetAwareScreen):
             text = f"{glyphs().trouble} what others copy is not known: {self._trouble}"
             return [(1, line(Span(text, Tone.TROUBLE)))]
         every = [one.pull for one in self._every().values()]
-        going = sum(pull.under_way for pull in every)
-        return [(1, line(Span(f"{going} under way"), dim(f"   {len(every) - going} ended")))]
+        going, unseen = sum(pull.under_way for pull in every), sum(pull.unseen for pull in every)
+        lost = f"   {unseen} not known" if unseen else ""
+        return [(1, line(Span(f"{going} under way"), dim(f"{lost}   {len(every) - going - unseen} ended")))]
 
     def on_row_chosen(self, message: RowChosen) -> None:
         """Follow the selection; open the box on the second click."""
@@ -365,7 +378,7 @@ class TransfersScreen(Moves, FleetAwareScreen):
     def _is_here(self, box: str) -> bool:
         here = self.fleet_state is not None and self.fleet_state.box(box) is not None
         if not here:
-            self.hint(f"{clean(box)} is no box of this fleet")
+            self.hint(f"{clean(box)} is not a box of this fleet")
         return here
 
     def action_stop_pull(self) -> None:
@@ -375,9 +388,9 @@ class TransfersScreen(Moves, FleetAwareScreen):
             self.hint("nothing is being pulled here")
         elif not picked.ours:
             self.hint(
-                f"process {picked.note.pid} of this machine does it: ctrl+c stops it there"
+                f"process {picked.note.pid} of this machine is doing it: ctrl+c there stops it"
                 if picked.note is not None
-                else f"it is a program on {clean(picked.box)}, not of rgt"
+                else f"it is a program on {clean(picked.box)}, not one of rgt's"
             )
         else:
             self.pulls.stop(picked.box)
@@ -393,7 +406,7 @@ class TransfersScreen(Moves, FleetAwareScreen):
         self.hint(f"agreed: {clean(picked.pull.asks.short)}")
 
     def action_again(self) -> None:
-        """Pull the same again: what is whole here is not fetched anew."""
+        """Pull the same again: what is whole here is not fetched again."""
         picked = self._picked()
         if picked is None or isinstance(self._fleet, Playback):
             self.hint("there is nothing to pull")

@@ -10,19 +10,18 @@ from textual import events, work
 from textual.binding import BindingType
 from textual.widget import Widget
 
-from rgt_tui.fleet import FleetSource
+from rgt_tui.fleet import Beginnings, FirstSteps, FleetSource
 from rgt_tui.profiles.readings import how_many
 from rgt_tui.ui.clipboard import Copied
 from rgt_tui.ui.commands import MOVE, Command, bindings, key_for
 from rgt_tui.ui.enduring import words
-from rgt_tui.ui.first_start import Beginnings, FirstSteps
 from rgt_tui.ui.notation import clean, glyphs
 from rgt_tui.ui.screens.base import FleetAwareScreen, Moves
 from rgt_tui.ui.widgets.lines import EntryClosed, LineWidget
 from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, fit, line, wrapped
 
 WELCOME: tuple[Command, ...] = (
-    Command("welcome.choose", ("enter",), "choose", "Begin in the selected way.", footer=1),
+    Command("welcome.choose", ("enter",), "choose", "Start with the selected choice.", footer=1),
 )
 TITLES = 20
 LONG = 60.0
@@ -56,7 +55,7 @@ def ways(found: Beginnings | None) -> list[Way]:
         Way("look around", "boxes that train on this computer, or a recording of them", "demo", "rgt demo")
     ]
     if found is None:
-        out.append(Way("take my hosts", f"looking into ssh_config {glyphs().ellipsis}", "", "rgt import"))
+        out.append(Way("take my hosts", f"reading ssh_config {glyphs().ellipsis}", "", "rgt import"))
     elif found.hosts:
         names = ", ".join(clean(name) for name in found.hosts[:4]) + (", …" if len(found.hosts) > 4 else "")
         text = f"{how_many(len(found.hosts), 'host')} in ssh_config: {names}"
@@ -210,7 +209,7 @@ class WelcomeScreen(Moves, FleetAwareScreen):
         """Go the selected way."""
         way, steps = self.way_list.picked, self._app.first_steps
         if self._busy:
-            self.hint("one moment: the way that was chosen is being gone")
+            self.hint("one moment: what you chose is under way")
         elif not way.go:
             self.hint(f"{way.title}: {way.text}")
         elif way.go == "paste":

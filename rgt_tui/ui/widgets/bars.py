@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 
 from rgt_tui.model.run import Series
 from rgt_tui.ui.notation import glyphs
@@ -43,15 +44,15 @@ def bar(value: float | None, width: int, *, tone: Tone = Tone.TEXT, limit: float
     return (Span(filled, tone), Span(track[:cut], Tone.DIM), Span(g.limit), Span(track[cut + 1 :], Tone.DIM))
 
 
-def thin_bar(value: float | None, width: int, *, tone: Tone = Tone.TEXT) -> Line:
+def thin_bar(value: float | None, width: int) -> Line:
     """Return a bar in half cells that keeps its distance to the rows around it, for tables; ``?`` is not empty."""
     g = glyphs()
     if value is None:
         return (Span("?" + g.bar_rest * (width - 1), Tone.DIM),)
-    share = 0.0 if value is None or not math.isfinite(value) else min(max(value, 0.0), 100.0)
+    share = min(max(value, 0.0), 100.0) if math.isfinite(value) else 0.0
     full, half = divmod(round(share * width * 2 / 100), 2)
     filled = g.thin[0] * full + (g.thin[1] if half else "")
-    return (Span(filled, tone), Span(g.bar_rest * (width - len(filled)), Tone.DIM))
+    return (Span(filled), Span(g.bar_rest * (width - len(filled)), Tone.DIM))
 
 
 def resample(values: Sequence[float | None], width: int) -> list[float | None]:
@@ -70,6 +71,15 @@ def spark(
     values: Sequence[float | None], width: int, *, low: float | None = None, high: float | None = None
 ) -> str:
     """Return a sparkline of `width` cells; a missing value is a dot, an infinite one or NaN an x."""
+    g = glyphs()
+    return _spark(tuple(values), width, low, high, (g.braille, g.bar_rest, g.spark))
+
+
+@lru_cache(maxsize=128)
+def _spark(
+    values: tuple[float | None, ...], width: int, low: float | None, high: float | None, _signs: object
+) -> str:
+    """Draw a sparkline; a table is drawn twice as often as its boxes say something."""
     g = glyphs()
     cells = resample(values, width * 2 if g.braille else width)
     known = [v for v in cells if v is not None and math.isfinite(v)]

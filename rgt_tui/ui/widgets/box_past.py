@@ -76,7 +76,7 @@ def unkept_cards(box: BoxState, names: Sequence[str], when: str) -> str:
     """Return what these figures lack of the single cards of a box; empty = nothing, or it has but one."""
     cards = len(box.sample.gpus) if box.sample is not None else 0
     if cards > 1 and not any(map(is_of_card, names)):
-        return f"of its single cards nothing of {when} is kept"
+        return f"nothing about its single cards is kept for {when}"
     return f"only the first {MOST_CARDS} of {cards} cards are kept one by one" if cards > MOST_CARDS else ""
 
 

@@ -50,6 +50,8 @@ class CurvePlot(LineWidget):
 
     DEFAULT_CSS = css("CurvePlot")
 
+    ALLOW_SELECT = False  # the mouse moves the crosshair
+
     class Pointed(Message):
         """The pointer is over a place of the x axis (None: it left), or clicked on it."""
 

@@ -290,13 +290,14 @@ class EntryLine(Enduring, Horizontal):
     def __init__(self, label: str, text: str) -> None:
         super().__init__()
         self._label, self._text = label, text
-        self._leaving = False
+        self.leaving = False
+        """It is closed: nothing of it is seen any more."""
         self._before: Widget | None = None
 
     @property
     def takes_keys(self) -> bool:
         """True while what is typed comes here."""
-        return not self._leaving and any(entry.has_focus for entry in self.query(Input))
+        return not self.leaving and any(entry.has_focus for entry in self.query(Input))
 
     def compose(self) -> ComposeResult:
         """Lay out label and input."""
@@ -306,7 +307,8 @@ class EntryLine(Enduring, Horizontal):
 
     def say(self, text: str) -> None:
         """Say something of what is being typed, at the right; empty = nothing."""
-        self.query_one(EntryNote).say(text)
+        for note in self.query(EntryNote):  # there is none any more once the entry goes
+            note.say(text)
 
     def on_mount(self) -> None:
         """Take the keys and the place of the event line."""
@@ -331,8 +333,9 @@ class EntryLine(Enduring, Horizontal):
         self._close(None)
 
     def _close(self, text: str | None) -> None:
-        self._leaving = True
+        self.leaving = True
         self.screen.set_focus(self._before)
+        self.display = False
         self.screen.query_one("#event").display = True
         self.screen.post_message(EntryClosed(text))
         self.remove()

@@ -34,6 +34,8 @@ MOST_CARDS = 64
 """What claims to be more is counted, not drawn."""
 MOST_SLICES = 16
 """A card can be cut into 7."""
+FAULTY, WEAK, IDLE = 1, 2, 3
+"""Ranks: up to the first one a card is in trouble; slowed or narrowed down; idle beside others that work."""
 
 
 def rank(gpu: Gpu, busiest: float) -> int:
@@ -46,16 +48,25 @@ def rank(gpu: Gpu, busiest: float) -> int:
     if gpu.error:
         return 0
     if gpu.xid is not None or gpu.ecc_uncorrected:
-        return 1
+        return FAULTY
     if health.slowed(gpu) or gpu.orphans or narrow(gpu) or links_down(gpu):
-        return 2
-    return 3 if gpu.util is not None and gpu.util < BUSY_PCT <= busiest else 4
+        return WEAK
+    return IDLE if gpu.util is not None and gpu.util < BUSY_PCT <= busiest else IDLE + 1
 
 
 def worst_first(gpus: Sequence[Gpu]) -> list[Gpu]:
     """Return the cards, those in trouble first, then those that idle beside busy ones; else by their number."""
-    busiest = max((gpu.util for gpu in gpus if gpu.util is not None), default=0.0)
+    busiest = _busiest(gpus)
     return sorted(gpus, key=lambda gpu: (rank(gpu, busiest), gpu.index))
+
+
+def _busiest(gpus: Sequence[Gpu]) -> float:
+    return max((gpu.util for gpu in gpus if gpu.util is not None), default=0.0)
+
+
+def in_trouble(box: BoxState) -> bool:
+    """Tell whether a card of the box is dead, or the driver holds an error against it."""
+    return box.sample is not None and any(rank(gpu, 0.0) <= FAULTY for gpu in box.sample.gpus)
 
 
 def narrow(gpu: Gpu) -> bool:
@@ -86,10 +97,16 @@ def gpu_sections(box: BoxState, width: int) -> list[Section]:
             )
             for gpu in cards
         ]
-    names = list(dict.fromkeys(clean(gpu.name) for gpu in gpus))
+    # One that was lost before anybody asked has no name of its own.
+    names = list(dict.fromkeys(clean(gpu.name) for gpu in gpus if gpu.error is None)) or [clean(gpus[0].name)]
     more = f" and {len(names) - 1} other" if len(names) > 1 else ""
     title = line(f"GPU {glyphs().times}{len(gpus)}", dim(f"  {names[0]}{more}"))
-    body = [made for gpu in cards[:MOST_CARDS] for made in _row(gpu, width, two=len(cards) <= TWO_LINES)]
+    busiest = _busiest(gpus)
+    body = [
+        made
+        for gpu in cards[:MOST_CARDS]
+        for made in _row(gpu, width, _mark(gpu, busiest), two=len(cards) <= TWO_LINES)
+    ]
     if len(cards) > MOST_CARDS:
         body.append(line(dim(f"and {len(cards) - MOST_CARDS} more")))
     return [Section(title, body, SIM if any(gpu.sim for gpu in gpus) else EMPTY)]
@@ -207,8 +224,8 @@ def _slice(one: MigSlice, width: int) -> Line:
     return spread(left, _vram(one.vram_used, one.vram_total), width)
 
 
-def _row(gpu: Gpu, width: int, *, two: bool) -> list[Line]:
-    """Return a card in a line, a second one with its state where `two`, and below it only what is wrong."""
+def _row(gpu: Gpu, width: int, mark: Span, *, two: bool) -> list[Line]:
+    """Return a card in a line that ends with `mark`, its state where `two`, and below it only what is wrong."""
     if gpu.error:
         first, *rest = wrapped(clean(gpu.error), max(8, width - 4), Tone.TROUBLE, most=2)
         head = line(Span(f"{gpu.index} {glyphs().trouble} ", Tone.TROUBLE), *first)
@@ -223,7 +240,7 @@ def _row(gpu: Gpu, width: int, *, two: bool) -> list[Line]:
         f" {gib(gpu.vram_used):>5} GiB",
         f" {_whole(gpu.temp_c):>3}{glyphs().degree}",
         *wide,
-        _mark(gpu),
+        mark,
     )
     links = [made for made in link_words(gpu) if two or made[0].tone is Tone.WARN]
     second = joined([*map(_dimmed, state_words(gpu)), *links] if two else links, max(8, width - 2), "  ")
@@ -245,11 +262,14 @@ def _indented(rows: Sequence[Line]) -> list[Line]:
     return [line("  ", *row) for row in rows]
 
 
-def _mark(gpu: Gpu) -> Span:
-    if gpu.xid is not None or gpu.ecc_uncorrected:
-        return Span(f" {glyphs().trouble}", Tone.TROUBLE)
-    warn = health.slowed(gpu) or gpu.orphans or narrow(gpu) or links_down(gpu)
-    return Span(f" {glyphs().warn}", Tone.WARN) if warn else Span("  ")
+def _mark(gpu: Gpu, busiest: float) -> Span:
+    g = glyphs()
+    glyph, tone = {
+        **dict.fromkeys(range(FAULTY + 1), (g.trouble, Tone.TROUBLE)),
+        WEAK: (g.warn, Tone.WARN),
+        IDLE: (g.idle, Tone.WARN),
+    }.get(rank(gpu, busiest), (" ", Tone.TEXT))
+    return Span(f" {glyph}", tone)
 
 
 def _whole(value: float | None) -> str:

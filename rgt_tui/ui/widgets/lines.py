@@ -11,11 +11,13 @@ from weakref import WeakKeyDictionary
 from rich.segment import Segment
 from rich.style import Style
 from textual import events, on
+from textual.containers import Horizontal, Vertical
 from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
 from textual.dom import DOMNode
 from textual.geometry import Region, Size
 from textual.message import Message
+from textual.selection import Selection
 from textual.strip import Strip
 from textual.widget import Widget
 
@@ -32,6 +34,10 @@ def _safe(text: str) -> str:
     return plain(_UNPRINTABLE.sub("�", text))
 
 
+def _shown(span: Span) -> Span:
+    return Span(_safe(span.text), span.tone)
+
+
 def pointed(row: Line, column: int) -> Line:
     """Put the cursor into a cell of a line: a background alone is not seen without colours."""
     before, after = split(row, column)
@@ -44,18 +50,60 @@ _PART_STYLES: WeakKeyDictionary[
 """By the rules of a style sheet, and how a widget stands: how its component classes are drawn."""
 
 
-def standing(widget: Widget) -> tuple[object, ...]:
-    """Return all that the rules of a style sheet may ask about a widget and those around it."""
-    named = widget.app.stylesheet.rules_map
-    return tuple(
-        (
-            type(node),
-            node.id if f"#{node.id}" in named else None,
-            node.classes,
-            node._pseudo_classes_cache_key,
-        )
-        for node in widget.css_path_nodes
+def standing(node: DOMNode) -> tuple[object, ...]:
+    """Return all that the rules of a style sheet may ask about a node and those around it, but who stands beside it."""
+    app = node.app
+    named = app.stylesheet.rules_map
+    return (
+        frozenset(app.get_pseudo_classes()),
+        *(
+            (
+                type(one),
+                one.id if f"#{one.id}" in named else None,
+                one.classes,
+                one._pseudo_classes_cache_key,
+                getattr(one, "can_focus", False),
+            )
+            for one in node.css_path_nodes
+        ),
     )
+
+
+FRAMES = frozenset(
+    {"tint", "text_opacity", "hatch", "outline_top", "outline_right", "outline_bottom", "outline_left"}
+)
+"""What a style sheet may ask for that changes how the lines of a widget look."""
+
+
+MOST_STRIPS = 128
+"""Lines that a widget keeps as they were painted: twice those of a tall terminal. Each is some thirty objects, through
+which whoever looks for garbage has to walk."""
+
+
+def filtered(widget: Widget, strips: list[Strip]) -> list[Strip]:
+    """Return strips in the colours of this terminal."""
+    background = widget.background_colors[1]
+    for each in widget.get_line_filters():
+        strips = [strip.apply_filter(each, background) for strip in strips]
+    return strips
+
+
+class Ground(Widget):
+    """What other widgets lie on: of itself it shows its background, wherever they leave some of it."""
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """Return the background: one line for all."""
+        below, background = self.background_colors
+        blank = Strip.blank(crop.width, Style.from_color(bgcolor=(below + background).rich_color))
+        return filtered(self, [blank]) * crop.height
+
+
+class Below(Vertical, Ground):
+    """Widgets one below the other."""
+
+
+class Beside(Horizontal, Ground):
+    """Widgets side by side."""
 
 
 class LineWidget(Enduring, Widget):
@@ -68,7 +116,6 @@ class LineWidget(Enduring, Widget):
     DEFAULT_CSS = """
     LineWidget { height: 1; background: $background; color: $foreground; }
     """
-    ALLOW_SELECT = False
     WHEEL: ClassVar[int] = 0
     """Lines that one notch of the wheel scrolls."""
     HINTS_CLICK: ClassVar[bool] = True
@@ -76,15 +123,23 @@ class LineWidget(Enduring, Widget):
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id, classes=classes)
+        self._told: Sequence[Line] = ()
+        """What `make_lines` returned last."""
         self._drawn: list[Line] = []
+        self._drawn_size = Size()
         self._selected: int | None = None
+        self._dragged: Selection | None = None
+        """What the mouse has selected, in characters of the lines."""
         self._part_styles: dict[str, Style] | None = None
         """By component class: how it is drawn, of all widgets that stand like this one."""
         self._tone_styles: dict[tuple[Tone, bool], Style] = {}
         self._strip_cache: dict[tuple[Line, bool, int], Strip] = {}
 
     def make_lines(self, width: int, height: int) -> Sequence[Line]:
-        """Return the lines that fill `width` times `height` cells; missing ones are blank."""
+        """Return the lines that fill `width` times `height` cells; missing ones are blank.
+
+        The same tuple as the last time says that none has changed.
+        """
         raise NotImplementedError
 
     def selected_line(self) -> int | None:
@@ -110,13 +165,37 @@ class LineWidget(Enduring, Widget):
         """Scroll with the wheel."""
         self.scroll_lines(-self.WHEEL)
 
+    def _forward_event(self, event: events.Event) -> None:
+        """Take an event of the mouse; the end of a drag that has selected text is no click."""
+        if not isinstance(event, events.Click) or not self.screen.selections:
+            super()._forward_event(event)
+
+    def text_select_all(self) -> None:
+        """Select nothing by a double click: it opens."""
+
+    @property
+    def select_container(self) -> Widget:
+        """Nor by a third one."""
+        return self
+
+    def selection_updated(self, selection: Selection | None) -> None:
+        """Show what the mouse has selected."""
+        self._dragged = selection
+        self.refresh()
+
+    def get_selection(self, selection: Selection) -> tuple[str, str]:
+        """Return what is selected, and what ends it."""
+        from rgt_tui.ui.mouse import marked_text
+
+        return marked_text([tuple(_shown(span) for span in row) for row in self._drawn], selection), "\n"
+
     @on(events.Click)
     async def follow_hint(self, event: events.Click) -> None:
         """Do what a hint in a border says, as its key does."""
         offered = getattr(self.screen, "offered", None)
         if not self.HINTS_CLICK or not callable(offered) or not 0 <= event.y < len(self._drawn):
             return
-        from rgt_tui.ui.mouse_buttons import hinted
+        from rgt_tui.ui.mouse import hinted
 
         command = hinted(self._drawn[event.y], int(event.x), offered())
         if command is not None:
@@ -139,6 +218,7 @@ class LineWidget(Enduring, Widget):
             return
         width, height = self.size
         if not width or not height:
+            self._drawn_size = Size()  # where it has room again, what was drawn then holds no more
             return
         before, selected_before = self._drawn, self._selected
         self._make(width, height)
@@ -156,7 +236,12 @@ class LineWidget(Enduring, Widget):
 
     def _make(self, width: int, height: int) -> None:
         try:
-            lines = [clip(made, width) for made in list(self.make_lines(width, height))[:height]]
+            made = self.make_lines(width, height)
+            same = isinstance(made, tuple) and made is self._told and self._drawn_size == (width, height)
+            if same and made and self.selected_line() is None is self._selected:
+                return
+            self._told = made
+            lines = [clip(one, width) for one in list(made)[:height]]
             lines.extend([clip(EMPTY, width)] * (height - len(lines)))
             at = self.selected_line()
             if at is not None and 0 <= at < len(lines):
@@ -165,13 +250,14 @@ class LineWidget(Enduring, Widget):
             if not endured(self, error):
                 raise
             failed = clip(line(Span(f"this failed: {words(error)}", Tone.TROUBLE)), width)
-            lines, at = [failed, *[clip(EMPTY, width)] * (height - 1)], None
-        self._drawn, self._selected = lines, at
+            self._told, lines, at = (), [failed, *[clip(EMPTY, width)] * (height - 1)], None
+        self._drawn, self._selected, self._drawn_size = lines, at, Size(width, height)
 
     def on_resize(self, event: events.Resize) -> None:
-        """Draw for the new size."""
-        self._make(*self.size)
-        self.refresh()
+        """Draw for the new size, unless that was done with the first paint."""
+        if self._drawn_size != self.size:
+            self._make(*self.size)
+            self.refresh()
 
     def _component(self, name: str) -> Style:
         """Return the style of a component class, worked out when the first widget that stands so draws with it.
@@ -204,24 +290,44 @@ class LineWidget(Enduring, Widget):
         if any(self._style(*used) != style for used, style in before.items()):
             self.refresh()
 
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """Return the lines of a region; what Textual would look for around each of them, nobody has asked for."""
+        styles = self.styles
+        if styles.gutter or self.opacity != 1.0 or not FRAMES.isdisjoint(styles.get_rules()):
+            return super().render_lines(crop)
+        strips = filtered(self, [self._strip(y) for y in crop.line_range])
+        first, end = crop.column_span
+        if (first, end) != (0, self.size.width):
+            strips = [strip.crop(first, end) for strip in strips]
+        return strips
+
     def render_line(self, y: int) -> Strip:
+        """Return one line as Textual asks for it to learn on which character the pointer is."""
+        return self._strip(y).apply_offsets(0, y)
+
+    def _strip(self, y: int) -> Strip:
         """Return one line as a strip; strips are kept by their content."""
         width, height = self.size
-        if len(self._drawn) != height:
+        if self._drawn_size != (width, height):
             self._make(width, height)
         content = self._drawn[y] if y < len(self._drawn) else EMPTY
         selected = y == self._selected
         key = (content, selected, width)
         strip = self._strip_cache.get(key)
         if strip is None:
-            if len(self._strip_cache) > 400:
+            if len(self._strip_cache) >= MOST_STRIPS:
                 self._strip_cache.clear()
             aside, chosen = split(content, self.selected_from) if selected else (content, EMPTY)
             segments = [Segment(_safe(span.text), self._style(span.tone, False)) for span in aside]
             segments += [Segment(_safe(span.text), self._style(span.tone, True)) for span in chosen]
             strip = Strip(segments).adjust_cell_length(width, self._style(Tone.TEXT, selected))
             self._strip_cache[key] = strip
-        return strip
+        span = None if self._dragged is None else self._dragged.get_span(y)
+        if span is None:
+            return strip
+        from rgt_tui.ui.mouse import painted
+
+        return painted(strip, content, span, self._component("text--marked"))
 
     def _style(self, tone: Tone, selected: bool) -> Style:
         style = self._tone_styles.get((tone, selected))

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from weakref import WeakKeyDictionary
 
 from rich.cells import cell_len, chop_cells
-from rich.segment import Segment
-from rich.style import Style
 from textual import events
-from textual.selection import Selection
-from textual.strip import Strip
 
 from rgt_tui.fleet.logs.kept_lines import KeptLines
 from rgt_tui.handbook import Page
+from rgt_tui.model.fleet import Spot
 from rgt_tui.profiles.readings import how_many
 from rgt_tui.ui.commands import key_for
 from rgt_tui.ui.logs.error_lines import is_error
@@ -29,7 +26,7 @@ from rgt_tui.ui.logs.line_finder import (
 )
 from rgt_tui.ui.logs.line_index import Marks
 from rgt_tui.ui.logs.line_times import written
-from rgt_tui.ui.logs.log_rows import LogCursor, LogRows, ShownLog
+from rgt_tui.ui.logs.log_rows import LogCursor, LogRows, ShownLog, line_at
 from rgt_tui.ui.logs.slow_patterns import TooSlow
 from rgt_tui.ui.notation import clean, clock, compact_time, glyphs, thousands
 from rgt_tui.ui.widgets.lines import LineWidget
@@ -45,6 +42,11 @@ PAGES_WITHOUT_RE2 = 20_000
 PAGES_AT_MOST = 1_000_000
 
 
+def _more(marks: Iterable[Marks]) -> str:
+    """Return what stands behind a number that may grow."""
+    return "" if all(one.whole and not one.trouble for one in marks) else "+"
+
+
 class LogPane(LineWidget):
     """Shows a log in a frame; follows it until one moves up.
 
@@ -55,7 +57,6 @@ class LogPane(LineWidget):
     DEFAULT_CSS = "LogPane { height: 1fr; }"
 
     can_focus = True
-    ALLOW_SELECT = True
     WHEEL = 3
 
     def __init__(self, *, id: str, wrap: bool = False, margins: bool = False) -> None:  # noqa: A002
@@ -65,6 +66,8 @@ class LogPane(LineWidget):
         self.times = TIMES[0]
         self.older = ""
         """What stands before the first line on the box, in words; empty = nothing, or nobody knows."""
+        self.zone: float | None = None
+        """Seconds that the box's local time is east of UTC by our clock; None = it does not tell."""
         self.lost = ""
         """Why nothing can come: how the connection to the box stands; empty = it stands."""
         self.heading = ""
@@ -137,6 +140,8 @@ class LogPane(LineWidget):
             if logs:
                 self._rows = LogRows([self._made(kept) for kept in logs])
                 self.cursor = self._cursors.setdefault(logs[0], LogCursor())
+        for log in self._rows.logs if self._rows is not None else ():
+            log.zone.assumed = self.zone
         self._take_in()
         self.redraw()
 
@@ -167,12 +172,26 @@ class LogPane(LineWidget):
         most = PAGES_AT_MOST if has_re2() else PAGES_WITHOUT_RE2
         log.pages = Marks(log.kept, PageFinder(self._pages), most)
 
+    def line_at(self, kept: KeptLines, spot: Spot) -> int | None:
+        """Return the line of a log that is shown which a spot names; None = it is not kept."""
+        log = (
+            next((one for one in self._rows.logs if one.kept is kept), None)
+            if self._rows is not None
+            else None
+        )
+        return None if log is None else line_at(kept, spot, log.when)
+
+    def day_unknown(self, kept: KeptLines) -> str:
+        """Return the time of day of the newest line of a log whose day cannot be told; empty = there is none."""
+        return (
+            next((log.day_unknown for log in self._rows.logs if log.kept is kept), "") if self._rows else ""
+        )
+
     def forget_before(self, kept: KeptLines, number: int) -> None:
         """Other lines stand before a line of a log than before."""
         for log in self._rows.logs if self._rows is not None else ():
             if log.kept is kept:
-                for marks in log.marks:
-                    marks.forget_before(number)
+                log.forget_before(number)
         self._take_in()
 
     def _take_in(self) -> None:
@@ -306,6 +325,10 @@ class LogPane(LineWidget):
             else []
         )
 
+    def _filters(self) -> list[Marks]:
+        logs = self._rows.logs if self._rows is not None else ()
+        return [log.filter for log in logs if log.filter is not None]
+
     def _errors(self) -> list[Marks]:
         return [log.errors for log in self._rows.logs] if self._rows is not None else []
 
@@ -318,7 +341,13 @@ class LogPane(LineWidget):
         self._jump(self._errors, direction, say, "error")
 
     def _jump(
-        self, which: Callable[[], Sequence[Marks]], direction: int, say: Callable[[str], None], what: str
+        self,
+        which: Callable[[], Sequence[Marks]],
+        direction: int,
+        say: Callable[[str], None],
+        what: str,
+        *,
+        waited: bool = False,
     ) -> None:
         rows, marks = self._rows, which()
         if rows is None or not marks or not len(rows):
@@ -331,21 +360,24 @@ class LogPane(LineWidget):
         if found is None and not whole:
             # Newest first: what is wanted may come to light.
             say(f"looking for the next {what} …")
-            self._after = lambda: self._jump(which, direction, say, what)
+            self._after = lambda: self._jump(which, direction, say, what, waited=True)
             self._take_in()
             return
         around = ""
         if found is None:
             found = rows.next_of(marks, -1 if direction > 0 else len(rows), direction)
-            ends = "after the last {0}: on with the first one", "before the first {0}: on with the last one"
+            ends = (
+                "after the last {0}: continuing with the first one",
+                "before the first {0}: continuing with the last one",
+            )
             around = ends[direction < 0].format(what)
         if found is None:
             say(self.trouble or f"no {what} in the lines kept here")
             return
         if found == here:
             around = f"the only {what} in the lines kept here"
-        if around:
-            say(around)
+        if around or waited:
+            say(around)  # nothing is looked for any more
         self.cursor.go(found, rows, self.height_of_text)
         self.redraw()
 
@@ -444,8 +476,10 @@ class LogPane(LineWidget):
         if self._searched:
             parts.append(line(Span(f"/{clean(self._searched)} ", Tone.MATCH), dim(self._count(rows))))
         if self._filtered:
-            kept = thousands(len(rows))
-            parts.append(line(Span(f"& {clean(self._filtered)}", Tone.ACCENT), dim(f" {kept}")))
+            marks = self._filters()
+            more = f"{_more(marks)}, given up" if any(one.trouble for one in marks) else _more(marks)
+            kept = f" {thousands(len(rows))}{more}"
+            parts.append(line(Span(f"& {clean(self._filtered)}", Tone.ACCENT), dim(kept)))
         if self.cursor.selecting:
             parts.append(
                 line(Span(f"{how_many(len(self.cursor.selected(rows)), 'line')} selected", Tone.ACCENT))
@@ -471,14 +505,15 @@ class LogPane(LineWidget):
     def _count(self, rows: LogRows) -> str:
         marks = self._matches()
         count = rows.count(marks)
-        more = "" if all(one.whole for one in marks) else "+"
+        more = _more(marks)
         here = self.cursor.row(rows)
         if here is not None and count:
             place = rows[here]
             one = rows.logs[place.log].matches
             if one is not None and place.number in one:
                 return f"match {thousands(rows.rank(marks, here))} of {thousands(count)}{more}"
-        return f"{thousands(count)}{more} {'match' if count == 1 and not more else 'matches'}"
+        given_up = ", given up" if any(one.trouble for one in marks) else ""
+        return f"{thousands(count)}{more} {'match' if count == 1 and not more else 'matches'}{given_up}"
 
     def _foot(self) -> Line:
         rows = self._rows
@@ -499,7 +534,11 @@ class LogPane(LineWidget):
         if rows is None or not len(rows):
             why = self._why_empty
             if rows is not None and self._filtered and any(len(log.kept) for log in rows.logs):
-                why = f"no line matches {clean(self._filtered)} in the lines kept here"
+                why = next((one.trouble for one in self._filters() if one.trouble), "") or (
+                    f"no line matches {clean(self._filtered)} in the lines kept here"
+                    if all(one.whole for one in self._filters())
+                    else f"looking for {clean(self._filtered)} …"
+                )
             return wrapped(clean(why), width, Tone.DIM)
         first = self.cursor.first(rows, height)
         here = self.cursor.row(rows)
@@ -631,50 +670,13 @@ class LogPane(LineWidget):
     def on_click(self, event: events.Click) -> None:
         """Go to the line under the pointer."""
         rows = self._rows
-        if (
-            rows is None
-            or self.wrap
-            or not 1 <= event.y <= self.height_of_text
-            or self.text_selection is not None
-        ):
+        if rows is None or self.wrap or not 1 <= event.y <= self.height_of_text:
             return
         first = self.cursor.first(rows, self.height_of_text)
         row = first + event.y - 1
         if row < len(rows):
             self.cursor.go(row, rows, self.height_of_text, keep_sight=True)
             self.redraw()
-
-    def render_line(self, y: int) -> Strip:
-        """Return one line, with what the mouse has selected in it."""
-        strip = super().render_line(y)
-        selection = self.text_selection
-        if selection is not None and (span := selection.get_span(y)) is not None:
-            start, end = span
-            end = strip.cell_length if end < 0 else min(end, strip.cell_length)
-            if start < end:
-                style = self.screen.get_component_rich_style("screen--selection")
-                before, inside, after = strip.crop(0, start), strip.crop(start, end), strip.crop(end)
-                painted = [Segment(one.text, (one.style or Style()) + style) for one in inside]
-                strip = Strip([*before, *painted, *after], strip.cell_length)
-        return strip.apply_offsets(0, y)
-
-    def get_selection(self, selection: Selection) -> tuple[str, str] | None:
-        """Return what the mouse has selected."""
-        width = self.size.width
-        rows = ["".join(span.text for span in row) for row in self.shown_lines]
-        body = [row[2 : width - 2].rstrip() if 0 < y < len(rows) - 1 else "" for y, row in enumerate(rows)]
-        start, end = selection.start, selection.end
-        moved = Selection(
-            None if start is None else type(start)(max(0, start.x - 2), start.y),
-            None if end is None else type(end)(max(0, end.x - 2), end.y),
-        )
-        text = "\n".join(body)
-        return "\n".join(row for row in moved.extract(text).splitlines() if row.strip()), "\n"
-
-    def selection_updated(self, selection: Selection | None) -> None:
-        """Draw anew what is selected."""
-        self._strip_cache.clear()
-        self.refresh()
 
     def on_unmount(self) -> None:
         """End what still searches."""

@@ -140,6 +140,8 @@ class Pane(LineWidget):
         self._make_sections: MakeSections = lambda width: ()
         self._foot: Line = EMPTY
         self._top = 0
+        self._framed: tuple[tuple[object, ...], Sequence[Section], Sequence[Line]] = ((), (), ())
+        """For what size and state which sections were framed last, and what came of it."""
 
     def show(self, make: MakeSections, foot: Line = EMPTY) -> None:
         """Set where the sections come from, and draw what changed."""
@@ -150,13 +152,17 @@ class Pane(LineWidget):
         """Return the height that shows everything."""
         return height_of(self._make_sections(max(8, width - 4)))
 
-    def make_lines(self, width: int, height: int) -> list[Line]:
+    def make_lines(self, width: int, height: int) -> Sequence[Line]:
         """Draw the frame."""
         parts = self._make_sections(width - 4)
         if not parts:
-            return []
+            return ()
         self._top = max(0, min(self._top, height_of(parts) - height))
-        return sections(parts, width, height, foot=self._foot, active=self.has_focus, top=self._top)
+        asked = (width, height, self._foot, self.has_focus, self._top, glyphs())
+        if parts is not self._framed[1] or asked != self._framed[0]:
+            lines = sections(parts, width, height, foot=self._foot, active=self.has_focus, top=self._top)
+            self._framed = asked, parts, tuple(lines)
+        return self._framed[2]
 
     @property
     def page_rows(self) -> int:

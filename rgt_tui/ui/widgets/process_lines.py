@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.protocol import Cpu, Proc, Sample, Workers
 from rgt_tui.profiles.readings import how_many
-from rgt_tui.ui.notation import NONE, clean, compact_time, glyphs, memory, percent, thousands
+from rgt_tui.ui.notation import NONE, clean, compact_time, glyphs, memory, percent
 from rgt_tui.ui.widgets.spans import (
     EMPTY,
     Line,
@@ -182,7 +182,7 @@ def _threads(sample: Sample, width: int) -> list[Line]:
     share = f" {glyphs().dot} {(own + theirs) / usable:.1f} a core" if usable else ""
     crowd = f", {how_many(forked, 'worker')}" if forked else ""
     many = how_many(len(sample.procs), "process", "processes")
-    text = f"{thousands(own + theirs)} threads{share} ({many}{crowd})"
+    text = f"{how_many(own + theirs, 'thread')}{share} ({many}{crowd})"
     out = (
         wrapped(f"{glyphs().warn} {text}: they slow each other down", width, Tone.WARN, most=3)
         if cpu.oversubscribed

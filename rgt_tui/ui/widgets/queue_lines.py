@@ -11,11 +11,30 @@ from rgt_tui.ui.box_status import cells_of
 from rgt_tui.ui.notation import clean, compact_time, glyphs, number, percent, plain, ratio, thousands
 from rgt_tui.ui.widgets.fixed_lines import Parts
 from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, fit_name, line, pick, width_of, wrapped
+from rgt_tui.ui.widgets.vitals import faded, is_old
 from rgt_tui.ui.widgets.why import cell_mark
 
 
 def queue_lines(box: BoxState, width: int, now: float) -> list[Line]:
-    """Return a line for each cell of all queues, and the queue's own trouble."""
+    """Return a line for each cell of all queues, and the queue's own trouble.
+
+    Of a box that says nothing any more all stands as it was last seen: who knows what goes on there, and for how long?
+    """
+    if is_old(box, now) and box.sample_at is not None:
+        return [_not_live(made) for made in faded(_lines(box, width, box.sample_at), old=True)]
+    return _lines(box, width, now)
+
+
+def _not_live(made: Line) -> Line:
+    """Return a line without the mark of what runs now."""
+    g = glyphs()
+    first = made[0] if made else None
+    if first is None or first.text.strip() != g.ok:
+        return made
+    return line(first._replace(text=first.text.replace(g.ok, g.unknown)), *made[1:])
+
+
+def _lines(box: BoxState, width: int, now: float) -> list[Line]:
     cells = cells_of(box)
     if not cells:
         return [*found_lines(box, width, now), *advice_lines(box, now)] or wrapped(

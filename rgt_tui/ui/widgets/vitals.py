@@ -10,7 +10,7 @@ from rgt_tui.health.facts import DISK_ERROR_PCT, DISK_WARN_PCT, MEMORY_ERROR_PCT
 from rgt_tui.model.box import BoxState, Health
 from rgt_tui.model.profile import Profile
 from rgt_tui.model.protocol import Disk
-from rgt_tui.profiles.readings import byte_pct, how_many, inode_pct, is_absent, memory_pct
+from rgt_tui.profiles.readings import byte_pct, how_many, inode_pct, is_absent, memory_pct, stale_after
 from rgt_tui.profiles.survival import survival, unmounted
 from rgt_tui.ui.box_status import old_mark
 from rgt_tui.ui.notation import (
@@ -28,7 +28,7 @@ from rgt_tui.ui.notation import (
 )
 from rgt_tui.ui.widgets.bars import bar
 from rgt_tui.ui.widgets.fleet_rows.fleet_cells import level
-from rgt_tui.ui.widgets.gpu_cards import gpu_sections
+from rgt_tui.ui.widgets.gpu_cards import gpu_sections, in_trouble
 from rgt_tui.ui.widgets.panes import Section
 from rgt_tui.ui.widgets.process_lines import cpu_lines, process_lines
 from rgt_tui.ui.widgets.spans import (
@@ -47,8 +47,8 @@ from rgt_tui.ui.widgets.spans import (
 
 
 def is_old(box: BoxState, now: float) -> bool:
-    """Say whether the last sample is older than three intervals."""
-    return box.sample_at is None or now - box.sample_at > 3 * max(box.spec.interval, 1.0)
+    """Say whether the last sample is older than those of a live box are."""
+    return box.sample_at is None or now - box.sample_at > stale_after(box)
 
 
 def faded(lines: list[Line], *, old: bool) -> list[Line]:
@@ -159,7 +159,7 @@ def vitals_sections(
 ) -> list[Section]:
     """Return GPUs, memory, CPU, disks, processes, checkpoints and the link.
 
-    Where not all fits, what kills runs silently comes first: disks and memory.
+    Where not all fits, what kills runs silently comes first: disks and memory; before them a card that is in trouble.
 
     Args:
         box: The box.
@@ -186,7 +186,11 @@ def vitals_sections(
     )
     cpu = Section(line("cpu"), faded(cpu_lines(box, width), old=old))
     processes = Section(line("processes"), faded(process_lines(box, width), old=old))
-    parts = [disks, memory, *gpus, cpu, processes] if short else [*gpus, memory, cpu, disks, processes]
+    parts = [*gpus, disks, memory, cpu, processes]
+    if not short:
+        parts = [*gpus, memory, cpu, disks, processes]
+    elif not in_trouble(box):
+        parts = [disks, memory, *gpus, cpu, processes]
     if age is not None:
         parts[0] = parts[0]._replace(title=line(*parts[0].title, "  ", *age))
     checkpoints = checkpoint_lines(box, width, now)

@@ -22,6 +22,15 @@ from tests.contract.agent.trainings import Place, plain_env, watching
 from tests.contract.ssh.conftest import RealSshd
 from tests.process.box.harness import until
 
+FEW = "--stop 150 --until never"
+"""Steps of a training that goes on: as many lines as a follower begins with, however late it comes, and fewer."""
+
+
+def stop(pid: int) -> None:
+    """Stop a process, and wait until it stands: what it is about to print it may print before."""
+    os.kill(pid, signal.SIGSTOP)
+    until(lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T", "it stands")
+
 
 @pytest.fixture
 def tmux(tmp_path: Path) -> Iterator[list[str]]:
@@ -38,19 +47,21 @@ def in_tmux(tmux: list[str], exp: Place, line: str, name: str = "main") -> None:
 
 
 async def test_nohup(lab: RealSshd, exp: Place) -> None:
-    exp.sh("nohup python train.py --to history.jsonl --api-key=hunter2 > run.log 2>&1 &")
+    exp.sh(f"nohup python train.py --to history.jsonl {FEW} --api-key=hunter2 > run.log 2>&1 &")
     async with watching(lab.spec, exp) as client:
-        (run,) = await client.shows()
+        await client.shows()
+        history = str(exp.folder / "history.jsonl")
+        await client.until(lambda: history in client.found()[0].sources[:1], "the file that it writes")
+        (run,) = client.found()
         assert (run.name, run.session, run.alive, run.exit_code) == (exp.named("train"), "nohup", True, None)
         assert run.log == str(exp.folder / "run.log")
-        assert run.sources[0] == str(exp.folder / "history.jsonl")
         assert client.steps(run.name)[:3] == [1, 2, 3]
         assert client.lines(run.log)[0].startswith("step 1 ")
         assert "hunter2" not in str(client.box)
         (proc,) = [
             proc for proc in (client.box.sample.procs if client.box.sample else ()) if proc.pid == run.pid
         ]
-        assert (proc.run, (proc.state or "?") in "RS") == (run.name, True)
+        assert (proc.run, (proc.state or "?") in "RSD") == (run.name, True)
         os.kill(run.pid, signal.SIGKILL)
         await client.until(lambda: not client.found()[0].alive, "the end")
         (run,) = client.found()
@@ -67,7 +78,8 @@ async def test_tee(lab: RealSshd, exp: Place) -> None:
     async with watching(lab.spec, exp) as client:
         (run,) = await client.shows()
         assert run.log == str(exp.folder / "out.log")
-        assert str(exp.folder / "out" / "metrics.csv") in run.sources
+        metrics = str(exp.folder / "out" / "metrics.csv")
+        await client.until(lambda: metrics in client.found()[0].sources, "the file that it writes")
 
 
 async def test_a_script_that_names_nothing_is_known_by_what_it_writes(lab: RealSshd, exp: Place) -> None:
@@ -116,7 +128,7 @@ async def test_a_training_that_was_stopped_is_as_old_as_its_log(lab: RealSshd, e
     exp.sh("nohup python train.py > run.log 2>&1 &")
     async with watching(lab.spec, exp) as client:
         (run,) = await client.shows()
-    os.kill(run.pid, signal.SIGSTOP)
+    await asyncio.to_thread(stop, run.pid)
     long_ago = time.time() - 540
     os.utime(exp.folder / "run.log", (long_ago, long_ago))
     async with watching(lab.spec, exp) as client:
@@ -135,7 +147,7 @@ async def test_a_look_is_over_when_the_pane_was_read_and_no_sooner(
     in_tmux(tmux, exp, "python train.py; true")  # tmux itself wakes what it has started up
     async with watching(lab.spec, exp) as client:
         (run,) = await client.shows()
-    os.kill(run.pid, signal.SIGSTOP)
+    await asyncio.to_thread(stop, run.pid)
     asked = [*tmux, "display-message", "-p", "-t", "main", "#{window_activity}"]
     printed = int(await asyncio.to_thread(subprocess.check_output, asked))
     await asyncio.to_thread(until, lambda: time.time() > printed + 4)
@@ -154,17 +166,19 @@ async def test_a_tree_as_torchrun_makes_it_is_one_run(lab: RealSshd, exp: Place)
         (run,) = await client.shows()
         assert run.name == exp.named("main")
         await client.until(lambda: len(client.found()[0].pids) == 1 + 2 + 2 * 3, "the whole tree")
-        rows = [
-            proc for proc in (client.box.sample.procs if client.box.sample else ()) if proc.run == run.name
-        ]
-        assert len(rows) == 3
+        await client.until(
+            lambda: client.box.sample and sum(proc.run == run.name for proc in client.box.sample.procs) == 3,
+            "the rows of those that compute",
+        )
         assert client.steps(run.name)[:3] == [1, 2, 3]
 
 
 async def test_two_in_one_directory_do_not_mix(lab: RealSshd, exp: Place) -> None:
-    exp.sh("nohup python train.py --to a.jsonl --scale 1 --run_name a > a.log 2>&1 &")
-    exp.sh("nohup python train.py --to b.jsonl --scale 100 --first_step 5000 --run_name b > b.log 2>&1 &")
-    exp.sh("nohup python train.py --closing --output_dir outs/c --first_step 9000 > c.log 2>&1 &")
+    exp.sh(f"nohup python train.py --to a.jsonl --scale 1 {FEW} --run_name a > a.log 2>&1 &")
+    exp.sh(
+        f"nohup python train.py --to b.jsonl --scale 100 --first_step 5000 {FEW} --run_name b > b.log 2>&1 &"
+    )
+    exp.sh(f"nohup python train.py --closing --output_dir outs/c --first_step 9000 {FEW} > c.log 2>&1 &")
     async with watching(lab.spec, exp) as client:
         runs = await client.shows(3)
         logs = {Path(run.log or "").stem: run.name for run in runs}

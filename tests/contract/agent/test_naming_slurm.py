@@ -28,13 +28,12 @@ def found(frame: Any, exp: Place) -> list[protocol.FoundRun]:
     return [run for run in frame.runs if run.cwd == str(exp.folder)]
 
 
-@pytest.mark.timeout(300)
 def test_a_job_is_found_with_its_output_and_its_end(agent: Agent, exp: Place, cluster: Cluster) -> None:
     env = {key: cluster.env[key] for key in ("SLURM_CONF", "PATH")}
     agent.env.update(env, RGT_FIND_SECONDS="0.5")
     folder = exp.folder
     python = shlex.quote(sys.executable)
-    script = f"cd {folder} && {python} train.py --to history.jsonl --stop 200"
+    script = f"cd {folder} && {python} train.py --to history.jsonl --stop 200 --until seen"
     job = cluster.submit(folder, script, f"--output={folder}/slurm-%j.out", f"--chdir={folder}")
     piped = cluster.submit(
         folder, f"cd {folder} && srun {python} main.py fit", f"--output={folder}/slurm-%j.out"
@@ -58,6 +57,7 @@ def test_a_job_is_found_with_its_output_and_its_end(agent: Agent, exp: Place, cl
 
     channel.expect(told, "both jobs with their output and their curve")
     assert {run.session for run in seen.values()} == {"slurm"}
+    (folder / "seen").touch()
     channel.expect(lambda frame: told(frame) and seen[job].exit_code is not None, "how the job ended")
     assert (seen[job].alive, seen[job].exit_code, seen[job].outcome) == (False, 3, "FAILED")
     assert f"Slurm job {job}: FAILED" in seen[job].notes

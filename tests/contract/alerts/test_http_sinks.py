@@ -20,6 +20,7 @@ from rgt_tui.model.plain import Secret
 from tests.contract.alerts.conftest import Receiver
 from tests.contract.alerts.samples import EVENT
 from tests.free_ports import free_port
+from tests.process.box.harness import PATIENCE, until
 
 TOPIC = "s3cr3t-t0pic"
 TOKEN = "tk_s3cr3t"
@@ -31,7 +32,7 @@ def made(kind: str, receiver: Receiver, env: Mapping[str, str] | None = None, **
         "webhook": f"{receiver.url}/hooks/{TOPIC}?key={TOPIC}",
         "apprise": f"json://127.0.0.1:{receiver.port}/hooks/{TOPIC}",
     }
-    settings = SinkSettings(kind, name=kind, url_env="URL", timeout_s=5.0, **over)
+    settings = SinkSettings(kind, name=kind, url_env="URL", timeout_s=PATIENCE, **over)
     return build_sink(settings, {"URL": urls[kind], **(env or {})})
 
 
@@ -88,7 +89,7 @@ async def test_apprise_sends_through_the_real_library(receiver: Receiver) -> Non
 async def test_apprise_with_several_addresses_in_a_file(receiver: Receiver, tmp_path: Path) -> None:
     path = tmp_path / "targets"
     path.write_text(f"json://127.0.0.1:{receiver.port}/a\njson://127.0.0.1:{receiver.port}/b\n")
-    await build_sink(SinkSettings("apprise", url_file=str(path)), {}).send(EVENT)
+    await build_sink(SinkSettings("apprise", url_file=str(path), timeout_s=PATIENCE), {}).send(EVENT)
     assert sorted(request.path.strip("/") for request in receiver.requests) == ["a", "b"]
 
 
@@ -113,13 +114,14 @@ async def test_an_apprise_that_hangs_has_one_thread_and_no_second_message(
         for _ in range(3):
             with pytest.raises(SinkError, match=r"has not answered within 0\.2 s"):
                 await quick.send(EVENT)
+        await asyncio.to_thread(until, lambda: calls, "the call that hangs")
         assert len(calls) == 1
         assert calls[0].daemon, "the end of rgt does not wait for it"
     finally:
         ends.set()
-    await asyncio.to_thread(calls[0].join, 20)
+    await asyncio.to_thread(calls[0].join, PATIENCE)
     await asyncio.sleep(0)  # the loop hears of the end of the thread
-    quick._settings = msgspec.structs.replace(settings, timeout_s=20.0)
+    quick._settings = msgspec.structs.replace(settings, timeout_s=PATIENCE)
     await quick.send(EVENT)
     assert len(receiver.requests) == 2
 
@@ -219,7 +221,8 @@ def test_an_address_is_read_at_each_use(tmp_path: Path) -> None:
 
 
 async def test_apprise_names_the_place_of_an_address_it_does_not_know() -> None:
-    sink = Apprise(SinkSettings("apprise", url_env="URL"), {"URL": f"nosuch://{TOPIC}"})
+    settings = SinkSettings("apprise", url_env="URL", timeout_s=PATIENCE)
+    sink = Apprise(settings, {"URL": f"nosuch://{TOPIC}"})
     with pytest.raises(SinkError, match="does not recognize address number 1") as caught:
         await sink.send(EVENT)
     assert TOPIC not in str(caught.value)

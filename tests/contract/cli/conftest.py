@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.fleet.config.editing import dump_fleet
+from rgt_tui.fleet.config import dump_fleet
 from rgt_tui.model.box import BoxSpec
 from tests import warm_rgt
 from tests.contract.ssh.conftest import RealSshd, running_sshd
@@ -62,8 +62,14 @@ class Rgt:
         )
 
     def describe(self, specs: Sequence[BoxSpec]) -> None:
-        """Write the fleet file."""
-        self.fleet.write_text(dump_fleet(specs))
+        """Write the fleet file; how full the disks of this machine are says nothing of what is tested."""
+        self.write(dump_fleet(specs) + "".join(f"[alerts.{kind}]\nenabled = false\n" for kind in DISKS))
+
+    def write(self, text: str) -> None:
+        """Write the fleet file as one thing: a running rgt may read it at any moment."""
+        beside = self.fleet.with_name(self.fleet.name + ".new")
+        beside.write_text(text)
+        beside.replace(self.fleet)
 
 
 @pytest.fixture
@@ -71,6 +77,8 @@ def rgt(tmp_path: Path) -> Rgt:
     return Rgt(folder=tmp_path, fleet=tmp_path / "fleet.toml")
 
 
+DISKS = ("bytes", "inodes", "filling")
+"""Alerts about what other programs write."""
 ALONE = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
 """Processes of its own: the agent finds whatever trains on a machine, and other tests do train."""
 

@@ -84,7 +84,7 @@ def test_what_fails_is_said_with_advice_and_skips_what_follows(
             replace(lab, name="mounts", mounts=("/", "/not/there")),
         ]
     )
-    done = rgt.on("doctor", "--json", "--timeout", "15")
+    done = rgt.on("doctor", "--json", "--timeout", "60", timeout=120)
     assert done.returncode == 1
     everything = found(done)
     for box, check in (("closed", "tcp"), ("nowhere", "dns"), ("newkey", "hostkey"), ("stranger", "login")):
@@ -101,21 +101,26 @@ def test_what_fails_is_said_with_advice_and_skips_what_follows(
 async def test_a_port_that_takes_the_connection_and_says_nothing_is_given_up(
     lab: BoxSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "rgt_tui.cli.set_up.doctor_box.STEP_SECONDS", 2.0
-    )  # the name must be found in that, too
+    put = BoxDoctor._put
+
+    def quick_from_now_on(self: BoxDoctor, *found: Any) -> None:
+        put(self, *found)
+        monkeypatch.setattr("rgt_tui.cli.set_up.doctor_box.STEP_SECONDS", 2.0)
+
+    monkeypatch.setattr("rgt_tui.cli.set_up.doctor_box.STEP_SECONDS", 60.0)  # the name must be found, too
+    monkeypatch.setattr(BoxDoctor, "_put", quick_from_now_on)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         port = silent.getsockname()[1]
-        dns, tcp, *others = await BoxDoctor(replace(lab, port=port), Policy.ASK).check(15)
+        dns, tcp, *others = await BoxDoctor(replace(lab, port=port), Policy.ASK).check(90)
     assert (dns.status, tcp.status, bool(tcp.advice)) == ("ok", "fail", True)
     assert tcp.text == f"127.0.0.1:{port}: no answer within 2 s"
     assert {item.status for item in others} == {"skip"}
 
 
 FLOODS = {
-    "nested": ("print('[' * 100000)", "the agent gives no sample"),
+    "nested": ("print('[' * 100000)", "the agent sends no sample"),
     "endless": ("while True: print('x' * 4096)", "taking a sample printed more than 4 MiB"),
     "greeted": ("print(end='\\033]0;box\\007', flush=True); main()", ""),
 }
@@ -138,7 +143,7 @@ async def test_a_box_that_answers_anything_fails_alone(lab: BoxSpec, kind: str, 
     skip = "next(at for at, word in enumerate(sys.argv) if at and not word.startswith('-'))"
     main = f"def main(): del sys.argv[:{skip}]; runpy.run_path(sys.argv[0], run_name='__main__')"
     (tmp_path / "agent.py").write_text(f"import runpy, sys\n{main}\n{script}\n")
-    found = await BoxDoctor(replace(lab, python=str(ours)), Policy.ASK).check(30)
+    found = await BoxDoctor(replace(lab, python=str(ours)), Policy.ASK).check(90)
     assert (tmp_path / "agent").exists(), found
     agent = next(item for item in found if item.id == "box.lab.agent")
     assert (agent.status, words in agent.text) == ("fail" if words else "ok", True), found
@@ -151,7 +156,7 @@ async def test_a_mistake_of_rgt_itself_is_a_finding_of_that_box(
         raise RuntimeError("made up")
 
     monkeypatch.setattr("rgt_tui.cli.set_up.doctor_box.judge", broken)
-    (failed,) = (item for item in await BoxDoctor(lab, Policy.ASK).check(30) if item.status == "fail")
+    (failed,) = (item for item in await BoxDoctor(lab, Policy.ASK).check(90) if item.status == "fail")
     assert (failed.text, "bug in rgt" in failed.advice) == ("rgt: RuntimeError: made up", True)
 
 

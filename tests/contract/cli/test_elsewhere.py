@@ -12,7 +12,7 @@ import pytest
 from rgt_tui.cli.gathering import gather
 from rgt_tui.cli.set_up.doctor_box import BoxDoctor
 from rgt_tui.demo import LocalPod, LocalRunPod
-from rgt_tui.fleet.errands import connected, reached
+from rgt_tui.fleet import connected, reached
 from rgt_tui.health import assess
 from rgt_tui.model.box import BoxSpec, Health, Link, ProviderRef
 from rgt_tui.ssh import Policy, Unreachable, where
@@ -98,4 +98,4 @@ async def test_a_connection_that_breaks_off_in_the_midst_of_an_errand_is_no_faul
             await connection.run("true")
     with pytest.raises(Unreachable, match="the connection broke off"):
         async with connected(real_sshd.spec) as connection:
-            await connection.run("sleep 5", timeout=0.05)
+            await connection.run("sleep 600", timeout=0.05)

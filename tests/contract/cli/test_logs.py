@@ -20,12 +20,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.fleet.errands import connected
+from rgt_tui.fleet import connected
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.ssh import run
 from tests.contract.cli.conftest import PATIENCE, Rgt, fresh_sshd
 from tests.contract.ssh.conftest import RealSshd
 from tests.free_ports import free_port
+from tests.process.box.harness import until
 from tests.torture.agent.proxy import Fate, Proxy
 
 replace = msgspec.structs.replace
@@ -189,7 +190,7 @@ def test_truncation_is_told_and_the_new_text_printed(rgt: Rgt, lab: BoxSpec) -> 
     printed.until(b"before\n")
     log.write_bytes(b"after, and longer than what stood there before\n")
     printed.until(b"stood there before\n")
-    printed.until(b"cut or written anew", "said")
+    printed.until(b"truncated or rewritten", "said")
     assert printed.end() == 0
     assert printed.out == b"before before before\nafter, and longer than what stood there before\n"
 
@@ -238,6 +239,7 @@ async def test_a_found_run_is_called_as_status_calls_it(rgt: Rgt, own_box: RealS
             f"cd {folder}; nohup {python} {folder}/train.py > out.txt 2>&1 & echo $! > {folder}/pid",
         )
         try:
+            until((folder / "out.txt").read_text, "its first line")
             (name,) = [one["name"] for one in msgspec.json.decode(rgt.on("status", "--json").stdout)["runs"]]
             assert name == "exp/train"
             done = rgt.on("logs", "lab", name)
@@ -262,7 +264,7 @@ def test_exit_statuses(rgt: Rgt, lab: BoxSpec) -> None:
     assert (none.returncode, "no log was found" in none.stderr) == (1, True)
     assert rgt.on("logs", "lob").returncode == 2
     rgt.describe([replace(lab, port=free_port())])
-    dead = rgt.on("logs", "lab", "/x", "--timeout", "1")
+    dead = rgt.on("logs", "lab", "/x", "--timeout", "8")
     assert (dead.returncode, "refused the connection" in dead.stderr) == (3, True)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from rgt_tui.fleet.errands import connected
+from rgt_tui.fleet import connected
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.ssh import NoCommands, run
 from rgt_tui.ssh.remote_cat import open_pipe

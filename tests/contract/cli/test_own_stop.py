@@ -59,7 +59,7 @@ def test_a_box_that_is_not_reached_is_not_a_box_that_refuses(rgt: Rgt) -> None:
         (("autostop", "lab", "--status", "--accept", "7"), "say --idle TIME as well"),
         (("autostop", "lab", "--idle", "45m", "--dry-run", "--confirm", "lab"), "nothing to confirm"),
         (("lease", "lab", "8h"), "cannot prompt here"),
-        (("notify", "lab"), "no address came over standard input"),
+        (("notify", "lab"), "there was no address on standard input"),
     ],
 )
 def test_a_wrong_command_line_sends_nothing(rgt: Rgt, words: tuple[str, ...], says: str) -> None:

@@ -11,8 +11,7 @@ import pytest
 
 from rgt_tui.model.box import BoxSpec, BoxState
 from rgt_tui.model.fleet import FleetEvent, FleetState
-from rgt_tui.store import FLEET, Cost, Told
-from rgt_tui.store.history_file import HistoryFile
+from rgt_tui.store import FLEET, Cost, HistoryFile, Told
 from rgt_tui.store.spending import day_of
 from tests.contract.cli.conftest import Rgt
 

@@ -17,8 +17,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from rgt_tui.fleet import reached
 from rgt_tui.fleet.box_questions import Wanted, ask_results
-from rgt_tui.fleet.errands import reached
 from rgt_tui.fleet.pulls import pulling
 from rgt_tui.fleet.pulls.pull_way import PullFailed, PullRequest, Way
 from rgt_tui.fleet.pulls.pulling import PullReport
@@ -26,8 +26,8 @@ from rgt_tui.fleet.transfer_diary import read_notes
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.evidence import Results
 from rgt_tui.transfer import Ledger, LedgerError, ledger_path
-from rgt_tui.transfer.copying import Fetcher
-from rgt_tui.transfer.copying.pull_plan import RANGE_BYTES, WHOLE_BYTES, part_path
+from rgt_tui.transfer.copying import RANGE_BYTES, Fetcher
+from rgt_tui.transfer.copying.pull_plan import WHOLE_BYTES, part_path
 from rgt_tui.transfer.ledger import proofs
 from tests.contract.cli.conftest import Rgt
 from tests.contract.ssh.conftest import RealSshd, running_sshd
@@ -108,7 +108,7 @@ def test_a_pull_is_whole_and_the_next_one_takes_nothing(rgt: Rgt, lab: BoxSpec, 
     now, before = read_notes(rgt.environment())
     assert (before.box, before.kind, before.to) == ("lab", "pull", str(rgt.folder / "pulled" / "lab"))
     assert before.whole and before.text.startswith(f"{SMALL + 3} files, ") and before.ended_at is not None
-    assert now.text == f"0 files, 0 B verified, {SMALL + 3} stood here already"
+    assert now.text == f"0 files, 0 B verified, {SMALL + 3} already here"
 
 
 def test_a_dry_run_writes_nothing(rgt: Rgt, lab: BoxSpec, source: Source) -> None:
@@ -414,7 +414,7 @@ def test_a_disk_that_fills_up_loses_nothing(
 
 
 def test_two_pulls_of_one_box_do_not_meet(rgt: Rgt, lab: BoxSpec, source: Source) -> None:
-    first = rgt.start("pull", "lab", str(source.folder), "--limit", "1M")
+    first = rgt.start("pull", "lab", str(source.folder), "--limit", "20K")
     try:
         while not (rgt.folder / "pulled/lab/.rgt-parts").exists() and first.poll() is None:
             time.sleep(0.01)

@@ -15,15 +15,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.fleet.errands import connected
+from rgt_tui.fleet import connected
 from rgt_tui.fleet.pulls import pulling
 from rgt_tui.fleet.pulls.pull_way import PullFailed, PullRequest
 from rgt_tui.fleet.pulls.pulling import PullReport
 from rgt_tui.model.box import BoxSpec
-from rgt_tui.ssh import HostKeyRefused, NotCarried, bulk_client, openssh_client
-from rgt_tui.ssh.openssh_client import BulkClient
-from rgt_tui.transfer.copying import Fetcher
-from rgt_tui.transfer.copying.pull_plan import RANGE_BYTES
+from rgt_tui.ssh import BulkClient, HostKeyRefused, NotCarried, bulk_client, openssh_client
+from rgt_tui.transfer.copying import RANGE_BYTES, Fetcher
 from tests.contract.cli.conftest import Rgt
 from tests.contract.ssh.conftest import RealSshd, running_sshd
 
@@ -248,7 +246,7 @@ def test_a_key_of_the_agent_is_named_by_its_public_half(
 
 @pytest.mark.usefixtures("env")
 def test_a_way_over_another_host_is_not_taken(lab: BoxSpec) -> None:
-    with pytest.raises(NotCarried, match="leads over another host"):
+    with pytest.raises(NotCarried, match="leads through another host"):
         client(lab, rgt_below=None)
     with pytest.raises(NotCarried, match="how the login was done is not known"):
         client(lab, rgt_login=lab)

@@ -19,10 +19,9 @@ from rgt_tui.fleet.pulls import piped_stream, pulling
 from rgt_tui.fleet.pulls.pull_way import PullRequest
 from rgt_tui.fleet.pulls.pulling import PullReport
 from rgt_tui.model.box import BoxSpec
-from rgt_tui.ssh import HostKeyRefused
-from rgt_tui.ssh.openssh_client import BulkClient
-from rgt_tui.transfer.copying import Copy, Fetcher, fetching
-from rgt_tui.transfer.copying.pull_plan import RANGE_BYTES, part_path
+from rgt_tui.ssh import BulkClient, HostKeyRefused
+from rgt_tui.transfer.copying import RANGE_BYTES, Copy, Fetcher, fetching
+from rgt_tui.transfer.copying.pull_plan import part_path
 from tests.contract.ssh.conftest import RealSshd
 
 SIZE = 3 * RANGE_BYTES + 12345
@@ -96,8 +95,9 @@ def test_with_a_bound_on_the_rate_it_comes_in_pieces(
 
 
 def killed(self: BulkClient, command: str, fd: int) -> subprocess.Popen[bytes]:
-    """It dies after the first piece."""
-    process, watched = into(self, command, fd), os.dup(fd)
+    """It dies after the first piece; so that it cannot be whole before, the box sends no more of it."""
+    watched = os.dup(fd)
+    process = into(self, f"{command} | {{ head -c {RANGE_BYTES}; sleep 600; }}", fd)
 
     def kill() -> None:
         while os.fstat(watched).st_size < RANGE_BYTES and process.poll() is None:

@@ -261,4 +261,4 @@ def test_data_go_to_their_place_and_what_is_in_use_stays(
     assert push(rgt, data, "--data", "--to", place, "--replace-newer")["refused"] == []
     assert (place / "set/b.bin").read_bytes() == b"new"
     lost = rgt.on("push", "lab", str(data), "--data")
-    assert lost.returncode == 1 and "say one with --to DIR" in lost.stderr
+    assert lost.returncode == 1 and "name one with --to DIR" in lost.stderr

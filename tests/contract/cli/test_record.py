@@ -20,12 +20,12 @@ replace = msgspec.structs.replace
 THREE = Path(__file__).parents[2] / "fixtures" / "recordings" / "three-boxes.jsonl.gz"
 
 
-def until_it_says(process: subprocess.Popen[bytes], words: bytes) -> bytes:
+def until_it_says(process: subprocess.Popen[bytes], *all_of: bytes) -> bytes:
     assert process.stderr is not None
     seen = b""
     for line in process.stderr:
         seen += line
-        if words in line:
+        if all(words in seen for words in all_of):
             return seen
     raise AssertionError(seen.decode())
 
@@ -34,7 +34,7 @@ def until_it_says(process: subprocess.Popen[bytes], words: bytes) -> bytes:
 def test_a_recording_ends_by_a_signal_and_can_be_replayed(rgt: Rgt, lab: BoxSpec, number: int) -> None:
     rgt.describe([replace(lab, interval=0.2), replace(lab, name="dead", port=free_port())])
     process = rgt.start("record", "--out", "r.jsonl.gz", "--json")
-    until_it_says(process, b"lab              info  connected")
+    until_it_says(process, b"lab              info  connected", b"dead             warn  unreachable")
     process.send_signal(number)
     out, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0

@@ -79,7 +79,7 @@ def test_a_box_that_never_answers_costs_the_timeout_and_no_more(rgt: Rgt, lab: B
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         rgt.describe([replace(lab, name="silent", port=silent.getsockname()[1]), lab])
-        done = rgt.on("status", "--json", "--timeout", "4")
+        done = rgt.on("status", "--json", "--timeout", "8")
     assert done.returncode == 3
     first, second = lines(done.stdout)
     assert (first["state"], second["state"]) == ("connecting", "idle")

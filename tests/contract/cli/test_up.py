@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from rgt_tui.cli.commands import FAILED, INTERRUPTED, OK, UNCONFIRMED, UNREACHABLE, USAGE
-from rgt_tui.demo import Fault, LocalRunPod
-from rgt_tui.demo.platforms import Change, LocalGpu
+from rgt_tui.demo import Change, Fault, LocalRunPod
+from rgt_tui.demo.platforms import LocalGpu
 from rgt_tui.fleet.config import load_fleet
 from rgt_tui.gate import Journal
 from rgt_tui.model.box import Agreed, BoxSpec, ProviderRef
@@ -164,7 +164,7 @@ async def test_what_is_never_found_is_4_until_a_person_writes_it_off(up: Up) -> 
         (
             lambda up: setattr(up.server.gpus[A100], "secure", 1.7),
             FAILED,
-            "another one than that of the dry run",
+            "not that of the dry run any more",
         ),
         (lambda up: up.server.inject(Fault(on=CREATE, status=400)), FAILED, "injected fault"),
         (lambda up: up.server.inject(Fault(status=500, times=-1)), UNREACHABLE, "nothing that fits"),
@@ -250,7 +250,7 @@ async def test_what_is_not_as_agreed_is_said_loudly_and_can_be_ended_at_once(up:
         *up.words("--timeout", "0.1"),
     )
     assert "NOT AS AGREED: it costs $3." in text, text
-    assert "agreed were $1." in text
+    assert "agreed: $1." in text
     (pod,) = up.server.pods.values()
     assert (code, up.created(), pod.status) == (FAILED, 1, "TERMINATED"), text
 

@@ -19,9 +19,9 @@ from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK, UNCONFIRMED, UNREACHABLE
 from rgt_tui.cli.entry import build_parser
 from rgt_tui.cli.renting import arriving, up
-from rgt_tui.demo.platforms import Change, Fault, LocalPaperspace, LocalRunPod, LocalServer, Request, Response
-from rgt_tui.fleet.config import load_fleet
-from rgt_tui.fleet.config.editing import dump_fleet
+from rgt_tui.demo import Change, Fault, LocalRunPod
+from rgt_tui.demo.platforms import LocalPaperspace, LocalServer, Request, Response
+from rgt_tui.fleet.config import dump_fleet, load_fleet
 from rgt_tui.fleet.renting import Rental, arrival, wait_for_ssh
 from rgt_tui.fleet.renting.acceptance import Device, Measured, NamedGpu, Torch
 from rgt_tui.gate import Journal
@@ -248,11 +248,11 @@ CASES = (
         listed=True, lacks=tuple((kind, "it refuses") for kind in NO_CAPACITY),
     ),
     Case(
-        "the price has changed since the dry run", dearer_offer, FAILED, "another one than that of the dry run", 0,
+        "the price has changed since the dry run", dearer_offer, FAILED, "not that of the dry run any more", 0,
         lacks=(("paperspace-core", "it tells a price only of a machine that is there"),),
     ),
     Case(
-        "the machine is dearer than its offer", dearer_machine, UNCONFIRMED, "agreed were", 1, listed=True,
+        "the machine is dearer than its offer", dearer_machine, UNCONFIRMED, "agreed:", 1, listed=True,
         reached=True,
         lacks=(("paperspace-core", "it tells a price only of a machine that is there"),),
     ),

@@ -8,9 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from rgt_tui.demo import Fault, LocalRunPod
-from rgt_tui.fleet.box_session import BoxSession
-from rgt_tui.fleet.connector import ConnectLimit
-from rgt_tui.fleet.meters import Meters
+from rgt_tui.fleet import BoxSession, ConnectLimit, Meters
 from rgt_tui.fleet.unlisted import AccountWatch, ask_accounts, bills
 from rgt_tui.health import assess
 from rgt_tui.model.box import BoxSpec, ProviderRef

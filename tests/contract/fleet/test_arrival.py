@@ -59,7 +59,8 @@ class World:
 
 
 @pytest.fixture
-async def world() -> AsyncIterator[World]:
+async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+    monkeypatch.setattr("rgt_tui.fleet.renting.arrival.BANNER_SECONDS", 60.0)
     server = LocalRunPod(settle_s=0.0)
     await server.start()
     server.add_gpu(LocalGpu(A100, "A100 PCIe", 80, 1.64, 1.19, stock={("SECURE", "EU-1"): "HIGH"}))
@@ -70,7 +71,7 @@ async def world() -> AsyncIterator[World]:
         writer.close()
 
     listening = await asyncio.start_server(greet, "127.0.0.1", 0)
-    providers = Providers(clock=lambda: NOW, env={KEY: server.key}, timeout_s=5.0)
+    providers = Providers(clock=lambda: NOW, env={KEY: server.key}, timeout_s=60.0)
     market = providers.account(ProviderRef("runpod", "", server.base_url, KEY)).market()
     assert market is not None
     (offer,) = await market.offers(WISH)
@@ -146,18 +147,18 @@ MACHINE = Instance("i", "n", METER, gpu="A100-SXM4", gpu_count=2)
         (replace(MACHINE, gpu=None, gpu_count=None, meter=Meter()), []),
         (replace(MACHINE, meter=replace(METER, per_hour=2.029)), []),
         (replace(MACHINE, gpu="NVIDIA A100 80GB"), []),
-        (replace(MACHINE, meter=replace(METER, per_hour=2.04)), ["it costs $2.04/h, agreed were $2.02/h"]),
+        (replace(MACHINE, meter=replace(METER, per_hour=2.04)), ["it costs $2.04/h, agreed: $2.02/h"]),
         (
             replace(MACHINE, meter=replace(METER, per_hour=float("nan"))),
-            ["it costs ?/h, agreed were $2.02/h"],
+            ["it costs ?/h, agreed: $2.02/h"],
         ),
         (
             replace(MACHINE, meter=replace(METER, currency="CNY")),
-            ["it bills in CNY (¥2.02/h), agreed was USD"],
+            ["it bills in CNY (¥2.02/h), agreed: USD"],
         ),
-        (replace(MACHINE, meter=replace(METER, spot=True)), ["it is billed as spot, agreed was on-demand"]),
-        (replace(MACHINE, gpu="A10"), ["it has A10, agreed was A100-SXM4"]),
-        (replace(MACHINE, gpu_count=1), ["it has 1 GPUs, agreed were 2"]),
+        (replace(MACHINE, meter=replace(METER, spot=True)), ["it is billed as spot, agreed: on-demand"]),
+        (replace(MACHINE, gpu="A10"), ["it has A10, agreed: A100-SXM4"]),
+        (replace(MACHINE, gpu_count=1), ["it has 1 GPU, agreed: 2"]),
     ],
 )
 def test_what_is_read_back(machine: Instance, words: list[str]) -> None:

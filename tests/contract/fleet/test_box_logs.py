@@ -72,7 +72,7 @@ async def test_pieces_of_a_log_are_its_whole_lines_wherever_they_are_cut(box: Re
         rotated = await log_piece(connection, deployed, str(log), inode, 0, 100)
         assert rotated.lines[0] == ROWS[0], "a rotated log is read under its new name"
         log.with_name(f"{log.name}.1").unlink()
-        with pytest.raises(BoxError, match="not on the box any more"):
+        with pytest.raises(BoxError, match="no longer on the box"):
             await log_piece(connection, deployed, str(log), inode, 0, 100)
         with pytest.raises(BoxError):
             await lines_before(connection, deployed, str(log), FilePlace(inode, 4))

@@ -19,8 +19,8 @@ from rgt_tui.model.box import BoxSpec, Link
 from rgt_tui.model.evidence import Seal
 from rgt_tui.model.protocol import Sample
 from rgt_tui.ssh import BoxError, CommandFailed, Deployed, Unreachable, build_agent, connect, deploy, has_sftp
-from tests.contract.fleet.conftest import end_recorder
-from tests.contract.ssh.conftest import RealSshd, running_sshd
+from tests.contract.cli.conftest import fresh_sshd
+from tests.contract.ssh.conftest import RealSshd
 from tests.process.box.harness import make_job
 
 Way = tuple[asyncssh.SSHClientConnection, Deployed]
@@ -28,9 +28,8 @@ Way = tuple[asyncssh.SSHClientConnection, Deployed]
 
 @pytest.fixture(scope="module")
 def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealSshd]:
-    with running_sshd(tmp_path_factory.mktemp("questions")) as running:
+    with fresh_sshd(tmp_path_factory.mktemp("questions")) as running:
         yield running
-        end_recorder(running)
 
 
 @contextlib.asynccontextmanager

@@ -7,8 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.fleet import box_evidence
-from rgt_tui.fleet.box_session import BoxSession
+from rgt_tui.fleet import BoxSession, box_evidence
 from rgt_tui.gate import Situation, Told, gather
 from rgt_tui.model.box import BoxSpec, Link, ProviderRef
 from rgt_tui.model.evidence import CopyProof, Verb, steady
@@ -121,7 +120,7 @@ async def test_a_box_that_stands_still_is_not_taken_for_quiet(
         assert since >= begun
         found = gather(situation(run, Told(), since), Verb.PARK)
         assert [item.text for item in found.items if item.key == "quiet:unseen"] == [
-            "the box has told nothing since it was asked: what runs on it now is unknown"
+            "the box has not answered since it was asked: what runs on it now is unknown"
         ]
 
 

@@ -12,10 +12,8 @@ import msgspec
 import pytest
 
 from rgt_tui.demo import Fault, LocalRunPod
-from rgt_tui.fleet.box_session import BoxSession
-from rgt_tui.fleet.connector import ConnectLimit
-from rgt_tui.fleet.meters import Meters
-from rgt_tui.fleet.open_actions import SETTLE_SECONDS, OpenActions, target_of
+from rgt_tui.fleet import BoxSession, ConnectLimit, Meters, OpenActions
+from rgt_tui.fleet.open_actions import SETTLE_SECONDS, target_of
 from rgt_tui.gate import ActionState, AuditLog, Journal, Target
 from rgt_tui.health import assess
 from rgt_tui.model.box import BoxSpec, ProviderRef

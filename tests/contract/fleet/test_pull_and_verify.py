@@ -64,7 +64,7 @@ async def test_what_is_pulled_is_verified_and_says_so(real_sshd: RealSshd, resul
     assert phases[-1] == "verifying"
     again = await bring(real_sshd, results, [], [])
     assert again.whole
-    assert "2 stood here already" in again.text
+    assert "2 already here" in again.text
 
 
 def test_every_part_that_is_not_whole_is_counted_once() -> None:

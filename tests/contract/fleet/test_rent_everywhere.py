@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.demo.platforms import Fault, LocalServer
+from rgt_tui.demo import Fault
+from rgt_tui.demo.platforms import LocalServer
 from rgt_tui.fleet.renting import (
     Candidate,
     Outcome,
@@ -28,8 +29,7 @@ from rgt_tui.fleet.unlisted import ask_accounts
 from rgt_tui.gate import AuditLog, Journal
 from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.renting import Wish
-from rgt_tui.providers import Providers
-from rgt_tui.providers.registry import OVER
+from rgt_tui.providers import OVER, Providers
 from tests.contract.providers.conftest import Clock
 from tests.contract.providers.platform_outcomes import Row, edited
 from tests.contract.providers.platform_rows import ROWS
@@ -86,7 +86,7 @@ async def place(row: Row, folder: Path) -> AsyncIterator[Place]:
     clock = Clock()
     server = row.make(clock=clock, settle_s=0.0)
     await server.start()
-    providers = Providers(clock=clock, env={KEY: server.key}, timeout_s=5.0)
+    providers = Providers(clock=clock, env={KEY: server.key}, timeout_s=60.0)
     journal = Journal(folder / "journal", clock=clock)
 
     async def sleep(seconds: float) -> None:
@@ -188,7 +188,7 @@ async def test_spot_that_is_billed_as_on_demand_is_told(tmp_path: Path) -> None:
         assert (machine.meter.spot, differences(candidate.offer, wish, machine)) == (True, ())
         here.server.inject(Fault(on=row.on["find"], change=edited(row.machines_in, is_bid=False)))
         (machine,) = await market.find(token)
-        assert "it is billed as on-demand, agreed was spot" in differences(candidate.offer, wish, machine)
+        assert "it is billed as on-demand, agreed: spot" in differences(candidate.offer, wish, machine)
 
 
 def test_accounts_are_those_that_were_named_else_those_of_the_fleet_that_rent_else_all() -> None:

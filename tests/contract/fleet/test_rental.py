@@ -13,10 +13,7 @@ import pytest
 
 from rgt_tui.demo import Fault, LocalRunPod
 from rgt_tui.demo.platforms import LocalGpu
-from rgt_tui.fleet.box_session import BoxSession
-from rgt_tui.fleet.connector import ConnectLimit
-from rgt_tui.fleet.meters import Meters
-from rgt_tui.fleet.open_actions import OpenActions
+from rgt_tui.fleet import BoxSession, ConnectLimit, Meters, OpenActions
 from rgt_tui.fleet.renting import Candidate, Outcome, Rental, Taken, new_token, open_creations, search
 from rgt_tui.fleet.renting.candidates import market_of
 from rgt_tui.fleet.renting.rental import account_target, ref_of
@@ -134,7 +131,7 @@ async def test_a_list_that_lags_is_asked_until_it_shows_the_machine(world: World
     )
     taken = await world.take()
     assert (taken.outcome, world.created(), len(world.slept)) == (Outcome.RENTED, 1, 5)
-    assert any("the list cannot be had" in text for text in world.said)
+    assert any("the list cannot be read" in text for text in world.said)
 
 
 async def test_what_is_never_found_stays_open_and_forbids_a_second_one(world: World) -> None:

@@ -15,9 +15,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.fleet import box_session, keepalive
-from rgt_tui.fleet.box_session import BoxSession
-from rgt_tui.fleet.connector import WAITS, ConnectLimit, Failure
+from rgt_tui.fleet import BoxSession, ConnectLimit, box_session, keepalive
+from rgt_tui.fleet.connector import WAITS, Failure
 from rgt_tui.model.box import BoxSpec, BoxState, Link
 from rgt_tui.model.protocol import Frame, Sample, SampleCursor, WatchConfig
 from rgt_tui.profiles import load_profile
@@ -290,6 +289,9 @@ async def test_a_sample_that_was_on_its_way_is_not_the_first_one_of_a_faster_pac
         if isinstance(frame, Sample):
             shown.append(session.state.interval)
 
+    monkeypatch.setattr(
+        box_session, "MOST_TOGETHER", 1
+    )  # each is taken in as it comes, however slow this machine is
     monkeypatch.setattr(BoxSession, "_frame", noted)
     monkeypatch.setattr(BoxSession, "_send", lambda self, control: None)  # the box never hears of it
     async with course(spec) as (one, _):
@@ -395,6 +397,7 @@ async def test_what_has_been_taken_in_dates_nothing_that_comes_later(
     now, passed = [1000.0], [5.0]
     async with course(spec, lambda: now[0]) as (one, _):
         await one.live()
+        one.session.take_in()
         assert one.session.take_in() is False
         monkeypatch.setattr(box_session, "steady", lambda: passed[0])
         now[0], passed[0] = 1050.0, 55.0

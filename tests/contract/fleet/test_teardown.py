@@ -15,13 +15,10 @@ import pytest
 
 from rgt_tui.demo import LocalRunPod
 from rgt_tui.demo.platforms import Request, Response
-from rgt_tui.fleet import GateClosed, billing_actions
+from rgt_tui.fleet import BoxSession, ConnectLimit, GateClosed, Meters, billing_actions
 from rgt_tui.fleet.billing_actions import Teardown
 from rgt_tui.fleet.box_evidence import Asking
 from rgt_tui.fleet.box_questions import Wanted
-from rgt_tui.fleet.box_session import BoxSession
-from rgt_tui.fleet.connector import ConnectLimit
-from rgt_tui.fleet.meters import Meters
 from rgt_tui.gate import AuditLog, Journal, Target
 from rgt_tui.model.box import BoxSpec, BoxState, Link, ProviderRef, Seen
 from rgt_tui.model.evidence import CopyProof, ResultGroup, Results, Review, Seal, StopPhase, Verb, steady
@@ -332,7 +329,7 @@ async def test_at_ok_the_box_is_asked_anew(world: World) -> None:
     """A sample of nine seconds ago says nothing about the last nine seconds."""
     assert (await world.review()).refusals == ()
     world.silent = True
-    assert "told nothing since it was asked" in await world.refused()
+    assert "not answered since it was asked" in await world.refused()
 
 
 async def test_an_item_is_as_old_as_what_it_was_read_from(world: World) -> None:
@@ -549,7 +546,9 @@ async def test_what_nobody_owns_is_ignored_or_given_up_by_its_name(world: World)
     assert (review.refusals, review.forfeits[0].bytes, review.phrase) == ((), 5 * GB, "forfeit 1 of lab")
     assert "not when it was shown" not in await world.refused(forfeits=key)
     world.groups = (SAFE, replace(lone, fingerprint="newer"))
-    assert "another thing than the one shown" in await world.refused(typed="forfeit 1 of lab", forfeits=key)
+    assert "what is given up is not what was shown" in await world.refused(
+        typed="forfeit 1 of lab", forfeits=key
+    )
     review = await world.review(ignored=key)
     assert (review.refusals, review.phrase) == ((), BOX)
     assert (await world.execute(Verb.DESTROY, ignored=key))[-1] is StopPhase.METER_OFF
@@ -626,9 +625,9 @@ async def test_a_script_confirms_the_evidence_of_its_dry_run(world: World) -> No
     world.teardown = world.another()
     facts, _, made = dry.rpartition("-")
     assert "older than 60 s" in await world.refused(evidence_digest=f"{facts}-{int(made) - 90}")
-    assert "another one than that of the dry run" in await world.refused(evidence_digest=f"{'0' * 64}-{made}")
+    assert "not that of the dry run any more" in await world.refused(evidence_digest=f"{'0' * 64}-{made}")
     world.groups = (SAFE, ResultGroup(path="/net/b", files=1, bytes=GB, fingerprint="new"))
-    assert "another one than that of the dry run" in await world.refused(evidence_digest=dry)
+    assert "not that of the dry run any more" in await world.refused(evidence_digest=dry)
     world.groups = (SAFE,)
     assert (await world.execute(Verb.DESTROY, evidence_digest=dry))[-1] is StopPhase.METER_OFF
 

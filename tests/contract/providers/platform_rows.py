@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rgt_tui.demo import LocalRunPod
 from rgt_tui.demo.platforms import (
     Ask,
     LocalAutodl,
@@ -19,7 +20,6 @@ from rgt_tui.demo.platforms import (
     LocalGpu,
     LocalLambda,
     LocalPaperspace,
-    LocalRunPod,
     LocalSize,
     LocalTemplate,
     LocalVast,

@@ -193,7 +193,7 @@ SLURM = Row(
     lacks={
         **COMMAND,
         "429": NO_RATE,
-        "leftovers": "Slurm does not tell what storage costs",
+        "leftovers": "Slurm does not say what storage costs",
         "start": "a job that has ended is submitted anew",
         "park": "Slurm has no verb that parks a job",
     },

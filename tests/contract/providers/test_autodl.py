@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from rgt_tui.demo.platforms import Fault, LocalAutodl
+from rgt_tui.demo import Fault
+from rgt_tui.demo.platforms import LocalAutodl
 from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.evidence import StopPhase, StopProgress, Verb
 from rgt_tui.model.money import Lifecycle, MeterKind
@@ -25,7 +26,7 @@ class Place:
 
     def __init__(self, server: LocalAutodl, clock: Clock) -> None:
         self.server, self.clock = server, clock
-        context = Context(clock, {"K": server.key}, Path("/nonexistent"), 5.0)
+        context = Context(clock, {"K": server.key}, Path("/nonexistent"), 60.0)
         self.account = open_account(ProviderRef("autodl", ONE, server.base_url, "K"), context)
         self.box = self.account.box(ONE)
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rgt_tui.demo import Fault
-from rgt_tui.fleet.box_session import BoxSession
-from rgt_tui.fleet.connector import ConnectLimit
-from rgt_tui.fleet.meters import Meters
+from rgt_tui.fleet import BoxSession, ConnectLimit, Meters
 from rgt_tui.model.box import BoxSpec, ProviderRef
 from rgt_tui.profiles import load_profile
 from rgt_tui.profiles.prices import caveats

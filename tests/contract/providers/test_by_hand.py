@@ -11,22 +11,20 @@ import msgspec
 import pytest
 
 from rgt_tui.demo.platforms import LocalFeaturize
-from rgt_tui.fleet.box_session import BoxSession
-from rgt_tui.fleet.connector import ConnectLimit
-from rgt_tui.fleet.meters import Meters
+from rgt_tui.fleet import BoxSession, ConnectLimit, Meters
 from rgt_tui.fleet.open_actions import SETTLE_SECONDS, came
-from rgt_tui.fleet.renting.candidates import search
+from rgt_tui.fleet.renting import search
 from rgt_tui.gate import Journal, Target
 from rgt_tui.model.box import BoxSpec, Link, ProviderRef
 from rgt_tui.model.evidence import Permit, StopPhase, StopProgress, Verb
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
 from rgt_tui.model.renting import Wish
 from rgt_tui.profiles import load_profile
-from rgt_tui.providers import UNTOLD, PermitRefused, ProviderError, Providers, carry_out
-from rgt_tui.providers.answers import Proof, proof
+from rgt_tui.providers import IN_BOX, UNTOLD, PermitRefused, Proof, ProviderError, Providers, carry_out
+from rgt_tui.providers.answers import proof
 from rgt_tui.providers.console import SILENT_S, ConsoleBox, Sight, seen
-from rgt_tui.providers.registry import CONSOLES, IN_BOX
-from rgt_tui.ssh.bundle import AgentBundle
+from rgt_tui.providers.registry import CONSOLES
+from rgt_tui.ssh import AgentBundle
 from tests.contract.providers.conftest import START, Clock, permit_for
 
 KEY = "SOME_KEY"

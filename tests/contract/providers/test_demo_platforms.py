@@ -11,8 +11,7 @@ import pytest
 from rgt_tui.demo.embedded import described
 from rgt_tui.demo.local_planes import DISK_GB, MAKERS, NETWORK_GB, VAST_STORAGE, Planes
 from rgt_tui.demo.plan import BOXES
-from rgt_tui.fleet.config.editing import dump_fleet
-from rgt_tui.fleet.config.loading import read_fleet
+from rgt_tui.fleet.config import dump_fleet, read_fleet
 from rgt_tui.model.evidence import StopPhase, Verb
 from rgt_tui.model.money import Meter, MeterKind
 from rgt_tui.profiles import action_for, load_profile

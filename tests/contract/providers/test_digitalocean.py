@@ -18,8 +18,15 @@ from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.evidence import RentPermit, StopPhase, StopProgress, Verb, steady
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
 from rgt_tui.model.renting import Offer, Wish
-from rgt_tui.providers import Market, PermitRefused, ProviderError, Providers, carry_out
-from rgt_tui.providers.answers import Proof, creation_proof
+from rgt_tui.providers import (
+    Market,
+    PermitRefused,
+    Proof,
+    ProviderError,
+    Providers,
+    carry_out,
+    creation_proof,
+)
 from rgt_tui.providers.digitalocean import key_of_doctl
 from rgt_tui.providers.markets.digitalocean_market import fingerprint
 from tests.contract.providers.conftest import START, Clock, permit_for

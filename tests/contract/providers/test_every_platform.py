@@ -16,7 +16,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.demo.platforms import Fault, LocalServer
+from rgt_tui.demo import Fault
+from rgt_tui.demo.platforms import LocalServer
 from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.evidence import RentPermit, StopPhase, Verb, steady
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
@@ -25,13 +26,14 @@ from rgt_tui.providers import (
     AuthError,
     Market,
     PermitRefused,
+    Proof,
     Provider,
     ProviderError,
     Providers,
     RateLimited,
     carry_out,
+    creation_proof,
 )
-from rgt_tui.providers.answers import Proof, creation_proof
 from rgt_tui.providers.console import ConsoleBox, InBox
 from tests.contract.providers.conftest import Clock, permit_for
 from tests.contract.providers.fakes.local_commands import CommandFault, LocalCommands
@@ -103,7 +105,7 @@ class Bench:
         if fault == "":
             return
         if fault == "not reachable":
-            await self.reopen(5.0)
+            await self.reopen(60.0)
             if isinstance(server, LocalCommands):
                 server.command(on.partition(" ")[0]).unlink()
             else:
@@ -207,7 +209,7 @@ async def bench(row: Row) -> AsyncIterator[Bench]:
     clock = Clock()
     server = row.make(clock=clock, settle_s=0.0)
     await server.start()
-    made = Bench(row, server, clock, opened(server, clock, 5.0))
+    made = Bench(row, server, clock, opened(server, clock, 60.0))
     try:
         yield made
     finally:

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from rgt_tui.demo.platforms import Fault, LocalServer
+from rgt_tui.demo import Fault
+from rgt_tui.demo.platforms import LocalServer
 from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.evidence import StopPhase, Verb
 from rgt_tui.model.money import Lifecycle, MeterKind

@@ -11,18 +11,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.fleet.box_session import BoxSession
-from rgt_tui.fleet.config.loading import FleetFileError, read_fleet
-from rgt_tui.fleet.connector import ConnectLimit
-from rgt_tui.fleet.meters import Meters
+from rgt_tui.fleet import BoxSession, ConnectLimit, Meters
+from rgt_tui.fleet.config import FleetFileError, read_fleet
 from rgt_tui.gate.identity import identity
 from rgt_tui.model.box import BoxState, Link, ProviderRef
 from rgt_tui.model.evidence import StopPhase, StopProgress, Verb
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
 from rgt_tui.profiles import load_profile
-from rgt_tui.providers import console
+from rgt_tui.providers import carry_out, console
 from rgt_tui.providers.console import InBox
-from rgt_tui.providers.stopping import carry_out
 from rgt_tui.ssh import AgentBundle, connect
 from tests.contract.providers.conftest import Clock, permit_for
 from tests.contract.ssh.conftest import RealSshd

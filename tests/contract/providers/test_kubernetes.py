@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.demo.platforms import Fault
+from rgt_tui.demo import Fault
 from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.evidence import Permit, StopPhase, StopProgress, Verb
 from rgt_tui.model.money import Lifecycle, MeterKind

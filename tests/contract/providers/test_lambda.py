@@ -11,15 +11,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.demo.platforms import Fault, LocalLambda
+from rgt_tui.demo import Fault
+from rgt_tui.demo.platforms import LocalLambda
 from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.evidence import RentPermit, Verb, steady
 from rgt_tui.model.money import Lifecycle, MeterKind
 from rgt_tui.model.renting import Offer, Wish
-from rgt_tui.profiles import load_profile
-from rgt_tui.profiles.survival import action_for
-from rgt_tui.providers import Context, ProviderError, came_of
-from rgt_tui.providers.answers import Proof, creation_proof
+from rgt_tui.profiles import action_for, load_profile
+from rgt_tui.providers import Context, Proof, ProviderError, came_of, creation_proof
 from rgt_tui.providers.lambda_cloud import LambdaAccount, open_account
 from rgt_tui.providers.markets.rented_market import CREATE
 from rgt_tui.providers.rented import EVERY
@@ -36,7 +35,7 @@ class Place:
     def __init__(self, server: LocalLambda, clock: Clock) -> None:
         self.server, self.clock = server, clock
         self.token = f"rgt-{secrets.token_hex(6)}"
-        context = Context(clock, {"K": server.key}, Path("/nonexistent"), 5.0)
+        context = Context(clock, {"K": server.key}, Path("/nonexistent"), 60.0)
         self.account = open_account(ProviderRef("lambda", ONE, server.base_url, "K"), context)
         self.box = self.account.box(ONE)
 
@@ -229,7 +228,7 @@ async def test_what_the_provider_behind_it_says_proves_nothing(place: Place) -> 
 def test_the_key_in_skypilot_s_file_is_found(tmp_path: Path, text: str, key: str | None) -> None:
     (tmp_path / ".lambda_cloud").mkdir()
     (tmp_path / ".lambda_cloud" / "lambda_keys").write_text(text)
-    account = open_account(ProviderRef("lambda", ONE), Context(lambda: START, {}, tmp_path, 5.0))
+    account = open_account(ProviderRef("lambda", ONE), Context(lambda: START, {}, tmp_path, 60.0))
     assert isinstance(account, LambdaAccount)
     assert account.pace._gaps == {EVERY: 1.0, CREATE: 12.0}
     if key is None:

@@ -19,19 +19,22 @@ from rgt_tui.model.evidence import Permit, StopPhase, Verb, steady
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
 from rgt_tui.model.renting import Leftover
 from rgt_tui.providers import (
+    IN_BOX,
     KINDS,
+    Adapter,
     Context,
     Instance,
     Market,
     PermitRefused,
+    Proof,
     ProviderError,
     Providers,
-    adapter,
     carry_out,
     use_permit,
 )
+from rgt_tui.providers.answers import Answers, proof
 from rgt_tui.providers.http import AccountHttp, open_http
-from rgt_tui.providers.registry import CONSOLES, IN_BOX
+from rgt_tui.providers.registry import CONSOLES
 from tests.contract.providers.conftest import permit_for
 
 # What stands in a module of its own: rgt_tui/providers/acme.py
@@ -42,6 +45,10 @@ METERS = {
     Lifecycle.STOPPED: MeterKind.STORAGE_ONLY,
     Lifecycle.GONE: MeterKind.NONE,
 }
+
+
+REFUSALS: dict[int | str, Proof] = {401: Proof.NOTHING, 404: Proof.ASK, 429: Proof.NOTHING}
+ANSWERS: Answers = dict.fromkeys(Verb, REFUSALS)
 
 
 class Machine(msgspec.Struct, frozen=True):
@@ -210,7 +217,7 @@ class Server:
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    monkeypatch.setitem(KINDS, "acme", adapter(__name__))
+    monkeypatch.setitem(KINDS, "acme", Adapter(__name__))
     found = Server()
     yield found
     found.close()
@@ -241,6 +248,13 @@ async def test_a_provider_of_one_module_and_one_row_tells_and_stops_the_meter(
         "POST /machines/m1/stop" if verb is Verb.PARK else "DELETE /machines/m1"
     ]
     assert server.states["m2"] == "on"
+
+
+def test_what_its_answers_prove_stands_in_its_module(server: Server) -> None:
+    for verb in Verb:
+        assert proof("acme", verb, ProviderError("?", status=401)) is Proof.NOTHING
+        assert proof("acme", verb, ProviderError("?", status=403)) is Proof.MAYBE
+        assert proof("acme", verb, ProviderError("?", status=500)) is Proof.MAYBE
 
 
 INSTANCES = {
@@ -328,4 +342,5 @@ def test_the_recipe_touches_three_files_and_names_what_is_there() -> None:
         if "NAME" not in path:
             assert (root / path).is_file(), path
     assert "open_account" in steps[0]
+    assert "ANSWERS" in steps[0]
     assert "KINDS" in steps[1]

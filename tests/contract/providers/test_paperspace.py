@@ -18,8 +18,7 @@ from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.evidence import RentPermit, StopPhase, StopProgress, Verb, steady
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
 from rgt_tui.model.renting import Offer, Wish
-from rgt_tui.providers import Market, Provider, ProviderError, Providers, carry_out
-from rgt_tui.providers.answers import Proof, creation_proof
+from rgt_tui.providers import Market, Proof, Provider, ProviderError, Providers, carry_out, creation_proof
 from rgt_tui.providers.paperspace import key_of_pspace
 from tests.contract.providers.conftest import START, Clock, permit_for
 from tests.contract.providers.platform_rows import PUBLIC_KEY

@@ -14,8 +14,16 @@ from rgt_tui.demo.platforms import LocalGpu
 from rgt_tui.model.evidence import RentPermit, steady
 from rgt_tui.model.money import Lifecycle
 from rgt_tui.model.renting import Offer, Wish
-from rgt_tui.providers import BadAnswer, Market, PermitRefused, ProviderError, RateLimited, Unreachable
-from rgt_tui.providers.answers import Proof, creation_proof
+from rgt_tui.providers import (
+    BadAnswer,
+    Market,
+    PermitRefused,
+    Proof,
+    ProviderError,
+    RateLimited,
+    Unreachable,
+    creation_proof,
+)
 from rgt_tui.providers.markets.runpod_market import IMAGE
 from tests.contract.providers.conftest import World
 

@@ -306,7 +306,7 @@ async def test_a_pod_never_seen_with_this_key_is_gone_but_not_free(world: World)
         (Fault(raw=b"<html>"), "not JSON"),
         (Fault(raw=b"[" * 100_000), "not JSON"),
         (Fault(raw=b""), "without an id"),
-        (Fault(raw=b'{"id": "another", "status": "EXITED", "mounts": {}}'), "another pod"),
+        (Fault(raw=b'{"id": "another", "status": "EXITED", "mounts": {}}'), "pod other than"),
         (Fault(cut=20), "did not answer"),
     ],
 )

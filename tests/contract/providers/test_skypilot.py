@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.demo.platforms import Fault
+from rgt_tui.demo import Fault
 from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.evidence import StopPhase, StopProgress, Verb
 from rgt_tui.model.money import Lifecycle, MeterKind
@@ -59,7 +59,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     (tmp_path / ".sky" / "user_hash").write_text("0a1b2c3d\n")
     await server.start()
     providers = Providers(
-        clock=clock, env={KEY_ENV: server.key, "USER": "alice"}, home=tmp_path, timeout_s=5.0
+        clock=clock, env={KEY_ENV: server.key, "USER": "alice"}, home=tmp_path, timeout_s=60.0
     )
     yield World(clock, server, providers)
     await providers.close()

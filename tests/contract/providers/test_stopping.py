@@ -220,7 +220,7 @@ def _no_mounts(data: object) -> object:
 
 async def test_a_timeout_after_the_server_acted_is_followed_up(world: World) -> None:
     """The one test that waits for a real timeout, since a timeout is what it is about."""
-    impatient = Providers(clock=world.clock, env={"DEMO_KEY": world.server.key}, timeout_s=0.2)
+    impatient = Providers(clock=world.clock, env={"DEMO_KEY": world.server.key}, timeout_s=1.0)
     world.provider = impatient.open(ProviderRef("runpod", POD, world.server.base_url, "DEMO_KEY"))
     world.server.inject(Fault(on=DELETE, act=True, hang=True))
     steps = await world.carry_out(Verb.DESTROY)

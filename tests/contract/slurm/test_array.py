@@ -25,8 +25,8 @@ TRAIN = [
     "--set", "steps_per_epoch=40", "--set", "save_every=10", "--set", "width=16", "--set", "layers=1",
     "--set", "context=16", "--set", "batch=4", "--set", "threads=1",
 ]  # fmt: skip
-PACE = ["--set", "pace_ms=40"]
-"""Long enough to be preempted in the middle, without a CPU for it."""
+PACED = 'if [ -e "$0" ]; then pace=5; else pace=400; fi; exec "$@" --set pace_ms=$pace'
+"""So slow that it is preempted in the middle, without a CPU for it, and quick once the file is there."""
 EPOCHS = 8
 SLOW = "trap 'echo saved; exit 75' TERM; echo up >> {name}.up; while :; do [ -e ok.{name} ] && exit 0; sleep 0.05; done"
 
@@ -60,11 +60,11 @@ def markers(job: Path) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
-@pytest.mark.timeout(300)
 def test_a_preempted_array_resumes_to_the_same_bits(slurm: Cluster, agent: Agent, tmp_path: Path) -> None:
+    seen = tmp_path / "seen"
     job = make_job(
         tmp_path / "job",
-        [*TRAIN, *PACE, "--seed", "7"],
+        ["sh", "-c", PACED, str(seen), *TRAIN, "--seed", "7"],
         ["a", "b"],
         detach="slurm",
         parallel=2,
@@ -80,9 +80,11 @@ def test_a_preempted_array_resumes_to_the_same_bits(slurm: Cluster, agent: Agent
     frame = json.loads(agent.run("queue", "status", "--job", str(job)).stdout)
     assert frame["runner_alive"]
     assert [cell["state"] for cell in frame["cells"]] == ["running", "running"], "both at once"
-    urgent = slurm.submit(tmp_path, "sleep 3\n", "--partition=high", "--exclusive", "--time=1")
+    until_seen = f"while [ ! -e {seen} ]; do sleep 0.2; done\n"
+    urgent = slurm.submit(tmp_path, until_seen, "--partition=high", "--exclusive", "--time=10")
     eventually(lambda: slurm.states(urgent) == ["RUNNING"], "the urgent job")
     assert {cell["state"] for cell in cells(agent, job).values()} == {"interrupted"}
+    seen.touch()
     eventually(lambda: slurm.states(urgent) == [], "the end of the urgent job")
     eventually(lambda: slurm.states(array) == [], "the end of the array")
     after = cells(agent, job)
@@ -115,7 +117,6 @@ def final_losses(out: Path) -> dict[int, float]:
     return {row["step"]: row["loss"] for row in rows if "loss" in row and "event" not in row}
 
 
-@pytest.mark.timeout(240)
 def test_a_time_limit_puts_every_task_back_and_a_cancelled_one_stays_out(
     slurm: Cluster, agent: Agent, tmp_path: Path
 ) -> None:

@@ -114,7 +114,7 @@ async def test_what_slurm_cannot_do_is_refused_before_anything_is_sent(slurm: Cl
     provider = control(slurm, "1")
     with pytest.raises(PermitRefused, match="no verb that parks"):
         await provider.stop(permit(provider, Verb.PARK))
-    with pytest.raises(ProviderError, match="submit it anew"):
+    with pytest.raises(ProviderError, match="submit it again"):
         await provider.start()
     odd = control(slurm, "1; scancel -u root")
     with pytest.raises(PermitRefused, match="is not a job of Slurm"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import socket
 import subprocess
 from pathlib import Path
 
@@ -38,6 +39,19 @@ def unavailable(why: str) -> None:
     pytest.skip(f"needs network namespaces: {why}")
 
 
+def _a_net_of_its_own() -> tuple[socket.socket, int]:
+    """Return the number of addresses that no other test of this machine has, and what holds it."""
+    for number in range(80):
+        held = socket.socket(socket.AF_UNIX)
+        try:
+            held.bind(f"\0rgt-test-net-{number}")
+        except OSError:
+            held.close()
+            continue
+        return held, number
+    raise AssertionError("80 tests have nets of their own")
+
+
 class Net:
     """The hosts. Each has a host key, a client key that opens it, and a known_hosts file of its own."""
 
@@ -45,7 +59,8 @@ class Net:
         self.folder = folder
         mark = secrets.token_hex(3)
         self._names = {hop: f"rgt-{mark}-{hop}" for hop in HOPS}
-        third = secrets.randbelow(80) * 3
+        self._held, number = _a_net_of_its_own()
+        third = 3 * number
         self.address = {hop: f"10.213.{third + place}.2" for place, hop in enumerate(HOPS)}
         self._near = {hop: f"10.213.{third + place}.1" for place, hop in enumerate(HOPS)}
         self._links = {hop: f"rgt{mark}{place}" for place, hop in enumerate(HOPS)}
@@ -161,3 +176,4 @@ class Net:
             self.kill(hop)
             command("ip", "netns", "del", self._names[hop])
         command("ip", "link", "del", self._links["gate"])
+        self._held.close()

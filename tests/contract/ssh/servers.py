@@ -32,7 +32,10 @@ PasswordAuthentication no
 KbdInteractiveAuthentication no
 MaxStartups 100
 LogLevel ERROR
+SetEnv SHLVL=1 "PATH={path}"
 """
+"""With that level bash reads no ~/.bashrc: those of who runs the tests are no part of them. One of pyenv is killed with
+its session and leaves a lock, for which every later command waits a minute."""
 
 
 def command(*words: str) -> subprocess.CompletedProcess[str]:
@@ -80,7 +83,7 @@ def sshd(
         Path("/run/sshd").mkdir(exist_ok=True)
     port = port or free_port()
     config = folder / f"sshd_config.{port}"
-    config.write_text(options + BASE.format(port=port, folder=folder))
+    config.write_text(options + BASE.format(port=port, folder=folder, path=os.environ["PATH"]))
     program = shutil.which("sshd") or "/usr/sbin/sshd"
     process = subprocess.Popen([*wrapper, program, "-D", "-e", "-f", str(config)], stderr=subprocess.PIPE)
     try:

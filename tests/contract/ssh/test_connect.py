@@ -7,8 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.ssh import AuthFailed, HostKeyRefused, Unreachable, connect
-from rgt_tui.ssh.remote_command import run
+from rgt_tui.ssh import AuthFailed, HostKeyRefused, Unreachable, connect, run
 from tests.contract.ssh.conftest import RealSshd
 from tests.contract.ssh.servers import spec_of, sshd
 from tests.free_ports import free_port

@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,10 +26,13 @@ from rgt_tui.ssh import (
     build_agent,
     connect,
     has_sftp,
+    open_channel,
     watch,
 )
+from rgt_tui.ssh import channel as channels
 from rgt_tui.ssh import sh_probe as shells
 from rgt_tui.ssh.deployment import PLACES
+from rgt_tui.ssh.remote_command import open_session
 from rgt_tui.ssh.sh_probe import open_shell
 from tests.contract.ssh.servers import spec_of, sshd, terminal_only
 
@@ -214,6 +218,33 @@ async def test_a_box_without_any_shell_is_said_to_be_one(tmp_path: Path) -> None
         frames = Frames()
         with pytest.raises(NoCommands, match="not available"):
             await watch(connection, build_agent(), (), WatchConfig(), frames.add, frames.count)
+        connection.abort()
+
+
+async def closed_at_once(connection: Any, factory: Any, command: str | None, **more: Any) -> Any:
+    """Open a session as ever, and go on once the box has closed it."""
+    opened = await open_session(connection, factory, command, **more)
+    async with asyncio.timeout(SECONDS):
+        while not opened.is_closing():  # noqa: ASYNC110  (nothing tells when a channel closes)
+            await asyncio.sleep(0.01)
+    return opened
+
+
+async def test_what_closes_before_anything_is_sent_to_it_is_told_by_its_own_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shells, "open_session", closed_at_once)
+    monkeypatch.setattr(channels, "open_session", closed_at_once)
+    with sshd(tmp_path, "ForceCommand echo 'This account is currently not available.'; exit 3\n") as port:
+        connection = await connect(spec_of(tmp_path, port))
+        for terminal in (False, True):
+            with pytest.raises(NoCommands, match="not available"):
+                await open_shell(connection, "echo first\n", terminal=terminal)
+        frames = Frames()
+        channel = await open_channel(connection, "watch", WatchConfig(), frames.add, frames.count)
+        channel.send(Control(op="ping", id=1))
+        async with asyncio.timeout(SECONDS):
+            assert await channel.wait() == "the agent ended with 3"
         connection.abort()
 
 

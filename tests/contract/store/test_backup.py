@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.store import History
+from rgt_tui.store import History, HistoryFile
 from rgt_tui.store.database import BACKUP_SECONDS, Damaged, Restored, backup_of, connect
-from rgt_tui.store.history_file import HistoryFile
 from tests.contract.store.worlds import batch, spec
 
 NOON = time.mktime((2026, 9, 20, 12, 0, 0, 0, 0, -1))
@@ -172,7 +171,7 @@ async def test_what_is_lost_is_named(tmp_path: Path, clock: Clock) -> None:
     (event,) = history.news()
     assert event.level == "warn"
     assert event.text.endswith(
-        "it lies in history.db.damaged-20260920T193000; the backup from 12:00 took its place; the 7.5 h since "
+        "it is in history.db.damaged-20260920T193000; the backup from 12:00 took its place; the 7.5 h since "
         "then are lost, so what they cost is a lower bound"
     )
     await history.close()

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.fleet import FleetEvent
 from rgt_tui.model.run import RunState
-from rgt_tui.store import Cost, Mean, Told, database, minute_means
+from rgt_tui.store import Cost, HistoryFile, Mean, Told, database, minute_means
 from rgt_tui.store.database import (
     VERSION,
     Damaged,
@@ -23,7 +23,7 @@ from rgt_tui.store.database import (
     restore,
     transaction,
 )
-from rgt_tui.store.history_file import HistoryFile, joined, used
+from rgt_tui.store.history_file import joined, used
 from tests.contract.store.worlds import batch, spec, state
 
 NOW = 1_790_000_000.0

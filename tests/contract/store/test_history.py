@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.store import Batch, History, HistoryError, Mean
+from rgt_tui.store import Batch, History, HistoryError, HistoryFile, Mean
 from rgt_tui.store.database import VERSION, connect
-from rgt_tui.store.history_file import HistoryFile, LeftOut
+from rgt_tui.store.history_file import LeftOut
 from tests.contract.store.worlds import batch, spec
 
 A = [spec("a")]

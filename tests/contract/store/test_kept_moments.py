@@ -22,9 +22,8 @@ from rgt_tui.model.box import BoxState, Link, LogView, Past, Rings
 from rgt_tui.model.fleet import FleetEvent, FleetState, Moment, Spend, Wanted
 from rgt_tui.model.protocol import Sample
 from rgt_tui.model.run import Resume, RunState, Series
-from rgt_tui.store import FLEET, Told, moments
+from rgt_tui.store import FLEET, HistoryFile, Told, moments
 from rgt_tui.store.database import connect
-from rgt_tui.store.history_file import HistoryFile
 from tests.contract.store.worlds import spec, state
 
 NOW = 1_790_000_000.0
@@ -70,7 +69,11 @@ ADVANCES = st.tuples(
 )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(story=st.lists(ADVANCES, min_size=1, max_size=8))
 def test_what_is_read_of_a_moment_is_what_was_published_then(
     story: list[tuple[int, int, int, float, str, Link]], tmp_path_factory: pytest.TempPathFactory

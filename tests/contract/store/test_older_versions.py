@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.store import minute_means
+from rgt_tui.store import HistoryFile, ProviderSum, minute_means
 from rgt_tui.store.database import VERSION, Damaged, connect
-from rgt_tui.store.history_file import HistoryFile
-from rgt_tui.store.spending import ProviderSum, take_sum
+from rgt_tui.store.spending import take_sum
 from tests.contract.store.worlds import batch, spec
 
 NOW = 1_790_000_000.0

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from rgt_tui.model.fleet import Spend
+from rgt_tui.store import Cost, ProviderSum
 from rgt_tui.store.database import connect, transaction
-from rgt_tui.store.spending import DAY, Cost, ProviderSum, add, day_of, midnight, spent, take_sum
+from rgt_tui.store.spending import DAY, add, day_of, midnight, spent, take_sum
 
 HOUR = 3600.0
 DAY0 = midnight(1_790_000_000.0)

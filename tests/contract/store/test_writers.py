@@ -16,17 +16,16 @@ import pytest
 from rgt_tui.fleet import Memory
 from rgt_tui.fleet.history import history_keeper
 from rgt_tui.model.fleet import FleetState
-from rgt_tui.store import History
-from rgt_tui.store.history_file import HistoryFile
+from rgt_tui.store import History, HistoryFile
 from tests.contract.store.worlds import batch, spec, state
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 NOW = 1_790_000_000.0
 ROOT = Path(__file__).parents[3]
 PROGRAM = """
 import sys, time
 from pathlib import Path
-from rgt_tui.store.history_file import HistoryFile
+from rgt_tui.store import HistoryFile
 from tests.contract.store.worlds import batch, spec
 file = HistoryFile(Path(sys.argv[1]), clock=lambda: 1_790_000_000.0)
 file.adopt([spec(name) for name in sys.argv[2:]])
@@ -49,11 +48,11 @@ class Numbered(History):
     number = 0
 
     def put(self, batch):
-        self.number += 1
+        self.number, begun = self.number + 1, time.monotonic()
         told = batch.get(FLEET, Told())
         event = FleetEvent(at=time.time(), box="a", text=f"{sys.argv[2]} {self.number}")
         super().put({**batch, FLEET: msgspec.structs.replace(told, events=(*told.events, event))})
-        print(self.number, time.monotonic(), flush=True)
+        print(self.number, begun, flush=True)
 
 async def main():
     memory = Memory(Numbered(Path(sys.argv[1])), seconds=0.02)
@@ -99,7 +98,7 @@ class Keeper:
         return found[0]
 
     def killed(self) -> dict[int, float]:
-        """Kill it at once; returns when it had put each of its batches, by its number."""
+        """Kill it at once; returns when it began to put each of its batches, by its number."""
         self.process.kill()
         rest = self.process.communicate()[0].split("\n")[:-1]
         return {int(number): float(at) for number, at in map(str.split, rest)}
@@ -118,7 +117,8 @@ def test_whoever_is_killed_another_writes_from_its_next_batch_on(tmp_path: Path)
                 unless_kept.callback(waiting.killed)
                 assert not waiting.written(), f"{keeper.name} lives"
                 puts = keeper.killed()
-                assert took_over <= min(each for each, at in puts.items() if at > ended)
+                after = [each for each, at in puts.items() if at > ended]
+                assert took_over <= min(after, default=took_over)
                 written = keeper.written()
                 assert written == list(range(took_over, written[-1] + 1)), "none is lost, none is doubled"
                 keeper, ended = waiting, time.monotonic()

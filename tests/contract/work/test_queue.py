@@ -231,10 +231,10 @@ def test_cells_of_a_box_that_is_gone(pair: Pair, tmp_path: Path) -> None:
             third.spec, name="a", jobs=pair.specs["a"].jobs, pattern=pair.specs["a"].pattern
         )
         rgt.describe([spot, pair.specs["b"]])
-        seen = rgt.start("watch", "a", "--for", "60", "--json")
+        seen = rgt.start("watch", "a", "--for", "300", "--json")
         assert seen.stdout is not None
-        while b'"name":"b"' not in seen.stdout.readline():
-            pass
+        while b'"name":"b"' not in (line := seen.stdout.readline()):
+            assert line, "it has ended before"
         seen.send_signal(signal.SIGTERM)  # an rgt that has seen its queue, and has written that down
         seen.communicate(timeout=60)
     unknown = rgt.on("queue", "b", "run", "--hand-over", "a")

@@ -57,7 +57,7 @@ def test_the_same_command_again_starts_nothing(rgt: Rgt, box: BoxSpec, home: Pat
     assert (code, second["name"], second["begins"]["pid"]) == (0, first["name"], first["begins"]["pid"])
     assert "start" not in second
     told = rgt.on("run", "lab", "--probe", "0.5", "--", line).stdout
-    assert "no step yet" in told and "this is how it stands" in told
+    assert "no step yet" in told and "this is how it is doing" in told
     (home / "again.go").write_text("\n")
     code, _ = launched(rgt, "--wait", "--", line)
     assert code == 0 and (home / "again").read_text() == "run\n"
@@ -129,7 +129,7 @@ def test_a_platform_where_nothing_outlives_the_login_says_what_does(rgt: Rgt, bo
 def test_a_line_that_is_lost_meanwhile_says_so(rgt: Rgt, box: BoxSpec, home: Path) -> None:
     """The connection dies while the box looks at the beginning: the same command tells what stands."""
     line = "echo run >> ~/lost; sleep 600"
-    process = rgt.start("run", "lab", "--", line)
+    process = rgt.start("run", "lab", "--probe", "300", "--", line)
     until(lambda: (home / "lost").exists())
     cut = rgt.on("exec", "lab", "--", "kill -9 $(ps -o ppid= -p $(pgrep -of '[r]gt-box.*launch --make'))")
     assert cut.returncode == 0, cut.stderr

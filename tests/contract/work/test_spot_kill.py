@@ -18,7 +18,7 @@ import pytest
 from rgt_tui.demo import LocalRunPod
 from rgt_tui.model.box import ProviderRef
 from tests.contract.cli.conftest import Rgt, fresh_sshd
-from tests.process.box.harness import until
+from tests.process.box.harness import master_log, until
 
 COMMAND = "mkdir -p {out}; echo {name} >> ran; while [ -e hold-{name} ]; do sleep 0.05; done; echo {task} > {out}/best"
 
@@ -97,6 +97,7 @@ def tell(
         watching.send_signal(signal.SIGTERM)
         watching.communicate(timeout=60)
 
+    until(lambda: master_log(jobs["b"]).endswith("QUEUE DONE\n"))
     # The machine is taken away: every process of it at once, its sshd, and its disk.
     spot.close()
     shutil.rmtree(folders["a"] / "home")

@@ -83,6 +83,7 @@ class Agent:
     def __init__(self, path: Path, state: Path, python: str = sys.executable) -> None:
         self.path, self.state, self.python = path, state, python
         self.env = dict(os.environ, RGT_STATE_DIR=str(state), RGT_RING_BYTES=str(1 << 20))
+        self.env["RGT_READ_SECONDS"] = "50"  # a sample of a busy machine lacks nothing that was only slow
         self.env.pop("TMUX", None)
         self.channels: list[Channel] = []
         self._records = False
@@ -130,7 +131,11 @@ class Agent:
             channel.process.kill()
             channel.process.wait()
         if self._records or self.state.exists():
-            assert self.run("record", "--stop").returncode == 0
+            self.stop_recorder()
+
+    def stop_recorder(self) -> None:
+        """Stop it; the verb waits for some seconds alone, and on a busy machine it may take longer to end."""
+        until(lambda: self.run("record", "--stop").returncode == 0, "the end of the recorder")
 
 
 class Channel:

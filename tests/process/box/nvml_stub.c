@@ -7,7 +7,8 @@
  *   STUB_ECC     uncorrected memory errors of GPU 0
  *   STUB_OLD     any value: a driver that has only the older call for the list of processes
  *   STUB_LINKS   NVLinks of a card (0: it has none), of which the first STUB_UP are active
- *   STUB_MIG     number of parts that GPU 0 is cut into; its second place is empty, as after a part was destroyed
+ *   STUB_MIG     number of parts that GPU 0 is cut into; its second place is empty, as after a part was destroyed;
+ *                -1: it is to be cut, and none was made
  *   STUB_FORBID  any value: the calls for NVLinks and parts are refused, as in some containers
  */
 #include <stdio.h>
@@ -79,14 +80,14 @@ int nvmlDeviceGetNvLinkState(device d, unsigned link, unsigned *active) {
     return !number("STUB_LINKS", 0) ? NOT_SUPPORTED : link < (unsigned)number("STUB_LINKS", 0) ? OK : INVALID;
 }
 int nvmlDeviceGetMigMode(device d, unsigned *now, unsigned *later) {
-    *now = *later = d->index == 0 && number("STUB_MIG", 0) > 0;
+    *now = *later = d->index == 0 && number("STUB_MIG", 0) != 0;
     return getenv("STUB_FORBID") ? NO_PERMISSION : getenv("STUB_MIG") ? OK : NOT_SUPPORTED;
 }
 int nvmlDeviceGetMaxMigDeviceCount(device d, unsigned *count) { *count = 7; return OK; }
 int nvmlDeviceGetMigDeviceHandleByIndex(device d, unsigned place, device *part) {
     unsigned after = place > 1 ? place - 1 : place;
     *part = (device)&parts[place];
-    return place == 1 || after >= (unsigned)number("STUB_MIG", 0) ? NO_SUCH : OK;
+    return place == 1 || (int)after >= number("STUB_MIG", 0) ? NO_SUCH : OK;
 }
 int nvmlDeviceGetPowerUsage(device d, unsigned *milliwatts) { *milliwatts = 512345; return OK; }
 int nvmlDeviceGetEnforcedPowerLimit(device d, unsigned *milliwatts) { return NOT_SUPPORTED; }

@@ -20,9 +20,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from rgt_tui.demo.platforms.local_runpod import LocalRunPod
-from rgt_tui.demo.platforms.local_server import Change, LocalServer
-from rgt_tui.demo.platforms.local_vast import LocalVast
+from rgt_tui.demo.platforms import Change, LocalRunPod, LocalServer, LocalVast
 from tests.process.box.harness import Agent, until
 
 INIT = """
@@ -70,6 +68,8 @@ class ParkingBox(Agent):
         (folder / "bin").mkdir(exist_ok=True)
         self.given = given
         self.init = 0
+        self.is_arming = threading.Lock()
+        """Held while the box is being armed: its platform waits for that, or the answer would die with the box."""
         self.boot_up()
 
     def boot_up(self) -> None:
@@ -132,13 +132,24 @@ class ParkingBox(Agent):
 
     def arm(self, *, rehearse: bool = False, **changed: Any) -> dict[str, Any]:
         line = json.dumps(self.request(**changed)).encode() + b"\n"
-        done = self.run("autostop", "--rehearse" if rehearse else "--arm", stdin=line)
+        with self.is_arming:
+            done = self.run("autostop", "--rehearse" if rehearse else "--arm", stdin=line)
         assert done.stderr == b"", done.stderr
         found = json.loads(done.stdout)
-        # What was armed may have ended the box, and with it this process, before the process has ended by itself.
-        assert done.returncode == (0 if found["ok"] else 1) or not self.on
+        assert done.returncode == (0 if found["ok"] else 1)
         assert isinstance(found, dict)
         return found
+
+    @contextmanager
+    def recorder_held(self) -> Iterator[None]:
+        """Stop the recorder for a while: what is armed meanwhile is not carried out before the block is over."""
+        assert self.run("record").returncode == 0
+        number = self.recorder_outside()
+        os.kill(number, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(number, signal.SIGCONT)
 
     def autostop(self, *words: str) -> dict[str, Any]:
         done = self.run("autostop", *words)
@@ -160,9 +171,12 @@ class ParkingBox(Agent):
 
     def kill_recorder(self) -> None:
         """Kill it without a word, as the kernel does for lack of memory."""
-        number = self.pid_outside(lambda words: "record" in words)
-        os.kill(number, signal.SIGKILL)
+        os.kill(self.recorder_outside(), signal.SIGKILL)
         until(lambda: not self.holds("recorder.lock"), "the end of the recorder")
+
+    def recorder_outside(self) -> int:
+        """Return the pid of the recorder as this test sees it; for a moment of its start it has no words."""
+        return int(until(lambda: self.pid_outside(lambda words: "record" in words), "the recorder's process"))
 
     def holds(self, lock: str) -> bool:
         """Tell whether a process holds a lock of the state directory."""
@@ -219,7 +233,8 @@ def pod(path: Path, folder: Path, **given: Any) -> Iterator[tuple[ParkingBox, Lo
 
     def change(what: Change) -> None:
         if what.action == "stop":
-            boxes[0].power_off()
+            with boxes[0].is_arming:
+                boxes[0].power_off()
 
     plane = LocalRunPod(settle_s=0, on_change=change, **given)
     plane.add_pod(POD, "lab")
@@ -240,7 +255,8 @@ def vast(path: Path, folder: Path) -> Iterator[tuple[ParkingBox, LocalVast]]:
 
     def change(what: Change) -> None:
         if what.action == "stop":
-            boxes[0].power_off()
+            with boxes[0].is_arming:
+                boxes[0].power_off()
 
     plane = LocalVast(settle_s=0, on_change=change)
     plane.add_instance(INSTANCE, "lab")

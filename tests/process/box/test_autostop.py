@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rgt_box.autostop import armed_plan
 
-from rgt_tui.demo.platforms.local_runpod import LocalRunPod
-from rgt_tui.demo.platforms.local_server import Fault
+from rgt_tui.demo.platforms import Fault, LocalRunPod
 from tests.process.box.harness import make_job, until
 from tests.process.box.parking_box import (
     INSTANCE,
@@ -42,6 +42,14 @@ def calls(plane: LocalRunPod) -> int:
     return plane.requests.count(ACTION)
 
 
+def first_round(box: ParkingBox, plane: LocalRunPod) -> list[str]:
+    """Return the events up to the first failure; the next round may have begun, as the box is idle on."""
+    made = calls(plane)
+    assert made <= len(box.told("intent")), "a call without an intent"
+    events = [str(line["event"]) for line in box.story()]
+    return events[: events.index("failed") + 1]
+
+
 def is_off(box: ParkingBox, plane: LocalRunPod) -> bool:
     return plane.pods[POD].status == "EXITED" and not box.on
 
@@ -58,14 +66,11 @@ def test_an_idle_box_parks_itself_and_its_story_stays_on_the_volume(
     assert armed["status"]["key"]["proved"] is True
     until(lambda: is_off(box, plane), "the stop")
     assert calls(plane) == 1
-    # On a busy machine the first two looks take longer than the limit of one second: that is said, and rightly.
-    events = [line["event"] for line in box.story() if line["event"] != "unknown"]
-    assert events[:2] == ["armed", "warned"]
-    assert [event for event in events if event in ("sealed", "mirrored", "intent")] == [
-        "sealed",
-        "mirrored",
-        "intent",
-    ]
+    # On a busy machine a look may take longer than the limit of one second: then it is withdrawn, and begins anew.
+    events = [line["event"] for line in box.story()]
+    assert events.count("intent") == 1 and "armed" in events
+    steps = [event for event in events if event in ("warned", "sealed", "mirrored", "intent")]
+    assert steps[0] == "warned" and steps[-3:] == ["sealed", "mirrored", "intent"]
     kept = [
         json.loads(line)["event"] for line in (box.durable / "rgt-autostop.jsonl").read_bytes().splitlines()
     ]
@@ -128,7 +133,7 @@ def test_a_key_that_reads_nothing_is_not_armed(lab: tuple[ParkingBox, LocalRunPo
 def test_work_keeps_it_running_and_its_end_does_not(lab: tuple[ParkingBox, LocalRunPod]) -> None:
     box, plane = lab
     work = box.spawn(sys.executable, "-c", BUSY)
-    assert box.arm(stop=by_runpod(plane))["ok"]
+    assert box.arm(stop=by_runpod(plane), idle_s=3.0)["ok"]
     until(lambda: any("of a core" in why for why in box.autostop("--status")["why"]), "the reason")
     looked = box.autostop("--status")["limit_s"] * 2 + time.monotonic()
     until(lambda: time.monotonic() > looked)
@@ -156,7 +161,7 @@ def kill_inside(box: ParkingBox, words: str) -> None:
 
 def test_keep_puts_it_off_and_withdraws_a_warning(lab: tuple[ParkingBox, LocalRunPod]) -> None:
     box, plane = lab
-    assert box.arm(stop=by_runpod(plane), idle_s=30.0, warn_s=600.0)["ok"]  # warned of as soon as it is idle
+    assert box.arm(stop=by_runpod(plane), idle_s=600.0, warn_s=600.0)["ok"]  # warned of as soon as it is idle
     until(lambda: box.told("warned"), "the warning")
     found = box.autostop("--keep", "1h")
     assert found["kept_until"] > time.time() + 3500
@@ -186,7 +191,9 @@ def test_a_recorder_that_was_killed_is_told_and_the_next_one_goes_on(
     lab: tuple[ParkingBox, LocalRunPod],
 ) -> None:
     box, plane = lab
-    assert box.arm(stop=by_runpod(plane), idle_s=3.0)["ok"]
+    with box.recorder_held():
+        assert box.arm(stop=by_runpod(plane), idle_s=3.0)["ok"]
+        box.autostop("--keep", "1h")  # so that it does not stop before the next recorder is at work
     until(lambda: box.autostop("--status")["idle_s"], "idleness")
     box.kill_recorder()
     found = box.autostop("--status")
@@ -194,6 +201,8 @@ def test_a_recorder_that_was_killed_is_told_and_the_next_one_goes_on(
     assert "no recorder runs" in found["why"][0]
     assert box.run("record").returncode == 0
     assert box.autostop("--status")["state"] == "armed"
+    armed = armed_plan.load(str(box.state))["idle"]
+    armed_plan.save(str(box.state), {"idle": armed | {"kept_until_boot": 0.0}})
     until(lambda: is_off(box, plane), "the stop")
 
 
@@ -207,13 +216,14 @@ def test_the_recorders_own_end_does_not_end_an_armed_box(lab: tuple[ParkingBox, 
 @pytest.mark.parametrize("kind", ["idle", "lease"])
 def test_a_revoked_key_is_told_and_tried_three_times(lab: tuple[ParkingBox, LocalRunPod], kind: str) -> None:
     box, plane = lab
-    assert box.arm(stop=by_runpod(plane), mode=kind, idle_s=1.0, lease_s=1.0)["ok"]
-    plane.machine_keys.clear()
+    with box.recorder_held():
+        assert box.arm(stop=by_runpod(plane), mode=kind, idle_s=1.0, lease_s=1.0)["ok"]
+        plane.machine_keys.clear()
     until(lambda: box.told("failed"), "the failure")
-    assert calls(plane) == 3
-    assert len(box.told("intent")) == len(box.told("refused")) == 3
+    events = first_round(box, plane)
+    assert events.count("intent") == events.count("refused") == 3 <= calls(plane)
     assert all("nothing was done: answered 401" in text for text in box.told("refused"))
-    assert box.told("failed") == ["tried 3 times, and this box still runs: stop it by hand"]
+    assert box.told("failed")[0] == "tried 3 times, and this box still runs: stop it by hand"
     until(lambda: b"autostop-failed" in ring_of(box), "the event")
     assert KEY not in json.dumps(box.story())
 
@@ -222,26 +232,27 @@ def test_a_platform_that_says_yes_and_does_nothing_is_asked_and_told(
     lab: tuple[ParkingBox, LocalRunPod],
 ) -> None:
     box, plane = lab
-    assert box.arm(stop=by_runpod(plane), idle_s=1.0)["ok"]
     plane.inject(Fault(on=ACTION, status=200, raw=b'{"id": "x", "status": "RUNNING"}', times=3))
+    assert box.arm(stop=by_runpod(plane), idle_s=1.0)["ok"]
     until(lambda: box.told("failed"), "the failure")
-    assert calls(plane) == 3
+    assert first_round(box, plane).count("intent") == 3 <= calls(plane)
     assert [text for text in box.told("refused") if "was asked for, and it still runs: it is RUNNING" in text]
 
 
 def test_an_answer_that_is_lost_is_asked_for(lab: tuple[ParkingBox, LocalRunPod]) -> None:
     """The call was carried out, and nobody heard the answer: no second call."""
     box, plane = lab
-    assert box.arm(stop=by_runpod(plane), idle_s=1.0)["ok"]
     plane.inject(Fault(on=ACTION, drop=True, act=True))
+    assert box.arm(stop=by_runpod(plane), idle_s=1.0)["ok"]
     until(lambda: is_off(box, plane), "the stop")
     assert calls(plane) == 1
 
 
 def test_what_came_of_it_is_not_known_and_nothing_is_sent_again(lab: tuple[ParkingBox, LocalRunPod]) -> None:
     box, plane = lab
-    assert box.arm(stop=by_runpod(plane), idle_s=1.0)["ok"]
-    plane.inject(Fault(on=ACTION, status=500), Fault(on=f"GET /v2/pods/{POD}", status=503, times=-1))
+    with box.recorder_held():
+        assert box.arm(stop=by_runpod(plane), idle_s=1.0)["ok"]
+        plane.inject(Fault(on=ACTION, status=500), Fault(on=f"GET /v2/pods/{POD}", status=503, times=-1))
     until(lambda: box.told("failed"), "the failure")
-    assert calls(plane) == 1
+    assert first_round(box, plane).count("intent") == 1 <= calls(plane)
     assert "what came of the stop is not known, and it is not sent again" in box.told("failed")[0]

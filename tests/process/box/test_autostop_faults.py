@@ -11,13 +11,13 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from rgt_box.autostop import armed_plan
 
-from rgt_tui.demo.platforms.local_runpod import LocalRunPod
-from rgt_tui.demo.platforms.local_server import Fault
+from rgt_tui.demo.platforms import Fault, LocalRunPod
 from tests.process.box.harness import make_job, until
 from tests.process.box.parking_box import POD, ParkingBox, by_runpod, needs_namespaces, pod
 
@@ -36,10 +36,22 @@ def is_off(box: ParkingBox, plane: LocalRunPod) -> bool:
 
 
 def kill_the_stop(box: ParkingBox) -> None:
-    number = box.pid_outside(lambda words: "--carry-out" in words)
+    number = the_stop(box)
     assert number
     os.kill(number, signal.SIGKILL)
     until(lambda: not box.holds("autostop-stop.lock"), "the end of the process")
+
+
+def the_stop(box: ParkingBox) -> int:
+    """Return the pid of the process that carries the stop out; 0 for none."""
+    return box.pid_outside(lambda words: "--carry-out" in words)
+
+
+def events_until(box: ParkingBox, text: str) -> list[str]:
+    """Return the events of the story up to the one that says so: what the box does next may have begun."""
+    story = box.story()
+    last = next(number for number, line in enumerate(story) if text in line["text"])
+    return [str(line["event"]) for line in story[: last + 1]]
 
 
 def test_killed_between_intent_and_answer_it_asks_and_sends_nothing_on_a_guess(
@@ -47,18 +59,18 @@ def test_killed_between_intent_and_answer_it_asks_and_sends_nothing_on_a_guess(
 ) -> None:
     box, plane = lab
     job = make_job(box.folder / "job", ["true"], ["a"])
-    assert box.arm(stop=by_runpod(plane), jobs=[str(job)])["ok"]
     plane.inject(Fault(on=ACTION, hang=True))
+    assert box.arm(stop=by_runpod(plane), jobs=[str(job)])["ok"]
     until(lambda: ACTION in plane.requests, "the call")
     sealed = box.run("queue", "run", "--job", str(job))
     assert (sealed.returncode, b"sealed for a billing action" in sealed.stderr) == (3, True)
+    box.kill_recorder()  # first: one that saw the end of the other would ask at once
     kill_the_stop(box)
-    box.kill_recorder()
     before = len(plane.requests)
     assert box.run("record").returncode == 0
     until(lambda: "the stop was not carried out" in " ".join(box.told("withdrawn")), "the question")
-    asked = plane.requests[before:]
-    assert asked and ACTION not in asked
+    assert plane.requests[before].startswith("GET ")
+    assert events_until(box, "the stop was not carried out").count("intent") == 1
     until(lambda: is_off(box, plane), "the stop, once it was idle anew")
     assert plane.requests.count(ACTION) == 2
 
@@ -67,13 +79,15 @@ def test_killed_after_it_was_carried_out_the_platform_tells_and_nothing_is_sent(
     lab: tuple[ParkingBox, LocalRunPod],
 ) -> None:
     box, plane = lab
-    assert box.arm(stop=by_runpod(plane))["ok"]
     plane.inject(Fault(on=ACTION, hang=True))
+    assert box.arm(stop=by_runpod(plane))["ok"]
     until(lambda: ACTION in plane.requests, "the call")
+    before = len(plane.requests)
     plane.pods[POD].status = "EXITED"  # its processes live a moment longer
     kill_the_stop(box)
     until(lambda: "off: it is EXITED" in box.told("answered"), "what came of it")
-    assert plane.requests.count(ACTION) == 1
+    assert plane.requests[before].startswith("GET ")
+    assert events_until(box, "off: it is EXITED").count("intent") == 1
 
 
 @pytest.mark.parametrize("event", ["sealed", "mirrored"])
@@ -84,17 +98,24 @@ def test_killed_before_the_intent_it_is_told_and_begins_anew(
     box.env["RGT_AUTOSTOP_PACE"] = "0.3"  # so that there is a moment to kill it in
     assert box.arm(stop=by_runpod(plane))["ok"]
     until(lambda: box.told(event), event)
-    if not box.told("intent"):
+    number = the_stop(box)
+    if number:
+        with suppress(ProcessLookupError):
+            os.kill(number, signal.SIGSTOP)  # what it has told is then all that it has done
+    if the_stop(box) and not box.told("intent"):
         kill_the_stop(box)
         until(lambda: box.told("failed"), "the word")
         assert "was killed, or could not be started" in box.told("failed")[0]
         assert plane.requests.count(ACTION) == 0
+    elif number:  # it was quicker than this test
+        with suppress(ProcessLookupError):
+            os.kill(number, signal.SIGCONT)
     until(lambda: is_off(box, plane), "the stop")
 
 
 def test_work_that_begins_in_the_last_moment_withdraws_it(lab: tuple[ParkingBox, LocalRunPod]) -> None:
     box, plane = lab
-    assert box.arm(stop=by_runpod(plane))["ok"]
+    assert box.arm(stop=by_runpod(plane), idle_s=600.0, warn_s=600.0)["ok"]  # warned of as soon as it is idle
     until(lambda: box.told("warned"), "the warning")
     box.spawn(sys.executable, "-c", "while True: pass")
     until(lambda: box.told("withdrawn") or not box.on)
@@ -131,8 +152,11 @@ def test_the_last_look_is_its_own_and_withdraws_by_itself(lab: tuple[ParkingBox,
     assert "it was put off" in withdrawn()
     box.autostop("--disarm")
     assert box.run("autostop", "--carry-out", "idle").returncode == 1
-    assert box.arm(stop=by_runpod(plane), idle_s=600.0)["ok"] and box.run("record", "--stop").returncode == 0
-    work = box.spawn(sys.executable, "-c", "while True: pass")
+    assert box.arm(stop=by_runpod(plane), idle_s=600.0)["ok"]
+    box.stop_recorder()
+    begun = box.folder / "begun"
+    work = box.spawn(sys.executable, "-c", f"open({str(begun)!r}, 'w').close()\nwhile True: pass")
+    until(begun.exists, "the work")
     assert "of a core" in withdrawn()
     assert plane.requests.count(ACTION) == 0
     os.killpg(work.pid, signal.SIGKILL)
@@ -166,11 +190,11 @@ def test_who_types_keeps_it_and_reads_how_to_keep_it_longer(lab: tuple[ParkingBo
     master, slave = pty.openpty()
     try:
         box.env["RGT_TERMINALS"] = os.ttyname(slave)
-        assert box.arm(stop=by_runpod(plane), warn_s=600.0, idle_s=30.0)["ok"]
+        assert box.arm(stop=by_runpod(plane), warn_s=600.0, idle_s=100.0)["ok"]
         read = b""
         while b"autostop --keep 2h" not in read:
             read += os.read(master, 4096)
-        assert b"rgt: idle for 30 s" in read
+        assert b"rgt: idle for 100 s" in read
         os.write(master, b"ls\n")
         os.read(slave, 100)
         os.utime(os.ttyname(slave), (time.time(), time.time()))  # the kernel notes it only every 8 seconds
@@ -199,8 +223,8 @@ def test_results_that_cannot_be_saved_keep_it_running(lab: tuple[ParkingBox, Loc
     job = make_job(box.folder / "job", ["true"], ["a"])
     (job / "out/a").mkdir(parents=True)
     (job / "out/a/metrics.jsonl").write_text("1\n")
-    assert box.arm(stop=by_runpod(plane), jobs=[str(job)])["ok"]
     (box.durable / "rgt-autostop").write_text("a file is in the way")
+    assert box.arm(stop=by_runpod(plane), jobs=[str(job)])["ok"]
     until(lambda: box.told("failed"), "the failure")
     assert "results could not be saved" in box.told("failed")[0]
     assert (box.on, plane.requests.count(ACTION)) == (True, 0)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.demo.platforms.local_runpod import LocalRunPod
+from rgt_tui.demo.platforms import LocalRunPod
 from tests.process.box.harness import make_job, until
 from tests.process.box.parking_box import POD, ParkingBox, by_runpod, needs_namespaces, pod
 
@@ -27,7 +27,7 @@ os.makedirs(sys.argv[1], exist_ok=True)
 open(os.path.join(sys.argv[1], "begun"), "w").close()
 while True: time.sleep(0.01)
 """
-TRAIN = "import time\nwhile True: pass\n"
+TRAIN = "import sys\nopen(sys.argv[0] + '.begun', 'w').close()\nwhile True: pass\n"
 
 
 @pytest.fixture
@@ -45,6 +45,7 @@ def test_cells_save_by_sigterm_and_the_box_is_parked_while_it_works(
     lab: tuple[ParkingBox, LocalRunPod],
 ) -> None:
     box, plane = lab
+    box.env["RGT_AUTOSTOP_PACE"] = "0.2"  # half a minute for the cell to save, on a machine that is busy
     (box.folder / "saves.py").write_text(SAVES)
     command = [sys.executable, str(box.folder / "saves.py"), "{out}"]
     job = make_job(box.folder / "job", command, ["a", "b"], on_sigterm="saves")
@@ -92,8 +93,10 @@ def test_one_that_began_after_the_arming_is_told_and_holds_the_box_until_it_ends
 ) -> None:
     box, plane = lab
     (box.folder / "train.py").write_text(TRAIN)
-    assert box.arm(mode="lease", stop=by_runpod(plane), lease_s=3.0)["ok"]
-    box.spawn(sys.executable, str(box.folder / "train.py"))
+    with box.recorder_held():
+        assert box.arm(mode="lease", stop=by_runpod(plane), lease_s=3.0)["ok"]
+        box.spawn(sys.executable, str(box.folder / "train.py"))
+        until((box.folder / "train.py.begun").exists, "the run")
     until(lambda: box.told("failed"), "the word")
     assert "the lease is over, and not parked: not known to save on SIGTERM" in box.told("failed")[0]
     assert (box.on, plane.requests.count(ACTION)) == (True, 0)

@@ -43,7 +43,7 @@ def finish(job: Path) -> None:
 
 
 def test_the_runner_lives_in_a_tmux_session_named_after_the_job(tmux: Agent, tmp_path: Path) -> None:
-    subprocess.run(["tmux", "new-session", "-d", "-s", "other"], env=tmux.env, check=True)
+    subprocess.run(["tmux", "new-session", "-d", "-s", "other", "sleep 1000"], env=tmux.env, check=True)
     job = waiting_job(tmp_path / "my.job")
     found = detach(tmux, job, SECRET="from us, by no argv")
     assert (found["how"], found["session"]) == ("tmux", "rgt-my-job")
@@ -59,7 +59,7 @@ def test_the_runner_lives_in_a_tmux_session_named_after_the_job(tmux: Agent, tmp
 
 
 def test_a_session_of_that_name_that_is_not_ours_is_left_alone(tmux: Agent, tmp_path: Path) -> None:
-    subprocess.run(["tmux", "new-session", "-d", "-s", "rgt-job"], env=tmux.env, check=True)
+    subprocess.run(["tmux", "new-session", "-d", "-s", "rgt-job", "sleep 1000"], env=tmux.env, check=True)
     job = waiting_job(tmp_path / "job")
     assert detach(tmux, job)["session"] == "rgt-job-2"
     finish(job)

@@ -16,7 +16,7 @@ import pytest
 import rgt_box
 
 from rgt_tui.model import protocol
-from tests.process.box.harness import PATIENCE, Agent, make_job, private_mount
+from tests.process.box.harness import PATIENCE, Agent, make_job, private_mount, until
 
 # The kernel's include/uapi/linux/fuse.h: a header of 40 bytes, and the answer to FUSE_INIT (26).
 SERVER = """
@@ -102,7 +102,7 @@ def test_a_mount_that_hangs_is_told_while_the_samples_go_on(
     assert server.stdout.readline() == f"asked {STATFS}\n"
     hung = channel.expect(error, "the timeout")
     assert error(hung) == "no answer for 5 s"
-    assert hung.seq - waiting.seq > 8  # the sampler itself never waited for it
+    assert hung.seq - waiting.seq > 3  # the sampler itself never waited for it, or this were the next one
     assert next(found for found in hung.disks if found.mount == "/").bytes_total
     os.kill(server.pid, signal.SIGSTOP)  # nor does a server that is merely stopped matter
     channel.expect(lambda frame: isinstance(frame, protocol.Sample) and frame.seq > hung.seq + 5)
@@ -136,16 +136,29 @@ def test_a_job_on_a_mount_that_hangs_is_named_while_the_samples_and_other_jobs_g
         )
 
     channel = agent.watch(interval=0.05, jobs=[str(bad), str(good)])
-    first = channel.expect(lambda frame: isinstance(frame, protocol.Sample), "a sample")
-    told = channel.expect(event("files-hang", f"{bad}: no answer for "), "that it hangs")
+    seen: list[object] = []
+
+    def expect(condition: Callable[[object], bool], what: str) -> Any:
+        """Return the first such frame, also of those that came before another: who tells it is not the same."""
+
+        def noted(frame: object) -> bool:
+            seen.append(frame)
+            return condition(frame)
+
+        return next(filter(condition, seen), None) or channel.expect(noted, what)
+
+    first = expect(lambda frame: isinstance(frame, protocol.Sample), "a sample")
+    told = expect(event("files-hang", f"{bad}: no answer for "), "that it hangs")
     assert told.text.endswith("what its queue does is not known meanwhile")
+    known = tmp_path / "state" / "recorder-queues.json"
+    until(lambda: known.exists() and str(good) in json.loads(known.read_bytes()), "a look at the other job")
     finished(good, "a")
-    channel.expect(event("cell-done", "a: "), "the end of the other job's cell")
-    later = channel.expect(lambda frame: isinstance(frame, protocol.Sample), "another sample")
-    assert later.seq - first.seq > 8  # none has waited for it
-    channel.expect(event("files-hang", f"{bad} has not answered"), "what the logs wait for")
+    expect(event("cell-done", "a: "), "the end of the other job's cell")
+    samples = [frame.seq for frame in seen if isinstance(frame, protocol.Sample)]
+    assert samples[-1] - first.seq > 3  # none has waited for it, or this were the next one
+    expect(event("files-hang", f"{bad} has not answered"), "what the logs wait for")
     if not linked:  # it stands in every sample as long as it lasts
-        channel.expect(
+        expect(
             lambda frame: (
                 isinstance(frame, protocol.Sample)
                 and any(disk.mount == str(mount) and disk.error for disk in frame.disks)
@@ -153,7 +166,7 @@ def test_a_job_on_a_mount_that_hangs_is_named_while_the_samples_and_other_jobs_g
             "the mount as one that does not answer",
         )
     server.kill()
-    channel.expect(event("files-answer", f"{bad}: answers again"), "that it answers")
+    expect(event("files-answer", f"{bad}: answers again"), "that it answers")
 
 
 def within(server: subprocess.Popen[str], code: str, *words: str) -> Any:
@@ -177,7 +190,9 @@ SIGNS = """
 import json, os, sys
 from rgt_box.autostop import idle_clock, work_signs
 from rgt_box.sampling.sampler import Sampler
-signs = work_signs.WorkSigns({"jobs": json.loads(sys.argv[1]), "results": json.loads(sys.argv[2])})
+signs = work_signs.WorkSigns(
+    {"jobs": json.loads(sys.argv[1]), "results": json.loads(sys.argv[2])}, float(sys.argv[4])
+)
 sampler = Sampler(sys.argv[3])
 print(json.dumps(signs.look(idle_clock.now(), {}, sampler)["unknown"]), flush=True)
 os._exit(0)
@@ -192,7 +207,8 @@ def test_whether_a_box_works_is_unknown_while_its_jobs_or_results_do_not_answer(
     mount = tmp_path / "hung"
     jobs = [str(mount / "job")] if what == "job" else [str(make_job(tmp_path / "good", ["true"], ["a"]))]
     results = [str(mount / "*.pt")] if what == "results" else []
-    told = within(server, SIGNS, json.dumps(jobs), json.dumps(results), str(tmp_path / "state"))
+    wait = "50" if what == "neither" else "0.5"  # files that answer may be slow to do so on a busy machine
+    told = within(server, SIGNS, json.dumps(jobs), json.dumps(results), str(tmp_path / "state"), wait)
     hung = [text for text in told if text.startswith("jobs and results")]
     assert hung == ["jobs and results cannot be looked at: no answer yet"] * (what != "neither")
 
@@ -236,5 +252,5 @@ os._exit(0)
 def test_a_watch_without_a_recorder_samples_on_too(server: subprocess.Popen[str], tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     samples, (text,) = within(server, ALONE, str(tmp_path / "hung" / "job"), str(tmp_path / "state"))
-    assert samples > 10
+    assert samples > 3  # or the first had waited for it, and this were the second
     assert text.startswith(f"{tmp_path / 'hung' / 'job'}: no answer for ")

@@ -260,7 +260,7 @@ def test_what_a_script_says_of_resuming_and_how_many_ranks_there_were_before(sta
     ranks = {"RANK": "0", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
     first = start("train.py", code, env=os.environ | ranks | {"WORLD_SIZE": "4"})
     finder = Finder(None, {})
-    run = look(finder)[first.pid]
+    run = until(lambda: (run := look(finder)[first.pid]).get("marks") and run, "a look at its script")
     assert (run["marks"], run["world"]) == (["train()"], 4)
     assert [use.split(" ")[0] for use in run["uses"]] == ["transformers"]
     os.killpg(first.pid, signal.SIGKILL)

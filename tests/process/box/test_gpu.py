@@ -235,7 +235,7 @@ def test_a_hanging_nvidia_smi_stalls_no_sample(agent: Agent, tmp_path: Path) -> 
     first = channel.expect(lambda frame: isinstance(frame, protocol.Sample))
     event = channel.expect(lambda frame: isinstance(frame, protocol.Event) and frame.kind == "gpu-error")
     assert event.text.endswith("nvidia-smi did not answer within 8 s")
-    assert event.seq - first.seq > 20
+    assert event.seq - first.seq > 3  # one that had waited for it would be the only one meanwhile
     channel.close()
     pid = int((tmp_path / "started").read_text().split()[0])
     until(lambda: not os.path.exists(f"/proc/{pid}"), "the end of nvidia-smi")

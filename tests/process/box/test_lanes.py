@@ -33,6 +33,12 @@ def lane(agent: Agent, job: Path, index: int) -> subprocess.Popen[bytes]:
     return process
 
 
+def cell_pid(job: Path, name: str) -> int:
+    """Return the pid of a lane's cell: it stands there a moment later than that the cell runs."""
+    state = job / "lanes" / f"{name}.json"
+    return int(until(lambda: json.loads(state.read_bytes()).get("cell_pid"), "the pid of the cell"))
+
+
 def end(process: subprocess.Popen[bytes]) -> int:
     process.communicate()
     return process.returncode
@@ -70,10 +76,10 @@ def test_lanes_run_side_by_side_and_the_last_one_closes_the_queue(agent: Agent, 
 def test_a_killed_lane_is_shown_as_interrupted_and_goes_on(agent: Agent, tmp_path: Path) -> None:
     job = make_job(tmp_path / "job", ["sh", "-c", SLOW], ["a", "b"])
     process = lane(agent, job, 0)
-    state = json.loads((job / "lanes" / "a.json").read_bytes())
+    pid = cell_pid(job, "a")
     process.kill()
     process.communicate()
-    os.killpg(state["cell_pid"], signal.SIGKILL)
+    os.killpg(pid, signal.SIGKILL)
     assert named(status(agent, job))["a"][0] == "interrupted"
     (job / "ok").touch()
     assert agent.run("queue", "cell", "--job", str(job), "--index", "0").returncode == 0
@@ -136,7 +142,7 @@ def test_a_watch_sees_the_cells_of_all_lanes(agent: Agent, tmp_path: Path) -> No
     process = lane(agent, job, 1)
     seen = channel.expect(lambda f: getattr(f, "cells", ()) and f.cells[1].state == "running", "b running")
     assert seen.runner_alive
-    pid = json.loads((job / "lanes" / "b.json").read_bytes())["cell_pid"]
+    pid = cell_pid(job, "b")
     sample = channel.expect(lambda f: any(p.pid == pid for p in getattr(f, "procs", ())), "its process")
     assert next(p.run for p in sample.procs if p.pid == pid) == "b"
     process.send_signal(signal.SIGTERM)

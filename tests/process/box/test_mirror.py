@@ -74,11 +74,27 @@ def test_silent_damage_in_the_copy_is_found_and_made_good(agent: Agent, source: 
     assert (target / "a").read_text() == "one"
 
 
-def test_killed_at_any_time_it_goes_on(agent: Agent, source: Path, tmp_path: Path) -> None:
+STUCK = """
+import os, sys, time
+sys.path.insert(0, sys.argv[1])
+from rgt_box.commands import hashing, mirror
+whole = hashing.digest
+def digest(reader, writer=None):
+    if writer is None or os.fstat(reader).st_size < 1 << 20:
+        return whole(reader, writer)
+    os.write(writer, os.read(reader, 2 << 20))
+    time.sleep(1000)
+hashing.digest = digest
+mirror.main(sys.argv[2:])
+"""
+"""A mirror that gets stuck in the midst of the first large file."""
+
+
+def test_killed_in_the_midst_it_goes_on(agent: Agent, source: Path, tmp_path: Path) -> None:
     target = tmp_path / "dst"
-    with (source / "z-big").open("wb") as file:
-        file.truncate(1 << 30)
-    first = agent.start("mirror", str(source), str(target))
+    (source / "z-big").write_bytes(bytes(4 << 20))
+    words = [agent.python, "-c", STUCK, str(agent.path), str(source), str(target)]
+    first = subprocess.Popen(words, stdout=subprocess.PIPE, env=agent.env)
     part = target / os.fsdecode(mirror.PART)
     until(lambda: part.exists() and part.stat().st_size > 1 << 20, "the big file to be on its way")
     first.send_signal(signal.SIGKILL)

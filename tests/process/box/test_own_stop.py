@@ -11,11 +11,9 @@ import pytest
 from rgt_box.autostop import own_stop
 from rgt_box.autostop.own_stop import NoKey, OwnStop, own_key
 
-from rgt_tui.demo.platforms.local_runpod import LocalRunPod
-from rgt_tui.demo.platforms.local_server import Fault
-from rgt_tui.demo.platforms.local_vast import LocalVast
+from rgt_tui.demo.platforms import Fault, LocalRunPod, LocalVast
 from rgt_tui.model.evidence import Verb
-from rgt_tui.providers.answers import ANSWERS, ANYWHERE
+from rgt_tui.providers.answers import ANYWHERE, answers_of
 from tests.process.box.parking_box import INSTANCE, KEY, POD, serving
 
 STOP = f"POST /v2/pods/{POD}/action"
@@ -45,7 +43,7 @@ def vast(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[OwnStop, LocalVast]]
 
 @pytest.mark.parametrize("kind", ["runpod", "vastai"])
 def test_an_answer_proves_here_what_it_proves_on_the_client(kind: str) -> None:
-    there = {code: str(proof) for code, proof in {**ANYWHERE, **ANSWERS[kind, Verb.PARK]}.items()}
+    there = {code: str(proof) for code, proof in {**ANYWHERE, **answers_of(kind)[Verb.PARK]}.items()}
     assert there == own_stop.PROOFS[kind]
 
 
@@ -200,7 +198,7 @@ def test_a_command_must_be_the_platforms_own(tmp_path: Path) -> None:
         fine = program(here, f"#!/bin/sh\\necho done > {tmp_path}/off\\n".replace("\\n", "\n"))
         mark = [str(tmp_path)]
         own = OwnStop({"kind": "command", "command": [fine], "marks": mark}, "x")
-        assert (own_stop.prove(own)[0], own.can_be_asked, own.read().state) == (True, False, "on")
+        assert (own_stop.prove(own)[0], own.read().state) == (True, "on")
         assert own.park().proves == "accepted"
         assert (tmp_path / "off").exists()
         for stop, words in (

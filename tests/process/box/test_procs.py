@@ -45,6 +45,24 @@ def test_what_is_a_training_process(words: list[str], training: bool) -> None:
     assert is_training(words, TRAIN) is training
 
 
+def test_what_trains_nothing_is_read_again_once_in_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "RESCAN", 0.0)
+    read: list[int] = []
+    real = procstat.cmdline
+
+    def counted(pid: int, limit: int = 4096) -> list[str]:
+        read.append(pid)
+        return real(pid, limit)
+
+    monkeypatch.setattr(procstat, "cmdline", counted)
+    with subprocess.Popen(["sleep", "1000"]) as other:
+        sampler = ProcSampler("no such words")
+        for _ in range(2 * processes.FULL + processes.YOUNG):
+            sampler.read()
+        other.kill()
+    assert read.count(other.pid) == processes.YOUNG + 1 + 2
+
+
 def test_a_command_line_is_masked_once_and_again_when_the_process_becomes_another(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

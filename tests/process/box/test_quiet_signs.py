@@ -7,7 +7,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import msgspec
 import pytest
 from rgt_box import procstat
 from rgt_box.sampling import quiet_signs
+from rgt_box.sampling.processes import FULL, YOUNG
 from rgt_box.sampling.quiet_signs import QuietSigns, transfer_name
 
 from rgt_tui.model import protocol
@@ -92,10 +93,12 @@ def test_a_live_copy_is_found_until_it_ends(tmp_path: Path) -> None:
 def test_several_are_told_and_no_more_than_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     with called("rsync") as first, called("scp") as second:
         assert (found(first), found(second)) == (["rsync"], ["scp"])
-        told = [item["pid"] for item in quiet_signs.transfers()]
-        assert told == sorted(told, reverse=True)
+        # Of these two alone: what else this machine copies begins and ends meanwhile.
+        lines = {pid: b"\0".join(map(str.encode, procstat.cmdline(pid))) for pid in (first, second)}
+        told = [item["pid"] for item in quiet_signs.transfers(lines)]
+        assert told == sorted((first, second), reverse=True)
         monkeypatch.setattr(quiet_signs, "MOST", 1)
-        assert [item["pid"] for item in quiet_signs.transfers()] == told[:1]
+        assert [item["pid"] for item in quiet_signs.transfers(lines)] == told[:1]
 
 
 def test_a_server_of_files_counts_while_it_has_one_open(tmp_path: Path) -> None:
@@ -128,7 +131,7 @@ def test_input_is_when_somebody_typed(monkeypatch: pytest.MonkeyPatch) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_NOCTTY)
         os.read(fd, 10)
         os.close(fd)
-        assert 0 <= time.time() - quiet_signs.input_at([path]) < 20
+        assert 0 <= time.time() - quiet_signs.input_at([path]) < 120
         monkeypatch.setenv("RGT_TERMINALS", f"/nowhere/*:{path}")
         assert quiet_signs.terminals() == [path]
         monkeypatch.delenv("RGT_TERMINALS")
@@ -155,7 +158,7 @@ def test_the_terminal_of_a_queue_runner_is_nobodys(tmp_path: Path) -> None:
     script = tmp_path / "rgt-box-0123456789abcdef.pyz"
     script.write_text("import time\nprint('up', flush=True)\ntime.sleep(1000)\n")
     with terminal() as (_person, path):
-        assert time.time() - quiet_signs.input_at([path]) < 20, "one that was just opened counts"
+        assert time.time() - quiet_signs.input_at([path]) < 120, "one that was just opened counts"
         held = os.open(path, os.O_RDWR | os.O_NOCTTY)
         process = subprocess.Popen(
             ["setsid", "--ctty", sys.executable, str(script), "queue", "run"],
@@ -190,11 +193,11 @@ def test_the_look_is_rare_and_remembers_a_terminal_that_is_gone(monkeypatch: pyt
     looks: list[float] = []
     typed = [5000.0]
 
-    def look() -> list[dict[str, Any]]:
+    def look(lines: Mapping[int, bytes]) -> list[dict[str, Any]]:
         looks.append(clock[0])
         return []
 
-    monkeypatch.setattr(quiet_signs, "input_at", lambda: typed[0])
+    monkeypatch.setattr(quiet_signs, "input_at", lambda lines: typed[0])
     monkeypatch.setattr(quiet_signs, "transfers", look)
     signs = QuietSigns()
     assert signs.read() == {"transfers": [], "input_at": 5000.0}
@@ -202,6 +205,58 @@ def test_the_look_is_rare_and_remembers_a_terminal_that_is_gone(monkeypatch: pyt
     for clock[0] in (101.0, 109.9, 110.0, 111.0):
         assert signs.read()["input_at"] == 5000.0
     assert looks == [100.0, 110.0]
+
+
+def test_a_look_reads_each_command_line_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    really = procstat.read_bytes
+
+    def reading(path: str, limit: int = 65536) -> bytes | None:
+        read.append(path)
+        return really(path, limit)
+
+    with terminal() as (_person, path), called("rsync") as pid:
+        monkeypatch.setenv("RGT_TERMINALS", path)  # just opened: whose it is, is asked, too
+        monkeypatch.setattr(procstat, "read_bytes", reading)
+        told = QuietSigns().read()
+        assert pid in [item["pid"] for item in told["transfers"]]
+        assert time.time() - told["input_at"] < 120
+    assert read.count(f"/proc/{pid}/cmdline") == 1
+
+
+def test_a_program_that_becomes_another_is_seen_at_the_next_look() -> None:
+    lines = quiet_signs.CommandLines()
+    script = "read; exec -a rsync sleep 1000"
+    with subprocess.Popen(["bash", "-c", script], stdin=subprocess.PIPE, text=True) as process:
+        try:
+            until(lambda: procstat.cmdline(process.pid)[:1] == ["bash"], "it is there")
+            for _ in range(YOUNG + 2):
+                told = [item["pid"] for item in quiet_signs.transfers(lines.read())]
+                assert process.pid not in told
+            assert process.stdin is not None
+            process.stdin.write("\n")
+            process.stdin.flush()
+            until(lambda: procstat.cmdline(process.pid)[:1] == ["rsync"], "it is another program")
+            assert process.pid in [item["pid"] for item in quiet_signs.transfers(lines.read())]
+        finally:
+            process.kill()
+
+
+def test_what_has_no_command_line_is_asked_again_once_in_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+
+    def reading(path: str, limit: int = 65536) -> bytes | None:
+        read.append(path)
+        return b"sleep\x001000\0" if "/4002/" in path else b""
+
+    lines = quiet_signs.CommandLines()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "listdir", lambda _: ["4001", "4002", "self"])
+        patch.setattr(procstat, "read_bytes", reading)
+        told = [lines.read() for _ in range(FULL + 1)]
+    assert told == [{4001: b"", 4002: b"sleep\x001000\0"}] * (FULL + 1)
+    assert read.count("/proc/4001/cmdline") == YOUNG + 2
+    assert read.count("/proc/4002/cmdline") == FULL + 1
 
 
 def test_a_sample_tells_both_and_silence_is_no_answer(agent: Agent) -> None:

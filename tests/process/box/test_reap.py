@@ -73,7 +73,7 @@ def test_an_orphan_is_ended_by_pid_and_start(box: Box, hold: Hold) -> None:
     name = name_of(orphan)
     code, report = box.reap("--kill", name, STUB_USERS=f"{working.pid}:{10 << 30}")
     assert (code, report["ended"], report["refused"]) == (0, [name], [])
-    assert orphan.wait(10) == -signal.SIGTERM
+    assert orphan.wait(60) == -signal.SIGTERM
     assert working.poll() is None
 
 
@@ -121,7 +121,7 @@ def test_where_orphans_cannot_be_told_it_takes_another_word(box: Box, hold: Hold
     assert holder.poll() is None
     code, report = box.reap("--kill", name, "--unverified", **lost)
     assert (code, report["ended"]) == (0, [name])
-    assert holder.wait(10) == -signal.SIGTERM
+    assert holder.wait(60) == -signal.SIGTERM
 
 
 def test_the_running_cell_of_a_queue_is_never_ended(box: Box, hold: Hold, tmp_path: Path) -> None:

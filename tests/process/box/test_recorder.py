@@ -12,11 +12,12 @@ from typing import Any
 
 import msgspec
 import pytest
+from rgt_box import place
 from rgt_box.recorder import control, state_files
 
 from rgt_tui.model import protocol
-from rgt_tui.ssh.channel import read_frame
-from tests.process.box.harness import Agent, private_mount, until
+from rgt_tui.ssh import read_frame
+from tests.process.box.harness import PATIENCE, Agent, private_mount, until
 
 
 def status(agent: Agent) -> dict[str, object]:
@@ -35,6 +36,53 @@ def test_there_is_one_recorder_however_often_it_is_started(agent: Agent) -> None
     assert agent.start("record", "--foreground").wait(60) == 3
 
 
+def test_who_starts_one_at_the_same_moment_as_another_leaves_it_its_status(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The recorder of the other one begins after it was seen that none runs, and says once that it does."""
+    assert agent.run("record").returncode == 0
+    looks = iter([False])
+    really = control.is_running
+    monkeypatch.setattr(control, "is_running", lambda folder: next(looks, True) and really(folder))
+    ended = tmp_path / "ended"
+    told = ["/bin/sh", "-c", f'"$@"; echo $? >{ended}', "sh"]
+    monkeypatch.setattr(place, "command", lambda *words: [*told, *agent.command(*words)])
+    monkeypatch.setenv("RGT_STATE_DIR", str(agent.state))
+    pid = agent.recorder_pid()
+    found = control.ensure(str(agent.state))
+    assert found is not None and found["pid"] == pid
+    assert until(lambda: ended.exists() and ended.read_text()) == "3\n"
+    assert status(agent)["pid"] == pid
+
+
+def test_one_that_takes_over_is_stopped_as_well(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two have been started: the second gets the lock when the first one leaves."""
+    assert agent.run("record").returncode == 0
+    first = agent.recorder_pid()
+    later: list[subprocess.Popen[bytes]] = []
+    really = os.kill
+
+    def kill(pid: int, number: int) -> None:
+        really(pid, number)
+        if number == signal.SIGTERM and pid == first:
+            until(lambda: not control.is_running(str(agent.state)))
+            later.append(agent.start("record", "--foreground"))
+            until(lambda: control.status(str(agent.state)))
+
+    monkeypatch.setattr(os, "kill", kill)
+    assert control.stop(str(agent.state), within=PATIENCE)
+    assert later[0].wait(PATIENCE) == 0
+
+
+def test_a_failure_of_before_does_not_stand_for_the_one_that_starts_now(agent: Agent) -> None:
+    agent.state.mkdir(exist_ok=True)
+    old = {"pid": 1, "ticks": 0, "error": "the ring in /old cannot be written: No space left on device"}
+    (agent.state / state_files.STATUS).write_text(json.dumps(old))
+    done = agent.run("record")
+    assert done.returncode == 0, done.stderr
+    assert "error" not in json.loads(done.stdout)
+
+
 def test_it_is_a_daemon_of_its_own_session(agent: Agent) -> None:
     agent.run("record")
     pid = agent.recorder_pid()
@@ -47,7 +95,7 @@ def test_it_is_a_daemon_of_its_own_session(agent: Agent) -> None:
 def test_stop_ends_it_and_is_no_error_without_one(agent: Agent) -> None:
     agent.run("record")
     pid = agent.recorder_pid()
-    assert agent.run("record", "--stop").returncode == 0
+    agent.stop_recorder()
     assert not Path(f"/proc/{pid}").exists() or agent.recorder_pid() is None
     assert agent.run("record", "--stop").returncode == 0
     assert agent.run("record", "--status").returncode == 1
@@ -94,18 +142,14 @@ def test_a_recorder_of_the_same_version_goes_on(agent: Agent, tmp_path: Path) ->
 
 def test_two_clients_at_once_get_the_same_samples(agent: Agent) -> None:
     channels = [agent.watch(interval=0.05), agent.watch(interval=0.05, packed_lines=True)]
-    found: list[dict[int, protocol.Sample]] = []
-    for channel in channels:
-        samples = {}
-        for line in channel.lines():
-            frame = read_frame(line)
-            if isinstance(frame, protocol.Sample):
-                samples[frame.seq] = msgspec.structs.replace(frame, skipped=0)
-            if len(samples) == 40:
-                break
-        found.append(samples)
+    lines = [channel.lines() for channel in channels]
+    found: list[dict[int, protocol.Sample]] = [{}, {}]
+    # By turns: either of them may have begun so much later that the first samples of the other are not among its own.
+    while len(found[0].keys() & found[1].keys()) <= 10:
+        for samples, rest in zip(found, lines, strict=True):
+            frame = next(frame for frame in map(read_frame, rest) if isinstance(frame, protocol.Sample))
+            samples[frame.seq] = msgspec.structs.replace(frame, skipped=0)
     shared = found[0].keys() & found[1].keys()
-    assert len(shared) > 10
     assert all(found[0][seq] == found[1][seq] for seq in shared)
     for channel in channels:
         channel.close()
@@ -191,9 +235,10 @@ def test_a_disk_that_fills_up_does_not_stop_the_recorder(agent: Agent, tmp_path:
     mount = tmp_path / "state"
     mount.mkdir()
     config = json.dumps({"interval": 0.05, "mounts": [str(mount)]})
-    wait = "while [ $(wc -l < ../frames) -lt %d ]; do sleep 0.02; done"
+    wait = "while [ $(%s ../frames) -lt %d ]; do sleep 0.02; done"
     (tmp_path / "frames").touch()
-    feed = f"(echo '{config}'; {wait % 10}; cat /dev/zero > fill; {wait % 30}) 2>/dev/null"
+    some, full = wait % ("wc -l <", 10), wait % ("""grep -c '"bytes_free":0[,}]'""", 7)
+    feed = f"(echo '{config}'; {some}; cat /dev/zero > fill; {full}) 2>/dev/null"
     script = feed + ' | "$@" watch > ../frames; "$@" record --stop; true'
     enter = private_mount(f"mount -t tmpfs -o size=3m none {mount}", f"cd {mount}")
     env = agent.env | {"RGT_STATE_DIR": str(mount), "RGT_RAM_DIR": str(tmp_path)}

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -207,7 +208,9 @@ def test_what_still_happens_is_said(still: Agent, tmp_path: Path) -> None:
     copier = subprocess.Popen(["bash", "-c", "exec -a rsync sleep 1000"])
     still.env |= {"RGT_TERMINALS": os.ttyname(kept)}
     try:
+        # Between fork and exec, and for a moment of exec itself, a process is not yet what it will be.
         until(lambda: Path(f"/proc/{copier.pid}/cmdline").read_bytes().startswith(b"rsync"))
+        until(lambda: b"train.py" in Path(f"/proc/{training.pid}/cmdline").read_bytes())
         found = seal(still)
         assert any(f"training process is alive: pid {training.pid}," in line for line in found.busy)
         assert f"files are being copied: rsync, pid {copier.pid}" in found.busy
@@ -308,12 +311,22 @@ def test_nonsense_is_refused_before_anything_is_taken(still: Agent, words: list[
     assert not (still.state / "seal.lock").exists()
 
 
+def opened_by(pid: int) -> set[str]:
+    found = set()
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed meanwhile
+            found.add(os.readlink(entry))
+    return found
+
+
 def test_the_holder_holds_nothing_but_its_locks(still: Agent, tmp_path: Path) -> None:
     job = make_job(tmp_path / "box/job", ["true"], ["a"])
     found = seal(still, "--job", str(job))
     pid = lock(still)["pid"]
-    targets = {os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()}
-    assert targets == {"/dev/null", str(job / "runner.lock"), str(still.state / "seal.lock")}
+    wanted = {"/dev/null", str(job / "runner.lock"), str(still.state / "seal.lock")}
+    until(
+        lambda: opened_by(pid) == wanted, "that it has closed all else"
+    )  # by what it told that it holds, at last
     with (job / "runner.lock").open("rb") as file, pytest.raises(BlockingIOError):
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     assert unseal(still, found.nonce)

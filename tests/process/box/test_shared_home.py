@@ -151,7 +151,7 @@ def test_each_stops_its_own_recorder(container: Make) -> None:
     samples(two.watch())
     for channel in one.channels + two.channels:
         channel.kill()
-    assert one.run("record", "--stop").returncode == 0
+    one.stop_recorder()
     assert one.recorder() is None
     assert two.recorder() is not None
 
@@ -199,7 +199,7 @@ def test_what_an_earlier_rgt_left_here_in_this_boot_is_gone_on_with(container: M
     assert samples(one.watch())[0].boot == before.boot  # its recorder runs
     one.channels[-1].kill()
     assert not list(one.state.glob("host-*"))
-    assert one.run("record", "--stop").returncode == 0
+    one.stop_recorder()
     last = one.watch(samples_after={"boot": before.boot, "seq": 1})
     first = last.expect(lambda frame: isinstance(frame, (protocol.Sample, protocol.Event)) and frame.seq)
     assert (first.boot, first.seq) == (before.boot, 2)

@@ -96,12 +96,14 @@ def test_a_queue_that_fails_and_ends_calls(agent: Agent, hook: Hook, tmp_path: P
     if given != "before":
         assert agent.run("sink", stdin=hook.url.encode()).returncode == 0
     agent.run("queue", "run", "--job", str(job))
-    until(lambda: len(hook.got) >= 2, "the calls")
-    assert [event["event"] for event in sorted(hook.got, key=lambda event: str(event["event"]))] == [
-        "cell-failed",
-        "queue-done",
-    ]
-    assert any(event["text"].startswith("a: failed, exit 1") for event in hook.got)
+
+    def calls() -> list[dict[str, Any]]:
+        """Return those of the queue: the disk of this machine may be full as well."""
+        return [event for event in hook.got if event["event"] != "disk-full"]
+
+    until(lambda: len(calls()) >= 2, "the calls")
+    assert sorted(str(event["event"]) for event in calls()) == ["cell-failed", "queue-done"]
+    assert any(event["text"].startswith("a: failed, exit 1") for event in calls())
 
 
 def test_it_is_tried_again_only_where_that_may_help(hook: Hook, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,7 @@ from rgt_box import files
 from rgt_box.autostop import armed_plan, idle_clock, stop_process, story
 from rgt_box.autostop.stop_process import Failed, Stop, Withdrawn
 
-from rgt_tui.demo.platforms.local_runpod import LocalRunPod
-from rgt_tui.demo.platforms.local_server import Fault, Request, Response
+from rgt_tui.demo.platforms import Fault, LocalRunPod, Request, Response
 from tests.process.box.harness import make_job
 from tests.process.box.parking_box import KEY, POD, serving
 

@@ -87,7 +87,7 @@ def test_a_killed_run_goes_on_where_it_was(agent: Agent, tmp_path: Path) -> None
     cache = tmp_path / "cache"
     big = top / "99"
     with big.open("wb") as file:
-        file.truncate(8 << 30)  # sparse: long enough to be killed in
+        file.truncate(1 << 40)  # sparse: it takes hours, so that nothing but the kill ends it
     run = agent.start("manifest", str(top), "--cache", str(cache))
     until(lambda: cache.exists() and len(cache.read_bytes().splitlines()) >= 1)
     run.send_signal(signal.SIGKILL)

@@ -7,7 +7,7 @@ import base64
 import contextlib
 import os
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ OPTIONS = (
     # Nothing but this machine is found: a page that needs more does not work.
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 )  # fmt: skip
-WAIT_S = 60.0
+WAIT_S = 120.0
 CATCH_TERMINAL = """
 Object.defineProperty(Object.prototype, "fitAddon", {
   configurable: true,
@@ -111,6 +111,14 @@ class Page:
         await self.evaluate("window.shown.focus()")
         await self.call("Input.dispatchKeyEvent", type="keyDown", key=key, text=key)
         await self.call("Input.dispatchKeyEvent", type="keyUp", key=key)
+
+    async def picture_where(self, right: Callable[[bytes], bool]) -> bytes:
+        """Return the first picture that is right: what the terminal shows is painted a moment later."""
+        async with asyncio.timeout(WAIT_S):
+            while True:
+                picture = await self.picture()
+                if right(picture):
+                    return picture
 
     async def blank_picture(self) -> bytes:
         """Return how the page would look if it showed nothing."""

@@ -9,7 +9,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -160,6 +160,7 @@ def test_wrong_command_lines_end_with_2(words: list[str], said: str) -> None:
 
 def test_nobody_looks_for_garbage_before_a_command_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[bool] = []
+    frozen: list[bool] = []
     parse = entry.parse
 
     def parsed(words: list[str]) -> argparse.Namespace:
@@ -171,9 +172,19 @@ def test_nobody_looks_for_garbage_before_a_command_runs(monkeypatch: pytest.Monk
         return 0
 
     monkeypatch.setattr(entry, "parse", parsed)
-    monkeypatch.setattr(entry, "runner", lambda name: run)
+
+    def loaded(name: str) -> Callable[[argparse.Namespace], int]:
+        looked.append(gc.isenabled())
+        return run
+
+    monkeypatch.setattr(entry, "runner", loaded)
+    monkeypatch.setattr(gc, "freeze", lambda: frozen.append(gc.isenabled()))
     assert entry.main(["status"]) == 0
-    assert looked == [False, True]
+    assert looked == [False, False, True]
+    assert frozen == [], "who calls it from a program of their own has their garbage looked for"
+    monkeypatch.setattr(sys, "argv", ["rgt", "status"])
+    assert entry.main() == 0
+    assert frozen == [False], "all that the process has loaded, and nothing of what the command makes"
     with pytest.raises(SystemExit):
         entry.main(["status", "--no-such-option"])
     assert gc.isenabled()

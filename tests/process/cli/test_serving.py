@@ -32,7 +32,7 @@ def rgt(*words: str, home: Path, **more: str) -> subprocess.CompletedProcess[str
     }
     return subprocess.run(
         [sys.executable, "-m", "rgt_tui", *words], capture_output=True, text=True, env=env, check=False,
-        stdin=subprocess.DEVNULL, timeout=60,
+        stdin=subprocess.DEVNULL, timeout=300,
     )  # fmt: skip
 
 
@@ -40,7 +40,7 @@ def rgt(*words: str, home: Path, **more: str) -> subprocess.CompletedProcess[str
 def test_every_other_address_is_refused(tmp_path: Path, host: str) -> None:
     done = rgt("serve", "--host", host, home=tmp_path)
     assert done.returncode == 2
-    assert "can be reached by others; rgt serve listens on 127.0.0.1 or ::1 alone" in done.stderr
+    assert "can be reached by others; rgt serve listens only on 127.0.0.1 or ::1" in done.stderr
     assert "ssh -L" in done.stderr
 
 
@@ -48,7 +48,7 @@ def test_in_a_browser_rgt_is_read_only_alone(tmp_path: Path) -> None:
     fleet = tmp_path / "fleet.toml"
     fleet.write_text(FLEET)
     done = rgt("--fleet", str(fleet), home=tmp_path, TEXTUAL_DRIVER="textual.drivers.web_driver:WebDriver")
-    assert (done.returncode, "in a browser rgt is read-only alone" in done.stderr) == (2, True)
+    assert (done.returncode, "in a browser rgt is always read-only" in done.stderr) == (2, True)
     assert "--readonly" in command_of(None)
     assert command_of("a b").endswith("--readonly --fleet 'a b'")
 
@@ -85,7 +85,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
         assert said.startswith("read-only, until Ctrl-C: http://127.0.0.1:"), said + told
         yield Served(said.split()[-1], port)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
+        assert process.wait(300) == 0
     finally:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
@@ -126,7 +126,7 @@ async def _until(page: object, words: bytes) -> None:
 
     assert isinstance(page, aiohttp.ClientWebSocketResponse)
     seen = b""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(300):
         async for message in page:
             if message.type is aiohttp.WSMsgType.BINARY:
                 seen += message.data
@@ -145,12 +145,12 @@ async def _look(served: Served, folder: Path) -> None:
     async with headless(folder) as page:
         await page.open(served.address)
         await page.until("rgt  fleet", "lab ", "1 box", "? help")
-        fleet = await page.picture()
-        assert len(fleet) > 5 * len(await page.blank_picture()), "nothing is drawn"
+        blank = await page.blank_picture()
+        fleet = await page.picture_where(lambda seen: len(seen) > 5 * len(blank))
         assert page.blocked, "the page of textual-serve names a font of another site"
         await page.press("D")
         text = await page.until("--readonly")
         assert "rgt  fleet" in text and "type the box's name" not in text
         await page.press("a")
         await page.until("› alerts")
-        assert await page.picture() != fleet
+        await page.picture_where(lambda seen: seen != fleet)

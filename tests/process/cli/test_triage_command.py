@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import bz2
+import codecs
 import gzip
+import io
 import json
+import lzma
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rgt_tui.cli.entry import main
+from rgt_tui.handbook import file_triage
 
 FULL = "step 1\nOSError: [Errno 28] No space left on device: 'x'\n"
 KILLED = "step 1 loss 2.0\n./run.sh: line 9:  4242 Killed                  python train.py\n"
@@ -73,6 +79,17 @@ def test_the_exit_status_says_what_was_found(tmp_path: Path, capsys: pytest.Capt
     assert "ill.log:2: U7 " in out and "\n  never  " in out and "\n         $ df" in out
 
 
+def test_a_log_that_only_its_figures_accuse_is_no_healthy_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "flat.log").write_text("".join(f"step {n} loss 2.3026\n" for n in range(12)))
+    status, out, _ = rgt(capsys, "triage", tmp_path / "flat.log")
+    assert (status, out.splitlines()[0].partition(" ")[2]) == (
+        1,
+        "O2 The weights never change (silent-wrong, 50% sure)",
+    )
+
+
 def test_standard_input(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -80,6 +97,121 @@ def test_standard_input(
     with (tmp_path / "in").open() as file:
         monkeypatch.setattr(sys, "stdin", file)
         assert json.loads(rgt(capsys, "triage", "-", "--json")[1])["findings"][0]["line_no"] == 2
+
+
+@pytest.mark.parametrize(
+    ("written", "names"),
+    [
+        (gzip.compress(FULL.encode()), ["U7"]),
+        (bz2.compress(FULL.encode()), ["U7"]),
+        (lzma.compress(("step 1 seen\n" * 99 + FULL).encode()), ["U7"]),
+        (FULL.encode("utf-16"), ["U7"]),
+        (b"\xfe\xff" + FULL.encode("utf-16-be")[:-1], ["U7"]),
+        (codecs.BOM_UTF8 + FULL.partition("\n")[2].encode(), ["U7"]),
+        (b"", []),
+    ],
+    ids=["gzip", "bzip2", "xz", "powershell", "cut-in-a-letter", "marked", "empty"],
+)
+def test_a_log_is_read_however_it_was_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], written: bytes, names: list[str]
+) -> None:
+    (tmp_path / "train.log.1").write_bytes(written)
+    status, out, _ = rgt(capsys, "triage", tmp_path / "train.log.1", "--json")
+    found = json.loads(out)["findings"]
+    assert (status, [one["gotcha"] for one in found]) == (int(bool(names)), names)
+    assert all(one["line"].startswith("OSError: ") for one in found)
+
+
+@pytest.mark.parametrize(
+    ("head", "packer"), [(b"\x28\xb5\x2f\xfd", "zstd"), (b"PK\x03\x04", "zip")], ids=["zstd", "zip"]
+)
+def test_what_cannot_be_unpacked_is_not_called_well(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], head: bytes, packer: str
+) -> None:
+    (tmp_path / "train.log").write_bytes(head + b"\0" * 90)
+    status, out, err = rgt(capsys, "triage", tmp_path / "train.log")
+    assert (status, out) == (2, "") and f"packed with {packer}" in err
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress], ids=["gzip", "bzip2", "xz"])
+@pytest.mark.parametrize("harm", ["changed", "cut"])
+def test_a_packed_log_that_is_damaged_cannot_be_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], pack: Callable[[bytes], bytes], harm: str
+) -> None:
+    whole = pack("".join(f"step {n} loss {n * n % 9973}\n" for n in range(4000)).encode())
+    path = tmp_path / "train.log"
+    middle = len(whole) // 2
+    path.write_bytes(whole[:middle] + (b"\xff" * 90 + whole[middle + 90 :] if harm == "changed" else b""))
+    for words in (("triage", path), ("triage", path, "--samples", path)):
+        status, out, err = rgt(capsys, *words)
+        assert (status, out) == (2, "") and err.startswith(f"rgt: {path}: cannot be read: "), err
+
+
+def test_a_python_that_cannot_unpack_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it was built without the headers of a packer, as pyenv does with a warning."""
+    path = tmp_path / "train.log.xz"
+    path.write_bytes(lzma.compress(FULL.encode()))
+    monkeypatch.setitem(sys.modules, "lzma", None)
+    status, out, err = rgt(capsys, "triage", path)
+    assert (status, out) == (2, "") and "this Python has no lzma to unpack it" in err
+
+
+def test_what_a_shell_puts_there_for_a_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    reader, writer = os.pipe()
+    os.write(writer, FULL.encode())
+    os.close(writer)
+    status, out, _ = rgt(capsys, "triage", f"/dev/fd/{reader}", "--json")
+    os.close(reader)
+    assert (status, json.loads(out)["findings"][0]["gotcha"]) == (1, "U7")
+
+
+class Slowly(io.RawIOBase):
+    """A pipe into which somebody writes a byte at a time."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, room: memoryview) -> int:  # type: ignore[override]
+        byte, self.data = self.data[:1], self.data[1:]
+        room[: len(byte)] = byte
+        return len(byte)
+
+
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [
+        (gzip.compress(FULL.encode()), 1),
+        (lzma.compress(FULL.encode()), 1),
+        (FULL.encode(), 1),
+        (FULL.encode("utf-16"), 1),
+        (b"\x28\xb5\x2f\xfd" + b"\0" * 90, 2),
+        (b"ok", 0),
+    ],
+    ids=["gzip", "xz", "plain", "powershell", "zstd", "short"],
+)
+def test_a_pipe_that_tells_its_first_bytes_one_by_one(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, data: bytes, status: int
+) -> None:
+    monkeypatch.setattr(file_triage, "open_named", lambda path: io.BufferedReader(Slowly(data)))
+    assert rgt(capsys, "triage", "train.log")[0] == status
+
+
+def test_what_a_shell_of_macos_puts_there_for_a_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There `/dev/fd/63` is the pipe itself, and no link to something without a name."""
+    reader, writer = os.pipe()
+    os.write(writer, FULL.encode())
+    os.close(writer)
+    monkeypatch.setattr(Path, "resolve", lambda path, strict=False: path)
+    status, out, _ = rgt(capsys, "triage", f"/dev/fd/{reader}", "--json")
+    os.close(reader)
+    assert (status, json.loads(out)["findings"][0]["gotcha"]) == (1, "U7")
 
 
 def test_a_kill_is_the_kernel_s_only_if_its_counter_moved(
@@ -154,6 +286,62 @@ def test_readings_say_what_no_line_says(tmp_path: Path, capsys: pytest.CaptureFi
     assert status == 2 and "cut.log: holds no sample" in err
 
 
+def recording(path: Path, kills: dict[str, int]) -> Path:
+    """Write what `rgt record` writes: each box's counter stands at 3, and then at what is said."""
+    lines: list[Any] = [
+        {"recording": 1, "rgt": "0.1.0", "started": 1.0, "boxes": [{"name": name} for name in kills]}
+    ]
+    for first in (True, False):
+        for name, count in kills.items():
+            mem = {"oom_kills": 3 if first else count, "used": 10, "limit": 100}
+            lines.append({"box": name, "at": 2.0, "line": {"t": "sample", "boot": "b", "seq": 1, "mem": mem}})
+            lines.append({"box": name, "at": 2.0, "line": {"t": "log", "path": "a.log", "lines": ["x"]}})
+    text = "".join(json.dumps(line) + "\n" for line in lines).encode()
+    path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
+    return path
+
+
+@pytest.mark.parametrize("name", ["lab.jsonl", "lab.jsonl.gz"])
+def test_the_readings_of_a_recording(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    (tmp_path / "killed.log").write_text(KILLED)
+
+    def named(kills: dict[str, int], *words: str) -> list[str]:
+        readings = recording(tmp_path / name, kills)
+        status, out, err = rgt(
+            capsys, "triage", tmp_path / "killed.log", "--json", "--samples", readings, *words
+        )
+        return [one["gotcha"] for one in json.loads(out)["findings"]] if status == 1 else [str(status), err]
+
+    assert named({"lab": 3})[0] == "U3" and named({"lab": 4})[0] == "U9"
+    status, err = named({"lab": 3, "other": 9})
+    assert status == "2" and "readings of lab and other: --box NAME says whose" in err
+    assert named({"lab": 3, "other": 9}, "--box", "lab")[0] == "U3"
+    assert named({"lab": 3, "other": 9}, "--box", "other")[0] == "U9"
+    status, err = named({"lab": 3}, "--box", "gone")
+    assert status == "2" and "holds no sample of gone" in err
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        "[" * 100_000,
+        '{"t":"sample","mem":{"oom_kills":NaN,"used":1e999,"limit":"x"},"disks":7,"boot":[1]}',
+        '{"t":"sample","mem":{"oom_kills":true},"disks":["a",null,{"inodes_used":1}],"cpu":[],"gpus":7}',
+        '{"t":"sample","mem":{},"disks":"abc","cpu":{"usable":"8"},"gpus":[1,{"util":"x"}]}',
+        '{"line":7,"box":[]}',
+    ],
+    ids=["deep", "no-numbers", "no-objects", "text", "no-frame"],
+)
+def test_readings_that_are_none_end_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], odd: str
+) -> None:
+    readings = samples(tmp_path / "s.jsonl", 3, 3)
+    readings.write_text(f"{odd}\n{readings.read_text()}{odd}\n")
+    for text in (KILLED, FULL, "num_workers=64\n" + KILLED):
+        (tmp_path / "x.log").write_text(text)
+        assert rgt(capsys, "triage", tmp_path / "x.log", "--samples", readings)[0] == 1
+
+
 def test_a_log_that_stops_where_the_machine_was_restarted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -210,6 +398,22 @@ def test_pages_are_found_shown_and_drafted(own_config: Path, capsys: pytest.Capt
         assert status == 2 and "LAB1.toml" in err and "'bad'" in err
 
 
+def test_a_page_names_its_alerts_and_checks_and_the_traps_of_platforms_are_found(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    told = rgt(capsys, "handbook", "U7")[1]
+    assert "**Named by** alerts `bytes`, `inodes`, `filling`; checks 0.2, 0.5, 4.3." in told
+    assert "**Named by**" not in rgt(capsys, "handbook", "M19")[1]
+    status, out, _ = rgt(capsys, "handbook", "wandb.init")
+    assert status == 0 and "\nAD1      autodl: wandb.init times out" in f"\n{out}"
+    status, out, _ = rgt(capsys, "handbook", "ad4")
+    assert status == 0 and out.startswith("# AD4: a trap of AutoDL\n") and "**Fix.** watch df -i" in out
+    found = [json.loads(line) for line in rgt(capsys, "handbook", "wandb.init", "--json")[1].splitlines()]
+    assert {"platform": "autodl", "id": "AD1"}.items() <= next(
+        one for one in found if "platform" in one
+    ).items()
+
+
 def test_what_a_log_advises_stands_behind_what_it_shows(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -232,3 +436,15 @@ def test_what_a_log_advises_stands_behind_what_it_shows(
     )
     status, out, _ = rgt(capsys, "triage", tmp_path / "well.log")
     assert status == 0 and "nothing known is wrong in it\n" in out and "order of epoch 0 again (C13)" in out
+
+
+def test_a_profile_that_is_damaged_hides_no_page(
+    own_config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = own_config / "rgt" / "profiles" / "mine.toml"
+    path.parent.mkdir(parents=True)
+    path.write_text('id = "mine"\n')
+    status, out, err = rgt(capsys, "handbook", "no", "space")
+    assert status == 0 and "U7 " in out and "mine.toml: name, kind" in err
+    status, out, err = rgt(capsys, "handbook", "xyzzy")
+    assert (status, out) == (2, "") and "mine.toml: name, kind" in err, "a trap of it may be about that"

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests import warm_rgt
+from tests.process.box.harness import until
 from tests.system.tree import ROOT, unpack
 from tests.unit.transfer.hostile_files import FILES, TODAY, harmful, torch_zip, with_pickle
 
@@ -243,19 +244,22 @@ def test_whoever_ends_it_waits_for_no_file_and_leaves_no_process(
     )  # fmt: skip
     try:
         children: list[int] = []
-        while not children or not any(reads(pid, "metrics.jsonl") for pid in children):
+
+        def looks() -> bool:
             assert process.poll() is None
             listed = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
-            children = [int(pid) for pid in listed.split()]
+            children[:] = map(int, listed.split())
+            return any(reads(pid, "metrics.jsonl") for pid in children)
+
+        until(looks, "its child reads", 300.0)
         process.send_signal(number)
-        out, _ = process.communicate(timeout=60)
+        out, _ = process.communicate(timeout=300)
     finally:
         process.kill()
     assert process.returncode == (130 if number is signal.SIGINT else -number)
     assert out == b""
     assert not [name for name in os.listdir(folder) if name.startswith("PULL")]
-    while any(runs(pid) for pid in children):
-        pass
+    until(lambda: not any(runs(pid) for pid in children), "the end of its children", 300.0)
 
 
 def reads(pid: int, name: str) -> bool:

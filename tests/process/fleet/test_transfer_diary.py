@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.fleet import transfer_diary
-from rgt_tui.fleet.transfer_diary import KEPT, Page, TransferNote, noted, read_notes
+from rgt_tui.fleet import TransferNote, transfer_diary
+from rgt_tui.fleet.transfer_diary import KEPT, Page, noted, read_notes
 from rgt_tui.transfer.copying import PullProgress
+from tests.process.box.harness import until
 
 CHILD = """
 import asyncio, sys
@@ -52,8 +53,8 @@ def child(env: dict[str, str]) -> subprocess.Popen[str]:
 
 def test_another_process_is_seen_and_how_it_ended(env: dict[str, str]) -> None:
     process = child(env)
-    while (note := read_notes(env)[0]).look is None:  # the suite's time limit ends it
-        pass
+    # One whose writer is held up in the middle of it is not there.
+    note = until(lambda: next((note for note in read_notes(env) if note.look is not None), None), "its look")
     assert note.under_way and not note.ours and note.pid == process.pid
     assert (note.box, note.kind, note.to) == ("lab", "pull", "/home/me/pulled")
     assert note.look is not None and (note.look.bytes_done, note.look.eta) == (40, 12.0)

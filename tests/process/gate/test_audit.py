@@ -17,9 +17,18 @@ from typing import Any
 import pytest
 
 from rgt_tui import files
-from rgt_tui.gate import AuditEntry, AuditEvent, AuditFailed, AuditLog, Chain, Journal, Target, verify
+from rgt_tui.gate import (
+    AuditEntry,
+    AuditEvent,
+    AuditFailed,
+    AuditLog,
+    Chain,
+    Journal,
+    Target,
+    read_checked,
+    verify,
+)
 from rgt_tui.gate.audit import FIRST, ROOM, default_path, who
-from rgt_tui.gate.audit_check import read_checked
 from rgt_tui.model.evidence import Verb
 
 

@@ -17,8 +17,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.gate import ActionState, Held, Journal, JournalFailed, OpenAction, Target, boot, words
-from rgt_tui.gate.journal import FOLLOWS, SETTLED
+from rgt_tui.gate import SETTLED, ActionState, Held, Journal, JournalFailed, OpenAction, Target, boot, words
+from rgt_tui.gate.journal import FOLLOWS
 from rgt_tui.model.evidence import Verb
 
 POD = Target(kind="runpod", account="default@vendor", instance="k3v9")

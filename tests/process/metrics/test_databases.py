@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -283,6 +284,8 @@ def test_an_unchanged_database_is_not_opened(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr(sqlite_files, "connect", connect)
     each = follower("trackio", path)
+    moment = time.time() + 1000  # of now, however long it takes from here
+    os.utime(path, (moment, moment))
     each.poll()
     each.poll()  # fresh: a change of the same moment could have been missed
     os.utime(path, (1.79e9, 1.79e9))

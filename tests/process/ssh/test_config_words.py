@@ -29,6 +29,7 @@ from rgt_tui.ssh import (
 )
 from rgt_tui.ssh.ssh_config import defaults, environment
 from rgt_tui.ssh.ssh_route import Jump, parse_jumps, route
+from tests.process.box.harness import until
 
 PLAIN = st.text("ab.-1*?", min_size=1, max_size=8)
 
@@ -127,10 +128,14 @@ def test_a_command_of_match_exec_that_hangs_is_named(tmp_path: Path, monkeypatch
     with pytest.raises(ConfigError, match=r"for a: .*did not end.*Match exec"):
         resolve(Wanted("a"), surroundings(str(path)))
     started = tmp_path / "pid"
-    if started.exists() and started.read_text().strip():  # it is ended with the ssh that started it
-        assert not Path("/proc", started.read_text().strip(), "cmdline").exists() or (
-            "sleep" not in Path("/proc", started.read_text().strip(), "cmdline").read_text()
-        )
+    if started.exists() and (pid := started.read_text().strip()):  # it is ended with the ssh that started it
+        until(lambda: not sleeps(pid), "its end")
+
+
+def sleeps(pid: str) -> bool:
+    with contextlib.suppress(OSError):
+        return b"sleep" in Path("/proc", pid, "cmdline").read_bytes()
+    return False
 
 
 def test_what_is_not_honoured_is_noted_where_it_applies(tmp_path: Path) -> None:

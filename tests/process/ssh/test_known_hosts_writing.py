@@ -22,8 +22,9 @@ def test_lines_are_never_torn_or_doubled_by_many_writers(tmp_path: Path) -> None
     keygen(tmp_path / "key")
     kind, key = (tmp_path / "key.pub").read_text().split()[:2]
     program = (
-        "import sys\nfrom rgt_tui.ssh.known_hosts import append\n"
-        "for n in range(40):\n    append(sys.argv[1], f'host{n}', sys.argv[2], sys.argv[3])\n"
+        "import sys\nfrom rgt_tui.ssh import known_hosts\n"
+        "known_hosts.LOCK_SECONDS = 600.0\n"  # whoever has the lock may be held up itself
+        "for n in range(40):\n    known_hosts.append(sys.argv[1], f'host{n}', sys.argv[2], sys.argv[3])\n"
     )
     writers = [subprocess.Popen([sys.executable, "-c", program, str(path), kind, key]) for _ in range(3)]
     assert [writer.wait() for writer in writers] == [0, 0, 0]

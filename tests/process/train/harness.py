@@ -12,6 +12,7 @@ import subprocess
 import sys
 import sysconfig
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,7 +25,9 @@ ENV = {
     "OMP_NUM_THREADS": "1",
     "PYTHONDONTWRITEBYTECODE": "1",
 }
-TIMEOUT = 120.0
+TIMEOUT = 300.0
+END = "\0that was all"
+"""Written behind all that a trainer has said, once it has ended."""
 TINY = {
     "steps_per_epoch": 40, "epochs": 2, "batch": 2, "width": 8, "layers": 1, "heads": 2, "context": 8,
     "corpus": 4000, "dropout": 0.2, "save_every": 7, "warmup": 3,
@@ -43,9 +46,10 @@ class Trainer:
         os.mkfifo(fifo)
         # Both ends: no EOF before the trainer has opened it.
         self._fd = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
-        self._thread = threading.Thread(target=self._read, args=(os.open(fifo, os.O_WRONLY),), daemon=True)
-        self._hold = threading.Event()
-        self._thread.start()
+        self._keep: int | None = os.open(fifo, os.O_WRONLY)
+        self._all_heard = False
+        self._go: int | None = None
+        threading.Thread(target=self._read, daemon=True).start()
 
     def wait_line(self, pattern: str, count: int = 1) -> str:
         """Wait until `count` lines contain the regular expression `pattern`; return the last of them."""
@@ -55,6 +59,8 @@ class Trainer:
             return [line for line in self.lines if found.search(line)]
 
         self._until(lambda: len(hit()) >= count or self.code is not None, f"{count} x {pattern!r}")
+        if self.code is not None:
+            self.wait()  # its last lines may come behind the news of its end
         if len(hit()) < count:
             raise AssertionError(f"ended with {self.code} before {count} x {pattern!r}:\n{self.text()}")
         return hit()[count - 1]
@@ -66,19 +72,35 @@ class Trainer:
         return self.code is None
 
     def wait(self) -> int:
-        """Wait for its end; return the exit code, negative for a signal."""
+        """Wait for its end, and for all that it has said; return the exit code, negative for a signal."""
+        self.go_on()
         self._until(lambda: self.code is not None, "the end")
-        self._hold.set()
-        self._thread.join(
-            1.0
-        )  # orphaned data workers may hold the pipe a little longer: they end by themselves
+        keep, self._keep = self._keep, None
+        if keep is not None:
+            os.write(keep, f"{END}\n".encode())  # orphaned data workers may hold the pipe for longer
+            os.close(keep)
+        if self._go is not None:
+            os.close(self._go)
+            self._go = None
+        self._until(lambda: self._all_heard, "what it said last")
         assert self.code is not None
         return self.code
+
+    def brake(self, fifo: Path) -> None:
+        """Make what lets it go on where it was launched with a brake."""
+        os.mkfifo(fifo)
+        self._go = os.open(fifo, os.O_RDWR | os.O_NONBLOCK)  # both ends: the word stays until it is read
+
+    def go_on(self) -> None:
+        """Let go of the brake; `wait`, `signal` and `kill` do that, too."""
+        if self._go is not None:
+            os.write(self._go, b".")
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal (the zygote has not reaped it while `code` is None, so the pid is its own)."""
         if self.code is None:
             os.kill(self.pid, number)
+        self.go_on()
 
     def kill(self) -> int:
         """SIGKILL it and wait."""
@@ -100,19 +122,17 @@ class Trainer:
             if not self._news.wait_for(reached, TIMEOUT):
                 raise AssertionError(f"waited {TIMEOUT:.0f} s for {what}:\n{self.text()}")
 
-    def _read(self, keep: int) -> None:
-        """Collect lines. `keep` holds the FIFO open until the trainer is gone and everything is read."""
+    def _read(self) -> None:
+        """Collect lines; `_keep` holds the FIFO open until the trainer is gone."""
         os.set_blocking(self._fd, True)
-        threading.Thread(target=self._close_later, args=(keep,), daemon=True).start()
         with os.fdopen(self._fd, encoding="utf-8", errors="replace") as file:
             for line in file:
+                text, over, _ = line.rstrip("\n").partition(END)
                 with self._news:
-                    self.lines.append(line.rstrip("\n"))
+                    if text or not over:
+                        self.lines.append(text)
+                    self._all_heard = self._all_heard or bool(over)
                     self._news.notify_all()
-
-    def _close_later(self, fd: int) -> None:
-        self._hold.wait()
-        os.close(fd)
 
 
 class Zygote:
@@ -125,7 +145,7 @@ class Zygote:
         place.mkdir(parents=True, exist_ok=True)
         self._place = place
         self._count = 0
-        self._started: queue.Queue[int] = queue.Queue()
+        self._started: queue.Queue[tuple[int, int]] = queue.Queue()
         self._trainers: dict[int, Trainer] = {}
         self._early: dict[int, int] = {}
         self._lock = threading.Lock()
@@ -152,41 +172,63 @@ class Zygote:
         """Whether it came up."""
         return bool(self._ready)
 
-    def launch(self, out: Path | str, values: dict[str, Any] | None = None, *extra: str) -> Trainer:
+    def launch(
+        self,
+        out: Path | str,
+        values: dict[str, Any] | None = None,
+        *extra: str,
+        brake: int | None = None,
+    ) -> Trainer:
         """Start ``rgt_train --out OUT --set …`` with TINY and `values`.
 
-        The value `background` is no option: False makes it save exactly at the steps that are due.
+        The value `background` is no option: False makes it save exactly at the steps that are due. From the step
+        `brake` on each step waits for the test: what is to be killed or stopped must not have ended before.
         """
         argv = ["--out", str(out)]
         values = {**TINY, **(values or {})}
         background = values.pop("background", True)
         for key, value in values.items():
             argv += ["--set", f"{key}={value}"]
-        return self.launch_raw([*argv, *extra], background=background)
+        return self.launch_raw([*argv, *extra], background=background, brake=brake)
 
     def launch_raw(
-        self, argv: list[str], *, background: bool = True, env: dict[str, str] | None = None
+        self,
+        argv: list[str],
+        *,
+        background: bool = True,
+        env: dict[str, str] | None = None,
+        brake: int | None = None,
     ) -> Trainer:
         """Start ``rgt_train`` with exactly these arguments."""
-        return self._launch(
-            {"argv": argv, "env": {"RGT_TRAIN_BACKGROUND": str(int(background)), **(env or {})}}
-        )
+        env = {"RGT_TRAIN_BACKGROUND": str(int(background)), **(env or {})}
+        return self._launch({"argv": argv, "env": env}, brake)
 
     def launch_script(
-        self, path: Path, *words: str, background: bool = False, env: dict[str, str] | None = None
+        self,
+        path: Path,
+        *words: str,
+        background: bool = False,
+        env: dict[str, str] | None = None,
+        brake: int | None = None,
     ) -> Trainer:
         """Start a Python file in its own directory; it saves exactly at the steps that are due by default."""
         env = {"RGT_TRAIN_BACKGROUND": str(int(background)), **(env or {})}
-        return self._launch({"script": str(path), "argv": list(words), "env": env})
+        return self._launch({"script": str(path), "argv": list(words), "env": env}, brake)
 
-    def _launch(self, request: dict[str, Any]) -> Trainer:
+    def _launch(self, request: dict[str, Any], brake: int | None) -> Trainer:
         self._count += 1
         fifo = self._place / f"out{self._count}"
         trainer = Trainer(fifo)
+        if brake is not None:
+            trainer.brake(self._place / f"go{self._count}")
+            request = {**request, "brake": brake, "go": str(self._place / f"go{self._count}")}
         assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps({**request, "fifo": str(fifo)}) + "\n")
+        number = self._count
+        self.process.stdin.write(json.dumps({**request, "fifo": str(fifo), "number": number}) + "\n")
         self.process.stdin.flush()
-        trainer.pid = self._started.get(timeout=TIMEOUT)
+        started = 0
+        while started != number:  # an earlier answer is of a launch that a test's end has cut off
+            trainer.pid, started = self._started.get(timeout=TIMEOUT)
         with self._lock:
             self._trainers[trainer.pid] = trainer
             early = self._early.pop(trainer.pid, None)
@@ -208,7 +250,7 @@ class Zygote:
             for line in self.process.stdout:
                 message = json.loads(line)
                 if "started" in message:
-                    self._started.put(message["started"])
+                    self._started.put((message["started"], message["number"]))
                     continue
                 with self._lock:
                     trainer = self._trainers.pop(message["ended"], None)
@@ -269,6 +311,18 @@ class Mounts:
         if os.geteuid() != 0:
             target += ["-U", "--preserve-credentials"]
         subprocess.run(["nsenter", *target, "sh", "-c", script, "sh", inside], check=True, timeout=TIMEOUT)
+
+
+def wipe(folder: Path) -> None:
+    """Delete a directory in which a helper of a trainer that was killed just now may still end a call of its own."""
+    deadline = time.monotonic() + TIMEOUT
+    while True:
+        try:
+            return shutil.rmtree(folder)
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
 
 
 def metrics(out: Path) -> list[dict[str, Any]]:

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 import torch
-from rgt_train import Options, Run, exits
+from rgt_train import Options, Run, StopRequest, exits
 from rgt_train.boundary import Hooks
-from rgt_train.exits import StopRequest
 from rgt_train.tracking.run_log import RunLog
 
 from tests.process.train.harness import (
@@ -325,7 +324,7 @@ run = Run("run", model=model, optimizer=optimizer, samples=40, batch_size=2, epo
 order = run.sampler.order(0).tolist()
 with run:
     for _ in run.epochs():
-        for batch in DataLoader(Data(), batch_sampler=run.batches(), num_workers=2, timeout=1):
+        for batch in DataLoader(Data(), batch_sampler=run.batches(), num_workers=2):
             optimizer.zero_grad()
             loss = model(batch).square().mean()
             loss.backward()

@@ -7,10 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from rgt_train import cli, exits
+from rgt_train import UsageError, cli, exits
 from rgt_train.config.fields import COMMON, TASKS, Field, fields_of, tables
 from rgt_train.config.merge import SHIPPED, merge, read
-from rgt_train.exits import UsageError
 
 from tests.process.train.harness import ENV, ROOT, TIMEOUT
 

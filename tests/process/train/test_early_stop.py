@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from rgt_train import Run
-from rgt_train.exits import UsageError
+from rgt_train import Run, UsageError
 
 from tests.process.train.harness import Zygote, events, losses
 from tests.process.train.test_forgotten import STEPS, made

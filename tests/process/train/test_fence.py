@@ -14,13 +14,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rgt_train import UsageError
 from rgt_train.checkpoint import lock as processes
 from rgt_train.checkpoint.lock import RunLock
-from rgt_train.exits import UsageError
 
 from tests.process.train.harness import Zygote, events
 
 WAIT = "import sys, time; print('up', flush=True); time.sleep(600)"
+
+
+def locked(folder: Path) -> int:
+    """Hold the lock of a run as a trainer does that has not said yet who it is; return the descriptor."""
+    fd = os.open(folder / "run.lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    return fd
 
 
 def child(*fds: int) -> subprocess.Popen[str]:
@@ -41,8 +48,7 @@ def dead() -> dict[str, object]:
 @pytest.fixture
 def orphan(tmp_path: Path) -> Callable[[dict[str, object]], subprocess.Popen[str]]:
     def make(trainer: dict[str, object]) -> subprocess.Popen[str]:
-        fd = os.open(tmp_path / "run.lock", os.O_RDWR | os.O_CREAT)
-        fcntl.flock(fd, fcntl.LOCK_EX)
+        fd = locked(tmp_path)
         process = child(fd)
         facts = {**trainer, "host": "h", "since": 0, "helpers": [processes.describe(process.pid)]}
         os.pwrite(fd, json.dumps(facts).encode(), 0)
@@ -77,8 +83,7 @@ def test_the_writer_of_a_living_trainer_is_left_alone(
 def test_a_trainer_that_is_being_torn_down_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fd = os.open(tmp_path / "run.lock", os.O_RDWR | os.O_CREAT)
-    fcntl.flock(fd, fcntl.LOCK_EX)
+    fd = locked(tmp_path)
     trainer = child(fd)
     os.pwrite(fd, json.dumps({**processes.describe(trainer.pid), "host": "h", "since": 0}).encode(), 0)
     os.close(fd)
@@ -94,6 +99,49 @@ def test_a_trainer_that_is_being_torn_down_is_waited_for(
     monkeypatch.setattr(processes, "dying", dying)
     RunLock(tmp_path).close()
     assert asked == [trainer.pid] * 3
+
+
+def test_the_holder_s_words_are_there_at_every_instant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who is refused reads them at any time, also while those of a launch are replaced or made shorter."""
+    (tmp_path / "run.lock").write_text(json.dumps({**processes.describe(os.getpid()), "host": "h" * 999}))
+    seen: list[Any] = []
+
+    def watched(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*words: Any) -> Any:
+            result = real(*words)
+            seen.append(json.loads((tmp_path / "run.lock").read_text())["pid"])
+            return result
+
+        return call
+
+    for name in ("pwrite", "ftruncate"):
+        monkeypatch.setattr(os, name, watched(getattr(os, name)))
+    lock = RunLock(tmp_path)
+    lock.note_helper(os.getpid())
+    assert set(seen) == {os.getpid()}
+    assert len(json.loads((tmp_path / "run.lock").read_text())["helpers"]) == 1
+    lock.close()
+
+
+def test_a_trainer_that_took_the_lock_a_moment_ago_is_named_and_not_the_dead_one_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fd = locked(tmp_path)
+    words = {"host": "h", "since": 0, "helpers": []}
+    os.pwrite(fd, json.dumps({**dead(), **words}).encode(), 0)
+
+    def end(*_: object) -> list[int]:  # meanwhile it has written who it is
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, json.dumps({**processes.describe(os.getpid()), **words}).encode(), 0)
+        return []
+
+    monkeypatch.setattr(processes, "end", end)
+    monkeypatch.setattr(processes, "_FENCE_S", 0.0)
+    with pytest.raises(UsageError, match=rf"another trainer is running in .*pid {os.getpid()} on h"):
+        RunLock(tmp_path)
+    os.close(fd)
 
 
 def test_who_is_being_torn_down() -> None:
@@ -125,7 +173,7 @@ def test_a_process_that_got_the_number_later_is_left_alone(tmp_path: Path) -> No
 
 def test_a_writer_dies_with_its_trainer(trainers: Zygote, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    trainer = trainers.launch(out, {"pace_ms": 20})
+    trainer = trainers.launch(out, {"pace_ms": 20}, brake=60)
     trainer.wait_line("^checkpoint 7 ")
     helpers = json.loads((out / "run.lock").read_text())["helpers"]
     assert len(helpers) == 1
@@ -140,7 +188,7 @@ def test_a_writer_dies_with_its_trainer(trainers: Zygote, tmp_path: Path) -> Non
 
 def test_signals_to_the_whole_group_leave_the_writer_to_finish(trainers: Zygote, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    trainer = trainers.launch(out, {"pace_ms": 20})
+    trainer = trainers.launch(out, {"pace_ms": 20}, brake=60)
     trainer.wait_line("^checkpoint 7 ")
     writer = json.loads((out / "run.lock").read_text())["helpers"][0]
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP):

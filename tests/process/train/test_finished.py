@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from rgt_train import Run
-from rgt_train.exits import UsageError
+from rgt_train import Run, UsageError
 
 SAMPLES = 24
 

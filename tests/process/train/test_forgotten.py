@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from rgt_train import Options, Run
-from rgt_train.exits import UsageError
+from rgt_train import Options, Run, UsageError
 
 from tests.process.train.harness import steps_kept
 

@@ -25,6 +25,8 @@ from tests.process.train.harness import (
 
 NUMBERS = itertools.count()
 VALUES = {"epochs": 1, "steps_per_epoch": 120, "save_every": 5, "pace_ms": 20}
+BRAKE = 30
+"""The step from which on a training whose disk a test fills waits for it."""
 LAST = 120
 
 
@@ -88,6 +90,7 @@ def fill(
     filler: list[Path] = []
     while "failed" not in trainer.wait_line(r"^checkpoint (\d|save failed)", count=after):
         filler += take(place)
+        trainer.go_on()
         after += 1
     return filler
 
@@ -110,7 +113,8 @@ def assert_recovered(trainer: Trainer, out: Path, reference: Path) -> None:
 def test_no_inodes(mounts: Mounts, reference: Path) -> None:
     assert mounts.zygote is not None
     out, place = mounts.outside("inodes") / "run", mounts.outside("inodes")
-    trainer = mounts.zygote.launch(mounts.inside("inodes") + "/run", {**VALUES, "max_unsaved": 1000})
+    values = {**VALUES, "max_unsaved": 1000}
+    trainer = mounts.zygote.launch(mounts.inside("inodes") + "/run", values, brake=BRAKE)
     filler = fill(trainer, place)
     raw, told = failure(trainer)
     inside = mounts.inside("inodes")
@@ -135,7 +139,8 @@ def test_no_inodes(mounts: Mounts, reference: Path) -> None:
 def test_no_bytes(mounts: Mounts, reference: Path) -> None:
     assert mounts.zygote is not None
     out, place = mounts.outside("bytes") / "run", mounts.outside("bytes")
-    trainer = mounts.zygote.launch(mounts.inside("bytes") + "/run", {**VALUES, "max_unsaved": 1000})
+    values = {**VALUES, "max_unsaved": 1000}
+    trainer = mounts.zygote.launch(mounts.inside("bytes") + "/run", values, brake=BRAKE)
     filler = fill(trainer, place, fill_bytes)
     raw, told = failure(trainer)
     assert raw.startswith("OSError: [Errno 28] No space left on device: '")
@@ -179,10 +184,12 @@ def test_no_room_for_the_result_beside_two_checkpoints_and_the_best(mounts: Moun
 def test_read_only(mounts: Mounts, reference: Path) -> None:
     assert mounts.zygote is not None
     out = mounts.outside("readonly") / "run"
-    trainer = mounts.zygote.launch(mounts.inside("readonly") + "/run", {**VALUES, "max_unsaved": 1000})
+    values = {**VALUES, "max_unsaved": 1000}
+    trainer = mounts.zygote.launch(mounts.inside("readonly") + "/run", values, brake=BRAKE)
     trainer.wait_line(r"^checkpoint \d", count=2)
     # A mount with open writers cannot be remounted, so its directory gets a read-only cover.
     mounts.cover(out / "checkpoints", read_only=True)
+    trainer.go_on()
     raw, told = failure(trainer)
     assert raw.startswith("OSError: [Errno 30] Read-only file system: '")
     assert "is read-only; last good checkpoint is step " in told
@@ -196,7 +203,7 @@ def test_holding(mounts: Mounts, reference: Path) -> None:
     out, place = mounts.outside("hold") / "run", mounts.outside("hold")
     inside = mounts.inside("hold") + "/run"
     values = {**VALUES, "max_unsaved": 8, "hold_limit": 2, "keep": 1}
-    first = mounts.zygote.launch(inside, values)
+    first = mounts.zygote.launch(inside, values, brake=BRAKE)
     filler = fill(first, place, after=1)
     line = first.wait_line(
         r"^holding at step \d+: \d+ steps are not saved \(limit 8\); waiting up to 2 s until "
@@ -223,7 +230,8 @@ def test_older_checkpoints_are_given_up_before_it_holds(mounts: Mounts, referenc
     assert mounts.zygote is not None
     place = mounts.outside("hold")
     out, inside = place / "tight", mounts.inside("hold") + "/tight"
-    trainer = mounts.zygote.launch(inside, {**VALUES, "max_unsaved": 12, "keep": 3, "hold_limit": 60})
+    values = {**VALUES, "max_unsaved": 12, "keep": 3, "hold_limit": 60}
+    trainer = mounts.zygote.launch(inside, values, brake=BRAKE)
     filler = fill(trainer, place, after=3)
     trainer.wait_line(r"^no room for step \d+: gave up step-\d+-a1$")
     trainer.wait_line(r"^checkpoint saved again at step \d+$")
@@ -239,7 +247,7 @@ def test_the_result_waits_for_the_disk_too(mounts: Mounts, reference: Path) -> N
     assert mounts.zygote is not None
     place = mounts.outside("hold")
     out, inside = place / "end", mounts.inside("hold") + "/end"
-    trainer = mounts.zygote.launch(inside, {**VALUES, "max_unsaved": 1000, "keep": 1})
+    trainer = mounts.zygote.launch(inside, {**VALUES, "max_unsaved": 1000, "keep": 1}, brake=BRAKE)
     filler = fill(trainer, place)
     trainer.wait_line(r"^holding at step 120: ")
     assert not (out / "result.json").exists()

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from rgt_train import exits, guards, rollback
-from rgt_train.exits import UsageError
+from rgt_train import UsageError, exits, guards, rollback
 from rgt_train.guards import NEW_LEVEL, Guard, Rules, nonfinite
 from rgt_train.progress import Progress, merged
 from rgt_train.tracking.report import Report

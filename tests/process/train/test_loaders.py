@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from rgt_train import Options, Run
+from rgt_train import Options, Run, UsageError
 from rgt_train.data.position import Stream
-from rgt_train.exits import UsageError
 
 from tests.process.train.harness import Zygote, assert_same, final_state, losses
 

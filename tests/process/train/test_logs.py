@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rgt_train.exits import UsageError
+from rgt_train import UsageError
 from rgt_train.tracking import report as sinks
 from rgt_train.tracking import run_log
 from rgt_train.tracking.report import Guarded, Launch, Report, Tracker, open_sinks
@@ -215,7 +215,7 @@ def test_the_real_wandb_offline(tmp_path: Path) -> None:
 def test_a_run_with_tensorboard_that_is_killed(trainers: Zygote, tmp_path: Path) -> None:
     out = tmp_path / "run"
     values = {"loggers": "tensorboard", "save_every": 10, "pace_ms": 15}
-    died = trainers.launch(out, values)
+    died = trainers.launch(out, values, brake=70)
     died.wait_line(r"^step 34 ")
     died.kill()
     again = trainers.launch(out, values)

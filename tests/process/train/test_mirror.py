@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rgt_train import exits
+from rgt_train import UsageError, exits
 from rgt_train.checkpoint import manifest, mirror_places, mirror_worker
 from rgt_train.checkpoint import mirror as client
 from rgt_train.checkpoint.diskio import write_all
@@ -19,11 +19,10 @@ from rgt_train.checkpoint.mirror_places import Folder, bests, check, fetch, open
 from rgt_train.checkpoint.mirror_worker import Errands, download_logs, keep_logs
 from rgt_train.checkpoint.publish import Job, perform
 from rgt_train.checkpoint.store import Policy, Store
-from rgt_train.exits import UsageError
 from rgt_train.tracking.report import Report
 from rgt_train.tracking.run_log import RunLog
 
-from tests.process.train.harness import Zygote, assert_same, events, final_state, losses
+from tests.process.train.harness import Zygote, assert_same, events, final_state, losses, wipe
 from tests.process.train.test_damage import flip
 
 LAST = 80
@@ -296,11 +295,11 @@ def same_end(out: Path, reference: Path) -> None:
 def test_a_wiped_disk_comes_back_from_the_mirror(trainers: Zygote, reference: Path, tmp_path: Path) -> None:
     out, mirror = tmp_path / "run", tmp_path / "mirror"
     values = {**SLOW, "mirror": mirror}
-    first = trainers.launch(out, values)
+    first = trainers.launch(out, values, brake=70)
     first.wait_line(r"^mirrored best-00000040-a1 → ")
     first.wait_line(r"^mirrored step-000000[4-7]\d-a1 → ")
     first.kill()
-    shutil.rmtree(out)
+    wipe(out)
     (mirror / ".tmp-step-00000079-a1").mkdir()  # what a killed copy leaves
     again = trainers.launch(out, {"mirror": mirror})
     assert again.wait() == 0, again.text()
@@ -327,11 +326,11 @@ def test_a_wiped_disk_keeps_its_failure_count_and_its_curves(
 ) -> None:
     out, mirror = tmp_path / "run", tmp_path / "mirror"
     values = {**SLOW, "mirror": mirror}
-    first = trainers.launch(out, values)
+    first = trainers.launch(out, values, brake=50)
     first.wait_line(r"^mirrored step-000000[2-7]\d-a1 → ")
     first.kill()
-    shutil.rmtree(out)
-    second = trainers.launch(out, values)
+    wipe(out)
+    second = trainers.launch(out, values, brake=70)
     second.wait_line(r"^fetched ledger.jsonl and metrics.jsonl from the mirror")
     assert "attempt 2, the last one ended by: killed" in second.wait_line("^resume: at step")
     second.wait_line(r"^mirrored step-\d+-a2 → ")
@@ -436,10 +435,11 @@ def test_a_wiped_disk_and_a_mirror_with_nothing_good(
 def test_a_mirror_that_fails_does_not_stop_the_training(trainers: Zygote, tmp_path: Path) -> None:
     out, mirror = tmp_path / "run", tmp_path / "mirror"
     values = {"mirror": mirror, "hold_limit": 1, "epochs": 1, **SLOW}
-    trainer = trainers.launch(out, values)
+    trainer = trainers.launch(out, values, brake=20)
     trainer.wait_line(r"^mirrored step-")
     mirror.rename(tmp_path / "away")
     mirror.write_text("in the way")
+    trainer.go_on()
     trainer.wait_line(r"^mirror failed at \S+: ")
     trainer.wait_line(r"^step 40 ")
     assert trainer.wait() == exits.NO_SPACE

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.process.train import frameworks
-from tests.process.train.harness import ENV, TINY, assert_same, final_state
+from tests.process.train.harness import ENV, TINY, assert_same, final_state, wipe
 from tests.process.train.test_mirror import publish
 
 SERVER = """
@@ -88,7 +87,7 @@ def test_a_wiped_disk_comes_back_from_s3(s3: dict[str, str], tmp_path: Path) -> 
     first.communicate()
     assert first.returncode == -signal.SIGKILL, "".join(seen)
     assert any(line.startswith("mirrored best-00000040-a1 → s3://box/runs/a") for line in seen), seen
-    shutil.rmtree(out)
+    wipe(out)
     text = train(s3, out, mirror=URL)
     assert re.search("^fetched step-000000[4-7]", text, re.M)
     assert "fetched best-00000040-a1 from the mirror s3://box/runs/a" in text

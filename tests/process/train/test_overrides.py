@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from rgt_train import Options, Run
-from rgt_train.exits import NotStarted
+from rgt_train import NotStarted, Options, Run
 from rgt_train.tracking.run_log import Past, RunLog
 
 from tests.process.train.harness import Zygote, events

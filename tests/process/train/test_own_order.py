@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 import torch
-from rgt_train import Run
+from rgt_train import Run, UsageError
 from rgt_train.data.sampler import BatchPlan, OwnOrder, Position, order_of
-from rgt_train.exits import UsageError
 from torch.utils.data import (
     BatchSampler,
     DistributedSampler,

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from rgt_train import Options, Run
-from rgt_train.exits import UsageError
+from rgt_train import Options, Run, UsageError
 from rgt_train.ranks import heartbeat
 from rgt_train.tracking import step_times
 

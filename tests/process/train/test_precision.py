@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from rgt_train import exits, loop, tasks
+from rgt_train import UsageError, exits, loop, tasks
 from rgt_train.config.fields import TASKS
 from rgt_train.config.merge import merge
-from rgt_train.exits import UsageError
 from rgt_train.loop import Precision
 
 from tests.process.train.harness import Zygote, assert_same, events, final_state, losses
@@ -52,7 +51,7 @@ def test_kills_change_no_bit(trainers: Zygote, tmp_path: Path, task: str, precis
     done = trainers.launch_raw(words(task, whole, precision=precision))
     assert done.wait() == 0, done.text()
     for target, number in ((5, signal.SIGKILL), (12, signal.SIGTERM), (19, signal.SIGKILL)):
-        trainer = trainers.launch_raw(words(task, killed, precision=precision, pace_ms=10))
+        trainer = trainers.launch_raw(words(task, killed, precision=precision, pace_ms=10), brake=target + 3)
         trainer.wait_line(rf"^step {target} ")
         trainer.signal(number)
         assert trainer.wait() in (-signal.SIGKILL, exits.PREEMPTED), trainer.text()
@@ -76,7 +75,7 @@ def test_ranks_that_are_killed(trainers: Zygote, tmp_path: Path, kind: str, prec
     values = {"parallel": kind, "precision": precision}
     ranks = commanded(trainers, 2, *words("char_lm", tmp_path / "whole", **values))
     assert ranks.wait() == [0, 0], ranks.text()
-    ranks = commanded(trainers, 2, *words("char_lm", tmp_path / "killed", **values, pace_ms=20))
+    ranks = commanded(trainers, 2, *words("char_lm", tmp_path / "killed", **values, pace_ms=20), brake=24)
     ranks.each[0].wait_line(r"^step 12 ")
     ranks.each[1].kill()
     ranks.wait()

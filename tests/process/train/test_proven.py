@@ -14,7 +14,7 @@ from rgt_train.callbacks.proven import FOLDER, newest_good, prove
 from rgt_train.checkpoint import manifest
 
 from tests.process.train import frameworks
-from tests.process.train.harness import events, losses
+from tests.process.train.harness import events, losses, wipe
 
 HF = """
 import os, signal, sys, torch
@@ -195,7 +195,7 @@ def test_hugging_face_comes_back_from_the_mirror_of_a_wiped_disk(tmp_path: Path)
     code, text = launch(killed, place, "SIGKILL", 11)
     assert code == -9, text
     mirrored = {path.name for path in (place / "mirror").glob("step-*")}
-    shutil.rmtree(place / "run")
+    wipe(place / "run")
     code, text = launch(script, place)
     assert code == 0, text
     (fetched,) = (int(step) for step in re.findall(r"fetched step-(\d+)-a1 from the mirror", text))

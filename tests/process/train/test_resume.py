@@ -26,7 +26,7 @@ from tests.process.train.harness import (
 
 LAST = 80
 SLOW = {"pace_ms": 20}
-"""For launches that are to be interrupted: time enough for the signal to arrive before the end, on any machine."""
+"""For launches that are to be interrupted; how far they come before it at most is said by their brake."""
 IMAGES = {
     "task": "image_classifier",
     "images": 200,
@@ -59,6 +59,12 @@ def assert_equal_runs(out: Path, reference: Path, last: int = LAST) -> None:
     assert json.loads((out / "best.json").read_text()) == json.loads((reference / "best.json").read_text())
 
 
+def test_a_launch_that_was_cut_off_is_not_taken_for_the_next(trainers: Zygote, tmp_path: Path) -> None:
+    """A test that comes to its time limit between the request and the answer must not fail all that follow."""
+    trainers._started.put((1, 0))
+    assert trainers.launch(tmp_path / "run", {"epochs": 1, "steps_per_epoch": 2}).wait() == 0
+
+
 def test_two_uninterrupted_runs_are_equal(trainers: Zygote, reference: Path, tmp_path: Path) -> None:
     assert trainers.launch(tmp_path / "run").wait() == 0
     assert_equal_runs(tmp_path / "run", reference)
@@ -67,8 +73,9 @@ def test_two_uninterrupted_runs_are_equal(trainers: Zygote, reference: Path, tmp
 def test_sigkilled_several_times(trainers: Zygote, reference: Path, tmp_path: Path) -> None:
     out, draw = tmp_path / "run", random.Random(5)
     for _ in range(5):
-        trainer = trainers.launch(out, SLOW)
-        trainer.wait_line(r"^step ", count=draw.randint(8, 14))
+        count, done = draw.randint(8, 14), max(steps_kept(out), default=0)
+        trainer = trainers.launch(out, SLOW, brake=done + count + 1)
+        trainer.wait_line(r"^step ", count=count)
         assert trainer.kill() == -signal.SIGKILL
     assert trainers.launch(out).wait() == 0
     assert_equal_runs(out, reference)
@@ -85,7 +92,7 @@ def test_a_signal_saves_and_exits_75(
     trainers: Zygote, reference: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
     out = tmp_path / "run"
-    trainer = trainers.launch(out, SLOW)
+    trainer = trainers.launch(out, SLOW, brake=70)
     trainer.wait_line(r"^step 10 ")
     trainer.signal(number)
     assert trainer.wait() == exits.PREEMPTED
@@ -103,7 +110,7 @@ def test_a_signal_saves_and_exits_75(
 
 def test_killed_before_the_first_checkpoint(trainers: Zygote, reference: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    trainer = trainers.launch(out, {"save_every": 1000, **SLOW})
+    trainer = trainers.launch(out, {"save_every": 1000, **SLOW}, brake=30)
     trainer.wait_line(r"^step 5 ")
     trainer.kill()
     again = trainers.launch(out)
@@ -147,7 +154,7 @@ def test_images_with_batch_norm_and_augmentation(trainers: Zygote, tmp_path: Pat
     tiny = {key: value for key, value in TINY.items() if key in ("epochs", "batch", "warmup")} | IMAGES
     argv = [part for key, value in tiny.items() for part in ("--set", f"{key}={value}")]
     assert trainers.launch_raw(["--out", str(plain), *argv]).wait() == 0
-    trainer = trainers.launch_raw(["--out", str(out), *argv, "--set", "pace_ms=20"])
+    trainer = trainers.launch_raw(["--out", str(out), *argv, "--set", "pace_ms=20"], brake=35)
     trainer.wait_line(r"^step 11 ")
     trainer.kill()
     assert trainers.launch_raw(["--out", str(out), *argv]).wait() == 0
@@ -164,7 +171,7 @@ def test_a_loss_that_stays_nan_stops_the_run(trainers: Zygote, tmp_path: Path) -
 
 
 def test_a_signal_before_the_first_step(trainers: Zygote, reference: Path, tmp_path: Path) -> None:
-    trainer = trainers.launch(tmp_path / "run", SLOW)
+    trainer = trainers.launch(tmp_path / "run", SLOW, brake=70)
     trainer.wait_line("^char_lm on ")  # handlers are installed before torch is even imported
     trainer.signal(signal.SIGTERM)
     assert trainer.wait() == exits.PREEMPTED

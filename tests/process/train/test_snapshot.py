@@ -12,14 +12,13 @@ from typing import Any
 
 import pytest
 import torch
-from rgt_train import Options, Run
+from rgt_train import Options, Run, UsageError
 from rgt_train.boundary import Hooks
 from rgt_train.checkpoint import snapshot
 from rgt_train.checkpoint.async_saver import STEP, AsyncSaver, Outcome, Request
 from rgt_train.checkpoint.snapshot import PARANOID, Torn
 from rgt_train.checkpoint.state import RunState, counted
 from rgt_train.checkpoint.store import Store
-from rgt_train.exits import UsageError
 from rgt_train.progress import Progress
 
 from tests.process.train.harness import TIMEOUT, assert_same

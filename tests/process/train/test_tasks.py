@@ -12,10 +12,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from rgt_train import cli, loop, tasks
+from rgt_train import UsageError, cli, loop, tasks
 from rgt_train.config.fields import TASKS
 from rgt_train.config.merge import Config, merge
-from rgt_train.exits import UsageError
 from rgt_train.loop import Ema
 
 from tests.process.train.harness import (
@@ -98,7 +97,7 @@ def test_killed_and_resumed_with_averages_and_accumulation(
     argv = ["--task", task, *(word for k, v in values.items() for word in ("--set", f"{k}={v}"))]
     plain = trainers.launch_raw([*argv, "--out", str(tmp_path / "plain")])
     assert plain.wait() == 0, plain.text()
-    died = trainers.launch_raw([*argv, "--out", str(tmp_path / "killed"), "--set", "pace_ms=5"])
+    died = trainers.launch_raw([*argv, "--out", str(tmp_path / "killed"), "--set", "pace_ms=5"], brake=24)
     died.wait_line(r"^step 18 ")
     died.kill()
     again = trainers.launch_raw([*argv, "--out", str(tmp_path / "killed")])

@@ -85,11 +85,15 @@ threading.Event().wait()
 """
 
 HOLDS_THE_LOCK = """
-import ctypes, sys, time
+import ctypes, faulthandler, sys, threading
 from rgt_train.guards import StallRules, Watchdog
-Watchdog(sys.argv[1], StallRules(1.0, 0.3, exit_code=75), lambda *stall: print("told", flush=True))
-time.sleep(0.2)
-ctypes.PyDLL(None).sleep(60)   # never gives the interpreter lock back
+arm, armed = faulthandler.dump_traceback_later, threading.Event()
+faulthandler.dump_traceback_later = lambda *words, **more: (arm(*words, **more), armed.set())
+sleep = ctypes.PyDLL(None).sleep
+dog = Watchdog(sys.argv[1], StallRules(1.0, 2.0, exit_code=75), lambda *stall: print("told", flush=True))
+armed.wait()
+dog.alive()
+sleep(600)   # never gives the interpreter lock back
 """
 
 
@@ -106,7 +110,7 @@ def test_a_call_that_keeps_the_interpreter_lock_is_dumped_too(tmp_path: Path) ->
     done = subprocess.run(command, env=ENV, capture_output=True, text=True, timeout=TIMEOUT)
     assert done.returncode == 1  # faulthandler's own exit: no Python could run
     assert "Timeout" in done.stderr
-    assert 'File "<string>", line 6' in done.stderr
+    assert 'File "<string>", line 10' in done.stderr
 
 
 def test_waiting_for_a_full_disk_is_no_stall(mounts: Mounts, tmp_path: Path) -> None:
@@ -114,16 +118,17 @@ def test_waiting_for_a_full_disk_is_no_stall(mounts: Mounts, tmp_path: Path) -> 
     assert mounts.zygote is not None
     out, place = mounts.inside("hold") + "/run", mounts.outside("hold")
     values = {"epochs": 1, "steps_per_epoch": 40, "save_every": 4, "max_unsaved": 3, "pace_ms": 10}
-    watch = {"stall_factor": 1, "stall_floor": 3, "stall_exit": 75}
-    trainer = mounts.zygote.launch(out, {**values, **watch})
+    watch = {"stall_factor": 1, "stall_floor": 8, "stall_exit": 75}
+    trainer = mounts.zygote.launch(out, {**values, **watch}, brake=8)
     trainer.wait_line("^step 2 ")
     hog = place / "hog"
     with hog.open("wb") as file, contextlib.suppress(OSError):
         while True:
             file.write(b"x" * 65536)
+    trainer.go_on()
     trainer.wait_line("^holding at step")
     begun = time.monotonic()
-    while time.monotonic() - begun < 6.0:  # longer than the limit of 3 s
+    while time.monotonic() - begun < 11.0:  # longer than the limit of 8 s
         assert trainer.code is None, trainer.text()
         time.sleep(0.1)
     hog.unlink()

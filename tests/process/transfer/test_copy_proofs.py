@@ -6,13 +6,15 @@ import hashlib
 import os
 import random
 import shutil
+import tracemalloc
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from rgt_tui.model.evidence import CopyProof, ResultGroup
-from rgt_tui.transfer import FileRow, FolderRow, Ledger, Stamp, ledger_path, proofs, verify
+from rgt_tui.transfer import FileRow, FolderRow, Ledger, Stamp, copies, ledger_path, proofs, verify
+from rgt_tui.transfer.verified_record import read
 from tests.unit.transfer.hostile_files import FILES
 from tests.unit.transfer.test_flipped_bytes import content_of_zip
 
@@ -158,15 +160,59 @@ def test_whatever_is_flipped_in_all_files_at_once_nothing_damaged_is_called_prov
         path.write_bytes(damaged)
     found = verify(root, with_torch=seed == 0)
     said = {each.path for each in (*found.errors, *found.unproven)}
-    for entry in found.entries:
+    record = read(root)
+    assert record is not None
+    for entry in record.entries:
         path = root / entry.path
         if entry.proof == "checksums" and path.suffix in (".pt", ".pth", ".bin"):
             path.with_suffix(".before").write_bytes(before[path])
             assert content_of_zip(path) == content_of_zip(path.with_suffix(".before")), entry.path
     for path in before:
         name = str(path.relative_to(root))
-        proven = [entry for entry in found.entries if entry.path == name and entry.proof]
+        proven = [entry for entry in record.entries if entry.path == name and entry.proof]
         unread = path.suffix == ".distcp" and f"{path.parent.name}/.metadata" in {
             each.path for each in found.errors
         }
         assert name in said or proven or unread or path.suffix in (".json", ".jsonl", ".md"), name
+
+
+def bytes_held(root: Path, count: int) -> int:
+    """The most that a second verification of so many files holds at once; the first has left its record.
+
+    Of three: `pathlib` interns the names of files, and once in a hundred times the table of all that this process has
+    interned is made anew: in one that has run other tests 8 MB, which are no file's.
+    """
+    for number in range(count):
+        folder = root / f"run-{number % 20:02}"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"sample-{number:05}.txt").write_bytes(b"%d" % number)
+    rows = [
+        FileRow(
+            path=f"/w/{path.relative_to(root)}",
+            local=str(path),
+            sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
+            there=Stamp.of(path.lstat()),
+            here=Stamp.of(path.lstat()),
+        )
+        for path in root.rglob("*.txt")
+    ]
+    book = root.with_name(f"{root.name}.jsonl")
+    Ledger(book).add(rows)
+    del rows
+    assert verify(root, pulled=copies(book), with_torch=False).ok
+    most = []
+    for _ in range(3):
+        tracemalloc.start()
+        try:
+            found = verify(root, pulled=copies(book), with_torch=False)
+            most.append(tracemalloc.get_traced_memory()[1])
+        finally:
+            tracemalloc.stop()
+        assert found.ok and (found.files, found.only_hashed) == (count, 0)
+    return min(most)
+
+
+def test_what_a_verification_holds_of_each_file_is_small(tmp_path: Path) -> None:
+    """Results of months are hundreds of thousands of files."""
+    few, many = bytes_held(tmp_path / "few", 300), bytes_held(tmp_path / "many", 2300)
+    assert (many - few) / 2000 < 1000

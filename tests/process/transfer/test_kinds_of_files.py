@@ -12,6 +12,7 @@ import numpy as np
 from rgt_tui.transfer import verification
 from rgt_tui.transfer.checkpoint_groups import plan
 from tests.system.tree import ROOT
+from tests.unit.transfer.hostile_files import TODAY, without_checksums
 
 FIXTURES = ROOT / "tests/fixtures/array_files"
 
@@ -40,6 +41,7 @@ def test_each_kind_is_looked_at_by_its_name_and_said(tmp_path: Path) -> None:
     (tmp_path / "e.pickle").write_bytes(pickle.dumps(Own(), 2))
     (tmp_path / "f.npz").write_bytes(npz(np.array([{}], dtype=object)))
     (tmp_path / "g.npy").write_bytes(b"no array")
+    (tmp_path / "h.pt").write_bytes(without_checksums(TODAY))
     found = verification.verify(tmp_path, with_torch=False)
     unproven = {problem.path: problem.reason for problem in found.unproven}
     assert "length is right" in unproven["a.npy"]
@@ -47,8 +49,12 @@ def test_each_kind_is_looked_at_by_its_name_and_said(tmp_path: Path) -> None:
     assert "not looked into further" in unproven["d.hdf5"]
     assert "not looked into: its pickle names" in unproven["e.pickle"]
     assert "arrays of Python objects: 'a'" in unproven["f.npz"]
+    assert "saved without checksums" in unproven["h.pt"]
     assert [(problem.path, "does not begin" in problem.reason) for problem in found.errors] == [
         ("g.npy", True)
     ]
-    assert (found.only_hashed, [group.path for group in found.checkpoints]) == (0, ["c.gguf"])
+    assert (found.only_hashed, [group.path for group in found.checkpoints]) == (
+        0,
+        ["c.gguf", "h.pt"],
+    )
     assert plan({"model.gguf": "", "config.json": ""}).groups[0].kind == "files of one directory"

@@ -111,7 +111,7 @@ def test_patrol_doctor_and_metrics_agree_that_the_boxes_are_there(fleet: Fleet) 
 
 def test_watch_tells_what_happens(fleet: Fleet) -> None:
     process = subprocess.Popen(
-        [*RGT, "watch", "--json", "--for", "60"],
+        [*RGT, "watch", "--json", "--for", "300"],
         env=fleet.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert process.stdout is not None

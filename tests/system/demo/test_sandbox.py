@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import shlex
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,10 +18,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from rgt_tui.demo import DemoError
 from rgt_tui.demo.plan import BOXES
 from rgt_tui.demo.sandboxes import Machine, Room
-from rgt_tui.demo.workspace import MARKER_ENV, DemoError, Workspace, clean_stale, kill_marked
+from rgt_tui.demo.workspace import MARKER_ENV, Workspace, clean_stale, kill_marked
 from rgt_tui.ssh import remote_root
+from tests.process.box.harness import until
 
 VAST = next(box for box in BOXES if box.name == "vast-demo")
 RUNPOD = next(box for box in BOXES if box.name == "runpod-demo")
@@ -93,7 +98,7 @@ async def test_unplugging_kills_everything_and_disks_survive_the_boot(machine: M
     assert not machine.running
     await machine.boot()
     assert (await machine.run("cat /workspace/a")).strip() == "kept"
-    assert "sleep" not in await machine.run("cat /proc/[0-9]*/comm")
+    assert "sleep" not in await machine.run("cat /proc/[0-9]*/comm 2>/dev/null; :")
 
 
 async def test_a_disk_that_does_not_survive_is_empty_after_a_boot() -> None:
@@ -190,6 +195,12 @@ def test_a_process_that_carries_the_mark_of_a_dead_demo_is_killed_and_no_other(o
         subprocess.Popen(["sleep", "1000"], env={**os.environ, MARKER_ENV: root}) for root in (mine, other)
     ]
     try:
+        # A child that has just begun to be `sleep` shows no environment for an instant.
+        until(
+            lambda: all(
+                child.pid in marked(root) for child, root in zip(children, (mine, other), strict=True)
+            )
+        )
         assert kill_marked(mine) == 1
         assert children[0].wait(60) == -signal.SIGKILL
         assert children[1].poll() is None
@@ -205,6 +216,43 @@ def test_two_demos_do_not_touch_each_other() -> None:
         assert clean_stale(first.path.parent) == 0
         assert first.path.exists()
         assert second.path.exists()
+
+
+def test_one_that_starts_between_anothers_directory_and_its_lock_leaves_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[Workspace] = []
+    others: list[threading.Thread] = []
+    really = fcntl.flock
+
+    def flock(fd: int, how: int) -> None:
+        if not others and os.readlink(f"/proc/self/fd/{fd}").endswith("/lock"):
+            others.append(threading.Thread(target=lambda: made.append(Workspace())))
+            others[0].start()
+            others[0].join(0.5)  # it waits, or it has taken the directory away
+        really(fd, how)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with Workspace() as first:
+        others[0].join(60)
+        with made[0] as second:
+            assert first.path.exists() and second.path.exists()
+            assert (first.removed, second.removed) == (0, 0)
+
+
+def test_a_killed_process_is_waited_for_before_its_cgroup_counts_as_in_use(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with Workspace() as workspace:
+        workspace.note_cgroup(tmp_path / "group")
+        dying = iter([True, True])
+
+        def rmdir(path: Path) -> None:
+            if next(dying, False):
+                raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+
+        monkeypatch.setattr(Path, "rmdir", rmdir)
+    assert not workspace.path.exists() and next(dying, None) is None
 
 
 def test_a_full_temporary_disk_is_named_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:

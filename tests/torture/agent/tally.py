@@ -8,7 +8,7 @@ import os
 import random
 import signal
 
-from rgt_tui.fleet.box_session import BoxSession
+from rgt_tui.fleet import BoxSession
 from rgt_tui.model import protocol
 from rgt_tui.model.box import Link
 

@@ -16,9 +16,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from rgt_tui.fleet import ConnectLimit
 from rgt_tui.fleet import box_session as sessions
-from rgt_tui.fleet.connector import ConnectLimit
-from rgt_tui.profiles.loader import load_profile
+from rgt_tui.profiles import load_profile
 from rgt_tui.ssh import Deployed, build_agent, channel, connect, deploy
 from tests.contract.ssh.conftest import RealSshd
 from tests.process.box.harness import make_job
@@ -42,7 +42,7 @@ class NoBackoff:
         return 0.0
 
 
-@pytest.mark.timeout(3600 if FULL else 180)
+@pytest.mark.timeout(3600 if FULL else 600)
 async def test_every_stream_goes_on_where_it_was_cut(
     real_sshd: RealSshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

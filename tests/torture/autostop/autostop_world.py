@@ -35,7 +35,7 @@ from rgt_box.commands import seal
 from rgt_box.recorder import control, state_files
 from rgt_box.sampling import quiet_signs
 
-from rgt_tui.demo.platforms import LocalPod
+from rgt_tui.demo import LocalPod
 
 REAL_LOAD = armed_plan.load
 reached: Counter[str] = Counter()
@@ -644,13 +644,14 @@ def install(world_of: Callable[[], World], patch: pytest.MonkeyPatch) -> None:
         world_of().point("after journal")
 
     patch.setattr(stop_process, "time", Clock)
+    patch.setattr(watchman, "RUNS_WAIT", 60.0)  # for a real thread, which on a busy machine may be late
     patch.setattr(story, "time", Clock)
     patch.setattr(idle_clock, "now", lambda: world_of().now())
     patch.setattr(place, "boot_id", lambda: world_of().boot_id)
     patch.setattr(place, "command", lambda *words: list(words))
     patch.setattr(armed_plan, "own_identity", lambda: {"RUNPOD_POD_ID": world_of().pod.id})
     patch.setattr(armed_plan, "store", store)
-    patch.setattr(armed_plan, "sync_folder", lambda folder: None)
+    patch.setattr(files, "sync", lambda path: None)
     patch.setattr(state_files, "ram", lambda folder, make=False: None)
     patch.setattr(control, "detach", detach)
     patch.setattr(control, "signal_recorder", lambda *_: None)
@@ -662,7 +663,7 @@ def install(world_of: Callable[[], World], patch: pytest.MonkeyPatch) -> None:
     patch.setattr(stop_process, "runner_processes", runner_processes)
     patch.setattr(saving, "runs_of", runs_of)
     patch.setattr(procstat, "is_alive", is_alive)
-    patch.setattr(quiet_signs, "transfers", list)
+    patch.setattr(quiet_signs, "transfers", lambda *_: [])
     patch.setattr(seal, "take_queues", take_queues)
     patch.setattr(result_copies, "save", save_results)
     patch.setattr(story, "copy", copy)

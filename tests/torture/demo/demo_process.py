@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -50,7 +51,7 @@ class DemoProcess:
             self._ended = True
             self._news.notify_all()
 
-    def wait_for(self, pattern: str, seconds: float = 150) -> str:
+    def wait_for(self, pattern: str, seconds: float = 240) -> str:
         """Return the first line of progress that matches; fail with all of it when there is none."""
         wanted = re.compile(pattern)
 
@@ -99,8 +100,20 @@ def last_json(out: str) -> dict[str, Any]:
     return result
 
 
+DYING_S = 20.0
+"""A process that was killed is there until the kernel has run it once more: on a busy machine a while later."""
+
+
 def leftovers(tmp: Path) -> list[str]:
-    """Return everything that a demo in `tmp` has left: directories, mounts, processes, cgroups."""
+    """Return everything that a demo in `tmp` has left for good: directories, mounts, processes."""
+    end = time.monotonic() + DYING_S
+    while (left := seen_of(tmp)) and time.monotonic() < end:
+        time.sleep(0.05)
+    return left
+
+
+def seen_of(tmp: Path) -> list[str]:
+    """Return what is there of a demo in `tmp` now."""
     left = [str(path) for path in tmp.glob("rgt-demo-*/*")]
     left += [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(tmp) in line]
     for entry in Path("/proc").glob("[0-9]*"):

@@ -46,7 +46,7 @@ class Terminal:
         """Type a text, letter by letter, as it is."""
         self.tmux("send-keys", "-l", text)
 
-    def until(self, test: Callable[[str], bool], seconds: float = 60) -> str:
+    def until(self, test: Callable[[str], bool], seconds: float = 150) -> str:
         """Wait until the screen passes; fail with what it shows."""
         if self.comes(test, seconds):
             return self.seen
@@ -64,7 +64,7 @@ class Terminal:
 
     def exit_status(self) -> int:
         status = self.folder / "status"
-        end = time.monotonic() + 30
+        end = time.monotonic() + 120
         while time.monotonic() < end:
             if status.exists() and status.read_text().strip():
                 return int(status.read_text())

@@ -9,7 +9,7 @@ import pytest
 
 from tests.torture.demo.demo_process import demo, leftovers
 
-pytestmark = [pytest.mark.serial, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.serial
 
 
 def test_an_idle_box_parks_itself_while_nobody_watches_and_tells_the_next_rgt(tmp_path: Path) -> None:

@@ -12,10 +12,12 @@ import pytest
 
 from rgt_tui.demo import embedded
 from rgt_tui.demo.workspace import Workspace
-from tests.torture.demo.demo_process import demo, last_json, leftovers
+from tests.torture.demo.demo_process import demo, last_json, leftovers, seen_of
 
-pytestmark = [pytest.mark.serial, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.serial
 
+LONG = "600"
+"""Seconds that are never over before the signal: the moment may come late on a busy machine."""
 MOMENTS = ["autodl-demo: ssh", "connected", "launched", "an evaluation writes"]
 ENDED_BY_US = (130, -signal.SIGINT)
 BEFORE_OURS = ("Failed to import the site module", "Could not import runpy module")
@@ -23,7 +25,7 @@ BEFORE_OURS = ("Failed to import the site module", "Could not import runpy modul
 
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_ctrl_c_at_a_known_moment_takes_everything_down(tmp_path: Path, moment: str) -> None:
-    with demo(tmp_path, "--headless", "--for", "60", "--json") as running:
+    with demo(tmp_path, "--headless", "--for", LONG, "--json") as running:
         running.wait_for(moment)
         running.process.send_signal(signal.SIGINT)
         code, out = running.finish(120)
@@ -34,7 +36,7 @@ def test_ctrl_c_at_a_known_moment_takes_everything_down(tmp_path: Path, moment: 
 
 @pytest.mark.parametrize("after", [0.05, 0.2, 0.4, 0.6, 0.8, 1.1])
 def test_ctrl_c_while_it_starts_leaves_nothing(tmp_path: Path, after: float) -> None:
-    with demo(tmp_path, "--headless", "--for", "60") as running:
+    with demo(tmp_path, "--headless", "--for", LONG) as running:
         with pytest.raises(subprocess.TimeoutExpired):
             running.process.wait(after)
         running.process.send_signal(signal.SIGINT)
@@ -74,7 +76,7 @@ async def test_a_start_that_is_given_up_while_its_folder_is_made(
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_other_polite_signals_do_the_same(tmp_path: Path, number: signal.Signals) -> None:
-    with demo(tmp_path, "--headless", "--for", "60") as running:
+    with demo(tmp_path, "--headless", "--for", LONG) as running:
         running.wait_for("connected")
         running.process.send_signal(number)
         code, _ = running.finish(120)
@@ -83,11 +85,11 @@ def test_other_polite_signals_do_the_same(tmp_path: Path, number: signal.Signals
 
 
 def test_kill_9_is_cleaned_up_by_the_next_start(tmp_path: Path) -> None:
-    with demo(tmp_path, "--headless", "--for", "60") as running:
+    with demo(tmp_path, "--headless", "--for", LONG) as running:
         running.wait_for("vast-demo: an evaluation writes")
         running.process.kill()
         running.finish(120)
-    assert [line for line in leftovers(tmp_path) if "rgt-demo-" in line]
+    assert [line for line in seen_of(tmp_path) if "rgt-demo-" in line]
     with demo(tmp_path, "--headless", "--for", "2") as following:
         code, _ = following.finish(60)
     assert code == 0
@@ -96,11 +98,20 @@ def test_kill_9_is_cleaned_up_by_the_next_start(tmp_path: Path) -> None:
 
 def test_two_demos_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
     with (
-        demo(tmp_path, "--headless", "--for", "8", "--json") as first,
-        demo(tmp_path, "--headless", "--for", "8", "--json") as second,
+        demo(tmp_path, "--headless", "--for", LONG, "--json") as first,
+        demo(tmp_path, "--headless", "--for", LONG, "--json") as second,
     ):
+        for each in (first, second):
+            for moment in (
+                "autodl-demo connected",
+                "runpod-demo connected",
+                "vast-demo: an evaluation writes",
+            ):
+                each.wait_for(moment)
+        for each in (first, second):
+            each.process.send_signal(signal.SIGINT)
         results = [first.finish(), second.finish()]
     for code, out in results:
-        assert code == 0
+        assert code == 130
         assert all(box["samples"] > 0 for box in last_json(out)["boxes"])
     assert leftovers(tmp_path) == []

@@ -15,7 +15,7 @@ from rgt_tui.ui.screens.teardown import TOO_SOON
 from tests.torture.demo.demo_process import leftovers
 from tests.torture.demo.demo_terminal import Terminal, at_the_top
 
-pytestmark = [pytest.mark.serial, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.serial
 
 STORY_S = 150.0
 """Until a story of the demo has happened, on a busy machine."""

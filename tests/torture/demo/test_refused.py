@@ -12,7 +12,7 @@ import pytest
 
 from tests.torture.demo.demo_process import RGT, demo, leftovers
 
-pytestmark = [pytest.mark.serial, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.serial
 
 
 def test_a_port_in_use_is_named(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.torture.demo.demo_process import demo, last_json, leftovers
 
-pytestmark = [pytest.mark.serial, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.serial
 
 
 def test_the_gate_opens_only_when_nothing_can_be_lost_and_one_call_goes_out(tmp_path: Path) -> None:

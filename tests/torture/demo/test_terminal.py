@@ -10,7 +10,7 @@ import pytest
 from tests.torture.demo.demo_process import leftovers
 from tests.torture.demo.demo_terminal import Terminal, at_the_top, live
 
-pytestmark = [pytest.mark.serial, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.serial
 
 
 def test_a_person_walks_through_the_screens_and_leaves(open_terminal: Callable[..., Terminal]) -> None:
@@ -20,12 +20,15 @@ def test_a_person_walks_through_the_screens_and_leaves(open_terminal: Callable[.
     terminal.until(lambda screen: "survives stop" in screen)
     terminal.keys("Escape")
     terminal.until(at_the_top)
-    terminal.keys("q")
-    terminal.until(lambda screen: "ctrl+q quits" in screen)
+    for _ in range(10):  # what it says goes away again, perhaps between two looks of a busy machine
+        terminal.keys("q")
+        if terminal.comes(lambda screen: "ctrl+q quits" in screen, 10.0):
+            break
+    assert "ctrl+q quits" in terminal.seen
     assert at_the_top(terminal.screen())  # q at the top does not leave, it says how to
     terminal.keys("C-q")
     assert terminal.exit_status() == 0
-    assert "would go on without rgt" in terminal.screen()
+    assert "would keep running without rgt" in terminal.screen()
     assert leftovers(terminal.tmp) == []
 
 

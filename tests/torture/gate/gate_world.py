@@ -20,15 +20,20 @@ import httpx
 import msgspec
 import pytest
 
-from rgt_tui.demo.platforms import LocalPod
-from rgt_tui.fleet import GateClosed, billing_actions, open_actions
+from rgt_tui.demo import LocalPod
+from rgt_tui.fleet import (
+    BoxSession,
+    ConnectLimit,
+    GateClosed,
+    Meters,
+    OpenActions,
+    billing_actions,
+    open_actions,
+)
 from rgt_tui.fleet.billing_actions import Teardown
 from rgt_tui.fleet.box_evidence import Asking
 from rgt_tui.fleet.box_questions import Wanted
-from rgt_tui.fleet.box_session import BoxSession
-from rgt_tui.fleet.connector import ConnectLimit
-from rgt_tui.fleet.meters import Meters
-from rgt_tui.fleet.open_actions import SETTLE_SECONDS, OpenActions, target_of
+from rgt_tui.fleet.open_actions import SETTLE_SECONDS, target_of
 from rgt_tui.gate import ActionState, AuditEntry, AuditLog, Journal, OpenAction, Record, journal
 from rgt_tui.health.facts import TYPED_S
 from rgt_tui.model.box import BoxSpec, BoxState, Link, ProviderRef, Seen

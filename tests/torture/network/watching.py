@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from rgt_tui.fleet import engine
-from rgt_tui.fleet.box_session import BoxSession
+from rgt_tui.fleet import BoxSession, engine
 from rgt_tui.model import protocol
 from rgt_tui.model.box import BoxState, Link
 from rgt_tui.model.fleet import FleetState

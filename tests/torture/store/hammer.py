@@ -9,14 +9,15 @@ import sys
 import time
 from pathlib import Path
 
+from rgt_tui.store import HistoryFile, database
 from rgt_tui.store.database import Trouble
-from rgt_tui.store.history_file import HistoryFile
 from tests.contract.store.worlds import batch, spec
 
 START = 1_790_000_000.0
 
 
 def main() -> None:
+    database.BUSY_SECONDS = 100.0  # four write without a pause: one may wait for long
     path, name, first, count = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
     file = HistoryFile(path, clock=lambda: START)
     file.adopt([spec(name)])

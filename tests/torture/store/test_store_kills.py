@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from rgt_tui.model.box import BoxState
-from rgt_tui.store.database import Damaged, HistoryError, Trouble, backup_of, check, connect
-from rgt_tui.store.history_file import HistoryFile
+from rgt_tui.store import HistoryError, HistoryFile
+from rgt_tui.store.database import Damaged, Trouble, backup_of, check, connect
 from rgt_tui.store.saved_curves import THINNED
 from tests.contract.store.worlds import batch, spec
 from tests.torture.store.hammer import START
@@ -81,7 +81,7 @@ def test_processes_that_write_at_once_lose_nothing_and_count_nothing_twice(tmp_p
     count = 120
     writers = [writer(path, name, 0, count) for name in ("a", "b", "both", "both")]
     for process in writers:
-        out, _ = process.communicate(timeout=120)
+        out, _ = process.communicate(timeout=400)
         assert process.returncode == 0
         assert out.split() == [str(number) for number in range(count)]  # no lock was seen by any of them
     file = opened(path, "a", "b", "both")

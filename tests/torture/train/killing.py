@@ -22,8 +22,9 @@ MODES = ("all", "one", "all", "helper")
 the launch survives, and then all."""
 LONGEST_SAVE_S = 0.004
 INSIDE_WANTED = 0.5
-"""Share of the kills that are aimed at a save; at least `LEAST` must have hit one."""
+"""Share of the kills that are aimed at a save."""
 LEAST = 0.3
+"""So many of the kills that are asked for must have hit a save: there are more of them until that is so."""
 FEW = 10
 """Of fewer kills chance may let too few hit a save."""
 _never = threading.Event()
@@ -51,8 +52,8 @@ class Tally:
 
     def enough(self, kills: int) -> bool:
         """Say whether there were so many kills, and enough of them inside a save where chance allows to ask for it."""
-        wanted = LEAST * self.kills if kills >= FEW else 0
-        return self.kills >= kills and (self.inside >= wanted or self.kills >= 3 * kills)
+        wanted = LEAST * kills if kills >= FEW else 0
+        return self.kills >= kills and (self.inside >= wanted or self.kills >= 10 * kills)
 
     def told(self) -> str:
         """Return it for a person."""

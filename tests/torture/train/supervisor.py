@@ -122,7 +122,7 @@ class Supervisor:
         Raises:
             BaseException: What a decision raised.
         """
-        self._thread.join(60)
+        self._thread.join(150)
         assert not self._thread.is_alive(), "a process that was watched is still there"
         os.unlink(self.path)
         if self.trouble is not None:

@@ -31,7 +31,7 @@ COUNTS = {
     "torchrun": (0, 20),
 }
 """Kills in CI, and in the full form."""
-ORPHANS_S = 20.0
+ORPHANS_S = 90.0
 """Workers of torch's loader look every five seconds whether their trainer is still there."""
 
 
@@ -132,4 +132,4 @@ def test_random_kills(trainers: Zygote, tmp_path: Path, name: str) -> None:
             raise AssertionError(told) from error
         shutil.rmtree(place)
     print(f"{name}: {tally.told()}")
-    assert tally.inside >= LEAST * tally.kills or wanted < killing.FEW, told
+    assert tally.inside >= LEAST * wanted or wanted < killing.FEW, told

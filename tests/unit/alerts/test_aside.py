@@ -12,23 +12,25 @@ from rgt_tui.health import Aside
 
 async def test_what_it_returns_and_raises_comes_back() -> None:
     aside = Aside()
-    assert await aside.call(lambda: 7, 20) == 7
+    assert await aside.call(lambda: 7, 90) == 7
     with pytest.raises(ValueError, match="odd"):
-        await aside.call(lambda: int("odd"), 20)
-    assert await aside.call(threading.current_thread, 20) is not threading.current_thread()
+        await aside.call(lambda: int("odd"), 90)
+    assert await aside.call(threading.current_thread, 90) is not threading.current_thread()
 
 
 async def test_what_hangs_is_given_up_and_nothing_begins_before_it_ends() -> None:
-    aside, ends, begun = Aside(), threading.Event(), []
+    aside, begins, ends, begun = Aside(), threading.Event(), threading.Event(), []
 
     def hang() -> None:
         begun.append(threading.current_thread())
+        begins.set()
         ends.wait()
 
     with pytest.raises(TimeoutError):
         await aside.call(hang, 0.01)
     with pytest.raises(TimeoutError, match="still hangs"):
-        await aside.call(hang, 20)
+        await aside.call(hang, 90)
+    assert await asyncio.to_thread(begins.wait, 90)
     assert len(begun) == 1
     assert begun[0].daemon, "the end of the program does not wait for it"
     ends.set()
@@ -36,7 +38,7 @@ async def test_what_hangs_is_given_up_and_nothing_begins_before_it_ends() -> Non
     async with asyncio.timeout(90):
         while True:
             try:
-                assert await aside.call(lambda: 7, 20) == 7
+                assert await aside.call(lambda: 7, 90) == 7
                 break
             except TimeoutError:
                 await asyncio.sleep(0)
@@ -49,12 +51,12 @@ async def test_a_caller_that_is_cancelled_leaves_the_call_to_end_before_the_next
         ends.wait()
         order.append("first")
 
-    first = asyncio.create_task(aside.call(slow, 20))
+    first = asyncio.create_task(aside.call(slow, 90))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     first.cancel()
     await asyncio.gather(first, return_exceptions=True)
-    second = asyncio.create_task(aside.call(lambda: order.append("second"), 20))
+    second = asyncio.create_task(aside.call(lambda: order.append("second"), 90))
     await asyncio.sleep(0)
     ends.set()
     await second

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rgt_tui.cli.status_line import Verdict, verdict
 from rgt_tui.health import Assessment, assess
 from rgt_tui.model.box import BoxSpec, Health, Link
 from rgt_tui.model.evidence import Finding, Severity
@@ -57,12 +58,35 @@ def test_gone() -> None:
     assert (found.health, found.word) == (Health.GONE, "gone")
 
 
-def test_a_live_box_overrules_an_older_word_of_the_provider() -> None:
-    assert assess(box(meter=msgspec.structs.replace(STOPPED, at=NOW - 30)), NOW).health is Health.RUNNING
+def test_a_box_that_came_back_overrules_what_its_provider_said_before() -> None:
+    before = msgspec.structs.replace(STOPPED, at=NOW - 60)
+    assert assess(box(meter=before, since=NOW - 20), NOW).health is Health.RUNNING
+    at_once = msgspec.structs.replace(STOPPED, at=NOW - 21)
+    assert assess(box(meter=at_once, since=NOW - 20), NOW).word == "stopped?", "as one look reads them"
+    assert verdict(assess(box(meter=at_once, since=NOW - 20), NOW)) is Verdict.UNKNOWN, (
+        "a single look raises no alert"
+    )
 
 
-def test_a_newer_word_of_the_provider_wins_over_a_channel_that_still_looks_live() -> None:
-    assert assess(box(meter=msgspec.structs.replace(STOPPED, at=NOW)), NOW).health is Health.STOPPED
+def test_a_box_that_answers_and_is_called_stopped_has_one_word_and_both_sources_whoever_spoke_last() -> None:
+    words = set()
+    for second in range(300):
+        now = NOW + second
+        called = msgspec.structs.replace(STOPPED, at=now - second % 45)
+        found = assess(
+            box(meter=called, since=NOW - 600, sample_at=now - second % 7, queues=(), runs=()), now
+        )
+        words.add((found.health, found.word))
+        assert f"Vast.ai says stopped (exited), read {second % 45}s ago" in found.why
+        assert f"answers over SSH, last sample {second % 7}s ago" in found.why
+    assert words == {(Health.WARN, "stopped?")}
+
+
+def test_a_box_that_no_longer_reports_is_as_its_provider_says() -> None:
+    called = msgspec.structs.replace(STOPPED, at=NOW)
+    old = box(meter=called, since=NOW - 600, sample_at=NOW - 31)
+    assert assess(old, NOW).health is Health.STOPPED
+    assert assess(msgspec.structs.replace(old, sample_at=NOW, link=Link.UNREACHABLE), NOW).word == "stopped"
 
 
 def test_a_stopped_box_does_not_complain_about_its_last_figures() -> None:
@@ -151,6 +175,32 @@ def test_stalled_after_30_seconds_of_a_fast_run(still: float, there: bool) -> No
     found = assess(box(runs=(run(progressed_at=NOW - still),)), NOW)
     assert ("stalled:lstm-b", "warn") in alerts(found) or not there
     assert bool(found.alerts) is there
+
+
+@pytest.mark.parametrize(
+    ("connected", "looked", "there"),
+    [(2.0, False, False), (2.0, True, True), (61.0, False, True), (700.0, False, True)],
+    ids=["its curve is on its way", "it was read", "it should have come", "the connection is older"],
+)
+def test_after_a_rest_a_run_is_stuck_once_its_curve_was_read(
+    connected: float, looked: bool, there: bool
+) -> None:
+    """What was known before the laptop slept says nothing of the time since."""
+    state = box(runs=(run(progressed_at=NOW - 662),), since=NOW - connected, looked=looked)
+    assert (("stalled:lstm-b", "warn") in alerts(assess(state, NOW))) is there
+
+
+def test_while_a_curve_is_still_read_nobody_knows_whether_its_run_is_stuck() -> None:
+    """A single look that ends before the curve is read is not to call the box healthy."""
+    state = box(runs=(run(progressed_at=NOW - 662),), since=NOW - 16, looked=False)
+    found = assess(state, NOW)
+    assert (found.health, found.beneath, found.alerts) == (Health.RUNNING, Health.UNKNOWN, ())
+    assert found.why == "lstm-b at step 812, advanced 11m02 ago; its curve is still being read"
+    assert verdict(found) is Verdict.UNKNOWN
+    read = msgspec.structs.replace(state, looked=True)
+    assert verdict(assess(read, NOW)) is Verdict.ESCALATE
+    on_time = msgspec.structs.replace(state, runs=(run(progressed_at=NOW - 20),))
+    assert (assess(on_time, NOW).beneath, verdict(assess(on_time, NOW))) == (Health.RUNNING, Verdict.HEALTHY)
 
 
 def test_a_slow_run_may_take_ten_of_its_own_steps() -> None:
@@ -298,6 +348,15 @@ def test_a_box_whose_processes_cannot_be_seen_is_unknown_not_idle() -> None:
     assert (found.health, found.word, found.why) == (Health.UNKNOWN, "unknown", BLIND)
     busy = assess(box(sample=sample(procs=(), unseen=BLIND), queues=(), runs=()), NOW)
     assert busy.why == f"{BLIND}; a GPU is 93% busy"
+
+
+def test_a_warning_does_not_hide_that_nobody_knows_what_runs() -> None:
+    filling = Disk(mount="/data", bytes_total=100, bytes_used=86, bytes_free=14)
+    found = assess(box(sample=sample(filling, procs=(), unseen=BLIND, gpus=()), queues=(), runs=()), NOW)
+    assert (found.health, found.beneath) == (Health.WARN, Health.UNKNOWN)
+    assert found.why.startswith("/data ") and found.why.endswith(f"; {BLIND}")
+    known = assess(box(sample=sample(filling), queues=(), runs=()), NOW)
+    assert (known.health, known.beneath, BLIND in known.why) == (Health.WARN, Health.RUNNING, False)
 
 
 def test_a_training_that_is_seen_counts_also_where_others_may_be_missed() -> None:

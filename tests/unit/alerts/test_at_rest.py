@@ -8,23 +8,56 @@ from typing import Any
 import pytest
 from msgspec.structs import asdict, replace
 
-from rgt_tui.health import ALERTS, BY_ID, AlertState, Condition, Facts, facts_of, step_alerts
+from rgt_tui.health import (
+    ALERTS,
+    BY_ID,
+    HANDBOOK,
+    AlertState,
+    Condition,
+    Facts,
+    Memory,
+    facts_of,
+    step_alerts,
+)
 from rgt_tui.health.alert_state import SOURCES, sources
+from rgt_tui.health.condition import Entry
 from rgt_tui.health.facts import alike
-from rgt_tui.health.remembered import Memory, news_of
+from rgt_tui.health.remembered import news_of
 from rgt_tui.model.box import BoxState, Link
 from rgt_tui.model.protocol import Sample
 from tests.unit.alerts.test_rules import CASES
 from tests.unit.triage.builders import NOW, box
 
 RESTING = tuple(kind for kind in ALERTS if kind.of)
-READ = tuple(replace(kind, of=frozenset()) for kind in ALERTS)
+READ = tuple(replace(kind, of=frozenset(), needs=None) for kind in ALERTS)
 """The same rows, each read at every look."""
 STATES = tuple(
     box(**{key: value for key, value in over.items() if key != "memory"})
     for bad, _, good in CASES.values()
     for over in (bad, good)
 )
+PROVED = tuple(entry for entry in HANDBOOK.values() if entry.prove is not None)
+
+
+SOME = (*STATES, *[BoxState(spec=STATES[0].spec)] * (len(STATES) // 3))
+"""Of which some have nothing yet."""
+
+
+def mixed(seed: int, count: int) -> list[Facts]:
+    """Views of boxes of which each part may be that of another one."""
+    chance, found = random.Random(seed), []
+    for _ in range(count):
+        parts = {name: getattr(chance.choice(SOME), name) for name in BoxState.__struct_fields__[1:]}
+        if parts["sample"] is not None:
+            names = ("gpus", "procs", "disks", "mem", "cpu", "unseen")
+            told = {name: getattr(chance.choice(SAMPLES), name) for name in names}
+            parts["sample"] = replace(parts["sample"], **told)
+        found.append(facts_of(replace(STATES[0], **parts), NOW + chance.choice((0.0, 1.0, 200.0, 4000.0))))
+    return found
+
+
+SAMPLES = tuple(state.sample for state in STATES if state.sample is not None)
+VIEWS = (*(facts_of(state, NOW) for state in STATES), *mixed(7, 1500))
 PATHS = {
     "news": {"news"},
     "off": {"off"},
@@ -70,6 +103,25 @@ def test_a_row_at_rest_is_made_of_nothing_but_what_it_names(kind: Condition) -> 
         assert read <= allowed, kind.id
         rested += 1
     assert rested > len(STATES) // 2
+
+
+NEEDING = tuple(kind for kind in ALERTS if kind.needs is not None)
+
+
+@pytest.mark.parametrize("kind", NEEDING, ids=lambda kind: kind.id)
+def test_a_row_reads_nothing_where_what_it_needs_is_not_there(kind: Condition) -> None:
+    assert kind.needs is not None
+    lacking = [view for view in VIEWS if not kind.needs(view)]
+    assert not any(kind.read(view) for view in lacking)
+    assert len(lacking) > 20 and any(kind.read(view) for view in VIEWS)  # both are seen
+
+
+@pytest.mark.parametrize("entry", PROVED, ids=lambda entry: entry.id)
+def test_an_entry_is_not_proved_where_what_it_needs_is_not_there(entry: Entry) -> None:
+    assert entry.needs is not None and entry.prove is not None
+    lacking = [view for view in VIEWS if not entry.needs(view)]
+    assert not any(list(entry.prove(view)) for view in lacking)
+    assert len(lacking) > 20
 
 
 @pytest.mark.parametrize("seed", range(4))

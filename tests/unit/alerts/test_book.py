@@ -14,19 +14,26 @@ from rgt_tui.health import (
     Memory,
     Step,
     alert_rows,
+    assess,
+    clock_readings,
+    clock_set,
     holding,
     listed,
     parse_alerts,
     resumed,
     step_alerts,
     stop_asked,
+    worst_case_of,
 )
+from rgt_tui.health.danger_clocks import stopped
 from rgt_tui.model.alert import Alert
 from rgt_tui.model.box import BoxState, Counters, Life, Link
 from rgt_tui.model.evidence import Finding, Severity
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
 from rgt_tui.model.protocol import Cpu, Disk, FoundRun, Gpu
 from rgt_tui.model.protocol import Memory as BoxMemory
+from rgt_tui.profiles import load_profile
+from rgt_tui.store import Metering
 from tests.unit.triage.builders import DATA, NOW, ROOT, box, cell, log, queue, run, sample
 
 replace = msgspec.structs.replace
@@ -64,6 +71,7 @@ class Watch:
             meter=over.pop("meter", replace(RUNNING, at=self.now)),
             logs=over.pop("logs", (replace(log(), at=self.now - 1),)),
             since=self.now,
+            looked=True,
         )
         self.last = replace(base, **over)
         return self.last
@@ -207,6 +215,46 @@ def test_stopped_unasked() -> None:
     assert watch.raised == ["stopped"]
     watch.see(5, meter=replace(RUNNING, at=NOW + 99))
     assert watch.cleared == ["stopped"]
+
+
+def test_a_box_that_is_called_stopped_and_answers_is_one_alert_and_no_clock_begins_or_money_counts_twice() -> (
+    None
+):
+    watch, metering = Watch(), Metering()
+    spec = replace(box().spec, profile="autodl")
+    profile = load_profile("autodl")
+    watch.see(5, spec=spec)
+    began, known = watch.now, set()
+    called = replace(STOPPED, per_hour=0.5, source="AutoDL")
+    for second in range(600):  # a sample every third second, a reading of the provider every 20 s
+        watch.see(
+            1,
+            spec=spec,
+            since=NOW,
+            sample_at=began + second // 3 * 3,
+            meter=replace(called, at=began + second // 20 * 20),
+        )
+        assert watch.last is not None
+        life = watch.book.memory.past
+        state = replace(watch.last, life=life, alerts=listed(watch.book, ()), alerts_kept=True)
+        assert not metering.look((state,), watch.now)
+        known.add(
+            (bool(clock_readings(profile, state, watch.now, charges=False)), life.rested, life.stopped_at)
+        )
+        assert assess(state, watch.now).word == "stopped?"
+    assert watch.raised == ["contested"]
+    assert watch.cleared == []
+    assert known == {(False, False, None)}
+    assert stopped(state, watch.now) is None
+    worst = worst_case_of(state, clock_readings(profile, state, watch.now), watch.now)
+    assert worst.at_least and "≥ $0.50/h" in worst.text
+    costs, _ = metering.taken()
+    (cost,) = costs[state.spec.name]
+    assert cost.billed == pytest.approx(0.5 * 599 / 3600)
+    assert cost.at_least
+    watch.see(60, spec=spec, since=NOW, meter=replace(called, at=watch.now), sample_at=watch.now, every=2)
+    assert watch.cleared == ["contested"], "it answers no more: its provider is believed"
+    assert "stopped" in watch.raised
 
 
 def test_stopped_from_here_or_long_ago_is_no_surprise() -> None:
@@ -574,3 +622,18 @@ def test_a_computer_that_slept_does_not_call_its_boxes_silent() -> None:
     assert watch.cleared == [], "a lost connection proves nothing"
     watch.see(130, every=10, link=Link.UNREACHABLE, sample_at=last, since=watch.now)
     assert watch.ids == ["unreachable"]
+
+
+def test_an_alert_has_held_for_as_long_as_before_when_the_clock_is_set() -> None:
+    """Three hours ahead: what began half a minute ago was shown as holding for three hours."""
+    seen = box(sample=sample(ROOT, full()))
+    book = step_alerts(AlertState(), seen, NOW).book
+    (alert,) = holding(book)
+    assert alert.since is not None
+    for seconds in (10_800.0, -172_800.0):
+        (moved,) = holding(clock_set(book, seconds))
+        assert moved.since == alert.since + seconds
+        assert moved.id == alert.id and moved.text == alert.text
+        later = step_alerts(clock_set(book, seconds), seen, NOW + seconds + 30)
+        assert (later.raised, later.cleared) == ((), ())
+        assert [one.since for one in holding(later.book)] == [alert.since + seconds]

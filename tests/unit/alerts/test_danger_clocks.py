@@ -17,10 +17,11 @@ from rgt_tui.health import (
     Memory,
     clock_readings,
     notices,
+    park_confirmed,
     pending_readings,
     step_alerts,
 )
-from rgt_tui.health.remembered import lived, park_confirmed
+from rgt_tui.health.remembered import lived
 from rgt_tui.model.box import BoxState, Life, Link
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
 from rgt_tui.model.profile import Claim, ClockMode, ClockStart, DangerClock
@@ -448,12 +449,16 @@ def test_what_the_provider_said_is_remembered_until_it_is_read_again() -> None:
 
 def test_that_a_box_runs_is_noted_every_ten_minutes() -> None:
     live = of("autodl", link=Link.LIVE, sample=sample(), sample_at=NOW)
-    first_ = lived(Life(), live)
+    first_ = lived(Life(), live, live.meter.lifecycle)
     assert (first_.seen_at, first_.started_at) == (NOW, NOW)
-    assert lived(first_, replace(live, sample_at=NOW + 599)) is first_
-    assert lived(first_, replace(live, sample_at=NOW + 600)).seen_at == NOW + 600
-    assert lived(first_, replace(live, sample_at=NOW - DAY)).seen_at == NOW - DAY, "the clock was set back"
-    assert lived(first_, replace(live, link=Link.UNREACHABLE, sample_at=NOW - DAY)) is first_
+    assert lived(first_, replace(live, sample_at=NOW + 599), Lifecycle.UNKNOWN) is first_
+    assert lived(first_, replace(live, sample_at=NOW + 600), Lifecycle.UNKNOWN).seen_at == NOW + 600
+    assert lived(first_, replace(live, sample_at=NOW - DAY), Lifecycle.UNKNOWN).seen_at == NOW - DAY, (
+        "the clock was set back"
+    )
+    assert (
+        lived(first_, replace(live, link=Link.UNREACHABLE, sample_at=NOW - DAY), Lifecycle.UNKNOWN) is first_
+    )
 
 
 def test_only_a_park_that_it_has_not_run_since_counts() -> None:
@@ -465,5 +470,8 @@ def test_only_a_park_that_it_has_not_run_since_counts() -> None:
 def test_a_box_that_runs_again_forgets_its_park() -> None:
     parked = Life(asked="park", seen_at=NOW - DAY, parked_at=NOW - DAY)
     live = of("autodl", link=Link.LIVE, sample=sample(), sample_at=NOW)
-    assert lived(parked, live).parked_at is None
-    assert lived(parked, replace(live, link=Link.UNREACHABLE, sample_at=NOW - DAY)).parked_at == NOW - DAY
+    assert lived(parked, live, Lifecycle.UNKNOWN).parked_at is None
+    assert (
+        lived(parked, replace(live, link=Link.UNREACHABLE, sample_at=NOW - DAY), Lifecycle.UNKNOWN).parked_at
+        == NOW - DAY
+    )

@@ -315,12 +315,12 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     ),
     "silent": (
         {"sample_at": NOW - 300, "since": NOW - 900},
-        "connected, and no sample for 5m00: the agent, its recorder or the machine hangs",
+        "connected, but no sample for 5m00: the agent, its recorder or the machine hangs",
         {"sample_at": NOW - 60, "since": NOW - 900},
     ),
     "proxied": (
         {"peer": ("198.18.0.7", 22)},
-        "ssh goes through a proxy: 127.0.0.1 leads to 198.18.0.7, an address of no machine",
+        "ssh goes through a proxy: 127.0.0.1 leads to 198.18.0.7, an address that no machine has",
         {"peer": ("198.20.0.7", 22)},
     ),
     "asking": (
@@ -339,6 +339,11 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
         {"link": Link.UNREACHABLE, "meter": GONE, "memory": RAN},
         "RunPod says gone, and it was not destroyed from here",
         {"link": Link.UNREACHABLE, "meter": GONE},
+    ),
+    "contested": (
+        {"meter": replace(STOPPED, native_status="EXITED")},
+        "RunPod says stopped (EXITED), read 0s ago; but it answers over SSH, last sample 0s ago",
+        {"meter": STOPPED, "sample_at": NOW - 40},
     ),
     "clock": (
         {
@@ -370,7 +375,7 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
             "sample": sample(autostop=replace(IDLE_CLOCK, state="failed")),
             "events": (event("autostop-failed", "tried 3 times"),),
         },
-        "it could not park itself, and bills on: tried 3 times",
+        "it could not park itself, and keeps billing: tried 3 times",
         {"sample": sample(autostop=IDLE_CLOCK)},
     ),
     "autostop-unwatched": (
@@ -525,7 +530,7 @@ def test_the_agent_calls_the_same_reasons_slowed_down() -> None:
         (Cpu(usable=8.0, throttled_pct=9.0), (99.0,), "its main process keeps a core 99% busy"),
         (Cpu(usable=8.0), (340.0, 340.0), "CPU-bound, all 8 cores are busy"),
         (Cpu(usable=8.0), (91.0, 4.0), "its main process keeps a core 91% busy"),
-        (Cpu(usable=8.0), (20.0, 4.0), "the processors rest, too: it waits for a disk, the network"),
+        (Cpu(usable=8.0), (20.0, 4.0), "the processors are idle, too: it waits for a disk, the network"),
         (Cpu(), (None,), "what it waits for is not known"),
     ],
 )
@@ -545,6 +550,25 @@ def test_a_checkpoint_alone_shows_that_a_silent_log_is_held_back() -> None:
     ((_, text),) = judge(BY_ID["held-back"], saved)
     assert text == f"lstm-b goes on (moved 3m20 ago), but {LOG} has been silent for 40m00: buffered"
     assert judge(BY_ID["held-back"], saved | {"checkpoints": (checkpoints(400, 700),)}) == []
+
+
+def test_a_found_log_that_was_never_written_to_is_held_back_unless_another_of_its_logs_speaks() -> None:
+    """What most buffered trainings look like: the file that the shell made, and not a byte in it."""
+    name, said = "lstm/train.py", f"{LOG}.err"
+    found = FoundRun(
+        name=name, pid=7, started=NOW - 9000, command="python train.py", log=LOG, logs=(LOG, said)
+    )
+    empty = replace(SILENT, lines=(), counted=True)
+    state = {"queues": (), "found": (found,), "runs": (run(name),), "logs": (empty,)}
+    ((_, text),) = judge(BY_ID["held-back"], state)
+    assert (
+        text
+        == f"{name} goes on (moved 1s ago), but {LOG} has been empty for 40m00: buffered, if it prints at all"
+    )
+    assert judge(BY_ID["held-back"], state | {"logs": (replace(empty, at=NOW - 60),)}) == []
+    assert judge(BY_ID["held-back"], state | {"logs": ()}) == []
+    speaks = replace(SILENT, path=said, at=NOW - 5)
+    assert judge(BY_ID["held-back"], state | {"logs": (empty, speaks)}) == []
 
 
 def test_events_before_the_newest_boot_are_history() -> None:
@@ -661,6 +685,12 @@ def test_slurm_says_how_a_training_ended(over: dict[str, Any], found: list[tuple
         (level, f"proj/train.py ended 2m00 ago, {how}; its log is /proj/out.log") for level, how in found
     ]
     assert [(alert.level, alert.text) for alert in alerts] == expected
+
+
+def test_of_an_ended_training_no_log_is_named_that_went_with_its_process() -> None:
+    state = box(found=(replace(GONE_RUN, log="/proc/14332/fd/8"),), queues=(), sample=IDLE)
+    (alert,) = step_alerts(AlertState(), state, NOW, (BY_ID["ended"],)).raised
+    assert alert.text.endswith("exit status unknown; its log had been deleted, and is gone")
 
 
 def test_an_end_that_nobody_saw_has_two_limits() -> None:

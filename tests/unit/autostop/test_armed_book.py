@@ -10,9 +10,9 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from rgt_tui.fleet import BoxSession
 from rgt_tui.fleet.autostop import ArmedBook, SelfStops
 from rgt_tui.fleet.autostop.self_stops import is_back, seen, told
-from rgt_tui.fleet.box_session import BoxSession
 from rgt_tui.model.autostop import Armed, EndsBy, Mode, SelfStop, StopEvent
 from rgt_tui.model.box import BoxSpec, BoxState, Life, Link, ProviderRef
 from rgt_tui.model.protocol import Event

@@ -20,7 +20,7 @@ LEASE = AutostopReading(mode=Mode.LEASE, limit_s=28800.0, stops_in_s=3600.0, idl
     ("reading", "words"),
     [
         (IDLE, "parks itself in 9m12 (idle 35m48 of 45m00)"),
-        (replace(IDLE, action=EndsBy.ASK), "calls for you in 9m12 (idle 35m48 of 45m00)"),
+        (replace(IDLE, action=EndsBy.ASK), "calls you in 9m12 (idle 35m48 of 45m00)"),
         (
             replace(IDLE, idle_s=0.0, stops_in_s=None, why=("gpt-a runs",)),
             "parks itself when idle 45m00, now: gpt-a runs",
@@ -30,7 +30,7 @@ LEASE = AutostopReading(mode=Mode.LEASE, limit_s=28800.0, stops_in_s=3600.0, idl
             "parks itself when idle 45m00; whether it is idle cannot be told: GPU 0 does not answer",
         ),
         (replace(IDLE, state="stopping"), "parks itself now"),
-        (replace(IDLE, state="failed"), "could not park itself: it bills on"),
+        (replace(IDLE, state="failed"), "could not park itself: it keeps billing"),
         (LEASE, "parks itself in 1h00 (lease of 8h00)"),
     ],
 )
@@ -46,7 +46,7 @@ def test_off_is_not_called_parked_by_itself_unless_it_was_heard_to_do_so() -> No
     assert heard.startswith("parked itself by ")
     for words in (quiet, heard):
         assert "(RunPod): idle 45m00, armed on " in words
-        assert words.endswith("what it saved is told when it starts again")
+        assert words.endswith("what it saved is known once it starts again")
 
 
 def test_the_story_says_when_why_and_what_was_saved() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from rgt_tui.fleet.autostop.self_parking import CANNOT, against_platform, known_objections, wrong_machine
+from rgt_tui.fleet.autostop import against_platform
+from rgt_tui.fleet.autostop.self_parking import CANNOT, known_objections, wrong_machine
 from rgt_tui.model.autostop import EndsBy
 from rgt_tui.model.box import BoxSpec, ProviderRef
 from rgt_tui.model.evidence import Verb
@@ -38,7 +39,7 @@ def test_a_platform_whose_park_keeps_all_results_may_be_armed(profile: str, kind
         ("digitalocean", "only"),
         ("gpushare", "hy-tmp"),
         ("featurize", "shutdown"),
-        ("kubernetes", "does not surely end"),
+        ("kubernetes", "is not certain to end"),
         ("lanrui", "no source names a key"),
         ("paperspace-core", "no source names a key"),
         ("generic-ssh", "no action"),

@@ -99,7 +99,7 @@ def test_it_is_chosen_where_there_is_no_nvidia(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("PATH", str(tmp_path))
     sampler = GpuSampler(None, str(tmp_path))
     assert (sampler.source, sampler.nvidia, sampler.limited) == ("amd", False, [])
-    assert sampler.read(0.0, [], wait=5.0)[0]["util"] == 97
+    assert sampler.read(0.0, [], wait=60.0)[0]["util"] == 97
 
 
 def test_small_parsers() -> None:

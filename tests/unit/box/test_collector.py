@@ -20,9 +20,9 @@ def test_rounds_come_one_after_the_other_and_orders_before_them() -> None:
         return [{"n": len(done)}], True
 
     each = Collector(collect)
-    assert each.take(5.0) == ([{"n": 1}], True)
+    assert each.take(60.0) == ([{"n": 1}], True)
     each.order(lambda: done.append("order"))
-    assert each.take(5.0) == ([{"n": 3}], True)
+    assert each.take(60.0) == ([{"n": 3}], True)
     assert done == ["round", "order", "round"]
 
 
@@ -75,5 +75,5 @@ def test_a_failing_follower_is_an_event() -> None:
     def collect() -> tuple[list[dict[str, Any]], bool]:
         raise ValueError("broken")
 
-    ((event,), more) = Collector(collect).take(5.0)
+    ((event,), more) = Collector(collect).take(60.0)
     assert (event["kind"], event["text"], more) == ("follow-failed", "ValueError: broken", False)

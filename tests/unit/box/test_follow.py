@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from rgt_box import jsonline
 from rgt_box.streams import config, log_follower
 from rgt_box.streams.follows import Follows
 from rgt_box.streams.log_follower import LogFollower, tail_offset
@@ -45,9 +46,24 @@ def test_the_tail_comes_first_then_what_is_new(log: Path) -> None:
     assert (frame["inode"], frame["end"]) == (log.stat().st_ino, log.stat().st_size)
     assert frame["end"] - frame["start"] == 12
     append(log, "1000\nhalf")
-    assert drain(follower)[0] == ["1000"]
+    lines, (frame,) = drain(follower)
+    assert lines == ["1000"] and "age" not in frame, "it is told once"
     append(log, " done\n")
     assert drain(follower)[0] == ["half done"]
+
+
+def test_how_old_the_end_of_a_log_is_is_told_as_it_is_opened(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.write_text("".join(f"{n}\n" for n in range(200_000)))
+    os.utime(log, (5000.0, 5000.0))
+    monkeypatch.setattr("rgt_box.streams.log_follower.time.time", lambda: 5090.04)
+    _, frames = drain(LogFollower(str(log), (log.stat().st_ino, 0), 3))
+    assert len(frames) > 1 and [frame.get("age") for frame in frames] == [None] * (len(frames) - 1) + [90.0]
+    monkeypatch.setattr("rgt_box.streams.log_follower.time.time", lambda: 4000.0)
+    _, (frame,) = drain(LogFollower(str(log), None, 3))
+    assert frame["age"] == 0.0, "a clock that was set back"
+    assert extended(None, msgspec.convert(frame, protocol.LogLines), 70.0).written == 70.0
 
 
 def test_a_cursor_resumes_without_gap_or_duplicate(log: Path) -> None:
@@ -56,6 +72,21 @@ def test_a_cursor_resumes_without_gap_or_duplicate(log: Path) -> None:
     append(log, "c\nd\n")
     cursor = (frame["inode"], frame["end"])
     assert drain(LogFollower(str(log), cursor, 10))[0] == ["cc", "d"]
+
+
+def test_an_empty_file_is_told_once_and_its_cursor_goes_on(log: Path) -> None:
+    """Its client could not tell otherwise whether the log is silent, or not followed."""
+    log.touch()
+    follower = LogFollower(str(log), None, 10)
+    lines, (frame,) = drain(follower)
+    assert lines == [] and (frame["start"], frame["end"]) == (0, 0)
+    view = extended(None, msgspec.convert(frame, protocol.LogLines), 7.0)
+    assert (view.lines, view.at, view.counted) == ((), 7.0, True)
+    again = LogFollower(str(log), (frame["inode"], 0), 10)
+    assert drain(again)[1] == []
+    append(log, "step 1\n")
+    for one in (follower, again):
+        assert drain(one)[0] == ["step 1"]
 
 
 def test_a_file_that_appears_later_is_read_from_its_start(log: Path) -> None:
@@ -140,6 +171,33 @@ def test_too_much_to_read_skips_to_the_newest_and_counts(log: Path, monkeypatch:
     assert skipped + len(lines) == 5001
     assert frames[0]["skipped"] == skipped
     assert lines == [f"line {n}" for n in range(5000 - len(lines), 5000)]
+    assert 3 * 1000 < frames[-1]["end"] - frames[0]["start"] <= 4 * 1000, (
+        "several frames of it are left to read"
+    )
+
+
+@pytest.mark.parametrize(
+    ("row", "at_once"),
+    [
+        (b"step 1200 loss 3.2101 lr 0.00030 tok/s 41200", True),
+        ("époch 3 of 90 ━━╸ 41 %, loss 3.2101, lr 0.00030".encode(), True),
+        (b"\x01" * 40, False),
+        (b'"\\' * 20, False),
+        (b"\xff\x1b[1m" * 10, True),
+        (b"", False),
+    ],
+)
+def test_as_much_is_sent_at_once_as_surely_fits_into_a_frame(log: Path, row: bytes, at_once: bool) -> None:
+    log.write_bytes(b"")
+    follower = LogFollower(str(log), None, 10)
+    drain(follower)
+    log.write_bytes((row + b"\n") * (2 * log_follower.READ // (len(row) + 1)))
+    lines, frames = drain(follower)
+    assert len(lines) == 2 * log_follower.READ // (len(row) + 1)
+    assert max(len(jsonline.line(frame)) for frame in frames) < protocol.MAX_FRAME_BYTES
+    assert (len(frames) <= 3) is at_once
+    ends = [0, *(frame["end"] for frame in frames)]
+    assert [frame["start"] for frame in frames] == ends[:-1]
 
 
 def test_a_directory_or_a_device_in_place_of_a_log_is_not_read(tmp_path: Path) -> None:
@@ -311,6 +369,51 @@ def test_what_is_skipped_is_counted_to_the_line(
     append(log, "next\n")
     (frame,) = drain(follower)[1]
     assert "skipped" not in frame
+
+
+def test_a_log_is_looked_at_again_at_once_only_where_more_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [tmp_path / name for name in ("a.log", "b.log")]
+    for path in paths:
+        path.write_text("one\n")
+    follows = Follows(config.parse(json.dumps({"logs": [str(path) for path in paths]}).encode()))
+    asked: list[bool] = []
+
+    def refresh() -> bool:
+        asked.append(True)
+        return False
+
+    monkeypatch.setattr(follows._masker, "refresh", refresh)
+    assert ([frame["lines"] for frame in follows.poll(100)[0]], len(asked)) == ([["one"], ["one"]], 1)
+    assert follows.poll(100) == ([], False)
+    assert len(asked) == 1, "no line came: nothing is to be masked"
+    append(paths[0], "two\n")
+    frames, more = follows.poll(100)
+    assert ([frame["lines"] for frame in frames], more) == ([["two"]], False)
+    append(paths[0], "three\n" * log_follower.SWIFT)
+    rounds: list[tuple[list[dict[str, Any]], bool]] = []
+    while not rounds or rounds[-1][1]:
+        rounds.append(follows.poll(100))
+    lines = [line for frames, _ in rounds for frame in frames for line in frame["lines"]]
+    assert lines == ["three"] * log_follower.SWIFT
+    for path in paths:
+        append(path, "four\n")
+    assert [(len(frames), more) for frames, more in (follows.poll(1), follows.poll(1))] == [
+        (1, True),
+        (1, True),
+    ]
+    assert follows.poll(100) == ([], False)
+
+
+def test_what_is_awaited_of_the_first_look_does_not_wait_for_a_tick(log: Path) -> None:
+    log.write_text("one\n")
+    follows = Follows(config.parse(json.dumps({"logs": [str(log)]}).encode()))
+    follows.await_first_look()
+    assert [frame["t"] for frame in follows.poll(100)[0]] == ["log"]
+    append(log, "two\n")
+    assert follows.poll(100)[1] is True
+    assert follows.poll(100) == ([{"t": "looked"}], False)
 
 
 def test_one_follower_that_fails_costs_the_others_nothing_and_is_told_once(

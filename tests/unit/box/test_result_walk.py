@@ -402,7 +402,7 @@ def test_no_descriptor_is_left_open(tree: Tree) -> None:
     tree.put("a/b/c", "a/d/e")
     before = os.listdir("/proc/self/fd")
     tree.look()
-    assert os.listdir("/proc/self/fd") == before
+    assert set(os.listdir("/proc/self/fd")) <= set(before)  # garbage of other tests may close some
 
 
 def test_globs_of_whole_trees_are_one_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,6 +33,7 @@ class Box:
         monkeypatch.setattr(work_signs.WorkSigns, "look", lambda *_: dict(self.signs))
         monkeypatch.setattr(control, "detach", lambda words: self.started.append(words[-1]))
         monkeypatch.setattr(story, "write_to_terminals", lambda _: 0)
+        monkeypatch.setattr(watchman, "RUNS_WAIT", PATIENCE)
         self.watchman = self.recorder()
 
     def recorder(self) -> Watchman:

@@ -13,7 +13,7 @@ import pytest
 from rgt_tui.cli.commands import FAILED, OK, UNREACHABLE, USAGE
 from rgt_tui.cli.entry import main
 from rgt_tui.cli.teardown import down
-from rgt_tui.fleet.config.editing import dump_fleet
+from rgt_tui.fleet.config import dump_fleet
 from rgt_tui.model.box import BoxSpec, Link
 from rgt_tui.model.evidence import EvidenceItem, Review, StopPhase, StopProgress, Verb, steady
 from rgt_tui.model.money import Meter
@@ -90,7 +90,7 @@ def test_a_key_that_no_item_has_is_a_slip(gate: Gate, capsys: pytest.CaptureFixt
     assert main([*DRY, "--ignore", "results:/data/y"]) == USAGE
     said = capsys.readouterr()
     assert said.out == ""
-    assert "no item of the evidence is called results:/data/y; these stand: results:/data/x" in said.err
+    assert "no item of the evidence is called results:/data/y; there are: results:/data/x" in said.err
 
 
 @pytest.mark.parametrize(("link", "status"), [(Link.LIVE, FAILED), (Link.UNREACHABLE, UNREACHABLE)])

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from rgt_tui.cli.printing import json_line
+from rgt_tui.cli.printing import complain, json_line
 from rgt_tui.cli.set_up.box_files import job_settings, tell
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.plain import clean
@@ -20,6 +20,15 @@ def test_json_is_exact_and_has_nothing_that_a_terminal_obeys() -> None:
     assert json.loads(line) == {"text": HOSTILE, "path": [HOSTILE]}
     assert line.endswith("\n") and clean(line[:-1]) == line[:-1]
     assert "你好 é" in line
+
+
+def test_no_name_that_an_error_quotes_makes_a_line_that_could_be_rgt_s_own(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    complain("/tmp/x\nrgt: the meter is off\n     an advice of ours: not a regular file")
+    assert capsys.readouterr().err == (
+        "rgt: /tmp/x\n     rgt: the meter is off\n     an advice of ours: not a regular file\n"
+    )
 
 
 @pytest.mark.parametrize("as_json", [False, True])

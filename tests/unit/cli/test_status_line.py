@@ -155,6 +155,17 @@ def test_the_text_says_what_matters() -> None:
         assert part in text, text
 
 
+def test_a_training_that_was_found_is_no_cell_of_a_queue() -> None:
+    runs = (RunState(name="found", step=5, loss=1.0, alive=True), RunState(name="over", step=9, alive=False))
+    assert "done" not in text_line(line(box(runs=runs)))
+    cells = (
+        Cell(name="a", cfg="a", task="lm", state="done"),
+        Cell(name="b", cfg="b", task="lm", state="waiting"),
+    )
+    queue = QueueState(path="q", at=NOW, cells=cells)
+    assert "1/2 cells done" in text_line(line(box(queues=(queue,), runs=runs)))
+
+
 def assessment(health: Health, *alerts: Alert) -> Assessment:
     return Assessment(
         health=health, word="", why="", alerts=alerts, progress_age=None, sample_age=None, stale=False,
@@ -168,6 +179,11 @@ ERROR, WARN, CALLS = (
     Alert("idle-gpu", "warn", "t"),
 )
 MUTED = msgspec.structs.replace(ERROR, muted=True)
+
+
+def hidden(beneath: Health, *alerts: Alert) -> Assessment:
+    """Return what a warning stands above."""
+    return msgspec.structs.replace(assessment(Health.WARN, *alerts), beneath=beneath)
 
 
 @pytest.mark.parametrize(
@@ -186,6 +202,10 @@ MUTED = msgspec.structs.replace(ERROR, muted=True)
         (assessment(Health.CONNECTING), Verdict.UNKNOWN),
         (assessment(Health.STALE), Verdict.UNKNOWN),
         (assessment(Health.UNKNOWN), Verdict.UNKNOWN),
+        (hidden(Health.UNKNOWN, WARN), Verdict.UNKNOWN),
+        (hidden(Health.STALE, WARN), Verdict.UNKNOWN),
+        (hidden(Health.UNKNOWN, CALLS), Verdict.ESCALATE),
+        (hidden(Health.RUNNING, WARN), Verdict.HEALTHY),
     ],
 )
 def test_verdicts(seen: Assessment, expected: Verdict) -> None:

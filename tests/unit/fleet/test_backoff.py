@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from rgt_tui.fleet.connector import WAITS, Backoff, Failure, link_of
+from rgt_tui.fleet import Backoff
+from rgt_tui.fleet.connector import WAITS, Failure, link_of
 from rgt_tui.model.box import Link
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.fleet.config import FleetFileError
-from rgt_tui.fleet.config.loading import BOX_KEYS, DEFAULT_KEYS, FleetConfig, no_variable, parse_fleet
+from rgt_tui.fleet.config import FleetConfig, FleetFileError
+from rgt_tui.fleet.config.loading import BOX_KEYS, DEFAULT_KEYS, no_variable, parse_fleet
 from rgt_tui.model.box import BoxSpec
 from tests.system.tree import ROOT
 
@@ -60,6 +60,8 @@ REFUSED = [
     ('[boxes.lab]\nuser = "x"', 1, ["boxes.lab", "lacks `host`", "lab-a100"]),
     ("boxes.lab = 3", 1, ["boxes.lab", "a table"]),
     ("boxes = 3", None, ["names no box"]),
+    ('[[boxes]]\nname = "lab"\nhost = "x"', 1, ["boxes: ", "is a list", "[boxes.lab]", "not [[boxes]]"]),
+    ('[[boxes]]\nhost = "x"', 1, ["[boxes.NAME]", "not [[boxes]]"]),
     ('[boxes."a b"]\nhost = "x"', 1, ["'a b'", "not a valid box name"]),
     ('[box.lab]\nhost = "x"', 1, ["'box'", "boxes"]),
     (BOX + '[boxes.lab.provider]\nkind = "runpod"', 3, ["boxes.lab.provider", "lacks `instance`"]),

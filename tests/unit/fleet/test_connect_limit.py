@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from rgt_tui.fleet.connector import ConnectLimit
+from rgt_tui.fleet import ConnectLimit
 
 
 async def taking(limit: ConnectLimit, order: list[int], number: int) -> None:

@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.fleet import Memory, engine, keepalive
+from rgt_tui.fleet import Memory, Meters, engine, keepalive
 from rgt_tui.fleet import event_loop as module
 from rgt_tui.fleet import meters as meters_module
+from rgt_tui.fleet.alerting import Alerting
 from rgt_tui.fleet.event_loop import MOST_TOLD, Faults, guarded
-from rgt_tui.fleet.meters import Meters
 from rgt_tui.model.box import BoxSpec, BoxState, Link
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.money import Meter
@@ -169,16 +169,19 @@ async def test_the_fleet_goes_on_looking_at_the_clock(
         return answer
 
     monkeypatch.setattr(keepalive, "jump", jump)
+    told: list[float] = []
+    monkeypatch.setattr(Alerting, "clock_set", lambda _, seconds: told.append(seconds))
     fleet = engine.Fleet(
         [BoxSpec(name="a", host="127.0.0.1", port=1, ssh_config="none")], audit=tmp_path / "audit"
     )
     said = asyncio.Event()
-    fleet.subscribe(lambda state: said.set() if "moved by +7 s" in str(state.events) else None)
+    fleet.subscribe(lambda state: said.set() if "clock went forward 7s" in str(state.events) else None)
     await fleet.start()
     try:
         async with asyncio.timeout(90):
             await said.wait()
     finally:
         await fleet.stop()
+    assert told == [7.0], "alerts hold for as long as before"
     texts = [event.text for event in fleet.state.events if not event.box]
     assert texts[0] == "looking at the clock failed: OverflowError: too far; this is a fault of rgt"

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import math
+import random
+
 import msgspec
 import pytest
 
-from rgt_tui.fleet.box_session import Intake
+from rgt_tui.fleet import Intake
 from rgt_tui.model.box import BoxSpec, BoxState, LogView
 from rgt_tui.model.protocol import (
     Cell,
     Cursor,
+    Disk,
     Event,
+    Found,
+    FoundRun,
     Frame,
     Gpu,
     Hello,
@@ -100,6 +106,17 @@ def test_a_cell_s_own_place_in_its_metrics_counts_not_that_of_a_training_found_t
     assert intake.config(state, 0.5, NOW).scalar_cursors == {"/m": Cursor(inode=5, offset=70)}
 
 
+def test_of_two_runs_that_are_told_from_one_file_none_begins_anew_in_its_middle() -> None:
+    """A run directory of the fleet file and the training that is found there: both read the same metrics."""
+    intake = Intake(SPEC, PROFILE)
+    here = Found(runs=(FoundRun(name="found", pid=7, started=NOW, command="x"),), boot="b", at=NOW)
+    state = taken(intake, HELLO, here, replace(scalars(30), run="found"), scalars(70))
+    assert intake.config(state, 0.5, NOW).scalar_cursors == {}
+    assert intake.config(replace(state, found=()), 0.5, NOW).scalar_cursors == {}, "as after a start of rgt"
+    same = taken(intake, HELLO, here, replace(scalars(70), run="found"), scalars(70))
+    assert intake.config(same, 0.5, NOW).scalar_cursors == {"/m": Cursor(inode=5, offset=70)}
+
+
 def test_a_frame_that_cannot_be_taken_in_is_left_behind() -> None:
     intake = Intake(SPEC, PROFILE)
     state = taken(intake, HELLO, sample(7, NOW))
@@ -135,6 +152,36 @@ def test_a_sample_that_came_before_is_not_counted_again() -> None:
     state = taken(intake, sample(2, NOW + 61), state=state, now=NOW + 61)
     assert state.counters.duplicates == 1
     assert len(state.past.at) == 1
+
+
+@pytest.mark.parametrize("boxes", [1, 500])
+@pytest.mark.parametrize("seed", range(6))
+def test_samples_taken_in_together_lead_to_what_they_lead_to_one_by_one(seed: int, boxes: int) -> None:
+    chance = random.Random(seed)
+    one, many = Intake(SPEC, PROFILE, boxes), Intake(SPEC, PROFILE, boxes)
+    alone = together = BoxState(spec=SPEC, clock_skew=chance.choice((None, -3.0, 2000.0)))
+    seq, at, boot = 0, NOW, "b"
+    for _ in range(12):
+        one.focused = many.focused = chance.random() < 0.3
+        frames = []
+        for _ in range(chance.choice((1, 2, 3, 30, 64, 130))):
+            seq += chance.choice((1, 1, 1, 1, 0, -2, 3))
+            at += chance.choice((1.0, 1.0, 1.0, 25.0, -40.0, 90.0))
+            boot = chance.choice((*[boot] * 40, "c"))
+            util = chance.choice((None, 0.0, 51.23, 97.0))
+            gpus = tuple(
+                Gpu(index=n, name="g", util=util, power_w=1.0) for n in range(chance.choice((0, 1, 2)))
+            )
+            disks = (Disk(mount="/", bytes_used=1, bytes_total=chance.choice((4, 5))),)
+            when = chance.choice((at, at, at, math.nan, 1e300))
+            frames.append(
+                Sample(boot=boot, seq=seq, at=when, gpus=gpus, disks=disks, skipped=chance.choice((0, 0, 2)))
+            )
+        now = max(NOW, at) + chance.choice((0.0, -30.0))
+        for frame in frames:
+            alone = one.take(alone, frame, now)
+        together = many.take_samples(together, frames, now)
+        assert together == alone
 
 
 def test_what_the_recorder_saw_fills_the_past_once() -> None:

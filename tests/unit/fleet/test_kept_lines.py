@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rgt_tui.demo.demo_fleet import DemoFleet
+from rgt_tui.demo import DemoFleet
 from rgt_tui.fleet import Fleet, LogKeeper, LogReader
 from rgt_tui.fleet.logs import kept_lines
 from rgt_tui.fleet.logs.kept_lines import BLOCK_BYTES, FilePlace, KeptLines, kept_from
@@ -103,6 +103,24 @@ def test_frames_are_taken_in_with_when_they_came_and_what_was_left_out() -> None
     kept.take_frame(frame(0, "anew", reset=True), 80.0)
     assert "cut" in kept.line(5)
     assert kept.place == (6, FilePlace(7, 0)), "what stood before in that file is there no more"
+
+
+def test_behind_which_lines_it_is_known_when_something_was_written() -> None:
+    kept = KeptLines("a.log")
+    assert kept.known_behind is None
+    kept.take_frame(frame(100, "of before", "we came", age=20.0), 50.0)
+    assert kept.known_behind == (2, 30.0)
+    kept.take_frame(frame(118, "new"), 60.0)
+    assert kept.known_behind == (2, 60.0)
+    taken = kept_from(LogView("a.log", ("a", "b"), at=40.0, written=35.0), 7, 2000)
+    assert taken.known_behind == (2, 35.0)
+    seen = KeptLines("a.log")
+    seen.take_view(LogView("a.log", ("a", "b"), at=40.0, written=35.0))
+    assert seen.known_behind == (2, 35.0)
+    for age in (-1.0, 1e18, 1e308):
+        odd = KeptLines("a.log")
+        odd.take_frame(frame(100, "a", age=age), 50.0)
+        assert odd.known_behind is None, "no clock tells such a time"
 
 
 def test_a_log_is_kept_on_from_its_newest_lines() -> None:

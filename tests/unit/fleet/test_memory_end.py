@@ -8,7 +8,7 @@ from rgt_tui.fleet import Memory
 from rgt_tui.fleet.reducers import apply
 from rgt_tui.model.box import BoxSpec, BoxState
 from rgt_tui.model.fleet import FleetState
-from rgt_tui.ssh.channel import read_frame
+from rgt_tui.ssh import read_frame
 from rgt_tui.store import History
 
 

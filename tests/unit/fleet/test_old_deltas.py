@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from rgt_tui.model.protocol import Hello, Sample
-from rgt_tui.recordings import recording_lines
+from rgt_tui.recordings import RecordingReader, recording_lines
 from rgt_tui.recordings.recording_lines import Entry
-from rgt_tui.recordings.recording_reader import DELTA, RecordedFrames, RecordingReader
-from rgt_tui.ssh.channel import read_frame
+from rgt_tui.recordings.recording_reader import DELTA, RecordedFrames
+from rgt_tui.ssh import read_frame
 
 OLD = Path(__file__).parents[2] / "fixtures" / "recordings" / "differences.jsonl.gz"
 """Two boxes that told the same, one in differences: lists that grow, shapes that change, fields that are unknown."""

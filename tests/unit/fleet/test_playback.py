@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from rgt_tui.recordings.replay_fleet import FULL, PlaybackClock
+from rgt_tui.recordings import FULL
+from rgt_tui.recordings.replay_fleet import PlaybackClock
 
 
 class Real:

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 
 import msgspec
 import pytest
 
-from rgt_tui.fleet import Alerting
+from rgt_tui.fleet import Alerting, BoxSession, ConnectLimit, box_session
 from rgt_tui.fleet import publisher as module
-from rgt_tui.fleet.box_session import BoxSession
-from rgt_tui.fleet.connector import ConnectLimit
 from rgt_tui.fleet.event_loop import collect_less
+from rgt_tui.fleet.history.past import Values, figures
 from rgt_tui.fleet.publisher import Publisher, Questions
 from rgt_tui.model.box import BoxSpec, BoxState, Link
 from rgt_tui.model.fleet import FleetEvent, FleetState
+from rgt_tui.model.protocol import Sample
 from rgt_tui.profiles import load_profile
-from rgt_tui.ssh import AgentBundle
+from rgt_tui.ssh import AgentBundle, Channel
 
 replace = msgspec.structs.replace
 
@@ -181,6 +182,51 @@ class Rememberer(Watcher):
         return ()
 
 
+class Sending(Channel):
+    """A channel on which samples have come, each at once behind the other."""
+
+    def __init__(self, session: BoxSession, seqs: Iterable[int]) -> None:
+        self._box, self._seqs = session, tuple(seqs)
+
+    def take_in(self, until: float = math.inf) -> bool:
+        for seq in self._seqs:
+            self._box._frame(Sample(boot="b", seq=seq, at=1000.0 + seq))
+        return False
+
+
+def sent(seqs: Iterable[int]) -> BoxSession:
+    """A session that has taken in what came."""
+    session = World(("a",)).sessions["a"]
+    session._channel = Sending(session, seqs)
+    session.take_in()
+    return session
+
+
+@pytest.mark.parametrize("together", [1, 2, 64])
+def test_samples_that_came_together_are_all_taken_in(monkeypatch: pytest.MonkeyPatch, together: int) -> None:
+    monkeypatch.setattr(box_session, "MOST_TOGETHER", together)
+    state = sent([*range(1, 131), 130, 133]).state
+    assert state.sample is not None and state.sample.seq == 133
+    counters = state.counters
+    assert (counters.samples, counters.duplicates, counters.gaps) == (131, 1, 2)
+    assert (len(state.rings.gpu_util), state.seen.sample is not None) == (120, True)
+
+
+def test_of_samples_that_came_together_the_one_that_is_wrong_ends_the_connection_behind_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def poisoned(sample: Sample, *, cards: bool = True) -> Values:
+        if sample.seq == 3:
+            raise ValueError("it is poisoned")
+        return figures(sample, cards=cards)
+
+    monkeypatch.setattr(box_session, "figures", poisoned)
+    session = sent(range(1, 9))
+    counters = session.state.counters
+    assert (counters.samples, counters.bad_frames, counters.seq) == (2, 1, 3), "it would come again"
+    assert session._fault is not None and "could not process a Sample frame" in session._fault
+
+
 def test_of_what_is_muted_only_the_history_hears() -> None:
     keeper, watcher = Rememberer(), Watcher()
     world = World(observers=(keeper, watcher))
@@ -197,3 +243,87 @@ def test_of_what_is_muted_only_the_history_hears() -> None:
         [event.text for event in watcher.events] == shown == [text for text in kept if "(muted)" not in text]
     )
     assert kept.count("another key (muted)") == 1 and "unreachable: no route" in shown
+
+
+def test_the_look_at_the_boxes_is_done_in_slices_and_lets_them_come_and_go_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "SLICE_SECONDS", -1.0)  # each box is a slice
+    watcher = Watcher()
+    world = World(("a", "b", "c"), (watcher,))
+    for name in world.sessions:
+        world.put(name, link=Link.LIVE)
+    world.publisher._take_in(10.0)
+    steps = world.publisher._publishing(world.now)
+    next(steps)
+    next(steps)
+    assert watcher.changed == [], "nothing is told before all is looked at"
+    world.publisher.take_over({name: world.sessions[name] for name in ("c", "a")})
+    assert [*steps] == [None], "one box is left to look at"
+    assert watcher.changed == [["a", "c"]]
+    assert [box.link for box in world.publisher.state.boxes] == [Link.LIVE, Link.LIVE]
+
+
+@pytest.mark.parametrize("end", ["publish", "cancel"])
+async def test_what_is_being_looked_at_is_told_before_anything_else_and_before_the_end(
+    monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    """A single look publishes as it ends, and a dashboard that is left is cancelled: neither loses an event."""
+    monkeypatch.setattr(module, "SLICE_SECONDS", -1.0)  # each box is a slice
+    watcher = Watcher()
+    world = World(("a", "b", "c"), (watcher,))
+    between = asyncio.Event()
+
+    async def turn() -> None:
+        if not world.publisher._events:  # it looks at the boxes: what was said was taken along
+            between.set()
+            await asyncio.Event().wait()
+
+    monkeypatch.setattr(world.publisher, "_turn", turn)
+    for name in world.sessions:
+        world.put(name, link=Link.LIVE)
+    world.publisher.say("said")
+    running = asyncio.create_task(world.publisher.run())
+    async with asyncio.timeout(90):
+        await between.wait()
+    assert watcher.events == []
+    if end == "publish":
+        world.publisher.publish()
+        assert [event.text for event in watcher.events].count("said") == 1
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert [event.text for event in watcher.events].count("said") == 1
+    assert sorted(name for names in watcher.changed for name in names) == ["a", "b", "c"]
+
+
+async def test_what_boxes_send_waits_until_a_key_is_painted_but_not_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "HELD_SECONDS", 3600.0)
+    world = World()
+    asked = asyncio.Event()
+    painted, shown = False, asyncio.Event()
+
+    def busy() -> bool:
+        asked.set()
+        return not painted
+
+    world.publisher.busy = busy
+    world.publisher.subscribe(lambda state: shown.set() if state.boxes[0].link is Link.LIVE else None)
+    running = asyncio.create_task(world.publisher.run())
+    world.put("a", link=Link.LIVE)
+    async with asyncio.timeout(90):
+        await asked.wait()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not shown.is_set()
+        painted = True
+        await shown.wait()
+        painted = False  # and somebody who holds a key down sees the boxes all the same
+        monkeypatch.setattr(module, "HELD_SECONDS", 0.0)
+        shown.clear()
+        world.put("a", link=Link.UNREACHABLE)
+        world.put("a", link=Link.LIVE, reason="again")
+        await shown.wait()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)

@@ -28,7 +28,7 @@ def test_a_file_is_read_as_the_agent_reads_it() -> None:
         ("a", "cls", 3, "conf/a.yaml cls 3 # big"), ("b.b", "cls", 20, "b.b.toml cls"),
     ]  # fmt: skip
     for bad, said in (
-        ("a.yaml\n", "q:1: 'a.yaml' is no cell"),
+        ("a.yaml\n", "q:1: 'a.yaml' is not a cell"),
         ("a.y t 0\n", "q:1"),
         ("a.x t\na.y t\n", "q:2"),
         ("#", "no cell"),

@@ -34,7 +34,7 @@ async def recorder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIter
     monkeypatch.setattr(module, "FLUSH_SECONDS", 0.0)
     file = Told(tmp_path / "r.jsonl")
     recorder = Recorder(file, [BoxSpec(name="a", host="h")], 1.0)
-    await asyncio.wait_for(file.wrote.wait(), 30)  # the header is there
+    await asyncio.wait_for(file.wrote.wait(), 90)  # the header is there
     yield recorder
     await recorder.close()
 
@@ -83,7 +83,7 @@ async def test_a_disk_that_hangs_makes_no_heap_and_holds_nobody_up(
     await recorder.close()
     assert recorder._thread.is_alive()
     os.close(other)
-    await asyncio.to_thread(recorder._thread.join, 30)
+    await asyncio.to_thread(recorder._thread.join, 90)
     assert not recorder._thread.is_alive()
 
 
@@ -96,7 +96,7 @@ async def test_an_end_that_hangs_is_said(recorder: Recorder, monkeypatch: pytest
     await recorder.close()
     assert "the disk has not answered for 0 s" in str(recorder.failure)
     os.close(other)
-    await asyncio.to_thread(recorder._thread.join, 30)
+    await asyncio.to_thread(recorder._thread.join, 90)
 
 
 def test_an_end_that_does_not_reach_the_disk_is_said(tmp_path: Path) -> None:

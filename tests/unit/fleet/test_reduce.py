@@ -131,6 +131,17 @@ def test_log_lines_are_made_harmless_and_bounded() -> None:
     assert feed(log(("\x1b]0;evil\x07ok",))).logs[0].lines == ("ok",)
 
 
+def test_when_the_newest_line_was_written_is_told_or_seen() -> None:
+    assert feed(log(("old",))).logs[0].written is None
+    state = feed(log(("old",), age=30.0))
+    told = state.logs[0].written
+    assert told is not None and state.logs[0].at == told + 30.0
+    later = feed(log(("old",), age=30.0), log(("new",)))
+    assert later.logs[0].written == later.logs[0].at
+    assert feed(log(("old",), age=30.0), log((), partial="50%")).logs[0].written == told
+    assert [feed(log(("old",), age=age)).logs[0].written for age in (-1.0, 1e18, 1e308)] == [None] * 3
+
+
 def test_a_replaced_log_starts_anew() -> None:
     state = feed(log(("old",)), log(("new",), reset=True))
     assert state.logs[0].lines == ("new",)

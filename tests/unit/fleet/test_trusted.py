@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 from rgt_tui import files
-from rgt_tui.fleet.config import FleetFileError, Place, open_place, trusted
+from rgt_tui.fleet.config import FleetConfig, FleetFileError, Place, open_place, trusted
 from rgt_tui.fleet.config.editing import add_boxes
-from rgt_tui.fleet.config.loading import MAX_BYTES, FleetConfig, Source, parse_fleet, read_source
+from rgt_tui.fleet.config.loading import MAX_BYTES, Source, parse_fleet, read_source
 from rgt_tui.fleet.config.trusted import Book, Entry, Seen
 from rgt_tui.model.box import BoxSpec
 
@@ -137,14 +137,14 @@ def test_a_person_reads_what_it_would_do(file: Path, env: dict[str, str]) -> Non
     assert trusted.asks(open_place(Place(file), env)) == (
         f"obeys the ssh_config {folder}/cfg, which may run programs (lab)",
         f"logs in with the key {folder}/id (lab)",
-        f"believes the host keys of {folder}/known (lab)",
+        f"trusts the host keys in {folder}/known (lab)",
         "runs /tmp/python on the box (lab)",
         "sends $KEY to https://evil.example, and can stop the instance pod (lab)",
         "sets when these alerts rise, if at all: bytes",
         f"runs {folder}/run.sh {folder}/beside -x away at an alert",
         f"sends alerts to the address in {folder}/hook, with $TOKEN",
         "sends alerts to the address in $TOPIC",
-        "tells alerts by bell",
+        "sends alerts by bell",
     )
     plain = parse_fleet(file, '[boxes.a]\nhost = "a"\nssh_config = "none"\n')
     assert trusted.asks(plain) == ()

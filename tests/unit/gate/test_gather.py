@@ -76,7 +76,7 @@ def test_cells_of_one_name_in_two_queues_are_told_apart() -> None:
 def test_no_queue_hides_nothing_where_the_box_has_listed_all_results() -> None:
     assert held(evidence(box(queues=())), "queue")
     unknown = evidence(box(queues=()), told=UNLISTED)
-    assert "nothing tells what a result would be" in text(unknown, "queue")
+    assert "nothing says what a result would be" in text(unknown, "queue")
     assert items(unknown, "queue")[0].forfeitable
     assert held(evidence(box(queues=()), Verb.PARK, told=UNLISTED), "queue")
     part = replace(evidence_told(), problems=("/workspace/x: Permission denied",))
@@ -174,7 +174,7 @@ def test_a_platform_without_the_verb_refuses_it() -> None:
     assert "has no action that would park" in text(evidence(verb=Verb.PARK, profile=only_destroy), "provider")
     unsure = replace(PROFILE, billing=(replace(PROFILE.billing[0], stops_gpu_meter=None),))
     found = evidence(verb=Verb.PARK, profile=unsure)
-    assert "does not surely stop" in text(found, "provider")
+    assert "is not certain to stop" in text(found, "provider")
     assert not items(found, "provider")[0].forfeitable
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from rgt_tui.gate import evaluate, recognised, recognised_words
-from rgt_tui.gate.identity import MOUNTS, SAID, same_endpoint
+from rgt_tui.gate import SAID, evaluate, recognised, recognised_words
+from rgt_tui.gate.identity import MOUNTS, same_endpoint
 from rgt_tui.model.box import Link, ProviderRef
 from rgt_tui.model.evidence import Permit, Verb
 from rgt_tui.profiles import all_profiles
@@ -39,9 +39,24 @@ def test_another_machine_is_refused_and_cannot_be_forfeited(verb: Verb) -> None:
 
 
 def test_what_the_box_calls_itself_counts_before_its_address() -> None:
+    here = evidence(box(peer=("203.0.113.9", 40022)), meter=AT)
+    assert against(here) == []
+    assert text(here, "identity") == "the box calls itself k3v9 (RUNPOD_POD_ID)"
+    assert text(evidence(box(peer=None), meter=AT), "identity") == text(here, "identity")
+
+
+def test_a_box_that_is_reached_elsewhere_than_its_provider_says_is_shown_so_and_confirmed_so() -> None:
+    here = evidence(box(peer=("203.0.113.9", 40022)), meter=AT)
     found = evidence(box(peer=("10.0.0.7", 22)), meter=AT)
     assert against(found) == []
-    assert text(found, "identity") == "the box calls itself k3v9 (RUNPOD_POD_ID)"
+    assert text(found, "identity").startswith(
+        "the box calls itself k3v9 (RUNPOD_POD_ID); but SSH leads to 10.0.0.7:22, and the provider says that it is at "
+        "203.0.113.9:40022: "
+    )
+    facts = [items(each, "identity")[0].fact for each in (here, found)]
+    assert facts[0] != facts[1], "a dry run that did not show it is not confirmed"
+    other = evidence(box(peer=("10.0.0.8", 22)), meter=AT)
+    assert items(other, "identity")[0].fact == facts[1], "a proxy of several addresses is one and the same"
 
 
 def test_an_address_that_agrees_is_enough() -> None:

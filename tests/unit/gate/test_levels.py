@@ -85,6 +85,6 @@ def test_a_dry_run_is_good_for_a_minute_of_this_start_of_the_computer() -> None:
         assert outdated(made, facts, TICKS + age) is None
     for age in (DIGEST_S + 1.5, -5.0, 86_400.0, float("nan")):
         assert "older than 60 s" in str(outdated(made, facts, TICKS + age))
-    assert "another one than that of the dry run" in str(outdated(made, "0" * 64, TICKS))
+    assert "not that of the dry run any more" in str(outdated(made, "0" * 64, TICKS))
     for nonsense in ("", facts, f"{facts}-", f"{facts}-x", f"{facts}-1e9", "-5000", f"{facts}-{'9' * 5000}"):
         assert outdated(nonsense, facts, TICKS) is not None

@@ -187,7 +187,7 @@ def test_a_reading_of_before_it_was_asked_does_not_count() -> None:
     assert held(evidence(fresh), "quiet")
     found = evidence(fresh, since=TICKS - 5)
     assert against(found) == ["quiet:unseen"]
-    assert "told nothing since it was asked" in text(found, "quiet")
+    assert "not answered since it was asked" in text(found, "quiet")
     assert held(evidence(fresh, since=TICKS - 9), "quiet")
 
 

@@ -53,7 +53,7 @@ def test_the_permit_is_for_this_offer_at_this_price_for_a_minute() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"fresh": None}, "not offered any more"),
+        ({"fresh": None}, "no longer offered"),
         ({"at": None}, "could not be read again"),
         ({"at": TICKS - 31}, "31 s ago"),
         ({"at": TICKS + 2}, "-2 s ago"),
@@ -68,15 +68,15 @@ def test_the_permit_is_for_this_offer_at_this_price_for_a_minute() -> None:
         ({"fresh": replace(OFFER, storage_per_hour=None)}, "its price has changed: ?/h now"),
         ({"fresh": replace(OFFER, compute_per_hour=math.nan)}, "its price has changed"),
         ({"fresh": replace(OFFER, currency="CNY")}, "in CNY now"),
-        ({"fresh": replace(OFFER, spot=False)}, "its kind is another one"),
-        ({"fresh": replace(OFFER, gpu_count=1)}, "its GPU is another one"),
-        ({"fresh": replace(OFFER, out_per_gb=0.5)}, "its price of traffic is another one"),
+        ({"fresh": replace(OFFER, spot=False)}, "its kind is not what was shown"),
+        ({"fresh": replace(OFFER, gpu_count=1)}, "its GPU is not what was shown"),
+        ({"fresh": replace(OFFER, out_per_gb=0.5)}, "its price of traffic is not what was shown"),
         ({"wish": replace(WISH, spot=False)}, "asked for on-demand, this offer is spot"),
         ({"wish": replace(WISH, gpu_count=4)}, "asked for 4 GPUs"),
         ({"wish": replace(WISH, disk_gb=101)}, "asked for 101 GB of disk"),
         ({"wish": replace(WISH, max_per_hour=0.8)}, "it costs $0.82/h, at most $0.80"),
         ({"wish": replace(WISH, max_per_hour=math.nan)}, "it costs $0.82/h"),
-        ({"wish": replace(WISH, currency="CNY")}, "the most per hour was said in CNY"),
+        ({"wish": replace(WISH, currency="CNY")}, "the maximum price per hour is in CNY"),
         (
             {"shown": replace(OFFER, storage_per_hour=None), "fresh": replace(OFFER, storage_per_hour=None)},
             "what this offer costs is not known",

@@ -115,14 +115,14 @@ def test_unknown_is_never_shown_as_free() -> None:
     assert seen.status == "unknown: timed out"
     assert seen.per_hour is None
     seen = made(Verb.PARK, meter=replace(METER, storage_per_hour=None), bills=())
-    assert seen.keeps_billing == ("storage, at a price that the provider did not say",)
+    assert seen.keeps_billing == ("storage, at a price that the provider does not give",)
     assert made(meter=replace(METER, kind=MeterKind.NONE), bills=()).keeps_billing == ()
 
 
 def test_parts_without_a_price_are_named_and_the_price_is_a_lower_bound() -> None:
     seen = made(Verb.PARK, meter=replace(METER, at_least=True, unpriced=("volume disk",)), bills=())
     assert (seen.at_least, seen.spent_at_least) == (True, False)
-    assert seen.keeps_billing == ("at a price that nobody said: volume disk",)
+    assert seen.keeps_billing == ("at an unknown price: volume disk",)
 
 
 def test_the_profile_s_note_and_ways_are_part_of_the_review() -> None:
@@ -178,7 +178,9 @@ def test_what_is_given_up_must_be_what_was_shown() -> None:
     assert shown.forfeits[0].bytes == lone.bytes
     assert changes(shown, made(told=told(group(), lone), says=says)) == ()
     newer = replace(lone, fingerprint="other")
-    assert any("another thing" in line for line in changes(shown, made(told=told(group(), newer), says=says)))
+    assert any(
+        "is not what was shown" in line for line in changes(shown, made(told=told(group(), newer), says=says))
+    )
     assert any("given up now" in line for line in changes(made(told=told(group(), lone)), shown))
     pulled = made(told=told(group(), lone, proofs=(proof("/workspace/x"),)), says=says)
     assert pulled.forfeits == () and pulled.phrase == "autodl-demo"

@@ -10,9 +10,7 @@ import pytest
 
 from rgt_tui.cli.commands import COMMANDS
 from rgt_tui.handbook import shipped_pages
-from rgt_tui.health import CHECKS
-from rgt_tui.health.conditions import BY_ID
-from rgt_tui.health.handbook import HANDBOOK
+from rgt_tui.health import BY_ID, CHECKS, HANDBOOK
 
 ROOT = Path(__file__).parents[3]
 LISTS = {"L": 10, "V": 7, "DF": 8, "R": 6, "X": 5, "D": 27, "MN": 6, "U": 44}

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import time
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import msgspec
@@ -13,9 +17,18 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from rgt_tui.handbook import LineHit, Lookout, Searcher, line_search, search_text, shipped_pages, writer_of
+from rgt_tui.handbook import (
+    LineHit,
+    Lookout,
+    Page,
+    Searcher,
+    line_search,
+    search_text,
+    shipped_pages,
+    went_on,
+    writer_of,
+)
 from rgt_tui.handbook.file_triage import ranked
-from rgt_tui.handbook.judgement import went_on
 
 PAGES = shipped_pages()
 CASES = [
@@ -46,7 +59,7 @@ ENDED = 'Traceback (most recent call last):\n  File "/exp/train.py", line 3, in 
             f"{WARNED}{ENDED}RuntimeError: stack expects each tensor to be equal size, but got [\n",
             ["DP4", "U31"],
         ),
-        (f"{ENDED}ValueError: optimizer got an empty parameter list\n", ["O2"]),
+        (f"{ENDED}ValueError: optimizer got an empty parameter list\n", ["O2", "O27"]),
     ],
 )
 def test_what_ended_the_run_stands_before_what_only_warned(log: str, order: list[str]) -> None:
@@ -278,7 +291,11 @@ def interleaved(rng: random.Random) -> bytes:
     return "\n".join(mixed).encode()
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(seed=st.integers(0, 1 << 32), block=st.integers(200, 6000))
 def test_where_a_log_of_several_ranks_is_cut_makes_no_difference(
     monkeypatch: pytest.MonkeyPatch, seed: int, block: int
@@ -308,17 +325,64 @@ def test_of_a_line_without_an_end_only_the_beginning_is_kept(monkeypatch: pytest
     assert [(hit.id, hit.line_no) for hit in found] == [("U7", 2)]
 
 
-def test_without_re2_the_result_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_module(name: str) -> ModuleType:
+    raise ImportError(name)
+
+
+def another_module(name: str) -> ModuleType:
+    """Return what PyPI's pyre2 is: a module of that name, with the functions of Python's own."""
+    found = ModuleType(name)
+    setattr(found, "compile", re.compile)  # noqa: B010
+    return found
+
+
+@pytest.mark.parametrize("module", [no_module, another_module])
+def test_without_re2_the_result_is_the_same(
+    monkeypatch: pytest.MonkeyPatch, module: Callable[[str], ModuleType]
+) -> None:
     text = "\n".join(case["log"] for case in CASES)
     fast = search_text(text, PAGES.values())
-    monkeypatch.setattr(line_search, "_automaton", lambda pattern: None)
+    monkeypatch.setattr(line_search, "import_module", module)
+    monkeypatch.setattr(line_search, "lookout", Lookout)  # the one that is kept has its automaton
+    monkeypatch.setattr(line_search, "_automaton", line_search._automaton.__wrapped__)
+    assert line_search.re2_library() is None
     assert search_text(text, PAGES.values()) == fast
     assert len({hit.id for hit in fast}) > 60
 
 
+def test_the_first_look_is_made_once_for_the_same_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The window of a log is searched anew with each line that comes."""
+    made: list[Lookout] = []
+
+    def make(pages: tuple[Page, ...]) -> Lookout:
+        made.append(Lookout(pages))
+        return made[-1]
+
+    monkeypatch.setattr(line_search, "Lookout", make)
+    page = msgspec.structs.replace(PAGES["U7"], needles=("gone",), patterns=("^gone$",))
+    for _ in range(3):
+        assert [hit.line_no for hit in search_text("a\ngone\n", [page])] == [2]
+    assert len(made) == 1
+    other = msgspec.structs.replace(page, needles=("left",), patterns=("^left$",))
+    assert search_text("a\ngone\n", [other]) == []
+
+
+def test_the_pages_of_a_line_are_those_of_which_something_stands_in_it() -> None:
+    lookout = Lookout(PAGES.values())
+    odd = [b"", b"\0\xff\xfeKILLED\xc3", "显存 CUDA out of memory 错误".encode()]
+    for text in odd + sorted({case["log"].strip().split("\n")[-1].encode() for case in CASES})[::10]:
+        low = text.lower()
+        assert [page.id for page in lookout.suspects(text)] == [
+            page.id
+            for page in PAGES.values()
+            if any(needle.encode() in low for needle in page.needles)
+            or (page.needle_pattern and re.search(page.needle_pattern.encode(), text, re.I | re.M))
+        ]
+
+
 def test_a_line_is_suspected_by_its_literals_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    for automaton in (line_search._automaton, lambda pattern: None):
-        monkeypatch.setattr(line_search, "_automaton", automaton)
+    for imports in (import_module, no_module):
+        monkeypatch.setattr(line_search, "import_module", imports)
         lookout = Lookout(PAGES.values())
         assert lookout.suspected(["step 143 loss 0.137", ""]) == {}
         suspected = lookout.suspected(["step 3", "write: NO SPACE LEFT ON DEVICE", "", "exit code: 137"])
@@ -329,8 +393,9 @@ def test_a_line_is_suspected_by_its_literals_alone(monkeypatch: pytest.MonkeyPat
 
 def test_a_cheap_pattern_sees_where_a_line_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     page = msgspec.structs.replace(PAGES["U7"], needles=(), needle_pattern="^gone$", patterns=("^gone$",))
-    for automaton in (line_search._automaton, lambda pattern: None):
-        monkeypatch.setattr(line_search, "_automaton", automaton)
+    for imports in (import_module, no_module):
+        monkeypatch.setattr(line_search, "import_module", imports)
+        monkeypatch.setattr(line_search, "lookout", Lookout)
         lookout = Lookout([page])
         assert lookout.suspected(["a", "gone", "it is gone", "gone"]) == {1: ("U7",), 3: ("U7",)}
         assert [hit.line_no for hit in search_text("a\ngone\nall gone\n", [page])] == [2]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rgt_tui.health import ALERTS, CHECKS, HANDBOOK, all_conditions, covered
+from rgt_tui.health import ALERTS, CHECKS, HANDBOOK, all_conditions, covered, told_by
 from rgt_tui.model.evidence import Finding, Severity
 
 
@@ -44,3 +44,12 @@ def test_what_a_finding_stands_for(gotcha: str, resource: str, run: str | None, 
     finding = Finding(gotcha, "t", Severity.FATAL, resource, "e", "log", run=run)
     assert covered((finding,)) == ids
     assert {id_.partition(":")[0] for id_ in ids} <= {row.id for row in ALERTS}
+
+
+def test_a_page_knows_which_alerts_and_checks_name_it() -> None:
+    assert told_by("U7") == (("bytes", "inodes", "filling"), ("0.2", "0.5", "4.3"))
+    assert told_by("U43") == (("no-step", "held-back"), ("3.3",))
+    assert told_by("M19") == ((), ())
+    for row in ALERTS:
+        for page in row.findings:
+            assert row.id in told_by(page)[0]

@@ -45,7 +45,7 @@ def test_a_reading_that_is_gone_while_the_box_tells_is_over_and_one_of_a_silent_
     before = standing_remedies((), box(READ), NOW)
     assert one(standing_remedies(before, box(sample_at=NOW + 5), NOW + 5)).over_at == NOW + 5
     silent = one(standing_remedies(before, box(sample_at=NOW), NOW + 500))
-    assert not silent.done and "tells nothing" in silent.doubt
+    assert not silent.done and "does not report it" in silent.doubt
     cut = one(standing_remedies(before, box(link=Link.UNREACHABLE), NOW + 1))
     assert not cut.done and cut.doubt
     blind = replace(sample(), unseen="no permission")

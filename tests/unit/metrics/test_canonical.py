@@ -1,7 +1,14 @@
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
-from rgt_box.metrics.metric_names import canonical, choose
+from rgt_box.metrics.metric_names import Naming, choose
+
+
+def canonical(tag: str, tags: Iterable[str] = (), directory: str = "") -> str | None:
+    return Naming(tags, directory).metric(tag)
+
 
 NAMES = {
     "loss": "loss train/loss train_loss train_loss_step lm\u00a0loss loss_metrics/global_avg_loss total_loss "

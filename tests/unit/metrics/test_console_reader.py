@@ -134,7 +134,11 @@ WORDS = st.sampled_from(
 TEXT = st.lists(WORDS | st.text(max_size=20), max_size=40).map("".join)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=150,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(text=TEXT | st.binary(max_size=400), cuts=st.lists(st.integers(0, 400), max_size=3))
 def test_no_text_is_an_error_and_no_cut_matters(text: str | bytes, cuts: list[int], tmp_path: Path) -> None:
     data = text if isinstance(text, bytes) else text.encode()

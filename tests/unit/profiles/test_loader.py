@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
-from rgt_tui.profiles.loader import ProfileError, data_dir, read_profile
+from rgt_tui.profiles import ProfileError
+from rgt_tui.profiles.loader import data_dir, read_profile
 
 GOOD = """
 id = "box"
@@ -56,6 +58,45 @@ def read(folder: Path, text: str) -> None:
 
 def test_a_good_file_is_read(tmp_path: Path) -> None:
     read(tmp_path, GOOD)
+
+
+def test_all_keys_that_are_missing_are_named_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ProfileError) as caught:
+        read(tmp_path, 'id = "box"\nname = "Box"\n[[tiers]]\nmounts = ["/"]\n[[tiers.prices]]\namount = 1\n')
+    assert str(caught.value) == (
+        "box.toml: kind, confidence, top_danger, overrides.detach, tiers[0].name, tiers[0].prices[0].currency, "
+        "tiers[0].prices[0].per, tiers[0].prices[0].verified, tiers[0].prices[0].url: these keys are missing; "
+        "docs/profiles.md has a minimal profile to start from"
+    )
+
+
+def test_a_missing_key_is_named_beside_values_of_no_known_shape(tmp_path: Path) -> None:
+    for text in ("tiers = 3", "tiers = [3]", "overrides = []", 'overrides = {detach = "tmux"}\nclocks = {}'):
+        with pytest.raises(ProfileError, match=r"box\.toml: "):
+            read(tmp_path, text)
+
+
+MINIMAL = re.findall(
+    r"<!-- minimal -->\n```toml\n(.*?)```",
+    (Path(__file__).parents[3] / "docs" / "profiles.md").read_text(encoding="utf-8"),
+    re.DOTALL,
+)
+
+
+def test_the_minimal_profile_of_the_docs_is_taken_and_has_no_line_too_many(tmp_path: Path) -> None:
+    (text,) = MINIMAL
+    path = tmp_path / "acme.toml"
+    path.write_text(text, encoding="utf-8")
+    assert read_profile(path).name == "Acme"
+    lines = text.splitlines()
+    keys = [line.partition(" =")[0] for line in lines if " = " in line]
+    assert len(keys) == 6
+    for key in keys:
+        path.write_text(
+            "\n".join(line for line in lines if not line.startswith(f"{key} =")), encoding="utf-8"
+        )
+        with pytest.raises(ProfileError, match=rf"acme\.toml: (overrides\.)?{key}: the key is missing"):
+            read_profile(path)
 
 
 @pytest.mark.parametrize(

@@ -61,12 +61,15 @@ def test_a_clock_without_a_date_goes_on_over_midnight() -> None:
 def test_an_attempt_that_began_anew_although_the_one_before_had_saved() -> None:
     first = [HF, "Saving model checkpoint to out/checkpoint-500"]
     (text,) = told([*first, "Killed", HF], "resume")
-    assert text == "transformers: starts anew after a preemption: trainer.train(resume_from_checkpoint=True)"
+    assert (
+        text
+        == "transformers: starts from scratch after a preemption: trainer.train(resume_from_checkpoint=True)"
+    )
     assert told([*first, HF, GOES_ON], "resume") == []
     assert told(first, "resume") == [] == told([HF, HF], "resume"), "one attempt, or nothing to resume from"
     lightning = ["GPU available: True (cuda), used: True", "saved checkpoint at step 10"]
     (text,) = told([*lightning, *lightning], "resume")
-    assert text.startswith("lightning: starts anew") and 'ckpt_path="last"' in text
+    assert text.startswith("lightning: starts from scratch") and 'ckpt_path="last"' in text
 
 
 @pytest.mark.parametrize(
@@ -82,7 +85,7 @@ def test_versions_that_a_log_names(line: str, expected: str) -> None:
     (text,) = told([line, *goes_on], "resume")
     assert text.startswith("lightning 2.") and text.endswith(expected)
     (unknown,) = told(goes_on, "resume")
-    assert unknown.endswith("(seen on 2.6.6; which version is here nobody can tell: check it)")
+    assert unknown.endswith("(seen on 2.6.6; nobody can tell which version is here: check it)")
 
 
 def test_zero_and_one_checkpoint_kept() -> None:

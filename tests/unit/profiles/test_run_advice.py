@@ -132,8 +132,8 @@ def test_every_fault_has_a_page_a_source_and_a_mark_that_the_agent_tells() -> No
         ("2.6.6+cpu", "again"),
         ("2.6.5", "again (seen on 2.6.6; of 2.6.5 not known: check it)"),
         ("2.7.0", "again (seen on 2.6.6; of 2.7.0 not known: check it)"),
-        ("2.6.6rc1", "again (seen on 2.6.6; which version is here nobody can tell: check it)"),
-        ("", "again (seen on 2.6.6; which version is here nobody can tell: check it)"),
+        ("2.6.6rc1", "again (seen on 2.6.6; nobody can tell which version is here: check it)"),
+        ("", "again (seen on 2.6.6; nobody can tell which version is here: check it)"),
     ],
 )
 def test_another_version_than_the_one_tried_is_told_as_not_known(version: str, told: str) -> None:
@@ -205,6 +205,10 @@ def test_more_workers_than_cores_another_number_of_ranks_and_room_on_the_cards()
     )
     assert text.startswith("2 ranks now, 8 before: the effective batch is 0.25 times what it was")
     assert texts(beside(found(world=2, world_before=2), sample=sample(procs=(rank(2),))), "batch") == []
+    for nobody in (0, -3):  # no box has that, and may say so
+        assert (
+            texts(beside(found(world=2, world_before=nobody), sample=sample(procs=(rank(2),))), "batch") == []
+        )
     card = Gpu(index=0, name="H100", vram_total=80_000_000_000)
     for values, expected in (((30.0,) * 40, 1), ((30.0,) * 10, 0), ((30.0,) * 40 + (90.0,), 0)):
         state = beside(found(), sample=sample(gpus=(card,)), rings=Rings(vram_pct=values))

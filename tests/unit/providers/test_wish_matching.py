@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from rgt_tui.model.renting import Offer, Wish
-from rgt_tui.providers import ProviderError
-from rgt_tui.providers.markets.wish_matching import check_wish, in_order, same_gpu
+from rgt_tui.providers import ProviderError, same_gpu
+from rgt_tui.providers.markets.wish_matching import check_wish, in_order
 
 SAME = [
     ("A100", "NVIDIA A100 80GB PCIe", None),

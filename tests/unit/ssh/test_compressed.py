@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from rgt_box.streams.pipes import Outbox, packed
 
 from rgt_tui.model.protocol import Frame, Hello, Pong, Sample
-from rgt_tui.ssh.channel import PackedLines, _Session, read_frame
+from rgt_tui.ssh import read_frame
+from rgt_tui.ssh.channel import PackedLines, _Session
 
 HELLO = b'{"t":"hello","proto":1,"agent":"a","boot":"b","host":"h","python":"3","pid":1,"at":1,"packed_lines":true}\n'
 STREAM_HELLO = HELLO.replace(b"packed_lines", b"zlib")

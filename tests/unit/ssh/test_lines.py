@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rgt_tui.ssh.remote_command import LineSplitter
+from rgt_tui.ssh import LineSplitter
 
 
 @given(

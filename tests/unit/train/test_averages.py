@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import torch
+from rgt_train import UsageError
 from rgt_train.checkpoint import matching
-from rgt_train.exits import UsageError
 
 TRAINED = {"a.weight": torch.zeros(2, 2), "a.mean": torch.zeros(2)}
 AVERAGED = {"a.weight": torch.ones(2, 2), "a.mean": torch.ones(2)}

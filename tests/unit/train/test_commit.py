@@ -15,12 +15,12 @@ import pytest
 import rgt_train.checkpoint.store as store_module
 from hypothesis import given
 from hypothesis import strategies as st
+from rgt_train import UsageError
 from rgt_train.checkpoint import diskio, manifest, publish
 from rgt_train.checkpoint import store as retention
 from rgt_train.checkpoint.diskio import Unreadable
 from rgt_train.checkpoint.publish import Job, perform
 from rgt_train.checkpoint.store import Item, Policy, Store, read_space, verified
-from rgt_train.exits import UsageError
 
 
 def save(store: Store, step: int, data: bytes = b"data", kind: str = "step", **more: Any) -> publish.Done:
@@ -59,12 +59,12 @@ def test_a_published_directory_is_never_written_again(tmp_path: Path) -> None:
 
 def test_saves_and_looks_leave_no_file_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A long training saves thousands of times."""
-    store, before = Store(tmp_path, 2), os.listdir("/proc/self/fd")
+    store, before = Store(tmp_path, 2), set(os.listdir("/proc/self/fd"))
     for step in range(4):
         path = save(store, step).path
         assert path is not None
         manifest.open_verified(path).release()
-    assert os.listdir("/proc/self/fd") == before
+    assert set(os.listdir("/proc/self/fd")) <= before  # garbage of other tests may close some
     last = str(path)
 
     def late(self: manifest.Verified, name: str, place: str) -> None:
@@ -75,7 +75,7 @@ def test_saves_and_looks_leave_no_file_open(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(manifest.Verified, "add", late)
     with pytest.raises(manifest.Damaged) as caught:
         manifest.open_verified(last)
-    assert os.listdir("/proc/self/fd") == before, "nor where it ends in an error that somebody keeps"
+    assert set(os.listdir("/proc/self/fd")) <= before, "nor where it ends in an error that somebody keeps"
     assert caught
 
 

@@ -58,6 +58,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
 
 
 def fds() -> int:
+    """Return how many files are open; garbage of other tests may close some at any time."""
     return len(os.listdir("/proc/self/fd"))
 
 
@@ -66,14 +67,14 @@ class TestDirectories:
         before = fds()
         fsync_dir(tmp_path)
         assert calls.made == [("fsync", tmp_path.name)]
-        assert fds() == before
+        assert fds() <= before
 
     @pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOTSUP])
     def test_one_that_cannot_be_synced_is_accepted(self, tmp_path: Path, calls: Calls, number: int) -> None:
         before = fds()
         calls.refused["fsync"] = number
         fsync_dir(tmp_path)
-        assert fds() == before
+        assert fds() <= before
 
     def test_one_that_fails_is_named(self, tmp_path: Path, calls: Calls) -> None:
         calls.refused["fsync"] = errno.EIO
@@ -112,7 +113,7 @@ class TestFiles:
         assert (tmp_path / "a").read_bytes() == b"content"
         assert calls.made == [("fsync", "a")]
         assert (tmp_path / "a").stat().st_mode & 0o777 == 0o644 & ~_umask()
-        assert fds() == before
+        assert fds() <= before
 
     def test_a_published_file_is_never_written_again(self, tmp_path: Path) -> None:
         write_file(tmp_path / "a", b"old")
@@ -209,7 +210,7 @@ class TestRegions:
         write_region(tmp_path / "a", memory, SIZE)
         assert (tmp_path / "a").read_bytes() == bytes(memory[:SIZE])
         assert calls.made[-1] == ("fsync", "a"), "its length, too"
-        assert fds() == before
+        assert fds() <= before
 
     @pytest.mark.parametrize("refusal", ["refused", "short"])
     def test_what_the_disk_does_not_take_directly_goes_through_the_cache(

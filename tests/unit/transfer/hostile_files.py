@@ -44,6 +44,14 @@ def harmful(mark: Path, protocol: int = 2) -> bytes:
     return pickle.dumps({"model": Harm(mark)}, protocol)
 
 
+def without_checksums(path: Path) -> bytes:
+    """The file as torch leaves it after ``torch.serialization.set_crc32_options(False)``."""
+    data = path.read_bytes()
+    for entry in zipfile.ZipFile(path).infolist():
+        data = data.replace(struct.pack("<I", entry.CRC), bytes(4))
+    return data
+
+
 def safetensors(header: bytes, data: bytes = b"") -> bytes:
     """A safetensors file."""
     return struct.pack("<Q", len(header)) + header + data

@@ -11,8 +11,8 @@ import pytest
 from rgt_box.commands.result_walk import Group
 
 from rgt_tui.model.evidence import CopyProof, ResultGroup
-from rgt_tui.transfer import FileRow, FolderRow, Ledger, LedgerError, Stamp, ledger_path
-from rgt_tui.transfer.ledger import GoneRow, fingerprint, proofs, sha256_of
+from rgt_tui.transfer import FileRow, FolderRow, GoneRow, Ledger, LedgerError, Stamp, fingerprint, ledger_path
+from rgt_tui.transfer.ledger import proofs, sha256_of
 
 
 class World:

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from rgt_tui.transfer import FileRow, Stamp
+from rgt_tui.transfer.copying import PullProgress, Rate, time_to_go
 from rgt_tui.transfer.copying.local_copy import Landed, PartFile, beside, dated, settle, write_part
-from rgt_tui.transfer.copying.pull_plan import PullProgress, Rate, ranges, time_to_go
+from rgt_tui.transfer.copying.pull_plan import ranges
 
 OLD = b"twelve bytes"
 
@@ -83,7 +84,7 @@ def test_a_version_that_may_be_worse_lands_beside(place: Place, new: bytes, mtim
     assert place.local.read_bytes() == OLD
     assert Path(landed.local).read_bytes() == new
     assert landed.local.endswith(".pt")
-    assert "may be worse" in str(landed.note)
+    assert "may be better" in str(landed.note)
 
 
 def test_a_file_that_nobody_pulled_is_not_touched(place: Place) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from rgt_tui.transfer import torch_files
 from rgt_tui.transfer.file_stretch import OpenStretch, Refused
-from tests.unit.transfer.hostile_files import FILES, TODAY, harmful, torch_zip, with_pickle
+from tests.unit.transfer.hostile_files import FILES, TODAY, harmful, torch_zip, with_pickle, without_checksums
 
 
 def look(path: Path) -> torch_files.TorchFile:
@@ -36,6 +36,47 @@ def test_a_file_of_today_is_whole_by_its_checksums() -> None:
 
 def test_a_file_of_before_1_6_is_whole_by_its_lengths() -> None:
     assert look(FILES / "before-1.6.pt") == torch_files.TorchFile(False, True, ())
+
+
+def packed_again(path: Path, **settings: int) -> bytes:
+    """The same records by Python's own writer, which leaves other words in the heads."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(path) as old, zipfile.ZipFile(out, "w") as new:
+        for number, entry in enumerate(old.infolist()):
+            info = zipfile.ZipInfo(entry.filename, (2026, 1, 1, number, 0, 0))
+            for name, value in settings.items():
+                setattr(info, name, value)
+            new.writestr(info, old.read(entry))
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"create_system": 0}, {"external_attr": 0o644 << 16}, {"create_version": 63}]
+)
+def test_a_file_that_was_packed_again_is_as_good(tmp_path: Path, settings: dict[str, int]) -> None:
+    path = tmp_path / "again.pt"
+    path.write_bytes(packed_again(TODAY, **settings))
+    assert look(path) == torch_files.TorchFile(True, False, ())
+
+
+def test_a_file_with_a_record_of_another_writer_is_as_good_and_its_other_heads_are_still_compared(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "more.pt"
+    path.write_bytes(TODAY.read_bytes())
+    with zipfile.ZipFile(path, "a") as archive:
+        folder = archive.namelist()[0].partition("/")[0]
+        archive.writestr(f"{folder}/notes", b"lr 0.1")
+    assert look(path).checked
+    data = bytearray(path.read_bytes())
+    data[12] ^= 1  # the date of the first record
+    assert "the date of its head" in refused(tmp_path, bytes(data))
+
+
+def test_a_file_that_was_saved_without_checksums_is_whole_and_unproven(tmp_path: Path) -> None:
+    path = tmp_path / "none.pt"
+    path.write_bytes(without_checksums(TODAY))
+    assert look(path) == torch_files.TorchFile(False, False, ())
 
 
 @pytest.mark.parametrize("name", ["optimizer.pt", "scheduler.pt", "rng_state.pth", "training_args.bin"])

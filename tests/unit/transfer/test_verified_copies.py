@@ -10,11 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.transfer import FileRow, Ledger
-from rgt_tui.transfer.copying import Listing, plan
-from rgt_tui.transfer.copying.box_listing import RemoteFile
+from rgt_tui.transfer import FileRow, Ledger, Stamp
+from rgt_tui.transfer.copying import Listing, RemoteFile, plan
 from rgt_tui.transfer.copying.local_copy import failed, room
-from rgt_tui.transfer.ledger import Stamp
 
 THERE = Stamp(5, 1, 2, 3)
 BOX = "/w/a.pt"

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from rgt_tui.fleet.changes import between
 from rgt_tui.fleet.reducers import extended
 from rgt_tui.handbook import shipped_pages, triage_file
-from rgt_tui.health import diagnose, listed
-from rgt_tui.health.alert_state import AlertState, instant, step_alerts
+from rgt_tui.health import AlertState, diagnose, listed, step_alerts
+from rgt_tui.health.alert_state import instant
 from rgt_tui.health.handbook import STORAGE_IDS
 from rgt_tui.health.lognotes import _MARKS, WINDOW
 from rgt_tui.model.box import BoxState, LogView

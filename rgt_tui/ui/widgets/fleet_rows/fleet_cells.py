@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -155,10 +156,23 @@ def heat(row: Row) -> float | None:
     return worst([gpu.temp_c for gpu in row.box.sample.gpus]) if row.box.sample else None
 
 
+def alive(row: Row) -> list[Gpu]:
+    """Return the cards that answer: a dead one is part of no sum; the badge of the GPU column counts it."""
+    return [gpu for gpu in row.box.sample.gpus if gpu.error is None] if row.box.sample else []
+
+
 def watts(row: Row) -> float | None:
-    """Return what all cards draw together; None where one does not say."""
-    drawn = [gpu.power_w for gpu in row.box.sample.gpus] if row.box.sample else []
-    return sum(one or 0.0 for one in drawn) if drawn and None not in drawn else None
+    """Return what the cards that tell it draw together; None where none does."""
+    drawn = [gpu.power_w for gpu in alive(row) if gpu.power_w is not None]
+    return sum(drawn) if drawn else None
+
+
+def vram_pct(row: Row) -> float | None:
+    """Return how full the memory of all cards that answer is; None where one of them does not tell."""
+    gpus = alive(row)
+    if any(gpu.vram_used is None or not gpu.vram_total for gpu in gpus):
+        return None
+    return ratio(sum(gpu.vram_used or 0 for gpu in gpus), sum(gpu.vram_total or 0 for gpu in gpus))
 
 
 def seconds_to_end(row: Row) -> float | None:
@@ -190,9 +204,10 @@ def temp_cell(row: Row, width: int) -> Line:
 
 
 def power_cell(row: Row, width: int) -> Line:
-    """What all cards draw together, in watts."""
+    """What all cards draw together, in watts; at least that, where one of them does not tell."""
     value = watts(row)
-    text = NONE if value is None else f"{value:.0f}W"
+    silent = any(gpu.power_w is None for gpu in alive(row))
+    text = NONE if value is None else f"{glyphs().at_least}{value:.0f}" if silent else f"{value:.0f}W"
     return (Span(fit(text, width, right=True), Tone.DIM if value is None else Tone.TEXT),)
 
 
@@ -210,11 +225,7 @@ def per_thousand_cell(row: Row, width: int) -> Line:
 
 def vram_cell(row: Row, width: int) -> Line:
     """Video memory of all GPUs together."""
-    gpus = row.box.sample.gpus if row.box.sample else ()
-    known = [(gpu.vram_used, gpu.vram_total) for gpu in gpus]
-    if any(used is None or not total for used, total in known):
-        return thin_bar(None, width)
-    return thin_bar(ratio(sum(u or 0 for u, _ in known), sum(t or 0 for _, t in known)), width)
+    return thin_bar(vram_pct(row), width)
 
 
 def disk_cell(row: Row, width: int) -> Line:
@@ -261,11 +272,12 @@ def age_cell(row: Row, width: int) -> Line:
     verdict = row.verdict
     if verdict.stale and verdict.sample_age is not None:
         tone = Tone.WARN if verdict.health in (Health.UNREACHABLE, Health.UNKNOWN) else Tone.DIM
-        return (
-            Span(
-                fit(f"{old_mark(verdict.health)} {compact_time(verdict.sample_age)}", width, right=True), tone
-            ),
-        )
+        sign, age = old_mark(verdict.health), compact_time(verdict.sample_age)
+        if cell_len(sign) + 1 + len(age) > width:
+            age = re.sub(
+                r"(?<=[a-z]).*", "", age
+            )  # 16m of 16m34: its last digits are cut, not the sign of an end
+        return (Span(fit(f"{sign} {age}", width, right=True), tone),)
     stuck = any(
         alert.id.startswith(("stall", "finding")) and alert.level == "error" for alert in verdict.alerts
     )

@@ -101,18 +101,16 @@ def parse(text: str, saved: Mapping[str, str] | None = None) -> Filter:
         if not term:
             continue
         if wanted and term.startswith(("save:", "drop:")):
-            name = term[5:]
+            name = word[5:]
             if not _NAME.fullmatch(name):
                 raise FilterError(f"{word}: a name is letters, digits, . _ and -, such as {term[:5]}busy")
-            save, drop = (name, drop) if term.startswith("save:") else (save, name)
-            if drop is not None and drop not in (saved or {}):
-                raise FilterError(_unsaved(drop, saved))
+            save, drop = (name, drop) if term.startswith("save:") else (save, _kept_as(name, saved))
             continue
         source.append(word)
-        test = _saved(term[1:], saved) if term.startswith("@") else _test(term)
+        test = _saved(word.removeprefix("!")[1:], saved) if term.startswith("@") else _test(term)
         tests.append(test if wanted else _inverse(test))
     if save is not None and not tests:
-        raise FilterError(f"save:{save} keeps the terms beside it, and there is none")
+        raise FilterError(f"save:{save} keeps the terms beside it, and there are none")
     return Filter(tuple(tests), save, drop, " ".join(source))
 
 
@@ -137,16 +135,21 @@ def _inverse(test: Test) -> Test:
     return inverted
 
 
-def _unsaved(name: str, saved: Mapping[str, str] | None) -> str:
-    there = ", ".join(f"@{one}" for one in sorted(saved or {})) or "none yet: save:NAME keeps one"
-    return f"no filter is kept as {name}; there are: {there}"
+def _kept_as(name: str, saved: Mapping[str, str] | None) -> str:
+    """Return a name as it was kept: it may be typed in another case."""
+    found = next((one for one in saved or {} if one.casefold() == name.casefold()), None)
+    if found is None:
+        there = ", ".join(f"@{one}" for one in sorted(saved or {}, key=str.casefold))
+        raise FilterError(
+            f"no filter is kept as {name}; there are: {there or 'none yet: save:NAME keeps one'}"
+        )
+    return found
 
 
 def _saved(name: str, saved: Mapping[str, str] | None) -> Test:
-    if saved is None or name not in saved:
-        raise FilterError(_unsaved(name, saved))
-    others = {other: text for other, text in saved.items() if other != name}  # or two could name each other
-    tests = parse(saved[name], others).tests
+    kept = dict(saved or {})
+    text = kept.pop(_kept_as(name, saved))  # two could name each other
+    tests = parse(text, kept).tests
 
     def all_of(row: Row) -> bool | None:
         found = [test(row) for test in tests]

@@ -189,7 +189,7 @@ def read_view(path: Path) -> FleetView:
             f"{path} cannot be read ({error}): delete it, or mend it; until then nothing is kept"
         ) from None
     if view.version != VERSION:
-        raise Unreadable(f"{path} is of another rgt (version {view.version}): nothing is kept")
+        raise Unreadable(f"{path} was written by another rgt (version {view.version}): nothing is kept")
     return view
 
 
@@ -207,8 +207,11 @@ def keep_view(path: Path, change: Callable[[FleetView], FleetView]) -> FleetView
 
 
 def with_filter(view: FleetView, name: str, text: str | None) -> FleetView:
-    """Return the view with a filter kept, or, with None, without it. The oldest goes where there are too many."""
-    others = {known: kept for known, kept in view.filters.items() if known != name}
+    """Return the view with a filter kept, or, with None, without it. The oldest goes where there are too many.
+
+    Names that differ in case alone are one.
+    """
+    others = {known: kept for known, kept in view.filters.items() if known.casefold() != name.casefold()}
     if text is not None:
         others = {**dict(list(others.items())[-(MOST_FILTERS - 1) :]), name: text}
     return msgspec.structs.replace(view, filters=others)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich.cells import cell_len
 from textual import events
@@ -36,8 +36,8 @@ class FleetTable(LineWidget):
         self._order = Order()
         self._lines: list[int | Line] = []
         """What stands below the titles: rows by their place, and headings of groups."""
-        self._drawn_rows: dict[int, Line] = {}
-        """Rows that were drawn since they were set, by their place: a key that moves the cursor draws none anew."""
+        self._drawn_rows: dict[int, tuple[Row, Line]] = {}
+        """Rows that were drawn, by their identity: a key that moves the cursor or sorts draws none anew."""
         self._drawn_for: Sequence[tuple[Column, int]] = ()
         self._longest = 0
         self._clock = 0
@@ -67,7 +67,8 @@ class FleetTable(LineWidget):
         """
         self._rows, self._order, self._empty = rows, order, empty
         self._lines = []
-        self._drawn_rows = {}
+        here = set(map(id, rows))
+        self._drawn_rows = {key: drawn for key, drawn in self._drawn_rows.items() if key in here}
         for place in range(len(rows)):
             if heads and place in heads:
                 self._lines.append(heads[place])
@@ -152,11 +153,20 @@ class FleetTable(LineWidget):
         out = [heading(columns, self._order.key, rising=self._order.rising, shown=seen)]
         if columns != self._drawn_for:
             self._drawn_for, self._drawn_rows = columns, {}
-        for one in shown:
-            if isinstance(one, int) and one not in self._drawn_rows:
-                self._drawn_rows[one] = self._row_line(self._rows[one], columns)
-        out += [self._drawn_rows[one] if isinstance(one, int) else one for one in shown]
+        out += [self._drawn_row(self._rows[one]) if isinstance(one, int) else one for one in shown]
         return out
+
+    def ahead(self, rows: Sequence[Row]) -> Iterator[None]:
+        """Draw, in steps, what will be in sight of rows that are about to be shown, most likely as wide as now."""
+        for row in rows[self._top : self._top + self.page_rows]:
+            self._drawn_row(row)
+            yield
+
+    def _drawn_row(self, row: Row) -> Line:
+        known = self._drawn_rows.get(id(row))
+        if known is None:
+            known = self._drawn_rows[id(row)] = (row, self._row_line(row, self._drawn_for))
+        return known[1]
 
     def _row_line(self, row: Row, columns: Sequence[tuple[Column, int]]) -> Line:
         """Draw a row; one that cannot be drawn says so, and the others are drawn all the same."""

@@ -16,6 +16,7 @@ from rgt_tui.ui.widgets.fleet_rows.fleet_cells import (
     next_end,
     seconds_to_end,
     thousand_steps,
+    vram_pct,
     watts,
     worst,
 )
@@ -41,7 +42,7 @@ class Value(NamedTuple):
     step: float = 0.0
     """Rows that differ by less keep their order: what changes every second must not make them jump."""
     rising: bool = False
-    """The smallest is first, unless a person turns it round."""
+    """The smallest is first, unless a person reverses it."""
     currency: Callable[[Row], str] | None = None
     """Of an amount: amounts of two currencies are not compared."""
 
@@ -55,13 +56,6 @@ def _util(row: Row) -> float | None:
     gpus = row.box.sample.gpus if row.box.sample else ()
     known = [0.0 if gpu.error is not None else gpu.util for gpu in gpus]
     return min((util for util in known if util is not None), default=None)
-
-
-def _vram(row: Row) -> float | None:
-    gpus = row.box.sample.gpus if row.box.sample else ()
-    if not gpus or any(gpu.vram_used is None or not gpu.vram_total for gpu in gpus):
-        return None
-    return ratio(sum(gpu.vram_used or 0 for gpu in gpus), sum(gpu.vram_total or 0 for gpu in gpus))
 
 
 def _disk(row: Row) -> float | None:
@@ -124,7 +118,7 @@ def _cards(row: Row) -> float | None:
 
 VALUES: dict[str, Value] = {
     "gpu": Value(_util, Unit.PERCENT, "utilisation of the worst GPU", 10.0, rising=True),
-    "vram": Value(_vram, Unit.PERCENT, "video memory", 5.0),
+    "vram": Value(vram_pct, Unit.PERCENT, "video memory", 5.0),
     "temp": Value(heat, Unit.PLAIN, "temperature", 5.0),
     "power": Value(watts, Unit.PLAIN, "power", 20.0),
     "disk": Value(_disk, Unit.PERCENT, "disk"),

@@ -66,7 +66,7 @@ def changes(before: Review, after: Review, *, chosen: bool = False) -> tuple[Cha
             Change("now irreversible" if level_of(after) is Level.IRREVERSIBLE else "now reversible")
         )
     elif (before.phrase, before.unprotect) != (after.phrase, after.unprotect):
-        found.append(Change("something else is to be typed"))
+        found.append(Change("something else has to be typed"))
     known, there = {_shape(text) for text in before.refusals}, {_shape(text) for text in after.refusals}
     if there - known:
         found.append(Change("newly refused; see above", shuts=False))
@@ -204,7 +204,7 @@ class Confirm:
             if now - self.review.at > STALE_SECONDS:
                 found.append("the review is too old")
             if self.reviewed_for != self.choice:
-                found.append("the review is being made anew")
+                found.append("the review is being made again")
             elif not self.choice.forfeit_keys >= {one.key for one in self.review.forfeits}:
                 found.append("the review gives up what you did not")
             found.extend(self.review.refusals)

@@ -177,31 +177,29 @@ def clicks(setting: Setting) -> tuple[str, ...]:
 
 def _clicks(setting: Setting, width: int) -> list[Line]:
     """Return what a person does where rgt can do nothing: the price, the steps by number, what goes on billing."""
-    action = setting.action
-    if action is None:
-        return _list("instead", (setting.lacks,) if setting.lacks else (), width, Tone.STRONG)
-    rate = prices.rate(setting.meter)
-    price = Span("price unknown", Tone.WARN) if rate is None else Span(f"{known(rate)}/h", Tone.STRONG)
-    lines = [_named("now", price, dim(f"   {clean(setting.meter.source)}"))]
-    for number, text in enumerate(clicks(setting), 1):
-        lines += _list(f"{number}", (text,), width, Tone.STRONG)
-    lines += _list("note", (action.note,) if action.note else (), width)
-    return lines + _list("keeps billing", setting.keeps or ("nothing, according to the profile",), width)
+    note = setting.action.note if setting.action is not None else ""
+    steps = [(f"{number}", (text,), Tone.STRONG) for number, text in enumerate(clicks(setting), 1)]
+    return _by_hand(setting, [*steps, ("note", (note,) if note else (), Tone.TEXT)], width)
 
 
 def _by_profile(setting: Setting, width: int) -> list[Line]:
     """Return what the platform's profile alone says of the verb: how a person does it, and what goes on billing."""
-    action = setting.action
-    if action is None:
+    told: dict[str, list[str]] = {}
+    for label, text in by_hand(setting.action) if setting.action is not None else ():
+        told.setdefault(label, []).append(text)
+    rows = [(name, texts, Tone.STRONG if name == "by hand" else Tone.TEXT) for name, texts in told.items()]
+    return _by_hand(setting, rows, width)
+
+
+def _by_hand(setting: Setting, rows: Sequence[tuple[str, Sequence[str], Tone]], width: int) -> list[Line]:
+    """Return the price, the rows, and what goes on billing; of a verb that the platform lacks, why."""
+    if setting.action is None:
         return _list("instead", (setting.lacks,) if setting.lacks else (), width, Tone.STRONG)
     rate = prices.rate(setting.meter)
     price = Span("price unknown", Tone.WARN) if rate is None else Span(f"{known(rate)}/h", Tone.STRONG)
     lines = [_named("now", price, dim(f"   {clean(setting.meter.source)}"))]
-    told: dict[str, list[str]] = {}
-    for label, text in by_hand(action):
-        told.setdefault(label, []).append(text)
-    for label, texts in told.items():
-        lines += _list(label, texts, width, Tone.STRONG if label == "by hand" else Tone.TEXT)
+    for name, texts, tone in rows:
+        lines += _list(name, texts, width, tone)
     return lines + _list("keeps billing", setting.keeps or ("nothing, according to the profile",), width)
 
 

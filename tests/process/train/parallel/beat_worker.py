@@ -1,7 +1,7 @@
 """A DDP loop around our own `Run`: FOLDER/RANK holds what a rank does at its next step, so that a test can hold it up.
 
 Words: ``sleep`` and ``spin`` (in the forward pass), ``own`` (spins in the loop's own code), ``data`` (its loader waits
-at a pipe), ``evaluate`` (alone); each until the word is gone.
+at a pipe), ``evaluate`` (alone); each until the word is gone. The one that holds it stands in FOLDER/held-RANK.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def main(folder: Path) -> None:
 
     def loaded() -> Iterator[list[Any]]:
         for indices in run.batches():
-            while told(folder, ranks.rank) == "data":
+            while held(folder, ranks.rank, "data"):
                 select.select([reader], [], [], 1.0)
             yield indices
 
@@ -49,12 +49,12 @@ def main(folder: Path) -> None:
         for _ in run.epochs():
             for _ in run.loading(loaded()):
                 word = told(folder, ranks.rank)
-                while told(folder, ranks.rank) == "own":
+                while held(folder, ranks.rank, "own"):
                     pass
                 run.phase("forward")
-                while told(folder, ranks.rank) == "sleep":
+                while held(folder, ranks.rank, "sleep"):
                     time.sleep(1.0)
-                while told(folder, ranks.rank) == "spin":
+                while held(folder, ranks.rank, "spin"):
                     pass
                 loss = wrapped(torch.ones(1, 8)).sum()
                 run.phase("backward")
@@ -63,10 +63,20 @@ def main(folder: Path) -> None:
                 optimizer.step()
                 if word == "evaluate":
                     with run.evaluating():
-                        while told(folder, ranks.rank) == "evaluate":
+                        while held(folder, ranks.rank, "evaluate"):
                             time.sleep(0.01)
                 run.step(loss.detach())
                 time.sleep(0.01)
+
+
+def held(folder: Path, rank: int, word: str) -> bool:
+    """Tell whether it is to stand here, and write down that it does."""
+    if told(folder, rank) != word:
+        return False
+    note = folder / f"held-{rank}"
+    if not note.exists() or note.read_text() != word:
+        note.write_text(word)
+    return True
 
 
 if __name__ == "__main__":

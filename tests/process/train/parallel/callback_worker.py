@@ -1,7 +1,7 @@
 """Trainers of others with our callbacks, on the ranks of a launch: FOLDER/RANK holds what a rank does at its next step.
 
 Words: ``forward`` and ``data`` (sleeps there), each until the word is gone; ``saved``: sleeps for the first data behind
-a checkpoint. A rank writes its step to FOLDER/step-RANK,
+a checkpoint. A rank writes its step to FOLDER/step-RANK, the word that holds it to FOLDER/held-RANK,
 and the phases that it was in, in their order, to FOLDER/phases-RANK when it ends: at the step that FOLDER/end holds,
 which must be there before the ranks come to the step before it.
 """
@@ -30,6 +30,7 @@ def enter(self: Heartbeat, phase: int) -> int:
 
 def hold(folder: Path, rank: int, word: str) -> None:
     while told(folder, rank) == word:
+        (folder / f"held-{rank}").write_text(word)
         time.sleep(0.2)
 
 

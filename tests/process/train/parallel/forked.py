@@ -32,22 +32,36 @@ def variables(rank: int, world: int, port: int) -> dict[str, str]:
     }  # fmt: skip
 
 
-def forked(trainers: Zygote, world: int, script: str | Path, *words: str, background: bool = True) -> Ranks:
-    """Start a script on so many ranks, with the variables that torchrun would set."""
-    port = free_port()
-    return Ranks(
-        [
-            trainers.launch_script(
-                Path(script).resolve(), *words, background=background, env=variables(rank, world, port)
-            )
-            for rank in range(world)
-        ]
-    )
+def forked(
+    trainers: Zygote,
+    world: int,
+    script: str | Path,
+    *words: str,
+    background: bool = True,
+    brake: int | None = None,
+) -> Ranks:
+    """Start a script on so many ranks, with the variables that torchrun would set; `brake` is that of `Zygote.launch`.
+
+    It is the first rank that waits, and the others for it.
+    """
+    path, port = Path(script).resolve(), free_port()
+
+    def start(rank: int) -> Trainer:
+        env = variables(rank, world, port)
+        return trainers.launch_script(
+            path, *words, background=background, env=env, brake=None if rank else brake
+        )
+
+    return Ranks([start(rank) for rank in range(world)])
 
 
-def commanded(trainers: Zygote, world: int, *words: str) -> Ranks:
-    """Start ``rgt_train`` with these words on so many ranks."""
+def commanded(trainers: Zygote, world: int, *words: str, brake: int | None = None) -> Ranks:
+    """Start ``rgt_train`` with these words on so many ranks; for `brake` see `forked`."""
     port = free_port()
-    return Ranks(
-        [trainers.launch_raw(list(words), env=variables(rank, world, port)) for rank in range(world)]
-    )
+
+    def start(rank: int) -> Trainer:
+        return trainers.launch_raw(
+            list(words), env=variables(rank, world, port), brake=None if rank else brake
+        )
+
+    return Ranks([start(rank) for rank in range(world)])

@@ -71,7 +71,7 @@ def fill_the_disk() -> None:
 def main() -> None:
     """Train to the end, from wherever FOLDER stands."""
     folder, epochs, trouble = Path(sys.argv[1]), int(sys.argv[2]), "trouble" in sys.argv
-    ranks = distributed(timeout_s=30)
+    ranks = distributed(timeout_s=120)
     if "full" in sys.argv:
         fill_the_disk()
     torch.manual_seed(5)

@@ -5,8 +5,6 @@ The libraries, the launch and the agent's looks are real; only the agent's clock
 
 from __future__ import annotations
 
-import os
-import signal
 from pathlib import Path
 
 import pytest
@@ -43,8 +41,8 @@ def test_a_hang_is_named_with_rank_and_phase_and_the_phases_of_a_step_are_told_i
             assert sorted(before) == [0, 1]
             assert min(beat.step for beat in before.values()) > 3
             seen.tell(1, word)
-            seen.until(lambda: seen.at({1: phase}), "it is held up")
-            (found,) = seen.judged(45.0)
+            seen.until(lambda: seen.held(1, word) and seen.at({1: phase}), "it is held up")
+            (found,) = seen.judged_later(45.0)
             pid = seen.look(10.0)[1].pid
             assert (found.gotcha, found.resource) == ("HANG2", f"rank 1 of 2 (pid {pid})")
             assert f"rank 1 (pid {pid}) {said}" in found.evidence, found.evidence
@@ -54,8 +52,7 @@ def test_a_hang_is_named_with_rank_and_phase_and_the_phases_of_a_step_are_told_i
             told = process.communicate(timeout=frameworks.TIMEOUT)[0].decode()
             assert process.returncode == 0, told[-4000:]
         finally:
-            for proc in seen.look(10.0).values():
-                os.kill(proc.pid, signal.SIGKILL)
+            seen.kill()
     for rank in (0, 1):
         told = (tmp_path / f"phases-{rank}").read_text()
         assert told.startswith("start "), told

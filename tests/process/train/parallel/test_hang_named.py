@@ -7,18 +7,15 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Iterator
 
 import msgspec
 import pytest
+from rgt_box.sampling import rank_waits
 
-from rgt_tui.health import diagnose
-from rgt_tui.model.evidence import Finding
 from tests.process.train.parallel import hang_worker
 from tests.process.train.parallel.launching import torchrun
 from tests.process.train.parallel.watched import Watched, reading
-from tests.unit.triage.builders import NOW, box, sample
 
 
 @pytest.fixture(scope="module")
@@ -33,8 +30,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
             assert process.poll() is None
             yield seen
         finally:
-            for proc in seen.look(10.0).values():
-                os.kill(proc.pid, signal.SIGKILL)  # torchrun, killed, leaves those that sleep or are stopped
+            seen.kill()
 
 
 def test_the_ranks_are_known_and_a_run_that_advances_is_no_hang(watched: Watched) -> None:
@@ -42,44 +38,32 @@ def test_the_ranks_are_known_and_a_run_that_advances_is_no_hang(watched: Watched
     assert sorted(ranks) == [0, 1, 2]
     assert {proc.dist.world for proc in ranks.values() if proc.dist} == {3}
     assert len({proc.dist.group for proc in ranks.values() if proc.dist}) == 1
-    before = watched.step(0)
-    watched.look(10.0)
-    watched.until(lambda: watched.step(0) > before + 2, "a step")
-    assert watched.findings() == []
+    assert watched.findings_of_steps() == []
 
 
 def test_a_rank_that_works_by_itself_while_the_others_wait_is_no_hang(watched: Watched) -> None:
     """An evaluation, or a checkpoint that one rank saves."""
+
+    def alone() -> bool:
+        pid = watched.look(40.0)[0].pid
+        before = rank_waits.ran(pid)
+        watched.until(lambda: rank_waits.ran(pid) != before, "it works")
+        ranks = watched.look(40.0)
+        return min(reading(ranks[1]), reading(ranks[2])) >= 40 > reading(ranks[0])
+
     watched.tell(0, "poll")
-    watched.until(lambda: bool(blocked(watched, {1, 2})), "the others wait")
-    watched.look(40.0)
-    time.sleep(0.2)
-    ranks = watched.look(40.0)
-    assert reading(ranks[1]) >= 40 > reading(ranks[0])
-    assert watched_findings(watched) == []
+    watched.until(alone, "the others wait, and it works")
+    assert watched.judged() == []
     watched.tell(0, "")
     before = watched.step(0)
     watched.until(lambda: watched.step(0) > before + 2, "it goes on")
-
-
-def blocked(watched: Watched, wanted: set[int]) -> bool:
-    watched.look(10.0)
-    time.sleep(0.3)
-    ranks = watched.look(10.0)
-    return {rank for rank, proc in ranks.items() if reading(proc) > 0} == wanted
-
-
-def watched_findings(watched: Watched) -> list[Finding]:
-    state = box(sample=sample(procs=watched.procs), sample_at=NOW, queues=(), logs=(), runs=(), found=())
-    return list(diagnose(state, NOW, ()))
 
 
 def test_a_stopped_rank_is_named_with_the_way_out(watched: Watched) -> None:
     pid = watched.look(10.0)[1].pid
     os.kill(pid, signal.SIGSTOP)
     try:
-        watched.until(watched.stands, "all stand")
-        (found,) = watched.findings(progress_age=90.0)
+        found = watched.hang(progress_age=90.0)
         assert watched.findings(progress_age=1.0) == []  # the curve goes on: it is no hang
     finally:
         os.kill(pid, signal.SIGCONT)
@@ -89,16 +73,13 @@ def test_a_stopped_rank_is_named_with_the_way_out(watched: Watched) -> None:
         f"rank 1 (pid {pid}) is stopped by a signal (state T); ranks 0, 2 wait for it"
     )
     assert f"kill -CONT {pid}" in [fix.command for fix in found.fixes]
-    before = watched.step(0)
-    watched.until(lambda: watched.step(0) > before + 2, "it goes on")
-    assert watched.findings() == []
+    assert watched.findings_of_steps() == [], "it goes on"
 
 
 def test_a_rank_that_sleeps_in_python_is_named(watched: Watched) -> None:
     ranks = watched.look(10.0)
     watched.tell(2, "sleep")
-    watched.until(watched.stands, "all stand")
-    (found,) = watched.findings()
+    found = watched.hang()
     pid = ranks[2].pid
     assert (found.gotcha, found.action, found.confidence) == ("HANG2", "fix-code", 0.8)
     assert f"rank 2 (pid {pid}) sleeps by itself" in found.evidence

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from rgt_train.exits import UsageError
+from rgt_train import UsageError
 from rgt_train.ranks import choose, launch, replicated
 from rgt_train.ranks.launch import Alone
 from rgt_train.ranks.torch_ranks import RollCall, bind, in_words

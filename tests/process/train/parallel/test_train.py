@@ -54,7 +54,7 @@ def finals(out: Path, count: int, name: str = "final") -> list[dict[str, Any]]:
 
 def steps_logged(out: Path) -> int:
     with suppress(OSError):
-        lines = (out / "metrics.jsonl").read_bytes().splitlines()
+        *lines, _ = (out / "metrics.jsonl").read_bytes().split(b"\n")  # the last may not be whole yet
         return max(
             (json.loads(line).get("step", 0) for line in lines if line.startswith(b'{"step')), default=0
         )
@@ -80,7 +80,8 @@ def test_torchrun_goes_on_after_kill_9_and_no_bit_changes(trainers: Zygote, tmp_
     assert ended == [0, 0], text
     words, options = ("--save-every", "2", *SLOW), ("--max-restarts=1",)
     draw, seed = drawn()
-    with torchrun(2, train_worker.__file__, str(out), *words, options=options) as process:
+    stand = ("--stand-at", "60")
+    with torchrun(2, train_worker.__file__, str(out), *words, *stand, options=options) as process:
         reach(process, out, draw.randint(5, 55))
         os.kill(int((out / f"pid-{draw.randrange(2)}").read_text()), signal.SIGKILL)
         told, _ = process.communicate()
@@ -97,7 +98,7 @@ def test_sharded_ranks_that_are_killed_change_no_bit(trainers: Zygote, tmp_path:
     words = ("--parallel", "fsdp", "--save-every", "2", *SLOW)
     draw, seed = drawn()
     for target in (draw.randint(5, 25), draw.randint(35, 60)):
-        ranks = forked(trainers, 2, train_worker.__file__, str(out), *words)
+        ranks = forked(trainers, 2, train_worker.__file__, str(out), *words, brake=target + 4)
         ranks.each[0].wait_line(rf"^step {target} ")
         ranks.each[draw.randrange(2)].kill()
         assert sorted(ranks.wait()) == [-signal.SIGKILL, 1], f"seed {seed}\n{ranks.text()}"
@@ -140,7 +141,7 @@ def same_end(out: Path, plain: Path, seed: int) -> None:
 
 def stopped(trainers: Zygote, count: int, out: Path, target: int, *words: str) -> str:
     """Train on `count` ranks, SIGTERM the last one when `target` steps are done; all must leave together."""
-    ranks = forked(trainers, count, train_worker.__file__, str(out), *words)
+    ranks = forked(trainers, count, train_worker.__file__, str(out), *words, brake=target + 4)
     ranks.each[0].wait_line(rf"^step {target} ")
     ranks.each[-1].signal(signal.SIGTERM)
     assert ranks.wait() == [75] * count, ranks.text()
@@ -189,7 +190,7 @@ def test_a_signal_to_one_of_four_and_ranks_that_are_lost_at_every_stage(
     stood = finals(out, 1, "left")[0]["step"]
     assert steps_kept(out)[-1] == stood
     for lost in ("load", "backward", "validation", "stuck"):
-        words = ("--lost", lost, "--timeout", "5" if lost == "stuck" else "60", "--save-every", "1000")
+        words = ("--lost", lost, "--timeout", "15" if lost == "stuck" else "60", "--save-every", "1000")
         ranks = forked(trainers, 2, train_worker.__file__, str(out), *words)
         assert ranks.each[0].wait() == 1, ranks.text()
         if lost == "stuck":

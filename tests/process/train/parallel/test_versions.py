@@ -122,7 +122,7 @@ def other_python() -> str:
     Where there is none it is this one: the archives are of two versions in any case.
     """
     name = f"python3.{sys.version_info.minor}"
-    for folder in ("/usr/bin", "/usr/local/bin", "/opt/python/bin"):
+    for folder in ("/usr/bin", "/usr/local/bin", "/opt/python/bin", ROOT / ".interpreters"):
         found = shutil.which(name, path=folder)
         if found is None:
             continue

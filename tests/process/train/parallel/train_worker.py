@@ -55,6 +55,9 @@ def options() -> argparse.Namespace:
     parser.add_argument(
         "--die-once", type=int, default=0, help="rank 1 kills itself at this step, in the first launch"
     )
+    parser.add_argument(
+        "--stand-at", type=int, default=0, help="the first launch stands at this step until it is killed"
+    )
     parser.add_argument("--timeout", type=float, help="of the agreements, in seconds")
     parser.add_argument("--lost", choices=("load", "backward", "validation", "stuck"), help="how rank 1 ends")
     return parser.parse_args()
@@ -169,6 +172,8 @@ def loop(
                     next(model.parameters()).data.view(torch.int32)[3, 1] ^= 1
                 if die == step and rank == 1:
                     os.kill(os.getpid(), 9)
+                if o.stand_at == step and attempt == 1:
+                    threading.Event().wait()
                 seen.write(
                     json.dumps({"step": step, "epoch": epoch, "attempt": attempt, "samples": samples}) + "\n"
                 )

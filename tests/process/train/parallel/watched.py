@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -41,6 +44,31 @@ class Watched:
         """Look twice, with 40 s between that nothing but the clock has gone through, and judge."""
         self.look(40.0)
         self.look(40.0)
+        return self.judged(progress_age)
+
+    def findings_of_steps(self) -> list[Finding]:
+        """Look twice, with steps of every rank between, and judge: a launch that goes on never stands at both looks."""
+        before = {rank: self.step(rank) for rank in self.look(40.0)}
+        self.until(
+            lambda: all(self.step(rank) > step + 2 for rank, step in before.items()), "steps of all ranks"
+        )
+        self.look(40.0)
+        return self.judged()
+
+    def hang(self, progress_age: float | None = None) -> Finding:
+        """Wait until the ranks stand, and something is found; return it. One may still have been on its way."""
+        found: list[Finding] = []
+
+        def named() -> bool:
+            found[:] = self.findings(progress_age) if self.stands() else ()
+            return bool(found)
+
+        self.until(named, "a hang is named")
+        (only,) = found
+        return only
+
+    def judged(self, progress_age: float | None = None) -> list[Finding]:
+        """Judge what was seen at the last look."""
         runs = () if progress_age is None else (run(progressed_at=NOW - progress_age),)
         state = box(sample=sample(procs=self.procs), sample_at=NOW, queues=(), logs=(), runs=runs, found=())
         return list(diagnose(state, NOW, ()))
@@ -58,14 +86,30 @@ class Watched:
             time.sleep(0.05)
 
     def stands(self) -> bool:
-        """Tell whether the ranks have come to where they wait: no counter moves any more."""
-        before = [reading(proc) for proc in self.look(10.0).values()]
+        """Tell whether the ranks have come to where they wait: no counter moves, and none waits for a processor."""
+        before = self.look(10.0)
         time.sleep(0.3)
-        after = [reading(proc) for proc in self.look(10.0).values()]
-        return len(before) == len(after) and all(still for still in after)
+        after = self.look(10.0)
+        return len(before) == len(after) and all(stands(proc) for proc in after.values())
 
     def tell(self, rank: int, word: str) -> None:
         (self.folder / str(rank)).write_text(word)
+
+    def held(self, rank: int, word: str) -> bool:
+        """Tell whether a rank, as it says itself, stands where that word holds it."""
+        with suppress(OSError):
+            return (self.folder / f"held-{rank}").read_text() == word
+        return False
+
+    def kill(self) -> None:
+        """End the ranks: a torchrun that is killed leaves those that sleep or are stopped."""
+        for proc in self.look(10.0).values():
+            with suppress(ProcessLookupError):
+                os.kill(proc.pid, signal.SIGKILL)
+
+
+def stands(proc: Proc) -> bool:
+    return reading(proc) > 0.0 and proc.state in ("S", "T")
 
 
 def reading(proc: Proc) -> float:

@@ -1,0 +1,189 @@
+"""The mouse beside rows and columns: the button that goes back, hints in frames, and text that a drag selects."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from rich.cells import cell_len
+from rich.segment import Segment
+from rich.style import Style
+from textual import events
+from textual.actions import SkipAction
+from textual.screen import Screen
+from textual.strip import Strip
+
+from rgt_tui.profiles.readings import how_many
+from rgt_tui.ui.clipboard import Copied, take_along
+from rgt_tui.ui.notation import glyphs, plain
+from rgt_tui.ui.widgets.spans import Line, text_of
+
+if TYPE_CHECKING:
+    from textual.geometry import Offset
+    from textual.message import Message
+    from textual.selection import Selection
+    from textual.widget import Widget
+
+    from rgt_tui.ui.commands import Command
+
+BACK_KEY = "mouse_back"
+"""What the back button is to the bindings of a screen."""
+_EXTRA = re.compile(r"\x1b\[<(\d+);-?\d+(?:\.\d+)?;-?\d+(?:\.\d+)?([Mm])")
+_MODIFIERS, _MOVES, _BEYOND, _BACK = 0b11100, 32, 128, 128
+
+
+def extra_button(code: str) -> tuple[bool, bool]:
+    """Return whether a code of a terminal is about a button beyond the third, and whether it says *back, pressed*.
+
+    To xterm's protocol the eighth button, the one that goes back, is 128; modifier keys are bits of the same number.
+    """
+    found = _EXTRA.match(code)
+    number = int(found[1]) if found is not None and len(found[1]) < 6 else 0
+    beyond = bool(number & _BEYOND)
+    pressed = found is not None and found[2] == "M" and not number & _MOVES
+    return beyond, beyond and pressed and number & ~_MODIFIERS == _BACK
+
+
+def hear_back_button() -> None:
+    """Make the back button a key. Textual takes it for the left one, which would select what happens to lie there."""
+    with contextlib.suppress(ImportError, AttributeError):
+        from textual._xterm_parser import XTermParser
+
+        inner = XTermParser.parse_mouse_code
+        if inner.__module__ == __name__:
+            return
+
+        def parse_mouse_code(self: XTermParser, code: str) -> Message | None:
+            beyond, back = extra_button(code)
+            if not beyond:
+                return inner(self, code)
+            return events.Key(BACK_KEY, None) if back else None
+
+        setattr(XTermParser, "parse_mouse_code", parse_mouse_code)  # noqa: B010  (a method of another's class)
+
+
+def hinted(row: Line, column: int, commands: Sequence[Command]) -> Command | None:
+    """Return the command whose key stands in the hint of a border at a column, or left of it in the same hint.
+
+    What a box writes may look like a border, and is none: there the corners are pieces of their own. What is dangerous
+    is not done by a click on a frame.
+    """
+    text, frame = text_of(row), glyphs().frame
+    if (
+        not row
+        or row[0].text not in (frame[0], frame[5], frame[6])
+        or row[-1].text not in (frame[2], frame[4], frame[7])
+    ):
+        return None
+    flat = frame[1]
+    start = text.rfind(flat, 0, len(text.rstrip(frame + " "))) + 1
+    hint = text[start:].rstrip(frame + " ")
+    found: Command | None = None
+    for word in re.finditer(r"\S+", hint):
+        if cell_len(text[: start + word.start()]) > column:
+            break
+        key = word[0].rstrip(":")
+        found = next((one for one in commands if plain(one.shown_key) == key and not one.dangerous), found)
+    first = len(text[:start]) + (len(hint) - len(hint.lstrip()))
+    return found if cell_len(text[:first]) <= column < cell_len(text[:start] + hint) else None
+
+
+class MouseSelection(Screen[None]):
+    """A screen on which the mouse selects text, of the pane in which a drag begins; `hint` says what came of it."""
+
+    def _forward_event(self, event: events.Event) -> None:
+        """Take an event of the mouse; a button may have been let go outside of the terminal."""
+        if isinstance(event, events.MouseDown):
+            self._selecting = False
+        super()._forward_event(event)
+
+    def get_widget_and_offset_at(self, x: int, y: int) -> tuple[Widget | None, Offset | None]:
+        """Return on what the pointer is; a drag that leaves its pane is at the edge: panes stand side by side."""
+        began = self._select_state.start.content_widget if self._selecting and self._select_state else None
+        if began is not None and began.region.area:
+            left, top, width, height = began.region
+            x, y = min(max(x, left), left + width - 1), min(max(y, top), top + height - 1)
+        return super().get_widget_and_offset_at(x, y)
+
+    def _key_escape(self) -> None:
+        """Leave the selection to the command of the key, which then does no more."""
+
+    def end_selection(self) -> bool:
+        """Select nothing any more; return False where nothing was selected."""
+        there = bool(self.selections)
+        self.clear_selection()
+        return there
+
+    def marked(self) -> Copied | None:
+        """Return what the mouse has selected; None = nothing."""
+        text = self.get_selected_text()
+        return Copied(what=how_many(len(text.splitlines()), "line"), text=text) if text else None
+
+    def copy_marked(self, say: Callable[[str], object]) -> bool:
+        """Take along what the mouse has selected, and select it no longer; return False where that is nothing."""
+        copied = self.marked()
+        if copied is not None:
+            self.clear_selection()
+            say(take_along(self.app, copied))
+        return copied is not None
+
+    def action_copy_text(self) -> None:
+        """Copy a selection with the keys that do so in other programs, as ``y`` does.
+
+        Raises:
+            SkipAction: there is none.
+        """
+        if not self.copy_marked(getattr(self, "hint", lambda said: None)):
+            raise SkipAction
+
+
+def within(row: Line) -> tuple[int, int]:
+    """Return between which characters of a line its text stands: without the walls of the pane around it."""
+    side = glyphs().frame[3]
+    text = text_of(row)
+    walled = len(row) > 1 and row[-1].text == f" {side}" and len(text) > 3 and text[1] == " "
+    # The cursor of a list stands in the place of the left wall.
+    walled = walled and text[0] in (side, glyphs().cursor)
+    return (2, len(text) - 2) if walled else (0, len(text))
+
+
+def marked_text(rows: Sequence[Line], selection: Selection) -> str:
+    """Return what of drawn lines is selected, without the frames around it and the blanks behind it."""
+    frame = re.compile(f"[{re.escape(glyphs().frame)}]+")
+    corners = set(glyphs().frame) - {glyphs().frame[3]}
+    out: list[str] = []
+    for y, row in enumerate(rows):
+        span = selection.get_span(y)
+        if span is None:
+            continue
+        (first, last), text = within(row), text_of(row)
+        part = text[max(first, span[0]) : last if span[1] < 0 else max(first, min(last, span[1]))]
+        if row and row[0].text[:1] in corners and row[-1].text[-1:] in corners:
+            part = frame.sub("  ", part).strip(" " + glyphs().cursor)
+            part = re.sub(" {3,}", "  ", part)
+        out.append(part.rstrip())
+    return "\n".join(out).strip("\n")
+
+
+def painted(strip: Strip, row: Line, span: tuple[int, int], style: Style) -> Strip:
+    """Return a line in which the characters of a span look as what is selected.
+
+    Args:
+        strip: The line as it is drawn.
+        row: What it shows.
+        span: First character, and the one behind the last; -1 = to the end.
+        style: How it looks.
+    """
+    first, last = within(row)
+    start, end = max(first, span[0]), last if span[1] < 0 else min(last, span[1])
+    out: list[Segment] = []
+    at = 0
+    for text, drawn, control in strip:
+        left, right = (min(max(0, edge - at), len(text)) for edge in (start, end))
+        looks = (drawn, (drawn or Style()) + style, drawn)
+        pieces = (text[:left], text[left:right], text[max(left, right) :])
+        out += [Segment(piece, look, control) for piece, look in zip(pieces, looks, strict=True) if piece]
+        at += len(text)
+    return Strip(out, strip.cell_length)

@@ -1,0 +1,198 @@
+"""A terminal that was taken from rgt without a warning, and an escape that arrives together with the next key."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import pty
+import select
+import signal
+import sys
+import termios
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from textual import events
+from textual._xterm_parser import XTermParser
+from textual.drivers._writer_thread import MAX_QUEUED_WRITES, WriterThread
+
+from rgt_tui.ui.commands import choose_keys
+from rgt_tui.ui.terminal_quirks import know_quirks
+from tests.process.box.harness import PATIENCE
+
+SHOWS = "from rgt_tui.ui import RgtApp; from tests.ui.fakes import FakeFleet; RgtApp(FakeFleet).run()"
+ROOT = Path(__file__).parents[3]
+BEGINS = b"\x1b[?1049h"
+"""Goes to the alternate screen, as whoever takes a terminal does."""
+
+
+class Shown:
+    """An rgt on boxes of a test, in a terminal of its own."""
+
+    def __init__(self, home: Path) -> None:
+        self.master, self.side = pty.openpty()
+        termios.tcsetwinsize(self.side, (30, 120))
+        self.before = termios.tcgetattr(self.side)
+        self.said = b""
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.chdir(ROOT)
+            os.login_tty(self.side)
+            own = {
+                "TERM": "xterm-256color",
+                "LANG": "C.UTF-8",
+                "HOME": str(home),
+                "XDG_STATE_HOME": str(home),
+            }
+            kept = {
+                name: value
+                for name, value in os.environ.items()
+                if name not in ("TMUX", "RGT_ASCII", "LC_ALL")
+            }
+            os.execve(sys.executable, [sys.executable, "-c", SHOWS], {**kept, **own})
+
+    def until(self, holds: Callable[[], bool]) -> None:
+        """Read what it writes until something holds."""
+        end = time.monotonic() + PATIENCE
+        while not holds():
+            assert time.monotonic() < end, self.said[-2000:].decode(errors="replace")
+            if select.select([self.master], [], [], 0.05)[0]:
+                self.said += os.read(self.master, 1 << 16)
+
+    def stopped(self) -> bool:
+        """Whether it has stopped."""
+        found, status = os.waitpid(self.pid, os.WUNTRACED | os.WNOHANG)
+        return bool(found) and os.WIFSTOPPED(status)
+
+    def ended(self) -> bool:
+        """Whether it has left."""
+        found, _ = os.waitpid(self.pid, os.WNOHANG)
+        self.pid = 0 if found else self.pid
+        return bool(found)
+
+    def end(self) -> None:
+        """Leave nothing behind."""
+        if self.pid:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+        os.close(self.master)
+        os.close(self.side)
+
+
+@pytest.fixture
+def shown(tmp_path: Path) -> Iterator[Shown]:
+    found = Shown(tmp_path)
+    yield found
+    found.end()
+
+
+def test_a_terminal_that_was_stopped_in_is_painted_anew_and_given_back_as_it_was(shown: Shown) -> None:
+    """As after `kill -STOP` and `fg`: a shell behind it must show what one types."""
+    shown.until(lambda: b"autodl-demo" in shown.said)
+    os.kill(shown.pid, signal.SIGSTOP)
+    shown.until(shown.stopped)
+    shown.until(lambda: not select.select([shown.master], [], [], 0.2)[0])
+    shown.said = b""
+    os.kill(shown.pid, signal.SIGCONT)
+    shown.until(lambda: b"autodl-demo" in shown.said.partition(BEGINS)[2])
+    os.write(shown.master, b"\x11")
+    shown.until(shown.ended)
+    assert termios.tcgetattr(shown.side)[:4] == shown.before[:4]
+
+
+class Gone(io.StringIO):
+    """A terminal whose other end is closed."""
+
+    def write(self, text: str) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+
+def test_who_writes_to_a_terminal_that_is_gone_does_not_wait_for_ever() -> None:
+    """As where ssh ends, or a tmux server: rgt stayed behind, and no signal but SIGKILL ended it."""
+    know_quirks()
+    writer = WriterThread(Gone())
+    writer.start()
+
+    def write() -> None:
+        for _ in range(3 * MAX_QUEUED_WRITES):
+            writer.write("x")
+        writer.stop()
+
+    writing = threading.Thread(target=write, daemon=True)
+    writing.start()
+    writing.join(PATIENCE)
+    assert not writing.is_alive()
+
+
+def test_a_terminal_that_another_program_has_switched_is_waited_for(quirks: None) -> None:
+    """Whoever shares a terminal shares whether it is waited for; a `node` or `ssh` that was killed leaves it so."""
+    master, side = pty.openpty()
+    os.set_blocking(side, False)
+    writer = WriterThread(os.fdopen(side, "w"))
+    writer.start()
+    try:
+        writer.write("x" * (1 << 20))
+        writer.write("the end\n")
+        end = time.monotonic() + PATIENCE
+        while not os.get_blocking(side):
+            assert writer.is_alive() and time.monotonic() < end
+            time.sleep(0.01)
+        said = b""
+        while b"the end" not in said:
+            assert select.select([master], [], [], PATIENCE)[0], "nothing comes any more"
+            said = said[-100:] + os.read(master, 1 << 16)
+    finally:
+        os.close(master)
+        writer.stop()
+
+
+def keys_of(data: str) -> list[str]:
+    """Return the keys that a terminal's bytes are, when nothing comes behind them."""
+    parser = XTermParser()
+    found = [*parser.feed(data), *parser.feed("")]
+    return [event.key for event in found if isinstance(event, events.Key)]
+
+
+@pytest.fixture
+def quirks() -> Iterator[None]:
+    know_quirks()
+    yield
+    choose_keys({})
+
+
+@pytest.mark.parametrize(
+    ("data", "keys"),
+    [
+        ("\x1bc", ["escape", "c"]),
+        ("\x1bD", ["escape", "D"]),
+        ("\x1b/", ["escape", "slash"]),
+        ("\x1bb", ["escape", "b"]),
+        ("\x1bf", ["escape", "f"]),
+        ("\x1b\x7f", ["escape", "backspace"]),
+        ("\x1b", ["escape"]),
+        ("\x1b[1;5D", ["ctrl+left"]),
+        ("\x1b[A", ["up"]),
+        ("c", ["c"]),
+    ],
+)
+def test_an_escape_and_the_key_right_behind_it_are_two_keys(quirks: None, data: str, keys: list[str]) -> None:
+    """So a tmux hands on what comes within half a second of an escape."""
+    assert keys_of(data) == keys
+
+
+def test_who_has_given_a_command_a_key_with_alt_has_that_key(quirks: None) -> None:
+    choose_keys({"box.log": ("alt+c",)})
+    assert keys_of("\x1bc") == ["alt+c"]
+    choose_keys({"box.log": ("ctrl+left",)})
+    assert keys_of("\x1bb") == ["ctrl+left"] and keys_of("\x1bc") == ["escape", "c"]
+
+
+def test_keys_that_edit_by_words_do_not_close_the_entry_that_is_typed_into(quirks: None) -> None:
+    know_quirks(lambda: True)
+    words = ("\x1bb", "\x1bf", "\x1bd", "\x1b\x7f")
+    assert [keys_of(data) for data in words] == [["ctrl+left"], ["ctrl+right"], ["alt+d"], ["ctrl+w"]]
+    assert keys_of("\x1bj") == ["escape", "j"]

@@ -1,0 +1,89 @@
+"""What only the figures of a log show: told where no line says more, and never of a training that goes as it should."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from rgt_tui.handbook import FileFinding, curve_findings, shipped_pages
+from rgt_tui.handbook.curve_signs import signs
+from rgt_tui.profiles.log_advice import LAST_BYTES, Ends
+
+PAGES = shipped_pages()
+FLAT = [f"Epoch {n:02d}/20 - loss: 2.3030 - acc: 0.1289" for n in range(1, 21)]
+FALLS = [f"step {n} loss {2.0 / n:.4f} lr 0.001" for n in range(1, 30)]
+EXPLODES = [f"step={n} loss={4.0 * 8.0**n:.4g}" for n in range(20)]
+TABLE = [
+    "| epoch | train_loss | acc |",
+    "|---|---|---|",
+    "| 1 | 0.51 | 0.1 |",
+    "| 2 | nan | 0.1 |",
+    "| 3 | nan | 0.1 |",
+]
+RESUMED = "Resumed from checkpoint w.pt"
+
+
+def told(lines: Sequence[str]) -> list[tuple[str, int]]:
+    return [(sign.page, sign.place) for sign in signs(lines)]
+
+
+@pytest.mark.parametrize(
+    ("lines", "found"),
+    [
+        (FLAT, [("O2", 19)]),
+        (FLAT[:9], []),
+        ([line.replace("2.3030", "0.693") for line in FLAT], [("O2", 19)]),
+        ([line.replace("2.3030", "0.50") for line in FLAT], []),
+        ([line.replace("2.3030", "0.0000") for line in FLAT], []),
+        ([*FLAT, "Epoch 21/30 - loss: 2.3029 - acc: 0.1289"], []),
+        ([line.replace("loss", "val_loss") for line in FLAT], []),
+        (FALLS, []),
+        (EXPLODES, [("P12", 19)]),
+        ([*EXPLODES, "step=20 loss=3.9"], []),
+        ([f"step {n} reg_loss {8.0**n:.1f}" for n in range(20)], []),
+        ([*FALLS, RESUMED, "step 0 loss 1.9", "step 50 loss 1.2"], [("C12", len(FALLS) + 1)]),
+        ([*FALLS, RESUMED, "Epoch 4 begins", "step 0 loss 0.1"], []),
+        ([*FALLS, RESUMED, "step 30 loss 0.06", "step 0 of the evaluation"], []),
+        ([*FALLS, f"{RESUMED} at step 29", "step 30 loss 0.06"], []),
+        ([*FALLS, "loading checkpoint, the best one, to evaluate it", "epoch 0 of the probe"], []),
+        ([*FALLS, "== stage 2 ==", "step 0 loss 1.9"], []),
+        ([*FALLS, "Loading checkpoint shards: 100%|####| 3/3", "step 0 loss 1.9"], []),
+        ([RESUMED, *FALLS], []),
+        (["Epoch [4/6] loss: 0.2500", "=> loaded checkpoint 'last.pt'", "Epoch [1/6] loss: 1.0"], [("C12", 2)]),
+        (TABLE, [("P8", 3)]),
+        ([line.replace(" | ", ",").strip("| ") for line in TABLE], [("P8", 3)]),
+        ([TABLE[0], *TABLE[3:]], []),
+        ([line.replace("train_loss", "val_loss") for line in TABLE], []),
+        (["loss, and what it means | a page", "nan | inf"], []),
+        (["torch 2.13.0+cpu, using device: cpu", *FALLS], [("U31", 0)]),
+        (["Using device: cpu"], [("U31", 0)]),
+        (["device=cpu"], [("U31", 0)]),
+        (["Using device: cuda:0 (cpu offload off)", "map_location=cpu", "loading on cpu first"], []),
+    ],
+)  # fmt: skip
+def test_figures_that_speak_for_themselves(lines: list[str], found: list[tuple[str, int]]) -> None:
+    assert told(lines) == found
+
+
+def test_figures_are_told_behind_what_only_warned_and_never_beside_what_ended_the_run() -> None:
+    ((page, place),) = told(FLAT)
+    (alone,) = curve_findings(FLAT, PAGES, [])
+    assert (alone.gotcha, alone.line, alone.line_no, alone.confidence) == (page, FLAT[place], place + 1, 0.5)
+    warned = FileFinding.of(PAGES["U40"], "32 workers", 0.95)
+    assert [one.gotcha for one in curve_findings(FLAT, PAGES, [warned])] == ["U40", "O2"]
+    ended = FileFinding.of(PAGES["U7"], "no space", 0.7)
+    assert curve_findings(FLAT, PAGES, [ended]) == [ended]
+    same = FileFinding.of(PAGES["O2"], "no parameters", 0.95)
+    assert curve_findings(FLAT, PAGES, [same]) == [same]
+    (far,) = curve_findings(FLAT, PAGES, [], whole=False)
+    assert far.line_no == 0
+
+
+def test_both_ends_of_a_long_log_have_their_last_states_and_say_that_they_were_cut() -> None:
+    ends = Ends()
+    ends.feed(b" 10%\r 20%\rstep 1 loss 2.0\r\n\nstep 2")
+    assert (ends.rows, ends.cut) == (["step 1 loss 2.0", "", "step 2"], False)
+    for _ in range(5):
+        ends.feed(b"x" * LAST_BYTES)
+    assert ends.cut
