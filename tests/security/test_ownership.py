@@ -31,10 +31,19 @@ def test_of_a_process_that_is_gone_nothing_is_known() -> None:
     assert ownership.is_own_process(os.getpid())
 
 
+def started_by(uid: int) -> subprocess.Popen[bytes]:
+    """Start a process with another real user than the effective one; it runs when this returns."""
+    told = "echo; exec sleep 60"  # -p: a shell gives up what it is in effect alone
+    words = ["setpriv", f"--ruid={uid}", "sh", "-p", "-c", told]
+    child = subprocess.Popen(words, stdout=subprocess.PIPE)
+    assert child.stdout is not None and child.stdout.readline() == b"\n"
+    return child
+
+
 def test_no_directory_service_is_asked_who_started_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """It may hang, and the sampler with it."""
     monkeypatch.setattr(pwd, "getpwuid", lambda uid: pytest.fail("asked"))
-    child = subprocess.Popen(["sleep", "60"], preexec_fn=lambda: os.setresuid(NO_SUCH, 0, 0))
+    child = started_by(NO_SUCH)
     try:
         assert (ownership.user_of(os.getpid()), ownership.user_of(child.pid)) == ("root", str(NO_SUCH))
     finally:
@@ -44,7 +53,7 @@ def test_no_directory_service_is_asked_who_started_a_process(monkeypatch: pytest
 
 def test_a_process_of_which_one_uid_is_another_is_not_ours() -> None:
     """As of a set-user-ID program: another user chose its arguments."""
-    child = subprocess.Popen(["sleep", "60"], preexec_fn=lambda: os.setresuid(NOBODY, 0, 0))
+    child = started_by(NOBODY)
     try:
         assert ownership.uids(child.pid) == (NOBODY, 0, 0, 0)
         assert not ownership.is_own_process(child.pid)

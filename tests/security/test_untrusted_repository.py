@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
-import pty
-import select
 import shlex
 import socket
-import struct
 import subprocess
 import sys
-import termios
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -26,6 +20,7 @@ import pytest
 from rgt_tui.cli.commands import COMMANDS
 from tests import warm_rgt
 from tests.free_ports import free_port
+from tests.pseudo_terminal import PseudoTerminal
 
 PATIENCE = 120.0
 SECRETS = {
@@ -118,63 +113,8 @@ class Repository:
             capture_output=True, text=True, timeout=PATIENCE, check=False,
         )  # fmt: skip
 
-    @contextlib.contextmanager
-    def at_a_terminal(self, *words: str) -> Iterator[Terminal]:
-        pid, handle = pty.fork()
-        if pid == 0:
-            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 120, 0, 0))
-            os.chdir(self.folder)
-            command = self.command(*words)
-            os.execve(command[0], command, self.environment())
-        terminal = Terminal(pid, handle)
-        try:
-            yield terminal
-        finally:
-            terminal.end()
-
-
-@dataclass
-class Terminal:
-    """A person at a terminal."""
-
-    pid: int
-    handle: int
-    text: str = ""
-    code: int | None = None
-
-    def read_until(self, words: str) -> None:
-        until = time.monotonic() + PATIENCE
-        while words not in self.text:
-            assert time.monotonic() < until, self.text
-            if not select.select([self.handle], [], [], 1.0)[0]:
-                continue
-            try:
-                data = os.read(self.handle, 65536)
-            except OSError:
-                data = b""
-            assert data, f"it has ended: {self.text}"
-            self.text += data.decode(errors="replace")
-
-    def type(self, keys: str) -> None:
-        os.write(self.handle, keys.encode())
-
-    def wait(self) -> int:
-        until = time.monotonic() + PATIENCE
-        while self.code is None:
-            assert time.monotonic() < until, self.text
-            with contextlib.suppress(OSError):
-                if select.select([self.handle], [], [], 0.1)[0]:
-                    self.text += os.read(self.handle, 65536).decode(errors="replace")
-            done, status = os.waitpid(self.pid, os.WNOHANG)
-            self.code = os.waitstatus_to_exitcode(status) if done else None
-        return self.code
-
-    def end(self) -> None:
-        if self.code is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, 9)
-            os.waitpid(self.pid, 0)
-        os.close(self.handle)
+    def at_a_terminal(self, *words: str) -> PseudoTerminal:
+        return PseudoTerminal(self.command(*words), cwd=self.folder, env=self.environment())
 
 
 @pytest.fixture
@@ -320,10 +260,10 @@ def test_the_same_repository_acts_once_it_is_trusted(repository: Repository, ear
 
 def test_the_dashboard_says_it_in_a_line_of_its_own(repository: Repository, ear: Ear) -> None:
     with repository.at_a_terminal() as person:
-        person.read_until("this fleet file is not trusted")
-        person.read_until("not connected to")
+        person.until("this fleet file is not trusted")
+        person.until("not connected to")
         person.type("\x11")
-        assert person.wait() == 0
+        assert person.ended() == 0
     assert (repository.sprung, ear.requests, ear.connections) == ([], [], 0)
 
 
@@ -400,11 +340,11 @@ def test_no_text_of_it_speaks_to_the_terminal(repository: Repository, text: str)
 def test_what_changes_while_a_person_reads_is_not_trusted(repository: Repository) -> None:
     repository.file.write_text('[boxes.lab]\nhost = "lab"\n')
     with repository.at_a_terminal("trust") as person:
-        person.read_until("Trust it?")
+        person.until("Trust it?")
         with repository.file.open("a") as file:
             file.write('[[sinks]]\nkind = "command"\nargv = ["id"]\n')
         person.type("y\n")
-        assert person.wait() == 0
+        assert person.ended() == 0
     done = repository.rgt("patrol")
     assert done.returncode == 2
     assert "has changed since it was trusted" in done.stderr
@@ -418,9 +358,9 @@ def test_what_changes_while_a_person_reads_is_not_trusted(repository: Repository
 def test_what_is_not_answered_with_yes_is_not_trusted(repository: Repository) -> None:
     for answer in ("\n", "n\n", "\x04"):
         with repository.at_a_terminal("trust") as person:
-            person.read_until("Trust it?")
+            person.until("Trust it?")
             person.type(answer)
-            assert person.wait() == 1
+            assert person.ended() == 1
     assert not (repository.home / ".local/state/rgt/trust.json").exists()
 
 

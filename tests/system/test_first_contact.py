@@ -5,18 +5,17 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import pty
 import re
 import subprocess
 import sys
 import sysconfig
-import termios
 from pathlib import Path
 
 import pytest
 
 from rgt_tui.demo import RECORDING
 from tests.free_ports import free_port
+from tests.pseudo_terminal import PseudoTerminal
 from tests.system.tree import ROOT
 
 RGT = [sys.executable, "-m", "rgt_tui"]
@@ -40,24 +39,11 @@ def in_a_terminal(words: list[str], leave_at: str | None = None, **more: str) ->
 
     As soon as it has written `leave_at`, ctrl+q is pressed.
     """
-    pid, master = pty.fork()
-    if pid == 0:
-        os.execvpe(RGT[0], [*RGT, *words], {**os.environ, **more})
-    termios.tcsetwinsize(master, (30, 120))
-    said = b""
-    while True:
-        try:
-            data = os.read(master, 1 << 16)
-        except OSError:
-            break
-        if not data:
-            break
-        said += data
-        if leave_at is not None and leave_at.encode() in said:
-            os.write(master, b"\x11")
-            leave_at = None
-    os.close(master)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), said.decode()
+    with PseudoTerminal([*RGT, *words], env={**os.environ, **more}) as person:
+        if leave_at is not None:
+            person.until(leave_at)
+            person.type("\x11")
+        return person.ended(), person.text
 
 
 @pytest.mark.parametrize("words", [["--fleet", "FLEET"], ["demo"]])

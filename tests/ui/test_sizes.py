@@ -1,15 +1,8 @@
 from __future__ import annotations
 
-import fcntl
 import os
-import pty
 import re
-import select
-import signal
-import struct
 import sys
-import termios
-import time
 from pathlib import Path
 
 import msgspec
@@ -24,6 +17,7 @@ from rgt_tui.ui.screens.lifecycle import LifecycleScreen
 from rgt_tui.ui.screens.log import LogScreen
 from rgt_tui.ui.widgets import lines
 from rgt_tui.ui.widgets.checklist import CheckRun
+from tests.pseudo_terminal import PseudoTerminal
 from tests.ui.fakes import NOW, cell, demo_state, many_boxes, queue, running_box
 from tests.ui.snap import body_text, running, screen_text, settle
 from tests.ui.stages import rest, staged
@@ -162,25 +156,13 @@ app.run()
 def written(script: Path, rows: int, columns: int) -> bytes:
     """Return what the app writes in twelve beats to a real terminal that says it has this size."""
     root = Path(__file__).parents[2]
-    pid, terminal = pty.fork()
-    if pid == 0:
-        fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-        kept = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES")}
-        environment = kept | {"TERM": "xterm-256color", "PYTHONPATH": str(root)}
-        os.execve(sys.executable, [sys.executable, str(script)], environment)
-    out = b""
-    until = time.monotonic() + 120
-    try:
-        while time.monotonic() < until and len(out) < 4_000_000:
-            if select.select([terminal], [], [], 0.5)[0]:
-                out += os.read(terminal, 65_536)
-    except OSError:  # the other end is closed
-        pass
-    finally:
-        os.close(terminal)
-        os.kill(pid, signal.SIGKILL)  # an app that goes on would compute until the end of the tests
-        os.waitpid(pid, 0)
-    return out
+    kept = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES")}
+    environment = kept | {"TERM": "xterm-256color", "PYTHONPATH": str(root)}
+    command = [sys.executable, str(script)]
+    with PseudoTerminal(command, env=environment, size=(rows, columns)) as terminal:
+        while terminal.read() and len(terminal.said) < 4_000_000:
+            pass
+        return terminal.said
 
 
 @pytest.mark.parametrize("size", [(0, 0), (0, 120), (24, 80)], ids=str)

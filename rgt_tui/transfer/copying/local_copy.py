@@ -195,7 +195,10 @@ class PartFile:
         os.fsync(self._fd)
 
     def close(self) -> None:
-        """Let go of it; the file stays."""
+        """Let go of it; the file stays. Whoever it was lent to must have ended."""
+        if self.lent is not None:
+            # A process that is just being started elsewhere has every descriptor till its exec: it holds nothing.
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
         os.close(self._fd)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +14,7 @@ from rgt_tui.health import SinkError
 from rgt_tui.health.alert_sinks import Bell, Desktop, sequence, write_tty
 from rgt_tui.model.alert import SinkSettings
 from tests.contract.alerts.samples import EVENT
+from tests.pseudo_terminal import PseudoTerminal
 
 BELL = SinkSettings("bell")
 DESKTOP = SinkSettings("desktop")
@@ -29,24 +29,11 @@ asyncio.run(Bell(SinkSettings("bell"), {}).send(EVENT))
 
 
 def test_the_bell_rings_on_the_terminal_that_controls_the_program() -> None:
-    """Its own input and output are elsewhere, as those of a program in a pipe are."""
-    pid, handle = pty.fork()
-    if pid == 0:
-        os.set_inheritable(os.dup(0), True)  # keeps the terminal open, as a shell does
-        with Path(os.devnull).open("r+b") as nothing:
-            for number in (0, 1, 2):
-                os.dup2(nothing.fileno(), number)
-        os.execv(sys.executable, [sys.executable, "-c", RING])
-    heard = b""
-    try:
-        while part := os.read(handle, 100):
-            heard += part
-    except OSError:
-        pass  # how Linux says that the other end is closed
-    finally:
-        os.close(handle)
-    assert os.waitpid(pid, 0)[1] == 0
-    assert heard == b"\a"
+    """Its own input and output are elsewhere, as those of a program in a pipe are; a shell keeps the terminal open."""
+    elsewhere = 'exec 9<&0; exec "$@" </dev/null >/dev/null 2>&1'
+    with PseudoTerminal(["sh", "-c", elsewhere, "sh", sys.executable, "-c", RING]) as terminal:
+        assert terminal.ended() == 0
+        assert terminal.said == b"\a"
 
 
 def test_without_a_terminal_it_says_so() -> None:

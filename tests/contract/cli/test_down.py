@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import pty
 import socket
 import subprocess
 import time
@@ -21,8 +19,9 @@ from rgt_tui.cli.teardown.down import status_of
 from rgt_tui.demo import LocalRunPod
 from rgt_tui.model.box import BoxSpec, ProviderRef
 from rgt_tui.model.evidence import StopPhase, StopProgress
-from tests.contract.cli.conftest import PATIENCE, Rgt
+from tests.contract.cli.conftest import Rgt
 from tests.contract.ssh.conftest import RealSshd
+from tests.pseudo_terminal import PseudoTerminal
 
 KEY = "RGT_TEST_KEY"
 POD = "pod1"
@@ -188,27 +187,11 @@ async def test_a_box_without_a_control_plane_is_refused_with_what_to_do(down: Do
 
 def on_a_terminal(rgt: Rgt, typed: str, *words: str) -> tuple[int, str]:
     """Answer the prompt of a command that has a terminal; return its exit status and all that it showed."""
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        rgt.command("down", "--fleet", str(rgt.fleet), *words),
-        cwd=rgt.folder, env=rgt.environment() | {"TERM": "xterm"}, stdin=theirs, stdout=theirs, stderr=theirs,
-    )  # fmt: skip
-    os.close(theirs)
-    shown = b""
-    answered = False
-    while True:
-        try:
-            data = os.read(ours, 4096)
-        except OSError:
-            break
-        if not data:
-            break
-        shown += data
-        if not answered and b"anything else to leave it" in shown:
-            answered = True
-            os.write(ours, typed.encode() + b"\n")
-    os.close(ours)
-    return process.wait(timeout=PATIENCE), shown.decode(errors="replace")
+    command = rgt.command("down", "--fleet", str(rgt.fleet), *words)
+    with PseudoTerminal(command, cwd=rgt.folder, env=rgt.environment() | {"TERM": "xterm"}) as person:
+        person.until("anything else to leave it")
+        person.type(f"{typed}\n")
+        return person.ended(), person.text
 
 
 async def test_a_person_types_the_phrase_or_nothing_is_sent(down: Down) -> None:

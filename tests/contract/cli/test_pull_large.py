@@ -102,8 +102,8 @@ def killed(self: BulkClient, command: str, fd: int) -> subprocess.Popen[bytes]:
     def kill() -> None:
         while os.fstat(watched).st_size < RANGE_BYTES and process.poll() is None:
             time.sleep(0.001)
+        os.close(watched)  # before it is gone: who still holds the file is taken for one that writes to it
         process.kill()
-        os.close(watched)
 
     threading.Thread(target=kill).start()
     return process

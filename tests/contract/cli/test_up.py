@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import json
-import os
-import pty
 import re
 import subprocess
-import termios
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +21,7 @@ from rgt_tui.gate import Journal
 from rgt_tui.model.box import Agreed, BoxSpec, ProviderRef
 from tests.contract.cli.conftest import PATIENCE, Rgt
 from tests.contract.ssh.conftest import RealSshd
+from tests.pseudo_terminal import PseudoTerminal
 
 KEY, A100, CREATE = "RGT_TEST_KEY", "NVIDIA A100 80GB PCIe", "POST /v2/pods"
 
@@ -194,29 +191,13 @@ async def test_a_machine_without_ssh_is_a_box_that_bills_and_says_so(up: Up) -> 
 
 def at_a_terminal(rgt: Rgt, answers: Sequence[tuple[str, str]], *words: str) -> tuple[int, str]:
     """Answer the prompts of `rgt up` in their order, where ``{}`` is what it wants typed; return status and screen."""
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        rgt.command("up", "--fleet", str(rgt.fleet), *words),
-        cwd=rgt.folder, env=rgt.environment() | {"TERM": "xterm"}, stdin=theirs, stdout=theirs, stderr=theirs,
-        start_new_session=True, preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
-    )  # fmt: skip
-    os.close(theirs)
-    shown, left, seen = b"", list(answers), 0
-    while True:
-        try:
-            data = os.read(ours, 4096)
-        except OSError:
-            break
-        if not data:
-            break
-        shown += data
-        if left and left[0][0].encode() in shown[seen:]:
-            wanted = re.findall(r'type "([^"]+)"', shown.decode(errors="replace"))
-            os.write(ours, left.pop(0)[1].format(*wanted[-1:]).encode() + b"\n")
-            seen = len(shown)
-    os.close(ours)
-    assert not left, shown.decode(errors="replace")
-    return process.wait(timeout=PATIENCE), shown.decode(errors="replace")
+    command = rgt.command("up", "--fleet", str(rgt.fleet), *words)
+    with PseudoTerminal(command, cwd=rgt.folder, env=rgt.environment() | {"TERM": "xterm"}) as person:
+        for prompt, answer in answers:
+            person.until(prompt)
+            wanted = re.findall(r'type "([^"]+)"', person.text)
+            person.type(answer.format(*wanted[-1:]) + "\n")
+        return person.ended(), person.text
 
 
 async def test_a_person_sees_the_price_types_the_name_and_accepts_the_host_key(up: Up) -> None:

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import os
-import pty
-import select
 import signal
 import subprocess
-import sys
-import time
 from pathlib import Path
 
 import msgspec
@@ -17,6 +13,7 @@ import pytest
 from rgt_tui.model.box import BoxSpec
 from tests.contract.cli.conftest import PATIENCE, Rgt
 from tests.contract.ssh.conftest import RealSshd, keygen
+from tests.pseudo_terminal import PseudoTerminal
 
 
 def piped(rgt: Rgt, *words: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
@@ -104,52 +101,25 @@ def test_without_a_command_nothing_is_run(rgt: Rgt, lab: BoxSpec) -> None:
     assert done.returncode == 2 and "after --" in done.stderr
 
 
-class Terminal:
-    """`rgt` at a terminal of its own."""
-
-    def __init__(self, rgt: Rgt, *words: str) -> None:
-        self.pid, self.descriptor = pty.fork()
-        if self.pid == 0:
-            os.chdir(rgt.folder)
-            entry = rgt.command(words[0], "--fleet", str(rgt.fleet), *words[1:])
-            os.execve(sys.executable, entry, {**rgt.environment(), "TERM": "dumb"})
-        self.said = b""
-
-    def until(self, wanted: bytes) -> bytes:
-        deadline = time.monotonic() + PATIENCE
-        while wanted not in self.said:
-            assert time.monotonic() < deadline, self.said
-            if select.select([self.descriptor], [], [], 1)[0]:
-                try:
-                    self.said += os.read(self.descriptor, 4096)
-                except OSError:
-                    break
-        assert wanted in self.said, self.said
-        return self.said
-
-    def type(self, text: bytes) -> None:
-        os.write(self.descriptor, text)
-
-    def ended(self) -> int:
-        code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
-        os.close(self.descriptor)
-        return code
+def at_a_terminal(rgt: Rgt, *words: str) -> PseudoTerminal:
+    """Run `rgt` at a terminal of its own."""
+    command = rgt.command(words[0], "--fleet", str(rgt.fleet), *words[1:])
+    return PseudoTerminal(command, cwd=rgt.folder, env={**rgt.environment(), "TERM": "dumb"})
 
 
 def test_ssh_is_a_shell_by_the_same_way(rgt: Rgt, lab: BoxSpec) -> None:
-    shell = Terminal(rgt, "ssh", "lab")
-    shell.type(b'echo m""arked $((40+2)); exit 9\n')
-    shell.until(b"marked 42")
-    assert shell.ended() == 9
+    with at_a_terminal(rgt, "ssh", "lab") as shell:
+        shell.type('echo m""arked $((40+2)); exit 9\n')
+        shell.until("marked 42")
+        assert shell.ended() == 9
 
 
 def test_ssh_runs_a_line_in_a_terminal(rgt: Rgt, lab: BoxSpec) -> None:
-    shell = Terminal(rgt, "ssh", "lab", "--", "test -t 0", "&&", "echo")
-    code = shell.ended()
-    assert code != 0  # three words are three words: no && of a shell
-    shell = Terminal(rgt, "ssh", "lab", "--", 'test -t 0 && echo at a ter""minal')
-    shell.until(b"at a terminal")
-    assert shell.ended() == 0
+    with at_a_terminal(rgt, "ssh", "lab", "--", "test -t 0", "&&", "echo") as shell:
+        assert shell.ended() != 0  # three words are three words: no && of a shell
+    with at_a_terminal(rgt, "ssh", "lab", "--", 'test -t 0 && echo at a ter""minal') as shell:
+        shell.until("at a terminal")
+        assert shell.ended() == 0
 
 
 def test_ssh_is_held_to_the_key_that_rgt_has_verified(rgt: Rgt, lab: BoxSpec, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from textual.drivers._writer_thread import MAX_QUEUED_WRITES, WriterThread
 from rgt_tui.ui.commands import choose_keys
 from rgt_tui.ui.terminal_quirks import know_quirks
 from tests.process.box.harness import PATIENCE
+from tests.pseudo_terminal import PseudoTerminal
 
 SHOWS = "from rgt_tui.ui import RgtApp; from tests.ui.fakes import FakeFleet; RgtApp(FakeFleet).run()"
 ROOT = Path(__file__).parents[3]
@@ -30,77 +31,55 @@ BEGINS = b"\x1b[?1049h"
 """Goes to the alternate screen, as whoever takes a terminal does."""
 
 
-class Shown:
+class Shown(PseudoTerminal):
     """An rgt on boxes of a test, in a terminal of its own."""
 
     def __init__(self, home: Path) -> None:
-        self.master, self.side = pty.openpty()
-        termios.tcsetwinsize(self.side, (30, 120))
+        own = {"TERM": "xterm-256color", "LANG": "C.UTF-8", "HOME": str(home), "XDG_STATE_HOME": str(home)}
+        kept = {
+            name: value for name, value in os.environ.items() if name not in ("TMUX", "RGT_ASCII", "LC_ALL")
+        }
+        super().__init__([sys.executable, "-c", SHOWS], cwd=ROOT, env={**kept, **own})
+        self.side = os.open(self.name, os.O_RDWR | os.O_NOCTTY)
         self.before = termios.tcgetattr(self.side)
-        self.said = b""
-        self.pid = os.fork()
-        if self.pid == 0:
-            os.chdir(ROOT)
-            os.login_tty(self.side)
-            own = {
-                "TERM": "xterm-256color",
-                "LANG": "C.UTF-8",
-                "HOME": str(home),
-                "XDG_STATE_HOME": str(home),
-            }
-            kept = {
-                name: value
-                for name, value in os.environ.items()
-                if name not in ("TMUX", "RGT_ASCII", "LC_ALL")
-            }
-            os.execve(sys.executable, [sys.executable, "-c", SHOWS], {**kept, **own})
 
-    def until(self, holds: Callable[[], bool]) -> None:
+    def when(self, holds: Callable[[], bool]) -> None:
         """Read what it writes until something holds."""
         end = time.monotonic() + PATIENCE
         while not holds():
-            assert time.monotonic() < end, self.said[-2000:].decode(errors="replace")
-            if select.select([self.master], [], [], 0.05)[0]:
-                self.said += os.read(self.master, 1 << 16)
+            assert time.monotonic() < end, self.text[-2000:]
+            self.read(0.05)
 
     def stopped(self) -> bool:
         """Whether it has stopped."""
-        found, status = os.waitpid(self.pid, os.WUNTRACED | os.WNOHANG)
+        found, status = os.waitpid(self.process.pid, os.WUNTRACED | os.WNOHANG)
         return bool(found) and os.WIFSTOPPED(status)
 
-    def ended(self) -> bool:
+    def left(self) -> bool:
         """Whether it has left."""
-        found, _ = os.waitpid(self.pid, os.WNOHANG)
-        self.pid = 0 if found else self.pid
-        return bool(found)
-
-    def end(self) -> None:
-        """Leave nothing behind."""
-        if self.pid:
-            os.kill(self.pid, signal.SIGKILL)
-            os.waitpid(self.pid, 0)
-        os.close(self.master)
-        os.close(self.side)
+        return self.process.poll() is not None
 
 
 @pytest.fixture
 def shown(tmp_path: Path) -> Iterator[Shown]:
     found = Shown(tmp_path)
-    yield found
-    found.end()
+    with found:
+        yield found
+        os.close(found.side)
 
 
 def test_a_terminal_that_was_stopped_in_is_painted_anew_and_given_back_as_it_was(shown: Shown) -> None:
     """As after `kill -STOP` and `fg`: a shell behind it must show what one types."""
-    shown.until(lambda: b"autodl-demo" in shown.said)
-    os.kill(shown.pid, signal.SIGSTOP)
-    shown.until(shown.stopped)
-    shown.until(lambda: not select.select([shown.master], [], [], 0.2)[0])
+    shown.when(lambda: b"autodl-demo" in shown.said)
+    os.kill(shown.process.pid, signal.SIGSTOP)
+    shown.when(shown.stopped)
+    while shown.read(0.2):
+        pass
     shown.said = b""
-    os.kill(shown.pid, signal.SIGCONT)
-    shown.until(lambda: b"autodl-demo" in shown.said.partition(BEGINS)[2])
-    os.write(shown.master, b"\x11")
-    shown.until(shown.ended)
+    os.kill(shown.process.pid, signal.SIGCONT)
+    shown.when(lambda: b"autodl-demo" in shown.said.partition(BEGINS)[2])
+    shown.type("\x11")
+    shown.when(shown.left)
     assert termios.tcgetattr(shown.side)[:4] == shown.before[:4]
 
 

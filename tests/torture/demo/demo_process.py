@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import threading
@@ -25,15 +24,14 @@ class DemoProcess:
         self.tmp = tmp
         tmp.mkdir(parents=True, exist_ok=True)
         self.process = subprocess.Popen(
-            [*RGT, "demo", *arguments],
+            # A shell starts its background jobs with SIGINT ignored, and we may descend from one.
+            ["env", "--default-signal=INT", *RGT, "demo", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             env={**os.environ, "TMPDIR": str(tmp), **(env or {})},
             start_new_session=True,
-            # A shell starts its background jobs with SIGINT ignored, and we may descend from one.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )
         self.progress: list[str] = []
         self._news = threading.Condition()

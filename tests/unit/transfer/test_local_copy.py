@@ -134,6 +134,20 @@ def test_ranges_land_in_any_order_and_are_hashed_in_theirs(tmp_path: Path) -> No
     shorter.close()
 
 
+def test_what_another_process_only_inherits_it_does_not_write(tmp_path: Path) -> None:
+    """Each that is started while the part is open has its descriptor for a moment."""
+    path = str(tmp_path / "part")
+    part = PartFile(path, 1000)
+    part.write(0, [b"good"])
+    assert part.lent is not None
+    inherited = os.dup(part.lent)
+    part.close()
+    again = PartFile(path, 1000)
+    os.close(inherited)
+    assert (again.present, again.lent is not None) == (4, True)
+    again.close()
+
+
 def test_many_small_pieces_are_written_at_once(tmp_path: Path) -> None:
     part = PartFile(str(tmp_path / "part"), 5000)
     part.write(0, [bytes([number % 256]) for number in range(5000)])
