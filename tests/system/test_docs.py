@@ -70,3 +70,19 @@ def test_every_recipe_names_files_that_are_there() -> None:
     assert len(named) > 20
     lost = [name for name in named if not list(ROOT.glob(re.sub(r"[A-Z]{3,}", "*", name)))]
     assert lost == []
+
+
+def test_the_map_of_the_code_names_modules_that_are_there() -> None:
+    """It names a folder once; the bare names of modules behind it belong there."""
+    text = outside_code((ROOT / "docs/architecture.md").read_text(encoding="utf-8"))
+    named = re.findall(r"`((?:rgt_tui|remote|profiles|handbook)/[\w/.*]+|[\w/]+\.py)`", text)
+    folder, lost = ROOT, []
+    for name in named:
+        whole = ROOT / name
+        if name.partition("/")[0] in {"rgt_tui", "remote", "profiles", "handbook"}:
+            folder = whole if whole.is_dir() else whole.parent
+            lost += [] if list(ROOT.glob(name)) else [name]
+        elif not (folder / name).is_file():
+            lost.append(f"{folder.relative_to(ROOT)}/{name}")
+    assert len(named) > 100
+    assert lost == []
