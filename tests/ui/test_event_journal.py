@@ -355,7 +355,7 @@ def test_the_night_of_the_story_is_within_the_report() -> None:
     assert min(hours for hours, *_ in STORY) * HOUR > -9 * HOUR
 
 
-LONG = "SP1 Asked to stop by a signal: preempted, or the queue was stopped: the run (asked to stop) (spot-lm)"
+LONG = "SP1 Stopped by a signal: preempted, or the queue was stopped: the run (asked to stop) (spot-lm)"
 
 
 def test_the_selected_event_is_whole_and_nothing_else_moves() -> None:
