@@ -340,14 +340,19 @@ def _steps(found: Stuck) -> tuple[Fix, ...]:
         folder, name = posixpath.split(dump)
         prefix = name.rstrip("0123456789")
         compare = f"torchfrtrace {shlex.quote(folder)} --prefix {shlex.quote(prefix)}"
-        keep.append(Fix("The flight recorder has written: compare which collective each rank reached", compare))
+        keep.append(
+            Fix("The flight recorder has written: compare which collective each rank reached", compare)
+        )
     ps = ",".join(map(str, (*pids, *others)))
     look = Fix("See what state each rank is in", f"ps -o pid,ppid,stat,wchan:24,etime,args -p {ps}")
     last = Fix("Then end the launch and start it again: it resumes from its newest checkpoint")
     if found.page == STOPPED and pids:
         return (
             look,
-            Fix("Let the stopped rank continue: the others only wait", f"kill -CONT {' '.join(map(str, pids))}"),
+            Fix(
+                "Let the stopped rank continue: the others only wait",
+                f"kill -CONT {' '.join(map(str, pids))}",
+            ),
             *keep[1:],
         )
     if found.page == GONE:

@@ -135,7 +135,7 @@ def test_own_pages_count_and_take_the_place_of_shipped_ones(tmp_path: Path) -> N
     [
         ("u7", "U7"),
         ("no space inodes", "U7"),
-        ("no space", "U7"),  # and not what is Normalised in the wrong space
+        ("no space", "U7"),  # and not what is Normalised with the wrong statistics
         ("OSError: [Errno 98] Address already in use", "D4"),
         ("fabric manager", "MN1"),
         ("windows line ends", "U26"),
