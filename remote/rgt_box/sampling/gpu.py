@@ -248,6 +248,7 @@ class GpuSampler:
 
     Attributes:
         source: nvml, smi, amd, ascend, sim or none.
+        has_answered: Whether the source has said anything yet, be it an error.
     """
 
     def __init__(self, trace: str | None, state_dir: str) -> None:
@@ -256,6 +257,7 @@ class GpuSampler:
         self._job: background.Background | None = None
         self._known: dict[int, dict[str, Any]] = {}
         self._users = Users()
+        self.has_answered = False
         self.source = self._choose(trace, state_dir)
 
     def _choose(self, trace: str | None, state_dir: str) -> str:
@@ -326,6 +328,7 @@ class GpuSampler:
         if self._job is None:
             return []
         found, error = self._job.poll(wait or 0.2)
+        self.has_answered = self.has_answered or found is not None or error is not None
         if error is not None:
             known = list(self._known.values()) or [{"index": 0, "name": "GPU"}]
             return [dict(gpu, error=error) for gpu in known]

@@ -14,6 +14,7 @@ import pytest
 from rgt_tui.model.box import BoxSpec
 from tests.contract.cli.conftest import Rgt, fresh_sshd
 from tests.contract.ssh.conftest import RealSshd
+from tests.process.box.harness import until
 from tests.process.box.nvml_driver import HOLD, build_driver, make_devices
 
 TAIL = "Error: \x1b]0;owned\x07loss exploded\x1b[2J"
@@ -60,19 +61,20 @@ def test_reap_ends_one_process_after_the_typed_name(rgt: Rgt, box: BoxSpec, sshd
     name = str(holders[0]["kill"])
     assert name in rgt.on("reap", "lab").stdout
 
-    def ended(*words: str) -> tuple[int, bool, str]:
-        done = rgt.on("reap", "lab", "--kill", *words, "--unverified")
-        alive = rgt.on("exec", "lab", "--", "kill", "-0", name.partition(":")[0]).returncode == 0
-        return done.returncode, not alive, done.stderr
+    def gone() -> bool:
+        return rgt.on("exec", "lab", "--", "kill", "-0", name.partition(":")[0]).returncode != 0
 
-    code, gone, said = ended(name)
-    assert (code, gone) == (1, False) and "cannot prompt here" in said
-    code, gone, said = ended(name, "--confirm", "lib")
-    assert (code, gone) == (1, False) and "not the name of the box" in said
-    code, gone, said = ended(f"{name.partition(':')[0]}:1", "--confirm", "lab")
-    assert (code, gone) == (1, False) and "no holder" in said
-    code, gone, said = ended(name, "--confirm", "lab")
-    assert (code, gone) == (0, True), said
+    def refused(*words: str) -> str:
+        done = rgt.on("reap", "lab", "--kill", *words, "--unverified")
+        assert (done.returncode, gone()) == (1, False)
+        return done.stderr
+
+    assert "cannot prompt here" in refused(name)
+    assert "not the name of the box" in refused(name, "--confirm", "lib")
+    assert "no holder" in refused(f"{name.partition(':')[0]}:1", "--confirm", "lab")
+    done = rgt.on("reap", "lab", "--kill", name, "--unverified", "--confirm", "lab")
+    assert done.returncode == 0, done.stderr
+    until(gone, "that somebody has taken note of its end")
 
 
 def test_grep_shows_no_more_than_text(rgt: Rgt, box: BoxSpec, sshd: RealSshd) -> None:

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from rgt_box import background
@@ -174,6 +175,23 @@ def test_what_a_background_job_dies_of_is_its_value_s_error() -> None:
         None,
         "RuntimeError: driver/library mismatch",
     )
+
+
+@pytest.mark.parametrize(("moment", "told"), [(60.0, (True, None)), (0.0, (None, "no answer for 600 s"))])
+def test_a_job_that_was_stopped_together_with_its_watcher_does_not_hang(
+    monkeypatch: pytest.MonkeyPatch, moment: float, told: tuple[bool | None, str | None]
+) -> None:
+    now, gate = [0.0], threading.Event()
+    monkeypatch.setattr(background, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(background, "MOMENT", moment)
+    job = background.Background(gate.wait, 0.0, 5.0)
+    assert job.poll() == (None, None)
+    now[0] = 600.0
+    awake = threading.Timer(0.1 if moment else 60.0, gate.set)
+    awake.start()
+    assert job.poll() == told
+    awake.cancel()
+    gate.set()
 
 
 def test_a_link_to_a_network_mount_is_no_local_directory(tmp_path: Path) -> None:

@@ -3,7 +3,9 @@ from __future__ import annotations
 import json
 import os
 import stat
+import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,9 +13,10 @@ from rgt_box import background
 from rgt_box.sampling import gpu_nvml, gpu_smi
 from rgt_box.sampling.gpu import GpuSampler, Trace, load_trace, throttle_names
 from rgt_box.sampling.gpu_nvml import NoNvml, Nvml
+from rgt_box.sampling.sampler import Sampler
 
 from rgt_tui.model import protocol
-from tests.process.box.harness import Agent, decode, until
+from tests.process.box.harness import PATIENCE, Agent, decode, until
 
 TRACE: dict[str, Any] = {
     "gpus": [
@@ -208,7 +211,7 @@ def test_a_reading_that_is_shown_twice_keeps_its_throttling(
 ) -> None:
     monkeypatch.setenv("PATH", fake_smi(tmp_path / "bin", f"printf '%s' '{SMI_ROW}'")["PATH"])
     sampler = GpuSampler(None, str(tmp_path))
-    first = sampler.read(0.0, [], wait=10.0)
+    first = sampler.read(0.0, [], wait=PATIENCE)
     assert first == sampler.read(0.0, [])
     assert first[0]["throttle"] == ["sw_power_cap", "sw_thermal"]
 
@@ -221,10 +224,10 @@ def test_a_gpu_that_vanishes_from_the_list_is_an_error(
     monkeypatch.setenv("PATH", fake_smi(tmp_path / "bin", f"cat {rows}")["PATH"])
     monkeypatch.setattr(gpu_smi, "USERS_EVERY", 0.0)
     sampler = GpuSampler(None, str(tmp_path))
-    assert [gpu["name"] for gpu in sampler.read(0.0, [], wait=10.0)] == ["A", "B"]
+    assert [gpu["name"] for gpu in sampler.read(0.0, [], wait=PATIENCE)] == ["A", "B"]
     rows.write_text("0, A, 7\n")
     sampler._job = background.Background(gpu_smi.Smi().read, 0.0, 15.0)
-    found = sampler.read(0.0, [], wait=10.0)
+    found = sampler.read(0.0, [], wait=PATIENCE)
     assert found[1] == {"index": 1, "name": "B", "error": "no longer listed by the driver"}
 
 
@@ -239,6 +242,25 @@ def test_a_hanging_nvidia_smi_stalls_no_sample(agent: Agent, tmp_path: Path) -> 
     channel.close()
     pid = int((tmp_path / "started").read_text().split()[0])
     until(lambda: not os.path.exists(f"/proc/{pid}"), "the end of nvidia-smi")
+
+
+def test_an_xid_waits_until_the_driver_has_named_its_card(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """On a busy box, and where a program is asked, the first answer takes longer than the first look."""
+    log, answers = tmp_path / "kmsg", threading.Event()
+    log.write_text("4,1,5000000,-;NVRM: Xid (PCI:0000:3b:00): 79, pid=7, GPU has fallen off the bus.\n")
+    monkeypatch.setenv("RGT_KMSG", str(log))
+    gpus = [{"index": 3, "name": "A", "bus": "0000:3b:00.0"}]
+    monkeypatch.setattr(gpu_nvml, "Nvml", lambda _: SimpleNamespace(read=lambda: answers.wait() and gpus))
+    sampler = Sampler(str(tmp_path), remember=False)
+    sampler.configure({}, [])
+    assert sampler._gpu is not None
+    sampler._gpu._job = background.Background(gpu_nvml.Nvml("").read, 0.0, 1e9)
+    assert "xid" not in {event["kind"] for event in sampler.read()[1]}
+    answers.set()
+    (event,) = until(lambda: [one for one in sampler.read()[1] if one["kind"] == "xid"], "the event")
+    assert event["text"].startswith("GPU 3 (0000:3b:00.0): Xid 79")
 
 
 class Broken(FakeNvml):

@@ -15,7 +15,7 @@ from rgt_box import procstat
 from rgt_box.commands import reap as reap_verb
 
 from tests.process.box.harness import Agent
-from tests.process.box.nvml_driver import STUBBORN, Hold, build_driver, holding, make_devices
+from tests.process.box.nvml_driver import HOLD, STUBBORN, Hold, build_driver, holding, make_devices
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +27,10 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def hold() -> Iterator[Hold]:
     with holding() as hold:
         yield hold
+
+
+ENDED = (-signal.SIGTERM, -signal.SIGKILL)
+"""The second where the machine left a process no turn to end of the first within the verb's five seconds."""
 
 
 class Box:
@@ -73,7 +77,7 @@ def test_an_orphan_is_ended_by_pid_and_start(box: Box, hold: Hold) -> None:
     name = name_of(orphan)
     code, report = box.reap("--kill", name, STUB_USERS=f"{working.pid}:{10 << 30}")
     assert (code, report["ended"], report["refused"]) == (0, [name], [])
-    assert orphan.wait(60) == -signal.SIGTERM
+    assert orphan.wait(60) in ENDED
     assert working.poll() is None
 
 
@@ -121,7 +125,7 @@ def test_where_orphans_cannot_be_told_it_takes_another_word(box: Box, hold: Hold
     assert holder.poll() is None
     code, report = box.reap("--kill", name, "--unverified", **lost)
     assert (code, report["ended"]) == (0, [name])
-    assert holder.wait(60) == -signal.SIGTERM
+    assert holder.wait(60) in ENDED
 
 
 def test_the_running_cell_of_a_queue_is_never_ended(box: Box, hold: Hold, tmp_path: Path) -> None:
@@ -140,16 +144,20 @@ def test_without_a_driver_it_says_that_it_cannot_tell(agent: Agent) -> None:
 
 
 @pytest.mark.parametrize("pidfd", [True, False])
+@pytest.mark.parametrize(
+    ("code", "polite", "number"), [(STUBBORN, 0.1, signal.SIGKILL), (HOLD, 60.0, signal.SIGTERM)]
+)
 def test_one_that_ignores_the_polite_signal_is_killed(
-    monkeypatch: pytest.MonkeyPatch, hold: Hold, pidfd: bool
+    monkeypatch: pytest.MonkeyPatch, hold: Hold, pidfd: bool, code: str, polite: float, number: int
 ) -> None:
     if not pidfd:
         monkeypatch.delattr(os, "pidfd_open", raising=False)
-    monkeypatch.setattr(reap_verb, "POLITE", 0.1)
-    process = hold(os.devnull, code=STUBBORN)
+    monkeypatch.setattr(reap_verb, "POLITE", polite)
+    monkeypatch.setattr(reap_verb, "HARD", 60.0)
+    process = hold(os.devnull, code=code)
     start = procstat.start_ticks(process.pid)
     assert start is not None
     assert "another process" in str(reap_verb.end_process(process.pid, start + 1))
     assert reap_verb.end_process(process.pid, start) is None
-    assert process.wait(60) == -signal.SIGKILL
+    assert process.wait(60) == -number
     assert "already ended" in str(reap_verb.end_process(process.pid, start))

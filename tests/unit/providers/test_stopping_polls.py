@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import pytest
 
 from rgt_tui.model.box import ProviderRef
-from rgt_tui.model.evidence import Permit, StopPhase, StopProgress, Verb, steady
+from rgt_tui.model.evidence import Permit, StopPhase, StopProgress, Verb
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
 from rgt_tui.providers import Conflict, Instance, NotFound, carry_out
 from rgt_tui.providers.stopping import CONFLICT_POLLS, POLL_S, TIMEOUT_S
@@ -143,9 +144,10 @@ async def test_after_a_night_asleep_it_looks_once_more_and_says_what_it_saw() ->
 
 
 async def test_without_pauses_it_is_the_time_that_counts() -> None:
-    begun = steady()
-    assert await phases(Answers([RUNNING]), steady, timeout_s=0.2, poll_s=0.0) == [REQUESTED, UNCONFIRMED]
-    assert 0.2 <= steady() - begun < 30
+    seconds = itertools.count()
+    provider = Answers([RUNNING])
+    assert await phases(provider, lambda: float(next(seconds)), timeout_s=9.0, poll_s=0.0) == [REQUESTED, UNCONFIRMED]
+    assert 9 <= next(seconds) <= 9 + provider.asked
 
 
 async def test_a_provider_that_takes_its_time_is_waited_for_no_longer() -> None:
