@@ -201,7 +201,9 @@ class Sampler:
         crowded = self._threads.poll(procs, cpu)
         if crowded:
             events.append({"kind": "threads-oversubscribed", "text": crowded, "level": "warn"})
-        if self._xid is not None and self._gpu is not None and self._gpu.has_answered:  # else it could name no card
+        if (
+            self._xid is not None and self._gpu is not None and self._gpu.has_answered
+        ):  # else it could name no card
             events += self._xid.poll(self._gpu.indexes)
             for gpu in fields.get("gpus", []):
                 if gpu.get("bus") in self._xid.last:

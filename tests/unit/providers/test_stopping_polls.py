@@ -146,7 +146,10 @@ async def test_after_a_night_asleep_it_looks_once_more_and_says_what_it_saw() ->
 async def test_without_pauses_it_is_the_time_that_counts() -> None:
     seconds = itertools.count()
     provider = Answers([RUNNING])
-    assert await phases(provider, lambda: float(next(seconds)), timeout_s=9.0, poll_s=0.0) == [REQUESTED, UNCONFIRMED]
+    assert await phases(provider, lambda: float(next(seconds)), timeout_s=9.0, poll_s=0.0) == [
+        REQUESTED,
+        UNCONFIRMED,
+    ]
     assert 9 <= next(seconds) <= 9 + provider.asked
 
 
