@@ -310,7 +310,7 @@ COMMANDS: dict[str, Command] = {
         "work.box_tools", "Box tools", "copy a directory on a box to durable storage, read back and compared",
         (
             (OK, "every file was verified"),
-            (FAILED, "one was not, and is named; or another mirror to there is at work"),
+            (FAILED, "one was not, and is named; or another mirror to there is running"),
             _WAY,
             _LOST,
             (NO_ROOM, "there is no room for it; needed and free are named"),

@@ -100,9 +100,9 @@ async def ask_seal(
     words = ("seal", "--seconds", f"{hold:g}", *_pattern(spec), *results_words(spec, wanted or Wanted()))
     seal = await _ask(connection, deployed, words, Seal, seconds)
     if len(seal.nonce) != NONCE_LENGTH or not seal.nonce.isalnum() or not seal.generation:
-        raise CommandFailed("the agent's answer is not a seal; it opens by itself")
+        raise CommandFailed("the agent's answer is not a seal; it expires by itself")
     if not (math.isfinite(seal.at) and math.isfinite(seal.seconds)):
-        raise CommandFailed("the agent answered a seal without a time; it opens by itself")
+        raise CommandFailed("the agent answered a seal without a time; it expires by itself")
     return msgspec.structs.replace(seal, busy=tuple(map(clean, seal.busy)))
 
 

@@ -545,7 +545,7 @@ def test_the_durable_copy_of_a_maze_of_links_is_refused_by_name(tmp_path: Path, 
     )
     assert done.returncode == 1
     state = json.loads((made / "state.json").read_text())
-    assert "by more than 8 names" in state["cells"][0]["reason"]
+    assert "under more than 8 names" in state["cells"][0]["reason"]
     assert not (tmp_path / "kept" / "a").exists()
 
 

@@ -133,7 +133,7 @@ def span(text: str) -> float:
     match = _SPAN.fullmatch(text.strip())
     seconds = float(match.group(1)) * _UNITS[match.group(2)] if match else 0.0
     if not 0 < seconds <= LONGEST:
-        raise WrongRequest("%r is no time to put it off by: write 7200, 90m or 2h" % text)
+        raise WrongRequest("%r is not a duration: write 7200, 90m or 2h" % text)
     return seconds
 
 
@@ -171,7 +171,7 @@ def why_void(plan: Mapping[str, Any], at: Now) -> str:
     mine, then = own_identity(), plan.get("identity") or {}
     other = sorted(name for name in set(mine) & set(then) if mine[name] != then[name])
     if other:
-        return "this is another box than the one that was armed: %s is %s, and was %s" % (
+        return "this is not the box that was armed: %s is %s, and was %s" % (
             other[0],
             mine[other[0]],
             then[other[0]],
@@ -225,7 +225,7 @@ def store(folder: str, name: str, value: Mapping[str, Any]) -> None:
     Raises:
         NoRoom: neither can be written.
     """
-    data, why = jsonline.line(dict(value)), "there is no place"
+    data, why = jsonline.line(dict(value)), "there is nowhere to write"
     for where in _writable(folder):
         try:
             ownership.take(where)

@@ -1,4 +1,4 @@
-"""The ``autostop`` verb: arm, rehearse, put off and take back a stop of the box by itself, and say how it stands."""
+"""The ``autostop`` verb: arm, rehearse, put off and take back a stop of the box by itself, and print its status."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from typing import Any
 
 HELP = """
-usage: autostop --rehearse < REQUEST     say whether it could be armed; changes nothing
+usage: autostop --rehearse < REQUEST     report whether it could be armed; changes nothing
        autostop --arm < REQUEST          arm it: a JSON line, see docs/autostop.md
-       autostop --status                 say how it stands
+       autostop --status                 print its status
        autostop --keep 2h                put a stop off by two hours from now (7200, 90m)
-       autostop --disarm [--mode M]      take it back: idle, lease, or both
+       autostop --disarm [--mode M]      disarm it: idle, lease, or both
        autostop --story [--lines N]      print what has happened, a JSON line each
 
-A box that was idle for long enough, or whose lease is over, is parked by its own recorder and its own key. Nothing here
-can destroy anything.
+A box that has been idle for long enough, or whose lease is over, is parked by its own recorder with its own key.
+Nothing here can destroy anything.
 
 Exit status: 0 done, 1 refused, 2 a wrong request or command line.
 
@@ -87,7 +87,7 @@ def arm(folder: str, line: bytes, rehearse: bool) -> int:
     """Arm what stands in a request, if nothing speaks against it; returns the exit status."""
     raw = jsonline.loads_dict(line)
     if raw is None:
-        raise plan.WrongRequest("the request is no JSON object")
+        raise plan.WrongRequest("the request is not a JSON object")
     request = plan.parse(raw)
     at = idle_clock.now()
     reasons, key = reasons_against(request)
@@ -108,7 +108,7 @@ def _arm(folder: str, bound: dict[str, Any]) -> list[str]:
     if running is None:
         return ["no recorder can run on this box: %s" % (control.failure(folder) or "it does not start")]
     if state_files.is_older(running):
-        return ["an older rgt's recorder runs on this box and does not end"]
+        return ["the recorder of an older rgt is running on this box and does not end"]
     with plan.Held(folder):
         plan.save(folder, dict(plan.load(folder), **{bound["mode"]: bound}))
     words = "by its own key" if bound["action"] == "park" else "only asks"

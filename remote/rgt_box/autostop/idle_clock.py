@@ -74,10 +74,10 @@ def judge(
         unknown.append("%d of %d GPUs can be read" % (cards, signs["cards"]))
     transfers = sample.get("transfers")
     if transfers is None:
-        unknown.append("whether files are being copied cannot be told")
+        unknown.append("it is not known whether files are being copied")
     active += ["files are being copied: %s, pid %d" % (item["name"], item["pid"]) for item in transfers or []]
     if sample.get("input_at") is None:
-        unknown.append("it cannot be told when somebody last typed at a terminal")
+        unknown.append("it is not known when somebody last typed at a terminal")
     session = sample.get("session") or {}
     if session.get("slurm_error") and signs.get("slurm"):  # a program that was never set up tells nothing
         unknown.append("Slurm cannot be asked: %s" % session["slurm_error"])
@@ -102,16 +102,16 @@ def _judge_card(
         return
     share = card.get("util")
     if share is None:
-        unknown.append("%s does not say whether it works" % name)
+        unknown.append("%s does not say whether it is busy" % name)
     elif share >= GPU_PCT:
-        active.append("%s works: %.0f%%" % (name, share))
+        active.append("%s is busy: %.0f%%" % (name, share))
     used = card.get("vram_used")
     if card.get("sim"):
         return
     if used is None:
         unknown.append("%s does not say how much of its memory is in use" % name)
     elif used >= MUCH_VRAM and not signs.get("named", {}).get(card.get("index")):
-        unknown.append("%s: %.1f GiB are held by a process that cannot be named" % (name, used / 2**30))
+        unknown.append("%s: %.1f GiB are held by an unknown process" % (name, used / 2**30))
 
 
 def _holds(process: Mapping[str, Any]) -> bool:
@@ -161,10 +161,10 @@ class IdleClock:
         slept = passed - (at.awake - last.awake)
         set_by = (at.wall - last.wall) - passed
         if passed < 0 or abs(slept) >= LEAP:
-            return "the machine slept for %.0f s" % slept
+            return "the machine was suspended for %.0f s" % slept
         if abs(set_by) >= JUMP:
             return "the clock was set by %+.0f s" % set_by
-        return "nobody looked for %.0f s" % passed if passed > self._gap else ""
+        return "nothing was read for %.0f s" % passed if passed > self._gap else ""
 
     def known_again(self, at: Now, after: float) -> None:
         """Forget that it could not be told, once it was told to be idle for so many seconds."""

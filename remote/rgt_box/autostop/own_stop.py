@@ -95,7 +95,7 @@ def own_key(kind: str, own: Mapping[str, str] | None = None) -> Key:
         secret, instance = (environment.get(name, "").strip() for name in names)
         if secret and instance:
             if not _IDS[kind].fullmatch(instance):
-                raise NoKey("%s holds no id: %r" % (names[1], instance[:80]))
+                raise NoKey("%s is not an ID: %r" % (names[1], instance[:80]))
             return Key(secret, instance)
     raise NoKey("this box cannot stop itself: %s and %s are not in its environment" % names)
 
@@ -153,7 +153,7 @@ class OwnStop:
             return Seen("unknown", "answered %d%s" % (status, self._said(data)))
         box = data if self.kind == "runpod" else data.get("instances")
         if not isinstance(box, dict) or str(box.get("id")) != self._key.instance:
-            return Seen("unknown", "answered with something else than this instance")
+            return Seen("unknown", "answered with something other than this instance")
         state = box.get("status") if self.kind == "runpod" else box.get("actual_status")
         word = self._clean(state)
         if state in ON[self.kind]:
@@ -271,7 +271,7 @@ def _checked_url(url: str) -> str:
     except ValueError:
         fine = False
     if not fine or parts.scheme not in ("https", "http"):
-        raise NoKey("stop.url is no address of a platform: %r" % url[:200])
+        raise NoKey("stop.url is not the address of a platform: %r" % url[:200])
     if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
         raise NoKey("stop.url must begin with https: the key would be sent in the clear")
     return url.rstrip("/")
@@ -287,14 +287,14 @@ def _command_unsafe(words: list[str], marks: list[str]) -> str:
         if not stat.S_ISREG(found.st_mode) or not os.access(path, os.X_OK):
             return "%s cannot be run" % words[0]
         if found.st_uid != 0 or found.st_mode & _OTHERS:
-            return "%s is not root's alone to write to" % words[0]
+            return "others than root can write to %s" % words[0]
         unsafe = ownership.why_unsafe(os.path.dirname(path))
     except OSError as error:
         return "%s: %s" % (words[0], error.strerror)
     if unsafe:
         return unsafe
     if os.path.basename(path) == "systemctl":
-        return "%s is the system's own, which does not end the charge" % words[0]
+        return "%s is the system's own command, which does not end billing" % words[0]
     if not any(os.path.exists(mark) for mark in marks):
         return "none of %s is there: this is not the platform that %s belongs to" % (
             ", ".join(marks),
@@ -307,7 +307,7 @@ def prove(own: OwnStop) -> tuple[bool, str]:
     """Return whether a read with the box's own key shows this very box, and what it said. Nothing is changed."""
     seen = own.read()
     if own.kind == "command":
-        return True, "the platform's own command is there; what comes of it nobody can be asked"
+        return True, "the platform's own command is there; its outcome cannot be checked"
     if seen.state == "on":
         return True, "the box's own key has read this instance: %s" % seen.text
     return False, "the box's own key cannot be used: %s" % seen.text

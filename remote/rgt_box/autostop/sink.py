@@ -32,14 +32,14 @@ else:
     Address = namedtuple("Address", "url token")
 
 HELP = """
-usage: sink < ADDRESS       keep an address to call: the URL on the first line; on a second one a bearer token
+usage: sink < ADDRESS       save an address to call: the URL on the first line, a bearer token on the second
        sink --test          send one message now
-       sink --status        say which host is called, as one JSON line; never the address itself
+       sink --status        print which host is called, as one JSON line; never the address itself
        sink --remove        forget it
 
 Called for: queue-done, cell-failed, disk-full, autostop-warned, autostop-stopping, autostop-failed.
 
-Exit status: 0 done, 1 not delivered, or there is no address, 2 no address that can be called.
+Exit status: 0 done, 1 not delivered, or no address, 2 not an address that can be called.
 
 Example: sink < address.txt
 """
@@ -172,7 +172,7 @@ def checked(url: str) -> str:
     except ValueError:
         fine, host = False, ""
     if not fine or parts.scheme not in ("https", "http"):
-        raise Undelivered("the address is no https address", final=True)
+        raise Undelivered("the address is not an https address", final=True)
     if parts.scheme == "http" and host not in LOOPBACK:
         raise Undelivered(
             "the address must begin with https: it is a password, and would be sent in the clear", final=True
@@ -330,7 +330,7 @@ def _keep(folder: str) -> int:
         print("sink: %s" % error, file=sys.stderr)
         return USAGE
     except OSError as error:
-        print("sink: it cannot be kept: %s" % describe(error), file=sys.stderr)
+        print("sink: it cannot be saved: %s" % describe(error), file=sys.stderr)
         return UNDELIVERED
     jsonline.say(_shown(address))
     return OK

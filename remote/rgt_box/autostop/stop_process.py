@@ -153,7 +153,7 @@ class Stop:
         if self._journal.get("phase") in ASKED:
             self._say(
                 "answered",
-                "the process that had asked for the stop was killed: the platform is asked what came of it",
+                "the process that had asked for the stop was killed: asking the platform for the outcome",
             )
             if self._came_off(own):
                 return
@@ -164,14 +164,14 @@ class Stop:
             self._end_runs()
         self._last_look()
         self._write(SEALED)
-        self._say("sealed", "the box is sealed: no cell begins any more")
+        self._say("sealed", "the box is sealed: no cell starts any more")
         self._save_results()
         self._write(SAVED)
         while self._tries < len(PAUSES):
             time.sleep(PAUSES[self._tries] * pace())
             if self._try(own):
                 return
-        raise Failed("tried %d times, and this box still runs: stop it by hand" % self._tries)
+        raise Failed("tried %d times, and this box is still running: stop it by hand" % self._tries)
 
     def _try(self, own: OwnStop) -> bool:
         """Ask for the stop once; returns whether the box is off."""
@@ -181,7 +181,7 @@ class Stop:
         try:
             self._write(INTENT, strict=True)
         except plan.NoRoom as error:
-            raise Failed("not stopped, since the intent can be written nowhere: %s" % error) from None
+            raise Failed("not stopped, since the intent cannot be recorded: %s" % error) from None
         self._say(
             "intent", "asking the platform to park %s (try %d)" % (self._armed["instance"], self._tries)
         )
@@ -213,10 +213,10 @@ class Stop:
                 break
             time.sleep(max(0.05, ASK_EVERY * pace()))
         if seen.state == "on":
-            self._say("refused", "the stop was asked for, and it still runs: %s" % seen.text)
+            self._say("refused", "the stop was requested, but the box is still running: %s" % seen.text)
             self._write(SAVED)
             return False
-        raise Failed("what came of the stop is not known, and it is not sent again: %s" % seen.text)
+        raise Failed("the outcome of the stop is unknown; it is not sent again: %s" % seen.text)
 
     def _write(self, phase: str, strict: bool = False, **more: Any) -> None:
         """Write the journal down.
@@ -325,7 +325,7 @@ class Stop:
                 run.name for run in saving.runs_of(sample, signs, self._armed) if not self._accepts(run.name)
             ]
             blind = sorted(sampler.failing & {"procs", "gpus"})
-            busy = ["%s runs" % name for name in left] + ["cannot be looked at: %s" % name for name in blind]
+            busy = ["%s runs" % name for name in left] + ["cannot be checked: %s" % name for name in blind]
             busy += ["files are being copied: %s" % item["name"] for item in sample["transfers"]]
         else:
             accepted = {(pid, ticks) for pid, ticks in self._armed["accepted"]}
@@ -344,7 +344,7 @@ class Stop:
         now = work_signs.newest_change(roots, time.monotonic() + WALK, time.time())
         before, self._newest = self._newest, now.mark
         if not now.whole:
-            return ["the results cannot be looked at in %d s" % WALK]
+            return ["the results could not be checked within %d s" % WALK]
         if before is None and now.at / 1e9 <= self._began - float(self._armed["idle_s"]) + 1.0:
             return []
         return [] if before == now.mark else ["a result was written: %s" % now.path]

@@ -230,7 +230,7 @@ class Watchman:
             if (card.get("util") or 0.0) >= idle_clock.GPU_PCT and not card.get("error")
         ]
         if busy and not self._verdict.active:
-            words = tuple("GPU %s works: %.0f%%" % (card.get("index"), card["util"]) for card in busy)
+            words = tuple("GPU %s is busy: %.0f%%" % (card.get("index"), card["util"]) for card in busy)
             self._verdict = self._verdict._replace(active=words)
             self._clock.feed(at, self._verdict)
 
@@ -276,8 +276,8 @@ class Watchman:
         late = self._clock.unknown_s(at) >= self._plans["idle"]["idle_s"]
         if late and "idle" not in self._told:
             self._told.add("idle")
-            what = "; ".join(self._verdict.unknown[:3]) or "readings come and go"
-            text = "whether this box is idle cannot be told, and so it will not stop itself: %s" % what
+            what = "; ".join(self._verdict.unknown[:3]) or "readings are intermittent"
+            text = "it is not known whether this box is idle, so it will not stop itself: %s" % what
             story.tell(self._folder, "unknown", text, mode="idle")
         elif not late:
             self._told.discard("idle")

@@ -88,19 +88,19 @@ class WorkSigns:
         unknown: list[str] = []
         first = self._looked is None
         if first:
-            unknown.append("it has been looked at only once")
+            unknown.append("only one reading so far")
         passed = 0.0 if self._looked is None else at.boot - self._looked
         self._looked = at.boot
         if sampler.failing:
-            unknown.append("cannot be looked at: %s" % ", ".join(sorted(sampler.failing)))
+            unknown.append("cannot be checked: %s" % ", ".join(sorted(sampler.failing)))
         if procstat.read_stat(1) is None:
-            unknown.append("the processes of others are hidden from us")
+            unknown.append("the processes of other users are hidden")
         if sampler.gpu_source == "none" and there_are_cards():
             unknown.append("there is a GPU, and it cannot be read")
         cards = self._cards(at, sample)
         at_work, error = self._files.poll(self._wait)
         if at_work is None or error is not None:
-            unknown.append("jobs and results cannot be looked at: %s" % (error or "no answer yet"))
+            unknown.append("jobs and results cannot be checked: %s" % (error or "no answer yet"))
             at_work = [], self.failed, False
         running, self.failed, slurm = at_work
         active += running
@@ -226,7 +226,7 @@ def queues(jobs: list[str]) -> list[str]:
         job = queue_file.Job(folder)
         if queue_state.is_runner_alive(job):
             found.append(queue_command.busy(job))
-        found += ["%s is being run in a lane of its own" % name for name in queue_command.busy_lanes(job)]
+        found += ["%s is running in a lane of its own" % name for name in queue_command.busy_lanes(job)]
     return found
 
 

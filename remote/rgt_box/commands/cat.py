@@ -268,22 +268,22 @@ usage: cat --path PATH [--cursor C] [--lines N | --line N] [--until BYTE] [--fol
        cat --path PATH --count --until BYTE [--cursor C]
        cat --list PATH [--list PATH ...]
 
-Print the exact bytes of a file. "~" and globs are expanded; of several files the one written last is taken. Every
-piece is announced by a JSON line of its own:
-  {"t": "file", "path", "inode", "start", "size", "why"}   what follows is of this file, from byte "start" on; "why" is
-                                null at first, else resumed, rotated, truncated, replaced or removed
-  {"t": "data", "n": N}         N bytes come right behind this line
+Print the exact bytes of a file. "~" and globs are expanded; of several files the most recently written one is
+printed. Each piece follows a JSON line of its own:
+  {"t": "file", "path", "inode", "start", "size", "why"}   what follows is from this file, from byte "start" on; "why"
+                                is null at first, else resumed, rotated, truncated, replaced or removed
+  {"t": "data", "n": N}         N bytes follow this line
   {"t": "error", "text"}        it cannot be read (exit status 1)
-  {"t": "end"}                  that was all (never with --follow)
---list prints {"path", "size", "mtime"} for each file that is there, the one written last first.
+  {"t": "end"}                  end of output (never with --follow)
+--list prints {"path", "size", "mtime"} for each file that exists, the most recently written one first.
 
-  --cursor C      INODE:OFFSET:LENGTH:SHA256: go on behind OFFSET; the hash is of the LENGTH (at most 1024) bytes
-                  before it, and tells the same text from another
+  --cursor C      INODE:OFFSET:LENGTH:SHA256: resume at OFFSET; the hash is of the LENGTH (at most 1024) bytes
+                  before it, and shows whether the file is still the same
   --lines N       begin with the last N lines (ignored with --cursor)
-  --line N        begin with the N-th line, counted from 1; behind the last one there is nothing
+  --line N        begin with the N-th line, counted from 1; nothing is printed past the last one
   --count         print {"t": "count", "lines"} instead: how many lines end before --until
-  --until BYTE    stop there; default without --follow: at the present end
-  --follow        go on with what is written, until stdin ends; wait for a file that is not there yet
+  --until BYTE    stop there; default without --follow: the current end
+  --follow        keep printing what is written, until stdin ends; wait for a file that does not exist yet
 
 Exit status: 0 printed, 1 no such file, 2 wrong command line.
 
@@ -310,7 +310,7 @@ def main(argv: list[str]) -> int:
     try:
         cursor = Cursor.parse(given["cursor"]) if given["cursor"] else None
     except ValueError:
-        print("--cursor is no INODE:OFFSET:LENGTH:SHA256", file=sys.stderr)
+        print("--cursor must be INODE:OFFSET:LENGTH:SHA256", file=sys.stderr)
         return 2
     try:
         if given["list"]:

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 HELP = """
 usage: gpu-health [--expect N] [--hot C] [--strict]
 
-Check every GPU and print one JSON object: per GPU and check {"gpu", "check", "ok", "text"}; "ok" is null where it
-could not be told. Checks: visible, ecc, throttle, xid, pcie, temperature, memory (held by nobody).
+Check every GPU and print one JSON object: per GPU and check {"gpu", "check", "ok", "text"}; "ok" is null where the
+result is unknown. Checks: visible, ecc, throttle, xid, pcie, temperature, memory (held by no process).
 
   --expect N   how many GPUs there must be
   --hot C      temperature that counts as too hot (default: 85)
-  --strict     a check that could not be told is not good enough: exit 2
+  --strict     a check with an unknown result is not good enough: exit 2
 
-Exit status: 0 nothing is wrong, 1 trouble, 2 could not tell.
+Exit status: 0 nothing is wrong, 1 something is wrong, 2 unknown.
 """
 
 OK, TROUBLE, UNKNOWN = 0, 1, 2
@@ -81,8 +81,8 @@ def _memory(gpu: Gpu) -> Verdict:
         return None, "the driver does not say"
     if nobody < UNEXPLAINED:
         return True, "all memory in use has an owner"
-    text = "%.1f GiB are held by nobody that the driver lists" % (nobody / 2**30)
-    return (False, text) if gpu.get("comparable") else (None, text + "; it may not list everybody here")
+    text = "%.1f GiB are held by no process that the driver lists" % (nobody / 2**30)
+    return (False, text) if gpu.get("comparable") else (None, text + "; it may not list all processes here")
 
 
 CHECKS: tuple[tuple[str, Callable[[Gpu], Verdict]], ...] = (

@@ -132,27 +132,27 @@ HELP = """
 usage: grep PATTERN PATH... [--max N] [--context N] [--ignore-case] [--limit-mib N] [--timeout S] [--fixed] [--count]
             [--inode N] [--before BYTE] [--progress S] [--cut N] [--most-kib N] [--nice]
 
-Search logs from their end: the newest lines come first. PATTERN is a regular expression of Python, PATH a file, a
+Search logs from their end: the newest lines come first. PATTERN is a Python regular expression, PATH a file, a
 glob, or a directory (all files below it, the newest file first). Prints one JSON line for each match,
 {"path", "offset", "inode", "text", "before", "after"}, and at the end {"end": true, "matches", "files", "read",
 "complete", "stopped", "problems"}. "offset" is the byte in the file; "complete" is false when something was not
-searched, and "stopped" says why. Lines of more than 16 KiB are shown cut.
+searched, and "stopped" says why. Lines of more than 16 KiB are cut.
 
   --max N         stop after N matches (default 100)
   --context N     lines before and after each match (default 0, at most 50)
-  --ignore-case   upper and lower case are the same
+  --ignore-case   match upper and lower case alike
   --limit-mib N   read at most N MiB of all files together (default 256)
-  --timeout S     stop after S seconds (default 20): some patterns take for ever
+  --timeout S     stop after S seconds (default 20): some patterns take forever
   --fixed         PATTERN is plain text
-  --count         after --max matches the others are counted, and not printed
-  --inode N       of a log that was rotated: the file with this inode, by whatever name rotation gave it
-  --before BYTE   search only what stands before that byte
+  --count         count further matches after --max instead of printing them
+  --inode N       for a rotated log: the file with this inode, whatever its name is now
+  --before BYTE   search only before that byte
   --progress S    print {"progress": true, "read", "matches"} every S seconds
-  --cut N         show lines of more than N characters cut
-  --most-kib N    print no more of matches than N KiB: further ones are counted
-  --nice          give way to whatever else runs
+  --cut N         cut lines of more than N characters
+  --most-kib N    print at most N KiB of matches, and count the rest
+  --nice          run at low priority
 
-Exit status: 0 something matched, 1 nothing did, 2 wrong command line, a pattern that is none, or nothing to search.
+Exit status: 0 something matched, 1 nothing did, 2 wrong command line, an invalid pattern, or nothing to search.
 
 Example: grep 'CUDA out of memory|Traceback' ~/jobs/sweep/logs --context 3 --max 20
 """
@@ -210,7 +210,7 @@ class Search:
             else:
                 yield from self._found(path, fd, size if self._before is None else min(self._before, size))
             if os.fstat(fd).st_size < size:
-                self._problem(path, "was cut while it was searched")
+                self._problem(path, "was truncated while it was searched")
             if self.budget.cut and self.stopped is None:
                 self.stopped = "%d bytes read" % self.budget.read
         except OSError as error:
@@ -226,7 +226,7 @@ class Search:
         for candidate, status in siblings(path):
             if status.st_ino == self._inode:
                 return files.open_regular(candidate)
-        raise OSError(0, "another file stands there now")
+        raise OSError(0, "it has been replaced by another file")
 
     def _found(self, path: str, fd: int, end: int) -> Iterator[dict[str, Any]]:
         """Yield the matches without lines around them, by looking at many lines at once."""
@@ -324,7 +324,7 @@ def main(argv: list[str]) -> int:
     """Run the verb; returns the exit status."""
     paths, found = file_tree.parse_words(argv, SPEC, HELP)
     if len(paths) < 2:
-        return file_tree.refuse("grep: give PATTERN and PATH")
+        return file_tree.refuse("grep: PATTERN and PATH are required")
     try:
         text = re.escape(paths[0]) if found["fixed"] else paths[0]
         pattern = re.compile(text, re.IGNORECASE if found["ignore-case"] else 0)

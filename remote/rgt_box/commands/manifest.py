@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 HELP = """
 usage: manifest PATH... [--out FILE] [--cache FILE | --no-cache] [--no-hash]
 
-Print one JSON line for each file below each PATH, sorted: {"path", "size", "sha256", "mtime"}. A line {"root"} stands
-before the files of each PATH. A link is named {"path", "link"} and never followed ("outside": true where it leads out
-of PATH). What cannot be listed, changes while it is read, or is no regular file is named {"path", "error"}. The last
-line {"end": true, "files", "bytes", "links", "problems", "hashed", "cached"} says that nothing is cut off.
-A name that is no UTF-8 also comes as "path_b64".
+Print one JSON line for each file below each PATH, sorted: {"path", "size", "sha256", "mtime"}. A line {"root"}
+precedes the files of each PATH. A link is named {"path", "link"} and never followed ("outside": true where it leads out
+of PATH). What cannot be listed, changes while it is read, or is not a regular file is named {"path", "error"}. The last
+line {"end": true, "files", "bytes", "links", "problems", "hashed", "cached"} shows that nothing is missing.
+A name that is not UTF-8 also comes as "path_b64".
 
-  --out FILE    write to FILE (by a temporary file and a rename) and print the last line only
+  --out FILE    write to FILE (through a temporary file and a rename) and print the last line only
   --cache FILE  where hashes are remembered; by default in the agent's state directory
   --no-cache    hash everything
   --no-hash     read no file: {"path", "stamp"} with [size, mtime_ns, ctime_ns, inode] instead of size, hash and mtime;
-                "~", globs and links in PATH are resolved; {"root", "file": true} stands before what is no directory
+                "~", globs and links in PATH are resolved; {"root", "file": true} precedes what is not a directory
 
 Exit status: 0 everything is listed, 1 something is not (see the lines with "error"), 2 wrong command line, or FILE
 cannot be written.
@@ -55,7 +55,7 @@ def main(argv: list[str]) -> int:
     """Run the verb; returns the exit status."""
     roots, found = file_tree.parse_words(argv, SPEC, HELP)
     if not roots:
-        return file_tree.refuse("manifest: which PATH?")
+        return file_tree.refuse("manifest: PATH is required")
     cache: HashCache | None = None
     if found["no-hash"]:
         roots = list(dict.fromkeys(path for root in roots for path in expanded(root)))

@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 HELP = """
 usage: measure [--dir DIR] [--bytes N] [--python PATH] [--index PATH] [--url URL ...] [--seconds S]
 
-Try this box and print one JSON object: the GPUs that its driver names; with --python, whether that Python's torch can
+Test this box and print one JSON object: the GPUs that its driver names; with --python, whether that Python's torch can
 compute on them, how fast, and how fast bytes get there and back; how fast DIR can be written and read, and what is free
-there; how soon and how fast each URL answers. All of it ends within --seconds (default: 80); nothing stays behind.
+there; how soon and how fast each URL answers. All of it ends within --seconds (default: 80); nothing is left behind.
 
-  --dir DIR      where data will lie (default: the home directory)
-  --bytes N      write at most so many bytes there (default: 256 MiB, and 5% of what is free)
-  --python PATH  a Python that has torch; without it nothing is computed
-  --index PATH   a Python whose pip is asked for the package index that it would use, which is then a URL to try
+  --dir DIR      where the data will be (default: the home directory)
+  --bytes N      write at most this many bytes there (default: 256 MiB, and 5% of what is free)
+  --python PATH  a Python that has torch; without it the GPUs are not tested
+  --index PATH   a Python whose pip names the package index that it would use, which is tested as well
 
 Example: rgt-box.pyz measure --dir /workspace --python /usr/bin/python3 --url https://huggingface.co/
 """
@@ -118,7 +118,7 @@ def torch(python: str, seconds: float) -> Found:
     """Let a Python try its torch, for so long; return what it found until then."""
     source = pkgutil.get_data("rgt_box.commands", "torch_trial.py")
     if source is None:
-        return {"error": "this agent was built without its trial", "devices": []}
+        return {"error": "this agent was built without its torch test", "devices": []}
     words = [python, "-c", source.decode("utf-8"), str(seconds)]
     begun = time.monotonic()
     with tempfile.TemporaryFile() as out:
@@ -191,7 +191,7 @@ def disk(folder: str, wanted: int) -> Found:
         )
         most = min(wanted, int(told["free"] * DISK_SHARE))
         if most < BLOCK:
-            told["error"] = "too little is free to try it"
+            told["error"] = "too little space is free to test it"
             return told
         with tempfile.TemporaryFile(dir=folder, prefix=".rgt-measure-", buffering=0) as file:
             fd = file.fileno()

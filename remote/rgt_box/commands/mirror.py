@@ -136,9 +136,9 @@ HELP = """
 usage: mirror SRC DST [--quiet] [--cache FILE | --no-cache]
 
 Make DST hold every file of SRC. Each file is written beside its place, flushed, read back, compared by SHA-256 and
-then renamed; a file that is there already is read and compared. Killed at any point, it goes on when it is called
-again. Nothing in DST is ever deleted. Links within SRC are copied as links; one that leads out of SRC, and what is no
-regular file, is refused by name.
+then renamed; a file that is there already is read and compared. If it is killed, the next call resumes it. Nothing in
+DST is ever deleted. Links within SRC are copied as links; one that leads out of SRC, and what is not a regular file, is
+refused and named.
 
 Prints {"path", "status": "copied" | "same" | "failed", "size", "sha256", "error"} for each file, and at the end
 {"end": true, "ok", "verified", "copied", "same", "failed", "bytes", "source", "target"}.
@@ -146,7 +146,7 @@ Prints {"path", "status": "copied" | "same" | "failed", "size", "sha256", "error
   --quiet   print failures and the last line only
 
 Exit status: 0 every file was verified, 1 one was not, 2 wrong command line or SRC or DST unusable, 3 another mirror
-to DST is at work, 74 DST has no room (needed and free are named).
+to DST is running, 74 DST has no room (needed and free are named).
 
 Example: mirror /workspace/runs/a /mnt/results/a
 """
@@ -164,21 +164,21 @@ def main(argv: list[str]) -> int:
     paths, found = file_tree.parse_words(argv, SPEC, HELP)
     if found["delete"]:
         return file_tree.refuse(
-            "mirror: there is no --delete: what is on durable storage is not for a program to remove"
+            "mirror: there is no --delete: no program should remove what is on durable storage"
         )
     if len(paths) != 2:
-        return file_tree.refuse("mirror: give SRC and DST")
+        return file_tree.refuse("mirror: SRC and DST are required")
     source, target = (os.path.realpath(os.path.expanduser(path)) for path in paths)
     if not os.path.exists(source):
         return file_tree.refuse("mirror: %s does not exist" % source)
     if (target + "/").startswith(source + "/") or (source + "/").startswith(target + "/"):
-        return file_tree.refuse("mirror: %s and %s lie in each other" % (source, target))
+        return file_tree.refuse("mirror: one of %s and %s lies inside the other" % (source, target))
     try:
         held = _lock(target)
     except OSError as error:
         return file_tree.refuse("mirror: %s: %s" % (error.filename or place.state_dir(), describe(error)))
     if held is None:
-        print("mirror: another one to %s is at work" % target, file=sys.stderr)
+        print("mirror: another mirror to %s is running" % target, file=sys.stderr)
         return BUSY
     cache = HashCache(None if found["no-cache"] else found["cache"] or default_path())
     try:
@@ -278,7 +278,7 @@ class Mirror:
             raise OSError(errno.EIO, error or "does not answer", self._target)
         if needed > where.free_bytes:
             raise NoRoom(
-                "no room on %s: needed are %s (%d bytes), free are %s (%d bytes)"
+                "no room on %s: %s (%d bytes) needed, %s (%d bytes) free"
                 % (
                     where.mount,
                     disk_budget.room_size(needed),
@@ -288,9 +288,7 @@ class Mirror:
                 )
             )
         if where.free_inodes is not None and inodes > where.free_inodes:
-            raise NoRoom(
-                "no inodes on %s: needed are %d, free are %d" % (where.mount, inodes, where.free_inodes)
-            )
+            raise NoRoom("no inodes on %s: %d needed, %d free" % (where.mount, inodes, where.free_inodes))
 
     def _full(self, entry: file_tree.Entry) -> str:
         """Say what was needed and what is free, at the file for which the disk was full after all."""
@@ -298,7 +296,7 @@ class Mirror:
         where, _ = disk_budget.ask_room(self._target)
         free = "%d bytes and %s inodes" % (where.free_bytes, where.free_inodes) if where else "unknown"
         name = entry.path.decode("utf-8", "backslashreplace")
-        return "no room for %s: needed are %d bytes and 1 inode, free are %s" % (name, needed, free)
+        return "no room for %s: %d bytes and 1 inode needed, %s free" % (name, needed, free)
 
     def _tell(self, row: dict[str, Any]) -> None:
         status = row["status"]

@@ -25,7 +25,7 @@ usage: mirrors show
 
 Turn a platform's mirrors (hf, pip, conda) and proxy on or off: for the cells that are started from now on, and for new
 login shells, which source a file of rgt's own through one marked block at the end of ~/.bashrc and ~/.zshrc. off takes
-that out again, to the byte. tell only says what the platform has for cells, as a client does that watches.
+that out again, to the byte. tell only passes on what the platform has for cells, as a watching client does.
 
 Prints {"jobs": {"env", "hooks", "off"}, "login": {"file", "kinds", "sourced_by"}, "problems": [...]}.
 
@@ -60,7 +60,7 @@ def main(argv: list[str]) -> int:
         elif argv[0] != "show":
             kinds = [kind for kind in told.get("for") or () if kind in KINDS]
             if not kinds:
-                print("mirrors: say which: %s" % ", ".join(KINDS), file=sys.stderr)
+                print('mirrors: "for" must name at least one of %s' % ", ".join(KINDS), file=sys.stderr)
                 return 2
             turn(argv[0] == "on", kinds, told)
     except OSError as error:

@@ -53,7 +53,7 @@ def end_process(pid: int, start: int) -> str | None:
                 return "it belongs to another user"
             if _await(fd, pid, start, patience):
                 return None
-        return "it does not end: it hangs in the kernel, only a restart of the machine or container helps"
+        return "it does not end: it hangs in the kernel, and only a restart of the machine or container helps"
     finally:
         if fd is not None:
             os.close(fd)
@@ -95,14 +95,14 @@ usage: reap [--pattern REGEX] [--job DIR ...] [--kill PID:START ...] [--unverifi
 
 List the processes that have an NVIDIA GPU open, as one JSON object, and end those that are named. Without --kill
 nothing is touched. "orphan" is true for a process that the driver does not list, false for one at work, null where
-that cannot be told (most containers: the driver numbers processes by another namespace).
+that is unknown (most containers: the driver reports PIDs of another namespace).
 
-  --pattern REGEX    what tells a training process by its command line (default: rgt_train); it is never ended
+  --pattern REGEX    what identifies a training process by its command line (default: rgt_train); it is never ended
   --job DIR          processes of this queue's running cell are never ended either (may be repeated)
   --kill PID:START   end this process: SIGTERM, after 5 s SIGKILL; both numbers as "kill" shows them (may be repeated)
   --unverified       also end one whose "orphan" is null
 
-Exit status: 0 no orphan is left, 1 there are orphans, or a process was not ended, 2 could not tell.
+Exit status: 0 no orphan is left, 1 there are orphans, or a process was not ended, 2 unknown.
 """
 
 OK, TROUBLE, UNKNOWN = 0, 1, 2
@@ -187,7 +187,7 @@ def doubt(gpus: list[dict[str, Any]], holders: list[dict[str, Any]]) -> str | No
     if not gpus:
         return "no NVIDIA driver answers"
     if any(holder["orphan"] is None for holder in holders):
-        return "the driver's list of processes is empty, incomplete, or numbered by another pid namespace"
+        return "the driver's list of processes is empty, incomplete, or uses the PIDs of another namespace"
     return None
 
 
@@ -203,7 +203,7 @@ def refuse(holders: list[dict[str, Any]], pid: int, start: int, unverified: bool
     if holder["orphan"] is False:
         return "the driver lists it: it is at work"
     if holder["orphan"] is None and not unverified:
-        return "whether it is an orphan cannot be told here (--unverified ends it all the same)"
+        return "whether it is an orphan is unknown here (--unverified ends it anyway)"
     return None
 
 

@@ -143,7 +143,7 @@ def prove(folder: str, keep: list[str]) -> dict[str, Any]:
 def _compare(folder: str, sizes: dict[bytes, int], listed: Listing) -> dict[str, Any]:
     gone = [path for path in listed.entries if path not in sizes]
     if gone:
-        return _say(DAMAGED, "%d of %d files are not there" % (len(gone), len(listed.entries)), gone)
+        return _say(DAMAGED, "%d of %d files are missing" % (len(gone), len(listed.entries)), gone)
     altered = []
     for path, (size, digest) in sorted(listed.entries.items()):
         try:
@@ -171,23 +171,23 @@ usage: reconcile --job DIR [--job DIR ...] [--durable DIR]
 
 Compare every cell of the queue files with its copy on durable storage and print one JSON object: "ok", "counts" by
 status, "cells" ({"name", "job", "line", "status", "reason", "durable", "state", "files", "bytes", "verified",
-"paths"}), "extra" (what lies there and is no cell's) and "problems". Every file of a copy is read and hashed again.
+"paths"}), "extra" (what is there but belongs to no cell) and "problems". Every file of a copy is read and hashed again.
 
 A status is one of
   ok          every file is there with the size and hash of its manifest
   missing     there is no copy, or an empty directory
   zero-byte   a file is empty that should not be
-  damaged     a file differs from the manifest or is not there
-  duplicate   two lines have one name, or two cells one directory
-  never-ran   no attempt was ever made
+  damaged     a file differs from the manifest or is missing
+  duplicate   two lines share a name, or two cells a directory
+  never-ran   it was never attempted
   not-done    there is a copy, but the queue does not call the cell done: it is from an earlier run
   unproven    there is a copy without a manifest
   unreadable  it cannot be read
 
   --durable DIR   where to look instead: DIR/NAME, or DIR with {name} in it
 
-Exit status: 0 every cell is ok, 1 one is not, 2 it could not be told (unproven, unreadable, storage not there, no
-queue) or wrong command line.
+Exit status: 0 every cell is ok, 1 one is not, 2 unknown (unproven, unreadable, storage not mounted, no queue) or
+wrong command line.
 
 Example: reconcile --job ~/jobs/sweep --durable /mnt/results
 """
@@ -221,7 +221,7 @@ def reconcile(jobs: list[Job], durable: str | None = None) -> dict[str, Any]:
     for job in jobs:
         lines, _ = job.roster()
         if not lines:
-            problems.append("%s: has no cell or cannot be read" % job.path("queue.txt"))
+            problems.append("%s: has no cells or cannot be read" % job.path("queue.txt"))
         problem = _unreachable(job, lines, durable)
         if problem:
             problems.append(problem)
@@ -274,7 +274,9 @@ def _cell(
     cell["state"] = state.get("state") if state else None
     if line.twin is not None:
         return dict(
-            cell, status="duplicate", reason="lines %d and %d have one name" % (line.twin.number, line.number)
+            cell,
+            status="duplicate",
+            reason="lines %d and %d have the same name" % (line.twin.number, line.number),
         )
     if problem or folder is None:
         return dict(cell, status=UNREADABLE, reason=problem or "no durable directory")
@@ -289,7 +291,7 @@ def _cell(
 def _absent(state: dict[str, Any] | None, any_known: bool) -> dict[str, Any]:
     """Tell a result that was lost from one that never was."""
     if any_known and (state is None or not state.get("attempts")):
-        return {"status": "never-ran", "reason": "no attempt was made"}
+        return {"status": "never-ran", "reason": "it was never attempted"}
     if state is None:
         return {"status": MISSING, "reason": "no copy, and no state.json says whether it ever ran"}
     reason = ": %s" % state["reason"] if state.get("reason") else ""

@@ -69,8 +69,8 @@ def look_for_namers(
     if background.which("kubectl") and _has_cluster():
         text = _ask(["kubectl", "get", "jobs,pods", "-o", "json", "--request-timeout=5s"])
         if text is None:
-            doubts.append("kubectl is here, and Kubernetes does not say what its Pods run")
-        found += [Namer(name, "a Job or Pod of Kubernetes", "pod") for name in names if name in (text or "")]
+            doubts.append("kubectl is installed, but Kubernetes does not say what its Pods run")
+        found += [Namer(name, "a Kubernetes Job or Pod", "pod") for name in names if name in (text or "")]
     if background.which("crontab"):
         text = _ask(["crontab", "-l"]) or ""  # it fails, too, where there is none
         found += [Namer(name, "the crontab", "") for name in names if name in text]
@@ -93,7 +93,7 @@ def shared_with(folder: str, own: str) -> str | None:
     table = disks.mount_table()
     mount, kind = disks.mount_of(disks.resolve(folder, table), table)
     if kind not in disks.LOCAL:
-        return "%s is on %s (%s), which other hosts may have, too" % (
+        return "%s is on %s (%s), which other hosts may share" % (
             folder,
             kind or "an unknown file system",
             mount,
@@ -193,7 +193,7 @@ def _batch_script(job: str, names: list[str]) -> list[Namer]:
         return []
     path = os.path.join(folder, detach.SCRIPT)
     text = (files.read(path, LONGEST) or b"").decode("utf-8", "replace")
-    return [Namer(name, "%s, whose queue is not through" % path, "") for name in names if name in text]
+    return [Namer(name, "%s, whose queue is not finished" % path, "") for name in names if name in text]
 
 
 def _slurm(names: list[str], doubts: list[str]) -> Iterator[Namer]:
@@ -207,7 +207,7 @@ def _slurm(names: list[str], doubts: list[str]) -> Iterator[Namer]:
         return
     jobs = sorted(set(text.split()))
     if len(jobs) > MOST_JOBS:
-        doubts.append("Slurm has %d jobs of yours, too many to look at each" % len(jobs))
+        doubts.append("you have %d Slurm jobs, too many to check each of them" % len(jobs))
     for job in jobs[:MOST_JOBS]:
         script = _ask(["scontrol", "write", "batch_script", job, "-"])
         if script is None:
@@ -229,17 +229,17 @@ HELP = """
 usage: remove [--old] [--dry-run] [--job DIR]...
 
 Stop the recorder of this host, and remove its history, what rgt keeps in the state directory, and the files of agent
-and trainer. What else stands there is left. Job directories, results and checkpoints are not touched.
+and trainer. Anything else there is left alone. Job directories, results and checkpoints are not touched.
 
-Nothing is removed while a queue runs or waits here, another rgt watches, or the box is armed to stop itself. A file
-that a process, a Slurm job, a Pod, cron or the batch script of a job that is not through can name is kept. So are all
-agents where other hosts may share them, or where one of these cannot be asked.
+Nothing is removed while a queue runs or waits here, another rgt is watching, or the box is armed to stop itself. A file
+that a process, a Slurm job, a Pod, cron or the batch script of an unfinished job may refer to is kept. So are all
+agents where other hosts may share them, or where one of these cannot be checked.
 
   --old       only agents of other versions than this one
   --dry-run   only say what would be removed
-  --job DIR   a job directory that may name an agent
+  --job DIR   a job directory that may refer to an agent
 
-Prints a JSON line per thing: path, bytes, what, kept (why it stays; null = it goes); then {"refused": [...], "failed":
+Prints a JSON line per item: path, bytes, what, kept (why it stays; null = it goes); then {"refused": [...], "failed":
 [...], "bytes": removed}.
 
 Exit status: 0 all of it is gone (or would be), 1 something stays, 2 the command line is wrong.
@@ -274,7 +274,7 @@ def main(argv: list[str]) -> int:
             who = [namer.who for namer in naming if namer.file == name and not 0 < namer.pid == recorder]
             in_home = path.startswith(landing.home() + os.sep)
             doubt = ([shared] if shared and in_home else []) + doubts
-            why = "; ".join(["named by " + text for text in who[:3]] or doubt[:1])
+            why = "; ".join(["in use by " + text for text in who[:3]] or doubt[:1])
             rows.append(row(path, "the agent" if name.startswith("rgt-box-") else "the trainer", why or None))
             rows += [row(code, "its compiled modules") for code in compiled(path)]  # nobody depends on them
     failed: list[str] = []
@@ -303,11 +303,11 @@ def live(naming: list[Namer], jobs: list[str]) -> Iterator[str]:
             yield "the queue in %s is running" % job
     for namer in naming:
         if namer.verb in ("slurm", "pod") and namer.file.startswith("rgt-box-"):
-            yield "%s executes the agent when its turn comes" % namer.who
+            yield "%s will run the agent when its turn comes" % namer.who
         elif namer.verb == "watch":
-            yield "another rgt watches this box (%s): quit it first" % namer.who
+            yield "another rgt is watching this box (%s): quit it first" % namer.who
         elif namer.verb not in ("", "record") and namer.file.startswith("rgt-box-"):
-            yield "the agent is at work: %s" % namer.who
+            yield "the agent is busy: %s" % namer.who
 
 
 def armed(state: str) -> Iterator[str]:
@@ -364,7 +364,7 @@ def others(state: str) -> Iterator[dict[str, Any]]:
         path = os.path.join(landing.home(), name)
         if name.startswith("host-") and path != state and _is_own(path, stat.S_ISDIR):
             size = row(os.path.join(path, "ring"), "")["bytes"]
-            yield dict(row(path, "the history", "it is that of %s" % name[5:]), bytes=size)
+            yield dict(row(path, "the history", "it belongs to %s" % name[5:]), bytes=size)
 
 
 def folders(state: str) -> list[str]:

@@ -227,7 +227,7 @@ class Walk:
             self._tree(path)
         self._merge()
         if self._more_problems:
-            self.problems.append("and %d more that cannot be looked at" % self._more_problems)
+            self.problems.append("and %d more that cannot be read" % self._more_problems)
 
     def _tree(self, root: bytes) -> None:
         stack: list[Level] = []
@@ -242,7 +242,7 @@ class Walk:
                     os.close(stack.pop().fd)
                     continue
                 if len(stack) >= DEEPEST:
-                    self._problem(level.path, "too many directories within each other", level)
+                    self._problem(level.path, "directories are nested too deeply", level)
                     continue
                 below = self._entered(os.path.join(level.path, os.fsencode(name)), level)
                 if below is not None:
@@ -316,7 +316,7 @@ class Walk:
         if level.ignored is not None:
             self.skips.name("ignored: %s" % level.ignored)
         elif level.rule is not None:
-            self.skips.name("%s, closed to this user" % level.rule.name)
+            self.skips.name("%s, not readable by this user" % level.rule.name)
         else:
             self._problem(level.path, describe(error), level)
 

@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 HELP = """
 usage: results [--job DIR]... [--run DIR]... [--results GLOB]... [--since EPOCH] [--ignore GLOB]... [--survives DIR]...
 
-List what of this box could be lost, as one JSON object: its files by directory, with owner, count, bytes, the newest,
+List what could be lost on this box, as one JSON object: its files by directory, with owner, count, bytes, the newest,
 and a fingerprint that stays the same as long as none of them changes. What belongs to packages, caches and the system
-is counted under "skipped", by rule; what cannot be looked at stands under "problems": the list is then not whole.
+is counted under "skipped", by rule; what cannot be read is listed under "problems": the list is then incomplete.
 
-  --job DIR        its cells' directories are theirs
+  --job DIR        its cells own their directories
   --run DIR        a run's directory; globs allowed
   --results GLOB   directories or files that are results
   --since EPOCH    leave out files whose ctime is older: they came with the image
   --ignore GLOB    leave out what matches, and all below it
-  --survives DIR   do not look into it: it outlives the instance
+  --survives DIR   do not look inside: it outlives the instance
 
-Exit status: 0 looked at everything, or said what not; 1 more than can be told; 2 wrong command line.
+Exit status: 0 looked at everything, or named what it could not; 1 too much to list; 2 wrong command line.
 
 Example: results --job ~/jobs/sweep --since 1760000000
 """
@@ -46,7 +46,7 @@ SPEC = {
 NICE = 10
 MOST_BYTES = 8 << 20
 """Of the answer: the client takes no more."""
-TOO_LONG = "there are more directories with an owner than can be told: name fewer"
+TOO_LONG = "there are too many directories with an owner to list: name fewer"
 
 
 def main(argv: list[str]) -> int:

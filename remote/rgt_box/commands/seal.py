@@ -27,24 +27,24 @@ if TYPE_CHECKING:
 HELP = """
 usage: seal [--seconds N] [--pattern REGEX] [options of results]
 
-Take the locks of the queues, so that no runner starts a cell; look once more for whatever still happens here; and say
-what could be lost, by one number. The seal opens by itself after N seconds (default 120), or by unseal.
+Take the locks of the queues, so that no runner starts a cell; check once more for any activity; and report what could
+be lost, as one number. The seal expires after N seconds (default 120), or is released by unseal.
 
-Prints {"nonce", "generation", "at", "seconds", "busy"}: busy says, a line each, why the box is not quiet.
+Prints {"nonce", "generation", "at", "seconds", "busy"}: busy lists why the box is not quiet.
 
-Exit status: 0 sealed, 1 more than can be told, 2 wrong command line, or a lock cannot be had at all, 3 another
-seal holds.
+Exit status: 0 sealed, 1 too much to list, 2 wrong command line, or a lock cannot be taken at all, 3 another
+seal is in force.
 
 Example: seal --job ~/jobs/sweep --seconds 120
 """
 UNSEAL_HELP = """
 usage: unseal NONCE
 
-Open the seal that answered with this nonce: queue runners may begin again.
+Release the seal that answered with this nonce: queue runners may start again.
 
-Prints {"opened"}: false when it had been opened before, by its time or by another.
+Prints {"opened"}: false when it had already expired or been released.
 
-Exit status: 0 it is open, 2 wrong command line, 3 it does not open (it does so by itself).
+Exit status: 0 released, 2 wrong command line, 3 it cannot be released (it expires by itself).
 
 Example: unseal 0123456789abcdef0123456789abcdef
 """
@@ -104,8 +104,8 @@ def main(argv: list[str]) -> int:
 def held_words(holder: dict[str, Any]) -> str:
     """Say that a seal holds, and for how long."""
     left = float(holder.get("until") or 0.0) - time.time()
-    return "another seal holds this box; it opens by itself %s" % (
-        "within %d s" % (left + 1) if left > 0 else "as soon as its look is over"
+    return "another seal is in force on this box; it expires by itself %s" % (
+        "within %d s" % (left + 1) if left > 0 else "as soon as its check is over"
     )
 
 
@@ -127,7 +127,7 @@ def take_queues(jobs: list[str]) -> tuple[list[files.Lock], list[str]]:
         else:
             busy.append(queue_command.busy(job))
         # After the lock: a lane that begins now sees it and stays out.
-        busy += ["%s is being run in a lane of its own" % name for name in queue_command.busy_lanes(job)]
+        busy += ["%s is running in a lane of its own" % name for name in queue_command.busy_lanes(job)]
     return locks, busy
 
 
@@ -139,7 +139,7 @@ def look(found: dict[str, Any]) -> list[str]:
     sampler.configure({"jobs": found["job"], "pattern": pattern, "find": True, "mounts": []}, [])
     fields, events = sampler.read(wait=patience(LOOK))
     blind = [event["text"] for event in events if event["kind"] == "sampler-failed"]
-    busy = ["cannot be looked at: %s" % text for text in blind]
+    busy = ["cannot be checked: %s" % text for text in blind]
     known = set()
     for proc in fields.get("procs", []):
         known.add(proc["pid"])
@@ -158,7 +158,7 @@ def look(found: dict[str, Any]) -> list[str]:
         busy.append("files are being copied: %s, pid %d" % (transfer["name"], transfer["pid"]))
     typed = time.time() - fields.get("input_at", 0.0)
     if "input_at" not in fields:
-        busy.append("it cannot be told when somebody last typed at a terminal")
+        busy.append("it is not known when somebody last typed at a terminal")
     elif typed < INPUT:  # or later than now: the clock was set back
         busy.append("somebody typed at a terminal %d s ago" % max(0, typed))
     return busy
@@ -182,8 +182,8 @@ def gpu_users(gpus: list[dict[str, Any]], known: set[int]) -> Iterator[str]:
         if trains and gpu.unexplained(card) < gpu.UNEXPLAINED:
             continue
         named = [user["pid"] for user in [*users, *(card.get("orphans") or [])] if user["pid"] not in known]
-        who = "pid %s" % ", ".join(map(str, named)) if named else "a process that cannot be named"
-        share = "%.0f%%" % card["util"] if card.get("util") is not None else "not told"
+        who = "pid %s" % ", ".join(map(str, named)) if named else "an unknown process"
+        share = "%.0f%%" % card["util"] if card.get("util") is not None else "unknown"
         yield "GPU %d: %.1f GiB are held by %s, utilisation %s" % (card["index"], used / 2**30, who, share)
 
 
@@ -231,7 +231,7 @@ def unseal(argv: list[str]) -> int:
     """Open a seal; returns the exit status."""
     words, _ = file_tree.parse_words(argv, {}, UNSEAL_HELP)
     if len(words) != 1:
-        return file_tree.refuse("unseal: which NONCE?")
+        return file_tree.refuse("unseal: NONCE is required")
     path = os.path.join(place.state_dir(), LOCK)
     # Who may write to the file says which process is to end.
     holder = files.lock_holder(path) if ownership.is_ours(path) and files.is_locked(path) else {}
@@ -246,7 +246,7 @@ def unseal(argv: list[str]) -> int:
         while procstat.is_alive(int(pid or 0), ticks) and time.monotonic() < deadline:
             time.sleep(0.01)
         if procstat.is_alive(int(pid or 0), ticks):
-            print("the seal does not open; it does so by itself", file=sys.stderr)
+            print("the seal cannot be released; it expires by itself", file=sys.stderr)
             return HELD
     jsonline.say({"opened": opened})
     return OK

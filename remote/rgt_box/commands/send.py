@@ -22,27 +22,27 @@ if TYPE_CHECKING:
 HELP = """
 usage: send [--apart]
 
-Read requests on standard input, one JSON object a line, and answer them in their order until it ends:
+Read requests on standard input, one JSON object a line, and answer them in order until it ends:
   {"id": N, "path": P, "start": A, "end": B}                 send bytes A to B of a file; without "end": to its end
   {"id": N, "path": P, "start": A, "end": B, "hash": true}   only the SHA-256 of those bytes
-  {"id": N, "path": P, "start": A, "end": B, "run": true}    send them, and hash all of the file from its beginning on,
+  {"id": N, "path": P, "start": A, "end": B, "run": true}    send them, and hash all of the file from its beginning,
                                                              if the request before this one ended where it begins
-A name that is no UTF-8 is asked for as "path_b64". Links are not followed; what is no regular file is not opened.
+A name that is not UTF-8 is given as "path_b64". Links are not followed; only regular files are opened.
 
 Answers:
-  {"id": N, "n": COUNT, "stamp": S}     COUNT bytes come right behind this line, then:
-  {"id": N, "stamp": S, "sha256": H}    that was all; H is of the bytes of this answer, null where a piece of a larger
+  {"id": N, "n": COUNT, "stamp": S}     COUNT bytes follow this line, then:
+  {"id": N, "stamp": S, "sha256": H}    end of answer; H is of the bytes of this answer, null where a piece of a larger
                                         file was sent; with "run" it is of all bytes before B, null where the
                                         requests did not follow each other. S is [size, mtime_ns, ctime_ns, inode]:
-                                        another one than before means that the file changed meanwhile
-  {"id": N, "busy": COUNT}              so much has been hashed by now; more follows
+                                        a different one than before means that the file has changed
+  {"id": N, "busy": COUNT}              so much has been hashed so far; more follows
   {"id": N, "error": TEXT}              it cannot be read
 
   {"id": N, "verb": "manifest" or "results", "words": [WORD...]}   run that verb here: what it prints, and then
   {"id": N, "status": STATUS}
 
-  --apart   answer one request, with "run", on standard error, so that standard output is nothing but the bytes; not to
-            their end where standard input ends before, or more comes on it
+  --apart   answer one request, with "run", on standard error, so that standard output is nothing but the bytes; it
+            stops early if standard input ends, or more arrives on it
 
 Exit status: 0 the input has ended, or the reader has gone, 2 wrong command line.
 
@@ -67,7 +67,7 @@ def main(argv: list[str]) -> int:
     """Run the verb; returns its exit status."""
     paths, found = file_tree.parse_words(argv, {"--apart": "flag"}, HELP)
     if paths:
-        return file_tree.refuse("send: requests come on standard input")
+        return file_tree.refuse("send: requests are read from standard input")
     widen(1)
     server = Server(1, 2) if found["apart"] else Server(1)
     try:

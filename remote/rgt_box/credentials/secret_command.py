@@ -22,8 +22,9 @@ usage: secret put --name NAME [--job DIR] [--to DIR] [--durable DIR]... < VALUE
        secret remove --name NAME [--job DIR]
        secret find [--job DIR]... [--durable DIR]...
 
-Keep VALUE, to the byte, in a file of mode 0600 on storage of this machine alone; with --job as a variable of the cells
-of that job, read when a cell starts. find looks at the usual places for keys that others may read; it prints no value.
+Keep VALUE, byte for byte, in a file with mode 0600 on storage that no other machine has; with --job, as a variable of
+the cells of that job, read when a cell starts. find looks in the usual places for keys that others can read; it never
+prints a value.
 
   --durable DIR   storage that outlives this box, or that others share
 
@@ -61,7 +62,7 @@ def put(found: dict[str, Any]) -> dict[str, Any]:
     value = sys.stdin.buffer.read(secret_store.MOST + 1)
     job = _job(found)
     if job is not None and not os.path.isdir(job):
-        raise secret_store.Refused("%s is no directory" % job)
+        raise secret_store.Refused("%s is not a directory" % job)
     return {"put": secret_store.put(found["name"], value, found["to"], job, found["durable"])}
 
 
@@ -145,7 +146,7 @@ def _paths(jobs: list[str], durable: list[str]) -> Iterator[str]:
 def why_token(name: str, text: str) -> str:
     """Return what a text holds that looks like a key, without the key; "" where nothing does."""
     if name in WHOLE and text.strip():
-        return "a key by the file's name"
+        return "a key, judging by the file name"
     if name == ".netrc":
         return "a password" if _NETRC.search(text) else ""
     for number, line in enumerate(text.splitlines()[:5000], 1):

@@ -98,9 +98,9 @@ def put(name: str, value: bytes, folder: str | None, job: str | None, durable: l
         OSError: it cannot be written.
     """
     if not NAME.fullmatch(name):
-        raise Refused("%r is no name of a variable" % name)
+        raise Refused("%r is not a valid variable name" % name)
     if not value or len(value) > MOST or (job is not None and b"\0" in value):
-        raise Refused("a secret has 1 to %d bytes, and for cells no zero byte" % MOST)
+        raise Refused("a secret must have 1 to %d bytes, and for cells no NUL byte" % MOST)
     chosen = folder or proposal(durable)
     why = (
         why_not(chosen, durable)

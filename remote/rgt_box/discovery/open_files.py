@@ -148,7 +148,9 @@ def _stream(
     elif item.target.startswith("pipe:"):
         reader = _reader(pid, item.target, near) if depth < 3 else None
         if reader is None:
-            found.other = found.other or "its output goes through a pipe to a program that could not be told"
+            found.other = (
+                found.other or "its output goes through a pipe to a program that could not be identified"
+            )
             return
         _through(reader, near, words_of, found, depth)
     elif is_file(item):

@@ -80,7 +80,7 @@ def in_the_way(manifest: Manifest) -> str:
     target = _target(path)
     if target is None and os.path.lexists(path):
         return (
-            "%s is there already and is no link of rgt's: push under another name, or to another directory"
+            "%s already exists and is not a link of rgt's: push under another name, or to another directory"
             % path
         )
     if target is not None and target not in records(manifest.place):
@@ -190,11 +190,11 @@ def listed(place: str, jobs: list[str], shared_too: bool = False) -> list[dict[s
         path, name = paths[version], str(told.get("name"))
         current = _target(links[name]) == version
         added = extra(path, told)
-        why = ["it is the newest: %s leads to it" % links[name]] if current else []
+        why = ["it is the newest: %s points to it" % links[name]] if current else []
         why += held.of(path) + [
-            "%s: which version that means is not known" % who for who in held.of(links[name])
+            "%s: it is not known which version that means" % who for who in held.of(links[name])
         ]
-        why += ["it holds what was not pushed: %s" % ", ".join(added[:3])] if added else []
+        why += ["it contains files that were not pushed: %s" % ", ".join(added[:3])] if added else []
         why += [shared] if shared else []
         why += held.doubts
         rows.append(
@@ -268,7 +268,7 @@ def prune(place: str, rows: list[dict[str, Any]], jobs: list[str]) -> list[dict[
         held = file_holders.users([row["path"], aside], jobs)
         why = held.of(aside) + held.of(row["path"]) + held.doubts
         if told is None or extra(aside, told):
-            why.append("it was written to just now")
+            why.append("it has just been written to")
         if why:
             os.rename(aside, row["path"])
             row["kept"] = "; ".join(why[:3])

@@ -121,7 +121,7 @@ def _doubt(pid: int, found: Held) -> None:
     if not owners or 0 in owners or name in _HIDDEN or name.startswith("sshd"):
         return  # root's own daemons and those that let nobody look in run none of this user's files
     whose = "" if owners[0] == os.geteuid() else " of %s" % ownership.user_name(owners[0])
-    doubt = "what process %d (%s)%s uses may not be looked at" % (pid, name or "no name", whose)
+    doubt = "what process %d (%s)%s uses cannot be inspected" % (pid, name or "unnamed", whose)
     if len(found.doubts) < 3 and doubt not in found.doubts:
         found.doubts.append(doubt)
 

@@ -52,7 +52,7 @@ def sort(manifest: Manifest, cache: hashing.HashCache) -> Sorted:
         if seen.st_size == size and push_staging.is_right(target, digest, cache):
             found.same.append(path)
         elif seen.st_mtime_ns > mtime and not manifest.replace:
-            found.refused.append((path, "the file on the box is newer, and another one"))
+            found.refused.append((path, "the file on the box is newer and differs"))
         else:
             replaced.append((path, target))
     for path, why in _in_use(manifest, replaced):
@@ -88,7 +88,7 @@ def _why_not(place: str, target: str, link: str | None = None) -> str:
     while not os.path.lexists(real):
         real = os.path.dirname(real)
     if not os.path.isdir(real):
-        return "%s is no directory" % real
+        return "%s is not a directory" % real
     try:
         seen = os.lstat(target)
     except OSError:
@@ -100,7 +100,7 @@ def _why_not(place: str, target: str, link: str | None = None) -> str:
             else "something else is in its place"
         )
     if not stat.S_ISREG(seen.st_mode):
-        return "what is there is no regular file"
+        return "what is there is not a regular file"
     return ""
 
 
@@ -128,7 +128,7 @@ def publish(manifest: Manifest, cache: hashing.HashCache) -> Sorted:
         if left[digest]:
             source = waiting + ".one"
             if not push_staging.copy_content(waiting, digest, source):
-                raise OSError(5, "what has arrived is not what was sent", path)
+                raise OSError(5, "what arrived differs from what was sent", path)
         os.chmod(source, (0o777 if executable else 0o666) & ~mask)
         os.utime(source, ns=(mtime, mtime))
         files.sync(source)

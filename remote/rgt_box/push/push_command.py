@@ -17,21 +17,21 @@ if TYPE_CHECKING:
     from typing import Any, Callable
 
 HELP = """
-usage: push plan                              manifest on stdin; say what is lacking, and whether it fits
-       push take --staging DIR                write pieces from stdin: "HASH OFFSET LENGTH" and a line end, then bytes
-       push publish --staging DIR             check every hash, and put all of it into its place
+usage: push plan                              manifest on stdin; print what is missing, and whether it fits
+       push take --staging DIR                write pieces from stdin: "HASH OFFSET LENGTH" and a newline, then bytes
+       push publish --staging DIR             check every hash, and put everything in its place
        push list --place DIR [--job DIR]...   list versions of code, and who uses each
-       push prune --place DIR [--job DIR]... [--shared] [--dry-run]   remove those that nothing is known to use
+       push prune --place DIR [--job DIR]... [--shared] [--dry-run]   remove versions not known to be in use
 
-Code goes to PLACE/NAME-HASH, and the link PLACE/NAME to it is switched at once; a version is never written to again.
+Code goes to PLACE/NAME-HASH, and the link PLACE/NAME to it is switched at once; a version is never changed again.
 Data goes to its place file by file; a file that a process has open is not replaced, nor a newer one unless the
-manifest says so. What was cut off goes on with the next plan.
+manifest says so. An interrupted push is resumed by the next plan.
 
-  --job DIR   a job directory that may name a version
-  --shared    also where other machines may have the same file system: nobody there runs it
+  --job DIR   a job directory that may refer to a version
+  --shared    also where other machines may share the file system: promises that none of them runs it
 
 Each prints one line of JSON. Exit status: 0 done (see "refused" in it), 2 wrong command line or manifest, 3 another
-push of the same is at work, 74 no room.
+push of the same is running, 74 no room.
 
 Example: push list --place ~/rgt-code
 """
@@ -134,7 +134,7 @@ def take(found: dict[str, Any]) -> int:
     """Write what comes on standard input."""
     held = files.Lock(os.path.join(found["staging"], "take.lock"))
     if not held.acquire(TAKE_WAITS_S):
-        print("push: another push of the same is at work", file=sys.stderr)
+        print("push: another push of the same is running", file=sys.stderr)
         return BUSY
     total = push_staging.take(found["staging"], sys.stdin.buffer)
     held.release()
@@ -147,7 +147,7 @@ def publish(found: dict[str, Any]) -> int:
     manifest = push_staging.load(found["staging"])
     held = files.Lock(os.path.join(manifest.place, push_staging.FOLDER, "publish.lock"))
     if not held.acquire(60.0):
-        print("push: another push to %s is being put into its place" % manifest.place, file=sys.stderr)
+        print("push: another push to %s is being published" % manifest.place, file=sys.stderr)
         return BUSY
     cache = HashCache(default_path())
     answer: dict[str, Any] = {"damaged": [], "refused": [], "same": 0, "placed": 0}

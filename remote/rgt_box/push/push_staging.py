@@ -58,16 +58,16 @@ class Manifest:
             or not NAME.fullmatch(self.name)
             or not DIGEST.fullmatch(self.digest)
         ):
-            raise BadManifest("no manifest of a push")
+            raise BadManifest("not the manifest of a push")
         self.place = os.path.abspath(os.path.expanduser(place))
         if not place.startswith(("/", "~")):
-            raise BadManifest("%s is no absolute path" % place)
+            raise BadManifest("%s is not an absolute path" % place)
         self.files: list[tuple[str, int, str, int, bool]] = []
         self.links: list[tuple[str, str]] = []
         self.replace = told.get("replace") is True
         for path, size, digest, mtime, executable in told.get("files") or []:
             if not DIGEST.fullmatch(digest) or int(size) < 0:
-                raise BadManifest("no size or hash: %s" % path)
+                raise BadManifest("invalid size or hash: %s" % path)
             self.files.append((_inside(path), int(size), digest, int(mtime), bool(executable)))
         for path, target in told.get("links") or []:
             self.links.append((_inside(path), str(target)))
@@ -99,7 +99,7 @@ class Manifest:
 def _inside(path: Any) -> str:
     parts = str(path).split("/")
     if path != str(path) or not path or {"", ".", ".."} & set(parts) or parts[0] == FOLDER or "\0" in path:
-        raise BadManifest("no path below the directory: %s" % path)
+        raise BadManifest("not a path below the directory: %s" % path)
     return str(path)
 
 
@@ -214,7 +214,7 @@ def take(staging: str, source: BinaryIO) -> int:
         path = blob(manifest, digest) if DIGEST.fullmatch(digest) else ""
         have = max(0, length(path))
         if not 0 <= offset <= have <= offset + count <= sizes.get(digest, -1):
-            raise BadManifest("%s from byte %d on was not asked for" % (digest[:SHORT], offset))
+            raise BadManifest("%s from byte %d on was not requested" % (digest[:SHORT], offset))
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             while count:
@@ -278,7 +278,7 @@ def hand_over(manifest: Manifest, digest: str, target: str, again: bool) -> None
             if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EEXIST):
                 raise
     if not copy_content(blob(manifest, digest), digest, target):
-        raise OSError(errno.EIO, "what has arrived is not what was sent", target)
+        raise OSError(errno.EIO, "what arrived differs from what was sent", target)
 
 
 def clear(folder: str) -> None:

@@ -120,7 +120,7 @@ def slurm_script(job: Job, words: list[str], indexes: list[int] | None = None) -
     options = [str(option) for option in job.settings["sbatch"]]
     for text in options + [job.folder]:
         if "\n" in text or "\r" in text:
-            raise SlurmRefused("%r holds a line end, which a batch script cannot" % text)
+            raise SlurmRefused("%r contains a line break, which a batch script cannot" % text)
     return SLURM_HEAD % {
         "name": session_name(job.folder),
         # Slurm fills in %x and %j; a percent sign of the path itself is doubled.
@@ -357,13 +357,13 @@ usage: detach --job DIR [-- ARGUMENTS OF queue run]
 
 Check the queue, then start its runner detached, as "detach" in job.json says:
   auto     in a tmux session named after the job, else by setsid (the default)
-  tmux     in tmux or not at all
+  tmux     in tmux, or not at all
   setsid   in a session of its own, without a terminal
   slurm    as a Slurm job; "sbatch" in job.json lists more options, like "--gres=gpu:1". With "parallel": N in
            job.json it is a job array: a task for each cell that is not done, N of them at a time
 
-Prints one JSON line {"how": "tmux" | "setsid" | "slurm" | "running" | "ended", "session": ..., "pid": ...}. Of Slurm,
-"session" is the job's number. A runner that is alive, or waits in Slurm's queue, is left alone (exit 0).
+Prints one JSON line {"how": "tmux" | "setsid" | "slurm" | "running" | "ended", "session": ..., "pid": ...}. With
+Slurm, "session" is the job ID. A runner that is alive, or waits in Slurm's queue, is left alone (exit 0).
 
   --print slurm  print the batch script instead
   --print k8s    print a Kubernetes Job instead, an indexed one with "parallel". The job directory, and the directories
@@ -391,7 +391,7 @@ def main(argv: list[str]) -> int:
     if job.settings["parallel"] > 1:
         if found["rest"]:
             return _refuse(
-                'with "parallel" every cell has a task of its own: no argument after -- has a meaning'
+                'with "parallel" every cell has a task of its own: arguments after -- have no meaning'
             )
         words = place.command("queue", "cell", "--job", job.folder)
     try:
@@ -415,7 +415,7 @@ def _print(job: queue_file.Job, found: dict[str, Any], words: list[str]) -> int:
             job, inside, found["image"], found["claim"], found["gpus"] or 0, len(cells)
         )
     else:
-        return _refuse("--print knows slurm and k8s, not %s" % found["print"])
+        return _refuse("--print takes slurm or k8s, not %s" % found["print"])
     sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))
     return 0
 
@@ -423,7 +423,7 @@ def _print(job: queue_file.Job, found: dict[str, Any], words: list[str]) -> int:
 def _start(job: queue_file.Job, words: list[str]) -> int:
     who = queue_state.who_holds(job)
     if who == "seal":
-        return _refuse("%s is sealed for a billing action; the seal opens by itself" % job.folder)
+        return _refuse("%s is sealed for a billing action; the seal expires by itself" % job.folder)
     if who:
         return _tell("running", None, _runner_pid(job))
     problems = queue_check.check_queue(job).problems
@@ -437,7 +437,7 @@ def _start(job: queue_file.Job, words: list[str]) -> int:
     before = files.signature(job.path("state.json"))
     session = start_in_tmux(job, words) if how != "setsid" and which("tmux") else None
     if session is None and how == "tmux":
-        return _refuse('"detach" in job.json wants tmux, and there is none here or it refuses')
+        return _refuse('"detach" in job.json asks for tmux, which is not installed here or refuses to start')
     if session is None:
         from rgt_box.recorder.control import detach  # here: only this path forks
 
@@ -462,7 +462,7 @@ def freeze(job: queue_file.Job) -> list[str]:
     try:
         return queue_state.freeze(job)
     except (OSError, ValueError) as error:
-        raise SlurmRefused("which task is which cell could not be written down: %s" % error) from error
+        raise SlurmRefused("the table of tasks and cells could not be written: %s" % error) from error
 
 
 def _refuse(text: str) -> int:

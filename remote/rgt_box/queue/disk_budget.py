@@ -128,7 +128,7 @@ def weight_of(path: str) -> tuple[int, int]:
     return total, entries
 
 
-NEITHER = '%s: the budget in %s is not checked: no checkpoint found and no "ckpt_%s"; give it'
+NEITHER = '%s: the budget in %s is not checked: no checkpoint found and no "ckpt_%s"; set it'
 """Note where nothing tells how large a checkpoint is."""
 
 
@@ -218,7 +218,7 @@ def _add(demand: Demand, size: Size, job: Job, lines: list[Line], key: str) -> N
         held = _held(size, job, lines)
         amount -= held
         if held:
-            demand.words[size.unit].append("less %s that they hold already" % size.show(held))
+            demand.words[size.unit].append("less %s already there" % size.show(held))
         amount += size.scratch
         if size.scratch:
             demand.words[size.unit].append("%s scratch" % size.show(size.scratch))
@@ -239,7 +239,7 @@ def _short(demand: Demand, size: Size, job: Job) -> list[str]:
         return []
     stated = job.settings["ckpt_%s" % size.unit] is not None
     return [
-        "%s: does not fit: the disk of %s (%s) has %s free, needed are %s (%s; checkpoint size by %s); "
+        "%s: does not fit: the disk of %s (%s) has %s free, %s needed (%s; checkpoint size from %s); "
         "free %s there, or take cells out of the queue"
         % (
             job.source.where("ckpt_%s" % size.unit if stated else demand.keys[0]),

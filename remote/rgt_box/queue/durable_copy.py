@@ -89,7 +89,7 @@ def _files(source: str, copy: str) -> list[tuple[str, str]]:
             continue
         seen[this] = seen.get(this, 0) + 1
         if seen[this] > NAMES:
-            raise CopyFailed("%s: links lead there by more than %d names; remove some" % (folder, NAMES))
+            raise CopyFailed("%s: links lead there under more than %d names; remove some" % (folder, NAMES))
         os.makedirs(to, exist_ok=True)
         for name in sorted(os.listdir(folder)):
             path, mode = os.path.join(folder, name), os.stat(os.path.join(folder, name)).st_mode
@@ -110,7 +110,7 @@ def _foresee(pairs: list[tuple[str, str]], temporary: str) -> None:
     where, _ = disk_budget.ask_room(temporary)
     if where is not None and needed > where.free_bytes:
         words = (temporary, disk_budget.room_size(needed), disk_budget.room_size(where.free_bytes))
-        raise CopyFailed("%s: No space left on device: needed are %s, free are %s" % words)
+        raise CopyFailed("%s: No space left on device: %s needed, %s free" % words)
 
 
 def _copy(source: str, copy: str) -> tuple[str, int]:

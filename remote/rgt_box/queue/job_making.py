@@ -35,7 +35,7 @@ def folder_of(name: str) -> str:
         NotMade: for what is no name.
     """
     if not NAME.fullmatch(name):
-        raise NotMade("%r is no name for a job; use letters, digits, '.', '_' and '-'" % name)
+        raise NotMade("%r is not a valid job name; use letters, digits, '.', '_' and '-'" % name)
     return os.path.join(os.path.expanduser(JOBS), name)
 
 
@@ -49,7 +49,7 @@ def make(asked: dict[str, Any]) -> dict[str, Any]:
             ``data``, ``durable``, ``retries``, ``detach``, ``smoke`` (a line for a shell).
 
     Returns:
-        ``folder``, ``made`` (False: it is there already), ``same`` (it has this digest), ``out``, ``workdir``,
+        ``folder``, ``made`` (False: it already exists), ``same`` (it has this digest), ``out``, ``workdir``,
         ``durable``, ``notes``.
 
     Raises:
@@ -62,7 +62,7 @@ def make(asked: dict[str, Any]) -> dict[str, Any]:
         return there
     workdir = os.path.abspath(os.path.expanduser(str(asked.get("workdir") or "~")))
     if not os.path.isdir(workdir):
-        raise NotMade("%s is no directory on the box; make it, or name another one" % workdir)
+        raise NotMade("%s is not a directory on the box; create it, or name another one" % workdir)
     queue_file.remember_platform(
         place.state_dir(),
         queue_file.environment(_object(asked, "platform_env")),
@@ -93,7 +93,7 @@ def make(asked: dict[str, Any]) -> dict[str, Any]:
     except FileExistsError:
         return standing(folder, asked) or {"folder": folder, "made": False, "same": False}
     except OSError as error:
-        raise NotMade("%s: %s; nothing was made" % (error.filename or folder, describe(error))) from error
+        raise NotMade("%s: %s; nothing was created" % (error.filename or folder, describe(error))) from error
     return {
         "folder": folder, "made": True, "same": True, "out": out, "workdir": workdir,
         "durable": settings["durable"], "notes": notes,
@@ -127,7 +127,7 @@ def command(asked: dict[str, Any]) -> list[str]:
     else:
         raise NotMade("there is no command to run")
     if any("\0" in word for word in found):
-        raise NotMade("a command cannot hold a zero byte")
+        raise NotMade("a command cannot contain a NUL byte")
     return [queue_file.escaped(word) for word in found]
 
 
@@ -153,7 +153,7 @@ def _base(asked: dict[str, Any], notes: list[str]) -> str:
         if os.path.isdir(data):
             return data
         notes.append(
-            "%s, where the platform has its data disk, is not there: the run lies in the home" % data
+            "%s, the platform's data disk, is not there: the run is kept in the home directory" % data
         )
     return os.path.expanduser("~")
 
@@ -200,7 +200,7 @@ def _publish(folder: str, content: dict[str, bytes]) -> None:
             os.rename(temporary, folder)  # onto a directory that is not empty it fails
         except OSError as error:
             if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
-                raise FileExistsError(error.errno, "it is there already", folder) from error
+                raise FileExistsError(error.errno, "it already exists", folder) from error
             raise
     finally:
         shutil.rmtree(temporary, ignore_errors=True)

@@ -24,15 +24,15 @@ usage: launch --job DIR [--from NAME] [--seconds S] [--no-smoke] [--smoke-second
        launch --make [--seconds S] [--no-smoke]
 
 Launch a queue in one go: its smoke command first ("smoke" in job.json, or the reference trainer's own), then what
-"queue check" and "detach" do, then a look at how it begins: alive, first line, first step, no traceback. A runner that
-is alive is left alone, and looked at. With --make the job comes as one JSON object on standard input; a job of that
-name that has begun before is not started again: what stands is told.
+"queue check" and "detach" do, then check how it begins: alive, first line, first step, no traceback. A runner that
+is alive is left alone, and reported. With --make the job comes as one JSON object on standard input; a job of that
+name that has begun before is not started again, only reported.
 
 Prints JSON lines: {"phase": "job"}, {"phase": "smoke"}, {"phase": "check"}, what detach prints, {"phase": "begins"}.
 
-  --seconds S        wait at most so long for a first step (default: 60)
-  --no-smoke         start without it
-  --smoke-seconds S  what the smoke command may take (default: 600)
+  --seconds S        wait at most this long for the first step (default: 60)
+  --no-smoke         start without the smoke command
+  --smoke-seconds S  how long the smoke command may take (default: 600)
 
 Exit status: 0 alive, done, or waiting in Slurm's queue, 1 it died, or the smoke command failed, 2 it cannot be run.
 
@@ -59,7 +59,7 @@ def main(argv: list[str]) -> int:
             return launch(queue_file.Job(found["job"]), found, seconds)
         asked = jsonline.loads_dict(sys.stdin.buffer.read(MOST_INPUT))
         if asked is None:
-            return _refuse("standard input is no JSON object")
+            return _refuse("standard input is not a JSON object")
         made = job_making.make(asked)
         _tell(dict(made, phase="job"))
         if not made["same"]:
@@ -81,10 +81,10 @@ def launch(job: queue_file.Job, found: dict[str, Any], seconds: float, once: boo
         once: Leave a job alone that has begun before.
     """
     if not os.path.isdir(job.folder):
-        return _refuse("%s is no directory" % job.folder)
+        return _refuse("%s is not a directory" % job.folder)
     held = files.Lock(job.path(LOCK))
     if not held.acquire(_smoke_seconds(found) + SECONDS):
-        return _refuse("%s is being launched by another one" % job.folder)
+        return _refuse("%s is being launched by another process" % job.folder)
     try:
         slurm = job.settings["detach"] == "slurm"
         if has_begun(job, slurm) if once else queue_state.is_runner_alive(job):

@@ -1,6 +1,6 @@
 """Everything that keeps a queue from being run, found before anything starts and told all at once.
 
-Windows line ends: the carriage return joins the last word, and what fails then names a file that seems right.
+Windows line endings: the carriage return joins the last word, and what fails then names a file that seems right.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def line_end_problem(path: str, number: int) -> str:
     """Return the problem in words, with the command that mends it."""
     marked = (_text(path) or b"").startswith(BOM)
     script = r"1s/^\xef\xbb\xbf//;s/\r$//" if marked else r"s/\r$//"
-    what = "begins with a byte-order mark" if marked else "has Windows line ends"
+    what = "begins with a byte-order mark" if marked else "has Windows line endings"
     command = "sed -i '%s' %s" % (script, queue_file.quoted(path))
     return "%s:%d: %s; fix: %s (or queue check --fix)" % (path, number, what, command)
 
@@ -84,7 +84,7 @@ class Checked:
         lines: The cells.
         problems: What keeps them from being run; each names file and line, and what to do.
         notes: What could not be checked.
-        crlf: Files with Windows line ends, which `lineends.fix_line_ends` can mend.
+        crlf: Files with Windows line endings, which `lineends.fix_line_ends` can mend.
         first: Number of the first line of the queue that is to be run: those before are left alone.
     """
 
@@ -126,7 +126,7 @@ def check_queue(job: Job, start: str | None = None) -> Checked:
         except ValueError as error:
             found.problems.append("--from %s: %s" % (start, error))
     if not found.lines and not found.problems:
-        found.problems.append("%s:1: has no cell; write <cfg> <task> [epochs]" % job.path("queue.txt"))
+        found.problems.append("%s:1: has no cells; write <cfg> <task> [epochs]" % job.path("queue.txt"))
     pending = to_run(job, [line for line in found.lines if line.number >= found.first])
     if pending and job.settings["out"]:
         problems, notes = disk_budget.check_budget(job, pending)
@@ -157,13 +157,13 @@ def first_line(job: Job, lines: list[Line], start: str) -> int:
         named.add(places[int(start)].number if int(start) < len(places) else ends)
     if len(named) > 1:
         where = (
-            "is the name of one cell and the place of another"
+            "is the name of one cell and the position of another"
             if counted
-            else "names lines %s" % ", ".join(map(str, sorted(named)))
+            else "matches lines %s" % ", ".join(map(str, sorted(named)))
         )
         raise ValueError("%s; give the config as it stands in the queue" % where)
     if not named:
-        raise ValueError("no cell of the queue has this name, and there are %d" % len(places))
+        raise ValueError("no cell has this name, and the queue has only %d" % len(places))
     return named.pop()
 
 

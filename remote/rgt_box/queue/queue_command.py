@@ -38,19 +38,19 @@ def requeue_after(status: int) -> int:
         return status
     again = os.environ.get("SLURM_RESTART_COUNT", "0")
     if again.isdigit() and int(again) >= MOST:
-        print("not put back into Slurm's queue: it has been %s times" % again, flush=True)
+        print("not requeued: Slurm has already restarted this job %s times" % again, flush=True)
         return status
     told = _ask(["scontrol", "--oneliner", "show", "job", number])
     found = slurm_record(number, told)
     if found is None:
-        print("not put back into Slurm's queue: scontrol show job %s: %s" % (number, told[:500]), flush=True)
+        print("not requeued: scontrol show job %s: %s" % (number, told[:500]), flush=True)
         return status
     name, state = found
     if state != "RUNNING":
-        print("left as Slurm has it: job %s is %s" % (name, state), flush=True)
+        print("not requeued: job %s is %s" % (name, state), flush=True)
         return status
     done = _ask(["scontrol", "requeue", name])
-    print("put back into Slurm's queue" if done == "" else "scontrol requeue: %s" % done, flush=True)
+    print("requeued in Slurm" if done == "" else "scontrol requeue: %s" % done, flush=True)
     return status
 
 
@@ -122,7 +122,7 @@ def run_lane(job: queue_file.Job, found: dict[str, Any]) -> int:
     os.makedirs(queue_state.lanes_folder(job), exist_ok=True)
     held = files.Lock(queue_state.lane_lock_path(job, name))
     if not held.acquire(1.0):
-        print("%s is being run already: its lane is held" % name, file=sys.stderr)
+        print("%s is already running: its lane is locked" % name, file=sys.stderr)
         return BUSY
     held.write({"pid": os.getpid(), "ticks": procstat.start_ticks(os.getpid())})
     if files.is_locked(job.path("runner.lock")):
@@ -154,29 +154,29 @@ def busy_lanes(job: queue_file.Job) -> list[str]:
 HELP = """
 usage: queue run --job DIR [--from NAME]         run every cell that is not done, one after the other
        queue cell --job DIR [--index K]          run one cell in a lane of its own, beside others
-       queue check --job DIR [--json] [--fix]    say everything that keeps the queue from running
+       queue check --job DIR [--json] [--fix]    list everything that keeps the queue from running
        queue status --job DIR                    print the state of the queue as one JSON line
-       queue wait --job DIR [--seconds S]        the same, once nobody is at work, or after S seconds (default: 60);
+       queue wait --job DIR [--seconds S]        the same, once no runner is at work, or after S seconds (default: 60);
                                                  "queued" = it waits in Slurm's queue
        queue add --job DIR < LINES               append lines, all or none; prints {"added", "there"}
        queue take-out --job DIR --cell NAME ... [--why TEXT]
-                                                 comment lines out that neither run nor are done; prints
-                                                 {"out", "kept", "absent"}
-       queue again --job DIR --cell NAME ...     have cells run once more that are done or have failed; no runner may be
-                                                 at work; prints {"again", "absent"}
+                                                 comment out lines of cells that are neither running nor
+                                                 done; prints {"out", "kept", "absent"}
+       queue again --job DIR --cell NAME ...     run cells again that are done or have failed; no runner may be at work;
+                                                 prints {"again", "absent"}
 
-  --from NAME  begin with this cell and leave those before it alone; a number leaves so many alone, of which those
-               count whose lines are commented out
+  --from NAME  begin with this cell and leave those before it alone; a number leaves that many alone, including
+               those whose lines are commented out
   --index K    the cell's row in indexes.json, which detach writes at the first submission and only ever adds to, from 0
                (without that file, its place in the queue); auto (the default) takes it from SLURM_ARRAY_TASK_ID or
                JOB_COMPLETION_INDEX
-  --fix        first put corrected copies in the place of files with Windows line ends
+  --fix        first replace files that have Windows line endings with corrected copies
 
 Exit status of run and cell: 0 all done, 1 a cell failed, 2 the queue cannot be run, 3 another runner is alive,
 4 a cell before --from has not had its turn, 74 the next cell would not fit on the disk, 75 a cell was preempted,
 128+N stopped by signal N.
-Exit status of add, take-out and again: 0 done, 1 a line stays, 2 refused: nothing was changed.
-Exit status of check: 0 nothing wrong, 2 the queue cannot be run, 3 a runner is alive and nothing was mended.
+Exit status of add, take-out and again: 0 done, 1 a line was kept, 2 refused: nothing was changed.
+Exit status of check: 0 nothing wrong, 2 the queue cannot be run, 3 a runner is alive and nothing was fixed.
 
 Example: queue check --job ~/jobs/sweep --fix && queue run --job ~/jobs/sweep
 """
@@ -262,7 +262,7 @@ def check(job: queue_file.Job, found: dict[str, Any]) -> int:
     fixed: list[str] = []
     if found["fix"] and checked.crlf:
         if files.is_locked(job.path("runner.lock")):
-            print("%s; nothing was mended" % busy(job), file=sys.stderr)
+            print("%s; nothing was fixed" % busy(job), file=sys.stderr)
             return BUSY
         fixed, problems = mend(checked.crlf)
         checked = queue_check.check_queue(queue_file.Job(job.folder), found["from"])
@@ -272,7 +272,7 @@ def check(job: queue_file.Job, found: dict[str, Any]) -> int:
         shown.update(problems=checked.problems, notes=checked.notes, fixed=fixed)
         jsonline.say(shown)
     else:
-        rows = ["mended: %s" % path for path in fixed] + checked.problems
+        rows = ["fixed: %s" % path for path in fixed] + checked.problems
         rows += ["note: %s" % note for note in checked.notes]
         if not checked.problems:
             count = len(checked.lines)
@@ -289,7 +289,7 @@ def mend(paths: list[str]) -> tuple[list[str], list[str]]:
             queue_check.fix_line_ends(path)
             fixed.append(path)
         except OSError as error:
-            problems.append("%s: could not be mended: %s" % (path, background.describe(error)))
+            problems.append("%s: could not be fixed: %s" % (path, background.describe(error)))
     return fixed, problems
 
 
@@ -319,7 +319,7 @@ def run(job: queue_file.Job, found: dict[str, Any]) -> int:
     held.write({"pid": os.getpid(), "ticks": procstat.start_ticks(os.getpid())})
     lanes = busy_lanes(job)
     if lanes:
-        print("being run in lanes of their own: %s" % ", ".join(lanes), file=sys.stderr)
+        print("running in lanes of their own: %s" % ", ".join(lanes), file=sys.stderr)
         return BUSY
     cell_process.block_signals()
     status = runner.Runner(job, checked.first).run()
@@ -337,7 +337,7 @@ def cell(job: queue_file.Job, found: dict[str, Any]) -> int:
 def busy(job: queue_file.Job) -> str:
     """Say that a runner is alive, and which; or that nothing may begin."""
     if queue_state.is_sealed(job):
-        return "%s is sealed for a billing action; the seal opens by itself" % job.folder
+        return "%s is sealed for a billing action; the seal expires by itself" % job.folder
     pid = files.lock_holder(job.path("runner.lock")).get("pid")
     return "a runner (pid %s) is already at work on %s" % (pid or "unknown", job.folder)
 

@@ -50,7 +50,7 @@ def add(job: Job, data: bytes) -> dict[str, Any]:
                 there.append(line.name)
             else:
                 raise NotEdited(
-                    "%s: the name %r is taken by line %d; rename the config: both would write to one directory"
+                    "%s: the name %r is taken by line %d; rename the config: both would write to the same directory"
                     % (job.path("queue.txt"), line.name, known.number)
                 )
         if fresh:
@@ -116,7 +116,7 @@ def take_out(job: Job, names: list[str], why: str) -> dict[str, Any]:
 def _held(job: Job) -> files.Lock:
     held = files.Lock(job.path(LOCK))
     if not held.acquire(10.0):
-        raise NotEdited("%s is being edited by another one" % job.path("queue.txt"))
+        raise NotEdited("%s is being edited by another process" % job.path("queue.txt"))
     return held
 
 
@@ -139,7 +139,7 @@ def again(job: Job, names: list[str]) -> dict[str, Any]:
         found = [name for name in names if name in known]
         for name in found:
             known[name].update(
-                state="interrupted", durable="pending", reason="its result was lost: it is to run again"
+                state="interrupted", durable="pending", reason="its result was lost: it will run again"
             )
         if found:
             for name in found:

@@ -123,12 +123,12 @@ class Settings:
             data = json.loads(self._text)
         except ValueError as error:
             line = getattr(error, "lineno", 1)
-            self.problems.append("%s:%d: is no JSON object: %s" % (self.path, line, error))
+            self.problems.append("%s:%d: is not a JSON object: %s" % (self.path, line, error))
             return
         except RecursionError:
             data = None
         if not isinstance(data, dict):
-            self.problems.append("%s:1: is no JSON object; begin with { and end with }" % self.path)
+            self.problems.append("%s:1: is not a JSON object; begin with { and end with }" % self.path)
             return
         for key, value in data.items():
             if key not in KEYS or value is None:
@@ -176,7 +176,7 @@ class Settings:
             self.say("command", "is empty; leave it out to run the trainer, or name a program")
         for field in sorted({field for word in command for field in unknown_fields(word)}):
             known = " ".join("{%s}" % name for name in FIELDS)
-            hint = "known are %s; write {{%s}} for the braces themselves" % (known, field)
+            hint = "the fields are %s; write {{%s}} for literal braces" % (known, field)
             self.say("command", "has the unknown field {%s}; %s" % (field, hint))
         if self.values["detach"] not in DETACH:
             self.say(
@@ -188,11 +188,11 @@ class Settings:
             self.say("parallel", "must be 1 or more")
         elif self.values["parallel"] > 1 and self.values["detach"] in ("tmux", "setsid"):
             self.say(
-                "parallel", 'needs "detach": "slurm", or a Kubernetes Job: cells of one box run one by one'
+                "parallel", 'needs "detach": "slurm", or a Kubernetes Job: cells on one box run one at a time'
             )
         for key in SIZES + ("retries",):
             if (self.values[key] or 0) < 0:
-                self.say(key, "must not be below 0")
+                self.say(key, "must not be negative")
 
 
 BOM = b"\xef\xbb\xbf"
@@ -222,7 +222,7 @@ def cell_name(cfg: str) -> str:
 def scan(data: bytes, path: str) -> tuple[list[Line], list[str]]:
     """Read every line that names a cell, also one whose name is taken.
 
-    Windows line ends are not this function's concern (`lineends` finds them, in all files): the cells are read as
+    Windows line endings are not this function's concern (`lineends` finds them, in all files): the cells are read as
     if they were not there.
 
     Args:
@@ -242,7 +242,7 @@ def scan(data: bytes, path: str) -> tuple[list[Line], list[str]]:
         try:
             words = raw.split(b"#", 1)[0].decode("utf-8").split()
         except UnicodeDecodeError:
-            problems.append("%s: is no UTF-8; rename the config and write its name in UTF-8" % where)
+            problems.append("%s: is not UTF-8; rename the config and write its name in UTF-8" % where)
             continue
         if not words:
             continue
@@ -258,7 +258,7 @@ def scan(data: bytes, path: str) -> tuple[list[Line], list[str]]:
             line.twin = None
         else:
             problems.append(
-                "%s: the name %r is already taken by line %d; both cells would write to one directory: "
+                "%s: the name %r is already taken by line %d; both cells would write to the same directory: "
                 "rename one of the configs" % (where, line.name, line.twin.number)
             )
         found.append(line)

@@ -256,7 +256,7 @@ def queue_frame(job: Job, path: str) -> dict[str, Any]:
     if not alive:
         for cell in cells:
             if cell["state"] == "running" and cell["name"] not in at_work:
-                cell.update(state="interrupted", reason="the runner is gone; launch it again to go on")
+                cell.update(state="interrupted", reason="the runner is gone; launch it again to continue")
     shown = [jsonline.compact({key: cell.get(key) for key in CELL_FIELDS}) for cell in cells]
     problems = job.problems + problems
     return jsonline.compact(
@@ -288,7 +288,7 @@ def shortened(frame: dict[str, Any], most: int) -> dict[str, Any]:
         found = dict(frame, cells=cells)
         if len(jsonline.dumps(found)) < most:
             return found
-    error = "%d cells are more than can be told at once: split the queue" % len(frame["cells"])
+    error = "%d cells are too many to report at once: split the queue" % len(frame["cells"])
     return dict(frame, cells=[], done=False, error=error)
 
 

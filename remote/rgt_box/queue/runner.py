@@ -58,12 +58,15 @@ def unusual_flag(cell: dict[str, Any], cells: list[dict[str, Any]]) -> str | Non
     usual = like[middle] if len(like) % 2 else (like[middle - 1] + like[middle]) / 2
     if usual < LEAST or seconds >= SHORT * usual:
         return None
-    return "ended after %s, usual are %s (median of %d done with task %s and %s epochs): look at its log" % (
-        span(seconds),
-        span(usual),
-        len(like),
-        cell.get("task"),
-        cell.get("epochs"),
+    return (
+        "ended after %s, where %s is usual (median of %d done with task %s and %s epochs): look at its log"
+        % (
+            span(seconds),
+            span(usual),
+            len(like),
+            cell.get("task"),
+            cell.get("epochs"),
+        )
     )
 
 
@@ -77,7 +80,7 @@ def span(seconds: float) -> str:
 TAIL = 4096
 """Bytes at the end of a log in which a bare ``Killed`` is looked for."""
 
-CHANGED = "its config changed between attempts: its result is not comparable as it stands"
+CHANGED = "its config changed between attempts: its result is not comparable"
 
 
 def run_attempt(job: Job, line: Line, words: list[str], journal: Journal) -> int | None:
@@ -314,7 +317,7 @@ class Runner:
             if number == retries:
                 return None
             if note_config(self._job, line, cell):
-                cell["reason"] += "; not tried again: its config was changed meanwhile"
+                cell["reason"] += "; not retried: its config has been changed since"
                 return None
             self._journal.say("%s failed (%s); trying again" % (line.name, cell["reason"]))
         return None

@@ -206,7 +206,7 @@ def load_trace(path: str) -> Trace:
     """
     data = files.read_json(path)
     if data is None:
-        raise ValueError("%s is missing or no JSON object" % path)
+        raise ValueError("%s is missing or is not a JSON object" % path)
     return Trace(data)
 
 
@@ -235,7 +235,9 @@ USERS_EVERY, HOLDERS_EVERY = 10.0, 60.0
 UNEXPLAINED = 1 << 30
 """Bytes that nobody listed accounts for, from which on holders are looked for; the driver itself needs less."""
 
-FOREIGN = "GPU processes: the driver reports them by the PIDs of another namespace, and so they are shown"
+FOREIGN = (
+    "GPU processes: the driver reports them with the PIDs of another namespace, which are shown as they are"
+)
 SILENT = "GPU processes: the driver does not list who uses the memory, as is usual in containers"
 
 

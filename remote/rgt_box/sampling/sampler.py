@@ -229,7 +229,7 @@ usage: sample [--mount DIR ...] [--pattern REGEX] [--gpu-trace FILE]
 Take one full sample of this box and print it as a JSON line.
 
   --mount DIR       also read this mount (may be repeated; / is always read)
-  --pattern REGEX   what tells a training process by its command line (default: rgt_train)
+  --pattern REGEX   what identifies a training process by its command line (default: rgt_train)
   --gpu-trace FILE  replay this recorded trace where there is no GPU
 """
 

@@ -26,12 +26,12 @@ HARDWARE, SOFTWARE, NOTE = "error", "warn", "info"
 
 MEANINGS: dict[int, tuple[str, str]] = {
     8: (SOFTWARE, "the GPU stopped working on a job"),
-    13: (SOFTWARE, "graphics engine exception, mostly a fault of the program"),
-    31: (SOFTWARE, "memory page fault, mostly an illegal access by the program"),
+    13: (SOFTWARE, "graphics engine exception, usually a program fault"),
+    31: (SOFTWARE, "memory page fault, usually an illegal access by the program"),
     32: (HARDWARE, "corrupted command stream, a program or the PCIe link"),
     38: (HARDWARE, "the driver's firmware failed"),
     43: (SOFTWARE, "the GPU stopped working on a program that had failed"),
-    45: (NOTE, "a program's work was taken off the GPU, mostly after it was killed"),
+    45: (NOTE, "a program's work was removed from the GPU, usually after it was killed"),
     46: (HARDWARE, "the GPU stopped working"),
     48: (HARDWARE, "double-bit memory error that ECC cannot correct: the card is broken"),
     54: (HARDWARE, "auxiliary power is not connected"),

@@ -185,7 +185,7 @@ def mend_best(store: Store, progress: Progress, report: Report) -> None:
     try:
         replace_file(path, (json.dumps(best) + "\n").encode())
     except OSError as error:
-        report.say(f"best.json could not be mended: {error}")
+        report.say(f"best.json could not be repaired: {error}")
 
 
 class Pending:

@@ -186,7 +186,7 @@ def doubts(arrived: Arrived) -> list[str]:
         )
     if arrived.windows and not arrived.mended:
         found.append(
-            f"Windows line ends, which shells and queues trip over: {', '.join(arrived.windows[:5])}; "
+            f"Windows line endings, which shells and queues trip over: {', '.join(arrived.windows[:5])}; "
             "--fix-crlf fixes the pushed copies"
         )
     return found

@@ -249,7 +249,7 @@ class Queues:
         words = ["queue", "check", "--json", "--job", self._job(spec)] + ["--fix"] * arguments.fix
         answer = await self._ask(spec, words + (["--from", arguments.start] if arguments.start else []))
         row = answer.last
-        lines = [f"mended: {path}" for path in texts(row, "fixed")] + texts(row, "problems")
+        lines = [f"fixed: {path}" for path in texts(row, "fixed")] + texts(row, "problems")
         lines += [f"note: {note}" for note in texts(row, "notes")]
         if row.get("ok"):
             lines.append(f"{how_many(int(row.get('cells') or 0), 'cell')}, nothing wrong")

@@ -32,7 +32,7 @@ def launch_options(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         type=duration,
         default=600.0,
-        help="what the smoke command may take (10m)",
+        help="how long the smoke command may take (10m)",
     )
 
 
@@ -112,7 +112,7 @@ def add_queue(subparsers: Subparsers) -> None:
         "--job", metavar="J", help="name or directory of the job (default: the one of the fleet file)"
     )
     parser.add_argument("--from", dest="start", metavar="CELL", help="run, check: begin with this cell")
-    parser.add_argument("--fix", action="store_true", help="check: mend Windows line ends")
+    parser.add_argument("--fix", action="store_true", help="check: mend Windows line endings")
     parser.add_argument(
         "--again", metavar="CELL", action="append", help="run: a done cell, too, whose result was lost"
     )

@@ -79,7 +79,7 @@ class Arrived(msgspec.Struct, frozen=True, kw_only=True):
     """(path, why) of what was not put into its place."""
     left_out: tuple[LeftOut, ...] = ()
     windows: tuple[str, ...] = ()
-    """Scripts and queue files with Windows line ends."""
+    """Scripts and queue files with Windows line endings."""
     mended: bool = False
     """Those have the line ends of Unix on the box."""
     dry_run: bool = False
@@ -291,16 +291,16 @@ def _refuse(plan: _Plan, tree: SourceTree) -> None:
     if room is None:
         raise CommandFailed("the agent's answer cannot be used: it does not say how much room there is")
     if room.error is not None:
-        raise PushRefused(f"how much room {clean(plan.place)} has cannot be told: {clean(room.error)}")
+        raise PushRefused(f"the free space of {clean(plan.place)} is unknown: {clean(room.error)}")
     mount = clean(room.mount)
     if room.needed_bytes > room.free_bytes:
         raise PushRefused(
-            f"no room on {mount}: needed are {size(room.needed_bytes)}, free are {size(room.free_bytes)}; "
+            f"no room on {mount}: {size(room.needed_bytes)} needed, {size(room.free_bytes)} free; "
             f"{_what_would_fit(tree, room.needed_bytes - room.free_bytes)}"
         )
     if room.free_inodes is not None and room.needed_inodes > room.free_inodes:
         raise PushRefused(
-            f"no inodes on {mount}: needed are {room.needed_inodes:,}, free are {room.free_inodes:,}; "
+            f"no inodes on {mount}: {room.needed_inodes:,} needed, {room.free_inodes:,} free; "
             "push an archive of the small files, or to another disk with --to"
         )
 

@@ -59,7 +59,7 @@ class SourceTree(msgspec.Struct, frozen=True, kw_only=True):
     """(path, target), of those that stay in the tree."""
     left_out: tuple[LeftOut, ...] = ()
     windows: tuple[str, ...] = ()
-    """Scripts and queue files with Windows line ends, as they are here."""
+    """Scripts and queue files with Windows line endings, as they are here."""
 
     @property
     def bytes(self) -> int:
@@ -225,7 +225,7 @@ class _Walk:
 
 
 def is_script(path: str, head: bytes) -> bool:
-    """Tell whether Windows line ends break a file: a script that a shell or a ``#!`` reads, or a queue."""
+    """Tell whether Windows line endings break a file: a script that a shell or a ``#!`` reads, or a queue."""
     name = path.rpartition("/")[2]
     return name.endswith(SCRIPTS) or name in QUEUES or head.startswith(b"#!")
 

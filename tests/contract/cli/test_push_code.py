@@ -82,7 +82,7 @@ def test_what_stands_there_already_is_left_alone(rgt: Rgt, lab: BoxSpec, project
     own.mkdir(parents=True)
     (own / "mine").write_text("x")
     done = rgt.on("push", "lab", str(project), "--to", str(place))
-    assert done.returncode == 1 and f"{own} is there already" in done.stderr
+    assert done.returncode == 1 and f"{own} already exists" in done.stderr
     assert (own / "mine").read_text() == "x" and not (place / ".rgt-push").exists()
     own.rename(place / "elsewhere")
     own.symlink_to("elsewhere")
@@ -107,7 +107,7 @@ def test_a_person_is_told_where_and_what(rgt: Rgt, lab: BoxSpec, project: Path, 
     done = rgt.on("push", "lab", str(project), "--to", str(place))
     assert done.returncode == 0 and f"lab: {place}/my_project-" in done.stdout and "sha256" in done.stdout
     assert ".env (by its name (.env))" in done.stdout and "looks like a secret: .env" in done.stderr
-    assert "Windows line ends" in done.stderr and "queue.txt" in done.stderr
+    assert "Windows line endings" in done.stderr and "queue.txt" in done.stderr
     push(rgt, project, "--to", place, "--fix-crlf")
     assert (place / "my_project" / "queue.txt").read_bytes() == b"a.yaml lm\n"
     assert (project / "queue.txt").read_bytes() == b"a.yaml lm\r\n"
@@ -215,7 +215,7 @@ def test_versions_are_listed_and_pruned(rgt: Rgt, lab: BoxSpec, project: Path, p
     (paths[1] / "results.csv").write_text("loss\n")
     listed = push(rgt, "--list", "--to", place)
     kept = {Path(row["path"]): row["kept"] for row in listed["versions"]}
-    assert kept[paths[0]] is None and "results.csv" in kept[paths[1]] and "leads to it" in kept[paths[2]]
+    assert kept[paths[0]] is None and "results.csv" in kept[paths[1]] and "points to it" in kept[paths[2]]
     refused = rgt.on("push", "lab", "--prune", "--to", str(place))
     assert refused.returncode == 1 and all(path.exists() for path in paths)
     done = rgt.on("push", "lab", "--prune", "--to", str(place), "--yes")

@@ -110,5 +110,5 @@ def test_a_queue_that_runs_refuses(rgt: Rgt, fresh: RealSshd) -> None:
         runner.kill()
         runner.communicate()
     assert done.returncode == 1
-    assert f"nothing was removed: the agent is at work: process {runner.pid} (queue)" in done.stderr
+    assert f"nothing was removed: the agent is busy: process {runner.pid} (queue)" in done.stderr
     assert agent.exists() and "[boxes.lab]" in rgt.fleet.read_text()

@@ -73,7 +73,7 @@ async def test_a_seal_outlives_the_connection_and_is_opened_by_the_next(box: Rea
         found = await ask_results(connection, deployed, described(box, job))
         assert found.generation == seal.generation
         with pytest.raises(
-            CommandFailed, match=r"rgt-box seal: another seal holds this box; it opens by itself"
+            CommandFailed, match=r"rgt-box seal: another seal is in force on this box; it expires by itself"
         ):
             await ask_seal(connection, deployed, described(box, job))
         command = deployed.command("queue", "run", "--job", str(job))

@@ -137,7 +137,7 @@ def test_a_time_limit_puts_every_task_back_and_a_cancelled_one_stays_out(
     eventually(lambda: starts("a") == starts("b") == 2, "both tasks, back after their time was up")
     assert sorted(markers(job))[:2] == ["FINISHED a exit=75", "FINISHED b exit=75"]
     for index in "01":
-        assert "put back into Slurm's queue" in (job / f"runner.out.{index}").read_text()
+        assert "requeued in Slurm" in (job / f"runner.out.{index}").read_text()
     subprocess.run(["scancel", f"{array}_1"], env=slurm.env, check=True)
     eventually(lambda: markers(job).count("FINISHED b exit=75") == 2, "the cancelled one to save")
     (job / "ok.a").touch()
@@ -146,7 +146,7 @@ def test_a_time_limit_puts_every_task_back_and_a_cancelled_one_stays_out(
     assert after["a"]["state"] == "done"
     assert (after["b"]["state"], after["b"]["attempts"]) == ("interrupted", 2)
     assert "QUEUE DONE" not in markers(job)
-    assert f"left as Slurm has it: job {array}_1 is " in (job / "runner.out.1").read_text()
+    assert f"not requeued: job {array}_1 is " in (job / "runner.out.1").read_text()
     (job / "ok.b").touch()
     again = detach(agent, job)
     assert again != array

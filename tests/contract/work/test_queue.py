@@ -55,11 +55,11 @@ def test_one_box(rgt: Rgt, box: BoxSpec, tmp_path: Path) -> None:
     assert taken.returncode == 2 and "'b' is taken" in taken.stderr
     (job / "a.yaml").write_bytes(b"name: a\r\n")
     wrong = rgt.on("queue", "lab", "check")
-    assert wrong.returncode == 2 and "Windows line ends" in wrong.stdout
+    assert wrong.returncode == 2 and "Windows line endings" in wrong.stdout
     mended = rgt.on("queue", "lab", "check", "--fix")
     assert (
         mended.returncode == 0
-        and "lab: mended: " in mended.stdout
+        and "lab: fixed: " in mended.stdout
         and "3 cells, nothing wrong" in mended.stdout
     )
     ran = rgt.on("queue", "lab", "run", "--from", "b", "--probe", "5")

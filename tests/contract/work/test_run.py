@@ -111,7 +111,7 @@ def test_environment_directory_and_waiting(rgt: Rgt, box: BoxSpec, home: Path) -
     assert cell["attempts"] == 2
     assert rgt.on("run", "lab", "--env", "A", "--", "true").returncode == 2
     missing = rgt.on("run", "lab", "--in", "~/nowhere", "--", "true")
-    assert missing.returncode == 2 and "is no directory on the box" in missing.stderr
+    assert missing.returncode == 2 and "is not a directory on the box" in missing.stderr
 
 
 def test_a_box_that_is_not_there_is_3_and_none_without_a_python(rgt: Rgt, box: BoxSpec) -> None:

@@ -223,7 +223,7 @@ def test_a_revoked_key_is_told_and_tried_three_times(lab: tuple[ParkingBox, Loca
     events = first_round(box, plane)
     assert events.count("intent") == events.count("refused") == 3 <= calls(plane)
     assert all("nothing was done: answered 401" in text for text in box.told("refused"))
-    assert box.told("failed")[0] == "tried 3 times, and this box still runs: stop it by hand"
+    assert box.told("failed")[0] == "tried 3 times, and this box is still running: stop it by hand"
     until(lambda: b"autostop-failed" in ring_of(box), "the event")
     assert KEY not in json.dumps(box.story())
 
@@ -236,7 +236,11 @@ def test_a_platform_that_says_yes_and_does_nothing_is_asked_and_told(
     assert box.arm(stop=by_runpod(plane), idle_s=1.0)["ok"]
     until(lambda: box.told("failed"), "the failure")
     assert first_round(box, plane).count("intent") == 3 <= calls(plane)
-    assert [text for text in box.told("refused") if "was asked for, and it still runs: it is RUNNING" in text]
+    assert [
+        text
+        for text in box.told("refused")
+        if "was requested, but the box is still running: it is RUNNING" in text
+    ]
 
 
 def test_an_answer_that_is_lost_is_asked_for(lab: tuple[ParkingBox, LocalRunPod]) -> None:
@@ -255,4 +259,4 @@ def test_what_came_of_it_is_not_known_and_nothing_is_sent_again(lab: tuple[Parki
         plane.inject(Fault(on=ACTION, status=500), Fault(on=f"GET /v2/pods/{POD}", status=503, times=-1))
     until(lambda: box.told("failed"), "the failure")
     assert first_round(box, plane).count("intent") == 1 <= calls(plane)
-    assert "what came of the stop is not known, and it is not sent again" in box.told("failed")[0]
+    assert "the outcome of the stop is unknown; it is not sent again" in box.told("failed")[0]

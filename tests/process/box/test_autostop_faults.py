@@ -145,7 +145,7 @@ def test_the_last_look_is_its_own_and_withdraws_by_itself(lab: tuple[ParkingBox,
     assert "the box was rebooted" in withdrawn(RGT_BOOT_ID="another")
     held = box.run("seal", "--seconds", "60", env={"RGT_ROOTS": str(box.folder)})
     assert held.returncode == 0
-    assert "another seal holds this box" in withdrawn()
+    assert "another seal is in force on this box" in withdrawn()
     nonce = json.loads(held.stdout)["nonce"]
     assert box.run("unseal", nonce).returncode == 0
     box.autostop("--keep", "1h")

@@ -51,7 +51,7 @@ def test_bytes_that_do_not_fit_are_refused_with_the_whole_sum(disk: Path, tmp_pa
 def test_inodes_that_do_not_fit_are_refused(disk: Path, tmp_path: Path) -> None:
     job = job_on(disk, tmp_path / "job", "ab", ckpt_bytes=0, ckpt_inodes=30, scratch_inodes=10)
     (text,) = problems(job)
-    assert "63 inodes free, needed are 70 inodes (2 cells × 30 inodes + 10 inodes scratch" in text
+    assert "63 inodes free, 70 inodes needed (2 cells × 30 inodes + 10 inodes scratch" in text
 
 
 def test_out_and_durable_on_one_disk_share_its_room(disk: Path, tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_out_and_durable_on_one_disk_share_its_room(disk: Path, tmp_path: Path) 
     both = job_on(disk, tmp_path / "both", "abc", durable=str(disk / "fs" / "{name}"), **sizes)
     (text,) = problems(both)
     assert 'disk of "out" and "durable"' in text
-    assert "needed are 12.6 MB" in text
+    assert "12.6 MB needed" in text
     apart = job_on(disk, tmp_path / "apart", "abc", durable=str(tmp_path / "fs" / "{name}"), **sizes)
     assert problems(apart) == []
 
@@ -79,7 +79,7 @@ def test_the_newest_checkpoint_tells_the_size_where_the_job_does_not(disk: Path,
     (text,) = found.problems
     assert f'the newest checkpoint, {new}; "ckpt_bytes" in job.json overrides it' in text
     # What a has written already is paid for: three more of 2 MiB do not fit into the 6 MiB less some pages.
-    assert "4 cells × 2.1 MB less 2.1 MB that they hold already" in text
+    assert "4 cells × 2.1 MB less 2.1 MB already there" in text
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_a_cell_that_would_not_fit_is_not_started_and_a_relaunch_goes_on(
     cells = {cell["name"]: cell for cell in json.loads((job / "state.json").read_bytes())["cells"]}
     assert [(cell["state"], cell["attempts"]) for cell in cells.values()] == [("done", 1), ("waiting", 0)]
     assert cells["b"]["reason"].startswith("not started: ")
-    assert "2.1 MB free, needed are 3.1 MB" in cells["b"]["reason"]
+    assert "2.1 MB free, 3.1 MB needed" in cells["b"]["reason"]
     log = (job / "master.log").read_text().splitlines()
     assert log[-1].startswith("STOPPED before b: ")
     assert "QUEUE DONE" not in log
@@ -128,4 +128,4 @@ def test_a_disk_that_is_full_of_inodes_stops_it_too(agent: Agent, disk: Path, tm
     job = make_job(tmp_path / "job", ["sh", "-c", script], ["a", "b"], out=str(disk / "{name}"),
                    ckpt_bytes=1, ckpt_inodes=5)  # fmt: skip
     assert agent.run("queue", "run", "--job", str(job)).returncode == 74
-    assert "inodes free, needed are 5 inodes" in (job / "master.log").read_text()
+    assert "inodes free, 5 inodes needed" in (job / "master.log").read_text()

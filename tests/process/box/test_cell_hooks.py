@@ -158,7 +158,7 @@ def test_a_start_up_file_that_is_none_is_left_alone(agent: Agent, tmp_path: Path
     os.mkfifo(tmp_path / ".profile")
     state = turned(agent, tmp_path, "on", TOLD, status=1)
     assert "no start-up file" in state["problems"][0]
-    assert "say which" in agent.run("mirrors", "on", stdin=b"{}").stderr.decode()
+    assert "must name at least one" in agent.run("mirrors", "on", stdin=b"{}").stderr.decode()
 
 
 def test_off_is_off_for_cells_too(agent: Agent, tmp_path: Path) -> None:

@@ -203,5 +203,5 @@ def test_a_kubernetes_job_is_printed(agent: Agent, tmp_path: Path) -> None:
 def test_a_job_that_wants_tmux_gets_nothing_else(agent: Agent, tmp_path: Path) -> None:
     job = make_job(tmp_path / "job", ["true"], ["a"], detach="tmux")
     done = agent.run("detach", "--job", str(job), env={"PATH": "/nowhere"})
-    assert (done.returncode, b"wants tmux" in done.stderr) == (2, True)
+    assert (done.returncode, b"asks for tmux" in done.stderr) == (2, True)
     assert not (job / "state.json").exists()

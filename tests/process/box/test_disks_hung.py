@@ -210,7 +210,7 @@ def test_whether_a_box_works_is_unknown_while_its_jobs_or_results_do_not_answer(
     wait = "50" if what == "neither" else "0.5"  # files that answer may be slow to do so on a busy machine
     told = within(server, SIGNS, json.dumps(jobs), json.dumps(results), str(tmp_path / "state"), wait)
     hung = [text for text in told if text.startswith("jobs and results")]
-    assert hung == ["jobs and results cannot be looked at: no answer yet"] * (what != "neither")
+    assert hung == ["jobs and results cannot be checked: no answer yet"] * (what != "neither")
 
 
 SERVES = """

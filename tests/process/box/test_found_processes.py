@@ -128,7 +128,7 @@ def test_where_nothing_keeps_the_output_is_said(start: Start, exp: Path) -> None
     found = Finder(None, {})
     runs = until(lambda: {away.pid, piped.pid} <= set(look(found)) and look(found))
     assert runs[away.pid]["silent"] == "no log file: its output is thrown away (/dev/null)"
-    assert "a program that could not be told" in runs[piped.pid]["silent"]
+    assert "a program that could not be identified" in runs[piped.pid]["silent"]
     told = [
         (event["kind"], event["level"])
         for event in found.events

@@ -56,7 +56,7 @@ def test_a_trace_that_cannot_be_read_limits_but_does_not_stop_the_sample(
     agent: Agent, tmp_path: Path
 ) -> None:
     done = agent.run("sample", "--gpu-trace", str(tmp_path / "missing.json"))
-    assert (decode(done.stdout).gpus, b"missing or no JSON" in done.stderr) == ((), True)
+    assert (decode(done.stdout).gpus, b"missing or is not a JSON" in done.stderr) == ((), True)
 
 
 def test_a_sample_with_a_trace(agent: Agent, tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def test_memory_of_nobody_is_trouble_only_where_everybody_is_listed(
 ) -> None:
     gpu = GOOD | {"vram_used": 9 << 30, "procs": [{"pid": 1, "bytes": 2 << 30}], "comparable": comparable}
     (row,) = [row for row in gpu_health.examine(gpu, 85.0, None) if row["check"] == "memory"]
-    assert (row["ok"], row["text"].startswith("7.0 GiB are held by nobody")) == (ok, True)
+    assert (row["ok"], row["text"].startswith("7.0 GiB are held by no process")) == (ok, True)
 
 
 @pytest.mark.parametrize("python", pythons())

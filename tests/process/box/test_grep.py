@@ -191,7 +191,7 @@ def test_a_log_that_was_rotated_is_searched_by_its_inode(agent: Agent, tmp_path:
     (tmp_path / "log.1").unlink()
     status, rows, end = grep(agent, "needle", path, "--inode", inode)
     assert (status, rows, end["complete"]) == (2, [], False)
-    assert "another file stands there now" in end["problems"][0]["error"]
+    assert "it has been replaced by another file" in end["problems"][0]["error"]
 
 
 def test_what_stands_before_a_byte_is_searched_alone(agent: Agent, tmp_path: Path) -> None:
@@ -212,4 +212,4 @@ def test_a_log_that_is_cut_meanwhile_is_said(tmp_path: Path, monkeypatch: pytest
     os.truncate(path, 10)
     assert len(list(rows)) < 99
     assert search.row()["complete"] is False
-    assert "cut while it was searched" in search.problems[0]["error"]
+    assert "truncated while it was searched" in search.problems[0]["error"]

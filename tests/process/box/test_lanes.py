@@ -90,7 +90,7 @@ def test_nobody_runs_a_cell_twice_at_once(agent: Agent, tmp_path: Path) -> None:
     job = make_job(tmp_path / "job", ["sh", "-c", SLOW], ["a", "b"])
     process = lane(agent, job, 0)
     again = agent.run("queue", "cell", "--job", str(job), "--index", "0")
-    assert (again.returncode, b"lane is held" in again.stderr) == (3, True)
+    assert (again.returncode, b"lane is locked" in again.stderr) == (3, True)
     whole = agent.run("queue", "run", "--job", str(job))
     assert (whole.returncode, b"in lanes of their own: a" in whole.stderr) == (3, True)
     process.send_signal(signal.SIGTERM)

@@ -232,10 +232,10 @@ def test_an_older_attempt_does_not_count(box: Agent) -> None:
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({"name": "../up", "line": "true"}, "is no name for a job"),
+        ({"name": "../up", "line": "true"}, "is not a valid job name"),
         ({"name": "a", "line": " "}, "there is no command"),
-        ({"name": "a", "words": ["x\0y"]}, "zero byte"),
-        ({"name": "a", "line": "true", "workdir": "/nowhere/at all"}, "is no directory on the box"),
+        ({"name": "a", "words": ["x\0y"]}, "NUL byte"),
+        ({"name": "a", "line": "true", "workdir": "/nowhere/at all"}, "is not a directory on the box"),
     ],
 )
 def test_what_cannot_be_made_is_refused(box: Agent, asked: dict[str, Any], said: str) -> None:

@@ -137,12 +137,12 @@ def test_no_room_is_foreseen_with_needed_and_free(
     agent: Agent, disk: Path, source: Path, tmp_path: Path
 ) -> None:
     status, _, err = run(agent, source, disk / "x")
-    assert (status, err) == (74, f"mirror: no inodes on {disk}: needed are 7, free are 5\n")
+    assert (status, err) == (74, f"mirror: no inodes on {disk}: 7 needed, 5 free\n")
     big = tmp_path / "big"
     big.mkdir()
     (big / "f").write_bytes(bytes(2 << 20))
     status, _, err = run(agent, big, disk / "x")
-    assert (status, "needed are 2.1 MB (2097152 bytes), free are 1.0 MB (1048576 bytes)" in err) == (
+    assert (status, "2.1 MB (2097152 bytes) needed, 1.0 MB (1048576 bytes) free" in err) == (
         74,
         True,
     )
@@ -158,7 +158,7 @@ def test_a_disk_that_fills_up_meanwhile_is_named_too(
     assert mirror.main([str(tmp_path / "f"), str(disk)]) == 74
     out, err = capfdbinary.readouterr()
     assert json.loads(out)["error"] == "No space left on device"
-    assert b"no room for f: needed are 2097152 bytes and 1 inode, free are 1048576 bytes and 5 inodes" in err
+    assert b"no room for f: 2097152 bytes and 1 inode needed, 1048576 bytes and 5 inodes free" in err
     assert os.listdir(disk) == []
 
 

@@ -156,7 +156,7 @@ def test_pids_of_another_namespace_are_shown_unmapped_and_make_no_orphans(
     gpu = decode(done.stdout).gpus[0]
     assert [(proc.pid, proc.mapped) for proc in gpu.procs] == [(1, False), (outside, False)]
     assert gpu.orphans == ()
-    assert b"by the PIDs of another namespace" in done.stderr
+    assert b"with the PIDs of another namespace" in done.stderr
     env.pop("STUB_USERS")
     done = subprocess.run(words, env=env, capture_output=True, check=True, timeout=60)
     assert b"does not list who uses the memory" in done.stderr

@@ -147,9 +147,9 @@ def test_the_key_stands_in_no_message(runpod: tuple[OwnStop, LocalRunPod]) -> No
     ("url", "words"),
     [
         ("http://api.runpod.io", "must begin with https"),
-        ("ftp://127.0.0.1", "no address of a platform"),
-        ("https://user@127.0.0.1", "no address of a platform"),
-        ("https://", "no address of a platform"),
+        ("ftp://127.0.0.1", "not the address of a platform"),
+        ("https://user@127.0.0.1", "not the address of a platform"),
+        ("https://", "not the address of a platform"),
     ],
 )
 def test_a_key_goes_to_no_odd_address(runpod: tuple[OwnStop, LocalRunPod], url: str, words: str) -> None:
@@ -174,7 +174,7 @@ def test_whose_key_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     for less in ({}, {"RUNPOD_API_KEY": "k"}, {"RUNPOD_POD_ID": "p1"}):
         with pytest.raises(NoKey, match="RUNPOD_API_KEY and RUNPOD_POD_ID are not in its environment"):
             own_key("runpod", less)
-    with pytest.raises(NoKey, match="holds no id"):
+    with pytest.raises(NoKey, match="is not an ID"):
         own_key("runpod", {"RUNPOD_API_KEY": "k", "RUNPOD_POD_ID": "../v2/pods/x"})
     monkeypatch.setattr(
         own_stop, "_first_process", lambda: {"RUNPOD_API_KEY": "platform", "RUNPOD_POD_ID": "p2"}
@@ -209,7 +209,11 @@ def test_a_command_must_be_the_platforms_own(tmp_path: Path) -> None:
         ):
             with pytest.raises(NoKey, match=words):
                 OwnStop({"kind": "command", **stop}, "x")
-        for mode, words in ((0o775, "root's alone"), (0o757, "root's alone"), (0o644, "cannot be run")):
+        for mode, words in (
+            (0o775, "others than root"),
+            (0o757, "others than root"),
+            (0o644, "cannot be run"),
+        ):
             program(here, "#!/bin/sh\nexit 3\n", mode)
             with pytest.raises(NoKey, match=words):
                 OwnStop({"kind": "command", "command": [fine], "marks": mark}, "x")

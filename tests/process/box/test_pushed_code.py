@@ -191,7 +191,7 @@ def test_what_was_written_into_a_version_is_not_lost(place: Path, old: Path, nam
 def test_what_is_not_known_keeps(place: Path, old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def nobody(*_: object) -> file_holders.Held:
         held = file_holders.Held()
-        held.doubts.append("what process 7 uses may not be looked at")
+        held.doubts.append("what process 7 uses cannot be inspected")
         return held
 
     monkeypatch.setattr(file_holders, "users", nobody)
@@ -297,7 +297,7 @@ def test_what_a_process_has_open_is_not_replaced(
 def test_what_may_be_open_is_not_replaced_unasked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def unseen(_: list[str]) -> file_holders.Held:
         held = file_holders.Held()
-        held.doubts.append("what process 7 uses may not be looked at")
+        held.doubts.append("what process 7 uses cannot be inspected")
         return held
 
     monkeypatch.setattr(file_holders, "opened", unseen)
@@ -308,7 +308,7 @@ def test_what_may_be_open_is_not_replaced_unasked(tmp_path: Path, monkeypatch: p
         found = placed_data.sort(push_staging.Manifest(told), HashCache(None))
         assert found.going == (["a.bin"] if replace else [])
         assert [why for _, why in found.refused] == (
-            [] if replace else ["what process 7 uses may not be looked at"]
+            [] if replace else ["what process 7 uses cannot be inspected"]
         )
 
 
@@ -324,10 +324,10 @@ def test_data_stay_in_their_place(agent: Agent, tmp_path: Path) -> None:
     assert {row[0] for row in found["refused"]} == {"exp/a", "dir", "file/b"} and found["placed"] == 1
     assert list((tmp_path / "out").iterdir()) == []
     found = pushed(agent, "data", place, {"dir": b"2"}, mtime=4 * 10**18)
-    assert found["refused"] == [["dir", "what is there is no regular file"]]
+    assert found["refused"] == [["dir", "what is there is not a regular file"]]
     for path in ("../up", "/abs", "a//b", "a/../b", ".rgt-push/x", ""):
         assert (
-            "no path below"
+            "not a path below"
             in answer(agent, "plan", stdin=manifest("data", place, {path: b"x"}), status=2)["words"]
         )
 
@@ -338,7 +338,7 @@ def test_pieces_that_nobody_asked_for_are_refused(agent: Agent, place: Path) -> 
     digest = hashlib.sha256(data).hexdigest()
     for head in (f"{digest} 50 50", f"{'0' * 64} 0 3", f"{digest} 0 101", "../../x 0 3", f"{digest} -5 3"):
         done = agent.run("push", "take", "--staging", plan["staging"], stdin=head.encode() + b"\n" + data)
-        assert done.returncode == 2 and b"not asked for" in done.stderr
+        assert done.returncode == 2 and b"not requested" in done.stderr
     assert answer(agent, "publish", "--staging", plan["staging"])["damaged"] == [digest]
     assert not (place / "exp").exists()
 

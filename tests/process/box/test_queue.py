@@ -202,8 +202,8 @@ def test_from_means_the_same_cell_whatever_is_commented_out(agent: Agent, tmp_pa
     assert agent.run(*run, "b").returncode == 1, "it failed"
     assert agent.run(*run, "7").returncode == 0, "b has had its turn"
     for start, words in (
-        ("x", "no cell of the queue has this name"),
-        ("5", "and there are 4"),
+        ("x", "no cell has this name"),
+        ("5", "and the queue has only 4"),
         ("-1", "no cell"),
     ):
         done = agent.run(*run, start)
@@ -319,7 +319,7 @@ def test_after_the_runner_is_killed_the_next_one_waits_for_the_orphan_and_goes_o
 def test_a_runner_killed_together_with_its_cell_is_repaired(agent: Agent, tmp_path: Path) -> None:
     job = make_job(tmp_path / "job", sh("[ -e ok ] || { touch ok; kill -9 $PPID; kill -9 $$; }"), ["a", "b"])
     agent.run("queue", "run", "--job", str(job))
-    assert queue_frame(agent, job).cells[0].reason == "the runner is gone; launch it again to go on"
+    assert queue_frame(agent, job).cells[0].reason == "the runner is gone; launch it again to continue"
     assert agent.run("queue", "run", "--job", str(job)).returncode == 0
     assert [cell["state"] for cell in state(job).values()] == ["done", "done"]
 

@@ -116,7 +116,7 @@ def test_duplicates_within_a_queue_and_between_two(agent: Agent, job: Path, tmp_
     code, report, _ = reconcile(agent, "--job", str(job), "--job", str(other))
     assert code == 1
     assert [cell["status"] for cell in report["cells"]] == ["duplicate", "duplicate", "duplicate", "missing"]
-    assert report["cells"][1]["reason"] == "lines 1 and 2 have one name"
+    assert report["cells"][1]["reason"] == "lines 1 and 2 have the same name"
     assert f"line 1 of {other}" in report["cells"][0]["reason"]
 
 

@@ -142,7 +142,7 @@ def test_nothing_is_removed_while_a_queue_runs(box: Agent, tmp_path: Path) -> No
 def test_nothing_is_removed_while_another_rgt_watches(box: Agent) -> None:
     box.watch().expect(lambda frame: True, "the hello")
     status, end, _ = remove(box)
-    assert (status, "another rgt watches" in end["refused"][0]) == (1, True)
+    assert (status, "another rgt is watching" in end["refused"][0]) == (1, True)
     assert box.path.exists() and box.recorder_pid()
 
 
@@ -272,7 +272,7 @@ def test_a_job_in_the_queue_of_a_real_slurm_refuses_and_keeps(box: Agent, tmp_pa
         status, end, _ = remove(box)
         # The first reason may be another: a Slurm that is slow to answer is a doubt of its own.
         assert status == 1
-        assert any(f"Slurm job {number} executes the agent" in reason for reason in end["refused"]), end
+        assert any(f"Slurm job {number} will run the agent" in reason for reason in end["refused"]), end
         subprocess.run(["scancel", number], env=box.env, check=True)
         until(lambda: remove(box, "--old")[0] == 0, "a queue without it")
 

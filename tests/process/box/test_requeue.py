@@ -57,10 +57,10 @@ def test_only_the_own_task_is_put_back(
     assert not (tmp_path / "calls").exists()
     assert queue_command.requeue_after(75) == 75
     assert (tmp_path / "calls").read_text().splitlines()[1] == "requeue 12_2"
-    assert capsys.readouterr().out == "put back into Slurm's queue\n"
+    assert capsys.readouterr().out == "requeued in Slurm\n"
     monkeypatch.setenv("SLURM_JOB_ID", "14")
     assert queue_command.requeue_after(75) == 75
-    assert capsys.readouterr().out == "left as Slurm has it: job 12_1 is CANCELLED\n"
+    assert capsys.readouterr().out == "not requeued: job 12_1 is CANCELLED\n"
     (tmp_path / "listing").write_text("slurm_load_jobs error: no\n")
     assert queue_command.requeue_after(75) == 75
     assert "scontrol show job 14: slurm_load_jobs error: no" in capsys.readouterr().out

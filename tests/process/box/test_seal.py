@@ -114,7 +114,7 @@ def test_a_lane_at_work_is_busy(still: Agent, tmp_path: Path) -> None:
     try:
         until(lambda: (job / "lanes/b.json").exists())
         found = seal(still, "--job", str(job))
-        assert "b is being run in a lane of its own" in found.busy
+        assert "b is running in a lane of its own" in found.busy
         assert unseal(still, found.nonce)
     finally:
         lane.terminate()
@@ -125,7 +125,7 @@ def test_a_second_seal_is_refused_until_the_first_one_is_open(still: Agent) -> N
     first = seal(still)
     refused = still.run("seal")
     assert refused.returncode == 3
-    assert b"another seal holds this box; it opens by itself within" in refused.stderr
+    assert b"another seal is in force on this box; it expires by itself within" in refused.stderr
     assert unseal(still, "0" * 32) is False, "a nonce that is not its own opens nothing"
     assert still.run("seal").returncode == 3
     assert unseal(still, first.nonce)
@@ -243,7 +243,7 @@ def test_memory_that_nobody_explains_is_said_and_a_card_that_is_silent(
     }
     found = seal(still)
     assert cards(found) == [
-        "GPU 0: 60.0 GiB are held by a process that cannot be named, utilisation 93%",
+        "GPU 0: 60.0 GiB are held by an unknown process, utilisation 93%",
         "GPU 1 does not answer: GPU is lost",
     ]
     assert unseal(still, found.nonce)

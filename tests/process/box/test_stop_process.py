@@ -113,7 +113,7 @@ def test_what_the_last_look_sees_withdraws_it_before_the_intent(plane: Plane) ->
 
 def test_each_try_looks_again_and_three_are_made(plane: Plane) -> None:
     plane.inject(Fault(on=ACTION, status=401, times=9))
-    with pytest.raises(Failed, match="tried 3 times, and this box still runs"):
+    with pytest.raises(Failed, match="tried 3 times, and this box is still running"):
         run(plane, armed(plane))
     assert plane.requests == [ACTION] * 3
     assert events(plane)[2:] == ["intent", "refused"] * 3
@@ -134,14 +134,14 @@ def test_a_yes_that_a_reading_disproves_is_asked_for_again(plane: Plane) -> None
     run(plane, armed(plane))
     assert plane.requests == [ACTION, READ, ACTION, READ]
     assert (
-        "it still runs: it is RUNNING"
+        "the box is still running: it is RUNNING"
         in [line["text"] for line in story.read(str(plane.folder / "state"))][4]
     )
 
 
 def test_nothing_is_sent_again_while_nobody_knows(plane: Plane) -> None:
     plane.inject(Fault(on=ACTION, drop=True), Fault(on=READ, status=503, times=-1))
-    with pytest.raises(Failed, match="is not known, and it is not sent again"):
+    with pytest.raises(Failed, match="is unknown; it is not sent again"):
         run(plane, armed(plane))
     assert plane.requests == [ACTION, READ]
 
@@ -175,7 +175,7 @@ def test_an_intent_that_cannot_be_written_is_not_acted_upon(
         raise armed_plan.NoRoom("No space left on device")
 
     monkeypatch.setattr(armed_plan, "store", full)
-    with pytest.raises(Failed, match="the intent can be written nowhere: No space left"):
+    with pytest.raises(Failed, match="the intent cannot be recorded: No space left"):
         run(plane, plan)
     assert plane.requests == []
 

@@ -34,7 +34,7 @@ def test_every_problem_names_its_file_its_line_and_what_to_do(agent: Agent, tmp_
         (f"{queue}:5: 1 words", "write <cfg> <task> [epochs]"),
         (f"{queue}:6: epochs", "above 0"),
         (f'{settings}:3: "command" cannot be split', "close the quote"),
-        (f'{settings}:4: "retries"', "must not be below 0"),
+        (f'{settings}:4: "retries"', "must not be negative"),
         (f'{settings}:5: "detach"', "one of auto, tmux, setsid, slurm"),
     ):
         assert any(text.startswith(start) and remedy in text for text in problems), (start, problems)
@@ -55,7 +55,7 @@ def test_windows_line_ends_are_found_everywhere_and_mended(agent: Agent, tmp_pat
     assert (status, len(problems)) == (2, 3)
     assert problems[0].startswith(f"{job}/queue.txt:1: begins with a byte-order mark; fix: sed -i")
     assert problems[1].startswith(
-        f"{job}/a.toml:1: has Windows line ends; fix: sed -i 's/\\r$//' {job}/a.toml"
+        f"{job}/a.toml:1: has Windows line endings; fix: sed -i 's/\\r$//' {job}/a.toml"
     )
     assert problems[2].startswith(f"{script}:2: ")
     for text in problems[1:]:  # the command that is offered really mends it
@@ -86,7 +86,7 @@ def test_mending_keeps_a_link_and_leaves_binary_files_alone(tmp_path: Path) -> N
     ("data", "words"),
     [
         ("a.toml lm\n".encode("utf-16"), ":1: is not plain text (UTF-16"),
-        (b"ok lm\n\xff.toml lm\n", ":2: is no UTF-8"),
+        (b"ok lm\n\xff.toml lm\n", ":2: is not UTF-8"),
         (b"a lm \xc2\xb2\n", ":1: epochs"),  # a superscript two is a digit to some
     ],
 )

@@ -531,7 +531,7 @@ class Signs:
     def look(self, at: Any, sample: Any, sampler: Any) -> dict[str, Any]:
         world = self.world
         first = self.cpu is None
-        active, unknown = [], ["it has been looked at only once"] if first else []
+        active, unknown = [], ["only one reading so far"] if first else []
         if world.run is not None and world.run.queued:
             active.append(f"{world.run.name} is being run")
         if self.seen is not None and self.seen[0] != world.typed_at:

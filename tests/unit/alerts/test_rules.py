@@ -76,7 +76,7 @@ GONE_RUN = FoundRun(
     ended=NOW - 120,
 )
 SAVED = (checkpoints(400, 800),)
-FLAGGED = cell("lstm-a", state="done", flag="ended after 3 s, usual are 60 min")
+FLAGGED = cell("lstm-a", state="done", flag="ended after 3 s, where 60 min is usual")
 RAN = Memory(past=Life(existed=True, ran=True))
 SPOT = replace(box().spec, asked=Agreed(spot=True, max_per_hour=0.42))
 BILL = AccountBill(
@@ -298,7 +298,7 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     ),
     "fast-finish": (
         {"queues": (queue(FLAGGED, cell()),)},
-        "lstm-a ended after 3 s, usual are 60 min",
+        "lstm-a ended after 3 s, where 60 min is usual",
         {"queues": (queue(replace(FLAGGED, flag=None), cell()),)},
     ),
     "interrupted": ({"queues": (CUT,), "sample": IDLE}, "lstm-b preempted, nobody runs it", {}),

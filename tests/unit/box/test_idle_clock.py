@@ -41,11 +41,11 @@ def test_anything_else_begins_the_time_anew(verdict: Verdict) -> None:
 @pytest.mark.parametrize(
     ("then", "why"),
     [
-        (at(10, slept=6), "the machine slept for 6 s"),
+        (at(10, slept=6), "the machine was suspended for 6 s"),
         (at(10, ahead=1006), "the clock was set by +6 s"),
         (at(10, ahead=990), "the clock was set by -10 s"),
-        (at(41), "nobody looked for 41 s"),
-        (at(-1), "slept"),
+        (at(41), "nothing was read for 41 s"),
+        (at(-1), "suspended"),
         (at(10, slept=4, ahead=1004), ""),
     ],
 )
@@ -80,7 +80,7 @@ def test_a_quiet_look_is_idle() -> None:
 @pytest.mark.parametrize(
     ("sample", "signs", "words"),
     [
-        ({"gpus": [{"index": 1, "util": 3.0, "vram_used": 0}]}, {}, "GPU 1 works: 3%"),
+        ({"gpus": [{"index": 1, "util": 3.0, "vram_used": 0}]}, {}, "GPU 1 is busy: 3%"),
         ({"transfers": [{"name": "rsync", "pid": 9}]}, {}, "files are being copied: rsync, pid 9"),
         ({"session": {"slurm": [{"id": "4"}]}}, {}, "Slurm has the job 4"),
         ({}, {"active": ["a runner is at work"]}, "a runner is at work"),
@@ -98,11 +98,11 @@ def test_work(sample: dict[str, Any], signs: dict[str, Any], words: str) -> None
     ("sample", "signs", "words"),
     [
         ({"gpus": [{"index": 0, "error": "lost"}]}, {}, "GPU 0 does not answer: lost"),
-        ({"gpus": [{"index": 0, "vram_used": 1}]}, {}, "does not say whether it works"),
+        ({"gpus": [{"index": 0, "vram_used": 1}]}, {}, "does not say whether it is busy"),
         ({"gpus": [{"index": 0, "util": 0.0}]}, {}, "how much of its memory"),
-        ({"gpus": [{"index": 0, "util": 0.0, "vram_used": 1 << 30}]}, {}, "cannot be named"),
+        ({"gpus": [{"index": 0, "util": 0.0, "vram_used": 1 << 30}]}, {}, "an unknown process"),
         ({"gpus": [{"index": 0, "util": 0.0, "vram_used": 1}]}, {"cards": 2}, "1 of 2 GPUs can be read"),
-        ({"transfers": None}, {}, "being copied cannot be told"),
+        ({"transfers": None}, {}, "whether files are being copied"),
         ({"input_at": None}, {}, "last typed"),
         ({"session": {"slurm_error": "down"}}, {"slurm": True}, "Slurm cannot be asked: down"),
         ({}, {"unknown": ["hidden"]}, "hidden"),

@@ -292,7 +292,10 @@ def test_what_the_system_keeps_to_itself_is_no_problem(tree: Tree, monkeypatch: 
     monkeypatch.setattr(os, "open", refuse)
     assert tree.look(ignore=(str(tree.root / "ignored"),)) == {"plain/closed": ("", 0)}
     assert tree.walk.problems == [f"{tree.root}/plain/closed: Permission denied"]
-    assert set(tree.walk.skips.rules) == {"caches, closed to this user", f"ignored: {tree.root}/ignored"}
+    assert set(tree.walk.skips.rules) == {
+        "caches, not readable by this user",
+        f"ignored: {tree.root}/ignored",
+    }
 
 
 def test_a_disk_among_packages_is_looked_at(tree: Tree) -> None:
@@ -333,7 +336,7 @@ def test_what_is_too_deep_is_a_problem(tree: Tree, monkeypatch: pytest.MonkeyPat
     tree.put("a/b/c/d/e", "a/f")
     monkeypatch.setattr(result_walk, "DEEPEST", 3)
     assert tree.look() == {"a": ("", 1), "a/b": ("", 0)}
-    assert tree.walk.problems == [f"{tree.root}/a/b: too many directories within each other"]
+    assert tree.walk.problems == [f"{tree.root}/a/b: directories are nested too deeply"]
 
 
 def test_problems_are_counted_where_they_are_too_many_to_be_told(
@@ -343,7 +346,7 @@ def test_problems_are_counted_where_they_are_too_many_to_be_told(
     monkeypatch.setattr(result_walk, "DEEPEST", 2)
     monkeypatch.setattr(result_walk, "MOST_PROBLEMS", 1)
     tree.look()
-    assert tree.walk.problems[1:] == ["and 2 more that cannot be looked at"]
+    assert tree.walk.problems[1:] == ["and 2 more that cannot be read"]
 
 
 def test_a_directory_that_becomes_a_link_is_not_followed(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:

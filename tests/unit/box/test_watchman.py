@@ -122,7 +122,7 @@ def test_a_card_that_works_for_a_second_has_worked(box: Box) -> None:
     box.tick(55)
     busy = {"gpus": [{"index": 0, "util": 50.0, "vram_used": 1}]}
     assert box.tick(0, busy)["autostop"]["idle_s"] == 0
-    assert box.tick(4)["autostop"]["why"] == ["GPU 0 works: 50%"]
+    assert box.tick(4)["autostop"]["why"] == ["GPU 0 is busy: 50%"]
     box.tick(60)
     assert box.told() == []
 
