@@ -51,6 +51,10 @@ async def connected(
     except BoxError:
         raise
     except (asyncssh.Error, OSError) as error:
+        # One of the system's own (asyncssh gives its errors no number) while the connection stands is no fault of it:
+        # standard output is full, or its reader has gone.
+        if isinstance(error, OSError) and error.errno is not None and not connection.is_closed():
+            raise
         words = clean(str(error)) or type(error).__name__
         raise Unreachable(f"ssh: {where(connection)}: the connection broke off: {words}") from error
     finally:

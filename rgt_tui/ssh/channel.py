@@ -252,7 +252,9 @@ class _Session(asyncssh.SSHClientSession[bytes]):
 
     def _take(self, line: bytes) -> bool:
         if not self._greeted:
-            line = record(line) or line
+            line = record(line)
+            if not line:
+                return True  # nothing but what start-up files print: no frame that got lost
         if self._on_line is not None:
             self._on_line(line)
         try:

@@ -71,6 +71,8 @@ class Login(asyncssh.SSHClient):
         self._fresh = False
         """A person was asked for it in this login."""
         self._challenges = 0
+        self._answerable: int | None = None
+        """How many challenges had come when it was offered last to answer some; None = never yet."""
         self._connection: asyncssh.SSHClientConnection | None = None
 
     def connection_made(self, conn: asyncssh.SSHClientConnection) -> None:
@@ -114,10 +116,13 @@ class Login(asyncssh.SSHClient):
         return await self._password(f"password of {self._host.where}", ())
 
     def kbdint_auth_requested(self) -> str | None:
-        """Answer challenges, as long as there is something to answer with."""
+        """Answer challenges, as long as some come: an offer without any counts as a failed try."""
         self._methods()
         self.used = None
-        return "" if self._challenges < MOST_CHALLENGES else None
+        if self._challenges == self._answerable or self._challenges >= MOST_CHALLENGES:
+            return None
+        self._answerable = self._challenges
+        return ""
 
     async def kbdint_challenge_received(
         self, name: str, instructions: str, lang: str, prompts: Sequence[tuple[str, bool]]

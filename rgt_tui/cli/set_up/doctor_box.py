@@ -142,6 +142,8 @@ def gpu(sample: Sample) -> Judged:
 STEP_SECONDS = 10.0
 COMMAND_SECONDS = 20.0
 MOST_BYTES = 64 << 10
+BEGIN = "RGT-BEGIN"
+"""Stands before what a command prints, behind what the start-up files of the login shell print."""
 
 
 class BoxDoctor:
@@ -367,5 +369,7 @@ class BoxDoctor:
 
     @staticmethod
     async def _text(connection: asyncssh.SSHClientConnection, command: str, name: str) -> str:
+        """Return what a command of sh prints, whatever the login shell is, and prints before it."""
+        command = f"sh -c {shlex.quote(f'echo; echo {BEGIN}; {command}')}"
         done = await run(connection, command, seconds=COMMAND_SECONDS, most_bytes=MOST_BYTES, name=name)
-        return done.out.decode("utf-8", "replace")
+        return done.out.decode("utf-8", "replace").rpartition(f"{BEGIN}\n")[2]

@@ -187,7 +187,9 @@ def rewrite(
     try:
         with _alone(path):
             before = read_source(path) if path.exists() else None
-            result = change("" if before is None else before.data.decode("utf-8"))
+            text = "" if before is None else before.data.decode("utf-8")
+            mark = "\ufeff" if text.startswith("\ufeff") else ""  # as some editors put it; TOML knows none
+            result = mark + change(text.removeprefix(mark))
             write_atomically(path, result)
             written(before, Source(path, path.resolve(), result.encode()))
     except OSError as error:

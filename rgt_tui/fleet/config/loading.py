@@ -478,7 +478,7 @@ class Source(msgspec.Struct, frozen=True):
             FleetFileError: it is none.
         """
         try:
-            return self.data.decode("utf-8").replace("\r\n", "\n")
+            return self.data.decode("utf-8-sig").replace("\r\n", "\n")
         except UnicodeDecodeError as error:
             raise FleetFileError(f"{self.path} is not UTF-8 text (byte {error.start})") from error
 

@@ -102,6 +102,14 @@ async def test_a_key_that_the_box_does_not_want_is_never_asked_about(server: Box
     assert who.asked == []
 
 
+async def test_a_server_that_offers_challenges_and_puts_none_is_asked_once(tmp_path: Path) -> None:
+    """As sshd without PAM, of a name that it does not let in: it had counted six tries, and spoke of too many keys."""
+    with sshd(tmp_path, "KbdInteractiveAuthentication yes\n") as port:
+        keygen(tmp_path / "stranger")
+        with pytest.raises(AuthFailed, match="it takes publickey, keyboard-interactive; 1 key tried"):
+            await enter(replace(spec_of(tmp_path, port), identity=str(tmp_path / "stranger")))
+
+
 async def test_an_old_encrypted_format_works(tmp_path: Path) -> None:
     ssh_keygen("-q", "-t", "rsa", "-b", "2048", "-m", "PEM", "-N", PHRASE, "-f", str(tmp_path / "id"))
     public = (tmp_path / "id.pub").read_text()

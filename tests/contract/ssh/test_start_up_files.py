@@ -4,15 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from rgt_tui.cli.set_up.doctor_box import BoxDoctor
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.protocol import Frame, Hello, Sample, WatchConfig
-from rgt_tui.ssh import FileBegins, build_agent, build_trainer, cat, connect, deploy, listed, push, run, watch
+from rgt_tui.ssh import (
+    FileBegins,
+    Policy,
+    build_agent,
+    build_trainer,
+    cat,
+    connect,
+    deploy,
+    listed,
+    push,
+    run,
+    watch,
+)
 from tests.contract.ssh.servers import spec_of, sshd
 
 TITLE = r"printf '\033]0;box\007'"
@@ -54,15 +69,34 @@ async def test_everything_works(spec: BoxSpec, tmp_path: Path) -> None:
         assert deployed.path.startswith(str(tmp_path))
         (found,) = await listed(connection, deployed, (f"{tmp_path}/*.log",))
         begins, *pieces = [piece async for piece in cat(connection, deployed, "--path", found.path)]
-        before = (await run(connection, "true")).out.replace(b"\n\n", b"\n")
         await run(connection, deployed.command("record", "--stop"))
         pushed = await push(connection, "box", build_trainer(), (sys.executable,))
     assert watching.limited == ()
     assert [frame for frame in frames if isinstance(frame, Hello)]
-    assert sum(bad) == before.count(b"\n"), "a line of its own is counted as one that is no frame"
+    assert not bad, "a greeting is no damage of the stream, and would be told as such for as long as rgt runs"
     assert isinstance(begins, FileBegins)
     assert b"".join(piece for piece in pieces if isinstance(piece, bytes)) == b"one\n\xfftwo"
     assert pushed.torch is not None
     commands = (tmp_path / "commands").read_text().split("\0")[:-1]
-    assert len(commands) == 11
+    assert len(commands) == 10
     assert not [command for command in commands if "\n" in command], "csh takes no argument of several lines"
+
+
+async def doctor(spec: BoxSpec) -> dict[str, str]:
+    return {found.id.rpartition(".")[2]: found.text for found in await BoxDoctor(spec, Policy.ASK).check(90)}
+
+
+@pytest.mark.skipif(not shutil.which("tmux"), reason="there is no tmux here")
+async def test_the_doctor_hears_what_it_has_asked_for_alone(spec: BoxSpec) -> None:
+    texts = await doctor(spec)
+    there = ", ".join(name for name in ("tmux", "setsid", "sbatch") if shutil.which(name))
+    assert texts["tmux"] == f"there: {there}"
+    assert re.fullmatch(r".*: Python [\d.]+\+?", texts["python"])
+
+
+@pytest.mark.skipif(
+    not (shutil.which("fish") and shutil.which("tmux")), reason="there is no fish, or no tmux"
+)
+async def test_the_doctor_speaks_sh_to_every_login_shell(spec: BoxSpec, tmp_path: Path) -> None:
+    (tmp_path / "shell").write_text('#!/bin/sh\nexec fish -c "$SSH_ORIGINAL_COMMAND"\n')
+    assert (await doctor(spec))["tmux"].startswith("there: tmux")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -95,6 +96,19 @@ def test_grep_shows_no_more_than_text(rgt: Rgt, box: BoxSpec, sshd: RealSshd) ->
     assert bare.returncode == 2 and "names no logs" in bare.stderr
     rgt.describe([msgspec.structs.replace(box, logs=(f"{logs}/*.log",))])
     assert rgt.on("grep", "lab", "thr").stdout == f"{logs}/a.log:three\n"
+
+
+def test_a_standard_output_that_nobody_takes_is_no_box_that_was_lost(
+    rgt: Rgt, box: BoxSpec, sshd: RealSshd
+) -> None:
+    (sshd.folder / "box/many.log").write_text("found\n" * 5000)
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            rgt.command("grep", "lab", "found", str(sshd.folder / "box/many.log"), "--fleet", str(rgt.fleet)),
+            stdout=full, stderr=subprocess.PIPE, env=rgt.environment(), text=True, timeout=120, check=False,
+        )  # fmt: skip
+    told = done.stderr.strip().splitlines()[-1:]
+    assert (done.returncode, told) == (1, ["rgt: cannot write to standard output: No space left on device"])
 
 
 def test_manifest_and_mirror(rgt: Rgt, box: BoxSpec, sshd: RealSshd) -> None:

@@ -22,6 +22,7 @@ BEFORE = [
     '# top\n[boxes.lab]   # mine\nhost = "x"  # here\n\n\n# tail\n',
     "[boxes]\nlab.host = 'x'",
     '[boxes.lab]\r\nhost = "x"\r\n',
+    '\ufeff[boxes.lab]\nhost = "x"\n',
     '[boxes.lab]\nhost = "x"\n[[sinks]]\nkind = "bell"\n',
 ]
 

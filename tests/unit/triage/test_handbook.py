@@ -33,7 +33,11 @@ ILL: list[tuple[str, str]] = [
     ("U9", "worker exited with code 137"),
     ("U10", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 23 GiB"),
     ("U11", "CUDA out of memory. Of the allocated memory 0 bytes is allocated by PyTorch"),
-    ("LO3", "CUDA out of memory. Tried to allocate 9.00 MiB. Process 71 has 19.50 GiB memory in use. Of the allocated"),
+    # In a container torch tells its own process as somebody's, by the pid that the host has for it.
+    ("U10", "CUDA out of memory. Tried to allocate 9.00 MiB. Process 71 has 79.5 GiB memory in use. Of the allocated"),
+    ("LO3", "CUDA out of memory. Tried 9 MiB. Process 7 has 9.5 GiB memory in use. Process 8 has 6 MiB memory in use"),
+    ("LO3", "CUDA out of memory. Including non-PyTorch memory, this process has 308.00 MiB memory in use. "
+     "Process 71 has 78.50 GiB memory in use. Of the allocated memory 0 bytes is allocated by PyTorch"),
     ("M8", "CUDA out of memory. Tried 9.00 MiB. 10.92 GiB is reserved by PyTorch but unallocated."),
     ("SP1", "Received Signals.SIGTERM death signal, shutting down workers"),
     ("SP1", "SIGTERM at step 338: saving, then exit 75"),
