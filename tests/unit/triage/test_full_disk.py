@@ -330,7 +330,7 @@ def test_a_durable_path_that_cannot_be_shown_has_no_command() -> None:
     for path, shown in (("/d/x", "ls -l -- '/d/x'"), ("/d/\u200bx", None), ("s3://b/x", None), ("-x", None)):
         kept = cell(durable="failed", durable_path=path)
         found = next(f for f in diagnose(box(queues=(queue(kept),)), NOW, ()) if f.gotcha == "U33")
-        assert [fix.command for fix in found.fixes if fix.text.startswith("Look at the durable")] == [shown]
+        assert [fix.command for fix in found.fixes if fix.text.startswith("Check the durable")] == [shown]
 
 
 def test_a_durable_directory_is_never_offered() -> None:
