@@ -189,9 +189,9 @@ def rewrite(
             before = read_source(path) if path.exists() else None
             text = "" if before is None else before.data.decode("utf-8")
             mark = "\ufeff" if text.startswith("\ufeff") else ""  # as some editors put it; TOML knows none
-            result = mark + change(text.removeprefix(mark))
-            write_atomically(path, result)
-            written(before, Source(path, path.resolve(), result.encode()))
+            result = change(text.removeprefix(mark))
+            write_atomically(path, mark + result)
+            written(before, Source(path, path.resolve(), (mark + result).encode()))
     except OSError as error:
         raise FleetFileError(f"cannot write {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
