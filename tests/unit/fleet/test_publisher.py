@@ -270,6 +270,9 @@ async def test_what_is_being_looked_at_is_told_before_anything_else_and_before_t
 ) -> None:
     """A single look publishes as it ends, and a dashboard that is left is cancelled: neither loses an event."""
     monkeypatch.setattr(module, "SLICE_SECONDS", -1.0)  # each box is a slice
+    monkeypatch.setattr(
+        module, "PUBLISH_SECONDS", 3600.0
+    )  # and all are taken in before the first is looked at
     watcher = Watcher()
     world = World(("a", "b", "c"), (watcher,))
     between = asyncio.Event()
