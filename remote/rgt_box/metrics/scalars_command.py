@@ -164,7 +164,8 @@ def main(argv: list[str]) -> int:
         argv: Words after the verb.
 
     Returns:
-        0 when a series was found, 1 when none was, 2 for a wrong command line or a path that cannot be read.
+        0 when a series was found, 1 when none was or what was found could not be written,
+        2 for a wrong command line or a path that cannot be read.
     """
     paths = [word for word in argv if not word.startswith("-")]
     given = options.parse_or_exit([word for word in argv if word.startswith("-")], {"--json": "flag"}, HELP)
@@ -188,10 +189,12 @@ def main(argv: list[str]) -> int:
         for line in _lines(readings) if given["json"] else table(readings, path):
             sys.stdout.buffer.write(line.encode("utf-8", "replace") + b"\n")
         sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-        )  # or the interpreter complains at its exit
+    except OSError as error:
+        # Or the interpreter complains at its exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):  # who closes a pipe early knows it
+            _tell("rgt: cannot write to standard output: %s" % error.strerror)
+        return NOTHING
     return FOUND
 
 

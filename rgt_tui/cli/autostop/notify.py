@@ -14,6 +14,7 @@ from rgt_tui.fleet.autostop.autostop_verbs import sink
 from rgt_tui.fleet.errands import reached
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.plain import Secret, clean
+from rgt_tui.ssh import record
 
 LONGEST = 4096
 
@@ -61,9 +62,9 @@ async def _notify(
     with waiting(f"asking {spec.name} …"):
         async with reached(spec, accept_new_host_keys=arguments.accept_new_host_key) as way:
             done = await sink(way, words, address, token)
-    said = [clean(line) for line in done.out.decode(errors="replace").splitlines() if line.strip()]
+    said = [clean(told.decode(errors="replace")) for raw in done.out.splitlines() if (told := record(raw))]
     code = OK if done.status == 0 else FAILED
-    text = " ".join(said[-3:]) or done.words or ("done" if code == OK else f"exit {done.status}")
+    text = " ".join(said[-1:]) or done.words or ("done" if code == OK else f"exit {done.status}")
     if arguments.json:
         body = {
             "ok": code == OK,

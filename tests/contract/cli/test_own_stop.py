@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from rgt_tui.cli.commands import FAILED, OK, UNREACHABLE, USAGE
 from rgt_tui.model.box import BoxSpec, ProviderRef
-from tests.contract.cli.conftest import Rgt
+from tests.contract.cli.conftest import Rgt, fresh_sshd
 
 replace = msgspec.structs.replace
 NOWHERE = BoxSpec(
@@ -96,3 +97,12 @@ def test_a_real_box_that_may_only_ask_is_armed_kept_and_disarmed_in_writing(rgt:
     assert [line["event"] for line in lines][::2] == ["requested"] * 3
     assert [line["event"] for line in lines][1::2] == ["armed", "kept", "disarmed"]
     assert "whole" in rgt("audit", "--verify").stdout
+
+
+def test_what_a_login_shell_prints_is_no_part_of_the_answer(rgt: Rgt, tmp_path: Path) -> None:
+    (tmp_path / "shell").write_text('#!/bin/sh\necho Welcome\nexec sh -c "$SSH_ORIGINAL_COMMAND"\n')
+    (tmp_path / "shell").chmod(0o755)
+    with fresh_sshd(tmp_path, f"ForceCommand {tmp_path}/shell\n") as greeting:
+        rgt.describe([msgspec.structs.replace(greeting.spec, name="lab")])
+        done = rgt.on("notify", "lab", "--status")
+    assert (done.returncode, done.stdout) == (0, 'lab: {"set":false}\n'), done.stderr

@@ -186,3 +186,13 @@ def test_every_python_of_a_box_says_the_same(version: str) -> None:
         return subprocess.run(words, env=environment, capture_output=True, text=True, check=True).stdout
 
     assert said(interpreter) == said(sys.executable)
+
+
+def test_a_full_standard_output_is_named() -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "rgt_tui", "scalars", NANOGPT],
+            cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
+        )  # fmt: skip
+    told = "rgt: cannot write to standard output: No space left on device\n"
+    assert (done.returncode, done.stderr) == (1, told)
