@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from rgt_box.metrics.discover import Finder
 from rgt_box.streams import curve_followers
 from rgt_box.streams.curve_followers import FoundScalars, ScalarFollower
 
@@ -38,7 +39,7 @@ def captured(name: str) -> list[Row]:
 def as_found(folder: Path, rows: Sequence[Row], monkeypatch: pytest.MonkeyPatch) -> RunState:
     """Return the run as a client has it that watched while the rows were written, by a program that nobody queued."""
     monkeypatch.setattr(curve_followers, "PATIENCE", 0.0)
-    scalars = FoundScalars("lstm-b", str(folder), None, {})
+    scalars = FoundScalars("lstm-b", str(folder), None, {}, Finder(str(folder), clock=lambda: 0.0))
     run = RunState(name="lstm-b", alive=True)
     with (folder / "train_log.jsonl").open("w") as file:
         for row in rows:

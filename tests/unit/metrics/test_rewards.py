@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from rgt_box.metrics.discover import Finder
 from rgt_box.metrics.metric_names import MOST_FIGURES, choose, figure
 from rgt_box.streams.curve_followers import FoundScalars
 
@@ -33,8 +34,8 @@ DPO = {
 
 def shown(folder: Path) -> RunState:
     """Return the run as a client has it that is sent what stands below `folder`."""
-    run = RunState(name="r")
-    for frame in FoundScalars("r", str(folder), None, {}).poll():
+    run, finder = RunState(name="r"), Finder(str(folder), clock=lambda: 0.0)  # a walk that is held up goes on
+    for frame in FoundScalars("r", str(folder), None, {}, finder).poll():
         run = fold(run, msgspec.convert(frame, Scalars), 0.0, 0.0)
     return run
 

@@ -87,7 +87,7 @@ def test_any_cut_gives_the_same_frames(hello: bytes, noise: bytes, data: st.Data
     assert isinstance(told.frames[0], Hello)
     assert told.pongs == list(range(30))
     assert told.ended is None
-    assert told.bad == sum(map(bool, noise.split(b"\n")[:-1]))
+    assert told.bad == 0, "what start-up files print is no frame that got lost"
 
 
 @both
