@@ -187,6 +187,13 @@ def test_a_clock_that_is_set_is_noticed_once(monkeypatch: pytest.MonkeyPatch) ->
         assert watch.look() == 0.0
 
 
+def test_a_stop_between_two_clocks_is_no_clock_that_was_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    watch = state_files.ClockWatch()
+    real, stops = time.clock_gettime, iter([60.0])
+    monkeypatch.setattr(time, "clock_gettime", lambda clock: real(clock) + next(stops, 0.0))
+    assert watch.look() == 0.0
+
+
 def cell(
     name: str, state: str, attempts: int = 0, started: float = 0.0, ended: float = 0.0, **more: Any
 ) -> Any:
