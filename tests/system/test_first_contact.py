@@ -168,13 +168,15 @@ def test_the_shipped_recording_names_no_directory_of_the_machine_that_made_it() 
 CHROOT = """
 set -e
 mount --make-rprivate /
-root=$1; shift
+root=$1 clone=$2; shift 2
 for top in /*; do
   if [ -L "$top" ]; then ln -s "$(readlink "$top")" "$root$top"
   elif [ "$top" = /tmp ]; then mkdir -m 1777 "$root/tmp"
   elif [ -d "$top" ]; then mkdir "$root$top"; mount --rbind "$top" "$root$top"
   fi
 done
+# /tmp is not taken along, since the new root lies there; a clone that lies there, too, is.
+[ -e "$root$clone" ] || { mkdir -p "$root$clone"; mount --rbind "$clone" "$root$clone"; }
 exec chroot "$root" "$@"
 """
 
@@ -183,8 +185,9 @@ exec chroot "$root" "$@"
 def test_a_root_that_is_no_mount_point_gets_its_own_word(tmp_path: Path) -> None:
     (tmp_path / "root").mkdir()
     code = "from rgt_tui.demo import sandboxes; sandboxes.check()"
+    enter = ["unshare", "--mount", "bash", "-c", CHROOT, "sh", str(tmp_path / "root"), str(ROOT)]
     done = subprocess.run(
-        ["unshare", "--mount", "bash", "-c", CHROOT, "sh", str(tmp_path / "root"), sys.executable, "-c", code],
+        [*enter, sys.executable, "-c", code],
         cwd="/", env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
