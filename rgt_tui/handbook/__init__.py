@@ -11,12 +11,12 @@ from rgt_tui.handbook.line_search import (
     Row,
     Searcher,
     by_writer,
-    find_pages,
     hits_of,
     re2_library,
     search_text,
     writer_of,
 )
+from rgt_tui.handbook.page_search import find_pages
 from rgt_tui.handbook.pages import (
     ACTION_WORDS,
     Action,

@@ -1,4 +1,4 @@
-"""Finds what the handbook knows in the lines of a log (literals first, then patterns), and its pages by words.
+"""Finds what the handbook knows in the lines of a log: literals first, then patterns.
 
 The first look is one automaton over all literals, by RE2 where ``google-re2`` is installed (``rgt-tui[triage]``);
 without it every literal is looked for by itself, with the same result and far slower.
@@ -405,46 +405,3 @@ def search_text(text: str | bytes, pages: Iterable[Page]) -> list[LineHit]:
     data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogateescape")
     found = [*searcher.feed(data), *searcher.close()]
     return sorted(found, key=lambda hit: hit.line_no)
-
-
-_WORD = re.compile(r"\w+(?:[._-]\w+)*")
-_WEIGHTS = (("id", 12), ("title", 6), ("symptom", 4), ("topic", 3), ("cause", 2), ("never", 1))
-
-
-def find_pages(term: str, pages: Iterable[Page]) -> list[Page]:
-    """Return the pages that `term` is about, the best first.
-
-    Args:
-        term: An id, words, or a line of a log: what a log line proves comes first.
-        pages: The handbook.
-    """
-    known = list(pages)
-    exact = [page for page in known if page.id.lower() == term.strip().lower()]
-    if exact:
-        return exact
-    by_line = {hit.id for hit in search_text(term, known)}
-    words = [word.lower() for word in _WORD.findall(term)]
-    scored = [(_score(page, words) + 100 * (page.id in by_line), page) for page in known]
-    return [page for score, page in sorted(scored, key=lambda pair: -pair[0]) if score > 0]
-
-
-def _score(page: Page, words: list[str]) -> int:
-    """Return how well a page fits: every word must begin one of its words; a whole word counts twice."""
-    total = 0
-    fields = [(getattr(page, key).lower(), weight) for key, weight in _WEIGHTS]
-    fields.append((" ".join(f"{fix.text} {fix.command or ''}" for fix in page.fixes).lower(), 1))
-    fields.append((" ".join(page.needles), 3))
-    for word in words:
-        begins = re.compile(rf"(?<!\w){re.escape(word)}(\b)?")
-        best = max(
-            (
-                weight * (2 if match[1] is not None else 1)
-                for text, weight in fields
-                if (match := begins.search(text))
-            ),
-            default=0,
-        )
-        if not best:
-            return 0
-        total += best
-    return total

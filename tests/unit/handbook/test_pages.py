@@ -148,5 +148,32 @@ def test_a_search_finds_the_page(term: str, best: str) -> None:
     assert find_pages(term, shipped_pages().values())[0].id == best
 
 
+@pytest.mark.parametrize(
+    ("term", "page"),
+    [
+        ("training hangs", "HANG1"),  # the page says "hang"
+        ("ssh disconnects", "SSH-K1"),
+        ("gpu utilization low", "U21"),  # and "utilisation"
+        ("huggingface token", "L10"),  # and "Hugging Face"
+        ("dataloader slow", "U24"),
+        ("conda activate doesn't work", "E5"),
+        ("how do I resume after preemption", "SP4"),
+        ("wandb not logging", "U35"),  # no page has all the words
+        ("multi gpu slower than single", "T23"),
+        ("deepspeed oom", "D16"),
+        ("oom", "U10"),
+        ("cuda out of memory", "U10"),  # and not the special cases of it before it
+        ("why was my process killed", "U9"),
+        ("module not found", "ENV1"),
+    ],
+)
+def test_the_words_that_a_person_types_find_the_page(term: str, page: str) -> None:
+    assert page in [found.id for found in find_pages(term, shipped_pages().values())][:3]
+
+
+def test_a_page_about_less_than_half_of_the_words_is_not_shown() -> None:
+    assert [page.id for page in find_pages("fabric manager", shipped_pages().values())] == ["MN1"]
+
+
 def test_a_search_for_what_stands_nowhere_finds_nothing() -> None:
     assert find_pages("xyzzy plugh", shipped_pages().values()) == []
