@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from rgt_tui.handbook.curve_signs import curve_findings
 from rgt_tui.handbook.file_triage import FileFinding, Unreadable, triage_file
-from rgt_tui.handbook.judgement import KERNEL, SPECIFIC, Judge, Told, killed_by, went_on
+from rgt_tui.handbook.judgement import KERNEL, SPECIFIC, Judge, Told, killed_by, last_words, went_on
 from rgt_tui.handbook.line_search import (
     LineHit,
     Lookout,
-    Row,
     Searcher,
-    by_writer,
     hits_of,
+    in_order,
     re2_library,
     search_text,
+    states_of,
     writer_of,
 )
 from rgt_tui.handbook.page_search import find_pages
@@ -31,7 +31,7 @@ from rgt_tui.handbook.sample_evidence import read_samples, weighed
 
 __all__ = [
     "ACTION_WORDS", "KERNEL", "SPECIFIC", "Action", "FileFinding", "HandbookError", "Judge", "LineHit", "Lookout",
-    "Page", "Row", "Searcher", "Told", "Unreadable", "all_pages", "by_writer", "curve_findings", "find_pages",
-    "hits_of", "killed_by", "own_directory", "re2_library", "read_pages", "read_samples", "search_text",
-    "shipped_pages", "triage_file", "weighed", "went_on", "writer_of",
+    "Page", "Searcher", "Told", "Unreadable", "all_pages", "curve_findings", "find_pages", "hits_of", "in_order",
+    "killed_by", "last_words", "own_directory", "re2_library", "read_pages", "read_samples", "search_text",
+    "shipped_pages", "states_of", "triage_file", "weighed", "went_on", "writer_of",
 ]  # fmt: skip

@@ -15,7 +15,7 @@ from typing import BinaryIO, cast
 import msgspec
 
 from rgt_tui.files import open_named
-from rgt_tui.handbook.judgement import Judge, went_on
+from rgt_tui.handbook.judgement import Judge, last_words, went_on
 from rgt_tui.handbook.line_search import ANSI, LineHit, Searcher
 from rgt_tui.handbook.pages import Page
 from rgt_tui.model.evidence import Fix
@@ -92,10 +92,11 @@ def triage_file(
     except damage() as error:
         raise unreadable(path, error) from error
     hits.extend(searcher.close())
-    if not any(pages[hit.id].passing for hit in hits):
+    if hits and not any(pages[hit.id].passing for hit in hits):
         return ranked(hits, pages)
-    text = ANSI.sub(b"", end).decode("utf-8", "replace")
-    return ranked(hits, pages, went_on(text, searcher.line_ends + 1))
+    text, last = ANSI.sub(b"", end).decode("utf-8", "replace"), searcher.line_ends + 1
+    newest = went_on(text, last)
+    return ranked(hits, pages, newest) or ranked(list(last_words(text, last, newest)), pages)
 
 
 def damage() -> tuple[type[Exception], ...]:

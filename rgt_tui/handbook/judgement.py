@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from rgt_tui.handbook.line_search import LineHit, compiled, writer_of
@@ -25,6 +25,8 @@ NEAR_LIMIT = 0.9
 
 ABOVE, BELOW = 2, 8
 """Lines around the name of an exception that belong to it: the statement that raised it, the rest of its message."""
+LAST_WORDS = 12
+"""Lines at the end of a log in which an exception without a traceback counts."""
 MAX_SAID = 400
 """Characters of an exception's line that hints see."""
 TOGETHER = 200
@@ -38,6 +40,11 @@ _WENT_ON = re.compile(
     re.MULTILINE,
 )
 _RAISED = re.compile(r"(?:\[[^]\n]{1,40}\]: ?|\([^)\n]{1,80}\) |\d{1,6}: )?[\w.]*(?:Error|Exception)\b")
+_BARE = re.compile(
+    r"(?i:^(?!\s*(?:#|//|\* )|[^\n]{0,80}\b(?:warn(?:ing)?|info|debug|skip\w{0,6}|ignor\w{1,4}|retry\w{0,4}|caught)\b))"
+    r"(?:[^\n'\"]{0,100}[\s:|\]])?((?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{0,60}(?:Error|Exception)): (?![-+\d.%]+\W)\S"
+)
+"""An exception of which a log has no traceback; `MeanAbsoluteError: 0.12` is none."""
 _KERNEL_SAYS = re.compile(r"(?i)oom|out of memory|memory limit")
 
 
@@ -120,7 +127,9 @@ class Judge:
 
         Hints see its line, and behind that its innermost frame: the library that raised it tells what it was doing.
         """
-        said = f"{writer_of(end.hit.line)[1][:MAX_SAID]}\n{end.hit.frame}"
+        line, name = end.hit.line, end.hit.name
+        line = line[line.find(name) :] if name and name in line else writer_of(line)[1]
+        said = f"{line[:MAX_SAID]}\n{end.hit.frame}"
         likely = [
             (match.start(1) if match.re.groups else 0, page)
             for hint, page in self._hints
@@ -142,6 +151,22 @@ def went_on(end: str, last: int) -> int:
     for match in _WENT_ON.finditer(end):
         newest = match
     return last - end.count("\n", newest.start()) if newest is not None else -1
+
+
+def last_words(end: str, last: int, went_on: int = -1) -> Iterator[LineHit]:
+    """Yield the exception with which a log ends although it has no traceback, as the last lines of one often have none.
+
+    Args:
+        end: Of the log.
+        last: Number of the line with which it ends.
+        went_on: Number of the newest line that shows that the log went on.
+    """
+    lines = end.rstrip().split("\n")[-LAST_WORDS:]
+    after = end[len(end.rstrip()) :].count("\n")
+    for number, line in enumerate(lines, last - after - len(lines) + 1):
+        line = line.rpartition("\r")[2]
+        if number > went_on and (match := _BARE.match(line[:MAX_SAID])) is not None:
+            yield LineHit(id=EXCEPTION, line=line.strip(), line_no=number, name=match[1])
 
 
 def killed_by(id_: str, line: str, kills: int | None, share: float | None) -> str:

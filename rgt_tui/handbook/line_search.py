@@ -31,20 +31,25 @@ ANSI = re.compile(
 )
 _NUMBERS = re.compile(rb"\d+")
 _WRITER = re.compile(
-    r"(?:\[rank\d{1,6}\]: ?|\[(?:default|worker|trainer)?\d{1,6}\]:|\[\d{1,6},\d{1,6}\]<std(?:out|err)>:"
-    r"|\(\w[\w.:-]{0,80} pid=\d{1,9}(?:, ip=[\d.]{7,15})?\) |\d{1,6}: (?=\S|  File )|[a-z][\w.-]{0,60}-\d{1,3} +\| "
-    r"|(?:  ){1,8}\| )+"
+    r"(?:\[rank\d{1,6}\]: ?|\[(?:default|worker|trainer)?\d{1,6}\]:"
+    r"|\[\d{1,6},\d{1,6}\]<std(?:out|err)>:(?: (?=\S|  File ))?|\(\w[\w.:-]{0,80} pid=\d{1,9}(?:, ip=[\d.]{7,15})?\) "
+    r"|\d{1,6}: (?=\S|  File )|[a-z][\w.-]{0,60}-\d{1,3} +\| |(?:  ){1,8}\| )+"
 )
 """What stands before the lines of one of several writers (torch, torchrun --tee, MPI, Ray, srun --label, Compose) and
 before those of one exception of a group."""
 _STAMP = re.compile(
     r"\d{4}-\d\d-\d\dT[\d:.,]{8,20}(?:Z|[+-]\d\d:?\d\d)? (?:std(?:out|err) [FP] )?"
     r"|#\d{1,4} (?:\d{1,6}\.\d{1,4} |(?=ERROR: ))"
-    r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S{1,64} "
+    r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d (?!Traceback )[\w.-]{1,64} "
     r"(?:(?:bash|sh|python[\d.]{0,5}|train\w{0,20}|run\w{0,20}|[\w-]{1,40}\.(?:sh|py))\[\d{1,8}\]: )?"
 )
 """What a keeper of logs puts before each line: the runtime of a pod, a builder of images, the system's journal. Which
 program wrote it stays, but for scripts, as what programs say is known by their names."""
+_TRACEBACK = "Traceback (most recent call last):"
+_ESCAPED = re.compile(r"Traceback \(most recent call last\):\\n(?:[^\"\\]|\\.){0,16000}")
+"""A traceback within a value of JSON: its lines end in a backslash and a letter."""
+MOST_BEFORE = 120
+"""Characters that may stand before each line of a traceback."""
 _FRAME = re.compile(r"""(?s:.*)^ +(File "[^"\n]{1,400}", line \d+[^\n]{0,200})""", re.MULTILINE)
 _COMMENT = re.compile(r"\s*(?:#|//|\* )")
 
@@ -325,16 +330,44 @@ def _together(marked: Iterable[tuple[int, int]]) -> Iterator[list[tuple[int, int
 
 def _rows(lines: Sequence[bytes], first: int, columns: Mapping[int, int]) -> list[Row]:
     """Return lines as text: each state of a line that rewrites itself by itself, long ones cut."""
-    rows = []
+    rows: list[tuple[int, str]] = []
     for number, line in enumerate(lines, first):
         if len(line) > MAX_LINE:
             start = max(0, columns.get(number, 0) - MAX_LINE // 2)
-            line = line[start : start + MAX_LINE]
-        for part in line.decode("utf-8", "replace").rstrip("\r").split("\r"):
-            before, text = writer_of(part)
-            rows.append(Row(text, number, before))
+            line = line[start : start + (8 * MAX_LINE if _TRACEBACK.encode() in line else MAX_LINE)]
+        rows.extend((number, state) for state in states_of(line.decode("utf-8", "replace")))
+    return in_order(rows)
+
+
+def states_of(line: str) -> list[str]:
+    """Return each state of a line that rewrites itself; a traceback within a value of JSON is many lines."""
+    if _TRACEBACK in line and (match := _ESCAPED.search(line)) is not None:
+        raised = match[0].replace("\\n", "\r").replace('\\"', '"')
+        line = f"{line[: match.start()]}{line[match.end() :]}\r{raised}"
+    return line.rstrip("\r").split("\r")
+
+
+def in_order(lines: Iterable[tuple[int, str]]) -> list[Row]:
+    """Return lines, each with its number, as rows: without what stands before them, those of each writer together."""
+    rows = [Row(text, number, before) for number, line in lines for before, text in (writer_of(line),)]
     order = by_writer([row.before for row in rows])
-    return rows if order is None else [rows[place] for place in order]
+    rows = rows if order is None else [rows[place] for place in order]
+    begins = {
+        re.sub(r"\d+", r"\\d+", re.escape(row.text[:at]))
+        for row in rows
+        if 0 < (at := row.text.find(_TRACEBACK)) <= MOST_BEFORE and row.text[:at].strip()
+    }
+    if not begins:
+        return rows
+    # Whatever it is that some keeper of logs puts there: what stands before the first line of a traceback stands
+    # before its others, but for numbers.
+    before = re.compile("|".join(sorted(begins)))
+    return [
+        Row(row.text[match.end() :], row.number, row.before + match[0])
+        if (match := before.match(row.text)) is not None
+        else row
+        for row in rows
+    ]
 
 
 def writer_of(line: str) -> tuple[str, str]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from msgspec.structs import replace
 
-from rgt_tui.handbook import KERNEL, SPECIFIC, Told, killed_by
+from rgt_tui.handbook import KERNEL, SPECIFIC, LineHit, Told, killed_by, last_words, went_on
 from rgt_tui.health import fulldisk
 from rgt_tui.health.condition import Entry, Proof
 from rgt_tui.health.facts import Facts, facts_of
@@ -25,7 +25,7 @@ MOST_JUDGED = 256
 
 
 @functools.lru_cache(MOST_JUDGED)
-def _told(hits: tuple[Hit, ...], newest: int) -> tuple[Told, ...]:
+def _told(hits: tuple[LineHit, ...], newest: int) -> tuple[Told, ...]:
     return tuple(judge().told(hits, newest))
 
 
@@ -53,6 +53,10 @@ def _floor(case: Case, hit: Hit) -> int:
 def _from_log(case: Case, full: Finding | None) -> list[Finding]:
     """Return what a log shows, the best first, with its full disk, if it has one, in its place."""
     told = _told(_held(case, full), case.scan.went_on) if case.scan.hits else ()
+    if not told and full is None and not case.goes_on and case.scan.resume < 0:
+        text = "\n".join(window(case.view.lines))
+        last = text.count("\n")
+        told = _told(tuple(last_words(text, last, went_on(text, last))), -1)
     found = [_of_told(case, one) if full is None or one.page.id not in STORAGE_IDS else full for one in told]
     return found if full is None or full in found else [full, *found]
 

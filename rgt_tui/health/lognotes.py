@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 
 import msgspec
 
-from rgt_tui.handbook import LineHit, Lookout, Page, Row, by_writer, hits_of, went_on, writer_of
+from rgt_tui.handbook import LineHit, Lookout, Page, hits_of, in_order, states_of, went_on
 from rgt_tui.health.handbook import run_pages
 from rgt_tui.model.box import BoxState, LogView
 from rgt_tui.model.protocol import Cell, Checkpoint
@@ -161,7 +161,7 @@ def _reports(lines: Sequence[str]) -> tuple[Report, ...]:
 
 
 def _texts(line: str) -> list[str]:
-    return [row[:MAX_LINE] for row in line.replace("\r", "\n").split("\n")[-MOST_STATES:]]
+    return [row[:MAX_LINE] for row in states_of(line.replace("\n", "\r"))[-MOST_STATES:]]
 
 
 @functools.cache
@@ -220,9 +220,7 @@ def _summed(lines: tuple[str, ...], newest: list[int], suspects: set[str]) -> Sc
 
 
 def _hits(rows: Sequence[str], pages: Iterable[Page]) -> Iterator[LineHit]:
-    written = [Row(text, number, before) for number, (before, text) in enumerate(map(writer_of, rows))]
-    order = by_writer([row.before for row in written])
-    written = written if order is None else [written[place] for place in order]
+    written = in_order(enumerate(rows))
     text = "\n".join(row.text for row in written)
     return itertools.chain.from_iterable(hits_of(page, written, text) for page in pages)
 

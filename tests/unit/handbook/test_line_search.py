@@ -25,6 +25,7 @@ from rgt_tui.handbook import (
     line_search,
     search_text,
     shipped_pages,
+    triage_file,
     went_on,
     writer_of,
 )
@@ -222,6 +223,57 @@ def test_what_a_keeper_of_logs_puts_before_each_line_is_no_part_of_it(stamp: str
         ("PY1", stamp.format(3) + lines[3], 5),
         ("APT1", stamp.format(4).lstrip() + lines[4], 6),
     } <= hits
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "2026-05-03 11:02:{:02},731 - ERROR - ", "[2026-05-03 11:02:{:02}] ", "11:02:{:02} | ", "ERROR:root:",
+        "(EngineCore_DP0 pid=2211) ERROR 05-03 11:02:{:02} [core.py:700] ", "node-49: ", "10.0.0.7: ", "[ERROR] ",
+        "[2026-05-03, 11:02:{:02} UTC] {{subprocess.py:93}} INFO - ", "2026-05-03T11:02:{:02}.5Z | algo-1:",
+        "E0503 11:02:{:02}.123456 4411 train.py:33] ", "stderr 2026/05/03 11:02:{:02} ", "May  3 11:02:{:02} ",
+    ],
+)  # fmt: skip
+def test_what_stands_before_the_first_line_of_a_traceback_is_no_part_of_its_others(before: str) -> None:
+    lines = [*ENDED.splitlines(), "FileNotFoundError: [Errno 2] No such file or directory: 'a.json'"]
+    log = "\n".join(before.format(number) + line for number, line in enumerate(["go", *lines, "bye"]))
+    assert [
+        (hit.id, hit.line, hit.line_no) for hit in search_text(log, PAGES.values()) if hit.id != "PY1"
+    ] == [("PATH1", before.format(4) + lines[3], 5)]
+
+
+def test_a_traceback_within_a_value_of_json_is_read_as_its_lines() -> None:
+    raised = (
+        f"{ENDED}" + '  File "/venv/lib/deep.py", line 3, in go\n    x()\n' * 60 + "mylib.Boom: no fold 3"
+    )
+    log = "\n".join(json.dumps({"level": "ERROR", "exc_info": said, "step": 7}) for said in ("none", raised))
+    hits = search_text(f"{log}\n", PAGES.values())
+    assert [(hit.id, hit.line, hit.line_no) for hit in hits] == [("PY1", "mylib.Boom: no fold 3", 2)]
+    survived = json.dumps({"text": "it says Traceback (most recent call last): and goes on"})
+    assert search_text(f"{survived}\n", PAGES.values()) == []
+
+
+@pytest.mark.parametrize(
+    ("log", "found"),
+    [
+        ("ValueError: depth must be positive", ["PY1", "CFG1"]),
+        ("[rank0]: ValueError: depth must be positive\r\n\n", ["PY1", "CFG1"]),
+        ("2026-05-03 11:02:17 ERROR main: mylib.errors.FoldError: no fold 3\nbye", ["PY1"]),
+        ("ValueError: depth must be positive\nstep 3 loss 0.2", []),
+        ("ValueError: depth must be positive" + "\nbye" * 12, []),
+        ("WARNING ValueError: depth must be positive, skipping it", []),
+        ("MeanAbsoluteError: 0.12", []),
+        ("it said 'ValueError: depth must be positive'", []),
+    ],
+)
+def test_an_exception_without_a_traceback_counts_if_the_log_ends_with_it(
+    log: str, found: list[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "train.log"
+    path.write_bytes(f"go\n{log}".encode())
+    told = triage_file(path, PAGES)
+    assert [one.gotcha for one in told] == found
+    assert {(one.line, one.line_no) for one in told} <= {(log.split("\n")[0].strip(), 2)}
 
 
 def test_what_the_journal_says_of_other_programs_is_not_taken_for_a_script_s() -> None:

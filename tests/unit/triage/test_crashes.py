@@ -43,6 +43,12 @@ def test_a_failed_cell_is_not_past_it_because_buffered_lines_come_late() -> None
     assert ids(with_log(OOM, STEP, state="failed", exit_code=1)) == ["U10"]
 
 
+def test_an_exception_without_a_traceback_ended_what_has_ended_with_it() -> None:
+    bare = "[rank0]: mylib.errors.FoldError: no fold 3"
+    assert ids(with_log(STEP, bare, state="failed", exit_code=1)) == ["PY1"]
+    assert ids(with_log(STEP, bare)) == ids(with_log(bare, STEP, state="failed", exit_code=1)) == []
+
+
 @pytest.mark.parametrize("state", ["running", "failed"])
 def test_what_stands_before_a_resume_is_an_earlier_attempt(state: str) -> None:
     assert ids(with_log(OOM, RESUME, state=state, exit_code=1)) == []
