@@ -42,7 +42,8 @@ _WENT_ON = re.compile(
 _RAISED = re.compile(r"(?:\[[^]\n]{1,40}\]: ?|\([^)\n]{1,80}\) |\d{1,6}: )?[\w.]*(?:Error|Exception)\b")
 _BARE = re.compile(
     r"(?i:^(?!\s*(?:#|//|\* )|[^\n]{0,80}\b(?:warn(?:ing)?|info|debug|skip\w{0,6}|ignor\w{1,4}|retry\w{0,4}|caught)\b))"
-    r"(?:[^\n'\"]{0,100}[\s:|\]])?((?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{0,60}(?:Error|Exception)): (?![-+\d.%]+\W)\S"
+    r"(?:[^\n'\"]{0,100}(?:[:|\]>-]|\b(?:ERROR|CRITICAL|FATAL))[ \t]{1,9}|[ \t]{1,9})?"
+    r"((?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{0,60}(?:Error|Exception)): (?![-+\d.%]+(?:\W|$))\S"
 )
 """An exception of which a log has no traceback; `MeanAbsoluteError: 0.12` is none."""
 _KERNEL_SAYS = re.compile(r"(?i)oom|out of memory|memory limit")

@@ -208,6 +208,13 @@ def test_an_address_that_failed_is_none_where_the_file_came_from_the_next(
     assert [finding.gotcha for finding in told] == found
 
 
+def test_an_image_that_was_skipped_is_none_where_the_training_went_on() -> None:
+    log = "WARNING loader: PIL.UnidentifiedImageError: cannot identify image file 'a.jpg', skipped\n"
+    assert [finding.gotcha for finding in ranked(search_text(log, PAGES.values()), PAGES)] == ["IMG1"]
+    log += "step 11 loss 0.49\n"
+    assert ranked(search_text(log, PAGES.values()), PAGES, went_on(log, 3)) == []
+
+
 STAMPS = [
     "2026-05-03T11:02:17.{:06}Z stderr F ", "2026-05-03T11:02:{:02}+02:00 ", "#12 {}.203 ", "May  3 11:02:{:02} box7 ",
     "May 03 11:02:{:02} box7 train.sh[812]: ", "May 03 11:02:{:02} box7 python3.11[812]: ", "trainer-1  | ",
@@ -263,6 +270,8 @@ def test_a_traceback_within_a_value_of_json_is_read_as_its_lines() -> None:
         ("ValueError: depth must be positive" + "\nbye" * 12, []),
         ("WARNING ValueError: depth must be positive, skipping it", []),
         ("MeanAbsoluteError: 0.12", []),
+        ("Summary: HTTPError: 0, TimeoutError: 0", []),
+        ("prompt: what does ValueError: bad depth mean?", []),
         ("it said 'ValueError: depth must be positive'", []),
     ],
 )
