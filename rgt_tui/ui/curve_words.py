@@ -166,8 +166,10 @@ def unseen_mark(box: BoxState | None, now: float) -> str:
     return old_mark(Health.STALE if box is None else assess(box, now).health)
 
 
-def entries(boxes: Mapping[str, BoxState], board: Board, now: float) -> list[Entry]:
-    """Return the legend's entries, one per run."""
+def entries(
+    boxes: Mapping[str, BoxState], board: Board, now: float, frame: Frame | None = None
+) -> list[Entry]:
+    """Return the legend's entries, one per run; `frame` is how they are drawn."""
     cells = {
         (name, cell.name): cell for name, box in boxes.items() for queue in box.queues for cell in queue.cells
     }
@@ -191,7 +193,7 @@ def entries(boxes: Mapping[str, BoxState], board: Board, now: float) -> list[Ent
                 each.key, board.number(each.key), *entry, each.key in shown,
                 notes(each, board),
                 f"{each.box} {each.run.name}" if several else each.run.name,
-                "" if each.key in shown else _aside(each.key, board),
+                _off_the_axis(each.key, board, frame) if each.key in shown else _aside(each.key, board),
                 differs,
                 unseen[each.box],
             )
@@ -253,6 +255,17 @@ def notes(each: Shown, board: Board) -> tuple[tuple[str, Tone], ...]:
     if best is not None and each.key in (board.selected, board.settings.reference):
         shown.append((f"{star} best {number(best[1])} at {thousands(best[0])}", Tone.DIM))
     return tuple(shown)
+
+
+def _off_the_axis(key: RunKey, board: Board, frame: Frame | None) -> str:
+    """Say that a logarithmic axis has no place for a run's values, or for some of them."""
+    trace = board.trace(key)
+    if frame is None or not frame.log or trace is None:
+        return ""
+    low, high = trace.range(board.settings.smooth)
+    if not low <= 0:
+        return ""
+    return "partly not above 0" if high > 0 else "not above 0"
 
 
 def copied_table(title: str, made: Sequence[Entry]) -> str:

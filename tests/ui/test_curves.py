@@ -46,6 +46,20 @@ def box_with_history() -> BoxState:
     )
 
 
+def runs_of(**losses: list[float]) -> BoxState:
+    """A box whose runs have logged these losses, from step 0."""
+    box = running_box()
+    return msgspec.structs.replace(
+        box,
+        runs=tuple(
+            msgspec.structs.replace(
+                box.runs[0], name=name, step=len(values) - 1, series={"loss": Series().extended(enumerate(values))}
+            )
+            for name, values in losses.items()
+        ),
+    )
+
+
 @pytest.fixture
 def fleet() -> FakeFleet:
     return FakeFleet(FleetState((box_with_history(),), (), NOW))
@@ -191,6 +205,21 @@ async def test_empty_states_and_sizes(fleet: FakeFleet) -> None:
         await until(pilot, lambda: app.screen is not screen)
 
 
+async def test_a_run_with_no_place_on_a_log_axis_is_said_to_have_none() -> None:
+    usual, below, crossing = [2.0 - n / 100 for n in range(100)], [-2.0] * 100, [1.0 - n / 50 for n in range(100)]
+    box = runs_of(usual=usual, below=below, crossing=crossing)
+    async with RgtApp(lambda: FakeFleet(FleetState((box,), (), NOW))).run_test(size=(120, 34)) as pilot:
+        screen = await opened(pilot)
+        assert "y log" in header(screen)
+        ends = {row.split()[2]: row.partition("0s")[2].strip() for row in legend(screen).splitlines() if "0s" in row}
+        assert ends == {"usual": "", "below": "not above 0", "crossing": "partly not above 0"}
+        tags = [row for row in plot(screen).splitlines() if "2" in row.partition("┤")[2] or "│2" in row]
+        assert not tags, "no curve ends where the tag of the one that is not drawn stands"
+        assert any("3" in row.partition("│")[2] for row in plot(screen).splitlines())
+        await pilot.press("L")
+        assert "above 0" not in legend(screen)
+
+
 async def test_ascii_terminals_get_a_plot_too(fleet: FakeFleet, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RGT_ASCII", "1")
     notation.glyphs.cache_clear()
@@ -223,6 +252,15 @@ def test_the_legend_reads_at_the_crosshair() -> None:
     assert values["gpt-c"] == pytest.approx(2.9 - 330 / 400)
     far = board_of(box, Settings(pinned=2000.0))
     assert {e.key.run: e.value for e in entries({BOX: box}, far, NOW)}["gpt-c"] is None
+
+
+def test_long_numbers_in_the_legend_are_told_apart() -> None:
+    box = runs_of(**{"gpt-a": [-1e32]})
+    box = msgspec.structs.replace(box, runs=(msgspec.structs.replace(box.runs[0], step=1_000_000),))
+    board = Board()
+    board.update([Shown(BOX, box.runs[0])], Settings(), None)
+    (entry,) = entries({BOX: box}, board, NOW)
+    assert text_of(entry_line(entry, 0, len("gpt-a"))).split()[2:6] == ["gpt-a", "-1.0e+32", "◆", "1,000,000"]
 
 
 def test_states_and_ages_in_the_legend() -> None:

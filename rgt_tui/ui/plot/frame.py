@@ -300,7 +300,7 @@ def _end_tag(canvas: Canvas, curve: Curve, frame: Frame, scale: Scale) -> None:
     if not curve.tag:
         return
     edge = curve.step_of(frame.window[1])
-    path = curve.trace.path(curve.keep)
+    path = curve.trace.path(curve.keep, positive=frame.log)
     if edge is None:  # it ends before, or begins after
         past = curve.knots is not None and frame.window[1] > curve.knots.xs[-1]
         edge = float(curve.knots.steps[-1]) if past and curve.knots is not None else -math.inf

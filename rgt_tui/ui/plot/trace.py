@@ -147,6 +147,12 @@ class Trace:
             return prepared.positive[1]
         return Path(self.xs, ys, prepared.pyramid)
 
+    def range(self, keep: float = 0.0) -> tuple[float, float]:
+        """Return the lowest and the highest value of what is drawn; NaN where there is none."""
+        path = self.path(keep)
+        low, high = path.extremes(np.array([0]), np.array([len(path.xs)]))
+        return (float(low[0]), float(high[0])) if len(path.xs) else (math.nan, math.nan)
+
     def is_prepared(self, keep: float) -> bool:
         """Whether `path` has nothing to calculate."""
         known = self._prepared.get(keep)

@@ -236,7 +236,7 @@ class CurvesScreen(FleetAwareScreen):
 
     def _show_legend(self, boxes: dict[str, BoxState], now: float) -> None:
         legend = self.query_one(CurveLegend)
-        legend.show(self.legend_title(), entries(boxes, self.board, now), self.selected)
+        legend.show(self.legend_title(), entries(boxes, self.board, now, self.plot.frame), self.selected)
         self._place_legend(legend)
 
     def _place_legend(self, legend: CurveLegend) -> None:

@@ -37,7 +37,7 @@ class Entry:
     name: str = ""
     """What it is called here: with its box where there are several."""
     aside: str = ""
-    """Why it is not shown."""
+    """Why it is not shown, or not all of it."""
     differs: str = ""
     """In what it was started differently from the pinned run."""
     unseen: str = ""
@@ -159,10 +159,10 @@ def entry_line(entry: Entry, width: int, names: int, *, brief: int = 0) -> Line:
     age = compact_time(entry.age) if entry.age is not None else ""
     stale = f"{entry.unseen} {age}" if entry.unseen and age else age
     right = line(
-        Span(f"{number(entry.value):>8}", Tone.DIM if quiet or entry.value is None else Tone.TEXT),
+        Span(f"{' ' + number(entry.value):>8}", Tone.DIM if quiet or entry.value is None else Tone.TEXT),
         "  ",
         Span(glyph, Tone.DIM if quiet else state_tone),
-        Span(f"{thousands(entry.step):>8}", Tone.DIM if quiet else Tone.TEXT),
+        Span(f"{' ' + thousands(entry.step):>8}", Tone.DIM if quiet else Tone.TEXT),
         dim(f"{stale:>7}" if stale else ""),
         dim(f"  {entry.aside}" if entry.aside else ""),
     )
