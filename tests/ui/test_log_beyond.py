@@ -15,6 +15,8 @@ from rgt_tui.model.box import LogView
 from rgt_tui.model.fleet import FleetState, Spot
 from rgt_tui.model.protocol import Hello
 from rgt_tui.ui.logs import beyond_kept
+from rgt_tui.ui.logs.line_times import written
+from rgt_tui.ui.notation import clock
 from rgt_tui.ui.screens.log import LogScreen, zone_of
 from tests.ui.boxes import NOW, running_box
 from tests.ui.fakes import FakeFleet
@@ -218,6 +220,21 @@ async def test_a_box_that_tells_an_absurd_zone_tells_none() -> None:
     for absurd in (1e308, float("nan"), -86401.0):
         assert zone_of(timed_fleet(absurd).state.boxes[0]) is None
     assert zone_of(timed_fleet(28800.0).state.boxes[0]) == 28800.0
+
+
+@pytest.mark.parametrize(("skew", "zone"), [(0.004, 0.0), (-0.3, 0.0), (61.7, 62.0)])
+async def test_lines_show_the_second_that_they_say_though_no_two_clocks_are_quite_alike(
+    skew: float, zone: float
+) -> None:
+    fleet = timed_fleet(0.0)
+    fleet.change("autodl-demo", clock_skew=skew)
+    assert zone_of(fleet.state.boxes[0]) == zone
+    async with running(lambda: fleet, keys=("l", "t")) as (app, pilot, _):
+        await settle(pilot)
+        (row, *_) = (row for row in screen_text(app).splitlines() if "step" in row)
+        said = written(row.partition("  ")[2])
+        assert said is not None, row
+        assert row.split()[1] == clock(said.seconds - zone)
 
 
 async def test_a_fleet_that_keeps_no_logs_says_so() -> None:

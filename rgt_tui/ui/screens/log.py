@@ -60,9 +60,12 @@ def log_with_steps(box: BoxState, run: str | None) -> str | None:
 
 
 def zone_of(box: BoxState) -> float | None:
-    """Return how many seconds a box's local time is east of UTC by our clock; None = it does not tell."""
+    """Return how many whole seconds a box's local time is east of UTC by our clock; None = it does not tell.
+
+    Lines have seconds: what a clock seems to be off by less would show them one earlier than they say.
+    """
     east = None if box.hello is None else box.hello.utc_offset
-    return None if east is None or not abs(east) <= MOST_EAST else east + (box.clock_skew or 0.0)
+    return None if east is None or not abs(east) <= MOST_EAST else east + round(box.clock_skew or 0.0)
 
 
 class LogKeys(Moves, FleetAwareScreen):
