@@ -242,7 +242,7 @@ def notes(each: Shown, board: Board) -> tuple[tuple[str, Tone], ...]:
         reason = f" after {clean(resume.reason)}" if resume.reason else ""
         found.append((float(resume.step), f"{up} resumed from {thousands(resume.step)}{reason}", Tone.DIM))
     for gap in board.gaps(each.key):
-        steps = f", {gap.count} steps" if gap.count > 1 else ""
+        steps = f", {thousands(gap.count)} steps" if gap.count > 1 else ""
         undone = ", since redone" if gap.lost else ""
         text = f"{cross} {gap.kind} at {thousands(gap.first)}{steps}{undone}"
         found.append((gap.first, text, Tone.DIM if gap.lost else Tone.WARN))

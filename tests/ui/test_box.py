@@ -44,6 +44,7 @@ from tests.ui.fakes import (
     queue,
     running_box,
     sample,
+    spec,
     trouble_box,
 )
 from tests.ui.snap import running, screen_text, settle, until
@@ -166,6 +167,20 @@ def test_memory_without_a_limit_or_a_controller_is_not_a_percentage() -> None:
         assert "0 of" not in text
 
 
+def test_the_memory_of_the_host_is_not_cut_off() -> None:
+    base = running_box()
+    assert base.sample is not None
+    mem = Memory(cgroup=1, used=1 << 28, cache=0, limit=1 << 30, oom_kills=0, host_used=6 << 30, host_total=47 << 29)
+    box = msgspec.structs.replace(base, sample=msgspec.structs.replace(base.sample, mem=mem))
+    told = {width: text_of(memory_lines(box, width)[1]).rstrip() for width in (44, 40, 32, 26)}
+    assert told == {
+        44: "oom kills 0  cache 0.0  host 6.0/23.5 GiB",
+        40: "oom kills 0  cache 0.0  host 6.0/23.5",
+        32: "oom kills 0  host 6.0/23.5 GiB",
+        26: "oom kills 0  host 6.0/23.5",
+    }
+
+
 def test_what_is_not_known_of_a_price_stands_with_the_platform() -> None:
     base = running_box()
     odd = msgspec.structs.replace(
@@ -286,6 +301,19 @@ def test_checkpoints_and_the_link_are_told() -> None:
     assert "step 640" in parts["checkpoints"][0]
     assert "1m00 ago" in parts["checkpoints"][0]
     assert "0 gaps" in parts["link"][1]
+
+
+async def test_a_box_that_was_never_reached_has_no_age_and_says_why_in_the_whole_width() -> None:
+    why = "ssh: root@gpu-9.example:22: Name or service not known; check `host`, and whether this machine is online"
+    box = BoxState(spec("never", "generic-ssh"), Link.UNREACHABLE, reason=why, since=NOW - 200, retry_at=NOW + 30)
+    async with running(fleet_of(box)) as (app, _, __):
+        text = screen_text(app)
+        assert "no sample yet" in text
+        assert " old" not in text
+        told = [row.split("││")[0].strip("│ ") for row in text.splitlines() if row.startswith("│")]
+        said = told[: told.index("next   retries in 30s")]
+        assert " ".join(" ".join(said).split()) == f"⊘ unreachable {why}"
+        assert len(said) == 3, said
 
 
 async def test_a_lost_box_keeps_its_last_values_dim_and_says_how_old() -> None:

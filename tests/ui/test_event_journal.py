@@ -123,6 +123,25 @@ async def test_enter_opens_the_log_at_that_moment(path: Path) -> None:
         assert taken == [("log", "vast-demo", Spot(at=row.at))]
 
 
+@pytest.mark.parametrize("about", ["stalled:lstm-a", "failed:lstm-a", "run:lstm-a"])
+async def test_enter_opens_the_log_of_the_run_that_the_event_is_about(path: Path, about: str) -> None:
+    """Not that of the cell which runs now."""
+    file = keep_night(path)
+    file.commit({"vast-demo": Told(events=(FleetEvent(NOW - 5, "vast-demo", "lstm-a stands still", "warn", about),))})
+    file.close()
+    history = History(path, clock=lambda: NOW)
+    fleet = FakeFleet()
+    history.adopt([one.spec for one in fleet.state.boxes])
+    fleet.chronicle = history
+    try:
+        async with running(lambda: fleet, keys=("J", "G", "enter")) as (app, pilot, _):
+            await settle(pilot)
+            assert isinstance(app.screen, LogScreen)
+            assert fleet.followed[-1] == ("vast-demo", "/jobs/demo/logs/lstm-a.log")
+    finally:
+        await history.close()
+
+
 @pytest.mark.parametrize("again", [False, True])
 async def test_enter_on_a_diagnosis_opens_the_log_at_the_line_that_proved_it(path: Path, again: bool) -> None:
     """Across restarts: the box shows nothing of it any more, or the same anew by another line."""

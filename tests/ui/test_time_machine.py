@@ -103,6 +103,20 @@ async def test_arrows_go_from_event_to_event(path: Path) -> None:
         assert "that is the last event" in screen_text(app)
 
 
+@pytest.mark.parametrize("keys", [("comma",), ("slash", *"05:02:30", "enter")])
+async def test_the_event_that_an_arrow_went_to_is_not_said_of_another_moment(
+    path: Path, keys: tuple[str, ...]
+) -> None:
+    async with machine(path) as (app, pilot, _):
+        await pilot.press("left")
+        await settle(pilot)
+        said = f": {STORY[-2][-1]}"[:20]
+        assert said in screen_text(app).splitlines()[-2]
+        await pilot.press(*("colon" if key == ":" else key for key in keys))
+        await settle(pilot)
+        assert said not in screen_text(app).splitlines()[-2]
+
+
 @pytest.mark.parametrize("slow", ["open", "go"])
 async def test_no_arrow_is_lost_while_the_history_is_read(
     path: Path, monkeypatch: pytest.MonkeyPatch, slow: str
@@ -172,6 +186,7 @@ async def test_all_screens_are_of_that_moment(path: Path) -> None:
             assert isinstance(app.screen, screen)
             assert app.screen.now == moment
             assert "◀ 07:02:11 today" in screen_text(app)
+            assert "following" not in screen_text(app), "nothing comes any more"
             await pilot.press("q")
             await settle(pilot)
         for key in ("a", "p", "H", "i"):

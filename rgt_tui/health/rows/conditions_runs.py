@@ -312,7 +312,7 @@ def check_checkpoint_age(view: Facts) -> Verdict:
 
 def check_looked(view: Facts) -> Verdict:
     """A figure can be fine while the output is nonsense."""
-    return person("you compared two validation samples")
+    return person("compare them yourself: a loss can be fine while the output is nonsense")
 
 
 def check_opened(view: Facts) -> Verdict:

@@ -66,10 +66,9 @@ class AlertRow(NamedTuple):
 
     @property
     def since(self) -> float | None:
-        """Client clock at which it began, as far as that is known."""
-        if self.alert.since is not None or self.finding is None:
-            return self.alert.since
-        return self.finding.since or None
+        """Client clock at which it began, as far as that is known: that of its cause, which may hit one run after another."""
+        found = (self.alert.since, self.finding.since if self.finding is not None else None)
+        return min((at for at in found if at), default=None)
 
     @property
     def key(self) -> str:

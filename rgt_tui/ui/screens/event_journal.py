@@ -28,6 +28,7 @@ from rgt_tui.ui.commands import JOURNAL, MOVE, Command, bindings, key_for
 from rgt_tui.ui.enduring import endured, words
 from rgt_tui.ui.notation import clean, compact_time, glyphs, thousands
 from rgt_tui.ui.screens.base import Dashboard, FleetAwareScreen, Moves
+from rgt_tui.ui.screens.log import log_of
 from rgt_tui.ui.widgets.box_context import BoxContext
 from rgt_tui.ui.widgets.fixed_lines import Parts
 from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row
@@ -564,16 +565,10 @@ class JournalScreen(Moves, FleetAwareScreen):
                 f"{clean(picked.box)} is no longer in the fleet; {key_for('past.machine')} shows it as it stood then"
             )
             return
-        run = (
-            picked.about.partition(":")[2]
-            if picked.about.startswith(("run:", "failed:", "interrupted:"))
-            else None
-        )
-        cells = {cell.name: cell.log for queue in box.queues for cell in queue.cells}
-        log = cells.get(run) if run is not None else None
         if picked.about.startswith("finding:"):
             self.open_proof(picked, box)
             return
+        log = log_of(box, picked.about.partition(":")[2])
         cast("Dashboard", self.app).open_screen("log", picked.box, Spot(at=picked.at, log=log))
 
     @work(

@@ -44,6 +44,12 @@ def run_of(box: BoxState, path: str) -> str | None:
     return next((name for name in (cell, stem) if name is not None and name in names), None)
 
 
+def log_of(box: BoxState, run: str) -> str | None:
+    """Return the log of a cell or a run; None where it is not known."""
+    of_cell = next((cell.log for cell in cells_of(box) if cell.name == run), None)
+    return of_cell or next((view.path for view in box.logs if run_of(box, view.path) == run), None)
+
+
 def log_with_steps(box: BoxState, run: str | None) -> str | None:
     """Return the log of a run, else the one whose newest step is the nearest to where it is; None = none names one."""
     here = next((one.step for one in box.runs if one.name == run and one.step is not None), 0)
@@ -99,7 +105,8 @@ class LogKeys(Moves, FleetAwareScreen):
         lost = box.link is not Link.LIVE
         newest = max((one.at for one in views if one.at is not None), default=None)
         age = now - newest if newest is not None and (lost or now - newest > 60) else None
-        self.log_pane.lost, self.log_pane.zone = box.link.value if lost else "", zone_of(box)
+        quiet = "as it stood" if self._is_past else ""
+        self.log_pane.lost, self.log_pane.zone = box.link.value if lost else quiet, zone_of(box)
         empty = "no log is followed on this box" if view is None else "the log is empty so far"
         if view is None and box.sample is None:
             empty = "no log is known yet"

@@ -28,6 +28,7 @@ from rgt_tui.ui.legends import Legend, legend_of
 from rgt_tui.ui.notation import clean
 from rgt_tui.ui.screens.fleet import FleetScreen
 from rgt_tui.ui.widgets.day_strip import DayStrip
+from rgt_tui.ui.widgets.fixed_lines import EventLine
 from rgt_tui.ui.widgets.fleet_rows.fleet_table import FleetTable
 from rgt_tui.ui.widgets.lines import EntryChanged, EntryClosed
 
@@ -134,7 +135,8 @@ class TimeMachineScreen(FleetScreen, inherit_bindings=False):
             table.hold()
 
     def go(self, place: Place) -> None:
-        """Be at another moment."""
+        """Be at another moment; what was said of the one before is not said of this one."""
+        self.query_one(EventLine).hint(None)
         on_the_way = self._bound is not None
         self._bound = place
         if not on_the_way:

@@ -42,6 +42,7 @@ from rgt_tui.ui.widgets.spans import (
     line,
     spread,
     toned,
+    width_of,
     wrapped,
 )
 
@@ -86,15 +87,15 @@ def memory_lines(box: BoxState, width: int) -> list[Line]:
         )
     ]
     kills = mem.oom_kills
-    notes = [
-        Span(f"oom kills {NONE if kills is None else kills}", Tone.TROUBLE if kills else Tone.TEXT),
-        dim(
-            f"  cache {gib(mem.cache)}  host {''.join(gib_of(mem.host_used, mem.host_total))}"
-            if mem.host_total
-            else f"  cache {memory(mem.cache)}"
-        ),
-    ]
-    out.append(clip(tuple(notes), width))
+    killed = Span(f"oom kills {NONE if kills is None else kills}", Tone.TROUBLE if kills else Tone.TEXT)
+    if mem.host_total:
+        cache, host = f"  cache {gib(mem.cache)}", "".join(gib_of(mem.host_used, mem.host_total))
+        bare = host.removesuffix(" GiB")
+        ways = (f"{cache}  host {host}", f"{cache}  host {bare}", f"  host {host}", f"  host {bare}")
+    else:
+        ways = (f"  cache {memory(mem.cache)}",)
+    fitting = next((way for way in ways if width_of((killed, Span(way))) <= width), ways[-1])
+    out.append(clip((killed, dim(fitting)), width))
     return out
 
 

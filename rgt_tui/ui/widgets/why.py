@@ -15,7 +15,7 @@ from rgt_tui.model.run import RunState
 from rgt_tui.ui.box_status import SEVERITIES, cells_of, current_run, level_tone, mark
 from rgt_tui.ui.notation import NONE, clean, compact_time, glyphs, number, percent, plain, ratio, thousands
 from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row
-from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, labelled, line, spread, width_of, wrapped
+from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, labelled, line, spread, text_of, width_of, wrapped
 
 if TYPE_CHECKING:
     from rgt_tui.health import Remedy
@@ -119,11 +119,12 @@ def _doing_lines(row: Row, width: int, now: float) -> list[Line]:
 
 def _state(row: Row, width: int, now: float) -> list[Line]:
     glyph, tone = mark(row.verdict.health)
-    first, *rest = wrapped(clean(row.verdict.why), max(8, width - len(row.verdict.word) - 4), most=WHOLE)
-    out = [
-        line(Span(f"{glyph} {clean(row.verdict.word)}  ", tone), first),
-        *(line("  ", more) for more in rest),
-    ]
+    head = Span(f"{glyph} {clean(row.verdict.word)}  ", tone)
+    why = clean(row.verdict.why)
+    first = text_of(wrapped(why, max(8, width - width_of((head,))))[0])
+    rest = why[len(first) :].lstrip()
+    below = wrapped(rest, max(8, width - 2), most=WHOLE) if rest else []
+    out = [line(head, first), *(line("  ", more) for more in below)]
     if row.box.retry_at is not None and row.verdict.health is Health.UNREACHABLE:
         out.append(line(dim("next   "), f"retries in {compact_time(row.box.retry_at - now)}"))
     return out

@@ -129,6 +129,7 @@ def detail_sections(row: Row, state: FleetState, width: int, now: float) -> list
         parts.append(Section(line("events"), events))
     if not row.verdict.stale:
         return parts
-    old = line(dim(f"{old_mark(row.verdict.health)} {compact_time(row.verdict.sample_age)} old"))
-    parts[0] = parts[0]._replace(hint=old)
+    if row.verdict.sample_age is not None:
+        old = f"{old_mark(row.verdict.health)} {compact_time(row.verdict.sample_age)} old"
+        parts[0] = parts[0]._replace(hint=line(dim(old)))
     return [part._replace(body=[toned(made, Tone.DIM) for made in part.body]) for part in parts]
