@@ -122,12 +122,16 @@ class Finder(Provider):
         box: str | None = getattr(self.screen, "target_box", None)
         here = {command.does for command in self.commands()} | {f"open_for_box('{self._place}')"}
         out = []
+        of_all = getattr(self.screen, "box_name", None) is None
+        opened = {command.title for command in self.commands()} if of_all else set()
         if self._place != "fleet":
             back: Callable[[], None] = partial(getattr(self.app, "return_to", lambda *_: None), "fleet", None)
             out.append(Entry("fleet", "Every box on one screen.", back, "screen boxes", rank=0.4))
         for place, (title, *_) in SCREENS.items():
             if place in NOT_BY_NAME or f"open_for_box('{place}')" in here:
                 continue
+            if place in OF_ALL_BOXES and title.lower() in opened:
+                continue  # a key of this screen opens the same
             if place in OF_ALL_BOXES:
                 out.append(
                     Entry(title.lower(), "Screen, of all boxes.", self._open(place, None), "screen", rank=0.3)

@@ -71,6 +71,19 @@ async def test_enter_opens_what_was_found(typed: str, place: str, box: str | Non
         assert app.return_code is None
 
 
+async def test_no_screen_stands_there_twice() -> None:
+    async with running(size=(120, 40)) as (app, pilot, _):
+        for word in ("transfers", "audit", "journal", "handbook", "alerts"):
+            await pilot.press("ctrl+p", *word)
+            await settle(pilot)
+            titles = [row for row in screen_text(app).splitlines() if row.strip().split("  ")[0] == word]
+            assert len(titles) == 2, "what was typed, and what it found"
+            await pilot.press("escape")
+        await pilot.press("enter", "ctrl+p", *"journal")
+        await settle(pilot)
+        assert "Screen, of all boxes." in screen_text(app), "the key opens that of the box"
+
+
 async def test_tear_down_is_marked_and_opens_the_review_alone() -> None:
     async with running(size=(120, 40)) as (app, pilot, fleet):
         await pilot.press("ctrl+p", *"tear d")
