@@ -161,6 +161,7 @@ def test_what_is_sorted_by_is_shown_and_the_table_stays_in_its_width(width: int,
     assert 2 + sum(cells + 1 for _, cells in columns) <= width
     made = text_of(heading(columns, key, rising=True))
     assert made.count(glyphs().rising) == 1 and len(made) <= width
+    assert next(column.title.strip() for column in COLUMNS if column.key == key) in made, "no title is cut"
 
 
 @pytest.mark.parametrize("size", [(240, 34), (80, 24), (60, 20)])

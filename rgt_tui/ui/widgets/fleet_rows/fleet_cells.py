@@ -533,7 +533,10 @@ def heading(
             text = shown.words(width - (sort == "name"))
         if column.key == sort:
             arrow = glyphs().rising if rising else glyphs().opened
-            text = (text if len(text) < width else text[: width - 1]) + arrow
+            if len(text) < width:
+                text += arrow
+            else:
+                gap = arrow  # in front of a title that fills its column, so that none is cut
         if column.key == "loss":
             text = text.rjust(6)
         title = fit(pad + text, width, right=column.right and column.key != "loss")
