@@ -341,10 +341,10 @@ _ROWS: tuple[Condition, ...] = (
         see="1.1",
     ),
     Condition(
-        "host-key", "The box shows another host key", "key", link.read_host_key, link.say_host_key, YES_ERROR,
+        "host-key", "The host key is not accepted", "key", link.read_host_key, link.say_host_key, YES_ERROR,
         live=False, told=True,
         of=frozenset(("link",)),
-        advice="If the box was recreated, remove the line that is named; otherwise do not log in.",
+        advice="New or recreated: compare the key, do as the reason says, connect again (r); otherwise do not log in.",
         see="SSH-T6",
     ),
     Condition(

@@ -107,7 +107,10 @@ def test_a_cause_that_hits_one_run_after_another_is_as_old_as_every_other_screen
     alert = next(one for one in assess(box, NOW).alerts if one.id.startswith("finding:"))
     finding = finding_of(box, alert)
     assert finding is not None
-    held, found = msgspec.structs.replace(alert, since=NOW - 5), msgspec.structs.replace(finding, since=NOW - 134)
+    held, found = (
+        msgspec.structs.replace(alert, since=NOW - 5),
+        msgspec.structs.replace(finding, since=NOW - 134),
+    )
     row = AlertRow(box.spec.name, held, finding=found)
     assert "2m14" in text_of(row_line(row, 9, NOW))
     assert any("2m14 ago" in text_of(made) for made in detail_lines(row, 110, NOW, said=True))

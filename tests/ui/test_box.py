@@ -170,7 +170,9 @@ def test_memory_without_a_limit_or_a_controller_is_not_a_percentage() -> None:
 def test_the_memory_of_the_host_is_not_cut_off() -> None:
     base = running_box()
     assert base.sample is not None
-    mem = Memory(cgroup=1, used=1 << 28, cache=0, limit=1 << 30, oom_kills=0, host_used=6 << 30, host_total=47 << 29)
+    mem = Memory(
+        cgroup=1, used=1 << 28, cache=0, limit=1 << 30, oom_kills=0, host_used=6 << 30, host_total=47 << 29
+    )
     box = msgspec.structs.replace(base, sample=msgspec.structs.replace(base.sample, mem=mem))
     told = {width: text_of(memory_lines(box, width)[1]).rstrip() for width in (44, 40, 32, 26)}
     assert told == {
@@ -305,7 +307,9 @@ def test_checkpoints_and_the_link_are_told() -> None:
 
 async def test_a_box_that_was_never_reached_has_no_age_and_says_why_in_the_whole_width() -> None:
     why = "ssh: root@gpu-9.example:22: Name or service not known; check `host`, and whether this machine is online"
-    box = BoxState(spec("never", "generic-ssh"), Link.UNREACHABLE, reason=why, since=NOW - 200, retry_at=NOW + 30)
+    box = BoxState(
+        spec("never", "generic-ssh"), Link.UNREACHABLE, reason=why, since=NOW - 200, retry_at=NOW + 30
+    )
     async with running(fleet_of(box)) as (app, _, __):
         text = screen_text(app)
         assert "no sample yet" in text

@@ -53,7 +53,10 @@ def runs_of(**losses: list[float]) -> BoxState:
         box,
         runs=tuple(
             msgspec.structs.replace(
-                box.runs[0], name=name, step=len(values) - 1, series={"loss": Series().extended(enumerate(values))}
+                box.runs[0],
+                name=name,
+                step=len(values) - 1,
+                series={"loss": Series().extended(list(enumerate(values)))},
             )
             for name, values in losses.items()
         ),
@@ -206,12 +209,20 @@ async def test_empty_states_and_sizes(fleet: FakeFleet) -> None:
 
 
 async def test_a_run_with_no_place_on_a_log_axis_is_said_to_have_none() -> None:
-    usual, below, crossing = [2.0 - n / 100 for n in range(100)], [-2.0] * 100, [1.0 - n / 50 for n in range(100)]
+    usual, below, crossing = (
+        [2.0 - n / 100 for n in range(100)],
+        [-2.0] * 100,
+        [1.0 - n / 50 for n in range(100)],
+    )
     box = runs_of(usual=usual, below=below, crossing=crossing)
     async with RgtApp(lambda: FakeFleet(FleetState((box,), (), NOW))).run_test(size=(120, 34)) as pilot:
         screen = await opened(pilot)
         assert "y log" in header(screen)
-        ends = {row.split()[2]: row.partition("0s")[2].strip() for row in legend(screen).splitlines() if "0s" in row}
+        ends = {
+            row.split()[2]: row.partition("0s")[2].strip()
+            for row in legend(screen).splitlines()
+            if "0s" in row
+        }
         assert ends == {"usual": "", "below": "not above 0", "crossing": "partly not above 0"}
         tags = [row for row in plot(screen).splitlines() if "2" in row.partition("┤")[2] or "│2" in row]
         assert not tags, "no curve ends where the tag of the one that is not drawn stands"

@@ -127,7 +127,9 @@ async def test_enter_opens_the_log_at_that_moment(path: Path) -> None:
 async def test_enter_opens_the_log_of_the_run_that_the_event_is_about(path: Path, about: str) -> None:
     """Not that of the cell which runs now."""
     file = keep_night(path)
-    file.commit({"vast-demo": Told(events=(FleetEvent(NOW - 5, "vast-demo", "lstm-a stands still", "warn", about),))})
+    file.commit(
+        {"vast-demo": Told(events=(FleetEvent(NOW - 5, "vast-demo", "lstm-a stands still", "warn", about),))}
+    )
     file.close()
     history = History(path, clock=lambda: NOW)
     fleet = FakeFleet()

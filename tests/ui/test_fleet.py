@@ -18,7 +18,7 @@ from rgt_tui.ui.widgets.fleet_rows.fleet_table import FleetTable
 from rgt_tui.ui.widgets.fleet_rows.lower_half import split_heights
 from rgt_tui.ui.widgets.panes import Pane
 from rgt_tui.ui.widgets.spans import Tone, text_of, width_of
-from rgt_tui.ui.widgets.why import finding_lines, why_lines
+from rgt_tui.ui.widgets.why import finding_lines, why_blocks, why_lines
 from tests.ui.fakes import (
     NOW,
     demo_state,
@@ -82,6 +82,21 @@ def test_a_finding_is_said_once_however_old_the_values_are(age: int) -> None:
     text = "\n".join(text_of(made) for made in why_lines(row, 120, NOW + age))
     assert row.verdict.stale is bool(age)
     assert text.count("65,536 of 65,536 inodes used") == 1
+
+
+@pytest.mark.parametrize("link", [Link.REFUSED_KEY, Link.REFUSED_LOGIN])
+def test_why_a_box_lets_nobody_in_is_said_once_with_what_to_do(link: Link) -> None:
+    why = "ssh: lab (root@127.0.0.1:22): it does not like what it was shown"
+    box = msgspec.structs.replace(lost_box(), link=link, reason=why, retry_at=None)
+    row = Row(box, assess(box, NOW), (), "Vast.ai")
+    for made in (
+        why_lines(row, 200, NOW, brief=True),
+        why_lines(row, 200, NOW),
+        [line for block in why_blocks(row, 200, NOW) for line in (*block.held, *block.rest)],
+    ):
+        assert "\n".join(text_of(line) for line in made).count("does not like") == 1
+    told = [text_of(line).split()[0] for line in why_lines(row, 200, NOW, brief=True)]
+    assert told.count("do") == 1
 
 
 def test_a_stale_row_is_dim_and_carries_its_age_and_a_lost_one_keeps_its_values() -> None:

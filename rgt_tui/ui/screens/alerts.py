@@ -66,7 +66,7 @@ class AlertRow(NamedTuple):
 
     @property
     def since(self) -> float | None:
-        """Client clock at which it began, as far as that is known: that of its cause, which may hit one run after another."""
+        """Client clock at which it began, as far as that is known; a cause may hit one run after another."""
         found = (self.alert.since, self.finding.since if self.finding is not None else None)
         return min((at for at in found if at), default=None)
 

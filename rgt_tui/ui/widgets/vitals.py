@@ -88,12 +88,11 @@ def memory_lines(box: BoxState, width: int) -> list[Line]:
     ]
     kills = mem.oom_kills
     killed = Span(f"oom kills {NONE if kills is None else kills}", Tone.TROUBLE if kills else Tone.TEXT)
+    ways: tuple[str, ...] = (f"  cache {memory(mem.cache)}",)
     if mem.host_total:
         cache, host = f"  cache {gib(mem.cache)}", "".join(gib_of(mem.host_used, mem.host_total))
         bare = host.removesuffix(" GiB")
         ways = (f"{cache}  host {host}", f"{cache}  host {bare}", f"  host {host}", f"  host {bare}")
-    else:
-        ways = (f"  cache {memory(mem.cache)}",)
     fitting = next((way for way in ways if width_of((killed, Span(way))) <= width), ways[-1])
     out.append(clip((killed, dim(fitting)), width))
     return out

@@ -44,9 +44,10 @@ def why_lines(row: Row, width: int, now: float, *, brief: bool = False, marked: 
     With `brief`, run and queue are left out: they are on the same screen. `marked` is the command that stands out.
     """
     out = _before(row, width, now)
+    told = row.box.reason if out else ""
     for finding in row.box.findings:
         out += finding_lines(finding, width, now, proof_first=not brief, marked=marked)
-    out += _alert_lines(row, width, advised=brief)
+    out += _alert_lines(row, width, told, advised=brief)
     if not out:
         out = _state(row, width, now)
     return out if brief else [*out, *_doing_lines(row, width, now)]
@@ -66,7 +67,7 @@ def why_blocks(row: Row, width: int, now: float, marked: str = "") -> list[Block
         parts = _parts(finding, width, now, marked)
         rest = [*parts.told, *parts.proof, *parts.steps]
         out.append(Block([*parts.head, *parts.never], rest))
-    said = _alert_lines(row, width)
+    said = _alert_lines(row, width, row.box.reason if out[0].rest else "")
     if not (said or row.box.findings or out[0].rest):
         said = _state(row, width, now)
     out.append(Block((), [*said, *_doing_lines(row, width, now)]))
@@ -82,16 +83,17 @@ def _before(row: Row, width: int, now: float) -> list[Line]:
     return []
 
 
-def _alert_lines(row: Row, width: int, *, advised: bool = False) -> list[Line]:
-    """Return the alerts that no finding tells, with `advised` what to do about each."""
+def _alert_lines(row: Row, width: int, said: str, *, advised: bool = False) -> list[Line]:
+    """Return the alerts that no finding tells, with `advised` what to do about each; one that was `said` not again."""
     out: list[Line] = []
     named = {f"finding:{f.gotcha}:{f.resource}:{f.run or ''}" for f in row.box.findings}
     for alert in row.verdict.alerts:
         if alert.id not in named and alert.kind != row.verdict.health:
-            glyph = glyphs().trouble if alert.level == "error" else glyphs().warn
-            tone = Tone.DIM if alert.muted else level_tone(alert.level)
-            first, *rest = wrapped(clean(alert.text), max(8, width - 2), most=WHOLE)
-            out += [line(Span(f"{glyph} ", tone), first), *(line("  ", more) for more in rest)]
+            if not (said and said in alert.text):
+                glyph = glyphs().trouble if alert.level == "error" else glyphs().warn
+                tone = Tone.DIM if alert.muted else level_tone(alert.level)
+                first, *rest = wrapped(clean(alert.text), max(8, width - 2), most=WHOLE)
+                out += [line(Span(f"{glyph} ", tone), first), *(line("  ", more) for more in rest)]
             if advised and not alert.muted and (words := health.advice(alert)):
                 out += [line("  ", *made) for made in labelled("do", words, max(8, width - 2), pad=4, most=3)]
     return out
