@@ -18,6 +18,8 @@ from rgt_tui.model.profile import Profile
 from rgt_tui.store import History
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rgt_tui.fleet.logs.box_logs import BoxSearch, LogPiece
     from rgt_tui.fleet.logs.kept_lines import FilePlace, KeptLines
     from rgt_tui.fleet.transfer_diary import TransferNote
@@ -47,6 +49,11 @@ class DemoFleet:
     def chronicle(self) -> Chronicle | None:
         """What was kept of the fleet."""
         return self._fleet.chronicle if self._fleet is not None else None
+
+    @property
+    def audit_file(self) -> Path | None:
+        """Where the demo writes its billing actions: not among the person's own."""
+        return self._fleet.audit_file if self._fleet is not None else None
 
     def now(self) -> float:
         """The client clock."""

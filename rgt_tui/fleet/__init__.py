@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rgt_tui.fleet.event_loop import new_loop
     from rgt_tui.fleet.fleet_source import (
         Account,
+        Audited,
         Beginnings,
         Bygone,
         CheckDesk,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Account",
     "Alerting",
+    "Audited",
     "Backoff",
     "BaseFleet",
     "Beginnings",
@@ -92,7 +94,7 @@ __getattr__ = imported_later(
         "errands": "connected push_trainer reached",
         "event_loop": "new_loop",
         "fleet_source": (
-            "Account Beginnings Bygone CheckDesk Chronicle FirstSteps FleetSource GateClosed Given GivesWay "
+            "Account Audited Beginnings Bygone CheckDesk Chronicle FirstSteps FleetSource GateClosed Given GivesWay "
             "LogKeeper LogReader NoControlPlane NothingToDo Observer Playback Pulled Recorded Tap TransferKeeper"
         ),
         "history.history_keeper": "Memory",

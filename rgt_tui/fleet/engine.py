@@ -246,6 +246,7 @@ class Fleet(BaseFleet):
             self._sessions, seconds=meter_seconds, clock=clock, say=self._publisher.say, env=env
         )
         self._env = {**os.environ, **(env or {})}
+        self._audit_file = audit
         self._teardown = Teardown(
             self._sessions,
             self._profiles,
@@ -449,6 +450,11 @@ class Fleet(BaseFleet):
                 )
             finally:
                 self._teardown.look_again(box)
+
+    @property
+    def audit_file(self) -> Path:
+        """Where the billing actions are written down."""
+        return self._audit_file
 
     async def transfers(self) -> tuple[TransferNote, ...]:
         """Return what every rgt of this person copies and has copied, the newest first."""

@@ -13,6 +13,8 @@ from rgt_tui.model.fleet import FleetEvent, FleetState, Happenings, Moment, Nigh
 from rgt_tui.model.profile import Profile
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rgt_tui.fleet.logs.box_logs import BoxSearch, LogPiece
     from rgt_tui.fleet.logs.kept_lines import FilePlace, KeptLines
     from rgt_tui.fleet.transfer_diary import TransferNote
@@ -349,6 +351,16 @@ class TransferKeeper(Protocol):
         Raises:
             OSError: it cannot be read.
         """
+        ...
+
+
+@runtime_checkable
+class Audited(Protocol):
+    """A fleet source that writes its billing actions down itself, the demo into a file of its own."""
+
+    @property
+    def audit_file(self) -> Path | None:
+        """Where; None = nowhere yet."""
         ...
 
 

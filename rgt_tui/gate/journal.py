@@ -486,14 +486,14 @@ def whole_chain(lines: Sequence[AuditLine], named: Sequence[Record]) -> Chain:
     return msgspec.structs.replace(chain, broken=chain.lines + 1, reason=why)
 
 
-def read_checked(env: Mapping[str, str]) -> tuple[list[AuditLine], Chain]:
-    """Read the whole log of a person and check it. It may block.
+def read_checked(env: Mapping[str, str], path: Path | None = None) -> tuple[list[AuditLine], Chain]:
+    """Read a whole log, by default that of the person, and check it. It may block.
 
     Raises:
         AuditFailed: the log cannot be read.
         JournalFailed: the journal cannot be read.
     """
-    log = AuditLog(default_path(env))
+    log = AuditLog(default_path(env) if path is None else path)
     named = tuple(Journal(log.path.parent / JOURNAL).audited())
     lines = list(log.lines())
     return lines, whole_chain(lines, named)

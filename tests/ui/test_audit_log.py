@@ -7,11 +7,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from rgt_tui.demo import DemoFleet
+from rgt_tui.fleet import Audited
 from rgt_tui.gate import AuditEntry, AuditEvent, AuditLog
 from rgt_tui.model.evidence import Verb
 from rgt_tui.ui.screens.audit_log import AuditScreen
 from rgt_tui.ui.widgets.pick_list import PickList
-from tests.ui.fakes import NOW
+from tests.ui.fakes import NOW, FakeFleet
 from tests.ui.snap import running, screen_text, settle
 
 
@@ -51,6 +53,23 @@ async def test_newest_first_with_details_and_its_check(log: AuditLog, state_home
         await settle(pilot)
         assert app.screen.query_one(PickList)._rows[0].key == "2", "of this box alone"
         assert len(app.screen.query_one(PickList)._rows) == 1
+
+
+async def test_a_fleet_that_writes_its_own_log_shows_that_one(log: AuditLog, tmp_path: Path) -> None:
+    """As the demo does: it would say that nothing was tried, right behind a stop."""
+
+    class OwnLog(FakeFleet):
+        audit_file = tmp_path / "demo" / "audit.jsonl"
+
+    log.record(entry(1, AuditEvent.REQUESTED, "of the person"))
+    AuditLog(OwnLog.audit_file).record(entry(3, AuditEvent.REQUESTED, "of the demo"))
+    async with running(OwnLog(), keys=("u",)) as (app, _, __):
+        assert "of the demo" in screen_text(app) and "of the person" not in screen_text(app)
+
+
+def test_the_demo_is_a_fleet_with_a_log_of_its_own() -> None:
+    demo = DemoFleet()
+    assert isinstance(demo, Audited) and demo.audit_file is None, "nothing is written before its boxes stand"
 
 
 async def test_in_a_narrow_terminal_what_happened_is_not_cut(log: AuditLog) -> None:

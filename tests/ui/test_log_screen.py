@@ -49,6 +49,10 @@ def event_line(app: RgtApp) -> str:
     return text_of(app.screen.query_one("#event", LineWidget).shown_lines[0]).strip()
 
 
+def key_line(app: RgtApp) -> str:
+    return screen_text(app).splitlines()[-1]
+
+
 async def test_a_search_is_counted_and_goes_around_the_end() -> None:
     lines = [*STEPS, "NaN at step 7", *STEPS, "nan again", *STEPS]
     async with running(box_with(*lines), keys=("l", "slash", *"nan|inf")) as (app, pilot, _):
@@ -56,6 +60,7 @@ async def test_a_search_is_counted_and_goes_around_the_end() -> None:
         await settle(pilot)
         assert here(app) == "nan again"
         assert "/nan|inf match 2 of 2" in screen_text(app)
+        assert "n next match" in key_line(app)
         await pilot.press("n")
         await settle(pilot)
         assert here(app) == "NaN at step 7"
@@ -69,6 +74,7 @@ async def test_a_search_is_counted_and_goes_around_the_end() -> None:
         await pilot.press("escape")
         await settle(pilot)
         assert pane(app).searched == ""
+        assert "next match" not in key_line(app)
         await pilot.press("n")
         await settle(pilot)
         assert event_line(app) == "no active search; / starts one"

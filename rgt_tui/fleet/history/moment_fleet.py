@@ -6,11 +6,12 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
-from rgt_tui.fleet.fleet_source import Chronicle, FleetSource, NothingToDo
+from rgt_tui.fleet.fleet_source import Audited, Chronicle, FleetSource, NothingToDo
 from rgt_tui.fleet.history.past import merged
 from rgt_tui.fleet.history.spoken_times import night_or_day
 from rgt_tui.health import evaluate
@@ -175,6 +176,11 @@ class MomentFleet(NothingToDo):
         now = self._live.now()
         clock = time.strftime("%H:%M:%S", time.localtime(self.moment))
         return f"{clock} {night_or_day(self.moment, now)}, {age(now - self.moment)} ago"
+
+    @property
+    def audit_file(self) -> Path | None:
+        """Where the fleet of now writes its billing actions."""
+        return self._live.audit_file if isinstance(self._live, Audited) else None
 
     # What a front end may ask.
 

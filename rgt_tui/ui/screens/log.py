@@ -26,7 +26,7 @@ from rgt_tui.ui.logs.line_finder import finder_for
 from rgt_tui.ui.logs.log_rows import step_of
 from rgt_tui.ui.notation import clean
 from rgt_tui.ui.screens.base import HINT_SECONDS, Dashboard, FleetAwareScreen, Moves
-from rgt_tui.ui.widgets.fixed_lines import EntryLine
+from rgt_tui.ui.widgets.fixed_lines import EntryLine, KeyLine
 from rgt_tui.ui.widgets.lines import EntryChanged, EntryClosed
 from rgt_tui.ui.widgets.log_pane import TIMES, LogPane
 
@@ -34,6 +34,7 @@ MOST_EAST = 86400.0
 """Seconds; a box that says more does not tell its zone."""
 MOST_BACK = 16
 """Pieces of older lines that are loaded to get to a moment."""
+OF_A_SEARCH = frozenset({"log.next-match", "log.previous-match"})
 
 
 def run_of(box: BoxState, path: str) -> str | None:
@@ -325,7 +326,19 @@ class LogScreen(LogKeys):
     def _typed(self, text: str) -> str:
         if self._typing == "find on the box":
             return finder_for(text).trouble if text else ""
-        return self.log_pane.search(text) if self._typing == "search" else self.log_pane.filter_by(text)
+        return self._search(text) if self._typing == "search" else self.log_pane.filter_by(text)
+
+    def _search(self, text: str) -> str:
+        """Search from now on, or no more; what is wrong with the text."""
+        trouble = self.log_pane.search(text)
+        self.query_one(KeyLine).offer(self.offered())
+        return trouble
+
+    def why_not(self, command: Command) -> str | None:
+        """Say why a command does not work here now: without a search there is no next match."""
+        if command.id in OF_A_SEARCH and self.is_mounted and not self.log_pane.searched:
+            return "no active search"
+        return super().why_not(command)
 
     def on_entry_changed(self, message: EntryChanged) -> None:
         """Search while typing; say in the entry line what is wrong with the text."""
@@ -604,7 +617,7 @@ class LogScreen(LogKeys):
             pane.redraw()
             return True
         if pane.searched:
-            pane.search("")
+            self._search("")
             return True
         if pane.filtered:
             pane.filter_by("")
