@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import posixpath
 import re
 from collections.abc import Iterator
@@ -36,6 +37,7 @@ REMAKEABLE = frozenset(
 )
 """Names of directories whose content can be made again, by wide convention."""
 _REMOVE = "rm -rf -- {}"
+_PATTERN = frozenset("*?[")
 
 
 def command(words: str, path: str | None) -> str | None:
@@ -107,7 +109,9 @@ def removable(box: BoxState, mount: str, hog: InodeHog) -> bool:
     """Say whether `hog` may be offered for removal: its name says cache, and nothing kept lies in it.
 
     Refused are a mount point itself, what another mount lies in, a relative or crooked path, and every directory
-    that holds or is held by a run, a checkpoint, a durable copy, a job or a followed log.
+    that holds or is held by a run, a checkpoint, a durable copy, a job, a followed log or a directory that the fleet
+    file names for runs or results. Of a training that was found there may be results beside the files that it is known
+    to write: where it works and writes, only what says cache by a name of its own is offered.
     """
     path = hog.path
     if not path.startswith("/") or posixpath.normpath(path) != path or not exact(path):
@@ -118,7 +122,9 @@ def removable(box: BoxState, mount: str, hog: InodeHog) -> bool:
         return False
     if not REMAKEABLE & set(path.split("/")):
         return False
-    return not any(_overlap(path, kept) for kept in _kept(box))
+    if any(_overlap(path, kept) for kept in _kept(box)):
+        return False
+    return not any(_holds(path, folder) or _works_on(path, folder) for folder in _folders_of_found(box))
 
 
 def _mounts(box: BoxState) -> tuple[str, ...]:
@@ -131,12 +137,37 @@ def _kept(box: BoxState) -> set[str]:
     points = [item.path for entry in box.checkpoints for item in entry.items]
     logs = [view.path for view in box.logs]
     queues = [queue.path for queue in box.queues]
-    return {path for path in (*named, *points, *logs, *queues, *box.spec.jobs, box.spec.durable) if path}
+    return {path for path in (*named, *points, *logs, *queues, *_named(box)) if path}
+
+
+def _folders_of_found(box: BoxState) -> set[str]:
+    """Return where the found trainings work, and where they write their curves and logs."""
+    files = [path for run in box.found for path in (*run.sources, *run.logs, run.log)]
+    folders = {posixpath.dirname(path) for path in files if path and path.startswith("/")}
+    return folders | {run.cwd for run in box.found if run.cwd and run.cwd.startswith("/")}
+
+
+def _named(box: BoxState) -> Iterator[str]:
+    """Yield the directories that the fleet file names, each up to its first pattern; ``~`` is every likely home."""
+    user = box.spec.user
+    homes = ["/root", f"/home/{user}"] if user else ["/root"]
+    for path in (*box.spec.results, *box.spec.runs, *box.spec.jobs, box.spec.durable or ""):
+        plain = "/".join(itertools.takewhile(lambda part: not _PATTERN & set(part), path.split("/")))
+        yield from (home + plain[1:] for home in homes) if plain.startswith("~/") else (plain,)
+
+
+def _holds(path: str, folder: str) -> bool:
+    return f"{folder.rstrip('/')}/".startswith(f"{path.rstrip('/')}/")
+
+
+def _works_on(path: str, folder: str) -> bool:
+    """Say whether `path` lies in `folder`, with no name on the way that says cache."""
+    above = f"{folder.rstrip('/')}/"
+    return path.startswith(above) and not REMAKEABLE & set(path[len(above) :].split("/"))
 
 
 def _overlap(one: str, other: str) -> bool:
-    a, b = one.rstrip("/") + "/", other.rstrip("/") + "/"
-    return a.startswith(b) or b.startswith(a)
+    return _holds(one, other) or _holds(other, one)
 
 
 TITLES = {

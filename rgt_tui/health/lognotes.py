@@ -239,6 +239,8 @@ class Case(msgspec.Struct, frozen=True):
     run: RunState | None
     checkpoints: tuple[Checkpoint, ...]
     """Newest last."""
+    name: str | None = None
+    """Name of the run: the cell, or the training that was found to print there; None for a log of neither."""
 
     @property
     def log(self) -> str:
@@ -250,11 +252,6 @@ class Case(msgspec.Struct, frozen=True):
         if not self.view.counted:
             return None
         return self.view.dropped + max(0, len(self.view.lines) - WINDOW) + hit.line_no + 1
-
-    @property
-    def name(self) -> str | None:
-        """Name of the run; None for a log that no cell owns."""
-        return self.cell.name if self.cell is not None else None
 
     @property
     def goes_on(self) -> bool:
@@ -270,22 +267,23 @@ class Case(msgspec.Struct, frozen=True):
 def cases(box: BoxState) -> Iterator[Case]:
     """Yield the logs of `box` that can say something about work that is not done.
 
-    A log that no cell owns counts only on a box without any queue: elsewhere it is history (``master.log``),
-    and an old line in it must not look like news.
+    A log that neither a cell nor a found training owns counts only on a box without any queue: elsewhere it is history
+    (``master.log``), and an old line in it must not look like news.
     """
     cells = [cell for queue in box.queues for cell in queue.cells]
     runs = {run.name: run for run in box.runs}
     kept = {entry.run: entry.items for entry in box.checkpoints}
+    found_in = {log: run.name for run in box.found for log in (*run.logs, run.log) if log is not None}
     for view in box.logs:
         cell = _owner(view, cells)
-        if cell is None and cells:
+        name = cell.name if cell is not None else found_in.get(view.path)
+        if name is None and cells:
             continue
         if cell is not None and cell.state not in ("running", "failed", "interrupted"):
             continue
-        name = cell.name if cell is not None else None
         run = runs.get(name) if name is not None else None
         found = scan(window(view.lines), (box.spec.name, box.spec.host, view.path))
-        yield Case(box, view, found, cell, run, kept.get(name or "", ()))
+        yield Case(box, view, found, cell, run, kept.get(name or "", ()), name)
 
 
 def _owner(view: LogView, cells: list[Cell]) -> Cell | None:

@@ -1,7 +1,8 @@
 """Tags → the few metrics that every screen knows.
 
 The names were collected from frameworks run or read in source (transformers 5, lightning 2.6, tensorboard 2.21,
-wandb 0.31, mlflow 3, ultralytics 8.4, keras 3, mmengine, detectron2, Megatron-LM, torchtitan, torchtune, verl, kohya).
+wandb 0.31, mlflow 3, ultralytics 8.4, keras 3, mmengine, detectron2, Megatron-LM, torchtitan, torchtune, verl, kohya); ``Loss/train`` and ``Loss/test`` are those of
+PyTorch's own guide to SummaryWriter.
 """
 
 from __future__ import annotations
@@ -37,6 +38,10 @@ NAMES = {
         "train/samples/train_loss",
         "batch_loss",
         "epoch_loss",
+        "loss/train",
+        "loss/training",
+        "loss_train",
+        "training/loss",
     ),
     "eval_loss": (
         "eval_loss",
@@ -47,6 +52,16 @@ NAMES = {
         "validation_metrics/loss",
         "lm loss validation",
         "loss/validation/step_average",
+        "valid/loss",
+        "validation/loss",
+        "loss/val",
+        "loss/valid",
+        "loss/validation",
+        "loss/eval",
+        "loss/test",
+        "loss_val",
+        "loss_valid",
+        "loss_test",
     ),
     "lr": (
         "learning_rate",
@@ -57,6 +72,8 @@ NAMES = {
         "lr/*",
         "actor/lr",
         "train/samples/lr",
+        "train/lr",
+        "learning rate",
     ),
     "grad_norm": (
         "grad_norm",

@@ -55,6 +55,12 @@ REFUSED = [
     ('[defaults]\nssh_config = "50%"\n' + BOX, 2, ["defaults.ssh_config", "'%'"]),
     ('[boxes.lab]\nhost = "a/b"', 2, ["boxes.lab.host", "neither a host name nor an alias"]),
     ('[boxes.lab]\nhost = "$(id)"', 2, ["boxes.lab.host", "neither a host name nor an alias"]),
+    ("defaults = 5\n" + BOX, 1, ["defaults: must be a table"]),
+    (BOX + "provider = 5", 3, ["boxes.lab.provider: must be a table"]),
+    (BOX + 'asked = "spot"', 3, ["boxes.lab.asked: must be a table"]),
+    ("boxes.lab = 5", 1, ["boxes.lab: must be a table"]),
+    (BOX + "logs = [ # a\n\n  'a', # note\n  # more\n\n  7,\n]", 8, ["boxes.lab.logs[1]"]),
+    ('boxes . lab . host = "x"\n\nboxes . lab . prot = 3', 3, ["'prot'"]),
     ("sinks = [3]\n" + BOX, 1, ["sinks[0]: must be a table"]),
     (BOX + SINK + 'kind = "desktop"\nboxes = ["zzz"]', 8, ["sinks[1].boxes[0]", "there are: lab"]),
     ('[boxes.lab]\nuser = "x"', 1, ["boxes.lab", "lacks `host`", "lab-a100"]),
@@ -230,6 +236,11 @@ def test_what_rgt_init_writes_is_toml_and_every_commented_line_is_valid_when_it_
 def test_two_accounts_may_have_a_machine_of_one_id() -> None:
     config = read(PODS.format(first="", second=', key_env = "OTHER"'))
     assert [spec.name for spec in config.boxes] == ["a", "b"]
+
+
+@pytest.mark.parametrize("price", [0.0, 0.05, 0.5, 98.32])
+def test_a_price_below_one_is_a_price(price: float) -> None:
+    assert read(BOX + f"per_hour = {price}").boxes[0].per_hour == price
 
 
 def test_results_ignored_directories_and_protection_are_read() -> None:

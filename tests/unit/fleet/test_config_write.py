@@ -12,7 +12,14 @@ import pytest
 
 from rgt_tui import files
 from rgt_tui.fleet.config import FleetFileError, load_fleet
-from rgt_tui.fleet.config.editing import add_boxes, remove_box, with_boxes, without_box, write_atomically
+from rgt_tui.fleet.config.editing import (
+    add_boxes,
+    remove_box,
+    with_boxes,
+    with_entry,
+    without_box,
+    write_atomically,
+)
 
 NEW = {"new": {"host": "n", "port": 40022, "logs": ["~/a b/*.log", 'q"\\u']}}
 
@@ -185,3 +192,48 @@ def test_the_last_box_may_go_and_an_unknown_one_is_named(tmp_path: Path) -> None
         remove_box(path, "lob")
     remove_box(path, "lab")
     assert path.read_bytes() == b""
+
+
+@pytest.mark.parametrize(
+    ("text", "result"),
+    [
+        ('[boxes.a]\nhost = "x"\n', '[boxes.a]\njobs = ["/j"]\nhost = "x"\n'),
+        ("[boxes.a]\r\nhost = 'x'\r\n", "[boxes.a]\r\njobs = [\"/j\"]\r\nhost = 'x'\r\n"),
+        (
+            "# top\n[boxes.b]\nhost='y'\n\n[boxes.a] # mine\nhost = 'x'",
+            "# top\n[boxes.b]\nhost='y'\n\n[boxes.a] # mine\njobs = [\"/j\"]\nhost = 'x'",
+        ),
+        (
+            "[boxes.a]\nhost = 'x'\n  jobs = [ # old\n  '/k', # keep\n]\n",
+            "[boxes.a]\nhost = 'x'\n  jobs = [\"/j\",  # old\n  '/k', # keep\n]\n",
+        ),
+        ("[boxes.a]\nhost = 'x'\n\"jobs\" = []", "[boxes.a]\nhost = 'x'\n\"jobs\" = [\"/j\", ]"),
+        (
+            "[defaults]\njobs = ['/s']\n[boxes.a]\nhost = 'x'\n",
+            "[defaults]\njobs = ['/s']\n[boxes.a]\njobs = [\"/j\", \"/s\"]\nhost = 'x'\n",
+        ),
+        ("[boxes.a]\njobs = ['/j']\nhost = 'x'\n", "[boxes.a]\njobs = ['/j']\nhost = 'x'\n"),
+        (
+            "[defaults]\njobs = ['/j']\n[boxes.a]\nhost = 'x'\n",
+            "[defaults]\njobs = ['/j']\n[boxes.a]\nhost = 'x'\n",
+        ),
+    ],
+)
+def test_an_entry_comes_first_in_a_list_of_a_box_and_nothing_else_changes(text: str, result: str) -> None:
+    assert with_entry(Path("rgt.toml"), text, "a", "jobs", "/j") == result
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[boxes.a\n", ["rgt.toml is not valid TOML", "left as it is"]),
+        ("[boxes.b]\nhost = 'x'\n", ["rgt.toml has no box 'a'"]),
+        ("boxes = { a = { host = 'x' } }\n", ["rgt.toml:1: boxes.a", 'add "/j" to its jobs by hand']),
+        ("[boxes.a]\nhost = 'x'\njobs =   ['/k']\njob = 1\n", ["rgt.toml:4:", "'job'"]),
+        ("[boxes]\na.host = 'x'", ["rgt.toml:2: boxes.a", "by hand"]),
+    ],
+)
+def test_a_list_that_cannot_be_added_to_says_what_to_write(text: str, words: list[str]) -> None:
+    with pytest.raises(FleetFileError) as error:
+        with_entry(Path("rgt.toml"), text, "a", "jobs", "/j")
+    assert all(word in str(error.value) for word in words), error.value

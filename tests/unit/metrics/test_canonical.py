@@ -13,10 +13,12 @@ def canonical(tag: str, tags: Iterable[str] = (), directory: str = "") -> str | 
 NAMES = {
     "loss": "loss train/loss train_loss train_loss_step lm\u00a0loss loss_metrics/global_avg_loss total_loss "
     "loss/current loss/loss step_loss train/gpt_loss gpt_loss avr_loss actor/pg_loss policy_loss "
-    "Train/Samples/train_loss batch_loss epoch_loss Loss",
+    "Train/Samples/train_loss batch_loss epoch_loss Loss Loss/train Loss/training loss_train training/loss",
     "eval_loss": "eval_loss eval/loss val_loss valid_loss val/loss validation_metrics/loss "
-    "loss/validation/step_average Val_Loss",
-    "lr": "learning_rate train/learning_rate lr learning-rate lr-AdamW lr/pg0 lr/unet actor/lr Train/Samples/lr",
+    "loss/validation/step_average Val_Loss Loss/val Loss/valid Loss/validation Loss/eval Loss/test loss_val "
+    "loss_valid loss_test valid/loss validation/loss",
+    "lr": "learning_rate train/learning_rate lr learning-rate lr-AdamW lr/pg0 lr/unet actor/lr Train/Samples/lr "
+    "train/lr Learning\u00a0Rate",
     "grad_norm": "grad_norm train/grad_norm grad-norm gnorm actor/grad_norm",
     "throughput": "tokens_per_second_per_gpu throughput throughput(tps) tps tok/sec wps samples/sec "
     "perf/throughput train_samples_per_second train/train_tokens_per_second tok_s",
@@ -59,6 +61,12 @@ def test_a_name_of_the_users_own() -> None:
     assert [canonical(tag, tags) for tag in tags] == [None, None, "loss", "eval_loss", None]
     several = ("train/box_loss", "train/cls_loss", "val/box_loss", "val/cls_loss")
     assert [canonical(tag, several) for tag in several] == [None] * 4
+
+
+def test_the_names_of_pytorchs_guide_to_summary_writer() -> None:
+    tags = ["Loss/train", "Loss/test", "Accuracy/train", "Accuracy/test"]
+    assert choose(tags) == {"loss": "Loss/train", "eval_loss": "Loss/test"}
+    assert choose(["training loss"]) == {"loss": "training loss"}
 
 
 def test_the_best_tag_of_each_metric() -> None:

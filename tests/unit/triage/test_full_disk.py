@@ -10,7 +10,7 @@ import pytest
 from rgt_tui.health import diagnose
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.evidence import Finding
-from rgt_tui.model.protocol import Disk, InodeHog
+from rgt_tui.model.protocol import Disk, FoundRun, InodeHog
 from rgt_tui.model.run import Resume
 from tests.unit.triage.builders import (
     DATA,
@@ -262,6 +262,72 @@ def test_nothing_is_offered_for_removal_that_may_be_needed(path: str) -> None:
     disk = msgspec.structs.replace(FULL, hogs=(InodeHog(path=path, inodes=3900, bytes=1),))
     found = only(diagnose(sick(ERROR, SAID, disk=disk), NOW, ()))
     assert not [fix.command for fix in found.fixes if fix.command and fix.command.startswith("rm")]
+
+
+def removals(state: BoxState) -> list[str]:
+    found = diagnose(state, NOW, ())
+    commands = [fix.command for finding in found for fix in finding.fixes if fix.command]
+    return [command for command in commands if command.startswith("rm")]
+
+
+def full_of(path: str, **over: object) -> BoxState:
+    disk = msgspec.structs.replace(FULL, hogs=(InodeHog(path=path, inodes=3900, bytes=1),))
+    bare = box(sample=sample(ROOT, disk), queues=(), runs=(), checkpoints=(), logs=())
+    return msgspec.structs.replace(bare, **over)
+
+
+def training(cwd: str | None = None, **over: object) -> FoundRun:
+    base = FoundRun(name="exp/train", pid=9, started=NOW - 60, command="python train.py", cwd=cwd)
+    return msgspec.structs.replace(base, **over)
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("/workspace/tmp/exp/outputs", training("/workspace/tmp/exp")),
+        ("/workspace/tmp/exp", training("/workspace/tmp/exp")),
+        ("/workspace/tmp", training("/workspace/tmp/exp")),
+        ("/workspace/tmp/exp", training("/workspace/tmp/exp", alive=False, ended=NOW - 5)),
+        ("/workspace/tmp/a/ckpt", training(sources=("/workspace/tmp/a/metrics.csv",))),
+        ("/workspace/tmp", training(log="/workspace/tmp/a/train.log", logs=("/workspace/tmp/a/train.log",))),
+        ("/workspace/cache/b/states", training(logs=("/workspace/cache/b/train.log",))),
+    ],
+)
+def test_the_results_of_a_found_training_are_not_offered_for_removal(path: str, found: FoundRun) -> None:
+    """Most trainings have no queue: what a directory of the way is called says nothing about what they save."""
+    assert removals(full_of(path)) == [f"rm -rf -- '{path}'"]
+    assert removals(full_of(path, found=(found,))) == []
+
+
+@pytest.mark.parametrize("path", ["/workspace/exp/.cache/viz", "/workspace/exp/tmp", "/workspace/.cache/pip"])
+def test_a_cache_beside_a_found_training_is_still_offered(path: str) -> None:
+    found = training("/workspace/exp", log="tmux:%1", sources=("/workspace/exp/runs/a/metrics.csv",))
+    assert removals(full_of(path, found=(found,))) == [f"rm -rf -- '{path}'"]
+
+
+@pytest.mark.parametrize(
+    ("key", "path"),
+    [
+        ("results", "/workspace/tmp/keep"),
+        ("results", "/workspace/tmp/*/keep"),
+        ("runs", "/workspace/tmp/run[12]"),
+        ("runs", "/workspace/tmp/keep/"),
+    ],
+)
+def test_what_the_fleet_file_names_is_not_offered_for_removal(key: str, path: str) -> None:
+    state = full_of("/workspace/tmp/keep")
+    spec = msgspec.structs.replace(state.spec, **{key: (path,)})
+    assert removals(state) and removals(msgspec.structs.replace(state, spec=spec)) == []
+
+
+@pytest.mark.parametrize(
+    ("user", "home"), [(None, "/root"), ("root", "/root"), ("ann", "/home/ann"), ("ann", "/root")]
+)
+@pytest.mark.parametrize("key", ["runs", "jobs"])
+def test_a_home_of_the_box_in_the_fleet_file_is_understood(key: str, user: str | None, home: str) -> None:
+    state = full_of(f"{home}/tmp/keep/a")
+    spec = msgspec.structs.replace(state.spec, user=user, **{key: ("~/tmp/keep",)})
+    assert removals(state) and removals(msgspec.structs.replace(state, spec=spec)) == []
 
 
 @pytest.mark.parametrize("name", ["it's", "a b", "$(reboot)", "`x`", "-rf", "ä"])
