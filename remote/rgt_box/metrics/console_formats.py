@@ -465,7 +465,7 @@ _STEP = re.compile(
     re.I,
 )
 _EPOCH = re.compile(
-    r"(?<![\w/])epochs?\b\s{0,4}[:=#]?\s{0,4}[\[(]?\s{0,8}(\d{1,9}(?:\.\d{1,9})?)(?:\s{0,2}/\s{0,2}\d{1,9})?(?![\w.%])",
+    r"(?<![\w/])epochs?\b\s{0,4}[:=#]?\s{0,4}[\[(]?\s{0,8}(\d{1,9}(?:\.\d{1,9})?)(?:\s{0,2}/\s{0,2}(\d{1,9}))?(?![\w.%])",
     re.I,
 )
 _LOSS = re.compile(
@@ -498,7 +498,7 @@ _SPAN = 160
 """Characters around a step in which its loss must stand."""
 
 
-def _generic(line: str, _: Dict[str, Any]) -> List[Row]:
+def _generic(line: str, state: Dict[str, Any]) -> List[Row]:
     values = {}
     first, last = len(line), 0
     for found in _LOSS.finditer(line):
@@ -515,12 +515,14 @@ def _generic(line: str, _: Dict[str, Any]) -> List[Row]:
     if step is None:
         return [Row(values, epoch=float(epoch.group(1)))] if epoch else []
     at = int(step.group(1).replace(",", ""))
-    total = int(step.group(2) or 0)
-    if epoch and total and at <= total and epoch.group(1).isdigit():
-        at += (
-            max(0, int(epoch.group(1)) - 1) * total
-        )  # "Epoch [2/5], Step [100/600]": counted within the epoch
-    return [Row(values, at)] if at < 10**15 else []
+    steps, whole_run = int(step.group(2) or 0), None
+    if epoch and steps and at <= steps and epoch.group(1).isdigit():
+        # "Epoch [2/5], Step [100/600]": counted within the epoch, and the first epoch is 0 or 1.
+        number, epochs = int(epoch.group(1)), int(epoch.group(2) or 0)
+        state["from"] = min(number, state.get("from", 1))
+        at += (number - state["from"]) * steps
+        whole_run = epochs * steps if at <= epochs * steps < 10**15 else 0
+    return [Row(values, at, total=whole_run)] if at < 10**15 else []
 
 
 def _name(text: str) -> str:

@@ -139,6 +139,25 @@ def test_a_line_is_read(name: str, line: str, step: int, tag: str, value: float)
     assert who(line) == name
 
 
+@pytest.mark.parametrize(
+    ("line", "epochs", "steps", "totals"),
+    [
+        ("Epoch [{}/5], Step [100/600], Loss: 0.5", (1, 2, 5), [100, 700, 2500], [3000] * 3),
+        ("Epoch [{}/5], Step [100/600], Loss: 0.5", (0, 1, 4), [100, 700, 2500], [3000] * 3),
+        ("Epoch: {}/1 | batch 100/600 | loss 0.5", (0, 1), [100, 700], [600, 0]),
+        ("Epoch [{}/5], Step [100/600], Loss: 0.5", (3,), [1300], [3000]),
+        ("Epoch [{}/5], Step [601/600], Loss: 0.5", (2,), [601], [None]),
+        ("epoch {} step 100/600 loss 0.5", (0, 1), [100, 700], [0, 0]),
+        ("epoch {} step 100 loss 0.5", (0, 1), [100, 100], [None, None]),
+    ],
+)
+def test_a_step_within_an_epoch_is_counted_on_from_epoch_0_or_1(
+    line: str, epochs: tuple[int, ...], steps: list[int], totals: list[int | None]
+) -> None:
+    rows = read("generic", *map(line.format, epochs))
+    assert ([row.step for row in rows], [row.total for row in rows]) == (steps, totals)
+
+
 def test_lines_that_stand_at_an_epoch_or_at_samples() -> None:
     (row,) = read("generic", "Epoch 3: val loss 0.25")
     assert (row.place(), row.values) == (("epoch", 3.0), {"val_loss": 0.25})
