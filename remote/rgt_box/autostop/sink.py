@@ -145,7 +145,9 @@ def post(address: Address, event: dict[str, Any]) -> str:
         answer = connection.getresponse()
         said = jsonline.loads_dict(answer.read(MOST_ANSWER)) or {}
     except (OSError, http.client.HTTPException, ValueError) as error:
-        raise Undelivered("%s cannot be reached: %s" % (host, type(error).__name__)) from None
+        # The words of another error may hold the address, which is a password.
+        why = (isinstance(error, OSError) and error.strerror) or type(error).__name__
+        raise Undelivered("%s cannot be reached: %s" % (host, why)) from None
     finally:
         connection.close()
     code = next((said[key] for key in ("errcode", "code", "StatusCode") if isinstance(said.get(key), int)), 0)

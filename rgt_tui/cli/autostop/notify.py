@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import getpass
+import json
 import sys
 
 from rgt_tui.cli import running
@@ -75,7 +76,22 @@ async def _notify(
         }
         print_json(body)
     elif code == OK:
-        sys.stdout.write(f"{clean(spec.name)}: {text}\n")
+        sys.stdout.write(f"{clean(spec.name)}: {_in_words(text)}\n")
     else:
-        complain(f"{spec.name}: {done.words or text}")
+        complain(f"{spec.name}: {done.words or _in_words(text)}")
     return code
+
+
+def _in_words(text: str) -> str:
+    """Return what the agent's answer says; an answer of another form stands as it is."""
+    try:
+        said = json.loads(text)
+    except ValueError:
+        return text
+    if not isinstance(said, dict):
+        return text
+    if said.get("set") is False:
+        return "it has no address to notify"
+    if said.get("set") is True and said.get("host"):
+        return f"it notifies {said['host']} ({said.get('kind')})"
+    return str(said.get("text") or text)

@@ -544,9 +544,8 @@ def queue_lines(queue: QueueState, now: float) -> list[str]:
     for cell in queue.cells:
         when = f", {ago(cell.ended or cell.started, now)}" if cell.started else ""
         why = f": {clean(cell.reason)}" if cell.reason else ""
-        lines.append(
-            f"{clean(cell.state):<11} {clean(cell.name)} ({clean(cell.task)}, {cell.epochs} epochs{when}){why}"
-        )
+        epochs = how_many(cell.epochs, "epoch")
+        lines.append(f"{clean(cell.state):<11} {clean(cell.name)} ({clean(cell.task)}, {epochs}{when}){why}")
     runner = f"runner pid {queue.runner_pid}" if queue.runner_pid else "a runner"
     lines.append(
         f"{runner} is at work"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+import subprocess
 from pathlib import Path
 
 import msgspec
@@ -105,4 +107,22 @@ def test_what_a_login_shell_prints_is_no_part_of_the_answer(rgt: Rgt, tmp_path: 
     with fresh_sshd(tmp_path, f"ForceCommand {tmp_path}/shell\n") as greeting:
         rgt.describe([msgspec.structs.replace(greeting.spec, name="lab")])
         done = rgt.on("notify", "lab", "--status")
-    assert (done.returncode, done.stdout) == (0, 'lab: {"set":false}\n'), done.stderr
+    assert (done.returncode, done.stdout) == (0, "lab: it has no address to notify\n"), done.stderr
+
+
+def test_an_address_is_set_shown_tried_and_removed_in_words(rgt: Rgt, lab: BoxSpec) -> None:
+    def notify(*words: str, given: str | None = None) -> tuple[int, str, str]:
+        with rgt.start("notify", "lab", *words, stdin=subprocess.PIPE) as process:
+            out, err = process.communicate(given.encode() if given else None)
+        return process.returncode, out.decode(), err.decode()
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]  # nothing answers there once it is closed
+    set_up = notify(given=f"http://127.0.0.1:{port}/secret\n")
+    assert set_up[:2] == (OK, "lab: it notifies 127.0.0.1 (webhook)\n"), set_up
+    assert notify("--status")[:2] == (OK, "lab: it notifies 127.0.0.1 (webhook)\n")
+    code, out, err = notify("--test")
+    assert (code, out) == (FAILED, "")
+    assert err.startswith("rgt: lab: ") and "refused" in err and not {*"{}"} & {*err}, err
+    assert "secret" not in out + err
+    assert notify("--remove")[:2] == (OK, "lab: it has no address to notify\n")

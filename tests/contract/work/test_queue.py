@@ -66,7 +66,7 @@ def test_one_box(rgt: Rgt, box: BoxSpec, tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stdout + ran.stderr
     until(lambda: "QUEUE NOT DONE" in master_log(job))
     status = rgt.on("queue", "lab", "status")
-    assert status.returncode == 0 and "lab: waiting     a (x, 1 epochs)" in status.stdout
+    assert status.returncode == 0 and "lab: waiting     a (x, 1 epoch)" in status.stdout
     missing = rgt.on("queue", "lab", "reconcile")
     assert missing.returncode == 1 and "lab: never-ran  a" in missing.stdout
     assert rgt.on("queue", "lab", "run").returncode == 0

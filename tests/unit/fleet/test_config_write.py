@@ -207,7 +207,7 @@ def test_the_last_box_may_go_and_an_unknown_one_is_named(tmp_path: Path) -> None
             "[boxes.a]\nhost = 'x'\n  jobs = [ # old\n  '/k', # keep\n]\n",
             "[boxes.a]\nhost = 'x'\n  jobs = [\"/j\",  # old\n  '/k', # keep\n]\n",
         ),
-        ("[boxes.a]\nhost = 'x'\n\"jobs\" = []", "[boxes.a]\nhost = 'x'\n\"jobs\" = [\"/j\", ]"),
+        ("[boxes.a]\nhost = 'x'\n\"jobs\" = []", '[boxes.a]\nhost = \'x\'\n"jobs" = ["/j", ]'),
         (
             "[defaults]\njobs = ['/s']\n[boxes.a]\nhost = 'x'\n",
             "[defaults]\njobs = ['/s']\n[boxes.a]\njobs = [\"/j\", \"/s\"]\nhost = 'x'\n",
