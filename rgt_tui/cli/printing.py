@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import json
 import os
 import re
@@ -11,12 +12,14 @@ import sys
 from collections.abc import Iterator, Sequence
 
 _LOST = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
+_BEYOND_ASCII = re.compile(r"[^\x00-\x7f]")
 
 
 def open_standard_streams() -> None:
     """Put /dev/null where a standard stream is closed (``rgt status >&-``): only the exit status is wanted then.
 
-    Otherwise the next file that is opened would become standard output.
+    Otherwise the next file that is opened would become standard output. What a locale that is not UTF-8 (`zh_CN.GBK`,
+    `de_DE@euro`) has no character for is written as ``?``: it must not end a command, or change its exit status.
     """
     for fd, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         try:
@@ -25,6 +28,8 @@ def open_standard_streams() -> None:
             os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is this one
         if getattr(sys, name) is None:
             setattr(sys, name, open(fd, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
+    if sys.stdout.errors == "strict" and isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
 
 
 def is_lost_output(error: OSError) -> bool:
@@ -135,8 +140,13 @@ def json_line(value: object) -> bytes:
 
 
 def print_json(value: object) -> None:
-    """Write `value` to standard output, as `json_line` has it."""
-    sys.stdout.write(json_line(value).decode())
+    """Write `value` to standard output, as `json_line` has it; what its encoding lacks is escaped there, too."""
+    line = json_line(value).decode()
+    try:
+        line.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        line = _BEYOND_ASCII.sub(_escaped, line)
+    sys.stdout.write(line)
 
 
 def _escaped(found: re.Match[str]) -> str:

@@ -9,12 +9,10 @@ import os
 import sys
 from collections.abc import Sequence
 
-import msgspec
-
 from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import chosen, meant
-from rgt_tui.cli.printing import columns, complain
+from rgt_tui.cli.printing import columns, complain, print_json
 from rgt_tui.cli.set_up import doctor_here
 from rgt_tui.cli.set_up.doctor_box import BoxDoctor
 from rgt_tui.cli.set_up.doctor_here import Finding
@@ -68,7 +66,7 @@ async def _boxes(specs: Sequence[BoxSpec], arguments: argparse.Namespace) -> lis
 
 def _print(finding: Finding, as_json: bool) -> None:
     if as_json:
-        sys.stdout.write(msgspec.json.encode(finding).decode() + "\n")
+        print_json(finding)
         return
     status = finding.status.value
     sys.stdout.write(columns([(status, 4, STYLES[status]), (finding.id, 26, "")], finding.text))

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from rgt_tui.cli.commands import FAILED, OK, USAGE
-from rgt_tui.cli.printing import complain
+from rgt_tui.cli.printing import complain, print_json
 from rgt_tui.health import BY_ID
 from rgt_tui.model.plain import clean
 from rgt_tui.model.profile import DangerClock, Profile
@@ -56,7 +56,9 @@ def _print(lines: Iterable[str]) -> int:
 
 
 def _rows(rows: Iterable[Any]) -> int:
-    return _print(msgspec.json.encode(row).decode() for row in rows)
+    for row in rows:
+        print_json(row)
+    return OK
 
 
 def _list(profiles: Sequence[Profile], arguments: argparse.Namespace) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -46,6 +47,40 @@ def test_a_patrol_whose_lines_find_no_room_could_not_tell(fleet: Path) -> None:
             stdout=full, stderr=subprocess.PIPE, env=environment(fleet.parent), timeout=60, check=False,
         )  # fmt: skip
     assert (done.returncode, b"No space left" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "gbk"])
+@pytest.mark.parametrize(
+    ("words", "status", "says"),
+    [
+        (("profiles", "autodl"), 0, b"AutoDL (autodl)"),
+        (("profiles", "list"), 0, b"vastai"),
+        (("doctor",), 1, b"box.lab.tcp"),
+        (("patrol",), 2, b"lab"),
+        (("up", "--help"), 0, b"--max-price"),
+        (("handbook", "U7"), 0, b"inodes"),
+    ],
+)
+def test_a_character_that_the_locale_lacks_ends_no_command(
+    fleet: Path, encoding: str, words: tuple[str, ...], status: int, says: bytes
+) -> None:
+    done = subprocess.run(
+        [*RGT, "--fleet", str(fleet), *words],
+        env=environment(fleet.parent) | {"PYTHONIOENCODING": encoding}, capture_output=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, says in done.stdout, b"Traceback" in done.stderr) == (status, True, False), done
+
+
+def test_json_loses_nothing_in_a_locale_that_lacks_the_character(fleet: Path) -> None:
+    rows = [
+        subprocess.run(
+            [*RGT, "profiles", "autodl", "--json"], capture_output=True, timeout=60, check=True,
+            env=environment(fleet.parent) | {"PYTHONIOENCODING": encoding},
+        ).stdout
+        for encoding in ("ascii", "latin-1", "utf-8")
+    ]  # fmt: skip
+    assert rows[0].isascii() and not rows[2].isascii()
+    assert json.loads(rows[0]) == json.loads(rows[1]) == json.loads(rows[2])
 
 
 def test_a_working_directory_that_was_removed_is_no_fault_of_rgt(tmp_path: Path) -> None:
