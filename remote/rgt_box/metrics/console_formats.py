@@ -522,6 +522,11 @@ def _generic(line: str, state: Dict[str, Any]) -> List[Row]:
         state["from"] = min(number, state.get("from", 1))
         at += (number - state["from"]) * steps
         whole_run = epochs * steps if at <= epochs * steps < 10**15 else 0
+    elif steps:
+        # "Step [100/600]" alone: once it begins anew it was counted within something else.
+        state["anew"] = state.get("anew", False) or at < state.get("at", 0)
+        state["at"] = at
+        whole_run = steps if at <= steps and not state["anew"] else 0
     return [Row(values, at, total=whole_run)] if at < 10**15 else []
 
 
