@@ -226,7 +226,7 @@ class Run:
         """Yield the steps that are left of the epoch, numbered from 0 over the run: for a loop without a data set.
 
         Raises:
-            UsageError: `step` was not called in one.
+            UsageError: `step` was not called in one, or this is no part of a loop over `epochs`.
         """
         return self._data.steps()
 

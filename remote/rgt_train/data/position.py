@@ -362,9 +362,13 @@ class DataPosition:
         """Yield the steps that are left of this epoch, numbered over the whole run from 0.
 
         Raises:
-            UsageError: One was not counted.
+            UsageError: One was not counted, or nobody counts the epochs: said before the first one is trained on.
         """
         p = self._progress
+        if not self.entered:
+            raise exits.UsageError(
+                "run.steps() are those of one epoch: put `for step in run.steps():` into `for epoch in run.epochs():`"
+            )
         self._first()
         while not self.is_over:
             now = p.step

@@ -71,6 +71,16 @@ def test_epochs_that_nobody_counts_fail(tmp_path: Path) -> None:
                     run.step(1.0)
 
 
+def test_steps_outside_the_epochs_fail_before_one_is_trained_on(tmp_path: Path) -> None:
+    """A whole run may be one such epoch: at its end the words would come days too late."""
+    model = torch.nn.Linear(2, 1)
+    run = Run(tmp_path, model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1), max_steps=3)
+    with pytest.raises(UsageError, match=r"into `for epoch in run\.epochs\(\):`"), run:
+        for _step in run.steps():
+            run.step(1.0)
+    assert run.step_now == 0
+
+
 def test_a_resume_at_the_end_of_an_epoch_forgets_nothing(tmp_path: Path) -> None:
     """Nothing is left of that epoch, and what stands behind it is done again."""
     for last in (True, False):
