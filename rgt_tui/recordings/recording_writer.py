@@ -87,10 +87,17 @@ class LineFile:
             if end >= 0:
                 with contextlib.suppress(OSError):  # then its last line is torn, which a replay names
                     os.ftruncate(self._fd, end)
+            if not self.written:
+                with contextlib.suppress(
+                    OSError
+                ):  # an empty file would only stand in the way of the next try
+                    self.path.unlink()
             raise self._ends(error) from error
 
     def _ends(self, error: OSError) -> RecordFailed:
         why = "the disk is full" if error.errno == errno.ENOSPC else error.strerror or str(error)
+        if not self.written:
+            return RecordFailed(f"{self.path}: {why}; nothing was written")
         return RecordFailed(f"{self.path} ends here: {why}. {REPLAYABLE}")
 
     def close(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -57,6 +58,24 @@ async def test_a_disk_that_cannot_even_be_cut_back_is_said(recorder: Recorder, t
     path = tmp_path / "r.jsonl"
     assert await ended(recorder) == f"{path} ends here: the disk is full. What it holds can be replayed"
     RecordingReader(path).close()
+
+
+@pytest.mark.parametrize("name", ["r.jsonl", "r.jsonl.gz"])
+def test_a_recording_without_a_line_holds_nothing_and_stands_in_nobodys_way(
+    tmp_path: Path, name: str
+) -> None:
+    path = tmp_path / name
+    for _ in range(2):
+        file = LineFile(path)
+        full = os.open("/dev/full", os.O_WRONLY)
+        os.dup2(full, file._fd)
+        os.close(full)
+        with pytest.raises(RecordFailed) as failed:
+            file.append(LINE)
+        assert str(failed.value) == f"{path}: the disk is full; nothing was written"
+        with contextlib.suppress(RecordFailed):  # a device cannot be synced
+            file.close()
+        assert not path.exists()
 
 
 async def test_a_fault_of_rgt_ends_it_too(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
