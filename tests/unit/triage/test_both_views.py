@@ -18,10 +18,11 @@ from rgt_tui.health.lognotes import _MARKS, WINDOW
 from rgt_tui.model.box import BoxState, LogView
 from rgt_tui.model.evidence import Finding
 from rgt_tui.model.plain import clean
-from rgt_tui.model.protocol import LogLines
+from rgt_tui.model.protocol import FoundRun, LogLines, QueueState
+from rgt_tui.model.run import RunState
 from rgt_tui.ui.screens.log import findings_of
 from tests.unit.handbook.test_line_search import CASES, ENDED
-from tests.unit.triage.builders import LOG, NOW, box, cell, queue
+from tests.unit.triage.builders import DATA, LOG, NOW, box, cell, queue, run, sample
 
 RUN_PAGES = {id_: page for id_, page in shipped_pages().items() if not page.terminal_only}
 """The log of a run is not searched for what shows in a terminal of one's own alone."""
@@ -176,6 +177,64 @@ def test_another_run_s_failure_does_not_hide_that_of_a_run() -> None:
     ranks = [f"/workspace/runs/a/rank{rank}.log" for rank in (0, 1)]
     assert of((ranks[0], late), (ranks[1], oom)) == [("U10", "a")]
     assert of((ranks[0], late), ("/root/job/logs/b.log", oom)) == [("MN3", "a"), ("U10", "b")]
+
+
+OUT_OF_MEMORY = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
+
+
+def found(name: str, log: str, *more: str) -> FoundRun:
+    return FoundRun(name=name, pid=9, started=NOW - 60, command="python train.py", log=log, logs=(log, *more))
+
+
+def of_found(
+    queues: tuple[QueueState, ...], runs: tuple[RunState, ...], *given: tuple[FoundRun, str]
+) -> list[tuple[str, str | None, str]]:
+    views = tuple(LogView(path=one.log or "", lines=(line,), at=NOW) for one, line in given)
+    sick = box(
+        sample=None,
+        queues=queues,
+        runs=runs,
+        checkpoints=(),
+        logs=views,
+        found=tuple(one for one, _ in given),
+    )
+    return sorted((one.gotcha, one.run, one.where) for one in diagnose(sick, NOW, ()))
+
+
+@pytest.mark.parametrize("queues", [(), (queue(cell(state="done", exit_code=0)),)])
+def test_what_a_found_training_s_log_shows_is_that_training_s(queues: tuple[QueueState, ...]) -> None:
+    """Two of them fail in two ways, and neither hides the other; an old queue on the box hides none."""
+    one, two = (found("a/train", "/a/train.log"), OUT_OF_MEMORY), (found("b/train", "tmux:%1"), OUT_OF_MEMORY)
+    assert of_found(queues, (), one, two) == [
+        ("U10", "a/train", "/a/train.log"),
+        ("U10", "b/train", "tmux:%1"),
+    ]
+
+
+def test_a_loss_that_is_none_is_told_once_where_log_and_curve_show_it() -> None:
+    one = (found("a/train", "/a/train.log"), "{'loss': nan, 'grad_norm': 1.2, 'epoch': 0.21}")
+    bad = run("a/train", losses=[1.0, float("nan")])
+    assert of_found((), (bad,), one) == [("P8", "a/train", "/a/train.log")]
+
+
+def test_full_disks_of_two_found_trainings_are_kept_apart() -> None:
+    line = "OSError: [Errno 28] No space left on device: '/{}/x.pt'"
+    given = [(found(f"{name}/train", f"/{name}/train.log"), line.format(name)) for name in ("root", "data")]
+    disks = tuple(replace(DATA, mount=f"/{name}", bytes_free=0) for name in ("root", "data"))
+    views = tuple(LogView(path=one.log or "", lines=(text,), at=NOW) for one, text in given)
+    state = box(
+        sample=sample(*disks),
+        queues=(),
+        runs=(),
+        checkpoints=(),
+        logs=views,
+        found=tuple(o for o, _ in given),
+    )
+    first = diagnose(state, NOW, ())
+    assert {one.run: one.resource for one in diagnose(state, NOW + 1, first)} == {
+        "root/train": "bytes of /root",
+        "data/train": "bytes of /data",
+    }
 
 
 def test_the_row_of_a_box_names_what_its_log_shows_first() -> None:
