@@ -76,6 +76,7 @@ def build_parser(names: Iterable[str] = tuple(COMMANDS)) -> argparse.ArgumentPar
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", help=argparse.SUPPRESS, prog="rgt")
     for name in names:
         adder(name)(subparsers)
+    parser.set_defaults(parsers=subparsers.choices)
     return parser
 
 
@@ -115,6 +116,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 def _parsed(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
     """Parse; where a command's last words stand, or go on, behind an option, they are the same words."""
     arguments, more = parser.parse_known_args(words)
+    parser = arguments.parsers.get(arguments.command, parser)  # whose usage is shown: that of the command
     may: tuple[argparse.Action, ...] = getattr(arguments, "gathers", ())
     for word in more:
         told = ((one, getattr(arguments, one.dest)) for one in may)

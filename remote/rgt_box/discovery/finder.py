@@ -191,6 +191,7 @@ class Finder:
             if self._restarted or (gone and not procstat.is_alive(run.pid, run.ticks)):
                 self._end(run)
         self._restarted = False
+        self._leave_to_queues(cells)
         self._discover(nodes, below, cells)
         self._rows = {}
         for run in self._live():
@@ -201,6 +202,12 @@ class Finder:
         late = bool(self._live()) and time.monotonic() - self._said > SAY_SEEN
         if late or before != [self._said_of(run) for run in self._runs.values()]:
             self.changed = True
+
+    def _leave_to_queues(self, cells: Mapping[int, str]) -> None:
+        """Drop what was found before its job directory was named: its queue tells all of it, and how it ends."""
+        for run in self._live() if cells else ():
+            if cells_of.session_of(run.pid) in cells:
+                del self._runs[run.name]
 
     def _live(self) -> list[Run]:
         return [run for run in self._runs.values() if run.ended is None]

@@ -122,6 +122,19 @@ def test_cells_of_a_queue_are_no_finds(start: Start) -> None:
     assert cell.pid not in look(Finder(None, {}), {cell.pid: "a"})
 
 
+def test_a_find_that_turns_out_to_be_a_queue_s_cell_is_none_any_more(start: Start) -> None:
+    """A job that starts while the box is watched is seen before its directory is named: it would be told twice."""
+    cell, other = start("train.py", SLEEP), start("train2.py", SLEEP)
+    found = Finder(None, {})
+    assert {cell.pid, other.pid} <= set(look(found))
+    assert cell.pid not in look(found, {cell.pid: "a"})
+    cell.kill()
+    cell.wait()
+    runs = {run["pid"]: run for run in (look(found), found.report())[1]["runs"]}
+    assert cell.pid not in runs and "ended" not in runs[other.pid]
+    assert not any(event["kind"] == "training-ended" and "/train:" in event["text"] for event in found.events)
+
+
 def test_where_nothing_keeps_the_output_is_said(start: Start, exp: Path) -> None:
     away = start("train.py", "import time; time.sleep(1000)", stdout=subprocess.DEVNULL)
     piped = start("train2.py", SLEEP)

@@ -39,4 +39,7 @@ def test_what_is_too_much_is_refused(line: str, capsys: pytest.CaptureFixture[st
     with pytest.raises(SystemExit) as ended:
         parse(line.split())
     assert ended.value.code == 2
-    assert "unrecognized arguments" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    command = line.split()[0]
+    assert said.startswith(f"usage: rgt {command} ")  # that of the command: it shows what there is
+    assert f"\nrgt {command}: error: unrecognized arguments: " in said
