@@ -30,7 +30,7 @@ from rgt_tui.model.protocol import Cell, FoundRun, Sample
 from rgt_tui.model.run import RunState
 from rgt_tui.profiles import ProfileError, load_profile
 from rgt_tui.profiles.prices import books_differ, money
-from rgt_tui.profiles.readings import age, byte_pct, how_many, inode_pct, memory_pct, pct
+from rgt_tui.profiles.readings import age, byte_pct, how_many, inode_pct, memory_pct, no_agent, pct
 from rgt_tui.profiles.run_advice import Advice, RunCost, advised, run_cost
 
 
@@ -234,7 +234,7 @@ def status_line(
     return StatusLine(
         box=box.spec.name,
         state=seen.health.value,
-        reason=seen.why,
+        reason=_why(box, seen),
         age_s=_rounded(seen.sample_age),
         sample=box.sample,
         runs=tuple(_runs(box, now)),
@@ -252,6 +252,12 @@ def status_line(
         findings=tuple(_finding(finding) for finding in box.findings),
         advice=advised(box, now),
     )
+
+
+def _why(box: BoxState, seen: Assessment) -> str:
+    """Return why a box stands as it does. Where a plain shell reads it, that it runs says nothing of its progress."""
+    unread = seen.health is Health.RUNNING and no_agent(box)
+    return f"{seen.why}, limited: no log and no curve is read" if unread else seen.why
 
 
 def _finding(one: Finding) -> FindingLine:

@@ -16,10 +16,11 @@ from rgt_tui.health import Assessment, assess
 from rgt_tui.model.alert import Alert
 from rgt_tui.model.box import BoxSpec, BoxState, Health, Link
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
-from rgt_tui.model.protocol import Cell, Disk, Gpu, Hello, Memory, QueueState, Sample
+from rgt_tui.model.protocol import Cell, Disk, Gpu, Hello, Memory, Proc, QueueState, Sample
 from rgt_tui.model.run import RunState, Series
 
 NOW = 1_000_000.0
+TRAINING = Proc(pid=7, started=NOW - 9, cmd="python train.py")
 PROMISED = ("box", "state", "reason", "age_s", "sample", "runs", "alerts", "meter")
 
 
@@ -122,6 +123,19 @@ def test_what_a_run_costs_stands_beside_it_and_an_unknown_price_is_null() -> Non
     assert "≥ ¥3.60/h, ≥ ¥2.00 so far" in text
     (unknown,) = decoded(msgspec.structs.replace(state, meter=Meter()))["runs"]
     assert unknown["cost_per_1000_steps"] is unknown["eta_cost"] is unknown["cost_currency"] is None
+
+
+def test_where_a_plain_shell_reads_a_box_its_line_says_that_progress_is_not_seen() -> None:
+    hello = Hello(proto=1, agent="sh", boot="b", host="h", python="", pid=1, at=NOW)
+    state = box(hello=hello, limited=("no Python 3.8",))
+    assert state.sample is not None
+    trains = msgspec.structs.replace(state, sample=msgspec.structs.replace(state.sample, procs=(TRAINING,)))
+    said = "limited: no log and no curve is read"
+    assert line(trains).state == "running" and said in text_line(line(trains))
+    unknown = msgspec.structs.replace(state.sample, unseen="a plain shell")
+    idle = line(msgspec.structs.replace(state, sample=unknown))
+    assert idle.state == "unknown" and said not in text_line(idle)  # its reason says so
+    assert said not in text_line(line(msgspec.structs.replace(trains, hello=box().hello)))
 
 
 def test_nothing_that_a_terminal_obeys_is_in_a_line() -> None:
