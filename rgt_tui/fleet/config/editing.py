@@ -203,7 +203,7 @@ def rewrite(
 def _alone(path: Path) -> Iterator[None]:
     """Hold off every other rgt that would write beside `path`. The lock is the directory's, and leaves no file."""
     folder = Path(os.path.realpath(path)).parent
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o755)
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         try:
@@ -232,7 +232,9 @@ def write_atomically(path: Path, text: str, *, exclusive: bool = False) -> None:
     target = Path(os.path.realpath(path))  # `resolve` fails in another way where links lead in a circle
     if path.is_symlink() and not target.exists():
         raise FileExistsError(errno.EEXIST, f"it is a link to {target}, which is not there")
-    target.parent.mkdir(parents=True, exist_ok=True)
+    target.parent.mkdir(
+        parents=True, exist_ok=True, mode=0o755
+    )  # whatever the umask: who can write there owns the file
     mode = target.stat().st_mode & 0o7777 if target.exists() else 0o644
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:

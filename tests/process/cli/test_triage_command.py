@@ -375,6 +375,21 @@ def test_what_a_log_says_cannot_move_the_cursor(tmp_path: Path, capsys: pytest.C
     assert status == 1 and "\x1b" not in out and "\x9b" not in out
 
 
+def test_a_page_of_your_own_can_be_used_whatever_the_umask(
+    own_config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = os.umask(0)
+    try:
+        for name in ("LAB1", "LAB2"):
+            status, _, said = rgt(capsys, "handbook", "new", name)
+            assert status == 0, said
+    finally:
+        os.umask(before)
+    assert rgt(capsys, "handbook", "LAB1")[0] == 0
+    made = (own_config / "rgt", *(own_config / "rgt").rglob("*"))
+    assert [path for path in made if path.stat().st_mode & 0o022] == []
+
+
 def test_pages_are_found_shown_and_drafted(own_config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert rgt(capsys, "handbook", "u7")[1].startswith("# U7: ")
     assert rgt(capsys, "handbook", "OSError: [Errno 98] Address already in use")[1].startswith("# D4: ")
