@@ -181,12 +181,12 @@ def test_what_a_background_job_dies_of_is_its_value_s_error() -> None:
 def test_a_job_that_was_stopped_together_with_its_watcher_does_not_hang(
     monkeypatch: pytest.MonkeyPatch, moment: float, told: tuple[bool | None, str | None]
 ) -> None:
-    now, gate = [0.0], threading.Event()
+    now, gate = [100.0], threading.Event()
     monkeypatch.setattr(background, "time", SimpleNamespace(monotonic=lambda: now[0]))
     monkeypatch.setattr(background, "MOMENT", moment)
     job = background.Background(gate.wait, 0.0, 5.0)
     assert job.poll() == (None, None)
-    now[0] = 600.0
+    now[0] = 700.0
     awake = threading.Timer(0.1 if moment else 60.0, gate.set)
     awake.start()
     assert job.poll() == told
