@@ -544,8 +544,8 @@ def queue_lines(queue: QueueState, now: float) -> list[str]:
     for cell in queue.cells:
         when = f", {ago(cell.ended or cell.started, now)}" if cell.started else ""
         why = f": {clean(cell.reason)}" if cell.reason else ""
-        epochs = how_many(cell.epochs, "epoch")
-        lines.append(f"{clean(cell.state):<11} {clean(cell.name)} ({clean(cell.task)}, {epochs}{when}){why}")
+        epochs = "" if cell.epochs is None else f", {how_many(cell.epochs, 'epoch')}"
+        lines.append(f"{clean(cell.state):<11} {clean(cell.name)} ({clean(cell.task)}{epochs}{when}){why}")
     runner = f"runner pid {queue.runner_pid}" if queue.runner_pid else "a runner"
     lines.append(
         f"{runner} is at work"
