@@ -9,7 +9,6 @@ import difflib
 import os
 import shlex
 import sys
-import time
 import unicodedata
 from collections.abc import Callable
 from pathlib import PurePosixPath
@@ -22,6 +21,7 @@ from rgt_tui.cli.printing import json_line, print_json
 from rgt_tui.fleet.errands import reached
 from rgt_tui.fleet.exact_log import ExactLog, Request
 from rgt_tui.model.box import BoxSpec, BoxState, Link
+from rgt_tui.model.figures import moment
 from rgt_tui.model.plain import clean
 from rgt_tui.ssh import (
     CatFailed,
@@ -70,8 +70,7 @@ async def choose(spec: BoxSpec, arguments: argparse.Namespace, say: Callable[[st
             if arguments.json:
                 print_json(file)
                 continue
-            stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(file.mtime))
-            sys.stdout.write(f"{stamp} {file.size:>14,} {clean(file.path)}\n")
+            sys.stdout.write(f"{moment(file.mtime)} {file.size:>14,} {clean(file.path)}\n")
         return None
     return newest(found, spec.name, say)
 

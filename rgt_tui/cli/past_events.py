@@ -15,6 +15,7 @@ from rgt_tui.fleet.history.morning_report import NextClock, Report, morning_repo
 from rgt_tui.fleet.history.spoken_times import night_began, said_time
 from rgt_tui.health import clock_readings
 from rgt_tui.model.box import BoxSpec, BoxState, Link
+from rgt_tui.model.figures import moment
 from rgt_tui.model.fleet import Wanted
 from rgt_tui.model.plain import clean
 from rgt_tui.profiles import ProfileError, load_profile
@@ -71,7 +72,7 @@ async def _print(
         if arguments.json:
             print_json(row)
             continue
-        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row.at))
+        when = moment(row.at)
         whose = clean(row.box) or "all boxes"
         sys.stdout.write(f"{when}  {row.level:<5}  {whose}  {clean(row.text)}\n")
     return OK

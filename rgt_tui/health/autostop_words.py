@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
-
 from rgt_tui.model.autostop import AutostopReading, EndsBy, Mode, SelfStop, StopEvent
 from rgt_tui.model.box import BoxState, Link
+from rgt_tui.model.figures import moment, time_of_day
 from rgt_tui.model.plain import clean
 from rgt_tui.profiles.prices import money
 from rgt_tui.profiles.readings import age
@@ -32,7 +31,7 @@ def clock_words(reading: AutostopReading) -> str:
         return "no longer armed"
     limit = "?" if reading.limit_s is None else age(reading.limit_s)
     if reading.kept_until is not None and reading.stops_in_s is not None:
-        return f"{does} in {age(reading.stops_in_s)}, kept until {moment(reading.kept_until)}"
+        return f"{does} in {age(reading.stops_in_s)}, kept until {time_of_day(reading.kept_until)}"
     if reading.mode == Mode.LEASE:
         left = "nobody knows when" if reading.stops_in_s is None else f"in {age(reading.stops_in_s)}"
         return f"{does} {left} (lease of {limit})"
@@ -86,11 +85,11 @@ def may_have_parked(known: SelfStop) -> bool:
 def off_words(known: SelfStop, source: str) -> str:
     """Say that an armed machine is off. That it did it itself is known where it was heard to say so."""
     armed = known.armed[-1]
-    at = "" if known.off_at is None else moment(known.off_at)
+    at = "" if known.off_at is None else time_of_day(known.off_at)
     heard = known.stopping_at is not None
     verb = f"parked itself by {at}" if heard else f"off by {at}, as it was armed to be"
     what = f"idle {age(armed.limit_s)}" if armed.mode is Mode.IDLE else f"lease of {age(armed.limit_s)}"
-    told = f"({clean(source)}): {what}, armed on {moment(armed.at)}"
+    told = f"({clean(source)}): {what}, armed at {time_of_day(armed.at)}"
     return f"{verb} {told}; what it saved is known once it starts again"
 
 
@@ -109,23 +108,9 @@ def told_words(known: SelfStop) -> str:
     done = [texts[name] for name in ("sealed", "mirrored") if texts.get(name)]
     worth = known.saved is not None and known.saved >= LEAST_SAVED
     money_saved = f"; {money(known.saved, armed.currency, True)} of compute saved" if worth else ""
-    return f"parked itself at {moment(at)}: {'; '.join((what, *done))}{money_saved}"
+    return f"parked itself at {time_of_day(at)}: {'; '.join((what, *done))}{money_saved}"
 
 
 def story_lines(story: tuple[StopEvent, ...]) -> tuple[str, ...]:
     """Return what a box told of its own stop, a line each, oldest first."""
-    return tuple(
-        f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(event.at))}  {event.event:<10} {clean(event.text)}"
-        for event in story
-    )
-
-
-def moment(at: float) -> str:
-    """Return a time of the day, with the date where it is not today's; the seconds of one that no calendar has."""
-    today = time.localtime()
-    try:
-        then = time.localtime(at)
-    except (ValueError, OverflowError, OSError):
-        return f"{at:g}"
-    same = then[:3] == today[:3]
-    return time.strftime("%H:%M" if same else "%d %b %H:%M", then)
+    return tuple(f"{moment(event.at)}  {event.event:<10} {clean(event.text)}" for event in story)

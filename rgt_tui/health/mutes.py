@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import msgspec
 from rgt_tui.files import alone, publish, state_directory
 from rgt_tui.model.alert import Alert
 from rgt_tui.model.box import BoxSpec, Life
+from rgt_tui.model.figures import time_of_day
 from rgt_tui.model.fleet import FleetEvent
 from rgt_tui.model.plain import clean
 
@@ -92,8 +92,7 @@ def _named(what: str) -> str:
 def _until(until: float | None, now: float) -> str:
     if until is None:
         return "until it is over"
-    same = time.localtime(until)[:3] == time.localtime(now)[:3]
-    return time.strftime("until %H:%M" if same else "until %Y-%m-%d %H:%M", time.localtime(until))
+    return f"until {time_of_day(until, now)}"
 
 
 def mute_covers(mute: Mute, alert: Alert) -> bool:

@@ -55,8 +55,23 @@ def how_many(count: int, one: str, many: str = "") -> str:
 
 
 def moment(at: float) -> str:
-    """Return a time by the local clock; a number that is none as it stands."""
+    """Return a time by the local clock, ``2026-11-24 14:02:11``; the bare number where no calendar has that time."""
     try:
         return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
     except (ValueError, OverflowError, OSError):
         return f"{at:g}"
+
+
+def time_of_day(at: float, now: float | None = None) -> str:
+    """Return a time as a person says it: ``14:02``, with the date in front unless it is today's.
+
+    Args:
+        at: A time; a number that no calendar has is returned bare.
+        now: What "today" is taken from, if not the clock.
+    """
+    try:
+        then = time.localtime(at)
+    except (ValueError, OverflowError, OSError):
+        return f"{at:g}"
+    today = time.localtime(now)
+    return time.strftime("%H:%M" if then[:3] == today[:3] else "%Y-%m-%d %H:%M", then)

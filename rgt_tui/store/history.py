@@ -13,12 +13,12 @@ from typing import TypeVar
 
 from rgt_tui.files import state_directory
 from rgt_tui.model.box import BoxSpec, BoxState
+from rgt_tui.model.figures import time_of_day
 from rgt_tui.model.fleet import FleetEvent, Happenings, Moment, Night, Spend, Timeline, Wanted
 from rgt_tui.store.database import Damaged, HistoryError, Refused, Trouble
 from rgt_tui.store.happenings import OWN
 from rgt_tui.store.history_file import MAX_BYTES, Batch, HistoryFile, joined
 from rgt_tui.store.look_back import LookBack
-from rgt_tui.store.saved_states import clock as clock_time
 
 CLOSE_SECONDS = 5.0
 RETRY_SECONDS = 30.0
@@ -260,7 +260,7 @@ class History:
         else:
             hours = max(0.0, now - restored.backup_at) / 3600
             what = (
-                f"the backup from {clock_time(restored.backup_at, now)} took its place; the {hours:.1f} h since "
+                f"the backup from {time_of_day(restored.backup_at, now)} took its place; the {hours:.1f} h since "
                 "then are lost, so what they cost is a lower bound"
             )
         self._say(f"the history was damaged ({error}); it is in {restored.aside.name}; {what}", "warn")

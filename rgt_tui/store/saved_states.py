@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
-import time
 
 import msgspec
 
 from rgt_tui.model.box import BoxSpec, BoxState, Link
+from rgt_tui.model.figures import time_of_day
 from rgt_tui.model.money import Meter
 from rgt_tui.model.protocol import Checkpoints, QueueState, Sample
 
@@ -130,7 +130,7 @@ def recall(con: sqlite3.Connection, box: int, spec: BoxSpec, now: float) -> BoxS
     return BoxState(
         spec=spec,
         link=Link.CONNECTING,
-        reason=f"not connected yet; values of {clock(at, now)} by an earlier rgt",
+        reason=f"not connected yet; values of {time_of_day(at, now)} by an earlier rgt",
         since=now,
         sample=saved.sample,
         sample_at=saved.sample_at,
@@ -141,9 +141,3 @@ def recall(con: sqlite3.Connection, box: int, spec: BoxSpec, now: float) -> BoxS
         limited=saved.limited,
         remembered_at=at,
     )
-
-
-def clock(at: float, now: float) -> str:
-    """Return a time as a person says it: ``14:02``, or with its date when that is another day."""
-    then, today = time.localtime(at), time.localtime(now)
-    return time.strftime("%H:%M" if then[:3] == today[:3] else "%Y-%m-%d %H:%M", then)

@@ -60,13 +60,6 @@ def percent(value: float | None) -> str:
     return figures.pct(value, none=NONE)
 
 
-def ratio(part: float | None, whole: float | None) -> float | None:
-    """Return `part` of `whole` in percent, or None where either is missing."""
-    if part is None or not whole:
-        return None
-    return 100.0 * part / whole
-
-
 def size(count: float | None) -> str:
     """Return bytes on a disk or on their way, ``38.2 GB``."""
     return figures.size(count, none=NONE)

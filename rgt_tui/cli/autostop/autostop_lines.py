@@ -10,8 +10,9 @@ import msgspec
 
 from rgt_tui.cli.printing import columns
 from rgt_tui.fleet.autostop.arming import Rehearsal
-from rgt_tui.health.autostop_words import clock_words, moment, story_lines
+from rgt_tui.health.autostop_words import clock_words, story_lines
 from rgt_tui.model.autostop import AutostopReading, AutostopStatus, EndsBy, IdleHolder, Mode, StopEvent
+from rgt_tui.model.figures import time_of_day
 from rgt_tui.model.plain import clean
 from rgt_tui.profiles.prices import money
 from rgt_tui.profiles.readings import age, size
@@ -117,7 +118,7 @@ def show_status(box: str, status: AutostopStatus, story: Sequence[StopEvent]) ->
     for one in shown:
         sys.stdout.write(clean(f"{box}: {clock_words(reading_of(one))}") + "\n")
         if one.boot:
-            since = "" if one.since is None else f", since {moment(one.since)}"
+            since = "" if one.since is None else f", since {time_of_day(one.since)}"
             _line("for", f"instance {one.instance or 'none'}, boot {one.boot}{since}")
         for why in one.why:
             _line("blocks it now", why)
@@ -128,7 +129,7 @@ def show_status(box: str, status: AutostopStatus, story: Sequence[StopEvent]) ->
         if one.key is not None:
             _line("its own key", one.key.text)
         if one.last is not None and not story:
-            _line("last", f"{moment(one.last.at)} {one.last.event}: {one.last.text}")
+            _line("last", f"{time_of_day(one.last.at)} {one.last.event}: {one.last.text}")
     for line in story_lines(tuple(story)):
         sys.stdout.write(line + "\n")
 

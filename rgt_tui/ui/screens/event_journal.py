@@ -19,6 +19,7 @@ from rgt_tui.health import clock_readings
 from rgt_tui.model.alert import Alert
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.evidence import Finding
+from rgt_tui.model.figures import moment
 from rgt_tui.model.fleet import FleetState, Happening, Happenings, Spot, Wanted
 from rgt_tui.profiles.readings import how_many
 from rgt_tui.store import HistoryError
@@ -667,7 +668,7 @@ class JournalScreen(Moves, FleetAwareScreen):
         picked = self.happening_list.picked
         if picked is None:
             return None
-        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(picked.at))
+        when = moment(picked.at)
         return Copied(
             what=f"the event of {when}", text=f"{when}  {picked.box}  {picked.level}  {picked.text}"
         )

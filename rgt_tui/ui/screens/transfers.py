@@ -13,6 +13,7 @@ from textual.widget import Widget
 
 from rgt_tui.fleet import Playback, Pulled, TransferKeeper
 from rgt_tui.model.box import BoxState
+from rgt_tui.model.figures import moment
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.profiles.readings import how_many
 from rgt_tui.ui.box_pulls import KEPT, BoxPulls, Pull
@@ -241,7 +242,7 @@ def _when(at: float, now: float) -> str:
 
     if time.localtime(at)[:3] == time.localtime(now)[:3]:
         return clock(at)
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+    return moment(at)
 
 
 def in_order(entries: Iterable[Entry]) -> list[Entry]:

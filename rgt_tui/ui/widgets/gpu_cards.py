@@ -9,7 +9,8 @@ from rgt_tui.health.facts import BUSY_PCT
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.protocol import Gpu, MigSlice
 from rgt_tui.profiles.readings import how_many
-from rgt_tui.ui.notation import NONE, clean, gib, gib_of, glyphs, percent, ratio, thousands
+from rgt_tui.profiles.readings import percent as ratio
+from rgt_tui.ui.notation import NONE, clean, gib, gib_of, glyphs, percent, thousands
 from rgt_tui.ui.widgets.bars import bar, spark
 from rgt_tui.ui.widgets.panes import Section
 from rgt_tui.ui.widgets.spans import (

@@ -6,9 +6,10 @@ from rgt_tui.model.box import BoxState
 from rgt_tui.model.protocol import Cell
 from rgt_tui.model.run import RunState
 from rgt_tui.profiles.readings import how_ended, no_agent
+from rgt_tui.profiles.readings import percent as ratio
 from rgt_tui.profiles.run_advice import advised, from_its_start, run_cost
 from rgt_tui.ui.box_status import cells_of
-from rgt_tui.ui.notation import clean, compact_time, glyphs, number, percent, plain, ratio, thousands
+from rgt_tui.ui.notation import clean, compact_time, glyphs, number, percent, plain, thousands
 from rgt_tui.ui.widgets.fixed_lines import Parts
 from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, fit_name, line, pick, width_of, wrapped
 from rgt_tui.ui.widgets.vitals import faded, is_old

@@ -12,8 +12,9 @@ from rgt_tui.model.box import BoxState, Health
 from rgt_tui.model.evidence import Finding, Severity
 from rgt_tui.model.protocol import Cell
 from rgt_tui.model.run import RunState
+from rgt_tui.profiles.readings import percent as ratio
 from rgt_tui.ui.box_status import SEVERITIES, cells_of, current_run, level_tone, mark
-from rgt_tui.ui.notation import NONE, clean, compact_time, glyphs, number, percent, plain, ratio, thousands
+from rgt_tui.ui.notation import NONE, clean, compact_time, glyphs, number, percent, plain, thousands
 from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row
 from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, labelled, line, spread, text_of, width_of, wrapped
 

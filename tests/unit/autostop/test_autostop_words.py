@@ -5,9 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from rgt_tui.health.autostop_words import box_words, clock_words, moment, off_words, told_words
+from rgt_tui.health.autostop_words import box_words, clock_words, off_words, told_words
 from rgt_tui.model.autostop import AutostopReading, EndsBy, Mode, SelfStop, StopEvent
 from rgt_tui.model.box import Link
+from rgt_tui.model.figures import time_of_day
 from tests.unit.autostop.test_armed_book import KNOWN, STORY, armed
 from tests.unit.gate.builders import NOW, box, sample
 
@@ -45,7 +46,7 @@ def test_off_is_not_called_parked_by_itself_unless_it_was_heard_to_do_so() -> No
     heard = off_words(replace(KNOWN, off_at=NOW, stopping_at=NOW - 5), "RunPod")
     assert heard.startswith("parked itself by ")
     for words in (quiet, heard):
-        assert "(RunPod): idle 45m00, armed on " in words
+        assert "(RunPod): idle 45m00, armed at " in words
         assert words.endswith("what it saved is known once it starts again")
 
 
@@ -74,4 +75,4 @@ def test_a_box_says_what_counts_now() -> None:
 
 @pytest.mark.parametrize("at", [1e300, -1e300, 2.0**62, float("inf"), float("nan")])
 def test_a_box_that_names_a_time_that_no_calendar_has_ends_no_screen(at: float) -> None:
-    assert moment(at) == f"{at:g}"
+    assert time_of_day(at) == f"{at:g}"

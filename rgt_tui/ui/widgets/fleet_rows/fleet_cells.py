@@ -19,6 +19,7 @@ from rgt_tui.model.money import Amount
 from rgt_tui.model.protocol import Gpu
 from rgt_tui.profiles import prices
 from rgt_tui.profiles.readings import byte_pct, inode_pct, memory_pct
+from rgt_tui.profiles.readings import percent as ratio
 from rgt_tui.profiles.run_advice import run_cost, seconds_per_step
 from rgt_tui.ui.box_status import (
     cells_of,
@@ -39,7 +40,6 @@ from rgt_tui.ui.notation import (
     number,
     percent,
     plain,
-    ratio,
     thousands,
 )
 from rgt_tui.ui.widgets.bars import curve_spark, spark, thin_bar

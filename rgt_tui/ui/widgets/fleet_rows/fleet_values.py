@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from rgt_tui.profiles import prices
 from rgt_tui.profiles.readings import byte_pct, inode_pct, memory_pct
+from rgt_tui.profiles.readings import percent as ratio
 from rgt_tui.ui.box_status import cells_of, current_cell, current_run
-from rgt_tui.ui.notation import ratio
 from rgt_tui.ui.widgets.fleet_rows.fleet_cells import (
     Row,
     heat,
