@@ -1,4 +1,4 @@
-"""A person's own files: who else may write them, where the state of rgt lies, how it is locked and written."""
+"""The person's own files: who else may write to them, where rgt keeps its state, and how they are locked."""
 
 from __future__ import annotations
 

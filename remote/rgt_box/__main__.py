@@ -1,4 +1,4 @@
-"""Entry point: pick a verb and import only what it needs, so that the zipapp starts in tens of milliseconds."""
+"""Entry point: picks a verb and imports only what it needs, so that the zipapp starts in tens of milliseconds."""
 
 from __future__ import annotations
 

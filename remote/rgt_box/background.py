@@ -1,4 +1,4 @@
-"""Work that may hang: a thread that is abandoned, never awaited, and programs that are killed after their time."""
+"""Work that may hang: threads that are abandoned rather than joined, and programs killed after a timeout."""
 
 from __future__ import annotations
 

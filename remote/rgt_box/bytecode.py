@@ -1,4 +1,4 @@
-"""Compiled modules of the packed agent, in one file beside it.
+"""Caches the packed agent's compiled modules in one file beside it.
 
 Python keeps nothing of what it imports from a zip file, and compiling is most of a verb's start. What a process has
 compiled it adds to ``rgt-box-HASH.TAG.code``, TAG being that of the Python; the next one only loads it. The file is

@@ -1,4 +1,4 @@
-"""What may ask for any amount of memory or time is read by a process of its own, of little of both.
+"""Reads files that may demand any amount of memory or time, in a process with little of both.
 
 What a database's schema makes SQLite do, or a pickle, nobody can tell beforehand: a file of 12 KB asks for gigabytes,
 and the kernel then ends a training. So the agent opens none. It asks a child, which is started when there is something

@@ -1,4 +1,4 @@
-"""Files that other processes write or read: opened safely, replaced atomically, read tolerantly, and locked."""
+"""Files shared with other processes: opened safely, replaced atomically, read tolerantly, and locked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs on a box before the agent is there: looks for the agent's file, or writes it where that can be done.
+"""Runs on a box before the agent is there: finds the agent's file, or writes it where possible.
 
 The client sends this very text, so it imports nothing of ours. The file belongs into ``~/.cache/rgt``. Where that
 cannot be written (a full disk, a quota, a read-only home), it goes into a private directory below `BASES`: made with

@@ -1,4 +1,4 @@
-"""Secrets in command lines are never told: neither on the wire nor in a file. Pure.
+"""Masks secrets in command lines, so that they reach neither the wire nor a file. Pure.
 
 A secret is known by the name that it has (an option, a variable, a parameter of an address, a header), or by its
 shape. In doubt it is hidden: a command line that says less is no loss.

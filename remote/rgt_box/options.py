@@ -1,4 +1,4 @@
-"""A command line of long options, parsed by hand: argparse alone would cost a third of the agent's start."""
+"""Parses command lines of long options by hand: argparse alone would take a third of the agent's start."""
 
 from __future__ import annotations
 

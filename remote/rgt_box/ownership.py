@@ -1,4 +1,4 @@
-"""Whose a process, a socket or a directory is: what another user could change is not run, connected to or believed.
+"""Who owns a process, a socket or a directory: what another user could change is not run, connected to or believed.
 
 A tmux server may order its client to run any command (``MSG_LOCK``), and code is run from the state directory: whoever
 can put something there is whoever the agent runs as. Root's own things are trusted, for root may do all this anyway.

@@ -1,4 +1,4 @@
-"""What /proc says of processes, whose pids are only ever trusted with their start time, and of NVIDIA's cards."""
+"""Reads /proc: processes, whose pids are only trusted with their start time, and NVIDIA's cards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""rgt_train: training that is killed at any instant and goes on bit for bit.
+"""rgt_train: training that can be killed at any instant and continues bit for bit.
 
 Importing the package does not import torch; `Run` and its friends do, when they are first asked for.
 """

@@ -1,4 +1,4 @@
-"""Whether anything has changed since the last step: at a step boundary the state may be saved."""
+"""Whether anything has changed since the last step: the state may be saved only at a step boundary."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long steps take, how often machines fail, and so how often to save: Young's and Daly's optimum.
+"""How often to save (Young's and Daly's optimum), from how long steps take and how often machines fail.
 
 A Gamma prior on the rate of failures, as if so many node hours had been watched and so many failures been seen. A run's
 own run log soon outweighs it. Being wrong by a factor of four adds a quarter to a waste that is a few percent.

@@ -1,4 +1,4 @@
-"""The command line. Torch is imported as late as possible: a misspelt option is told at once."""
+"""The command line. Torch is imported as late as possible, so that a misspelt option is reported at once."""
 
 from __future__ import annotations
 

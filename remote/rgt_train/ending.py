@@ -1,4 +1,4 @@
-"""How a run ends: with its result on the disk and on the mirror, or asked to stop and saved."""
+"""How a run ends: finished, with its result on disk and mirror, or stopped on request, with its state saved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a training process ends: exit codes, errors that are shown as one line, and requests to stop."""
+"""How a training process ends: exit codes, errors shown as one line, and requests to stop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What watches the steps: a NaN, a loss that jumps, a step that never ends."""
+"""Guards of the steps: a NaN, a loss that jumps, a step that never ends."""
 
 from __future__ import annotations
 

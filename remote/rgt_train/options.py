@@ -1,4 +1,4 @@
-"""How a run saves and logs."""
+"""The options of how a run saves and logs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a run stands: the numbers that a checkpoint carries beside tensors."""
+"""A run's progress: the numbers that a checkpoint carries beside tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Going back to before a loss spike and leaving out the steps that led to it.
+"""Rolls back to before a loss spike, and skips the steps that led to it.
 
 The decision is written into the run directory before anything else happens, and is carried by every checkpoint from
 then on. So a kill at any instant changes nothing: whoever launches next goes back to a checkpoint from before the

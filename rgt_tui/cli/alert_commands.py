@@ -1,4 +1,4 @@
-"""``rgt alerts test`` and ``rgt mute``: where alerts go, and what is to be quiet for a while."""
+"""``rgt alerts test`` and ``rgt mute``: try the sinks, and silence alerts for a while."""
 
 from __future__ import annotations
 

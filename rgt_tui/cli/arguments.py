@@ -1,4 +1,4 @@
-"""What the commands' parsers share."""
+"""Argument types and options that the commands' parsers share."""
 
 from __future__ import annotations
 

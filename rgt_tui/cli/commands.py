@@ -1,4 +1,4 @@
-"""The table of all commands: where each one's code is, its group in ``rgt --help``, its one line, its exit statuses.
+"""The table of all commands: each one's module, its group in ``rgt --help``, its summary, its exit statuses.
 
 ``--help``, the completion, the documents and the code all have them from here.
 """

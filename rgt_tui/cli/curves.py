@@ -1,4 +1,4 @@
-"""``rgt curves`` and ``rgt scalars``: what a training program logged, as a plot and as a list."""
+"""``rgt curves`` and ``rgt scalars``: what a training program logged, as a plot or as a list."""
 
 from __future__ import annotations
 

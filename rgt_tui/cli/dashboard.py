@@ -1,4 +1,4 @@
-"""``rgt``: the dashboard on a fleet file, and on any other fleet source; terminal and fleet are left in order."""
+"""``rgt``: run the dashboard on a fleet file or another fleet source, and leave terminal and fleet in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rgt demo`` and ``rgt replay``: the dashboard on boxes of its own, and on a recording."""
+"""``rgt demo`` and ``rgt replay``: the dashboard on boxes of its own, or on a recording."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Put a fleet together for a command, and watch it just long enough to know how every box stands."""
+"""Assembles a fleet for a command, and watches it just long enough to know the state of every box."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rgt logs``: a file of a box, byte by byte, on standard output."""
+"""``rgt logs``: copy a file of a box to standard output, byte by byte."""
 
 from __future__ import annotations
 

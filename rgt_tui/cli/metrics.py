@@ -1,4 +1,4 @@
-"""``rgt metrics``: the fleet's figures as Prometheus reads them, and the HTTP server that it scrapes."""
+"""``rgt metrics``: the fleet's figures for Prometheus, and the HTTP server that it scrapes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the command line to the boxes that are meant."""
+"""From the command line to the boxes it names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rgt journal``: what happened, as the history has it, and the report of the night; nothing is connected to."""
+"""``rgt journal``: past events from the history, and the report of the night; connects to nothing."""
 
 from __future__ import annotations
 

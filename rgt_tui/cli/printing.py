@@ -1,4 +1,4 @@
-"""What commands write and ask: lines of JSON, complaints, questions; and standard streams that are closed or full."""
+"""How commands print and ask: JSON lines, error messages, prompts; and standard streams that are closed or full."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run a command's coroutine, and end when it ends."""
+"""Runs a command's coroutine, and ends when it ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rgt status`` and ``rgt patrol``: connect once, and say in one line per box, and per account, how it stands."""
+"""``rgt status`` and ``rgt patrol``: connect once, and report each box and account in one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One line about one box, for scripts and for people: from its state and its assessment, nothing else. Pure."""
+"""One line about one box, for scripts and for people, from its state and its assessment alone. Pure."""
 
 from __future__ import annotations
 

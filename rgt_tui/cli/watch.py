@@ -1,4 +1,4 @@
-"""``rgt watch`` and ``rgt record``: stay connected, and print what happens or write it into a file."""
+"""``rgt watch`` and ``rgt record``: stay connected, and print events or write them to a file."""
 
 from __future__ import annotations
 

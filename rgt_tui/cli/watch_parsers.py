@@ -1,4 +1,4 @@
-"""What the commands that look at boxes take: their options, their help, their examples."""
+"""Parsers of the commands that look at boxes: options, help and examples."""
 
 from __future__ import annotations
 

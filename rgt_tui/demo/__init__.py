@@ -1,4 +1,4 @@
-"""The embedded fleet: three sandboxed boxes on loopback that really train, and the stories they tell.
+"""The embedded fleet: three sandboxed boxes on loopback that really train, and the stories they play.
 
 What others may use is imported when it is first asked for: the name of the recording must not load the fleet.
 """

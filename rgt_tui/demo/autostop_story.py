@@ -1,4 +1,4 @@
-"""A box that stops itself, told with the very commands that a person types.
+"""A box that stops itself, played with the very commands that a person types.
 
 One box trains its queue to the end and is armed to park itself when idle. The rgt that watches it is killed. The box
 finds itself idle, seals itself, and parks with its pod's own key; the meter is off at the local provider. A new rgt

@@ -1,4 +1,4 @@
-"""Scripts that hold namespaces of the demo: the first process of a box, and what holds the boxes' disks.
+"""Scripts that keep the demo's namespaces open: the first process of a box, and the holder of the boxes' disks.
 
 The first process of a box builds its file tree, enters it, reaps orphans, and ends with its keeper. It runs as pid 1 of
 new pid, mount and host-name namespaces. Its environment has ``RGT_DEMO_BOX``, JSON::

@@ -1,4 +1,4 @@
-"""The demo as a fleet source: the embedded boxes and the engine that watches them, started and stopped as one."""
+"""The demo as a fleet source: the embedded boxes and the engine that watches them, started and stopped together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo without a screen, and its boxes alone, for another rgt to watch."""
+"""The demo without a screen, or its boxes alone for another rgt to watch."""
 
 from __future__ import annotations
 

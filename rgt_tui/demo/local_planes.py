@@ -1,4 +1,4 @@
-"""The demo's control planes: one of each box's own platform, with the box as a machine at the platform's own rates."""
+"""The demo's control planes: one per platform, with the box as a machine at that platform's real rates."""
 
 from __future__ import annotations
 

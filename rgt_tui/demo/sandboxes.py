@@ -1,4 +1,4 @@
-"""The sandboxes that the demo's boxes are: whether this machine allows them, their disks, their processes."""
+"""The demo boxes' sandboxes: whether this machine allows them, their disks, their processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The three stories of the demo: what makes them happen, and how one sees that they have happened.
+"""The three stories of the demo: what makes them happen, and how to see that they did.
 
 `Director` causes things, as a platform or a careless evaluation script would, and as the tenant of the boxes: every
 command that it runs there over SSH could be typed by hand. `TESTS` read the fleet's state alone: a story counts only

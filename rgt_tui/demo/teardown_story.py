@@ -1,4 +1,4 @@
-"""The whole way of a result off a rented box, told with the very commands that a person types.
+"""A result's whole way off a rented box, played with the very commands that a person types.
 
 One box trains its queue to the end; `rgt pull` and `rgt verify` bring the results home; `rgt down --destroy` stays shut
 while anything could be lost, and opens when nothing can. On the way a copy is damaged, a newer checkpoint appears on

@@ -1,4 +1,4 @@
-"""The demo's temporary directory, and the cleaning up after a demo that was killed.
+"""The demo's temporary directory, and cleaning up after a demo that was killed.
 
 Each demo owns one directory below ``<tmp>/rgt-demo-<uid>/`` and holds a lock on it for as long as it lives. The
 kernel drops the lock with the process, however it ends; so a directory whose lock is free was left behind, and

@@ -1,4 +1,4 @@
-"""The fleet: one session a box, put together into states that screens and commands read."""
+"""The fleet: one session per box, merged into the states that screens and commands read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fleet's alerts: what holds is judged, kept from one rgt to the next, muted, and told to the sinks."""
+"""The fleet's alerts: judged, remembered across restarts of rgt, muted, and sent to the sinks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How closely a box is watched, and how much of it is kept: by who looks, and by how many boxes there are. Pure.
+"""How often a box is sampled and how much of it is kept, by who is looking and by the size of the fleet. Pure.
 
 The bounds are of what is shown. No cursor moves by them, and what is read for a person byte by byte (`rgt logs`) is not
 cut.

@@ -1,4 +1,4 @@
-"""A billing action from the fleet's side: fresh evidence, the gate, the record, the seal, the call, its end."""
+"""Carries out a billing action: fresh evidence, the gate, the audit log, the seal, the provider's call, its outcome."""
 
 from __future__ import annotations
 

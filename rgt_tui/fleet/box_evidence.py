@@ -1,4 +1,4 @@
-"""What a billing action asks on purpose: of the box itself, of the copies that were pulled, and of the name service."""
+"""Gathers what a billing action needs to know: from the box, from the pulled copies, and from the name service."""
 
 from __future__ import annotations
 

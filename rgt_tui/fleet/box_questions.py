@@ -1,4 +1,4 @@
-"""What a billing action asks of a box: what it would lose, and that it holds still meanwhile.
+"""What a billing action asks a box: to list the results it would lose, and to hold still meanwhile.
 
 Each question is one command of the agent on a connection that stands. No answer, half an answer and one that makes no
 sense are errors in words: nothing here ever takes silence for "there is nothing".

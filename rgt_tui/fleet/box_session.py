@@ -1,4 +1,4 @@
-"""One box: connect, put the agent there, stream, reconnect; frames become states."""
+"""One box's session: connect, deploy the agent, stream frames, reconnect, and turn frames into states."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is set on a box for the runs there: mirrors, proxy, secrets. One command of the agent for each question."""
+"""Settings of a box for the runs on it: mirrors, proxy and secrets, each read and changed by one agent command."""
 
 from __future__ import annotations
 

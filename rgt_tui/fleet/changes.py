@@ -1,4 +1,4 @@
-"""What happened between two states of a box, in words."""
+"""Describes in words what changed between two states of a box."""
 
 from __future__ import annotations
 

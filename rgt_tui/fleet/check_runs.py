@@ -1,4 +1,4 @@
-"""Checks that are run on request: as the command that a person would type, in a process of its own that can be ended.
+"""Runs a check on request: the command that a person would type, in a process of its own that can be killed.
 
 Only commands that look are run: none that bills, ends, copies, starts or removes anything.
 """

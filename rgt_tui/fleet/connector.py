@@ -1,4 +1,4 @@
-"""The way to a box: how many connect at once, who is asked, where it moved, how long to wait after a failure."""
+"""Connecting to a box: the limit on concurrent connects, prompts, moved addresses, and the backoff after a failure."""
 
 from __future__ import annotations
 

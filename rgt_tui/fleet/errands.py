@@ -1,4 +1,4 @@
-"""One connection for one errand, outside of the fleet's sessions: put the trainer on a box, or take rgt off it."""
+"""One-off connections outside the fleet's sessions: put the trainer on a box, or remove rgt from it."""
 
 from __future__ import annotations
 

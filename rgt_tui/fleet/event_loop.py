@@ -1,4 +1,4 @@
-"""The event loop beside hundreds of boxes: which one, its garbage, and work in it that must not end in silence."""
+"""The event loop for hundreds of boxes: which loop, when to collect garbage, and tasks that must not fail silently."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One file of a box, byte by byte, through every loss of the connection: no gap, no repeat."""
+"""Reads a file on a box byte by byte across lost connections: no gap, no repeat."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a front end may ask of a fleet, and what those are told who look at what it does."""
+"""What a front end may ask of a fleet, and the observers that are told what the fleet does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Notice a connection that says nothing any more, and a computer that slept or whose clock was set."""
+"""Notices a connection that has gone silent, and a computer that slept or whose clock was set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the boxes cost now: as the control plane says, else by the price of the fleet file.
+"""What the boxes cost now: according to the control plane, or else to the price in the fleet file.
 
 Such a price says only what was seen: while the box reports, it costs what the file says; once it does not, nobody knows
 whether it is still charged, and *unknown* is never free.

@@ -1,4 +1,4 @@
-"""What an rgt that died, or gave up waiting, left open: shown at the start, asked for at the provider, written down.
+"""Billing actions that an earlier rgt left unfinished: shown at the start, checked with the provider, written down.
 
 Nothing is ever sent from here.
 """

@@ -1,4 +1,4 @@
-"""Publishes the fleet: a few times a second one immutable state, made of what has changed since the last one."""
+"""Publishes the fleet: a few times a second, one immutable state with what has changed since the last one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Frames into a box's state: pure functions of the old state and one frame."""
+"""Turns frames into a box's state: pure functions of the old state and one frame."""
 
 from __future__ import annotations
 

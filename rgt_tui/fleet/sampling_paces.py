@@ -1,4 +1,4 @@
-"""How often each box of a running fleet samples: by who looks, and by what a person chose.
+"""How often each box of a running fleet is sampled: by who is looking, and by what a person chose.
 
 A key that opens a box changes what is asked of all the others, and to write to two hundred connections takes longer
 than to draw the screen. So the box that is opened is told at once, and the others later, a few at a time.

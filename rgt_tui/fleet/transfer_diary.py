@@ -1,4 +1,4 @@
-"""What every rgt of this person copies now and has copied: one small file a transfer, kept across restarts.
+"""What every rgt of this person is copying and has copied: one small file per transfer, kept across restarts.
 
 ``$XDG_STATE_HOME/rgt/transfers/BEGAN-PID.json``. Whoever copies holds the lock of its file and writes it again about
 once a second; a file without an end whose lock is free belongs to a program that was killed.

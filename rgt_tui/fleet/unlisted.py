@@ -1,4 +1,4 @@
-"""Nothing bills unseen: machines, volumes, addresses and snapshots of the fleet's accounts that no box names."""
+"""What bills without being in the fleet file: machines, volumes, addresses and snapshots of the fleet's accounts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes the evidence for a billing action out of what is known. Pure: same arguments, same evidence."""
+"""Builds the evidence for a billing action from what is known. Pure: same arguments, same evidence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is the machine that we speak to the instance that the call names? Without that, no other evidence means anything."""
+"""Whether the machine we speak to is the instance that the call names; without that, no other evidence counts."""
 
 from __future__ import annotations
 

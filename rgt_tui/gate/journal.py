@@ -1,4 +1,4 @@
-"""What was begun with an instance and how far it came: so that a crash is harmless, and no call is sent twice.
+"""What was begun with an instance and how far it got, so that a crash does no harm and no call is sent twice.
 
 One append-only file and one lock per instance; a creation, which has no instance yet, has those of its account. Every
 state is on the disk before what it announces happens: `sent` before the bytes go out. Whoever wants to act holds the

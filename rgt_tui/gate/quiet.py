@@ -1,4 +1,4 @@
-"""Is the box quiet? One item per reason against it, so that each can be given up by its name."""
+"""Whether the box is quiet: one item per reason why it is not, so that each can be accepted by name."""
 
 from __future__ import annotations
 

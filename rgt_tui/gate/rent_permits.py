@@ -1,4 +1,4 @@
-"""The gate before a machine is rented: the offer read again, its full price, and the person's word. Pure.
+"""The gate before renting a machine: the offer read again, its full price, and the person's consent. Pure.
 
 Only here is a `RentPermit` built; a test greps that it stays so.
 """

@@ -1,4 +1,4 @@
-"""Everything on a box that a verb could take, and for each part what keeps it: storage, a copy, a word, or nothing."""
+"""Everything on a box that a verb could delete, and what keeps each part: storage, a copy, consent, or nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The handbook: known ways for training to go wrong, as data; how a log shows them, and the way out."""
+"""The handbook: known failures of training as data, how they show in a log, and how to fix them."""
 
 from __future__ import annotations
 

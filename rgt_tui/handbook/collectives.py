@@ -1,4 +1,4 @@
-"""Which rank did not come to which collective, or message, by torch's flight recorder. Pure.
+"""Which rank failed to join which collective or message, according to torch's flight recorder. Pure.
 
 Each rank writes a dump (https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html), which comes here as
 plain values: whole from a file, or cut by the agent to the entries that count.

@@ -1,4 +1,4 @@
-"""What a log's own figures show where no line says that anything is wrong: a loss that never moves, a count from 0."""
+"""What the numbers in a log show where no line reports a fault: a loss that never moves, a step count that restarts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Triage of a log of any origin: which pages it shows, the best first, with the very line that proves each."""
+"""Triage of a log of any origin: the pages that it shows, best first, with the line that proves each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one judge of what a log shows: of all lines found, what counts, how sure it is, and what stands first.
+"""Judges what a log shows: of all matching lines, which count, how certain each is, and which comes first.
 
 A file is judged at its end, the log of a box as it grows: by the same rules, so that both say the same first.
 """

@@ -1,4 +1,4 @@
-"""Finds what the handbook knows in the lines of a log: literals first, then patterns.
+"""Finds handbook pages in the lines of a log: literals first, then patterns.
 
 The first look is one automaton over all literals, by RE2 where ``google-re2`` is installed (``rgt-tui[triage]``);
 without it every literal is looked for by itself, with the same result and far slower.

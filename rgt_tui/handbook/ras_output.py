@@ -1,4 +1,4 @@
-"""What NCCL's own client ``ncclras`` tells of a job: ranks that do not answer, or are behind the others. Pure.
+"""What NCCL's client ``ncclras`` reports of a job: ranks that do not answer, or lag behind the others. Pure.
 
 https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting/ras.html; as text since NCCL 2.24, as JSON
 since 2.28.7.

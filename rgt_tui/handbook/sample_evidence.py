@@ -1,4 +1,4 @@
-"""What the readings of a box add to what a log says: a kill is the kernel's only if its counter moved.
+"""What samples of a box add to a log: a process was killed for memory only if the kernel's counter moved.
 
 A log that ends without a word, on a machine that was restarted meanwhile, ended with it.
 """

@@ -1,4 +1,4 @@
-"""What deserves a look: one judge of a box's state for alerts, findings, the checklist and the gate.
+"""The one judge of a box's state, asked by alerts, findings, the checklist and the gate.
 
 The thresholds, and what counts as training or unseen, are asked of `rgt_tui.health.facts`.
 """

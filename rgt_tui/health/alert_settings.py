@@ -1,4 +1,4 @@
-"""``[alerts.KIND]`` and ``[[sinks]]`` of the fleet file: checked without any I/O, and put into effect."""
+"""Reads and checks ``[alerts.KIND]`` and ``[[sinks]]`` of the fleet file, without any I/O."""
 
 from __future__ import annotations
 

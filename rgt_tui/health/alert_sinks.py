@@ -1,4 +1,4 @@
-"""Where alerts are sent. Addresses are secrets: a topic or a hook is its own password."""
+"""Where alerts are sent. Addresses are secrets: whoever knows a topic or a hook can use it."""
 
 from __future__ import annotations
 

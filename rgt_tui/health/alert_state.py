@@ -1,4 +1,4 @@
-"""The state of a box's alerts: each must last before it rises, and be over for a while before it clears."""
+"""The state of a box's alerts: a condition must hold for a while to raise one, and be over for a while to clear it."""
 
 from __future__ import annotations
 

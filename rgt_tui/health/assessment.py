@@ -1,4 +1,4 @@
-"""What a state says of its box: one word, one line, a rank, alerts, the checks of the phases; and an alert in words."""
+"""A box's state summed up: one word, one line, its rank, its alerts and the checks of its phases."""
 
 from __future__ import annotations
 

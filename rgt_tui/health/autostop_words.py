@@ -1,4 +1,4 @@
-"""How a box's own stop stands, and what became of it, in the same words on every screen and in every command. Pure."""
+"""How a box's autostop is described, on every screen and in every command. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a condition is: one thing that can be wrong, with its three views (alert, finding, check)."""
+"""What a condition is: one thing that can go wrong, with its three views (alert, finding, check)."""
 
 from __future__ import annotations
 

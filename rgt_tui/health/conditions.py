@@ -1,4 +1,4 @@
-"""The table of all conditions. A new one is a row here, and two functions beside its like."""
+"""The table of all conditions. A new one is a row here and two functions next to similar ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The danger clocks of a box: which of its platform's count now, and how much time each leaves. Pure.
+"""Danger clocks: the deadlines of a box's platform that count now, and how much time each leaves. Pure.
 
 There is one reading: the alert, the screens, the commands and the worst case all ask `clock_readings`.
 

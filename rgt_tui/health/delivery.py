@@ -1,4 +1,4 @@
-"""Tells one sink what holds: late rather than twice, again until it works, and never in anybody's way."""
+"""Delivers alerts to one sink: rather late than twice, retried until it works, and never blocking anything else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The findings of a box: every source, one finding per cause, worst first, each with its beginning."""
+"""The findings of a box from all sources: one per cause, worst first, each with when it began."""
 
 from __future__ import annotations
 

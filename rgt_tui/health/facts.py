@@ -1,4 +1,4 @@
-"""One frozen view of a box, and every threshold, once.
+"""One immutable view of a box, and every threshold, defined once.
 
 The alerts, the findings, the checklist and the gate all ask here, so that two of them cannot disagree.
 """

@@ -1,4 +1,4 @@
-"""Full disks: the log says *no space*, the live reading says of what, and a later save says that it is over."""
+"""Full disks: the log says "no space", the live sample says which disk, and a later save says that it is over."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The handbook as the live look at a box has it: its pages, with what readings prove of some of them."""
+"""The handbook as applied to live boxes: its pages, and what samples prove about some of them."""
 
 from __future__ import annotations
 

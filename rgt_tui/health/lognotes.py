@@ -1,4 +1,4 @@
-"""Which entries of the handbook a run's log shows, and which of its lines say that the run went on."""
+"""Which handbook pages a run's log shows, and which of its lines show that the run continued."""
 
 from __future__ import annotations
 

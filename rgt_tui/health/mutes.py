@@ -1,4 +1,4 @@
-"""Being quiet about an alert, and the file that remembers: mutes, what was raised, what the sinks were told."""
+"""Muting alerts, and the file that remembers mutes, raised alerts, and what each sink was sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the ranks of a training stand by their own heartbeats, and which of them is behind the others. Pure.
+"""How far each rank of a training is by its heartbeat, and which one lags behind the others. Pure.
 
 Our own trainer has one, and trainers of others with our callback. Whoever is in an earlier phase, or an earlier step,
 than the rest is what they wait for: nothing that comes later in a step can wait for anything else. How long a step may

@@ -1,4 +1,4 @@
-"""What to do about a box as a list whose steps are ticked by the readings alone: pure, from one state to the next.
+"""The fix for a box as a checklist whose steps are ticked by its samples alone. Pure: from one state to the next.
 
 A step is ticked when the very condition that proposed it is known to be over. A line that has only scrolled out of a
 log, and a box that tells nothing, prove nothing: then the step stays as it is.

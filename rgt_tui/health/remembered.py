@@ -1,4 +1,4 @@
-"""What is remembered of a box besides its alerts: growth, what the machine was doing, what its events told."""
+"""What is remembered of a box besides its alerts: growth rates, what the machine was doing, what its events said."""
 
 from __future__ import annotations
 

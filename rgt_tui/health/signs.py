@@ -1,4 +1,4 @@
-"""What there has to be on a box before a row of the table, or an entry of the handbook, has anything to read.
+"""What a box must have before a condition or a handbook page has anything to check.
 
 Each costs a fraction of what it spares, and several ask for the same: of a box that is well, most need not be read.
 """

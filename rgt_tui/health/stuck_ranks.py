@@ -1,4 +1,4 @@
-"""Which rank of a distributed training holds the others up: dead, stopped, asleep, or elsewhere. Pure.
+"""Which rank of a distributed training holds up the others: dead, stopped, asleep, or busy elsewhere. Pure.
 
 A rank that waits in a collective does not run at all (gloo sleeps in a futex) or runs all the time (NCCL spins in the
 synchronisation of its stream). While a rank evaluates, loads or saves, it runs now and then, however long the others

@@ -1,4 +1,4 @@
-"""What a box can cost at most until the next clock ends it or its rate: the worst case as a number. Pure."""
+"""The most that a box can cost until its next deadline ends it or changes its rate. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Frozen structs only: the words that every other package speaks. Imports nothing of ours."""
+"""Immutable structs only, shared by all other packages. Imports nothing else of rgt."""
 
 __all__ = [
     "alert",

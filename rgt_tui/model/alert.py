@@ -1,4 +1,4 @@
-"""Alerts: a condition that holds now and since when; what a sink is told of it; and what a person may set."""
+"""Alerts: a condition that holds and since when, what a sink is sent about it, and what a person may configure."""
 
 from __future__ import annotations
 

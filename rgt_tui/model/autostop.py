@@ -1,4 +1,4 @@
-"""A box that stops itself: what it is armed with, how its clock stands, and what it tells of it afterwards.
+"""A box that stops itself: how it is armed, what its clock says, and what it reports afterwards.
 
 The agent's verb ``autostop`` speaks exactly these fields (docs/autostop.md). Times are epoch seconds by the box's clock
 unless another one is named; spans are seconds. What the box cannot tell is ``None``, never 0 and never "no".

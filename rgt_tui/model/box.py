@@ -1,4 +1,4 @@
-"""What the client knows of one box: its description, and the immutable state that every screen and command reads."""
+"""What the client knows about a box: its description, and the immutable state that screens and commands read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Percentages, sizes, counts and times, written in one way: in columns, alerts, findings, commands and on the screens.
+"""How percentages, sizes, counts and times are written, everywhere: columns, alerts, findings, commands, screens.
 
 What is stored and copied is counted as it is sold and as ``df -H`` tells it, in powers of 1,000 (GB); memory, of a
 container, a process or a card, as the kernel and ``nvidia-smi`` tell it, in powers of 1,024 (GiB).

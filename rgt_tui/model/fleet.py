@@ -1,4 +1,4 @@
-"""The fleet as a whole, at one moment and in its past, and what only a person can answer on the way to a box."""
+"""The whole fleet, at one moment and in the past, and the questions that only a person can answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text from a box made harmless before anything stores or shows it, and values that show themselves nowhere."""
+"""Makes text from a box harmless before it is stored or shown, and hides secret values from ``repr``."""
 
 from __future__ import annotations
 

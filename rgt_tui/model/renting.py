@@ -1,4 +1,4 @@
-"""Renting a machine: what a person asks for, what platforms offer, and what of an account bills without being one."""
+"""Renting a machine: what a person asks for, what platforms offer, and what else of an account bills."""
 
 from __future__ import annotations
 

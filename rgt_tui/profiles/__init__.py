@@ -1,4 +1,4 @@
-"""Platform profiles: the data of ``profiles/*.toml``, checked and typed, and what follows from it."""
+"""Platform profiles: the data of ``profiles/*.toml``, checked and typed, and what can be derived from it."""
 
 from rgt_tui.profiles.loader import ProfileError, all_profiles, is_cluster, load_profile, own_profile
 from rgt_tui.profiles.platform_page import (

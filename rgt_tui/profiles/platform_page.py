@@ -1,4 +1,4 @@
-"""Everything that a profile knows, as one page in sections: the platform page of the dashboard and `rgt profiles show`.
+"""Everything a profile knows, as one page in sections: the dashboard's platform page and `rgt profiles show`.
 
 What the sources leave open reads *unknown*: never "no", free or safe.
 """

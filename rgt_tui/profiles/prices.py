@@ -1,4 +1,4 @@
-"""Money as it is known: a price or a sum with its currency and its bound, added up, projected, and put into words.
+"""Money: prices and sums with their currency and whether they are a lower bound, added, projected, and written out.
 
 What is not known in full is a lower bound and is written as one (``≥ $0.50``). Currencies are never added together.
 """

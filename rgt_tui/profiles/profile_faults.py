@@ -1,4 +1,4 @@
-"""What is wrong with a platform profile that decodes: words, names, figures, signatures, paths, and its sources."""
+"""Mistakes in a platform profile that decodes: its words, names, figures, signatures, paths and sources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sample put into plain figures and words: percentages, ages, sizes, and how fast a run usually goes."""
+"""A sample in plain figures and words: percentages, ages, sizes, and how fast a run usually goes."""
 
 from __future__ import annotations
 

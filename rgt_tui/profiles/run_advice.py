@@ -1,4 +1,4 @@
-"""Advice from what was measured: how often to save, how many loader workers, room for a larger batch. Never an alarm.
+"""Advice from measurements: how often to save, how many loader workers, room for a larger batch. Never an alarm.
 
 Pure. Where a figure is not known nothing is said: nothing here is guessed.
 """

@@ -1,4 +1,4 @@
-"""What a person has to know of a platform before money runs there, and whether it has been shown to them.
+"""What a person should know of a platform before paying for it, and whether they have been shown it.
 
 ``$XDG_STATE_HOME/rgt/platforms.json`` holds, by platform, a digest of the page that was shown: facts that have changed
 since have not been seen.

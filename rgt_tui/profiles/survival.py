@@ -1,4 +1,4 @@
-"""Which storage tier a path of a box lies on, by its profile; what outlives a stop or destroy; what still bills."""
+"""Which storage tier a path on a box is on, what survives a stop or destroy, and what keeps billing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A platform's own command as a control plane: run without a shell, bounded in time and in what it may print.
+"""A platform's own command as a control plane: run without a shell, with limits on its time and output.
 
 Where a platform is asked through its own tool (Slurm's, kubectl), that tool brings its logins and plugins along. A
 command that was not found was not sent; whatever came after its start is unknown until a reading tells.

@@ -1,4 +1,4 @@
-"""Platforms without an API: the gate judges as for any other, a person acts on the console, and rgt watches what comes.
+"""Platforms without an API: the gate judges as usual, a person acts in the web console, and rgt watches the outcome.
 
 Nothing is sent from here, and nothing here can say that a meter is off: a box that no longer answers has *probably*
 been stopped. What to click stands in the platform's profile.

@@ -1,4 +1,4 @@
-"""What every control plane can do, and how it says that it could not.
+"""What every control plane can do, and the errors by which it says that it could not.
 
 Nothing here talks to a network, so that importing it costs nothing.
 """

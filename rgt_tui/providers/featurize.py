@@ -1,4 +1,4 @@
-"""Featurize: one call releases an instance, and nothing tells what it is or costs.
+"""Featurize: its one call releases an instance; nothing tells what an instance is or costs.
 
 As of the vendor's client, featurize 0.0.27 on PyPI (verified 2024-03): no list, no state, no price, no balance; an
 error comes with status 200 and a ``status`` that is not 0. A release leaves nothing but the cloud storage, and whether

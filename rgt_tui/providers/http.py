@@ -1,4 +1,4 @@
-"""One account's HTTP: its key and where that may be sent, and every way an answer can be wrong, as typed exceptions."""
+"""HTTP for one account: its key, the hosts that may receive it, and every bad answer as a typed exception."""
 
 from __future__ import annotations
 

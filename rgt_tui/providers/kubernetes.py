@@ -1,4 +1,4 @@
-"""Kubernetes by kubectl, which brings every way to log in along: a Job or a bare pod is the machine.
+"""Kubernetes through kubectl, which handles every way to log in: the machine is a Job or a bare pod.
 
 A Job is parked by suspending it (its pods end, the Job is kept) and destroyed by deleting it *with* its pods; a pod
 that something owns would only be made anew, so that nothing is done to it: the call goes to its owner. What bills is

@@ -1,4 +1,4 @@
-"""Opens the control plane of a box: the table of adapters, and the accounts that a fleet's boxes share.
+"""Opens the control plane of a box: the table of adapters, and the accounts that boxes share.
 
 An adapter, and with it the HTTP client, is imported at the first box that needs it.
 """

@@ -1,4 +1,4 @@
-"""What adapters of HTTP platforms share: a machine as its platform told it, its meter, the account and box around both.
+"""What adapters of HTTP platforms share: a machine as the platform reports it, its meter, its account, its box.
 
 An adapter reads machines (`RentedAccount.fetch`, `fetch_all`) and names its calls (`RentedAccount.call`). The rest is
 the same everywhere: nothing is gone without a complete list that lacks it, nothing unknown is free, nothing is sent

@@ -1,4 +1,4 @@
-"""RunPod's pod object, and what it costs: the documented fields, read so that no odd value breaks a screen.
+"""RunPod's pod object and its cost: only documented fields, read so that no odd value breaks anything.
 
 Fields and states: https://docs.runpod.io/api-reference-v2/overview (OpenAPI of REST v2).
 Prices are those of the profile, each with its source and its month.

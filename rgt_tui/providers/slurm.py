@@ -1,4 +1,4 @@
-"""Slurm by its own commands, here or on a login node over ssh: a job is the machine, `scancel` ends it.
+"""Slurm through its own commands, here or on a login node over ssh: a job is the machine, `scancel` ends it.
 
 Slurm keeps no prices and has no park: what an hour costs says the fleet file. `scancel` ends with 0 in silence for
 finished jobs and for numbers that no job ever had, so only a reading afterwards tells what came of it:

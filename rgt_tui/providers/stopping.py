@@ -1,4 +1,4 @@
-"""Carries out a billing action to its end: *requested → the provider confirms → meter off*, or the trouble.
+"""Follows a billing action to its end: *requested → the provider confirms → meter off*, or what went wrong.
 
 A 2xx is *requested*, never *stopped*: control planes accept a stop and stay running for a while, or for ever.
 """

@@ -1,4 +1,4 @@
-"""Recordings: what the boxes told, in a file, and that file as a fleet."""
+"""Recordings: what the boxes sent, in a file, and that file played back as a fleet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The form of a recording: JSON lines, first a header, then what came over the wire, each frame as it came. Pure.
+"""The format of a recording: JSON lines, a header first, then each frame as it came over the wire. Pure.
 
 See docs/replay.md. The frames are those of docs/protocol.md, byte for byte, so that whatever reads the wire reads a
 recording; beside them stands what a frame does not say: lost connections, and what the provider said.

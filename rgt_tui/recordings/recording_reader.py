@@ -1,4 +1,4 @@
-"""Read a recording's file line by line, whatever has become of it, and what recordings of before hold."""
+"""Reads a recording line by line, also damaged ones and those of earlier versions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Record what comes over the wire: the fleet's tap and observer that writes a file which can be replayed."""
+"""Records what comes over the wire: an observer of the fleet that writes a file which can be replayed."""
 
 from __future__ import annotations
 

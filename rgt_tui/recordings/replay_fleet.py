@@ -1,4 +1,4 @@
-"""A recording as a fleet: the same reducers, the same words, another clock."""
+"""A recording played back as a fleet: the same reducers and words, on a clock of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SSH: from the words of a fleet file to frames of a box. What other packages use of it.
+"""SSH: from a fleet file's host to a stream of frames from the box.
 
 What needs asyncssh is loaded when it is first used: the first frame of the dashboard does without.
 """

@@ -1,4 +1,4 @@
-"""A command on a box whose output is much: handed on as it comes, at the pace of who takes it.
+"""A command on a box with large output: passed on as it arrives, at the pace of the consumer.
 
 asyncssh opens the window again by more than was taken from it whenever reading pauses between two deliveries (see
 `rgt_tui.ssh.remote_cat`): whoever takes the data pauses late, and goes on when little is left.

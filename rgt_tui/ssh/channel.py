@@ -1,4 +1,4 @@
-"""The one long-lived stream of frames from a box: from the agent, or where there can be none from a plain shell."""
+"""The one long-lived stream of frames from a box: from the agent, or from a plain shell where no agent can run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Open one SSH connection to a box, hop by hop; and say the same way in blocks of ssh_config."""
+"""Opens an SSH connection to a box hop by hop, and writes the same route as blocks of ssh_config."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Put the agent or the trainer on a box: find a Python, and write the zipapp under its content hash, once.
+"""Puts the agent or the trainer on a box: finds a Python, and writes the zipapp once, named by its content hash.
 
 The file is written to a temporary name, its hash is checked on the box, it is fsynced and renamed. A name that
 exists with that content is never written to again: an older client may still run that very file. Where it may stand,

@@ -1,4 +1,4 @@
-"""Log in on one server of a route, over a socket, a tunnel or a ProxyCommand, and say what failed.
+"""Logs in to one server of a route, over a socket, a tunnel or a ProxyCommand, and says what failed.
 
 Of the algorithms, `aes128-gcm` and `curve25519` come first: they cost the client the least where hundreds of boxes
 are watched. The rest of what asyncssh trusts stays on offer behind them. ssh_config decides instead where it says

@@ -1,4 +1,4 @@
-"""What becomes of a host key that no line of known_hosts vouches for."""
+"""What to do with a host key that known_hosts does not have."""
 
 from __future__ import annotations
 

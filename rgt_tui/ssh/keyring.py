@@ -1,4 +1,4 @@
-"""The keys that are offered to a server, in OpenSSH's order: from the agent, and from files, sealed ones too."""
+"""The keys offered to a server, in OpenSSH's order: from the agent and from files, encrypted ones included."""
 
 from __future__ import annotations
 

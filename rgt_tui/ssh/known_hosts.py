@@ -1,4 +1,4 @@
-"""What known_hosts says of a server, and how a key is added to it."""
+"""What known_hosts says about a server, and how a key is added to it."""
 
 from __future__ import annotations
 

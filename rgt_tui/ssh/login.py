@@ -1,4 +1,4 @@
-"""One login as asyncssh drives it: which key, which password, which answer comes next."""
+"""One login as asyncssh drives it: which key, password or answer comes next."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Native libraries that asyncssh asks for as it is imported: no compiler is started to learn that one is not there.
+"""Makes importing asyncssh cheap: no compiler is started to find out that a native library is missing.
 
 It asks for liboqs and nettle by `ctypes.util.find_library`, which on Linux starts ldconfig, gcc and ld, one after the
 other and for each of their names: a fifth of what the import costs, for every command that connects.

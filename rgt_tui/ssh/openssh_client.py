@@ -1,4 +1,4 @@
-"""The system's own ``ssh`` as a pipe for bytes in bulk, held to the host key and the login that asyncssh has proven.
+"""The system's ``ssh`` as a pipe for bulk data, pinned to the host key and login that asyncssh has verified.
 
 asyncssh decrypts in Python, in the very process that hashes and writes; ``ssh`` does it in C, beside it. Nothing is
 left to ``ssh`` to decide: it reads no configuration, asks nobody, and knows one host key, the one that was verified on

@@ -1,4 +1,4 @@
-"""Whoever is asked on the way to a box: the question, the waiting, and what has been answered."""
+"""Questions to the person while connecting: asking, waiting for the answer, and remembering it."""
 
 from __future__ import annotations
 

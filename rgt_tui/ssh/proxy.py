@@ -1,4 +1,4 @@
-"""ProxyCommand: a program whose standard input and output are the connection. Its words never reach the terminal."""
+"""ProxyCommand: a program whose standard input and output are the connection. Its stderr never reaches the terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The agent's ``cat``: the exact bytes of a file on a box, piece by piece, in bounded memory.
+"""The agent's ``cat`` verb: the exact bytes of a file on a box, in pieces, in bounded memory.
 
 asyncssh's own reader opens the window again by more than was taken from it whenever reading pauses between two
 deliveries, and then holds hundreds of megabytes of a fast sender. Here reading pauses late and goes on only when

@@ -1,4 +1,4 @@
-"""Run a command on a box: open a session, bound its time and output, and say why it could not be had."""
+"""Runs a command on a box with limits on its time and output, and says why it could not be run."""
 
 from __future__ import annotations
 

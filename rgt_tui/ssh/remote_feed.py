@@ -1,4 +1,4 @@
-"""A command on a box that is fed more than memory should hold: at the pace at which the box takes it."""
+"""Feeds a command on a box with more data than memory should hold, at the pace at which the box reads it."""
 
 from __future__ import annotations
 

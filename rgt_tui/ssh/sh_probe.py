@@ -1,4 +1,4 @@
-"""Boxes that cannot run the agent: a script in a POSIX shell, over a command's pipes or typed into a terminal.
+"""Reads boxes that cannot run the agent: a POSIX shell script, over a command's pipes or typed into a terminal.
 
 The script is not given on a command line: a login shell of another kind would have to quote it, and a terminal
 cuts long lines. One line starts ``sh``, silences the terminal's echo and takes the script line by line, with a

@@ -1,4 +1,4 @@
-"""What a plain shell prints about a box, as a sample: pure, and unknown where the box says nothing.
+"""Turns the output of the shell probe into a sample. Pure; what the box does not say stays unknown.
 
 Which processes train is told by their command lines alone, where the agent judges by much more (files, GPUs, the tree
 of processes). What is missed here is told as unknown, never as idle, and so a short list of names is enough.

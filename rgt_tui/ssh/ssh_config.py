@@ -1,4 +1,4 @@
-"""What ssh_config says of a host: ``ssh -G`` is asked, so that it means what it means to ``ssh`` itself.
+"""What ssh_config says about a host, as answered by ``ssh -G``, so that it means the same as for ``ssh``.
 
 Two things ``ssh -G`` does not tell, and so its answer is made from a file of ours that includes the person's: whether
 a user was named at all (ours names the platform's behind everything else, where the first value counts), and whether

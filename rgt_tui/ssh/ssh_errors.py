@@ -1,4 +1,4 @@
-"""What can go wrong on the way to a box; each message names the box and what to do next."""
+"""What can go wrong while connecting to a box; each message names the box and what to do next."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From an alias to the way to its box: every hop that is logged in on, every value worked out."""
+"""Resolves an alias to the route to its box: every hop to log in to, with all values filled in."""
 
 from __future__ import annotations
 

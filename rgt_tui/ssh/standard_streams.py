@@ -1,4 +1,4 @@
-"""A command on a box with this process's own standard streams: every byte through, its exit status kept.
+"""Runs a command on a box with this process's own standard streams, and keeps its exit status.
 
 Threads read and write them: a reader that pauses (a pager) must stop neither the event loop nor the signs of life of
 the connection, and a terminal must not be left in another mode than it was in.

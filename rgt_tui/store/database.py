@@ -1,4 +1,4 @@
-"""The history's SQLite file: opened, checked, set aside when it is damaged, and restored from its daily backup."""
+"""The history's SQLite file: opened, checked, set aside when damaged, and restored from its daily backup."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happened, in words, in the file: in the order in which it came, whatever the clock did meanwhile."""
+"""Events in the history file, in the order in which they arrived, even if the clock was set meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The history as the event loop uses it: a thread reads and writes the file, and nothing here waits for the disk."""
+"""The history for the event loop: a thread does all reading and writing, so nothing here waits for the disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The history's file as one process uses it. Everything here may wait for the disk: it runs in a thread of its own."""
+"""The history file for one process. Everything here may wait for the disk, so it runs in its own thread."""
 
 from __future__ import annotations
 

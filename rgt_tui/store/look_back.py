@@ -1,4 +1,4 @@
-"""The past of a fleet as the history has it: what happened, a night's facts, and how every box stood at a moment."""
+"""Reads the past of a fleet from the history: events, the facts of a night, and every box's state at a moment."""
 
 from __future__ import annotations
 

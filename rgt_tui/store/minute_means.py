@@ -1,4 +1,4 @@
-"""Readings as means by the minute for a day and by eight minutes for a month: added up, kept in the file, recalled."""
+"""Samples averaged per minute for a day and per eight minutes for a month: accumulated, stored, read back."""
 
 from __future__ import annotations
 

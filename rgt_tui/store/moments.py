@@ -1,4 +1,4 @@
-"""How the fleet stood, minute by minute, in the file: snapshots of the boxes, from which screens can be drawn again.
+"""Snapshots of the fleet, minute by minute, from which screens can be drawn again.
 
 A snapshot is compressed with the one before it that is its base as dictionary, so that it holds little more than what
 has changed. Up to 60 hang on one base; it therefore stands in the file twice, and whatever row is damaged, no other is

@@ -1,4 +1,4 @@
-"""Histories of versions 1 to 3: brought into the tables of today.
+"""Migrates history files of versions 1 to 3.
 
 Their rows ended in a checksum, a minute's readings were a row, and costs were kept by the minute: which of its
 60 seconds somebody watched (a bit each), at which price, the provider's own sum if it was read in it, and what

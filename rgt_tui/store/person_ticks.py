@@ -1,4 +1,4 @@
-"""What a person has said of a box that no reading can: checks that were ticked, by whom, when, and with which note.
+"""Checks that a person has ticked because no sample can prove them: who, when, and with which note.
 
 ``$XDG_STATE_HOME/rgt/ticks.json`` holds them by what a box is known by (`place_of`), so that a new machine under an old
 name begins with none. Nothing is forgotten when a tick is taken back: the last word counts, the earlier ones stay.

@@ -1,4 +1,4 @@
-"""Runs and their curves in the file: exact while short, then thinned ever more, the newest part always exact.
+"""Runs and their curves in the file: complete while short, then thinned out, the newest part always complete.
 
 A run's figures, its curves, and how far its sources are go into one transaction, so that a later rgt tells the box
 exactly how far the curves go that it shows. The process knows which points of its growing series stand where (`Held`),

@@ -1,4 +1,4 @@
-"""Boxes in the file: by what they are known, which fleet calls them what, and their last values."""
+"""Boxes in the file: how they are identified, their name in each fleet, and their last values."""
 
 from __future__ import annotations
 

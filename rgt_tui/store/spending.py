@@ -1,4 +1,4 @@
-"""What the boxes cost, by the day: the seconds that rgt watched at their price, and what the provider's own sums add.
+"""What the boxes cost per day: seconds watched times price, and what the provider's own bills add.
 
 Time that nobody watched counts only where the provider's sum before and after it says what it cost. One process writes
 a box at a time, so nothing is counted twice.

@@ -1,4 +1,4 @@
-"""Results off a box: what was pulled, and what proves that the copies are whole. What other packages use of it."""
+"""Results off a box: what was pulled, and what proves that the copies are complete."""
 
 from __future__ import annotations
 

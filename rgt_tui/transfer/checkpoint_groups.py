@@ -1,4 +1,4 @@
-"""Which files of a directory are checkpoints, which of them belong together, and what has to be looked at."""
+"""Which files of a directory are checkpoints, which belong together, and which need checking."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints of torch.distributed.checkpoint: a pickle ``.metadata`` that says where each part lies in ``*.distcp``.
+"""Checkpoints of torch.distributed.checkpoint: a pickled ``.metadata`` that says where each part is in ``*.distcp``.
 
 The pickle is only looked at (`rgt_tui.transfer.pickle_values`). Each part is itself a file of ``torch.save`` inside its
 ``.distcp``, with checksums of its own; the pickle has none.

@@ -1,4 +1,4 @@
-"""Every file below a directory, without following a link out of it, and what its first bytes are."""
+"""Lists every file below a directory, without following links out of it, with its first bytes."""
 
 from __future__ import annotations
 

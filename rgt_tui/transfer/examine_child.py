@@ -1,4 +1,4 @@
-"""The process that looks at files which may be hostile: it has little memory, writes nothing, runs nothing of theirs.
+"""The process that examines possibly hostile files: little memory, no writing, and none of their code run.
 
 One JSON object per line in, ``{"kind", "path"}``; one per line out: ``trouble`` (pairs of file and reason), ``checked``
 (every byte was compared with a checksum that the files carry), ``torch`` (files that torch could load),

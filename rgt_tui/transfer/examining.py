@@ -1,4 +1,4 @@
-"""Asks the processes that look at files: one that runs nothing of theirs, and one that loads them with torch."""
+"""Drives the processes that examine files: one that runs none of their code, and one that loads them with torch."""
 
 from __future__ import annotations
 

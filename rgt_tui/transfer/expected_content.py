@@ -1,4 +1,4 @@
-"""What a directory should hold, by those who knew: the pull's ledger, a copy's manifest, the last verification."""
+"""What a directory should contain: by the pull's ledger, a copy's manifest, or the last verification."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stretch of an open file, read piece by piece: no file is ever mapped, or taken into memory as a whole."""
+"""A section of an open file, read in pieces: no file is mapped or read into memory as a whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GGUF files: the header, the metadata, and that every tensor lies within the file, where and as long as it says.
+"""Checks GGUF files: the header, the metadata, and that every tensor lies within the file as declared.
 
 The format is that of https://github.com/ggml-org/ggml/blob/master/docs/gguf.md; how many bytes a block of each type
 takes is in gguf's constants (https://github.com/ggml-org/llama.cpp/blob/master/gguf-py/gguf/constants.py,

@@ -1,4 +1,4 @@
-"""HDF5 files: the superblock, and that the file reaches as far as it says. Groups and data are not looked into.
+"""Checks HDF5 files: the superblock, and that the file is as long as it says. Groups and data are not examined.
 
 The format is that of the HDF5 File Format Specification, section II.A
 (https://support.hdfgroup.org/documentation/hdf5/latest/_f_m_t3.html).

@@ -1,4 +1,4 @@
-"""What was pulled from each box: one file of JSON lines per box, and the proofs that its copies still are what came.
+"""What was pulled from each box: one JSON-lines file per box, and the proofs that the copies are still unchanged.
 
 ``$XDG_STATE_HOME/rgt/pulled/BOX.jsonl``. A row is written only when its file is on the disk under its name with the
 hash that the box told; the last row of a path counts. Damaged rows prove nothing: what they told is pulled again.

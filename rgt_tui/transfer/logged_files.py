@@ -1,4 +1,4 @@
-"""What a training logged: lines of JSON, JSON documents, and TensorBoard's event files with their checksums.
+"""Checks what a training logged: JSON lines, JSON documents, and TensorBoard event files with their checksums.
 
 An event file is records of ``u64 length, u32 masked CRC-32C of these 8 bytes, data, u32 masked CRC-32C of the data``,
 little endian (TensorFlow, core/lib/io/record_writer.h).

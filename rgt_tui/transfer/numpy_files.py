@@ -1,4 +1,4 @@
-"""Files of NumPy: ``.npy`` by its header against its length, ``.npz`` by each record's CRC-32 and header as well.
+"""Checks NumPy files: the header of ``.npy`` against its length, and each record's CRC-32 in ``.npz``.
 
 The format is that of NumPy's NEP 1 (https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html). An array
 of objects is a pickle behind its header: it is not unpickled, and not looked into.

@@ -1,4 +1,4 @@
-"""What a pickle says, without doing any of it: no name is looked up, nothing is called, nothing is built.
+"""Reads the values in a pickle without running it: no name is looked up, nothing is called or built.
 
 The opcodes are told apart by `pickletools`, which executes nothing; a small machine keeps the values. Lists, texts and
 numbers become themselves, a class or function becomes its name, what a pickle would call becomes a record of the call.

@@ -1,4 +1,4 @@
-"""Which classes and functions the pickle of a checkpoint may name: tensors, storages, records that hold values only.
+"""Which classes and functions a checkpoint's pickle may name: tensors, storages, and plain value types.
 
 `TORCH` is what ``torch.load(weights_only=True)`` takes by itself (torch/_weights_only_unpickler.py,
 ``_get_allowed_globals``, read in torch 2.13). The other tables are what trainers put beside the tensors: plain values

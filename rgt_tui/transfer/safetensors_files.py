@@ -1,4 +1,4 @@
-"""Safetensors files: the header, and that the tensors fill the rest exactly; and the index of several such files.
+"""Checks safetensors files: the header, that the tensors exactly fill the file, and the index of several files.
 
 The format is that of https://github.com/huggingface/safetensors (README, "Format"): eight bytes of header length, a
 JSON header, the data without holes. It has no checksums: where nothing else says what the bytes should be, the offsets

@@ -1,4 +1,4 @@
-"""Files of ``torch.save``, looked at and never loaded: the zip files of today, the pickles of before torch 1.6.
+"""Examines files of ``torch.save`` without loading them: today's zip files and the pickles of before torch 1.6.
 
 Of a zip file every record is compared with its CRC-32. The older form has no checksums, nor has a file that was saved
 with them switched off: there the lengths alone are compared, and that its content is not proven is said.

@@ -1,4 +1,4 @@
-"""Checkpoints of rgt_train: every byte against the checksums of ``manifest.json`` (docs/checkpoint-format.md)."""
+"""Checks checkpoints of rgt_train byte by byte against ``manifest.json`` (docs/checkpoint-format.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verifies a directory of results: every file hashed, every checkpoint looked at, nothing in it ever run.
+"""Verifies a directory of results: every file hashed, every checkpoint examined, no code in it ever run.
 
 Three things are asked of each file: is it there and the right one (by the pull, a manifest, or the last time), is it
 whole (by its own structure and checksums), and does it load (by torch, where torch is there).

@@ -1,4 +1,4 @@
-"""What a verification found, kept in ``PULL_VERIFIED.json``; and proofs that what was pulled is still here, and loads.
+"""What a verification found, kept in ``PULL_VERIFIED.json``; and proof that pulled files are still here and load.
 
 A directory that did not pass has a ``PULL_REFUSED.json`` instead, with what it should have held: whoever verifies a
 second time must not find that nobody knows any more what was right.

@@ -1,4 +1,4 @@
-"""The records of a zip file as torch and NumPy write it: side by side without a gap, each with its CRC-32.
+"""The records of a zip file as torch and NumPy write it: stored back to back, each with its CRC-32.
 
 The layout is that of PKWARE's APPNOTE (sections 4.3 and 4.5). It is read far more strictly than a zip tool does: every
 byte before the central directory belongs to exactly one record, what a record says of itself is what the directory says

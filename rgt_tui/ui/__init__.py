@@ -1,4 +1,4 @@
-"""The Textual front end. It draws what the fleet knows and does no input or output of its own."""
+"""The Textual front end. It draws what the fleet knows and does no I/O of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The app: paints the first frame, then makes the fleet, and hands each new state to the screen on top."""
+"""The app: paints the first frame, then starts the fleet, and hands each new state to the screen on top."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pulls under way: the app owns them, so that one goes on when the page is closed that began it."""
+"""Pulls in progress, owned by the app so that one continues when the page that started it is closed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How boxes stand, as the screens show it: glyph and tone of a state, the current run, the summary in the header."""
+"""How a box's state is shown: its glyph and tone, its current run, and the summary in the header."""
 
 from __future__ import annotations
 

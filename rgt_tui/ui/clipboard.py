@@ -1,4 +1,4 @@
-"""What a person takes along: a screenshot as a file; with ``y``, text to the terminal's clipboard (OSC 52) and a file.
+"""Copying: a screenshot to a file; with ``y``, text to the terminal's clipboard (OSC 52) and to a file.
 
 No terminal tells whether it has taken the text (tmux drops it unless ``set-clipboard`` is on, some terminals never
 take it): so the file is always written, and the event line names it.

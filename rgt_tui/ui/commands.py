@@ -1,4 +1,4 @@
-"""One declaration per command: it feeds the key binding, the key line, the palette, the help and the page of keys.
+"""One declaration per command, used for its key binding, the key line, the palette, the help and the docs.
 
 A screen says which commands it has in its `KEYS`; nothing else lists keys anywhere. ``python -m rgt_tui.ui.commands``
 prints ``docs/screens/keys.md``.

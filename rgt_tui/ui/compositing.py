@@ -1,4 +1,4 @@
-"""Writes only what changed to the terminal: the cells, and of their style what differs from the cell before.
+"""Sends only changed cells to the terminal, and of their style only what differs from the cell before.
 
 Textual (8.2) crops a changed span at its end, not at its beginning: it writes the line again from the widget's left
 edge. And it sets both colours in front of every piece of text and takes them back behind it: forty bytes for what is

@@ -1,4 +1,4 @@
-"""What the curves screen says in words: its header, its legend's entries, why a plot is empty, what ``y`` copies."""
+"""The texts of the curves screen: its header, its legend, why a plot is empty, what ``y`` copies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No screen's fault ends the app: whoever fails is named in a line, the fault goes to a file, and the rest goes on.
+"""Keeps the app alive when a screen fails: the failure is named in a line, its traceback goes to a file.
 
 Textual ends the app at the first exception of any handler or widget. A dashboard that is left alone for days with what
 boxes send must not: the polling and the alerts hang on it.

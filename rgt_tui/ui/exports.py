@@ -1,4 +1,4 @@
-"""Files to take along: curves as a picture or as their points, by the ending of the name; phases as a Markdown page.
+"""Exports: curves as a picture or as points, by the ending of the file's name; phases as a Markdown page.
 
 SVG and CSV need nothing; a PNG is made from the SVG where resvg-py happens to be installed.
 """

@@ -1,4 +1,4 @@
-"""Keys before all else: one after another, no look for garbage before their paint, the long one while nobody types.
+"""Keys come first: handled one after another, painted before any garbage is collected.
 
 A terminal hands over a burst (fast hands, ``tmux send-keys``, a slow link) at once, while a screen or an entry line
 needs several turns of the event loop to stand. Without this, the letters behind ``/`` would be commands of the

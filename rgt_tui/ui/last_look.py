@@ -1,4 +1,4 @@
-"""When the person last looked, so that a screen can say what has happened since: kept from one rgt to the next.
+"""When the person last looked, kept across restarts, so that a screen can say what has happened since.
 
 A key, a click, a paste, or the terminal getting the focus is a look. Looks less than `AWAY_S` apart are one visit; what
 counts is the end of the visit before: whoever comes back in the morning is told of the night, for as long as they stay.

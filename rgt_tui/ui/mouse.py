@@ -1,4 +1,4 @@
-"""The mouse beside rows and columns: the button that goes back, hints in frames, and text that a drag selects."""
+"""The mouse beyond rows and columns: the back button, clickable hints in frames, and selecting text by dragging."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the screens write things: numbers, times, money and texts, in the characters that the terminal has."""
+"""How the screens write numbers, times, money and texts, in the characters that the terminal has."""
 
 from __future__ import annotations
 

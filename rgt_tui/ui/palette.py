@@ -1,4 +1,4 @@
-"""What ctrl+p finds: boxes, runs, screens and commands by name. Nothing dangerous is found by accident."""
+"""What ctrl+p finds: boxes, runs, screens and commands by name; nothing dangerous by accident."""
 
 from __future__ import annotations
 

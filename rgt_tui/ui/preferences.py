@@ -1,4 +1,4 @@
-"""A person's own theme and keys, in ``ui.toml`` beside their fleet file.
+"""The person's theme and keys, read from ``ui.toml`` beside their fleet file.
 
 ::
 

@@ -1,4 +1,4 @@
-"""What a run was started with, as far as it tells, and in what it differs from another."""
+"""The settings that a run was started with, as far as known, and how they differ from another run's."""
 
 from __future__ import annotations
 

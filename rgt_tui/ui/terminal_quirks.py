@@ -1,4 +1,4 @@
-"""What a terminal does to those who draw in it: a sudden stop, an end, an escape that arrives with the next key.
+"""Quirks of terminals: being suspended, going away, and an escape that arrives together with the next key.
 
 All of it builds on private parts of Textual 8; where they are others, Textual's own ways are used.
 """

@@ -1,4 +1,4 @@
-"""What the first opening of a screen would wait for, done while nobody waits: modules are loaded, style sheets parsed.
+"""Loads modules and parses style sheets in idle time, so that opening a screen for the first time is quick.
 
 All of it once made the first opening of a box take three times as long as the second. It begins when the boxes have
 been drawn, so that it delays neither the first frame nor the first reading, and nothing depends on it: whoever is

@@ -1,4 +1,4 @@
-"""A box that stops itself: parked after being idle, or at the end of a lease, by its own recorder and its own key.
+"""A box that stops itself: parked when idle or at the end of a lease, by its own recorder with its own key.
 
 watchman is what runs in the recorder; work_signs looks at the box, idle_clock judges, countdown says what is due.
 armed_plan is what was armed, stop_process carries a stop out in a process of its own, own_stop makes the call, sink

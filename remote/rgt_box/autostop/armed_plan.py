@@ -1,4 +1,4 @@
-"""What was armed: checked, bound to this very instance and boot, and kept for the recorder that starts next.
+"""What the box is armed with: checked, bound to this instance and boot, and stored for the next recorder.
 
 A plan that finds another boot, another instance or a machine that slept is void: a file on a volume that was carried
 over never stops the box that it was not written for.

@@ -1,4 +1,4 @@
-"""The ``autostop`` verb: arm, rehearse, put off and take back a stop of the box by itself, and print its status."""
+"""The ``autostop`` verb: arm, rehearse, put off or disarm the box's own stop, and print its status."""
 
 from __future__ import annotations
 

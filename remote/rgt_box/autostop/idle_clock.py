@@ -1,4 +1,4 @@
-"""Whether the box does nothing, for how long without a break on the clock of its boot, and when it stops. Pure.
+"""For how long the box has done nothing without a break, by the boot clock, and when it will stop. Pure.
 
 A look is *idle* only when every sign could be read and none speaks of work. One that cannot be read is *unknown*, and
 begins the time anew as work does: what is not known is never taken for idle.

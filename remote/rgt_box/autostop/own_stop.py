@@ -1,4 +1,4 @@
-"""The stop by the box's own key: who it is, proved by a read; the one call that parks; and what an answer proves.
+"""The box's own call to its provider: its identity proved by a read, the one call that parks, what the answer proves.
 
 Only what parks is here. The key is read from the environment each time that it is needed, is sent to the one host that
 was named, and never stands in a file, a command line or a message.

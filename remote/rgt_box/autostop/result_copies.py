@@ -1,4 +1,4 @@
-"""What a stop would erase is brought to where it survives: the results of cells and runs that lie outside of that.
+"""Copies results that a stop would erase to storage that survives it.
 
 What nobody owns is not copied; by what was armed, the person has been told which directories survive.
 """

@@ -1,4 +1,4 @@
-"""Which runs are known to save when they get SIGTERM: those of our trainer and callbacks, and what a job says.
+"""Which runs are known to save on SIGTERM: those of our trainer and callbacks, and jobs that say so.
 
 Anything else may lose hours of work by it, so it counts as not saving until somebody has accepted that.
 """

@@ -1,4 +1,4 @@
-"""The ``sink`` verb, and what sends by it: the box calls one address for the few events that cost money.
+"""The ``sink`` verb and its sender: the box calls one address for the few events that cost money.
 
 An address is a password as a whole: it comes over stdin, stands in a file of this user alone, and is never shown.
 Each message goes out from a process of its own, which tries a few times, and which nothing waits for.

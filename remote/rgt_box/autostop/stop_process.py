@@ -1,4 +1,4 @@
-"""A stop carried out, in a process of its own: seal, save, look once more, write down the intent, park.
+"""Carries out a stop in a process of its own: seal, save, check once more, write down the intent, park.
 
 Whatever works or cannot be told in the last look withdraws it. The journal is on the disk before the call is made; who
 finds an intent without an end asks what came of it, and never sends it again on a guess.

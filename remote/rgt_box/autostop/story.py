@@ -1,4 +1,4 @@
-"""What an armed box tells: its story, a line for each thing that happened, the journal of a stop, and the warning.
+"""What an armed box records: its story, one line per event, the journal of a stop, and the warning.
 
 What it tells goes on to the recorder's history and to the person's sink; a copy goes to where it survives a stop.
 """

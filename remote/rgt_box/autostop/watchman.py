@@ -1,4 +1,4 @@
-"""What runs in the recorder: looks, counts, warns, and starts the process that stops the box when it is time.
+"""The part that runs in the recorder: checks, counts, warns, and starts the stop process when it is time.
 
 It never stops anything itself, so that sampling goes on; it survives the laptop as the recorder does, and a recorder
 that takes over goes on with what is armed, its idle time begun anew.

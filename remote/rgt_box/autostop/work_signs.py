@@ -1,4 +1,4 @@
-"""Looks at what works on the box beside what a sample tells: every process's CPU time, queues, and new results.
+"""Signs of work that a sample does not show: every process's CPU time, queues, and new results.
 
 The process table is read whole, by the same names as the finder's, so that nothing depends on somebody watching.
 """

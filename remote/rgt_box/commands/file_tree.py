@@ -1,4 +1,4 @@
-"""Walk a directory without leaving it: sorted, by descriptors, with names as the raw bytes that they are."""
+"""Walks a directory without leaving it: sorted, by file descriptors, with names as raw bytes."""
 
 from __future__ import annotations
 

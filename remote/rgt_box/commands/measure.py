@@ -1,4 +1,4 @@
-"""The ``measure`` verb: what this box is really good for, before money runs. Bounded in time; nothing stays behind."""
+"""The ``measure`` verb: what this box can really do, before money is spent. Bounded in time; leaves nothing behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ``mirror`` verb: a copy of a tree, read back and compared, that can be resumed and never deletes."""
+"""The ``mirror`` verb: copies a tree, reads it back and compares; can be resumed and never deletes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ``mirrors`` verb: a platform's mirrors and proxy, for the cells of jobs and for the person's login shell.
+"""The ``mirrors`` verb: a platform's mirrors and proxy, for the cells of jobs and for login shells.
 
 Of the person's start-up files one marked block is rgt's: it sources a file of rgt's own, and is taken out to the byte.
 """

@@ -1,4 +1,4 @@
-"""The ``reap`` verb: who holds a GPU without its driver knowing, and the end of one of them by pid *and* start."""
+"""The ``reap`` verb: which processes hold a GPU unknown to its driver, and ending one by pid *and* start time."""
 
 from __future__ import annotations
 

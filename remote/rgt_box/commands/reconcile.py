@@ -1,4 +1,4 @@
-"""The ``reconcile`` verb: the roster of the queue files against what is on durable storage."""
+"""The ``reconcile`` verb: compares the cells of the queue files with what is on durable storage."""
 
 from __future__ import annotations
 

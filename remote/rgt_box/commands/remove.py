@@ -1,4 +1,4 @@
-"""The ``remove`` verb: take rgt off this box, or only its older agents; never jobs, results or checkpoints.
+"""The ``remove`` verb: removes rgt from this box, or only older agents; never jobs, results or checkpoints.
 
 Who can still name a file of rgt's: processes, Slurm's jobs, Pods, cron, batch scripts.
 

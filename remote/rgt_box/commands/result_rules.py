@@ -1,4 +1,4 @@
-"""Which files of a box are nobody's result: a table of caches, packages and the system's own. Pure.
+"""Which files of a box are nobody's results: a table of caches, packages and system files. Pure.
 
 A rule is told with what it left out. Only those of packages, of downloads that a library keeps by their names, and of
 rgt itself hide a file that looks like a checkpoint or a result; every other rule steps aside for one.

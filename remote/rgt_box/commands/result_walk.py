@@ -1,4 +1,4 @@
-"""Walk the whole box for files that somebody may miss, and group them by directory, in bounded memory.
+"""Walks the whole box for files that somebody may miss, grouped by directory, in bounded memory.
 
 Names are raw bytes. Directories are opened one below the other by descriptor and no link is followed, so that nobody
 can lead the walk astray; nothing else is opened at all.

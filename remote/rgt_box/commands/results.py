@@ -1,4 +1,4 @@
-"""The ``results`` verb: every file of the box that could be lost, grouped by directory, and whose each is."""
+"""The ``results`` verb: every file on the box that could be lost, grouped by directory, with its owner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verbs ``seal`` and ``unseal``: the box holds still for a billing call, and says what it looks like meanwhile.
+"""The ``seal`` and ``unseal`` verbs: the box holds still for a billing call, and reports its state meanwhile.
 
 A small process of its own holds the locks that queue runners need, so that none starts a cell. It ends, and the kernel
 opens them, when it is asked to, when its time is up, or when it dies: a laptop that crashes leaves nothing shut.

@@ -1,4 +1,4 @@
-"""The ``send`` verb: pieces of files and their hashes, one after the other, as a client on standard input asks for."""
+"""The ``send`` verb: pieces of files and their hashes, one after another, as requested on standard input."""
 
 from __future__ import annotations
 

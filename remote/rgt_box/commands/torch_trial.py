@@ -1,4 +1,4 @@
-"""Whether a Python's torch can really compute on the GPUs here: run by that Python as a script, never imported.
+"""Whether a Python's torch can really compute on the GPUs here: a script run by that Python, never imported.
 
 One JSON object a line, flushed, so that what was found stands when the time is up: first torch itself, then each GPU.
 ``nvidia-smi`` lists cards whose CUDA cannot be initialised; only a computation proves them.

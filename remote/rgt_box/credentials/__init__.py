@@ -1,4 +1,4 @@
-"""Secrets on this box: kept where no other machine and no later tenant reads them."""
+"""Secrets on this box, kept where no other machine and no later tenant can read them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ``secret`` verb: keep a secret for the runs of this box, list or remove those kept, find those that lie open."""
+"""The ``secret`` verb: store, list or remove secrets for the runs of this box, and find exposed ones."""
 
 from __future__ import annotations
 

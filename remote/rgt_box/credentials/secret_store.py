@@ -1,4 +1,4 @@
-"""Secrets that a person has given: a file each, mode 0600, on storage of this machine alone; an index without values.
+"""Secrets from a person: one file each, mode 0600, on storage of this machine alone; an index without values.
 
 Never on a network or shared file system, whose readers nobody knows, nor on storage that outlives the box.
 """

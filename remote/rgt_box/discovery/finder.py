@@ -1,4 +1,4 @@
-"""Finds the trainings of a box, names them, and remembers them: also those that ended while nobody looked."""
+"""Finds the trainings of a box, names them, and remembers them, including those that ended unwatched."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A found run as it stands in ``found.json``, and what it lives in: tmux, screen, Slurm, a container or a service."""
+"""A found run as stored in ``found.json``, and what it runs in: tmux, screen, Slurm, a container or a service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The processes of the box, and the one run that each tree of them is.
+"""The processes of the box as trees, each of which is one run.
 
 The processes of the box, looked at as seldom as will do: what is not a training is read once and left alone.
 

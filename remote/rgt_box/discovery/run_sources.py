@@ -1,4 +1,4 @@
-"""Whose a file of metrics is, and which ones a found run has.
+"""Which run a metrics file belongs to, and which files a found run has.
 
 Whose a file of metrics is, where several trainings write into one directory. Pure.
 

@@ -1,4 +1,4 @@
-"""What a training's script says of how it resumes: a bounded look at its text and at what is installed, once a run.
+"""How a training's script resumes: a bounded look at its text and at installed packages, once per run.
 
 Nothing is imported or run. What is not found in the text may still come from a module that it imports, so that only the
 client's advice rests on it, never an alarm.

@@ -1,4 +1,4 @@
-"""A command line → what it runs, whether that trains, where it writes, and what it is called. Pure."""
+"""From a command line to what it runs, whether that trains, where it writes, and its name. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The console of a training program as a source of scalars.
+"""The console output of a training program as a source of scalars.
 
 The console of a training program as a source of scalars, read on from a cursor.
 

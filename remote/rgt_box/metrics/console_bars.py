@@ -1,4 +1,4 @@
-"""Progress bars: tqdm with a loss, and the bar that places what transformers' Trainer prints.
+"""Progress bars: tqdm with a loss, and the bar that gives transformers' printed rows their step.
 
 tqdm bars that show a loss: Lightning, torchtune, kohya, diffusers, ai-toolkit, and any loop of one's own.
 

@@ -1,4 +1,4 @@
-"""Every line format, in the order in which a line is offered to them.
+"""All line formats, in the order in which they are tried on a line.
 
 The fallback for a loop of one's own: a step (or an epoch) and a loss on one line.
 

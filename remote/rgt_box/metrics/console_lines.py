@@ -1,4 +1,4 @@
-"""What a printed line tells: pieces of a console, rows, and line formats as data."""
+"""What a printed line says: chunks of a console, rows, and line formats as data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sources below a run's directory, found by themselves: one bounded walk, and cheap ones after it."""
+"""Finds the sources below a run's directory: one bounded walk, and cheap ones after it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every format that is read: how its files are called, how they begin, what reads them, how much it is preferred."""
+"""Every format that can be read: file names, first bytes, its reader, and its rank among the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Points of many sources of one run → one curve per metric.
+"""Merges the points of a run's sources into one curve per metric.
 
 A step that goes back is a resume: the curve goes on from there, and what it overtakes is hidden.
 

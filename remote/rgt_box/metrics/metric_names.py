@@ -1,4 +1,4 @@
-"""Tags → the few metrics that every screen knows.
+"""Maps tags to the few metrics that every screen knows.
 
 The names were collected from frameworks run or read in source (transformers 5, lightning 2.6, tensorboard 2.21,
 wandb 0.31, mlflow 3, ultralytics 8.4, keras 3, mmengine, detectron2, Megatron-LM, torchtitan, torchtune, verl, kohya);

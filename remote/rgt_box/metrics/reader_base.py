@@ -1,4 +1,4 @@
-"""What every reader of scalars takes and gives, and how a file that grows is read.
+"""The base of all readers of scalars: their input and output, and how a growing file is read.
 
 What every reader of scalars takes and gives.
 

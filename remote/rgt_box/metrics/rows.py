@@ -1,4 +1,4 @@
-"""Rows of named values → points.
+"""Turns rows of named values into points.
 
 A row of named values → points: where it stands on the x axis, and what in it is a metric.
 

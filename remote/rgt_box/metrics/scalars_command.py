@@ -1,4 +1,4 @@
-"""The ``scalars`` verb: what can be plotted of a file or of everything below a directory."""
+"""The ``scalars`` verb: what can be plotted from a file, or from everything below a directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Databases are read by `confined_child`: what a schema makes SQLite do nobody can tell beforehand.
+"""Reads databases in a `confined_child`, since a schema can make SQLite do anything.
 
 One child serves all of them. A database that ended it is left alone for a while.
 """

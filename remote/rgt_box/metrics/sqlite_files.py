@@ -1,4 +1,4 @@
-"""SQLite files of other programs: how they are looked into, and what their readers share.
+"""SQLite files of other programs: how they are opened, and what their readers share.
 
 SQLite files of other programs, read without leaving anything behind and without holding their writer up.
 

@@ -1,4 +1,4 @@
-"""What is pushed onto this box: code in directories that never change, and data; nothing that is in use is replaced."""
+"""Pushes onto this box: code in directories that never change, and data; nothing in use is replaced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who uses a file or a directory: has it open, mapped or as working directory, runs it, or names it.
+"""Which processes use a file or directory: have it open, mapped, as working directory, run it, or name it.
 
 Only what this user may look at is seen. A process of this user that hides what it has open is a doubt; other users'
 processes are one where they could get at the file.

@@ -1,4 +1,4 @@
-"""Pushed data on its way to its place: file by file, each whole and right; what is in use or newer is left alone."""
+"""Puts pushed data into place, file by file and verified; files in use or newer are left alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ``push`` verb: plan, take, publish, and list what was pushed or remove it."""
+"""The ``push`` verb: plan, receive, publish, and list or remove what was pushed."""
 
 from __future__ import annotations
 

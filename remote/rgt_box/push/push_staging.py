@@ -1,4 +1,4 @@
-"""Where a push waits until it is whole: files by their SHA-256, in a directory beside the place they are meant for.
+"""Where a push waits until it is complete: files by SHA-256, in a directory beside their destination.
 
 A file there is named by the hash of what it will hold, so that a push that was killed anywhere goes on: what is
 shorter than it should be is added to, and what is as long is believed once its hash is right.

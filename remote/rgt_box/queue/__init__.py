@@ -1,4 +1,4 @@
-"""The detached queue: cells of a job run one after the other, or side by side in lanes, on one box or a cluster.
+"""The detached queue: cells of a job run one after another, or in parallel lanes, on one box or a cluster.
 
 queue_command, detach and launch are its verbs, runner its loop, beginning the look at how it starts, job_making and
 queue_edit what is done for a person; queue_file is what a person writes, queue_state what the runner

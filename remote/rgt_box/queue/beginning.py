@@ -1,4 +1,4 @@
-"""How a queue that was just launched begins: is it alive, what is its first line, has it logged a step."""
+"""How a newly launched queue begins: whether it is alive, its first line, whether it has logged a step."""
 
 from __future__ import annotations
 

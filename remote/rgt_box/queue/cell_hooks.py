@@ -1,4 +1,4 @@
-"""What a platform wants done in the shell of a cell before its command: modules loaded, its proxy turned on.
+"""What a platform wants done in a cell's shell before its command: modules loaded, its proxy turned on.
 
 The lines are those of the platform's profile. They run in a shell that then becomes the command itself: what they have
 set ends with the cell; its pid, its signals and its exit status are the command's own. A proxy is never used for what

@@ -1,4 +1,4 @@
-"""One cell as a process: started, awaited, and judged by its status, a signal, or the kernel for lack of memory."""
+"""One cell as a process: started, awaited, and judged by its exit status, a signal, or an OOM kill."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ``detach`` verb: start the runner so that it outlives the SSH connection: in tmux, setsid, Slurm, Kubernetes."""
+"""The ``detach`` verb: starts the runner so that it outlives the SSH connection: tmux, setsid, Slurm, Kubernetes."""
 
 from __future__ import annotations
 

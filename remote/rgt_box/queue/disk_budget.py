@@ -1,4 +1,4 @@
-"""Will the results fit? ``checkpoint × cells + scratch``, in bytes and in inodes, on every disk that is written to.
+"""Whether the results will fit: ``checkpoint × cells + scratch``, in bytes and inodes, on every disk used.
 
 How much room a file system has: bytes and inodes, asked so that a dead mount cannot hang the queue.
 

@@ -1,4 +1,4 @@
-"""A job directory for one command, made in one step: it is there whole, or not at all, and never made twice."""
+"""Makes a job directory for one command in one step: complete or not at all, and never twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ``launch`` verb: make a job, try its smoke command, check it, start it detached, and see how it begins."""
+"""The ``launch`` verb: makes a job, runs its smoke command, checks it, starts it detached, and shows how it begins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything that keeps a queue from being run, found before anything starts and told all at once.
+"""Everything that would keep a queue from running, found before anything starts and reported all at once.
 
 Windows line endings: the carriage return joins the last word, and what fails then names a file that seems right.
 """

@@ -1,4 +1,4 @@
-"""Lines of a queue that is in use: appended, or commented out. Nothing else of the file is touched."""
+"""Edits a queue that is in use: lines are appended or commented out, nothing else is touched."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""State of a queue: the ``queue`` frame, ``state.json``, one file for each lane, and what people read: ``master.log``.
+"""The state of a queue: the ``queue`` frame, ``state.json``, a file per lane, and ``master.log`` for people.
 
 Lanes: cells of one queue that run side by side, each under a lock and with a state file of its own.
 

@@ -1,4 +1,4 @@
-"""The cell runner: one cell after the other, each attempt on disk before the next step.
+"""The cell runner: one cell after another, each attempt on disk before the next step.
 
 A cell that ends much sooner than its like has most likely not done what it was asked to.
 """

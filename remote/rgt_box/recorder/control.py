@@ -1,4 +1,4 @@
-"""Start, find, replace and stop the recorder from another process, and tell it what its watchers want."""
+"""Starts, finds, replaces and stops the recorder from another process, and passes on what watchers want."""
 
 from __future__ import annotations
 

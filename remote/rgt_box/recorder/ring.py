@@ -1,4 +1,4 @@
-"""The ring on disk: segments of records, their writing end, and any number of reading ends."""
+"""The ring on disk: segments of records, with one writer and any number of readers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The history: written to the ring on disk or in memory, read back across both, and summed up."""
+"""The history: written to the ring on disk or in memory, read back across both, and summarised."""
 
 from __future__ import annotations
 

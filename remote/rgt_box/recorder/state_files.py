@@ -1,4 +1,4 @@
-"""The recorder's files, where they stand and what they say, and the clock that recorder and watch share.
+"""The recorder's files, where they are and what they contain, and the clock that recorder and watch share.
 
 They stand in the state directory, or, while that cannot be written, in a directory on a file system in memory, named
 after the first, so that every process of this user finds it. It holds little (a training process needs that memory,

@@ -1,4 +1,4 @@
-"""What the container may use: its cgroups, their memory and CPU, and the host's beside them."""
+"""The container's limits: its cgroups, their memory and CPU, and the host's beside them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What torch's flight recorder has written of a rank: read by a process of its own, and cut to what names a rank.
+"""torch's flight recorder dumps: read in a separate process, and reduced to what identifies a rank.
 
 A dump is a pickle, which anybody may have written who trains here: it is loaded without any class or function, in the
 child of `confined_child`, of little memory and little time. What the client gets has torch's own form, so that one

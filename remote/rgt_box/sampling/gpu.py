@@ -1,4 +1,4 @@
-"""GPUs: where their readings come from (NVML, nvidia-smi, AMD's sysfs, npu-smi, a replayed trace), and who uses them.
+"""GPUs: the source of their readings (NVML, nvidia-smi, AMD's sysfs, npu-smi, a replayed trace), and their users.
 
 The driver may number processes by another pid namespace than ours (most rented containers). A number is only
 ever called ours when that is proven; otherwise it is shown as it came, unmapped.

@@ -1,4 +1,4 @@
-"""GPU readings through NVML, by the ``pynvml`` module packed beside the agent."""
+"""GPU readings through NVML, by the ``pynvml`` module packed with the agent."""
 
 from __future__ import annotations
 

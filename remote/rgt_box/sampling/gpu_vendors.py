@@ -1,4 +1,4 @@
-"""AMD GPUs by the files of their kernel driver, and Huawei Ascend accelerators by npu-smi.
+"""AMD GPUs by their kernel driver's files, and Huawei Ascend accelerators by npu-smi.
 
 Files and units of ``amdgpu``: the kernel's "AMDGPU driver" documentation (https://docs.kernel.org/gpu/amdgpu/thermal.html
 and driver-misc.html) and, for the link, ``Documentation/ABI/testing/sysfs-bus-pci``.

@@ -1,4 +1,4 @@
-"""What NCCL's own client ``ncclras`` says of a launch that stands: asked twice, and told where nothing has moved.
+"""What NCCL's client ``ncclras`` says of a hung launch: asked twice, and reported if nothing moved in between.
 
 It is asked only where all ranks of the launch here have stood for a while, and no more while they stand; where its
 counts have moved the launch goes on, and it is left alone, longer each time. Program and answer are the matter of a

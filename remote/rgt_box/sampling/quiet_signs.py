@@ -1,4 +1,4 @@
-"""Signs that somebody still uses the box although nothing trains: programs that copy files, and input at a terminal."""
+"""Signs that somebody still uses the box though nothing trains: programs that copy files, and terminal input."""
 
 from __future__ import annotations
 

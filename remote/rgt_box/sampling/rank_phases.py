@@ -1,4 +1,4 @@
-"""What a rank of our own trainer says that it is at: its heartbeat, a page of memory that it holds open.
+"""What a rank of our own trainer is doing: its heartbeat, read from a memory page that it holds open.
 
 The layout is ``rgt_train/ranks/heartbeat.py``'s. The page is found among the open files of the process, so that neither
 a directory nor another machine takes part; asking needs what reading its environment needs.

@@ -1,4 +1,4 @@
-"""The ranks of a distributed training: since when each has not run, and in what of the kernel it waits.
+"""The ranks of a distributed training: since when each has not run, and what in the kernel it waits for.
 
 Who waits in a collective and who is elsewhere is for the client to say; here is only read. A blocked main thread costs
 one read of ``/proc/PID/schedstat``: its count of time slices stands still exactly as long as the thread has not run

@@ -1,4 +1,4 @@
-"""One sample of everything, and the events that only the difference of two samples shows."""
+"""Takes a sample of everything, and reports events that only the difference of two samples shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Xid: what the NVIDIA kernel module writes into the kernel log when a GPU fails, each report told once.
+"""Xid errors: what the NVIDIA driver writes to the kernel log when a GPU fails, each reported once.
 
 The log is followed at one system call per tick, by ``/dev/kmsg``, else by ``dmesg``. Form of a record: the kernel's
 ``Documentation/ABI/testing/dev-kmsg``.

@@ -1,4 +1,4 @@
-"""The watch channel: samples, followers of files with cursors, the bounded way out, and the loop between them.
+"""The watch channel: samples, followers of files with cursors, the bounded output, and the loop between them.
 
 watch is the loop, pipes its two ends, config what the client may ask; sample_source tells of the box, follows of files
 (log_follower, job_files, curve_followers), trainings of what nobody named.

@@ -1,4 +1,4 @@
-"""Follow the curves of a run: its own ``metrics.jsonl``, row by row, or what its framework leaves, found and merged.
+"""Follows a run's curves: its own ``metrics.jsonl`` row by row, or its framework's files, found and merged.
 
 A curve's cursor counts the points that were sent; its ``inode`` stands for all of them, so that a client whose points
 were overtaken or corrected while it was away gets the curve from its start.

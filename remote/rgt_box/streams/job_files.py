@@ -1,4 +1,4 @@
-"""A job directory as watch sees it: its queue, what else there is to follow, and the checkpoints of its runs."""
+"""A job directory as a watch sees it: its queue, what else to follow, and its runs' checkpoints."""
 
 from __future__ import annotations
 

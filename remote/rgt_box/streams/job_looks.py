@@ -1,4 +1,4 @@
-"""The jobs as whoever samples has to know them, so that a directory on a mount that hangs stops no sample."""
+"""Reads job directories for the sampler in the background, so that a hung mount delays no sample."""
 
 from __future__ import annotations
 

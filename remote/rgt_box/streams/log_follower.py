@@ -1,4 +1,4 @@
-"""Follow a log through rotation and renames, resumable at any byte: to its new name, then to its successor."""
+"""Follows a log through rotation and renames, resumable at any byte: under its new name, then in its successor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The two ends of a channel: control lines in, frames out, and nobody ever waits for the reader."""
+"""The two ends of a channel: control lines in, frames out, and nothing ever waits for the reader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a watch gets its samples: the recorder's ring or a sampler of its own, coalesced for slow readers."""
+"""Where a watch gets its samples: the recorder's ring or its own sampler, coalesced for slow readers."""
 
 from __future__ import annotations
 

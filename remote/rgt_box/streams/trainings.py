@@ -1,4 +1,4 @@
-"""The trainings that were found: told to the client, and followed as long as they say something.
+"""Found trainings: reported to the client, and followed as long as they write anything.
 
 A training that prints to nothing but a tmux pane is followed on the pane's screen as if that were a log. It is a look
 every few seconds at what tmux has kept, not a record: what scrolls out of tmux's history between two looks is missed,

@@ -1,4 +1,4 @@
-"""Two lines for trainers of others: they keep their loops and their checkpoints, we write the same metrics.
+"""Callbacks for other trainers, in two lines: they keep their loops and checkpoints, we write the same metrics.
 
 ``RgtCallback`` is for the Trainer of transformers, ``RgtLightningCallback`` for Lightning, `resume` for both. Neither
 library is imported before its callback is asked for.

@@ -1,4 +1,4 @@
-"""Which of another trainer's checkpoints are whole: checksums beside them, a second copy, and the newest good one."""
+"""Which of another trainer's checkpoints are complete: checksums beside them, a mirror, and the newest good one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What both callbacks write and show of a run that another loop makes: points, events, and what a rank is at."""
+"""What both callbacks record of a run that another loop makes: points, events, and what each rank is doing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints: the state taken apart, copied, written by another process, published, kept, mirrored, put back."""
+"""Checkpoints: the state taken apart, copied, written by another process, published, kept, mirrored, restored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Saving a state that one process holds: copied into shared memory, written by another process.
+"""Saves a state held by one process: copied to shared memory, written by another process.
 
 `Saver` decides when, a `Persister` does it: `AsyncSaver` for a state that one process holds (a single process, or the
 replicas of DDP), another one for a state that is sharded over the ranks. Both publish through

@@ -1,4 +1,4 @@
-"""Files that hold: written whole and durably, read with patience, appended to without ever failing.
+"""Durable file I/O: whole-file writes with fsync, patient reads, and appends that never fail.
 
 Damage is what the bytes say: a file that is not there, is no file, has another length or another checksum. Any other
 error (EIO of a bad sector or a lost volume, ESTALE, EACCES, EMFILE, ENOMEM, …) says nothing about the bytes. Such an

@@ -1,4 +1,4 @@
-"""The manifest of a checkpoint: which files, how long, which checksums; and comparing them.
+"""The manifest of a checkpoint: its files, their lengths and checksums; and comparing with it.
 
 Standard library only, so that listing and verifying never waits for `import torch`, and the writer process never
 imports it.

@@ -1,4 +1,4 @@
-"""A saved state beside the one that is here: names, flags and values of weights, moments and averages.
+"""Compares a saved state with the present one: names, flags and values of weights, moments and averages.
 
 `DistributedDataParallel` puts ``module.`` before every name, `torch.compile` puts ``_orig_mod.`` before or into it. A
 checkpoint has the names of the bare model, so that it fits with and without them. Only what a wrapper really added is

@@ -1,4 +1,4 @@
-"""The trainer's side of the mirror: what is on the disk goes there too, in the background; at a start it comes back."""
+"""The trainer's side of the mirror: copies checkpoints there in the background, and fetches them at a start."""
 
 from __future__ import annotations
 

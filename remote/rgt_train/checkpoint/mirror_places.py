@@ -1,4 +1,4 @@
-"""The places of a mirror: a directory, or a prefix in an object store.
+"""Where a mirror can be: a directory, or a prefix in an object store.
 
 An object store has no rename. A directory counts as complete once its manifest is there, and that is written last.
 """

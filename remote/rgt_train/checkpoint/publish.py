@@ -1,4 +1,4 @@
-"""Making one checkpoint: the commit protocol, and the files of a state that lies in memory.
+"""Makes one checkpoint: the commit protocol, and the files of a state held in memory.
 
 New directory → files, each fsynced → manifest with their checksums, fsynced → fsync of the directory → rename →
 fsync of the parent → pointer → only then anything older goes. Killed anywhere, what was published before is untouched.

@@ -1,4 +1,4 @@
-"""What a resume put back and what that is worth: surroundings and hyperparameters, then and now.
+"""What a resume restored and how far that can be trusted: environment and hyperparameters, then and now.
 
 A checkpoint has the values of the moment: a learning rate in the middle of its schedule, say. They win at a resume, or
 the schedule would begin anew. So a value that was edited in the code would be ignored without a word. Therefore

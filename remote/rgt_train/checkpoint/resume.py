@@ -1,4 +1,4 @@
-"""Going on where the last attempt stopped, and saying exactly what that means."""
+"""Resumes where the last attempt stopped, and says exactly what was restored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where each tensor of a state lies: in safetensors files, and in the shared memory they are written from.
+"""The layout of a state's tensors in safetensors files, and in the shared memory they are written from.
 
 The files are ordinary safetensors files (eight bytes of header length, JSON, data without gaps), whose header is
 padded so that the data begin on a block. The memory holds the very bytes of the files, each beginning on a block.

@@ -1,4 +1,4 @@
-"""When a checkpoint is made, and what happens when the disk does not take it."""
+"""Decides when to make a checkpoint, and what to do when the disk does not take it."""
 
 from __future__ import annotations
 

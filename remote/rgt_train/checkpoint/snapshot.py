@@ -1,4 +1,4 @@
-"""Copying the tensors of a step into shared memory, the big ones while the next forward and backward run.
+"""Copies the tensors of a step to shared memory, the big ones while the next forward and backward run.
 
 The weights that an optimizer steps and its moments change only inside ``optimizer.step()``. Until that is called again
 they can be read at leisure: a thread copies them, and the step waits for it. Everything else (the statistics of a batch

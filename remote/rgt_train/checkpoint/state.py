@@ -1,4 +1,4 @@
-"""The full state of a training run: taken apart for a checkpoint, put back from one.
+"""The full state of a training run: taken apart for a checkpoint, restored from one.
 
 A checkpoint at the last step of an epoch is made before the scheduler of the epoch steps and before the validation: a
 resume does both again. A save that is asked for later (by a signal in the validation, for a new best) must therefore

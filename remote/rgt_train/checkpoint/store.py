@@ -1,4 +1,4 @@
-"""The checkpoints of a run on disk: their names, the newest good one, which go, and what room is left.
+"""A run's checkpoints on disk: their names, the newest good one, which to delete, and the space left.
 
 ``OUT/best`` is not in the table: it is a directory of its own and is only ever replaced by a better one.
 """

@@ -1,4 +1,4 @@
-"""Configuration: one list of fields, small YAML files, one place where they meet the command line."""
+"""Configuration: one list of fields, small YAML files, merged with the command line in one place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Defaults, config files and command line become one set of values; the later of these wins.
+"""Merges defaults, config files and the command line into one set of values; the later of these wins.
 
 PyYAML reads the files where it is installed. A box may lack it: there a reader of our own takes the usual part of YAML,
 and refuses the rest (anchors, block text, flow mappings) with file and line instead of guessing.

@@ -1,4 +1,4 @@
-"""Where a run stands in its data: the batches that are left of the epoch, of a sampler or of a stream."""
+"""A run's position in its data: the batches left in the epoch, of a sampler or of a stream."""
 
 from __future__ import annotations
 

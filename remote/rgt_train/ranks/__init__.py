@@ -1,4 +1,4 @@
-"""The processes of a run: who they are, who leads, and how their state gets onto the disk."""
+"""The processes of a run: who they are, which one leads, and how their state gets to disk."""
 
 from __future__ import annotations
 

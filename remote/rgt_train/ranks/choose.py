@@ -1,4 +1,4 @@
-"""What a run of several processes takes: which ranks, which wrapping of the model, which way onto the disk.
+"""Chooses how a run of several processes works: its ranks, how its model is wrapped, how it is saved.
 
 Nothing of torch.distributed is imported for a process that is alone.
 """

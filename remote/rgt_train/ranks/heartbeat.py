@@ -1,4 +1,4 @@
-"""What a rank is at: its step, its phase and since when, for who looks from outside, and how long each phase takes.
+"""A rank's heartbeat: its step and phase and since when, readable from outside, and how long each phase takes.
 
 It stands in a page of anonymous memory of the process (memfd_create(2)) that the agent reads by way of
 ``/proc/PID/fd``: no directory can be full, wiped, slow or read-only, other machines and pid namespaces do not matter,

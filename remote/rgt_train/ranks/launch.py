@@ -1,4 +1,4 @@
-"""Who takes part in a run: what a launcher tells a process, and what the processes do together.
+"""The processes of a run: what the launcher tells each of them, and what they do together.
 
 A run calls these from the same places on every rank, in the same order: at step boundaries, at a save, and at the
 start. Nothing here may be called by some ranks only.

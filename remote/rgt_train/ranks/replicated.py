@@ -1,4 +1,4 @@
-"""Saving a state that every rank holds whole (`DistributedDataParallel`): one rank writes it, all take part.
+"""Saves a state that every rank holds whole (`DistributedDataParallel`): one rank writes it, all take part.
 
 The ranks compare their replicas, the random states of all come to the writer, and the writer saves like a process that
 is alone: copied beside the training, written by another process. At a load every rank reads and verifies the whole

@@ -1,4 +1,4 @@
-"""Saving a state that is spread over the ranks: torch's sharded format, published like every other checkpoint.
+"""Saves a state spread over the ranks, in torch's sharded format, published like every other checkpoint.
 
 At a save the training stands still while each rank copies its parts into buffers that are made once. Then a thread on
 each rank writes its file by ``torch.distributed.checkpoint`` over a gloo group of its own, fsyncs and checksums it; the

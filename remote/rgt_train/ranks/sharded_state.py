@@ -1,4 +1,4 @@
-"""The state of a run whose tensors are spread over the ranks: taken apart for a save, staged, put back.
+"""The state of a run whose tensors are spread over the ranks: taken apart for a save, staged, restored.
 
 Tensors go by name into torch's sharded format; everything else goes into one JSON document that loads without building
 objects. What differs between ranks although nobody shards it (batch normalisation's statistics) is kept for every rank.

@@ -1,4 +1,4 @@
-"""The ranks of a run over torch.distributed: joined by what the launcher says, agreeing on the CPU.
+"""The ranks of a run over torch.distributed: set up from the launcher's variables, agreeing on the CPU.
 
 Agreements go over a gloo group of their own, whatever the gradients use: they wait for no device, their time-out is not
 that of a gradient, and a rank that is missing is named.

@@ -1,4 +1,4 @@
-"""Reference tasks: small, on data made at run time, and really learning; and tasks of your own."""
+"""Reference tasks: small, on data made at run time, and really learning; and how to add your own."""
 
 from __future__ import annotations
 

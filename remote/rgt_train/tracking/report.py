@@ -1,4 +1,4 @@
-"""What a run tells: lines for a person, points and events in metrics.jsonl, and further places for the points."""
+"""What a run reports: lines for a person, points and events in metrics.jsonl, and other places for the points."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The run's own records: the run log, when each attempt began and how it ended, and what was launched.
+"""The run log: when each attempt began, how it ended, and what was launched.
 
 A start without an end was killed. Resuming needs none of this; it serves the receipt ("killed" or "SIGTERM") and
 the estimate of the mean time between failures that the checkpoint interval is computed from.

@@ -1,4 +1,4 @@
-"""Where the time of a step goes: waiting for data, computing, and communication, as far as it can be told apart.
+"""Where a step's time goes: waiting for data, computing, and communication, as far as it can be told apart.
 
 The phases come from the heartbeat. What DDP exchanges while the backward pass computes costs nothing; what is left over
 is told by its own statistics, which it takes in its first ten iterations and in every hundredth. Sharded models tell

@@ -1,4 +1,4 @@
-"""``rgt autostop``, ``rgt lease`` and ``rgt keep``: what speaks against it, the typed name, armed; or put off."""
+"""``rgt autostop``, ``rgt lease`` and ``rgt keep``: arm a box once its name was typed, or put its stop off."""
 
 from __future__ import annotations
 

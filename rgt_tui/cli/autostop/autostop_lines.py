@@ -1,4 +1,4 @@
-"""What ``rgt autostop`` and ``rgt lease`` print: what arming would mean, and how a box's own stop stands."""
+"""What ``rgt autostop`` and ``rgt lease`` print: what arming would mean, and the status of an armed box."""
 
 from __future__ import annotations
 

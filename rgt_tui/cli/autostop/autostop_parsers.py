@@ -1,4 +1,4 @@
-"""What the commands about a box that stops itself take: their options, their help, their examples."""
+"""Parsers of the autostop commands: options, help and examples."""
 
 from __future__ import annotations
 

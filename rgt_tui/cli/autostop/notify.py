@@ -1,4 +1,4 @@
-"""``rgt notify``: give a box one address of its own, which it calls when something costs money and nobody watches."""
+"""``rgt notify``: give a box an address that it calls itself when something costs money and nobody watches."""
 
 from __future__ import annotations
 

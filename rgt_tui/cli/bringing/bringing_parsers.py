@@ -1,4 +1,4 @@
-"""What the commands that bring something to a box take: their options, their help, their examples."""
+"""Parsers of the commands that bring something to a box: options, help and examples."""
 
 from __future__ import annotations
 

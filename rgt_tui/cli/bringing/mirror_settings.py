@@ -1,4 +1,4 @@
-"""``rgt mirrors``: the mirrors and the proxy of a box's platform, on or off, for jobs and login shells.
+"""``rgt mirrors``: turn a box's package mirrors and proxy on or off, for jobs and login shells.
 
 Nothing is made up: where a profile has no fact, there is none.
 """

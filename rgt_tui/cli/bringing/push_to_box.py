@@ -1,4 +1,4 @@
-"""``rgt push``: code and data to a box, and the versions of code that are there."""
+"""``rgt push``: send code and data to a box, and list the versions of code there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rgt secret``: a key or token to a box, over standard input, and never onto storage that others read."""
+"""``rgt secret``: send a key or token to a box over standard input, never onto storage that others can read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parsers of the commands that name what went wrong."""
+"""Parsers of ``rgt triage`` and ``rgt handbook``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rgt triage``: what logs of any origin show, and what the dumps of collectives prove."""
+"""``rgt triage``: what logs of any origin show, and what dumps of collectives prove."""
 
 from __future__ import annotations
 

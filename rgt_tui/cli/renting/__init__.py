@@ -1,4 +1,4 @@
-"""Commands that take machines in: rented, found in an account, tried before money runs."""
+"""Commands that take machines in: rent them, find them in an account, try them before paying for long."""
 
 __all__ = ["account_import", "box_check", "up"]
 """Modules that other packages may use."""

@@ -1,4 +1,4 @@
-"""``rgt import --from``: machines of a provider's account that no box names, into the fleet file."""
+"""``rgt import --from``: add machines of a provider's account that the fleet file does not name."""
 
 from __future__ import annotations
 

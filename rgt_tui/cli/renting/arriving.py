@@ -1,4 +1,4 @@
-"""A machine that was just rented comes in: waited for, read back, written into the fleet file, logged into."""
+"""Takes a newly rented machine in: waits for it, reads it back, adds it to the fleet file, logs in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rgt check-box``: try a box before money runs, and say whether it is worth its price."""
+"""``rgt check-box``: test a box before money is spent, and say whether it is worth its price."""
 
 from __future__ import annotations
 

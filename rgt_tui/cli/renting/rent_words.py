@@ -1,4 +1,4 @@
-"""What ``rgt up`` prints: candidates with their full price, what is about to be rented, and the object for scripts."""
+"""What ``rgt up`` prints: offers with their full price, what is about to be rented, and the JSON for scripts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rgt up``: ask markets for a machine, show the full price, have it confirmed, rent it by one call, bring it in."""
+"""``rgt up``: ask markets for a machine, show its full price, confirm, rent it with one call, and take it in."""
 
 from __future__ import annotations
 

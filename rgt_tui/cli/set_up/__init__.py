@@ -1,4 +1,4 @@
-"""Commands that set a fleet up: a first file, boxes in it, trust in it, the check of all of it."""
+"""Commands that set up a fleet: the first file, boxes in it, trusting it, and checking all of it."""
 
 __all__ = ["adding", "box_files", "doctor", "first_fleet", "set_up_parsers", "trust"]
 """Modules that other packages may use."""

@@ -1,4 +1,4 @@
-"""``rgt init``, ``rgt add`` and ``rgt import``: boxes into the fleet file, typed, pasted, or from ssh_config."""
+"""``rgt init``, ``rgt add`` and ``rgt import``: add boxes to the fleet file, typed, pasted, or from ssh_config."""
 
 from __future__ import annotations
 

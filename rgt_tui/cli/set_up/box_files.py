@@ -1,4 +1,4 @@
-"""``rgt push --trainer``, ``rgt agent`` and ``rgt remove``: what rgt itself puts on a box, and takes away again."""
+"""``rgt push --trainer``, ``rgt agent`` and ``rgt remove``: rgt's own files on a box, put there and removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``rgt doctor`` checks of a box: the way to it, the agent there, and what one sample says."""
+"""What ``rgt doctor`` checks on a box: the connection, the agent, and what one sample says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``rgt doctor`` checks of this machine and of the fleet file; the ids of all checks are a promise."""
+"""What ``rgt doctor`` checks on this machine and in the fleet file; the ids of all checks are stable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rgt`` without a fleet file, in a terminal: the ways to a first one, for the welcome in the app."""
+"""``rgt`` without a fleet file, in a terminal: the ways to a first one, offered by the welcome screen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commands that set things up take: their options, their help, their examples."""
+"""Parsers of the commands that set things up: options, help and examples."""
 
 from __future__ import annotations
 

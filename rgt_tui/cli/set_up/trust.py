@@ -1,4 +1,4 @@
-"""``rgt trust``: look at a fleet file that came with somebody's directory, and say that it may act."""
+"""``rgt trust``: review a fleet file that came with somebody's directory, and allow it to act."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rgt audit``: who did what to which box and when, what is still open, and whether the record is whole."""
+"""``rgt audit``: who did what to which box and when, what is still open, and whether the log is intact."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rgt down``: stop the meter of one box by the same evidence, gate and journal as the dialog does."""
+"""``rgt down``: stop the meter of one box, with the same evidence, gate and journal as the dialog."""
 
 from __future__ import annotations
 

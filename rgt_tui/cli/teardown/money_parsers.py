@@ -1,4 +1,4 @@
-"""What the commands about results and money take: their options, their help, their examples."""
+"""Parsers of the commands about results and money: options, help and examples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rgt profiles``: the platforms that rgt knows, what each keeps and charges, and what happens there by itself."""
+"""``rgt profiles``: the platforms that rgt knows, what each keeps and charges, and what it does by itself."""
 
 from __future__ import annotations
 

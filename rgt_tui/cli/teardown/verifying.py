@@ -1,4 +1,4 @@
-"""``rgt verify``: prove that a directory of results is whole and loads."""
+"""``rgt verify``: prove that a directory of results is complete and loads."""
 
 from __future__ import annotations
 

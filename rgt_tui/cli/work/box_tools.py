@@ -1,4 +1,4 @@
-"""``rgt gpu-health``, ``reap``, ``grep``, ``manifest`` and ``mirror``: verbs of the agent, asked for by a person."""
+"""``rgt gpu-health``, ``reap``, ``grep``, ``manifest`` and ``mirror``: verbs of the agent, run for a person."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rgt code``: what editors need to open a directory of a box."""
+"""``rgt code``: what an editor needs to open a directory on a box."""
 
 from __future__ import annotations
 

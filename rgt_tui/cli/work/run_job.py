@@ -1,4 +1,4 @@
-"""``rgt run``: one command on a box, detached, and how it begins."""
+"""``rgt run``: start one command on a box, detached, and show how it begins."""
 
 from __future__ import annotations
 

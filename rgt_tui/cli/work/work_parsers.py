@@ -1,4 +1,4 @@
-"""What the commands take that start work on a box, look at it, or open it to a person's own programs."""
+"""Parsers of the commands that start work on a box or open it to a person's programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A local AutoDL: Pro instances in yuan, with its awkward ways: status 200 for everything, prices in a snapshot alone.
+"""A local AutoDL: Pro instances in yuan, with its quirks: status 200 for everything, prices only in snapshots.
 
 Shape and states: https://www.autodl.com/docs/instance_pro_api/ and https://www.autodl.com/docs/common_api/ (2026-08)
 """

@@ -1,4 +1,4 @@
-"""A local control plane that answers like DigitalOcean's API v2 for GPU droplets, pages and traps included.
+"""A local control plane that answers like DigitalOcean's API v2 for GPU droplets, pagination and traps included.
 
 Shapes: https://docs.digitalocean.com/reference/api/ (OpenAPI of 2026-08).
 """

@@ -1,4 +1,4 @@
-"""A local control plane that answers like Featurize's: it releases instances and tells nothing of them.
+"""A local control plane that answers like Featurize's: it releases instances and says nothing about them.
 
 The call and its answers: featurize 0.0.27 on PyPI (2024-03).
 """

@@ -1,4 +1,4 @@
-"""A local Lambda Cloud: instances that can only be terminated, types with capacity, file systems that outlive all.
+"""A local Lambda Cloud: instances that can only be terminated, types with capacity, file systems that outlive them.
 
 Shape and states: https://docs.lambda.ai/api/cloud (OpenAPI 1.10.0, 2026-08)
 """

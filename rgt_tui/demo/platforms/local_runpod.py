@@ -1,4 +1,4 @@
-"""The local provider's pods and its rules: what each call does, and when its effect begins to show.
+"""A local RunPod: its pods and rules, what each call does, and when its effect begins to show.
 
 Shape and states: https://docs.runpod.io/api-reference-v2/overview; prices: https://docs.runpod.io/pods/pricing;
 the rules of a creation: https://docs.runpod.io/api-reference-v2/pods/create-a-pod

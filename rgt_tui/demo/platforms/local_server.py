@@ -1,4 +1,4 @@
-"""What every local control plane is made of: a real HTTP server on the loopback, and what goes wrong with it on demand.
+"""The base of all local control planes: an HTTP server on loopback, with faults on demand.
 
 Nothing of it bills anybody. It exists so that the very adapters that talk to the vendors are what the demo and
 the tests drive, with the awkward parts kept: states that lag behind, conflicts, rate limits, and faults on demand.

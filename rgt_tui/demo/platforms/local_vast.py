@@ -1,4 +1,4 @@
-"""A local vast.ai: instances, asks and volumes, with errors at status 200, pages of 25 and a null for what is no more.
+"""A local vast.ai: instances, asks and volumes, with errors at status 200, pages of 25, and null for what is gone.
 
 Shape and states: https://docs.vast.ai/api-reference/introduction (2026-08)
 """

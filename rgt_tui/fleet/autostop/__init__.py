@@ -1,4 +1,4 @@
-"""A box that stops itself, from the client's side: arm it, remember that, and tell what became of it."""
+"""Boxes that stop themselves, seen from the client: arming one, remembering it, and finding out what became of it."""
 
 from rgt_tui.fleet.autostop.armed_book import ARMED, ArmedBook
 from rgt_tui.fleet.autostop.self_parking import against_platform

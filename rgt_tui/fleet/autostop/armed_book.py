@@ -1,4 +1,4 @@
-"""What this computer remembers of the boxes that it has armed: a machine that stopped itself tells nobody anything.
+"""What this computer remembers about boxes it has armed, since a machine that has stopped itself cannot say so.
 
 One JSON file per instance, in a directory beside the journal. It outlives rgt, a reboot of this computer, and the box's
 running; a person's `--disarm`, or arming anew, ends it.

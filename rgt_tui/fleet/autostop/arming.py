@@ -1,4 +1,4 @@
-"""Arm a box to stop itself: ask everything that speaks against it, show it, and send it once the name was typed.
+"""Arm a box to stop itself: check for objections, show them, and send the request once its name was typed.
 
 What is written down is written before it is sent: an arming that cannot be recorded is not made.
 """

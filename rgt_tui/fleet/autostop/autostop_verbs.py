@@ -1,4 +1,4 @@
-"""What is asked of a box about its own stop: the agent's verbs ``autostop`` and ``sink``, one command each.
+"""Calls of the agent's ``autostop`` and ``sink`` verbs: arm, disarm, put off, and read the status and the story.
 
 No answer, half an answer and one that makes no sense are errors in words: silence is neither "armed" nor "not armed".
 """

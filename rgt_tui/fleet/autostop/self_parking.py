@@ -1,4 +1,4 @@
-"""May a box be armed to park itself? What speaks against it, by the platform, the fleet file and the gate's evidence.
+"""Whether a box may be armed to park itself, judged by its platform, the fleet file and the gate's evidence.
 
 Pure. What only the box can tell (its own key, what runs, what holds memory) it says itself when arming is rehearsed.
 """

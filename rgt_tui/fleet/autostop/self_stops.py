@@ -1,4 +1,4 @@
-"""What became of the boxes that were armed here: off by their provider's word, and their own story once they are back.
+"""What became of boxes armed here: off according to the provider, and their own account once they are back.
 
 Nothing is sent but one question to a box that has come back: what it wrote down about its own stop.
 """

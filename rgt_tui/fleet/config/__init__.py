@@ -1,4 +1,4 @@
-"""The fleet file: TOML, one table per box. What others need of it; the modules here have the parts."""
+"""The fleet file: TOML, one table per box."""
 
 from __future__ import annotations
 

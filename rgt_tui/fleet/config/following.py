@@ -1,4 +1,4 @@
-"""A fleet file that changes while rgt runs: what it says now is taken over, or why not is said, and the old one stands.
+"""Follows a fleet file that changes while rgt runs: a valid change is applied, an invalid one is only reported.
 
 ``rgt up``, ``rgt add`` and ``rgt import`` write it while a dashboard is open; so does an editor.
 """

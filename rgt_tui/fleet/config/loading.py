@@ -1,4 +1,4 @@
-"""Find, read and check the fleet file; its errors name file and line, and never quote what may be a secret."""
+"""Finds, reads and checks the fleet file; errors name file and line, and never quote what may be a secret."""
 
 from __future__ import annotations
 

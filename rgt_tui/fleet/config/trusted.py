@@ -1,4 +1,4 @@
-"""Which fleet files a person has looked at and trusts: by absolute path and by content, as direnv does.
+"""Fleet files that a person has reviewed and trusts: by absolute path and content hash, as direnv does.
 
 A file that merely lies in the working tree came with somebody's repository. It could run programs (a sink,
 ``ProxyCommand`` of an ssh_config), and send keys anywhere. Until it is trusted next to nothing of it counts, see

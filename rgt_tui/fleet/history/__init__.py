@@ -1,4 +1,4 @@
-"""What was, as the history has kept it: its keeper, an earlier moment, the report of a night."""
+"""The fleet's past: keeping the history, going back to an earlier moment, and the report of a night."""
 
 __all__ = ["history_keeper", "moment_fleet", "morning_report", "past", "spoken_times"]
 """Modules that other packages may use."""

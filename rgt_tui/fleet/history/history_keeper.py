@@ -1,4 +1,4 @@
-"""What rgt remembers of its boxes from one start to the next: the fleet's observer that keeps the history."""
+"""Keeps the history: an observer of the fleet that stores what rgt must know about its boxes at the next start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An earlier moment as a fleet: the same states under the same screens, as they were kept; read only."""
+"""An earlier moment as a read-only fleet: the same screens, fed with the states that were kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The morning report: what a night cost, what went wrong in it and what of that ended by itself. Pure.
+"""The morning report: what a night cost, what went wrong, and what of that cleared by itself. Pure.
 
 What nobody knows is said to be unknown, never shown as nothing; a sum that lacks hours or prices is a lower bound.
 """

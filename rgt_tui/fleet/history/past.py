@@ -1,4 +1,4 @@
-"""What was seen of a box over hours: live samples and the recorder's summary, on one grid of time. Pure.
+"""What was seen of a box over hours: live samples and the recorder's summary on one time grid. Pure.
 
 The grid is that of the client's clock, in stretches of equal width. A stretch that has a value keeps it, so that the
 same history merged twice, or samples that were counted there already, change nothing. A stretch that nobody saw is a

@@ -1,4 +1,4 @@
-"""Times as a person says them: ``02:30``, ``yesterday 14:00``, ``-3h``; and where the night begins. Pure."""
+"""Times as people write them: ``02:30``, ``yesterday 14:00``, ``-3h``; and when the night begins. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked of a box about a log beyond its newest lines: older ones, a line by its number, a search over it.
+"""Asks a box for parts of a log that are not kept here: older lines, a line by its number, a search.
 
 A box may answer anything: what it sends is bounded, and what makes no sense is an error in words.
 """

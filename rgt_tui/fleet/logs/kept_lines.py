@@ -1,4 +1,4 @@
-"""All lines of the log that somebody reads, in a tenth of the memory that as many strings take, within a bound."""
+"""All lines of the log being read, in a tenth of the memory that as many strings would take, up to a limit."""
 
 from __future__ import annotations
 

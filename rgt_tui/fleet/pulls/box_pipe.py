@@ -1,4 +1,4 @@
-"""A running ``send`` of the agent behind the system's ``ssh``: its pipes, its verbs, and what its end means.
+"""A running ``send`` of the agent behind the system's ``ssh``: its pipes, its requests, and why it ended.
 
 It serves one pull from the list of the files to the closing look: a login and a start of the agent cost more than many
 small files do. All of it blocks; whoever waits can be told to stop.

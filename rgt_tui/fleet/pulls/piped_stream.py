@@ -1,4 +1,4 @@
-"""One stream of a pull through the system's ``ssh``: a thread that asks, reads into memory it uses again, and lands.
+"""One stream of a pull through the system's ``ssh``: a thread that requests, reads into reused memory, and writes.
 
 What has come is written at once and hashed by another thread while it is still in the processor's cache; only then is
 its memory read into again, so a slow disk or hash holds the box back.

@@ -1,4 +1,4 @@
-"""Bring results home: pull them, then look whether every checkpoint of the copy loads: the gate relies on it."""
+"""Pull results, then check whether every checkpoint in the copy loads, which the gate relies on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The streams of a pull: each asks the box for what is next, through whichever of the two ways carries it."""
+"""The streams of a pull: each asks the box for the next piece over whichever of the two connections works."""
 
 from __future__ import annotations
 

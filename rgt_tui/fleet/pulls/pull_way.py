@@ -1,4 +1,4 @@
-"""What is asked of a pull, and the connections over which it goes: asyncssh's, and the system's `ssh` for the bulk."""
+"""A pull's request and its connections: asyncssh's, and the system's ``ssh`` for bulk data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pull results off a box: what is there, what is missing here, several streams, and a ledger of what was verified."""
+"""Pulls results off a box: lists what is there, finds what is missing here, runs the streams, keeps the ledger."""
 
 from __future__ import annotations
 

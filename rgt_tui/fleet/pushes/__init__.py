@@ -1,4 +1,4 @@
-"""Code and data on their way to a box. What other packages use of it."""
+"""Pushing code and data to a box."""
 
 from rgt_tui.fleet.pushes.pushing import (
     Arrived,

@@ -1,4 +1,4 @@
-"""How the bytes of a push get to a box: rsync where both sides have it, else a stream through the connection.
+"""How the bytes of a push reach a box: rsync where both sides have it, otherwise a stream over the connection.
 
 Both write to files that are named by the hash of what they will hold, add to what is there already, and prove nothing:
 the box reads every file before it gets its place. Names of the tree are told to neither.

@@ -1,4 +1,4 @@
-"""Push code or data to a box: plan with the agent there, send what it lacks, and let it put all of it into its place.
+"""Pushes code or data to a box: plan with the agent there, send what is missing, and have it put into place.
 
 Code goes to a directory whose name holds the hash of all of it, and a link to that is switched at once: a run that
 goes on keeps the files that it was started with. Data goes file by file; nothing that is in use, or newer, is replaced.

@@ -1,4 +1,4 @@
-"""Renting a machine: what is to be had, the one creation call with its journal, and waiting until it answers."""
+"""Renting a machine: the offers, the one creation call with its journal, and waiting until the machine answers."""
 
 from rgt_tui.fleet.renting.arrival import Arrival, agreement, differences, wait_for_ssh
 from rgt_tui.fleet.renting.candidates import Candidate, Search, new_token, search

@@ -1,4 +1,4 @@
-"""Is a machine worth its price? What it was measured to do, judged against what was asked for and against its peers."""
+"""Whether a machine is worth its price: its measurements against what was asked for and against its peers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""After the creation: what was asked is read back, and the machine is waited for until its SSH answers."""
+"""After a machine was created: read back what was rented, and wait until its SSH answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is to be had for a wish: the offers of several accounts in one order, with what each would really cost."""
+"""The offers that match a request: several accounts merged in one order, each with its full price."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one creation call: gate, journal, record, and what becomes of a lost answer. It is never sent twice.
+"""The one call that creates a machine: gate, journal, audit log, and what a lost answer means. Never sent twice.
 
 No platform has an idempotency key, and some answer an error after they have created. So the request and its token are
 on the disk before the call goes out, and whatever is not proved to have done nothing is looked for by the token.

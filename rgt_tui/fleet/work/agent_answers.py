@@ -1,4 +1,4 @@
-"""What a verb of the agent answers: JSON lines, handed on as they come, and its exit status."""
+"""Runs a verb of the agent: its JSON lines, passed on as they arrive, and its exit status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cells of one queue on several boxes against what is there, and cells that were handed to other boxes."""
+"""Compares the cells of a queue on several boxes with what exists, and hands cells over to other boxes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One job for one command: what it is by its platform's profile, and how its launch on the box is told."""
+"""Starts a single job for one command: set up as its platform's profile says, and its launch reported."""
 
 from __future__ import annotations
 

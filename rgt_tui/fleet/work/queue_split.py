@@ -1,4 +1,4 @@
-"""Lines of one queue over several boxes, by what each cell has been seen to cost. Pure."""
+"""Splits the lines of one queue over several boxes, by what each cell has been seen to take. Pure."""
 
 from __future__ import annotations
 

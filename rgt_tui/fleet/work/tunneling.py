@@ -1,4 +1,4 @@
-"""Tunnels to one box: listeners on the loopback that stay while the connection behind them comes and goes."""
+"""Tunnels to a box: listeners on loopback that stay while the connection behind them comes and goes."""
 
 from __future__ import annotations
 

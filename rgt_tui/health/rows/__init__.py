@@ -1,4 +1,4 @@
-"""What the rows of the condition table read and say, by subject."""
+"""What the rows of the condition table check and say, grouped by subject."""
 
 __all__ = [
     "conditions_autostop",

@@ -1,4 +1,4 @@
-"""A box that stops itself: about to, could not, cannot tell, unwatched, disarmed, off as it was armed to be."""
+"""Conditions of autostop: about to stop, failed to, cannot tell, unwatched, disarmed, off as planned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a curve shows besides NaN and spikes: it never falls, it rises, or a resume has lost something."""
+"""Conditions of curves besides NaN and spikes: the loss never falls, it rises, or a resume lost something."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the figures of a field show: perplexity, preference margins, mAP, mIoU, rare classes, latents, reward, KL.
+"""Conditions of a field's own metrics: perplexity, preference margins, mAP, mIoU, rare classes, latents, reward, KL.
 
 Only what a run logs under a name that is known here is judged; a figure that is not logged proves nothing.
 The limits are those of https://github.com/Hanyuyuan6/remote-gpu-trainer (2026-08).

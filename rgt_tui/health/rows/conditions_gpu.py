@@ -1,4 +1,4 @@
-"""The cards: idle while something trains, slowed down, broken; and the CPU quota that holds them up."""
+"""Conditions of GPUs: idle while something trains, throttled, broken; and the CPU quota that slows them down."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The connection and the machine: unreachable, refused, stopped, gone, clocks apart, a damaged stream."""
+"""Conditions of connection and machine: unreachable, refused, stopped, gone, clock skew, a damaged stream."""
 
 from __future__ import annotations
 

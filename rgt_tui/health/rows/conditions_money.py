@@ -1,4 +1,4 @@
-"""Money: work that is over and bills on, a provider that cannot be read, clocks that run down, an empty account."""
+"""Conditions of money: finished work that still bills, a silent provider, deadlines, an empty account."""
 
 from __future__ import annotations
 

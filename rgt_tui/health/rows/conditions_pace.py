@@ -1,4 +1,4 @@
-"""Work slower than it is paid for: starved cards, steps that wait, a noisy neighbour, threads, a silent log."""
+"""Conditions of speed: starved GPUs, waiting steps, a noisy neighbour, thread counts, a silent log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cells and queues: failed, stalled, done too soon, interrupted, left waiting; and what triage has found."""
+"""Conditions of cells and queues: failed, stalled, done too soon, interrupted, left waiting; and triage's findings."""
 
 from __future__ import annotations
 

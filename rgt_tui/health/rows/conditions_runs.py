@@ -1,4 +1,4 @@
-"""Runs: a loss that is no number or jumps, progress, checkpoints, and trainings that nobody queued."""
+"""Conditions of runs: a loss that is NaN or jumps, progress, checkpoints, and trainings outside any queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Space: bytes and inodes of each mount, how soon they are used up, and the container's memory."""
+"""Conditions of space: bytes and inodes per mount, how soon they run out, and the container's memory."""
 
 from __future__ import annotations
 

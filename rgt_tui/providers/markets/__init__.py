@@ -1,4 +1,4 @@
-"""Where machines are rented: a module for each platform, and what they share."""
+"""Where machines are rented: one module per platform, and what they share."""
 
 __all__ = [
     "digitalocean_market",

@@ -1,4 +1,4 @@
-"""Where GPU droplets are found and rented: DigitalOcean's sizes, and the one creation call.
+"""Finds and rents GPU droplets: DigitalOcean's sizes, and the one creation call.
 
 https://docs.digitalocean.com/reference/api/ (sizes, droplets, SSH keys; OpenAPI of 2026-08). A creation is answered
 with 202, which says that it was accepted and nothing more. 422 means that the size is not to be had, or that the

@@ -1,4 +1,4 @@
-"""Where Lambda's instances are found and launched: types of instances, and the regions that have one now.
+"""Finds and launches Lambda's instances: their types, and the regions that have capacity now.
 
 https://docs.lambda.ai/api/cloud (verified 2026-08). That a region is listed is no promise: a third of the launches of
 one report was refused all the same.

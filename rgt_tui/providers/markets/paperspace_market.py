@@ -1,4 +1,4 @@
-"""Where Paperspace's machines are found and rented. What one costs it tells only when it is there.
+"""Finds and rents Paperspace's machines, whose price is only known once they exist.
 
 https://docs.digitalocean.com/reference/paperspace/api-reference/machine-types/ (availability, verified 2026-08);
 templates, startup scripts and the creation: https://api.paperspace.com/v1/openapi.json (Paperspace/cli, 2026-02). There

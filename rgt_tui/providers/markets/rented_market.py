@@ -1,4 +1,4 @@
-"""What the markets of HTTP platforms share: the one creation call, and finding by name what came of a lost answer."""
+"""What markets of HTTP platforms share: the one creation call, and finding a machine by name after a lost answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where vast.ai's machines are found and rented: offers of single hosts, on demand or by a bid.
+"""Finds and rents vast.ai's machines: offers of single hosts, on demand or by a bid.
 
 https://docs.vast.ai/api-reference/search/search-offers and https://docs.vast.ai/api-reference/instances/create-instance
 (verified 2026-08). A bid is a creation with a ``price``; without one it is on demand, whatever was searched for.

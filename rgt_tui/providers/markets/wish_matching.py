@@ -1,4 +1,4 @@
-"""How a wish is compared with what a platform has: the name of the GPU, the price, and the order of what fits."""
+"""Compares a request with what a platform offers: GPU names, prices, and the order of the matches."""
 
 from __future__ import annotations
 

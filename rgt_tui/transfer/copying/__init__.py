@@ -1,4 +1,4 @@
-"""A pull without the network: what a box lists, what is missing here, what is asked for, and how it lands."""
+"""Pulling, without the network: what a box lists, what is missing here, what to request, and how it is written."""
 
 from __future__ import annotations
 

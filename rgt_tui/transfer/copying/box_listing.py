@@ -1,4 +1,4 @@
-"""What a box says that it has, as its agent lists it: which names can be taken, and which are refused, each with why.
+"""The agent's list of a box's files: which names are acceptable, and which are refused and why.
 
 The list is text from a box: it may name anything, and never end. Nothing in it decides where this machine writes
 before it has passed here.

@@ -1,4 +1,4 @@
-"""A pull at work, without the network: which requests go out on each stream, and what becomes of the answers.
+"""A pull in progress, without the network: which requests each stream sends, and what is done with the answers.
 
 Several streams take requests from one queue. A file that changes, or comes damaged, is taken once more, and then named.
 """

@@ -1,4 +1,4 @@
-"""Many small files brought to the disk at once: one `syncfs` for all that has come costs less than an fsync for each.
+"""Flushes many small files to disk at once: one `syncfs` costs less than an fsync for each.
 
 It is used only where it says so when a write has failed: a local file system that is known here, on a Linux from 5.8 on
 (https://man7.org/linux/man-pages/man2/syncfs.2.html). Everywhere else each file is synced by itself.

@@ -1,4 +1,4 @@
-"""Bytes of a box as files of this machine: written aside, brought to the disk, renamed; nothing good is ever replaced.
+"""Writes a box's bytes to local files: to a temporary file, flushed, renamed; a good copy is never replaced.
 
 A copy takes its name only when all of it is on the disk. What stands at that name already gives way to a file of
 which it is the beginning, or it is moved beside; else the new one lands beside. Both are there afterwards.

@@ -1,4 +1,4 @@
-"""The answers of the agent's ``send``, taken apart as they come: heads, raw bytes, ends. Nothing in them is trusted.
+"""Parses the answers of the agent's ``send`` as they arrive: headers, raw bytes, ends. None of it is trusted.
 
 Only what was asked for is taken, in the order in which it was asked for, and not a byte more.
 """

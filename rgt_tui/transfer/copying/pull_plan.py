@@ -1,4 +1,4 @@
-"""What a pull has to do, and how far it is: which copies stand, which are compared or fetched, in what pieces."""
+"""The plan of a pull and its progress: which copies are good, which to compare or fetch, and in what pieces."""
 
 from __future__ import annotations
 

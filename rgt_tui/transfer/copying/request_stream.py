@@ -1,4 +1,4 @@
-"""One stream of a pull: which requests are out, and which of the answers that come is handed to whom.
+"""One stream of a pull: which requests are outstanding, and which answer belongs to which.
 
 What comes is written and hashed in threads; a stream whose answers wait to be written is told to wait.
 """

@@ -1,4 +1,4 @@
-"""What of a directory here goes to a box: what is left out and why, and the hashes by which the rest is known there."""
+"""Pushing a directory: what is left out and why, and the hashes by which the box knows the rest."""
 
 from rgt_tui.transfer.sending.ignore_rules import ALWAYS_LEFT_OUT, IgnoreRules
 from rgt_tui.transfer.sending.source_tree import (

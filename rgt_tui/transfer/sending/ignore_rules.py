@@ -1,4 +1,4 @@
-"""Which paths of a tree stay here: the patterns of ``.gitignore`` and ``.rgtignore``, and those of the command line.
+"""Which paths are not pushed: the patterns of ``.gitignore``, ``.rgtignore`` and the command line.
 
 The patterns mean what gitignore(5) says (https://git-scm.com/docs/gitignore): the last that matches counts, ``!`` takes
 back, a ``/`` before the end ties a pattern to the directory of its file, ``/`` at the end means directories only.

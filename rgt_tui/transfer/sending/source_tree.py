@@ -1,4 +1,4 @@
-"""A file or directory that is to be pushed: every file with size and hash, and what of it stays here, and why.
+"""A file or directory to push: every file with its size and hash, and what is left out and why.
 
 Nothing of the person's is written to: line ends are mended on the way.
 """

@@ -1,4 +1,4 @@
-"""Reading a log: what is looked for in its lines, which of them are shown, and when they were written."""
+"""Reading a log: searching its lines, choosing which are shown, and dating them."""
 
 __all__ = [
     "beyond_kept",

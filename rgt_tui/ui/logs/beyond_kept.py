@@ -1,4 +1,4 @@
-"""What of a log stands on the box alone: older lines, the lines around any place of it, and what is found there."""
+"""Parts of a log that are only on the box: older lines, the lines around any place, and matches there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which lines of a log are errors, as people mean it; and the cheap look that passes over nearly all others."""
+"""Which lines of a log people would call errors; and the cheap test that rules out nearly all others."""
 
 from __future__ import annotations
 

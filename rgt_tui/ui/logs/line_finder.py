@@ -1,4 +1,4 @@
-"""What is looked for in the lines of a log: a text, a regular expression, errors, pages of the handbook.
+"""What can be searched for in a log: a text, a regular expression, errors, pages of the handbook.
 
 A person may type any pattern. RE2 (``google-re2``, of ``rgt-tui[triage]``) takes a time that grows with the text alone,
 and searches in the process; what it does not know (look-around, back references), and every expression where it is not

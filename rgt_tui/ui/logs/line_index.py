@@ -1,4 +1,4 @@
-"""Which lines of a log have something, as far as was looked: newest first, in pieces that a thread searches."""
+"""Which lines of a log match, as far as searched: newest first, in chunks that a thread searches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a line of a log was written: by the line itself, else by when it came."""
+"""When a line of a log was written: by its own timestamp, or else by when it arrived."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which lines of one log, or of several merged by time, are shown; and where one looks in them."""
+"""Which lines of one log, or of several merged by time, are shown; and the reader's position in them."""
 
 from __future__ import annotations
 

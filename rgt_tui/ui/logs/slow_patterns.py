@@ -1,4 +1,4 @@
-"""A person's regular expression in a process of its own: one that takes for ever is ended, and nothing else waits.
+"""Runs a person's regular expression in a separate process, so that a slow one can be killed and blocks nothing.
 
 Run as a file, this module is that process; it imports the standard library alone.
 """

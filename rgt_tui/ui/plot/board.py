@@ -1,4 +1,4 @@
-"""Holds what drawing needs between two frames: the prepared curves of the runs that are listed."""
+"""Prepared curves of the listed runs, kept between two frames."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cells of a plot, of 2 by 4 dots each: curves, marks and words on them, and the lines of text that they make."""
+"""The cells of a plot, 2 by 4 dots each: curves, marks and words are put on them, and lines of text come out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From curves to dots: what every column of dots shows of each curve, and on which rows.
+"""From curves to dots: what each column of dots shows of each curve, and on which rows.
 
 Every column keeps the lowest and the highest value that falls into it, and the points where the line enters and leaves
 it: no spike is lost and no join is invented, however many points there are. All curves of a plot go through here at

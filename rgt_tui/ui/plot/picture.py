@@ -1,4 +1,4 @@
-"""Curves as an SVG picture, for a page or a report: the same window, axes and marks as on screen, in finer dots."""
+"""Curves as an SVG picture for a page or a report: same window, axes and marks as on screen, in finer dots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lowest and the highest value of any stretch of a growing curve, without looking at all its points.
+"""The lowest and highest value of any stretch of a growing curve, without reading all its points.
 
 Buckets of 8, 32, 128, … points keep their extremes. A stretch is answered from buckets of which it holds at least
 `FINE`: it may so borrow from its neighbours by less than an eighth of itself at either end, and no extreme is missed.

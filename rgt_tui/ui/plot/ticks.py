@@ -1,4 +1,4 @@
-"""Where the ticks of an axis stand, and what they say."""
+"""Where the ticks of an axis are, and their labels."""
 
 from __future__ import annotations
 

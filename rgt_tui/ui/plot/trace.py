@@ -1,4 +1,4 @@
-"""One run's curve, prepared for drawing: resumes and gaps set apart, smoothed, its extremes at hand.
+"""One run's curve prepared for drawing: split at resumes and gaps, smoothed, with its extremes.
 
 A `Trace` is fed again and again with the newest snapshot of a growing series, and looks only at what is new. What it
 is drawn from is a `Path`: the values as they came, or their average, with the pyramid of their extremes. `Knots` say

@@ -1,4 +1,4 @@
-"""What of the curves is on screen, as values: the window of steps, metric, axes, hidden runs, crosshair."""
+"""Which part of the curves is on screen: the window of steps, metric, axes, hidden runs, crosshair."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Alerts: what holds now on one box or on all of them, since when, and what to do; muting."""
+"""Alerts: what holds now on one box or all of them, since when, and what to do; muting."""
 
 from __future__ import annotations
 

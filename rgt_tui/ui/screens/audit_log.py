@@ -1,4 +1,4 @@
-"""Audit: who did what to which box, newest first, and whether the record is whole. It is read aside."""
+"""Audit: who did what to which box, newest first, and whether the log is intact. It is read in a thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The base of every screen that shows the fleet: its fixed lines, its keys, how states reach it."""
+"""The base of every screen that shows the fleet: its fixed lines, its keys, and how states reach it."""
 
 from __future__ import annotations
 

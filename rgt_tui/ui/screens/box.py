@@ -1,4 +1,4 @@
-"""One box: its vitals, its trouble, its queue, its past, the log that is being written; and where each stands."""
+"""One box: its vitals, its trouble, its queue, its past, and its current log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fleet: every box on one screen, the one in trouble first; the detail pane, and a fleet that did not start."""
+"""The fleet: every box on one screen, the one in trouble first; the detail pane; and a fleet that failed to start."""
 
 from __future__ import annotations
 

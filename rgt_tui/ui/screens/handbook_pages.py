@@ -1,4 +1,4 @@
-"""The handbook: what boxes show now first, every known failure below, searched as one types, a page beside it."""
+"""The handbook: pages that apply to boxes now first, every known failure below; search as you type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Help: every key of the screen below that works now, what its glyphs and columns mean; rows can be clicked."""
+"""Help: every key of the screen below that works now, and its glyphs and columns; rows can be clicked."""
 
 from __future__ import annotations
 

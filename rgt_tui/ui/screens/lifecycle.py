@@ -1,4 +1,4 @@
-"""Phases: the six phases of a box's life as a checklist, each check with its evidence and the age of it."""
+"""Phases: the six phases of a box's life as a checklist, each check with its evidence and how old that is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A log on the whole screen: search, filter, the ways from its lines; and the keys that the box screen shares."""
+"""A log on the whole screen: search, filter, jumps from its lines; and the keys shared with the box screen."""
 
 from __future__ import annotations
 

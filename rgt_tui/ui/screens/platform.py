@@ -1,4 +1,4 @@
-"""The platform page: all that rgt knows of where a box is rented; and its first form, after the first connect."""
+"""The platform page: all that rgt knows of where a box is rented; a short form is shown after the first connect."""
 
 from __future__ import annotations
 

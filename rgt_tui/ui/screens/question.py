@@ -1,4 +1,4 @@
-"""One question of a box, over the screen: its first host key, a password, a passphrase, a code."""
+"""A question while connecting, shown over the screen: a first host key, a password, a passphrase, a code."""
 
 from __future__ import annotations
 

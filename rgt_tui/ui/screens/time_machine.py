@@ -1,4 +1,4 @@
-"""The time machine: the fleet as it stood at any minute that was kept; every screen opens on that moment."""
+"""The time machine: the fleet at any minute that was kept; every screen can be opened on that moment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transfers: what every rgt of this person copies and has copied, and what copies on the boxes themselves."""
+"""Transfers: what every rgt of this person copies and has copied, and copies made by the boxes themselves."""
 
 from __future__ import annotations
 

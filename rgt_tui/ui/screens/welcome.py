@@ -1,4 +1,4 @@
-"""The welcome: nothing is configured, and here are the ways to begin. Nothing is sent before one is chosen."""
+"""The welcome: shown when nothing is configured, with the ways to begin. Nothing is sent before one is chosen."""
 
 from __future__ import annotations
 

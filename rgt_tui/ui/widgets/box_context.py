@@ -1,4 +1,4 @@
-"""What else a person looks at of the box of a selected line: what happened, the end of its log, its figures' course."""
+"""Context for a selected line: its box's recent events, the end of its log, and its figures over time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The course of a box's figures over 10 minutes, an hour or a day, with their extremes; what nobody saw is a hole."""
+"""A box's figures over 10 minutes, an hour or a day, with their extremes; times nobody watched are gaps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The six phases and their checks: what is proved and what comes next, as values, as lines, and as two widgets."""
+"""The six phases and their checks: what is proved and what comes next, as values, lines, and two widgets."""
 
 from __future__ import annotations
 

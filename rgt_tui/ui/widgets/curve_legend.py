@@ -1,4 +1,4 @@
-"""The legend of the curves: every run with its line, value, state and step, and what happened to it."""
+"""The legend of the curves: every run with its line style, value, state and step, and what happened to it."""
 
 from __future__ import annotations
 

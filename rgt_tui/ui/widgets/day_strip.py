@@ -1,4 +1,4 @@
-"""A day in one line: what was watched, what happened, and where one is."""
+"""A day in one line: what was watched, what happened, and the current position."""
 
 from __future__ import annotations
 

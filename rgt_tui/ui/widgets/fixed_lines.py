@@ -1,4 +1,4 @@
-"""The fixed lines of every screen: header and notice above, the last event, an entry and the keys below."""
+"""The fixed lines of every screen: header and notice at the top, last event, text entry and keys at the bottom."""
 
 from __future__ import annotations
 

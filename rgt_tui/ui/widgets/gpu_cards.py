@@ -1,4 +1,4 @@
-"""The accelerators of a box: a card each where there are few, a line each where there are many, the worst first."""
+"""The GPUs of a box: a card each where there are few, a line each where there are many, the worst first."""
 
 from __future__ import annotations
 

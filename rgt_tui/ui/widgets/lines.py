@@ -1,4 +1,4 @@
-"""The one base of our widgets: a list of lines in, only the cells that changed out; and the messages of lists."""
+"""The base of our widgets: takes a list of lines and redraws only changed cells; and the messages of lists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pane that draws the lines of a log that are in sight, and keeps looking for what is searched in all of them."""
+"""Draws the visible lines of a log, and keeps searching all of its lines."""
 
 from __future__ import annotations
 

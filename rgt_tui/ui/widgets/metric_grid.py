@@ -1,4 +1,4 @@
-"""All metrics of the runs at once, small: as many plots as fit at a readable size."""
+"""All metrics of the runs as small plots, as many as fit at a readable size."""
 
 from __future__ import annotations
 

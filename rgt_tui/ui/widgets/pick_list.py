@@ -1,4 +1,4 @@
-"""A list of lines with one selected, and below it the details of that one."""
+"""A list of lines with one selected, and the details of that one below."""
 
 from __future__ import annotations
 

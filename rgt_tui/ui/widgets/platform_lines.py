@@ -1,4 +1,4 @@
-"""What platforms do by themselves, as lines: the worst case in money, clocks that count, dangers, what bills unseen."""
+"""What a platform does by itself, as lines: the worst case in money, deadlines, dangers, and unlisted costs."""
 
 from __future__ import annotations
 

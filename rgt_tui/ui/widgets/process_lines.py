@@ -1,4 +1,4 @@
-"""The training processes of a box as a tree, and the cores that they share, as lines."""
+"""The training processes of a box as a tree, and the cores that they share."""
 
 from __future__ import annotations
 

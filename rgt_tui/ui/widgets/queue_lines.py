@@ -1,4 +1,4 @@
-"""The queue of a box, a line for each cell."""
+"""The queue of a box, one line per cell."""
 
 from __future__ import annotations
 

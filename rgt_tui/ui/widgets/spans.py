@@ -1,4 +1,4 @@
-"""Text in spans: what every pure drawing function returns and every widget shows."""
+"""Text in styled spans: what every drawing function returns and every widget shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a box is where it is, in lines: findings with their proof and their fix, else what it is doing."""
+"""Why a box is ranked where it is: its findings with proof and fix, or else what it is doing."""
 
 from __future__ import annotations
 

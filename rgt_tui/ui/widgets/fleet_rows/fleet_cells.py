@@ -1,4 +1,4 @@
-"""The columns of the fleet table: a pure function per cell, which there are at which width, and a row as a line."""
+"""The columns of the fleet table: one pure function per cell, which columns fit a width, and a row as a line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The order of the fleet's rows, their groups, and what a person keeps of it.
+"""The order of the fleet's rows, their groups, and which of it is saved for the person.
 
 Ordering is pure, and stable: what does not differ stays where it was.
 """

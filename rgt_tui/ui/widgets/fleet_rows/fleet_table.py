@@ -1,4 +1,4 @@
-"""The table of boxes: a widget that draws only the cells that changed, and keeps the selection on its box."""
+"""The table of boxes: a widget that redraws only changed cells, and keeps the selection on its box."""
 
 from __future__ import annotations
 

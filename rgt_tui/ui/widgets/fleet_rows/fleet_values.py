@@ -1,4 +1,4 @@
-"""What rows of the fleet are compared by: one number for each column, with its unit, for the filter and the order."""
+"""The values that rows are filtered and sorted by: one number per column, with its unit."""
 
 from __future__ import annotations
 

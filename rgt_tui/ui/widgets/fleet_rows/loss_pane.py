@@ -1,4 +1,4 @@
-"""The loss of the selected box's most telling run, small: a glance at the curve without leaving the fleet."""
+"""The loss of the selected box's most telling run as a small plot beside the fleet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands below the table of the fleet: how the room is shared, what the selected box is, its log and its past."""
+"""The part of the fleet screen below the table: how it is divided, the selected box, its log and its past."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What has happened since the person last looked, as lines: newest first, the same once, and what idle boxes cost."""
+"""What has happened since the person last looked: newest first, repeats once, and what idle boxes cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What to do about the selected box: the pane whose warnings stay while it scrolls, and the step to copy."""
+"""What to do about the selected box: a pane whose warnings stay in sight while it scrolls, and the step to copy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts of the teardown dialog that a person touches. None of them decides anything."""
+"""The controls of the teardown dialog. None of them decides anything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person gives up by name in the teardown dialog, and for how long that counts. Pure."""
+"""What a person accepts by name in the teardown dialog, and for how long that counts. Pure."""
 
 from __future__ import annotations
 

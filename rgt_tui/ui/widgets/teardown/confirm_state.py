@@ -1,4 +1,4 @@
-"""The teardown dialog without its looks: what is shown, what is enabled, and what each event changes.
+"""The state of the teardown dialog: what is shown, what is enabled, and what each event changes.
 
 Every transition returns a new value. Nothing here sends anything; `confirm` only says whether it may be sent.
 """

@@ -1,4 +1,4 @@
-"""What the teardown page and its dialog say, as lines: pure functions of their state."""
+"""The texts of the teardown page and its dialog, as lines: pure functions of their state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The evidence of a billing action as a list that one walks through, and what can be done with each row."""
+"""The evidence for a billing action as a list to step through, and what can be done about each row."""
 
 from __future__ import annotations
 
