@@ -59,12 +59,11 @@ def parser() -> argparse.ArgumentParser:
     return result
 
 
-def main(argv: Optional[Sequence[str]] = None, stop: Optional[StopRequest] = None) -> int:
+def main(argv: Optional[Sequence[str]] = None) -> int:
     """Run the command line and return the exit code.
 
     Args:
         argv: The arguments without the program; None takes those of the process.
-        stop: Signals that are caught already; None catches them here, before torch is imported.
     """
     words = list(sys.argv[1:] if argv is None else argv)
     if words[:1] == ["export"]:
@@ -72,7 +71,7 @@ def main(argv: Optional[Sequence[str]] = None, stop: Optional[StopRequest] = Non
 
         return int(export.main(words[1:]))
     options = parser().parse_args(words)
-    stop = stop or StopRequest()
+    stop = StopRequest()
     try:
         return _run(options, stop)
     except exits.UsageError as error:

@@ -9,9 +9,8 @@ import statistics
 import threading
 import time
 from collections import deque
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Callable, Deque, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Deque, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 
@@ -344,7 +343,6 @@ class Watchdog:
         self.path = os.path.join(out, "stalls.log")
         self._times: Deque[float] = deque(maxlen=STEPS)
         self._last = time.monotonic()
-        self._paused = 0
         self._told = False
         self._closing = threading.Event()
         self._thread: Optional[threading.Thread] = None
@@ -361,16 +359,6 @@ class Watchdog:
     def alive(self) -> None:
         """Note a sign of life that is no step (a validation batch, a save)."""
         self._last, self._told = time.monotonic(), False
-
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Look away while something takes as long as it takes (waiting for a full disk)."""
-        self._paused += 1
-        try:
-            yield
-        finally:
-            self._paused -= 1
-            self.alive()
 
     def limit_s(self) -> float:
         """Return the seconds after which a step is stalled."""
@@ -391,7 +379,7 @@ class Watchdog:
                 # Twice the limit: it goes off only where this thread, too, has been held up that long.
                 faulthandler.dump_traceback_later(2 * limit, exit=self._rules.exit_code != 0, file=2)
                 spent = time.monotonic() - self._last
-                if spent > limit and not self._paused and not self._told:
+                if spent > limit and not self._told:
                     self._told = True
                     self._stalled(spent, limit)
         finally:

@@ -216,7 +216,6 @@ class Sender:
     """
 
     def __init__(self, folder: str) -> None:
-        self._folder = folder
         self._path = os.path.join(folder, FILE)
         self._under_way: list[subprocess.Popen[bytes]] = []
         self._full: set[str] = set()

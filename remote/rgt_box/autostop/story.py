@@ -22,10 +22,6 @@ FILE, COPY = "autostop.jsonl", "rgt-autostop.jsonl"
 MOST = 1 << 20
 """Bytes after which the older half of the story is forgotten."""
 READ = 4 << 20
-EVENTS = (
-    "armed", "kept", "warned", "withdrawn", "sealed", "mirrored", "intent", "asked", "answered", "refused", "failed",
-    "unknown", "disarmed", "stopped-lease", "terminated",
-)  # fmt: skip
 
 
 def tell(folder: str, event: str, text: str, **more: Any) -> bool:

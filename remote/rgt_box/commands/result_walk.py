@@ -206,7 +206,7 @@ class Walk:
         survives: tuple[str, ...] = (),
         mounts: Mounts | None = None,
     ) -> None:
-        self._owners, self._since = owners, since
+        self._owners = owners
         self._since_ns = 0 if since is None else int(since * 10**9)
         self._own = {os.fsencode(os.path.realpath(path)) for path in own}
         self._survives = {os.fsencode(os.path.realpath(path)) for path in survives}

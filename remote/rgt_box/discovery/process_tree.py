@@ -7,7 +7,6 @@ Processes → one run per tree: its root is the topmost command that trains. Pur
 
 from __future__ import annotations
 
-import os
 import re
 
 from rgt_box import procstat
@@ -219,10 +218,3 @@ class Table:
     def group(self, number: int) -> list[int]:
         """Return the processes of a process group."""
         return sorted(pid for pid, known in self._known.items() if known.stat.group == number)
-
-    def is_alive(self, pid: int, ticks: int) -> bool:
-        """Tell whether a process is still the one that started at `ticks`."""
-        known = self._known.get(pid)
-        if known is not None and known.stat.start == ticks:
-            return True
-        return procstat.is_alive(pid, ticks) if known is None and os.path.exists("/proc/%d" % pid) else False

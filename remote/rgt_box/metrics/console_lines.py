@@ -110,11 +110,6 @@ NUM = (
 )
 """A whole number token; every repetition is bounded, so that no text makes it slow. For ``re.IGNORECASE``."""
 
-STEP = r"\d{1,15}"
-"""A step: short enough to be counted exactly."""
-
-MOST_STEP = 10**15
-
 
 def decimal(text: str) -> float:
     """Return the number that `NUM` matched; thousands separators are dropped."""

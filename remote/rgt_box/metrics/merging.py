@@ -14,7 +14,7 @@ from __future__ import annotations
 from bisect import bisect_left
 
 from rgt_box.metrics.metric_names import choose
-from rgt_box.metrics.reader_base import POINTS
+from rgt_box.metrics.reader_base import EPOCH, POINTS, SAMPLES, STEP
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ def read_all(reader: Reader, limit: int = POINTS, rounds: int = 10000) -> tuple[
     return store, problems
 
 
-AXES = ("step", "samples", "epoch", "time")
+AXES = (STEP, SAMPLES, EPOCH)
 """Axes by preference, where one source has a metric over several."""
 
 
@@ -191,15 +191,14 @@ class Curve:
     """One metric of one run.
 
     Attributes:
-        metric: Canonical name.
-        x_kind: step, epoch, samples or time; of all points.
+        x_kind: step, epoch or samples; of all points.
         parts: Stretches in order of x; they do not overlap.
     """
 
-    __slots__ = ("metric", "parts", "x_kind")
+    __slots__ = ("parts", "x_kind")
 
-    def __init__(self, metric: str, x_kind: str, parts: list[Part]) -> None:
-        self.metric, self.x_kind, self.parts = metric, x_kind, parts
+    def __init__(self, x_kind: str, parts: list[Part]) -> None:
+        self.x_kind, self.parts = x_kind, parts
 
     @property
     def source(self) -> Part:
@@ -245,7 +244,7 @@ def merge(offers: Sequence[Offer]) -> dict[tuple[str, str], Curve]:
     ratios = _ratios(offers)
     curves = {}
     for (run, metric), stack in stacks.items():
-        curve = _stack(metric, stack, ratios.get(run))
+        curve = _stack(stack, ratios.get(run))
         if curve is not None:
             curves[run, metric] = curve
     return curves
@@ -265,7 +264,7 @@ def _metrics(offer: Offer, group: str) -> dict[str, tuple[str, Part]]:
     return found
 
 
-def _stack(metric: str, stack: list[tuple[int, str, Part]], ratio: float | None) -> Curve | None:
+def _stack(stack: list[tuple[int, str, Part]], ratio: float | None) -> Curve | None:
     """Lay the sources of one metric over each other, the best last."""
     if ratio:
         stack = [_by_step(each, ratio) for each in stack]
@@ -278,7 +277,7 @@ def _stack(metric: str, stack: list[tuple[int, str, Part]], ratio: float | None)
         for part in [part for each, part in same if each == rank]:
             tier = _cut(tier, part.xs[0]) + [part]
         parts = _cut(tier, parts[0].xs[0]) + parts if parts else tier
-    return Curve(metric, x_kind, parts) if parts else None
+    return Curve(x_kind, parts) if parts else None
 
 
 def _cut(parts: list[Part], x: float) -> list[Part]:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
         tag: str
         x_kind: str
-        """step, epoch, samples or time."""
+        """step, epoch or samples."""
         x: float
         y: float
         """NaN and infinities are values."""
@@ -64,7 +64,7 @@ else:
 
 TOTAL = "rgt/total_steps"
 """Tag of how many steps the run will have, said when it changes; 0 = it is not known any more."""
-STEP, EPOCH, SAMPLES, TIME = "step", "epoch", "samples", "time"
+STEP, EPOCH, SAMPLES = "step", "epoch", "samples"
 POINTS = 5000
 """Points after which a read ends; the record that reaches the limit is read to its end."""
 PROBLEMS = 8

@@ -28,7 +28,7 @@ List the scalars of a file, or of everything below a directory: one line per ser
 
   --json   one JSON object per series:
            {"file", "source", "tag", "metric", "x", "points", "nonfinite", "last": [x, y]}
-           metric: loss, eval_loss, lr, grad_norm, throughput, epoch or null; x: step, epoch, samples or time;
+           metric: loss, eval_loss, lr, grad_norm, throughput, epoch or null; x: step, epoch or samples;
            a y that is not finite is the string "nan", "inf" or "-inf"
 
 Exit status: 0 found something, 1 found nothing, 2 wrong command line or no such path.

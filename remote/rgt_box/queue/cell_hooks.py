@@ -16,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-HF, PROXY, ENV = "hf", "proxy", "env"
+PROXY, ENV = "proxy", "env"
 NEAR = ("localhost", "127.0.0.1", "::1", "0.0.0.0")
 _MASTER = re.compile(r"--?(?:master[-_]addr|rdzv[-_]endpoint)(?:=(.+))?$")
 _DOMAIN = re.compile(r"\.?[A-Za-z0-9](?:[A-Za-z0-9.\-]{0,251}[A-Za-z0-9])?$")

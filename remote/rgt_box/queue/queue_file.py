@@ -13,7 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["KEEP", "Job", "Line", "cell_name", "parse_queue"]
+__all__ = ["KEEP", "Job", "Line", "cell_name", "scan"]
 
 
 FIELDS = ("py", "cfg", "task", "epochs", "name", "out", "durable")
@@ -275,12 +275,6 @@ def commented(data: bytes) -> list[Line]:
                 line.number = number
                 lines.append(line)
     return lines
-
-
-def parse_queue(data: bytes, path: str) -> tuple[list[Line], list[str]]:
-    """Return the cells of a queue file, each name once, and all problems (see `scan`)."""
-    lines, problems = scan(data, path)
-    return [line for line in lines if line.twin is None], problems
 
 
 class Job:

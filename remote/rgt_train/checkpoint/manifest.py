@@ -31,23 +31,9 @@ _PIECE = 1 << 20
 _MOST_THREADS = 8
 
 
-def crc32s(view: memoryview, chunk: int = CHUNK, threads: int = 1) -> List[str]:
-    """Return the CRC-32 of each `chunk` of `view` as eight hexadecimal digits; an empty view has none.
-
-    Args:
-        view: Contiguous bytes.
-        chunk: Bytes under one checksum.
-        threads: How many compute at a time.
-    """
-    count = -(-len(view) // chunk)
-    found = [""] * count
-
-    def one(number: int) -> None:
-        begin = number * chunk
-        found[number] = f"{zlib.crc32(view[begin : begin + chunk]):08x}"
-
-    in_parallel([bind(one, number) for number in range(count)], threads)
-    return found
+def crc32s(view: memoryview) -> List[str]:
+    """Return the CRC-32 of each chunk of contiguous bytes as eight hexadecimal digits; an empty view has none."""
+    return [f"{zlib.crc32(view[at : at + CHUNK]):08x}" for at in range(0, len(view), CHUNK)]
 
 
 def crc32_in(path: str, begin: int, length: int) -> Tuple[str, int]:
@@ -74,15 +60,14 @@ def crc32_in(path: str, begin: int, length: int) -> Tuple[str, int]:
     return f"{found:08x}", done
 
 
-def facts(view: memoryview, threads: int = 1, *, sha256: bool = False) -> Dict[str, Any]:
+def facts(view: memoryview, *, sha256: bool = False) -> Dict[str, Any]:
     """Return the entry of a manifest for a file with the content `view`.
 
     Args:
         view: Contiguous bytes.
-        threads: How many compute the checksums at a time.
         sha256: Whether to add one digest of the whole, for whoever compares copies of the file.
     """
-    found: Dict[str, Any] = {"size": len(view), "crc32": crc32s(view, threads=threads), "chunk": CHUNK}
+    found: Dict[str, Any] = {"size": len(view), "crc32": crc32s(view), "chunk": CHUNK}
     if sha256:
         found["sha256"] = hashlib.sha256(view).hexdigest()
     return found
@@ -268,9 +253,7 @@ class Verified:
         return memoryview(mapped)
 
 
-def open_verified(
-    directory: StrPath, threads: Optional[int] = None, only: Optional[Container[str]] = None
-) -> Verified:
+def open_verified(directory: StrPath, only: Optional[Container[str]] = None) -> Verified:
     """Compare every byte of the checkpoint in `directory` with its checksum, and map its files.
 
     It is read first and mapped then: a sector that cannot be read is an error of a call, but the end of a process that
@@ -278,7 +261,6 @@ def open_verified(
 
     Args:
         directory: The checkpoint.
-        threads: How many check at a time; None for as many as there are cores.
         only: Names of the files to look at, where several processes share the work; None for all.
 
     Raises:
@@ -287,7 +269,7 @@ def open_verified(
         Foreign: It is of another format.
     """
     place = os.fspath(directory)
-    result = Verified(_verify(place, threads, only))
+    result = Verified(verify(place, only=only))
     try:
         for name in result.body["files"]:
             if only is None or name in only:
@@ -299,18 +281,22 @@ def open_verified(
     return result
 
 
-def verify(directory: StrPath, threads: Optional[int] = None) -> Dict[str, Any]:
+def verify(
+    directory: StrPath, threads: Optional[int] = None, only: Optional[Container[str]] = None
+) -> Dict[str, Any]:
     """Read every byte of the checkpoint in `directory` and return its manifest.
+
+    Args:
+        directory: The checkpoint.
+        threads: How many check at a time; None for as many as there are cores.
+        only: As in `open_verified`.
 
     Raises:
         Damaged: The first file that is missing, short, long or altered.
         Unreadable: The disk does not say what is in it.
         Foreign: It is of another format.
     """
-    return _verify(os.fspath(directory), threads, None)
-
-
-def _verify(place: str, threads: Optional[int], only: Optional[Container[str]]) -> Dict[str, Any]:
+    place = os.fspath(directory)
     body = read(place)
     tasks: List[Callable[[], None]] = []
     for name, facts in body["files"].items():

@@ -384,11 +384,6 @@ class Restored:
         random = [] if self.rng is not None else ["random state (another number of ranks): seeded anew"]
         return [*random, *(rng.missing(self.rng) if self.rng else []), *self._inexact]
 
-    @property
-    def environment(self) -> str:
-        """How the surroundings differ from those of the checkpoint, in words; empty if not."""
-        return changes(self._old, self._new)
-
     def guarantee(self) -> str:
         """Say in words whether the run goes on with the bits it would have had without the interruption."""
         doubts = [*self.not_restored, *self._doubts]

@@ -410,10 +410,6 @@ class Collected:
         self.parts.append(Part(spec_of(file, key, tensor), tensor, steady))
         return key
 
-    def size(self) -> int:
-        """Return the bytes of all tensors."""
-        return sum(part.tensor.numel() * part.tensor.element_size() for part in self.parts)
-
     def text(self) -> bytes:
         """Return the document as the content of `STATE_FILE`."""
         return json.dumps(self.document, separators=(",", ":")).encode()

@@ -319,12 +319,6 @@ class RunState:
         """Return the random state of this process."""
         return self.epoch_end.random if self.epoch_end else rng.capture()
 
-    def estimate(self) -> int:
-        """Return about how many bytes a checkpoint will have: two moments a weight are assumed."""
-        tensors = [t for model in self.models.values() for t in model.state_dict().values()]
-        size = sum(t.numel() * t.element_size() for t in tensors if isinstance(t, torch.Tensor))
-        return size * (3 if self.others else 1) + 1024 * len(tensors)
-
     def restore(self, loaded: Loaded) -> Restored:
         """Put everything back but random state and gradients, which the caller does last.
 

@@ -14,7 +14,7 @@ import mmap
 import os
 import threading
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
@@ -168,7 +168,6 @@ class _Flight:
     stall_s: float = 0.0
     thread: Optional[threading.Thread] = None
     outcome: Optional[Outcome] = None
-    notes: List[str] = field(default_factory=list)
 
 
 class ShardedPersister:

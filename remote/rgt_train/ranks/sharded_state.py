@@ -103,12 +103,12 @@ def problems(name: str, saved: Mapping[str, Any], here: Mapping[str, Any]) -> No
         raise UsageError(f"{name} does not fit: missing {listed(missing)}; unexpected {listed(extra)}")
 
 
-def listed(names: List[str], most: int = 8) -> str:
+def listed(names: List[str]) -> str:
     """Return some names and how many there are besides."""
     if not names:
         return "nothing"
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return ", ".join(names[:_MOST_NAMES]) + more
 
 
 def _sort(name: str, state: Mapping[str, Any], tensors: Tensors, plain: Plain) -> None:
@@ -125,6 +125,7 @@ def _of(state: Mapping[str, Any], name: str) -> Dict[str, Any]:
 
 
 LAYOUT = "sharded"
+_MOST_NAMES = 8
 """What the document of such a checkpoint has under ``layout``."""
 OBJECTS = "objects/"
 """Before the names of tensors of anything that is neither model nor optimizer."""

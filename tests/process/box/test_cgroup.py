@@ -19,7 +19,6 @@ V1_MOUNTS = """
 31 20 0:27 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct
 32 20 0:28 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw
 """
-V2_MOUNTS = "25 20 0:22 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
 
 
 def test_version_1_wins_where_the_controller_is_mounted_there() -> None:

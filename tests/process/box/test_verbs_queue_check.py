@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from rgt_box.queue import queue_check, queue_file
-from rgt_box.queue.queue_file import Job, parse_queue
+from rgt_box.queue.queue_file import Job, scan
 
 from tests.process.box.harness import Agent, make_job
 
@@ -91,12 +91,12 @@ def test_mending_keeps_a_link_and_leaves_binary_files_alone(tmp_path: Path) -> N
     ],
 )
 def test_what_is_no_text_is_no_crash(data: bytes, words: str) -> None:
-    assert words in parse_queue(data, "q")[1][0]
+    assert words in scan(data, "q")[1][0]
 
 
 def test_lines_are_counted_as_an_editor_does() -> None:
     data = "a lm\u2028\x0c# x\nb lm\n".encode()
-    assert [line.number for line in parse_queue(data, "q")[0]] == [1, 2]
+    assert [line.number for line in scan(data, "q")[0]] == [1, 2]
 
 
 @pytest.mark.parametrize(

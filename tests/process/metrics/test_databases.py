@@ -28,7 +28,7 @@ MLFLOW = """CREATE TABLE metrics (key VARCHAR(250) NOT NULL, value FLOAT NOT NUL
 AITOOLKIT = """CREATE TABLE steps (step INTEGER PRIMARY KEY, wall_time REAL NOT NULL);
     CREATE TABLE metrics (step INTEGER NOT NULL, key TEXT NOT NULL, value_real REAL, value_text TEXT,
     PRIMARY KEY (step, key))"""
-NAN, INF = float("nan"), float("inf")
+NAN = float("nan")
 
 
 @pytest.fixture(autouse=True)

@@ -26,13 +26,6 @@ OLD = {
     "unlink": 87, "symlink": 88,
 }  # fmt: skip
 """Those that x86-64 alone still has."""
-AT_OF = {
-    "open": "openat",
-    "mkdir": "mkdirat",
-    "rename": "renameat",
-    "unlink": "unlinkat",
-    "rmdir": "unlinkat",
-}
 CHANGING = frozenset(
     ("openat", "open", "creat", "write", "writev", "pwrite64", "pwritev", "fsync", "fdatasync", "mkdirat", "mkdir",
      "unlinkat", "unlink", "rmdir", "linkat", "link", "renameat", "renameat2", "rename", "truncate", "ftruncate",

@@ -17,9 +17,7 @@ from tests.process.box.harness import make_job
 
 
 def test_queue_lines() -> None:
-    lines, problems = queue_file.parse_queue(
-        b"# head\n\nc/a.toml  lm 3 # note\n c/b.yaml seg\nplain det", "q"
-    )
+    lines, problems = queue_file.scan(b"# head\n\nc/a.toml  lm 3 # note\n c/b.yaml seg\nplain det", "q")
     assert [(line.name, line.cfg, line.task, line.epochs) for line in lines] == [
         ("a", "c/a.toml", "lm", 3),
         ("b", "c/b.yaml", "seg", None),

@@ -17,7 +17,7 @@ def curve(*parts: Points) -> Curve:
     for points in parts:
         xs, ys = [x for x, _ in points], [y for _, y in points]
         made.append(part(xs, ys))
-    return Curve("loss", "step", made)
+    return Curve("step", made)
 
 
 def part(xs: list[float], ys: list[float]) -> Part:
