@@ -63,7 +63,6 @@ SORT = Press("sort", b"O", EVENT_LINE)
 """Turns the order round, twice. By a column whose values change, the selected row may jump to the end of the list, and
 a key that goes on from there paints nothing.
 """
-PANE = Press("pane", b"\t", FRAME)
 OPEN, BACK = Press("open a box", b"\r", CRUMBS), Press("back", b"q", TITLES)
 FILTER = Press("filter", b"/", rb"filter")
 CLEAR, CLOSE = Press("clear", b"\x15", rb"1(?:-\d+)?/\d{3}"), Press("close", b"\r", EVENT_LINE)

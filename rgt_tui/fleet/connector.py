@@ -196,12 +196,12 @@ class Connector:
         self._elsewhere: Elsewhere | None = None
         self._moved = self._failed = False
 
-    def moved(self, host: str, port: int, source: str = "the provider") -> bool:
+    def moved(self, host: str, port: int) -> bool:
         """Take note of where the box is said to be; return whether that is news.
 
         It counts once the described address fails: an alias may lead to the box by a way that no provider knows.
         """
-        told = Elsewhere(host, port, source)
+        told = Elsewhere(host, port)
         news = told != self._elsewhere
         self._elsewhere = told
         self._moved = self._moved or (news and self._failed)

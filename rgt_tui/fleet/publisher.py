@@ -100,11 +100,11 @@ class Questions:
         self._waiting: dict[int, asyncio.Future[str | None]] = {}
 
     async def ask(self, question: Question) -> str | None:
-        """Ask and wait; `Question.id` and `asked_at` are filled in here."""
+        """Ask and wait; `Question.id` is filled in here."""
         if not self._attended:
             return None
         self._number += 1
-        numbered = msgspec.structs.replace(question, id=self._number, asked_at=self._clock())
+        numbered = msgspec.structs.replace(question, id=self._number)
         answer: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
         self._waiting[numbered.id] = answer
         self.open = (*self.open, numbered)

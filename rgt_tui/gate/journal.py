@@ -167,7 +167,6 @@ class Action:
         """What was still open when this one began; it has to be settled first."""
         self._journal = journal
         self._target, self._box, self._verb = target, box, verb
-        self._first: Record | None = None
         self._last: Record | None = None
 
     @property
@@ -188,7 +187,7 @@ class Action:
         )
         record = msgspec.structs.replace(record, evidence=evidence, seal=seal, audit=audit, rent=rent)
         self._journal.append(record, room=ROOM)
-        self._first = self._last = record
+        self._last = record
 
     def put(self, state: ActionState, text: str = "", *, machine: str = "", audit: str = "") -> None:
         """Write that the action has come to a state; `machine` is what was created, `audit` as in `Record`."""

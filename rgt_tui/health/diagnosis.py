@@ -115,13 +115,8 @@ def filled(fixes: tuple[Fix, ...], durable: str | None) -> tuple[Fix, ...]:
     )
 
 
-def log_finding(lines: tuple[str, ...], log: str = "") -> Finding | None:
-    """Return what the handbook makes of the last lines of a log alone, without a box's readings; None = it knows none.
-
-    Args:
-        lines: Oldest first.
-        log: Its path.
-    """
+def log_finding(lines: tuple[str, ...]) -> Finding | None:
+    """Return what the handbook makes of a log's last lines alone, oldest first; None = it knows none of them."""
     seen = scan(window(lines))
     told = judge().told(seen.hits, seen.went_on)
     if not told:
@@ -133,7 +128,7 @@ def log_finding(lines: tuple[str, ...], log: str = "") -> Finding | None:
         entry.severity,
         _resource(entry, told[0]),
         told[0].hit.line,
-        log,
+        "",
         fixes=filled(entry.fixes, None),
         never=entry.never,
         action=entry.action,

@@ -34,8 +34,6 @@ class Question(msgspec.Struct, frozen=True):
     """One line, e.g. ``password of root@1.2.3.4:40022``; already stripped of control sequences."""
     lines: tuple[str, ...] = ()
     """What to know before answering: fingerprint, key type, where it will be written, the server's own words."""
-    asked_at: float = 0.0
-    """Client clock."""
 
 
 Ask = Callable[[Question], Awaitable[str | None]]
@@ -168,15 +166,12 @@ class Night(msgspec.Struct, frozen=True, kw_only=True):
     happened: tuple[Happening, ...] = ()
     counted_from: float | None = None
     """When the sums of `before` were noted, the nearest time before `since`; None = nothing was kept by then."""
-    counted_to: float | None = None
     before: tuple[Tally, ...] = ()
     after: tuple[Tally, ...] = ()
     at_least: bool = False
     """The sums lack a price, or hours of the history are lost."""
     rests: tuple[Rest, ...] = ()
     """Stretches within that nobody watched."""
-    watched: bool = False
-    """Anything at all was kept of this time."""
 
 
 class Timeline(msgspec.Struct, frozen=True):

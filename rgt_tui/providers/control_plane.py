@@ -19,7 +19,10 @@ from rgt_tui.model.renting import Leftover, Offer, Wish
 
 
 class ProviderError(Exception):
-    """A control plane did not do or say what was asked. The message says what to do next; it holds no key."""
+    """A control plane did not do or say what was asked. The message says what to do next; it holds no key.
+
+    `console` is the web page on which a person can look and act: it stands in the message.
+    """
 
     def __init__(
         self,
@@ -31,8 +34,6 @@ class ProviderError(Exception):
         code: str = "",
     ) -> None:
         super().__init__(f"{message} ({console})" if console else message)
-        self.console = console
-        """Web page on which a person can look and act, independently of this program."""
         self.status = status
         """Of the HTTP answer; None = there was none. What it proves says `rgt_tui.providers.answers`."""
         self.sent = sent
@@ -69,13 +70,6 @@ class NotFound(ProviderError):
 
 class Conflict(ProviderError):
     """The machine's present state does not allow the action (409)."""
-
-    def __init__(
-        self, message: str, *, detail: str = "", console: str = "", status: int | None = None
-    ) -> None:
-        super().__init__(message, console=console, status=status)
-        self.detail = detail
-        """The provider's own words, printable characters only."""
 
 
 class Unreachable(ProviderError):

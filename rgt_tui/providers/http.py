@@ -220,7 +220,7 @@ class AccountHttp:
         if means == 404:
             return NotFound(f"{self.host} does not know it: {what}", console=console, status=status)
         if means == 409:
-            return Conflict(f"{self.host} refused: {words}", detail=words, console=console, status=status)
+            return Conflict(f"{self.host} refused: {words}", console=console, status=status)
         if means == 429:
             wait = _retry_after(response.headers.get("retry-after"), self._clock())
             self._leave_alone(BACK_OFF if wait is None else wait)

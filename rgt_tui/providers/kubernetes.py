@@ -61,7 +61,6 @@ class Metadata(msgspec.Struct, frozen=True, rename="camel"):
     name: str
     namespace: str
     uid: str
-    labels: dict[str, str] | None = None
     creation_timestamp: datetime | None = None
     deletion_timestamp: datetime | None = None
     owner_references: tuple[Controller, ...] | None = None
@@ -82,7 +81,6 @@ class ContainerSpec(msgspec.Struct, frozen=True):
 class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
     """What a pod asks for."""
 
-    node_name: str | None = None
     containers: tuple[ContainerSpec, ...] = ()
 
 
@@ -126,7 +124,6 @@ class JobCondition(msgspec.Struct, frozen=True):
 class JobStatus(msgspec.Struct, frozen=True):
     """How a Job is."""
 
-    active: int = 0
     conditions: tuple[JobCondition, ...] | None = None
 
 
@@ -306,14 +303,13 @@ class KubernetesAccount:
         found = _REASON.search(said.err)
         reason = (found[1] or "") if found else ""
         told = f"{self.source}: {said.err or f'ended with {said.status}'}"
-        for kind, words_of_it in ((AuthError, ("Forbidden", "Unauthorized")), (NotFound, ("NotFound",))):
-            if reason in words_of_it:
-                raise kind(told, code=reason)
-        if reason == "Conflict":
-            error = Conflict(told, detail=said.err)
-            error.code = reason
-            raise error
-        raise (BadAnswer if reason else Unreachable)(told, code=reason)
+        kinds = {
+            "Forbidden": AuthError,
+            "Unauthorized": AuthError,
+            "NotFound": NotFound,
+            "Conflict": Conflict,
+        }
+        raise kinds.get(reason, BadAnswer if reason else Unreachable)(told, code=reason)
 
     async def _items(self, what: str, *which: str) -> tuple[object, ...]:
         """Return a whole list, or fail: kubectl itself asks for page after page."""

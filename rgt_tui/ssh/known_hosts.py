@@ -45,11 +45,9 @@ def any_of(patterns: Iterable[str], text: str) -> bool:
     return found
 
 
-def in_list(patterns: str, text: str, *, lower: bool = False) -> bool:
-    """As `any_of`, for a list with commas; `lower` compares without regard to case."""
-    if lower:
-        patterns, text = patterns.lower(), text.lower()
-    return any_of(patterns.split(","), text)
+def in_list(patterns: str, text: str) -> bool:
+    """As `any_of`, for a list with commas, and without regard to case."""
+    return any_of(patterns.lower().split(","), text.lower())
 
 
 CA, REVOKED = "cert-authority", "revoked"
@@ -82,7 +80,7 @@ class Entry(msgspec.Struct, frozen=True):
         """Tell whether the line is about a server; `name` is ``host`` or ``[host]:port``."""
         if self.hosts.startswith("|1|"):
             return _hashed(self.hosts, name.lower())
-        return in_list(self.hosts, name, lower=True)
+        return in_list(self.hosts, name)
 
 
 def parse(path: str, text: str) -> tuple[Entry, ...]:

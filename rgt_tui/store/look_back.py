@@ -57,13 +57,12 @@ class LookBack:
             if at <= since or (first is None and at <= until):
                 first = (n, at)
             if at <= until:
-                last = (n, at)
+                last = n
         before: Mapping[str, Tally] = {}
         after: Mapping[str, Tally] = {}
         if first is not None and last is not None:
             before = moments.tallies_at(self._con, numbers, first[0])
-            after = moments.tallies_at(self._con, numbers, last[0])
-        inside = [at for at in line.ats if since <= at <= until]
+            after = moments.tallies_at(self._con, numbers, last)
         return Night(
             since=since,
             until=until,
@@ -71,12 +70,10 @@ class LookBack:
                 Wanted(box=box, since=since, until=until), None, happenings.MOST_EVENTS
             ).rows,
             counted_from=None if first is None else first[1],
-            counted_to=None if last is None else last[1],
             before=tuple(before.values()),
             after=tuple(after.values()),
             at_least=spending.is_bounded(self._con, numbers, since, until),
             rests=moments.rests(line.ats, since, until),
-            watched=bool(inside),
         )
 
     def moment(self, n: int, at: float, full: Collection[str]) -> Moment:

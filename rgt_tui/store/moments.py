@@ -33,7 +33,6 @@ TABLES = (
        body BLOB NOT NULL, PRIMARY KEY (box, first, last))""",
 )
 """With row ids: without them a row of more than a quarter of a page takes a page of its own."""
-MINUTE = 60.0
 ON_A_BASE = 60
 WINDOW = 32768
 """Bytes of a dictionary that deflate can use."""

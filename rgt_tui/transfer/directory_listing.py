@@ -29,8 +29,6 @@ class Listing(NamedTuple):
     """Regular files, and their bytes."""
     problems: list[tuple[str, str]]
     """Names and reasons of what is no file, or cannot be listed."""
-    links: int
-    """Links that lead to something in the same directory, which is listed under its own name."""
 
 
 def listing(root: Path, left_out: frozenset[str]) -> Listing:
@@ -43,9 +41,8 @@ def listing(root: Path, left_out: frozenset[str]) -> Listing:
     Raises:
         OSError: it cannot be listed.
     """
-    found = Listing({}, [], 0)
+    found = Listing({}, [])
     real = Path(os.path.realpath(root, strict=True))
-    links = 0
     waiting = [""]
     while waiting:
         folder = waiting.pop()
@@ -72,13 +69,12 @@ def listing(root: Path, left_out: frozenset[str]) -> Listing:
                 found.files[path] = status.st_size
             elif stat.S_ISLNK(mode):
                 why = _link(root / path, real)
-                links += why is None
                 if why is not None:
                     found.problems.append((path, why))
             else:
                 kind = _KINDS.get(stat.S_IFMT(mode), "no regular file")
                 found.problems.append((path, f"it is {kind}"))
-    return found._replace(links=links)
+    return found
 
 
 def _link(path: Path, real: Path) -> str | None:

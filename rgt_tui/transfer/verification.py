@@ -84,7 +84,7 @@ def verify(
     brought = expected_content.of_ledger(root, pulled)
     came = verified_record.RECORDS & set(brought.files)
     try:
-        files, problems, _ = directory_listing.listing(root, verified_record.RECORDS - came)
+        files, problems = directory_listing.listing(root, verified_record.RECORDS - came)
     except OSError as error:
         raise NotVerifiable(f"cannot look into {directory}: {error.strerror or error}") from error
     work = _Work(root, files, progress, may_write=not came)

@@ -253,8 +253,6 @@ def names_in(path: Path) -> Iterable[str]:
 
 # The agent on whatever Python a rented box has.
 
-OLDEST = (3, 8)
-
 BARE_IMPORT = """
 import sys
 sys.path.insert(0, sys.argv[1])

@@ -156,7 +156,6 @@ KEY = Question(
     kind=QuestionKind.HOST_KEY,
     title="first host key of 1.2.3.4:40022",
     lines=("ED25519 SHA256:2n6Lk0yGqD0k9Yt1", "it is written to ~/.ssh/known_hosts"),
-    asked_at=NOW,
 )
 AGAINST = (
     EvidenceItem("quiet", False, "pid 2231 trains: python -m rgt_train", NOW - 4),

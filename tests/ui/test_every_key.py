@@ -47,7 +47,6 @@ INSTEAD = {
     ("welcome", "past.machine"): "the fleet is not there yet",
 }
 """What is said where there is nowhere to go."""
-DIALOGS = {"teardown", "welcome", "first contact"}
 PLACES = sorted(SCREENS)
 
 

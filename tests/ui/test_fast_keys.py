@@ -29,7 +29,7 @@ from rgt_tui.ui.widgets.fleet_rows import fleet_table
 from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Column, Row, row_line
 from rgt_tui.ui.widgets.fleet_rows.fleet_table import FleetTable
 from rgt_tui.ui.widgets.spans import Line, text_of
-from tests.ui.fakes import NOW, FakeFleet, many_boxes
+from tests.ui.fakes import FakeFleet, many_boxes
 from tests.ui.snap import running, screen_text, settle
 
 PATIENCE_TURNS = 6000
@@ -118,7 +118,7 @@ async def test_a_paste_keeps_its_place_among_the_keys() -> None:
 
 
 async def test_a_question_that_comes_up_takes_no_key_meant_for_the_screen_below() -> None:
-    secret = Question(id=2, box="vast-demo", kind=QuestionKind.SECRET, title="password", asked_at=NOW)
+    secret = Question(id=2, box="vast-demo", kind=QuestionKind.SECRET, title="password")
     async with running() as (app, pilot, fleet):
         fleet.push(msgspec.structs.replace(fleet.state, questions=(secret,)))
         app.tick(force=True)
@@ -133,7 +133,7 @@ async def test_a_question_that_comes_up_takes_no_key_meant_for_the_screen_below(
 
 
 async def test_an_answer_typed_behind_the_key_that_asks_for_the_question_is_taken_whole() -> None:
-    secret = Question(id=2, box="vast-demo", kind=QuestionKind.SECRET, title="password", asked_at=NOW)
+    secret = Question(id=2, box="vast-demo", kind=QuestionKind.SECRET, title="password")
     first = FakeFleet()
     first.push(msgspec.structs.replace(first.state, questions=(secret,)))
     async with running(first) as (app, pilot, fleet):
@@ -148,7 +148,7 @@ async def test_an_answer_typed_behind_the_key_that_asks_for_the_question_is_take
 
 
 async def test_a_question_that_ends_while_it_is_answered_gives_no_letter_to_the_screen_below() -> None:
-    secret = Question(id=2, box="vast-demo", kind=QuestionKind.SECRET, title="password", asked_at=NOW)
+    secret = Question(id=2, box="vast-demo", kind=QuestionKind.SECRET, title="password")
     first = FakeFleet()
     first.push(msgspec.structs.replace(first.state, questions=(secret,)))
     async with running(first) as (app, pilot, fleet):

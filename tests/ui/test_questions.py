@@ -8,7 +8,7 @@ from rgt_tui.model.fleet import Question, QuestionKind
 from rgt_tui.ui import RgtApp
 from rgt_tui.ui.screens.question import QuestionScreen, question_lines
 from rgt_tui.ui.widgets.spans import text_of
-from tests.ui.fakes import NOW, FakeFleet, demo_state
+from tests.ui.fakes import FakeFleet, demo_state
 from tests.ui.snap import running, screen_text, settle
 
 KEY = Question(
@@ -17,11 +17,8 @@ KEY = Question(
     kind=QuestionKind.HOST_KEY,
     title="first host key of 1.2.3.4:40022",
     lines=("ED25519 SHA256:abc", "written to ~/.ssh/known_hosts"),
-    asked_at=NOW,
 )
-SECRET = Question(
-    id=2, box="vast-demo", kind=QuestionKind.SECRET, title="password of root@1.2.3.4", asked_at=NOW
-)
+SECRET = Question(id=2, box="vast-demo", kind=QuestionKind.SECRET, title="password of root@1.2.3.4")
 
 
 def asking(*questions: Question) -> FakeFleet:

@@ -150,7 +150,7 @@ async def _decide(
     if found.reasons:
         return _refused(arguments, spec, wish, found.reasons, found, FAILED)
     if arguments.dry_run:
-        return _shown(arguments, found, ok=True)
+        return _shown(arguments, found)
     typed = arguments.confirm
     if typed is None:
         show(found, fleet.now())
@@ -174,9 +174,9 @@ async def _decide(
     return OK
 
 
-def _shown(arguments: argparse.Namespace, found: Rehearsal, *, ok: bool) -> int:
+def _shown(arguments: argparse.Namespace, found: Rehearsal) -> int:
     if arguments.json:
-        print_json({**body_of(found, ok=ok), "armed": False, "exit": OK})
+        print_json({**body_of(found, ok=True), "armed": False, "exit": OK})
     else:
         show(found, time.time())
     return OK

@@ -8,7 +8,7 @@ import os
 import shlex
 import shutil
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, INTERRUPTED, OK, UNREACHABLE, USAGE
@@ -82,9 +82,7 @@ def run_ssh(arguments: argparse.Namespace) -> int:
     return code
 
 
-async def way_of(
-    spec: BoxSpec, arguments: argparse.Namespace, env: Mapping[str, str] = os.environ
-) -> tuple[str, ...]:
+async def way_of(spec: BoxSpec, arguments: argparse.Namespace) -> tuple[str, ...]:
     """Return the words behind ``ssh`` that lead to a box, held to the host key that rgt has verified there just now.
 
     Raises:
@@ -96,7 +94,7 @@ async def way_of(
             connected(spec, accept_new_host_keys=arguments.accept_new_host_key) as connection,
         ):
             words = by_hand(connection)
-            file = state_directory(env) / "verified-hosts" / spec.name
+            file = state_directory(os.environ) / "verified-hosts" / spec.name
             try:
                 return (*pinned_host_key(connection, file), *words)
             except (OSError, NotCarried):

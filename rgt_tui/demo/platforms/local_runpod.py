@@ -259,9 +259,9 @@ class LocalRunPod(LocalServer):
         """Put a type of GPU into the catalogue."""
         self.gpus[gpu.id] = gpu
 
-    def add_volume(self, volume: str, size: float, kind: str = "STANDARD") -> None:
+    def add_volume(self, volume: str, size: float) -> None:
         """Add a network volume of `size` GB, which pods may mount by its id."""
-        self.volumes[volume] = NetworkVolume(id=volume, size=size, kind=kind)
+        self.volumes[volume] = NetworkVolume(id=volume, size=size, kind="STANDARD")
 
     def set_balance(self, amount: float | None) -> None:
         """Set what the account has left; None = nothing tells it."""

@@ -102,7 +102,6 @@ class _Plan(msgspec.Struct, frozen=True):
     wanted: tuple[tuple[str, int], ...] = ()
     refused: tuple[tuple[str, str], ...] = ()
     same: int = 0
-    there: str | None = None
     rsync: str | None = None
     blocked: str | None = None
     room: Room | None = None
@@ -112,7 +111,6 @@ class _Published(msgspec.Struct, frozen=True):
     damaged: tuple[str, ...] = ()
     refused: tuple[tuple[str, str], ...] = ()
     same: int = 0
-    placed: int = 0
     path: str = ""
     link: str | None = None
 

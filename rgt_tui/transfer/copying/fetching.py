@@ -80,7 +80,6 @@ class Task:
 
     def again(self) -> None:
         """Forget what has come of it."""
-        self.head: Head | None = None
         self.chunks: list[Chunk] = []
         self.got = self.waiting = 0
         self.offset = self.start

@@ -109,7 +109,6 @@ class Stream:
                 if task.kind is Kind.RANGE and task.waiting >= BATCH:
                     self._do(task, self._fetcher.write)
             elif isinstance(piece, Head):
-                task.head = piece
                 self._fetcher.head(task, piece)
             elif isinstance(piece, Tail):
                 self._next()

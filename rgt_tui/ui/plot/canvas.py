@@ -97,11 +97,11 @@ class Canvas:
                 self._text[row, i] = ord(char)
                 self._style[row, i] = style
 
-    def free(self, column: int, row: int, length: int, height: int = 1) -> bool:
+    def free(self, column: int, row: int, length: int) -> bool:
         """Whether some cells from here on are on the canvas and empty."""
-        if column < 0 or row < 0 or column + length > self.width or row + height > self.height:
+        if column < 0 or row < 0 or column + length > self.width or row >= self.height:
             return False
-        return not self.covered(column, row, length, height)
+        return not self.covered(column, row, length)
 
     def settle(self) -> None:
         """From now on, what is drawn does not count as covered: it may be hidden, as a crosshair may."""

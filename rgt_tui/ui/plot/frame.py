@@ -79,7 +79,6 @@ class Frame:
     columns: int
     """Columns of the plot's own area."""
     window: tuple[float, float]
-    extent: tuple[float, float]
     low: float
     high: float
     log: bool
@@ -168,7 +167,7 @@ def compose(
     names = [name if len(name) <= widest else "" for name in names]  # cut off, a number is another number
     gutter = max((len(name) for name in names), default=1) + 2
     canvas = Canvas(width - gutter, rows, ascii_only=ascii_only)
-    frame = Frame((), gutter, canvas.width, window, reach, scale.low, scale.high, log, canvas)
+    frame = Frame((), gutter, canvas.width, window, scale.low, scale.high, log, canvas)
     if canvas.dots[0] != guessed:
         looks = _looked(curves, window, canvas.dots[0], positive=log)
     _draw(canvas, curves, looks, frame, scale)
@@ -184,7 +183,7 @@ def compose(
         left = f"{name:>{gutter - 2}} " if name is not None else " " * (gutter - 1)
         lines.append(((left, LABEL), (tee if name is not None else bar, AXIS), *line))
     lines.extend(_x_axis(frame, curves, cross, axis, ascii_only))
-    return Frame(tuple(lines), gutter, canvas.width, window, reach, scale.low, scale.high, log, canvas)
+    return Frame(tuple(lines), gutter, canvas.width, window, scale.low, scale.high, log, canvas)
 
 
 def value_range(

@@ -22,9 +22,9 @@ from rgt_tui.profiles import load_profile
 from rgt_tui.ssh import AgentBundle
 
 BOX, POD, KEY = "lab", "pod1", "RGT_TEST_KEY"
-INTENT, SENT, ANSWERED = ActionState.INTENT, ActionState.SENT, ActionState.ANSWERED
+SENT, ANSWERED = ActionState.SENT, ActionState.ANSWERED
 CONFIRMED, OFF, FAILED = ActionState.CONFIRMED, ActionState.OFF, ActionState.FAILED
-UNKNOWN, REFUSED = ActionState.UNKNOWN, ActionState.REFUSED
+UNKNOWN = ActionState.UNKNOWN
 COURSES = {
     SENT: [SENT],
     ANSWERED: [SENT, ANSWERED],

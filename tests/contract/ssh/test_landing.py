@@ -18,8 +18,6 @@ from rgt_tui.ssh import AgentBundle, Deployed, DeployFailed, NoPython, build_age
 from tests.contract.ssh.servers import spec_of, sshd
 from tests.contract.ssh.test_limited import watching, without_python
 
-replace = msgspec.structs.replace
-
 FULL = "mount -t tmpfs -o size=96k,mode=700 home {home} && mkdir -p {home}/.cache/rgt && {seed} "
 FULL += "{{ dd if=/dev/zero of={home}/filler bs=4k 2>/dev/null; true; }}"
 READ_ONLY = (

@@ -44,7 +44,7 @@ def test_a_pattern_means_what_a_shell_means_by_it(pattern: str, text: str) -> No
     [("a,b", "b", True), ("*,!b", "b", False), ("!b,*", "b", False), ("!b", "a", False), ("A*", "abc", True)],
 )
 def test_lists(text: str, host: str, fits: bool) -> None:
-    assert known_hosts.in_list(text, host, lower=True) is fits
+    assert known_hosts.in_list(text, host) is fits
 
 
 def test_many_stars_cost_no_time() -> None:

@@ -88,7 +88,6 @@ class Call:
     wall: float = 0.0
     proved: bool = False
     """Whoever has sent it was told since that nothing came of it, or, long after, that the machine is still on."""
-    took_effect: bool = False
 
 
 @dataclass
@@ -212,8 +211,6 @@ class World:
         if self.effect_at is not None and self.boot >= self.effect_at:
             self.effect_at = None
             self.pod.status, self.on, self.watch = "EXITED", False, None
-            if self.calls:
-                self.calls[-1].took_effect = True
             reached["parked"] += 1
             self.tell("the machine is off")
 

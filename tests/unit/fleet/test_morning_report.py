@@ -28,10 +28,8 @@ def night(*rows: Happening, **changes: object) -> Night:
         until=MORNING,
         happened=rows,
         counted_from=NIGHT - 30,
-        counted_to=MORNING - 30,
         before=(Tally("USD", 10.0, 1.0),),
         after=(Tally("USD", 13.1, 1.4),),
-        watched=True,
     )
     return replace(whole, **changes)
 
