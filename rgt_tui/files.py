@@ -51,7 +51,7 @@ LOCK_S = 10.0
 
 
 class Fault(NamedTuple):
-    """Why what stands in a file may be somebody else's."""
+    """Why the content of a file may be somebody else's."""
 
     words: str
     cure: str
@@ -192,7 +192,7 @@ def read_own(path: Path, most: int) -> bytes:
 
 @contextlib.contextmanager
 def alone(path: Path) -> Iterator[None]:
-    """Hold the lock beside a file of the state: the file itself is replaced, and a lock on it would go with it.
+    """Hold a lock next to a state file: the file itself is replaced, and a lock on it would go with it.
 
     Its directory is made. It blocks for a moment.
 
@@ -217,7 +217,7 @@ def here_or(folder: Path) -> Iterator[Path]:
 
 
 def write_new(path: Path, data: bytes, numbers: Iterable[int] = range(2, 1000)) -> Path:
-    """Write a file that is not there yet, one of `numbers` in its name where it is; return where it stands.
+    """Write a file that does not exist yet, adding one of `numbers` to its name if it does; return its path.
 
     Raises:
         OSError: it cannot be written, and nothing of it stays; or all these names are taken.

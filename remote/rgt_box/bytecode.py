@@ -116,7 +116,7 @@ class Importer:
         return self._new[name]
 
     def save(self) -> None:
-        """Add what was compiled to the file, unless the agent has been removed meanwhile; let go of the file."""
+        """Add what was compiled to the file, unless the agent has been removed meanwhile; close the file."""
         new, self._new = self._new, {}
         if self._kept is not None:
             self._kept.close()

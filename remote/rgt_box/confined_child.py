@@ -172,7 +172,7 @@ class Child:
 
 
 def serve(reader: str, folder: str, seconds: str, wall: str) -> None:
-    """Be the child: answer requests until nobody asks any more.
+    """Be the child: answer requests until there are no more.
 
     Args:
         reader: The module that answers.

@@ -133,7 +133,7 @@ class Opener:
         return fd
 
     def close(self) -> None:
-        """Let go of the directory."""
+        """Close the directory."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -150,7 +150,7 @@ def _instead(old: int, new: int) -> int:
 
 
 def open_appending(path: str, mode: int = 0o600) -> int:
-    """Open a regular file to append to, or make it. A pipe that nobody reads is not waited for.
+    """Open a regular file for appending, or create it. A pipe without a reader does not block.
 
     Raises:
         OSError: when it cannot be opened or is no regular file.
@@ -345,5 +345,5 @@ def is_locked(path: str) -> bool:
 
 
 def lock_holder(path: str) -> dict[str, Any]:
-    """Return what the holder wrote into the lock file; {} where nothing legible stands."""
+    """Return what the holder wrote into the lock file; {} where nothing legible is there."""
     return read_json(path, 65536) or {}

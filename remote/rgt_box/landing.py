@@ -24,7 +24,7 @@ OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def main(verb: str, name: str, digest: str, spare: str) -> int:
-    """Answer with a line of ``RGT`` and values with tabs between; what failed is said on standard error.
+    """Answer with a line of ``RGT`` and tab-separated values; errors go to standard error.
 
     Args:
         verb: look or write.
@@ -62,7 +62,7 @@ def main(verb: str, name: str, digest: str, spare: str) -> int:
 
 
 def back_home(path: str, wanted: str) -> tuple[str, str]:
-    """Return where the agent stands after a try to copy it to the usual place, and why it is not there."""
+    """Return where the agent is after a try to copy it to the usual place, and why it is not there."""
     try:
         take(os.path.dirname(wanted))
         with open(path, "rb") as file:
@@ -90,7 +90,7 @@ def home() -> str:
 
 
 def bases() -> list[str]:
-    """Return the directories in which a private one may stand: nobody else may rename what is in them."""
+    """Return the directories that can hold a private one: nobody else may rename what is in them."""
     own = os.environ.get("RGT_SPARE_DIRS")
     found = []
     for base in BASES if own is None else own.split(":"):
@@ -115,7 +115,7 @@ def spares() -> list[str]:
 
 
 def is_private(path: str) -> bool:
-    """Tell whether a path is a directory of this user's, no link, into which nobody else can look or write."""
+    """Tell whether a path is a directory of this user's, no link, that nobody else can read or write."""
     try:
         there = os.lstat(path)
     except OSError:

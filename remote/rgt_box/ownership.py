@@ -68,7 +68,7 @@ def user_name(uid: int) -> str:
 
 
 def own_socket(path: str) -> str | None:
-    """Return where a server of this user listens, as a path that nobody else can turn elsewhere; None if none does.
+    """Return where a server of this user listens, as a path that nobody else can redirect; None if none does.
 
     Nothing is connected to before it is known whose it is.
     """
@@ -114,7 +114,7 @@ def take(folder: str) -> None:
 
 
 def is_ours(path: str) -> bool:
-    """Tell whether a file, and the directory that it stands in, are this user's, and nobody else may write to them."""
+    """Tell whether a file and its directory are this user's, and nobody else may write to them."""
     try:
         for there in (os.stat(os.path.dirname(path) or "."), os.lstat(path)):
             if there.st_uid != os.geteuid() or there.st_mode & _OTHERS_WRITE:
@@ -139,7 +139,7 @@ def forget_foreign_tmux() -> None:
 
 
 def why_unsafe(folder: str, top: str = "/", only_replaced: bool = False) -> str:
-    """Say why what stands in a directory may be somebody else's; "" when only this user and root can put it there.
+    """Say why the content of a directory may be somebody else's; "" when only this user and root can write there.
 
     Args:
         folder: A directory; links in its path are followed.

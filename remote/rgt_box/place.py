@@ -64,7 +64,7 @@ def claim(folder: str) -> None:
 
 
 def neighbours(folder: str) -> list[str]:
-    """Return the state directories of other hosts beside this one's; [] where that was given by ``RGT_STATE_DIR``."""
+    """Return the state directories of other hosts next to this one's; [] where ``RGT_STATE_DIR`` names it."""
     if os.environ.get("RGT_STATE_DIR"):
         return []
     base = os.path.dirname(folder) if os.path.basename(folder).startswith("host-") else folder

@@ -113,12 +113,12 @@ class StepBoundary:
         return self._state.world == 1 and self._hooks.complete and not self.touched and batch_is_step
 
     def stepped(self) -> None:
-        """Take in that a step is over."""
+        """Note that a step is over."""
         self._hooks.touched = False
         self.look()
 
     def look(self, random: Optional[Dict[str, Any]] = None) -> None:
-        """Keep the small parts of the state as they are, if the last step of the epoch is done.
+        """Keep a copy of the small parts of the state if the last step of the epoch is done.
 
         Args:
             random: Random state that is still to be put back, if there is any.
@@ -127,7 +127,7 @@ class StepBoundary:
             self._state.keep_epoch_end(random)
 
     def next_epoch(self) -> None:
-        """Take in that what comes after the last step of the epoch is over, too."""
+        """Note that what comes after the last step of the epoch is over, too."""
         self._state.epoch_end = None
 
     def spoilt(self) -> str:

@@ -86,11 +86,11 @@ class Cadence:
         self._beside: Deque[float] = deque(maxlen=10_000)
 
     def measured_step(self, seconds: float, *, saving: bool = False) -> None:
-        """Take in the duration of one step; `saving` while a save was in flight."""
+        """Record the duration of one step; `saving` while a save was in flight."""
         (self._beside if saving else self._steps).append(seconds)
 
     def measured_save(self, stall_s: float, durable_s: float = 0.0, waited_s: float = 0.0) -> None:
-        """Take in what one save took.
+        """Record the duration of one save.
 
         Args:
             stall_s: Seconds the training stood still.

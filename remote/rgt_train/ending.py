@@ -99,7 +99,7 @@ class Ending:
     def fail(
         self, error: BaseException, trace: Optional[TracebackType], *, whole: bool
     ) -> Optional[exits.Stop]:
-        """Take in an error that ends the training; return what to end with if it only follows from a signal.
+        """Handle an error that ends the training; return what to end with if it only follows from a signal.
 
         A signal often goes to all processes of a job. Then loader workers die too, or a pipe breaks, and what the
         training raises is no failure of its own.

@@ -54,7 +54,7 @@ class RanksError(RuntimeError):
 
 
 class NotStarted(UsageError, SystemExit):
-    """A `UsageError` that ends the process with code 2 where nobody catches it: a person's own loop needs no handling.
+    """A `UsageError` that ends the process with code 2 unless caught, so that a person's loop need not handle it.
 
     The line is on stderr already when it is raised, because the interpreter says nothing about a `SystemExit`.
     """

@@ -241,7 +241,7 @@ class Setup:
 
 
 def train(config: Config, out: str, stop: Optional[StopRequest] = None) -> int:
-    """Train what `config` says in `out`, from wherever it stands, and return the exit code 0.
+    """Train what `config` says in `out`, resuming what is there, and return the exit code 0.
 
     Raises:
         Stop: It ended before the last step.

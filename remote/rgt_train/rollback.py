@@ -132,7 +132,7 @@ def decide(out: StrPath, steps: Sequence[int], first: int, last: int, say: Calla
 
 
 def until_done(main: Callable[[], T]) -> T:
-    """Call `main`, and once more after each rollback: it builds everything anew and creates the `Run`.
+    """Call `main`, and again after each rollback: it builds everything from scratch and creates the `Run`.
 
     Returns:
         What `main` returned.

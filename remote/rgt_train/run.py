@@ -367,7 +367,7 @@ class Run:
         *,
         mode: str = "min",
     ) -> bool:
-        """Take in what a validation gave; where it is the best so far, publish ``best``. Returns whether it is.
+        """Report the result of a validation; if it is the best so far, publish ``best``. Returns whether it is.
 
         A later value of ``best`` replaces an earlier one only after it is completely on disk.
 

@@ -33,7 +33,7 @@ from rgt_train.tracking.step_times import StepTimes
 
 
 class RunFiles:
-    """What a run keeps in its directory; on a rank that does not write, stand-ins that do nothing.
+    """The files in a run's directory; on a rank that does not write, stand-ins that do nothing.
 
     Args:
         out: The run directory.
@@ -77,7 +77,7 @@ class RunFiles:
         self.restored: Optional[Restored] = None
 
     def open(self) -> None:
-        """Take the directory and go on from its newest good checkpoint. On every rank.
+        """Lock the directory and resume from its newest good checkpoint. On every rank.
 
         Raises:
             UsageError: Another trainer runs here, it cannot be used, or its checkpoint belongs to something else.

@@ -93,7 +93,7 @@ USUAL_S = 3600.0
 
 
 def run_mute(arguments: argparse.Namespace) -> int:
-    """Mute, speak again, or list; return the exit code."""
+    """Mute, unmute, or list; return the exit code."""
     path, now = alerts_path(os.environ), time.time()
     try:
         config = open_fleet(arguments, trusted=True)

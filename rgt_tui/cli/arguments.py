@@ -35,7 +35,7 @@ def command(
 
 
 def fleet_option(parser: argparse.ArgumentParser) -> None:
-    """Add ``--fleet``; it may also stand before the command."""
+    """Add ``--fleet``; it may also come before the command."""
     parser.add_argument(
         "--fleet", metavar="FILE", default=argparse.SUPPRESS,
         help="the fleet file (else RGT_FLEET, rgt.toml of the project, ~/.config/rgt/fleet.toml)",
@@ -88,7 +88,7 @@ def connection_options(
 
 
 def history_option(parser: argparse.ArgumentParser) -> None:
-    """Add ``--no-history``; it may also stand before the command."""
+    """Add ``--no-history``; it may also come before the command."""
     parser.add_argument(
         "--no-history", action="store_true", default=argparse.SUPPRESS,
         help="do not show or keep history (RGT_HISTORY=off does the same, RGT_HISTORY=FILE moves it)",
@@ -96,7 +96,7 @@ def history_option(parser: argparse.ArgumentParser) -> None:
 
 
 def readonly_option(parser: argparse.ArgumentParser) -> None:
-    """Add ``--readonly``; it may also stand before the command."""
+    """Add ``--readonly``; it may also come before the command."""
     parser.add_argument(
         "--readonly", action="store_true", default=argparse.SUPPRESS,
         help="stop no meter: every billing action is refused, and the dashboard offers none",

@@ -75,10 +75,10 @@ def ask_tmux(environ: MutableMapping[str, str]) -> None:
 
 
 class Met:
-    """Which platforms a person has been told of, in the file that the checklist reads; it is read aside."""
+    """Which platforms a person has been introduced to, from the file that the checklist reads; read in a thread."""
 
     async def knows(self, profile: Profile) -> bool:
-        """Tell whether the person was shown the page as it is now."""
+        """Tell whether the person was shown the page in its present form."""
         import asyncio
 
         from rgt_tui.profiles import seen_at

@@ -45,7 +45,7 @@ def make_fleet(
     asks: bool = False,
     following: Following | None = None,
 ) -> Fleet:
-    """Return a fleet for a command that looks: nobody answers questions, nothing is kept, no sink is told.
+    """Return a fleet for a command that only looks: no prompts, no history, no alerts sent.
 
     Mutes count all the same, and so does for how long an alert has held as an earlier rgt saw it.
 
@@ -94,7 +94,7 @@ def make_kept_fleet(
     whole: bool = True,
     following: Following | None = None,
 ) -> Fleet:
-    """Return a fleet for a command that stays: with the history on disk, and alerts that reach their sinks.
+    """Return a fleet for a command that stays: with the history on disk, and alerts sent to their sinks.
 
     Args:
         specs: The boxes.
@@ -191,7 +191,7 @@ class Settling:
         """Box → how many tries had failed when the provider named another address."""
 
     def look(self, state: FleetState) -> None:
-        """Take in a new state."""
+        """Receive a new state."""
         now = self._now()
         for box in state.boxes:
             name = box.spec.name
@@ -314,6 +314,6 @@ async def gather_named(
 
 
 async def stop(fleet: Fleet) -> None:
-    """Disconnect, and do not wait for a box that does not let go."""
+    """Disconnect, without waiting for a box that hangs."""
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(fleet.stop(), STOP_SECONDS)

@@ -121,7 +121,7 @@ def of_run(box: BoxState, name: str) -> str | None:
 
 
 def unknown(box: BoxState, name: str) -> str:
-    """Return what is said of a name that is no run's, no log's and no file's."""
+    """Return the message for a name that is no run's, no log's and no file's."""
     word = clean(name)
     return (
         f"no run, log or file is called {word}{others(box, name)}; to wait for a file that does not exist "
@@ -165,7 +165,7 @@ PAUSE_SECONDS = 1.0
 
 
 class ExactOutput:
-    """Writes bytes as they are.
+    """Writes bytes unchanged.
 
     Args:
         fd: Where to.
@@ -251,7 +251,7 @@ class TerminalOutput(ExactOutput):
 
 
 class JsonOutput(ExactOutput):
-    """Writes an object per line: where it stands, and its text.
+    """Writes an object per line: its position, and its text.
 
     Args:
         fd: Where to.

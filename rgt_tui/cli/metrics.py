@@ -56,7 +56,7 @@ class Seen(NamedTuple):
 
     @property
     def sample(self) -> Sample | None:
-        """The newest sample; None where it is old, so that nobody takes it for the present."""
+        """The newest sample; None where it is old, so that it is not taken for the present."""
         return self.box.sample if self.up else None
 
 

@@ -45,7 +45,7 @@ def drop_output() -> None:
 
 
 def complain(problem: object) -> None:
-    """Write an error as all commands do; it may quote a file that somebody else wrote.
+    """Print an error in the form of all commands; it may quote a file that somebody else wrote.
 
     Its further lines are indented: none that it quotes, the name of a file for instance, can pass for one of rgt's own.
     """

@@ -47,7 +47,7 @@ from rgt_tui.profiles.prices import money, thing_price, thing_words
 
 
 def run_status(arguments: argparse.Namespace) -> int:
-    """Print how the boxes stand; return the exit code."""
+    """Print the state of the boxes; return the exit code."""
     config, specs = open_boxes(arguments, arguments.boxes)
 
     return running.run(_print(specs, config, arguments), boxes=len(specs))

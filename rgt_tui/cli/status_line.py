@@ -35,7 +35,7 @@ from rgt_tui.profiles.run_advice import Advice, RunCost, advised, run_cost
 
 
 class Verdict(enum.StrEnum):
-    """What follows from a line, for whoever only wants to know whether to look."""
+    """What a line means, for scripts that only want to know whether to look."""
 
     HEALTHY = "healthy"
     ESCALATE = "escalate"
@@ -184,7 +184,7 @@ class WorstLine(msgspec.Struct, frozen=True):
 
 
 class StatusLine(msgspec.Struct, frozen=True):
-    """How a box stands. The first eight fields are a promise; more may follow them."""
+    """The state of a box. The first eight fields are stable; more may follow them."""
 
     box: str
     state: str

@@ -125,7 +125,7 @@ class AlertFile:
         self._apply(lambda stored: replace(stored, mutes=put_mute(stored.mutes, box, what, seconds, now)))
 
     def unmute(self, ended: tuple[Mute, ...]) -> None:
-        """Forget mutes that have ended; one that was said anew meanwhile stays."""
+        """Forget mutes that have ended, unless they were renewed meanwhile."""
         gone = set(ended)
         self._apply(lambda stored: replace(stored, mutes=tuple(m for m in stored.mutes if m not in gone)))
 
@@ -247,7 +247,7 @@ class Accounts:
         self._told: set[tuple[Account, int]] = set()
 
     def note(self, box: str, book: AlertState) -> None:
-        """Take note of what holds on a box now."""
+        """Record which alerts hold on a box now."""
         place = self._places.get(box)
         if place is None:
             return
@@ -465,7 +465,7 @@ class Alerting:
         return box, [*events, *self._greeting(box, now)]
 
     def clock_set(self, seconds: float) -> None:
-        """Take in that the client's clock was set: no alert has held for longer, or shorter, than a moment before.
+        """Adjust to the client's clock having been set, so that no alert seems older or younger than before.
 
         Args:
             seconds: By how much, positive = ahead.
@@ -492,7 +492,7 @@ class Alerting:
         return news
 
     def mute(self, box: str, what: str, seconds: float | None) -> None:
-        """Be quiet about an alert id or a kind of a box; 0 = speak again, None = until it is over."""
+        """Mute an alert id or a kind of alert on a box; 0 = unmute, None = until it is over."""
         self._file.mute(self._key(box), what, seconds)
         self._tell_mutes()
         self._judge_again(box)

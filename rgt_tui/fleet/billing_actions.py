@@ -104,7 +104,7 @@ class _Act:
 
 
 class Teardown:
-    """Stops meters. Everything it asks about is read anew, at the review and again at the call.
+    """Stops meters. Everything is read afresh, at the review and again at the call.
 
     Args:
         sessions: The boxes.
@@ -158,7 +158,7 @@ class Teardown:
         patience: float | None = LIST_SECONDS,
         **said: Unpack[Given],
     ) -> Review:
-        """Say what the action would do, and what stands against it.
+        """Say what the action would do, and what prevents it.
 
         Args:
             box: Its name.
@@ -199,7 +199,7 @@ class Teardown:
         return tuple(mount for mount in mounts if path_survives(mount, given.profile, known, verb) is True)
 
     def look_again(self, box: str) -> None:
-        """Have the next review list the results of a box anew: its copies have changed."""
+        """Have the next review list the box's results again, because its copies have changed."""
         for key in [key for key in (*self._lists, *self._listed_last) if key[0] == box]:
             # One that is being made may have looked at the copies before; it ends by itself.
             self._lists.pop(key, None)

@@ -45,7 +45,7 @@ async def results(box: BoxSession, wanted: Wanted) -> Results:
 
 
 async def seal(box: BoxSession, wanted: Wanted) -> Seal:
-    """Have the box hold still.
+    """Seal the box, so that nothing on it changes.
 
     Raises:
         BoxError: it does not, or whether it does is not known.
@@ -55,7 +55,7 @@ async def seal(box: BoxSession, wanted: Wanted) -> Seal:
 
 
 async def unseal(box: BoxSession, nonce: str) -> None:
-    """Let the box go on. What fails here opens by itself.
+    """Open the seal. If that fails, the seal expires by itself.
 
     Raises:
         BoxError: whether it is open is not known.
@@ -65,7 +65,7 @@ async def unseal(box: BoxSession, nonce: str) -> None:
 
 
 def unsealed(box: BoxSession) -> str | None:
-    """Say why a box cannot be made to hold still; None = it can."""
+    """Say why a box cannot be sealed; None = it can."""
     try:
         _ = box.agent
     except BoxError as error:
@@ -91,7 +91,7 @@ async def copies(
 
 
 async def addresses(meter: Meter) -> frozenset[str]:
-    """Return the addresses of where the provider says that SSH answers; none where nobody knows them."""
+    """Resolve the provider's SSH host to addresses; none where it does not resolve."""
     if meter.ssh_host is None or meter.ssh_port is None:
         return frozenset()
     loop = asyncio.get_running_loop()

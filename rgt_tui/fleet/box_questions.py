@@ -50,7 +50,7 @@ async def ask_results(
     *,
     seconds: float = RESULTS_SECONDS,
 ) -> Results:
-    """Ask what there is on a box that could be lost.
+    """Ask which files on a box could be lost.
 
     Args:
         connection: To the box.
@@ -84,7 +84,7 @@ async def ask_seal(
     hold: float = SEAL_SECONDS,
     seconds: float = RESULTS_SECONDS,
 ) -> Seal:
-    """Make the box hold still: no queue runner starts a cell until the seal is opened, or `hold` seconds have passed.
+    """Seal the box: no queue runner starts a cell until the seal is opened, or `hold` seconds have passed.
 
     Args:
         connection: To the box.

@@ -147,7 +147,7 @@ class Intake:
         return kept
 
     def leave_log(self, path: str) -> None:
-        """Forget the older lines of a log that nobody reads any more."""
+        """Drop the older lines of a log that nobody reads any more."""
         if path in self._kept:
             kept, readers = self._kept.pop(path)
             if readers > 1:
@@ -166,7 +166,7 @@ class Intake:
 
     @property
     def followed(self) -> tuple[str, ...]:
-        """Logs that were asked for beside those of the description."""
+        """Logs that were asked for in addition to those of the description."""
         return self._more
 
     def take(self, state: BoxState, frame: Frame, now: float) -> BoxState:
@@ -410,7 +410,7 @@ class BoxSession:
             self._set(replace(self.state, account=bill))
 
     def moved(self, host: str, port: int) -> None:
-        """Take note of where the provider says that the box is; it counts once the described address fails."""
+        """Note the address that the provider gives; it is used once the described address fails."""
         waits = self.state.link in (Link.UNREACHABLE, Link.REFUSED_KEY)
         if self._connector.moved(host, port) and waits:
             self._woken.set()
@@ -456,7 +456,7 @@ class BoxSession:
 
     @property
     def agent(self) -> tuple[asyncssh.SSHClientConnection, Deployed]:
-        """The connection that stands, and the agent at its end, for a question beside the stream.
+        """The open connection and the agent at its end, for a question outside the stream.
 
         Raises:
             Unreachable: there is none now.
@@ -474,7 +474,7 @@ class BoxSession:
         return None if self._interval == self.state.spec.interval else self._interval
 
     def pause(self, paused: bool) -> None:
-        """Disconnect and stay so, or go on."""
+        """Disconnect and stay disconnected, or resume."""
         if paused == self._paused:
             return
         self._paused = paused
@@ -630,7 +630,7 @@ class BoxSession:
         self._on_change(self.state.spec.name)
 
     def take_in(self, until: float = math.inf) -> bool:
-        """Take in what has come: not as it comes, but for all boxes together, a few times a second.
+        """Process what has arrived; done for all boxes together, a few times a second.
 
         Args:
             until: When to stop (monotonic clock): no box may keep the others waiting.

@@ -50,7 +50,7 @@ MUTED = " (muted)"
 
 
 def said_event(now: float, box: str, said: Said) -> FleetEvent:
-    """Return an event; the words of one that is for the journal alone say why nobody heard of it."""
+    """Return an event; one that is only for the journal says why no sink was told."""
     text = clean(said.text) + (MUTED if said.muted else "")
     return FleetEvent(at=now, box=box, text=text, level=said.level, about=said.about, muted=said.muted)
 

@@ -131,7 +131,7 @@ class Backoff:
         self._failures = 0
 
     def reset(self) -> None:
-        """Begin anew after a connection that lived."""
+        """Start over after a connection that lasted."""
         self._failures = 0
 
     def wait(self, failure: Failure = Failure.UNREACHABLE) -> float:
@@ -197,7 +197,7 @@ class Connector:
         self._moved = self._failed = False
 
     def moved(self, host: str, port: int) -> bool:
-        """Take note of where the box is said to be; return whether that is news.
+        """Note where the box is said to be; return whether that is news.
 
         It counts once the described address fails: an alias may lead to the box by a way that no provider knows.
         """

@@ -138,7 +138,7 @@ class BaseFleet:
             self._tasks.append(asyncio.create_task(guarded(doing, work, self._publisher.say), name=doing))
 
     async def stop(self) -> None:
-        """End, within seconds whatever hangs. What runs on the boxes goes on."""
+        """Disconnect, within seconds whatever hangs. What runs on the boxes continues."""
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()
@@ -303,7 +303,7 @@ class Fleet(BaseFleet):
         return None if words is None else f"rgt {shlex.join(words)}"
 
     async def run_check(self, box: str, check: str, on_line: Callable[[str], None]) -> int:
-        """Run a check's command beside the fleet."""
+        """Run a check's command outside the fleet."""
         words = words_of(check, box, self._copies)
         if words is None:
             raise NotRunnable("no command that only looks belongs to it")
@@ -314,11 +314,11 @@ class Fleet(BaseFleet):
         return await run_words(words, self._fleet_file, on_line, self._env)
 
     def focus(self, box: str | None) -> None:
-        """Sample the box on screen fast, and, in a large fleet, the others slowly once somebody stays there."""
+        """Sample the box on screen fast, and, in a large fleet, the others slowly after a while."""
         self._paces.focus(box)
 
     def look(self, looking: bool) -> None:
-        """Say whether anybody looks at the screen at all; while nobody does, less is asked of the boxes."""
+        """Say whether anybody looks at the screen; while nobody does, the boxes are asked less."""
         self._paces.look(looking)
 
     def follow(self, box: str, path: str) -> None:
@@ -331,7 +331,7 @@ class Fleet(BaseFleet):
         return None if session is None else session.intake.keep_log(session.state, path)
 
     def leave_log(self, box: str, path: str) -> None:
-        """Keep no more than its newest lines, once nobody reads it."""
+        """Keep only its newest lines once nobody reads it."""
         if box in self._sessions:
             self._sessions[box].intake.leave_log(path)
 
@@ -344,13 +344,13 @@ class Fleet(BaseFleet):
         return await box_logs.place_of_line(*self.agent(box), path, line)
 
     async def log_lines_before(self, box: str, path: str, place: FilePlace) -> int:
-        """Return how many lines of a log stand before a place."""
+        """Return how many lines of a log come before a place."""
         return await box_logs.lines_before(*self.agent(box), path, place)
 
     async def find_in_log(
         self, box: str, path: str, wanted: str, *, fixed: bool, fold: bool, each: Callable[[BoxSearch], None]
     ) -> BoxSearch:
-        """Search a whole log where it lies."""
+        """Search a whole log on its box."""
         return await box_logs.find_on_box(*self.agent(box), path, wanted, fixed=fixed, fold=fold, each=each)
 
     def pause(self, box: str, paused: bool) -> None:
@@ -366,7 +366,7 @@ class Fleet(BaseFleet):
         self._paces.choose(box, seconds)
 
     def mute(self, box: str, alert: str, seconds: float | None) -> None:
-        """Be quiet about an alert, or speak of it again."""
+        """Mute or unmute an alert."""
         if box in self._sessions:
             self._alerting.mute(box, alert, seconds)
 
@@ -414,7 +414,7 @@ class Fleet(BaseFleet):
             self._over.set()
 
     def agent(self, box: str) -> tuple[asyncssh.SSHClientConnection, Deployed]:
-        """The connection to a box that stands, and the agent at its end, for a question beside the stream.
+        """The open connection to a box and the agent at its end, for a question outside the stream.
 
         Raises:
             Unreachable: there is none now.
@@ -423,7 +423,7 @@ class Fleet(BaseFleet):
         return self._sessions[box].agent
 
     async def keepers(self, box: str, verb: Verb) -> tuple[str, ...]:
-        """Return the mounts of a box that outlive a billing action; what nobody can vouch for is not among them.
+        """Return the mounts of a box that certainly survive a billing action.
 
         Raises:
             GateClosed: the box has no control plane that rgt could ask.
@@ -471,7 +471,7 @@ class Fleet(BaseFleet):
         await self._self_stops.look()
 
     async def accounts_asked(self) -> None:
-        """Wait until every account was asked once for what it is billed for beside the boxes."""
+        """Wait until every account was asked once for what it is billed for besides the boxes."""
         await self._accounts.asked.wait()
 
     async def start(self) -> None:
@@ -565,7 +565,7 @@ class Fleet(BaseFleet):
         self._watch(*names)
 
     async def stop(self) -> None:
-        """Disconnect, within seconds whatever hangs. What runs on the boxes goes on."""
+        """Disconnect, within seconds whatever hangs. What runs on the boxes continues."""
         await super().stop()
         if self._collect_again is not None:
             self._collect_again()

@@ -162,7 +162,7 @@ class Removal(msgspec.Struct, frozen=True):
 
     @property
     def whole(self) -> bool:
-        """Nothing stays."""
+        """Nothing is left."""
         return not (self.refused or self.failed or any(thing.kept for thing in self.things))
 
 
@@ -174,7 +174,7 @@ async def remove_agent(
     dry_run: bool = False,
     accept_new_host_keys: bool = False,
 ) -> Removal:
-    """Connect to a box and let the agent remove rgt from it. Nobody is asked anything.
+    """Connect to a box and have the agent remove rgt from it, without prompting.
 
     Args:
         spec: The box.
@@ -224,7 +224,7 @@ def parsed(out: bytes, words: str) -> Removal:
 
 
 async def push_trainer(spec: BoxSpec, seconds: float, *, accept_new_host_keys: bool = False) -> Pushed:
-    """Connect to a box, make sure that the trainer is there, and let go of it. Nobody is asked anything.
+    """Connect to a box, make sure that the trainer is there, and disconnect, without prompting.
 
     Args:
         spec: The box.

@@ -31,7 +31,7 @@ class GateClosed(Exception):
 
 
 class NoControlPlane(GateClosed):
-    """Nobody but a person can stop this box's meter: rgt knows no control plane of it."""
+    """Only a person can stop this box's meter: rgt knows no control plane for it."""
 
 
 class Pulled(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,7 +70,7 @@ class Chronicle(Protocol):
         ...
 
     async def moment(self, n: int, at: float, full: frozenset[str]) -> Moment:
-        """Return how the fleet stood.
+        """Return the state of the fleet at a moment.
 
         Args:
             n: Number of the last moment that was kept by then (`Timeline.ns`).
@@ -114,7 +114,7 @@ class FleetSource(Protocol):
         ...
 
     def look(self, looking: bool) -> None:
-        """Say whether anybody looks at the screen at all; while nobody does, less is asked of the boxes."""
+        """Say whether anybody looks at the screen; while nobody does, the boxes are asked less."""
         ...
 
     def follow(self, box: str, path: str) -> None:
@@ -122,7 +122,7 @@ class FleetSource(Protocol):
         ...
 
     def pause(self, box: str, paused: bool) -> None:
-        """Disconnect from a box and leave it alone, or connect again. Its training goes on either way."""
+        """Disconnect from a box and leave it alone, or connect again. Its training continues either way."""
         ...
 
     def retry(self, box: str) -> None:
@@ -134,7 +134,7 @@ class FleetSource(Protocol):
         ...
 
     def mute(self, box: str, alert: str, seconds: float | None) -> None:
-        """Be quiet about an alert id (or a whole kind) of a box for so long; 0 = speak again, None = until it ends."""
+        """Mute an alert id (or a whole kind) of a box for so long; 0 = unmute, None = until it ends."""
         ...
 
     def answer(self, question: int, text: str | None) -> None:
@@ -165,7 +165,7 @@ class FleetSource(Protocol):
         evidence_digest: str | None = None,
         **given: Unpack[Given],
     ) -> AsyncIterator[StopProgress]:
-        """Gather the evidence anew, ask the gate, send the call, and report until the provider confirms.
+        """Gather fresh evidence, ask the gate, send the call, and report until the provider confirms.
 
         Args:
             box: Its name.
@@ -207,7 +207,7 @@ class FleetSource(Protocol):
         ...
 
     async def stop(self) -> None:
-        """Disconnect from every box. What runs on the boxes goes on."""
+        """Disconnect from every box. What runs on the boxes continues."""
         ...
 
 
@@ -226,7 +226,7 @@ class Playback(Protocol):
 
     @property
     def held(self) -> bool:
-        """Whether its time stands still."""
+        """Whether it is paused."""
         ...
 
     @property
@@ -235,7 +235,7 @@ class Playback(Protocol):
         ...
 
     def hold(self, held: bool) -> None:
-        """Let its time stand still, or go on."""
+        """Pause or resume it."""
         ...
 
     def set_speed(self, speed: float) -> None:
@@ -245,7 +245,7 @@ class Playback(Protocol):
 
 @runtime_checkable
 class Bygone(Protocol):
-    """A fleet source that shows an earlier moment: its time stands still, and nothing can be done to it."""
+    """A fleet source that shows an earlier moment: its time does not move, and nothing can be changed."""
 
     @property
     def moment(self) -> float:
@@ -290,7 +290,7 @@ class LogKeeper(Protocol):
         ...
 
     def leave_log(self, box: str, path: str) -> None:
-        """Keep no more than the newest lines, once nobody reads it."""
+        """Keep only the newest lines once nobody reads it."""
         ...
 
 
@@ -315,7 +315,7 @@ class LogReader(LogKeeper, Protocol):
         ...
 
     async def log_lines_before(self, box: str, path: str, place: FilePlace) -> int:
-        """Return how many lines of a log stand before a place.
+        """Return how many lines of a log come before a place.
 
         Raises:
             Exception: it is not known; the message says why.
@@ -325,7 +325,7 @@ class LogReader(LogKeeper, Protocol):
     async def find_in_log(
         self, box: str, path: str, wanted: str, *, fixed: bool, fold: bool, each: Callable[[BoxSearch], None]
     ) -> BoxSearch:
-        """Search a whole log where it lies, its end first; tell `each` what is found, as it is found.
+        """Search a whole log on its box, its end first; pass each match to `each` as it is found.
 
         Args:
             box: Its name.
@@ -398,14 +398,14 @@ Remember = Callable[[Sequence[BoxSpec]], Awaitable[Mapping[str, BoxState]]]
 
 
 class Observer(Protocol):
-    """Told of every published state. It must not block: whatever writes to a disk does so in a thread of its own."""
+    """Notified of every published state. It must not block: disk writes belong in a thread of its own."""
 
     def published(self, state: FleetState, changed: tuple[tuple[BoxState, BoxState], ...]) -> None:
-        """Take in a new fleet state and the boxes that changed, as pairs (old, new)."""
+        """Receive a new fleet state and the boxes that changed, as pairs (old, new)."""
         ...
 
     def happened(self, events: tuple[FleetEvent, ...]) -> None:
-        """Take in what happened, in words; a `Keeper` also what is muted."""
+        """Receive events, in words; a `Keeper` also those that are muted."""
         ...
 
     async def close(self) -> None:
@@ -433,7 +433,7 @@ class Keeper(Observer, Protocol):
 
 
 class NothingToDo:
-    """What is shown is over, or somebody else's: every billing action and pull is refused, always with one reason."""
+    """For a fleet that is over or somebody else's: refuses every billing action and pull, with one reason."""
 
     def why_refused(self) -> str:
         """Return the reason."""
@@ -481,7 +481,7 @@ class NothingToDo:
 
 
 class Account(msgspec.Struct, frozen=True):
-    """A platform whose key is at hand."""
+    """A platform whose key is available."""
 
     kind: str
     name: str
@@ -506,11 +506,11 @@ class FirstSteps(Protocol):
     """Ways to a first fleet. Each may take a while, and raises what is wrong; then nothing was written."""
 
     async def look(self) -> Beginnings:
-        """Look what there is to begin with, on this computer alone."""
+        """Find what could be a start, on this computer alone."""
         ...
 
     async def demo(self) -> str:
-        """Choose the demo; return what to say of it."""
+        """Choose the demo; return the text to show."""
         ...
 
     async def take_hosts(self) -> str:

@@ -181,7 +181,7 @@ def read(wall: float) -> Times:
 
 
 def elapsed() -> float:
-    """Return a clock that goes on while the computer sleeps, where the system has one."""
+    """Return a clock that also runs while the computer sleeps, where the system has one."""
     for name in ("CLOCK_BOOTTIME", "CLOCK_MONOTONIC"):  # Linux; macOS, whose `monotonic` stands still
         number = getattr(time, name, None)
         if number is not None:
@@ -201,7 +201,7 @@ def jump(before: Times, after: Times) -> Jump | None:
 
 
 def shifted(state: BoxState, seconds: float) -> BoxState:
-    """Return the state as the client's clock tells it after it was set: ages stay what they were.
+    """Return the state adjusted to a client clock that was set: ages stay what they were.
 
     Args:
         state: A box.

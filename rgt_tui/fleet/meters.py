@@ -39,12 +39,12 @@ def is_priced(spec: BoxSpec) -> bool:
 
 
 def is_free(spec: BoxSpec) -> bool:
-    """Say whether nobody charges for a box: its platform takes no money, and no person wrote down a price."""
+    """Say whether a box costs nothing: its platform takes no money, and nobody wrote down a price."""
     return spec.per_hour is None and not load_profile(spec.profile).billed
 
 
 def metered(box: BoxState, now: float) -> Meter:
-    """Return the meter of a box whose price the fleet file tells, or that nobody charges for.
+    """Return the meter of a box that is free, or whose price is in the fleet file.
 
     What was spent counts from when some rgt first saw the box, and only while it was seen: it is a lower bound.
 
@@ -101,7 +101,7 @@ def metered(box: BoxState, now: float) -> Meter:
 
 
 async def run_on(box: BoxSession, command: str) -> int | None:
-    """Run a command on a box over the connection that stands; return its exit status, None where the line was lost.
+    """Run a command on a box over the open connection; return its exit status, None if the connection was lost.
 
     Raises:
         ProviderError: there is no connection; nothing was sent.
@@ -304,7 +304,7 @@ class BookCheck(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def checked(before: BookCheck | None, meter: Meter) -> tuple[BookCheck | None, Meter]:
-    """Return the comparison with one more reading, and the reading with what came of it.
+    """Return the comparison with one more reading, and the reading with its result.
 
     Nothing is compared while the price is a lower bound, or the state is not known: then the own count says nothing.
     """

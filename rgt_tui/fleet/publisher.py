@@ -83,7 +83,7 @@ def urgent(old: BoxState, new: BoxState) -> bool:
 
 
 class Questions:
-    """Hands questions to whoever watches the fleet, and each answer to who asked.
+    """Passes questions to whoever watches the fleet, and each answer back to its asker.
 
     Args:
         clock: Epoch seconds.
@@ -147,12 +147,12 @@ class Session(Protocol):
     state: BoxState
 
     def take_in(self, until: float) -> bool:
-        """Take in what has come, until then (monotonic clock); return whether something still waits."""
+        """Process what has arrived, until then (monotonic clock); return whether something is left."""
         ...
 
 
 class Publisher:
-    """Publishes the states of all sessions. A fault in what looks at them is said, and ends nothing.
+    """Publishes the states of all sessions. A fault in an observer is reported, and ends nothing.
 
     Args:
         clock: Epoch seconds; the recording's for what is replayed.
@@ -221,7 +221,7 @@ class Publisher:
         self.restart()
 
     def take_over(self, sessions: Mapping[str, Session]) -> None:
-        """Publish these boxes from now on; what was published of those that stay, and what is to be said, is kept."""
+        """Publish these boxes from now on, keeping what was published of those that remain."""
         self.sessions = sessions
         self._order = {name: place for place, name in enumerate(sessions)}
         self._pace.keep(sessions)
@@ -236,7 +236,7 @@ class Publisher:
         self._dirty.set()
 
     def restart(self) -> None:
-        """Take the boxes as they are now for what has been shown: what an earlier rgt left is no news."""
+        """Treat the boxes as already shown: what an earlier rgt left is no news."""
         self._published = {name: session.state for name, session in self.sessions.items()}
         self.state = FleetState(boxes=tuple(self._published.values()), at=self._clock())
 
@@ -315,7 +315,7 @@ class Publisher:
         return self._alerting.waits(self._clock()) or bool(self._pace.late(time.monotonic()))
 
     def publish(self, now: float | None = None, *, show: bool = True) -> None:
-        """Take in all that has come, look at what has changed, and hand the new state to everyone.
+        """Process all that has arrived, find what has changed, and pass the new state to everyone.
 
         Args:
             now: Client clock; None = as it stands.

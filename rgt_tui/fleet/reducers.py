@@ -100,7 +100,7 @@ def number(value: float | str | None) -> float | None:
 
 
 def rewound(run: RunState, frame: Scalars, known: Cursor | None) -> RunState:
-    """Return `run` without what `frame` is about to tell anew.
+    """Return `run` without what `frame` is about to repeat.
 
     A source ``DIR#METRIC`` is one curve that the agent found and merged: its frame replaces the points from its
     `start` on. Any other source is a run's whole metrics file: when that was replaced, its curves begin anew. So
@@ -460,7 +460,7 @@ def _history(state: BoxState, frame: History, now: float) -> BoxState:
 
 
 def with_history(state: BoxState, frame: History, *, stretches: int = STRETCHES) -> BoxState:
-    """Return the state with what the recorder saw while nobody watched, in so many stretches at most."""
+    """Return the state with what the recorder saw while nobody watched, in at most so many stretches."""
     seen = from_history(frame, state.clock_skew or 0.0)
     return replace(state, past=merged(state.past, seen, stretches))
 

@@ -61,7 +61,7 @@ class SamplingPaces:
         self._asked = asyncio.Event()
 
     def focus(self, box: str | None) -> None:
-        """Sample the box on screen fast, and, in a large fleet, the others slowly once somebody stays there."""
+        """Sample the box on screen fast, and, in a large fleet, the others slowly after a while."""
         if box == self._focus:
             return
         before, self._focus = self._focus, box
@@ -72,7 +72,7 @@ class SamplingPaces:
         self._asked.set()
 
     def look(self, looking: bool) -> None:
-        """Say whether anybody looks at the screen at all; while nobody does, less is asked of the boxes."""
+        """Say whether anybody looks at the screen; while nobody does, the boxes are asked less."""
         if looking != self._looking:
             self._looking = looking
             self._asked.set()
@@ -86,7 +86,7 @@ class SamplingPaces:
         self._tell(box)
 
     def boxes_changed(self) -> None:
-        """Take in that boxes came or went: how many there are counts, too."""
+        """Adjust to boxes having come or gone: their number counts, too."""
         if self._focus is not None and self._focus in self._sessions:
             self._sessions[self._focus].intake.focused = True
         self._asked.set()

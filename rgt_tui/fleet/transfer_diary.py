@@ -68,7 +68,7 @@ class TransferNote(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def under_way(self) -> bool:
-        """Whether it goes on."""
+        """Whether it is in progress."""
         return self.ended_at is None and not self.cut_off
 
     @property
@@ -91,22 +91,22 @@ class Page:
         self._rate = Rate()
 
     def sent(self, done: int, total: int) -> None:
-        """Take in how many bytes of a push have been sent, of how many."""
+        """Note how many bytes of a push have been sent, of how many."""
         rate = self._rate.at(self._clock(), done)
         eta = time_to_go(total - done, rate)
         self.look(PullProgress(phase="pushing", bytes=total, bytes_done=done, rate=rate, eta=eta))
 
     def look(self, look: PullProgress) -> None:
-        """Take in how far it is."""
+        """Note how far it is."""
         look = msgspec.structs.replace(look, path=_plain(look.path))
         self.note = msgspec.structs.replace(self.note, look=look, told_at=time.time())
 
     def plan(self, text: str) -> None:
-        """Take in what will be done."""
+        """Note what will be done."""
         self.note = msgspec.structs.replace(self.note, plan=_plain(text), told_at=time.time())
 
     def end(self, text: str, *, whole: bool, to: str | None = None) -> None:
-        """Take in how it ended."""
+        """Note how it ended."""
         now = time.time()
         place = self.note.to if to is None else _plain(to)
         self.note = msgspec.structs.replace(
@@ -126,7 +126,7 @@ async def noted(
     to: str = "",
     env: Mapping[str, str] = os.environ,
 ) -> AsyncIterator[Page]:
-    """Write down a transfer while it goes on, and how it ends. A disk that takes no note never hinders it.
+    """Record a transfer while it runs, and how it ends. A failing disk never hinders it.
 
     Args:
         box: Its name.

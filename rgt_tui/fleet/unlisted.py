@@ -25,7 +25,7 @@ replace = msgspec.structs.replace
 
 
 class Rest(msgspec.Struct, frozen=True, kw_only=True):
-    """What an account has beside machines, as it was listed last."""
+    """What an account has besides machines, as last listed."""
 
     things: tuple[Leftover, ...] = ()
     at: float | None = None
@@ -147,7 +147,7 @@ def _leftover(kind: str, one: Leftover) -> Unlisted:
 
 
 async def leftovers_of(providers: Providers, ref: ProviderRef, before: Rest, now: float) -> Rest:
-    """Ask an account for what it has beside machines; a failure keeps what was known, with the reason."""
+    """Ask an account for what it has besides machines; on failure keep what was known, with the reason."""
     try:
         things = await providers.account(ref).leftovers()
     except (ProviderError, UnknownProvider) as error:
@@ -185,7 +185,7 @@ async def ask_accounts(
 
 
 class AccountWatch:
-    """Looks after what the accounts of a fleet are billed for, beside its boxes.
+    """Watches what the accounts of a fleet are billed for besides its boxes.
 
     Args:
         sessions: All boxes of the fleet file; the first one of each account carries what it is billed for.
@@ -241,7 +241,7 @@ class AccountWatch:
                     await self._others.wait()
 
     async def look(self) -> None:
-        """Ask every account once for what it has beside machines, side by side."""
+        """Ask every account once, concurrently, for what it has besides machines."""
 
         async def one(key: tuple[str, str], ref: ProviderRef) -> None:
             before = self._rest.get(key, Rest())
@@ -252,7 +252,7 @@ class AccountWatch:
         await asyncio.gather(*(one(key, ref) for key, ref in refs.items()))
 
     def listed(self) -> None:
-        """Take in what has been listed."""
+        """Publish what the accounts are billed for, after they were listed."""
         self._polled.set()
         known = self._providers.listed
         accounts = [known.get(key) or Listed(ref=_ref(boxes[0])) for key, boxes in self._boxes.items()]

@@ -79,7 +79,7 @@ class AuditEntry(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class AuditLine(msgspec.Struct, frozen=True):
-    """One line as it stands in the file."""
+    """One line of the file."""
 
     number: int
     """From 1."""
@@ -92,7 +92,7 @@ class AuditLine(msgspec.Struct, frozen=True):
 
 
 class Chain(msgspec.Struct, frozen=True):
-    """What the hashes say of the whole file."""
+    """What the hashes say about the whole file."""
 
     lines: int = 0
     begins: int | None = None
@@ -240,7 +240,7 @@ def _last_line(fd: int, end: int) -> tuple[bytes | None, bool]:
 
 
 def default_path(env: Mapping[str, str]) -> Path:
-    """Return where the audit log stands."""
+    """Return the path of the audit log."""
     return state_directory(env) / "audit.jsonl"
 
 

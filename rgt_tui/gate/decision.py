@@ -67,7 +67,7 @@ def evaluate(evidence: Evidence, ticks: float, seal: str = "") -> Permit | Refus
 
 
 def objections(evidence: Evidence, ticks: float) -> tuple[tuple[str, str], ...]:
-    """Return ``(kind of the item, reason)`` for everything that stands against the action, in order."""
+    """Return ``(kind of the item, reason)`` for everything that prevents the action, in order."""
     found: list[tuple[str, str]] = []
     present = {item.kind for item in evidence.items}
     for kind in REQUIRED:
@@ -101,7 +101,7 @@ def _stale(item: EvidenceItem, ticks: float) -> str | None:
 
 
 def level_of(verb: Verb, action: BillingAction | None, forfeits: tuple[Forfeit, ...] = ()) -> Level:
-    """Return the level of a billing action; what nobody can vouch for cannot be undone.
+    """Return the level of a billing action; one with an unknown effect counts as irreversible.
 
     Args:
         verb: Park or destroy.

@@ -137,7 +137,7 @@ def _items(given: Situation, verb: Verb, consent: Consent) -> Iterator[EvidenceI
 
 
 def told(given: Situation, verb: Verb) -> Told:
-    """Return what lies on the box: as it says, or as it said when it was parked."""
+    """Return what is on the box: according to the box now, or when it was parked."""
     off = _off(given, verb)
     return given.told if off is None else msgspec.structs.replace(given.told, results=off.results)
 
@@ -160,7 +160,7 @@ def given_up(items: tuple[EvidenceItem, ...], forfeits: frozenset[str]) -> tuple
 
 
 def tiers(given: Situation, verb: Verb) -> tuple[dict[str, str], tuple[EvidenceItem, ...]]:
-    """Return which tier stands at which mount point: where person and provider disagree, the worse of the two.
+    """Return the storage tier of each mount point: where person and provider disagree, the worse of the two.
 
     Returns:
         Mount point → tier name, and an item for each disagreement that names both.
@@ -201,7 +201,7 @@ def _unmounted(profile: Profile) -> tuple[Tier, ...]:
 
 
 def queue(state: BoxState, verb: Verb, *, listed_whole: bool = False) -> Iterator[EvidenceItem]:
-    """Say how the cells stand: for a destroy each must be done; a park lets the others wait.
+    """Check the cells: for a destroy each must be done; a park lets the others wait.
 
     Args:
         state: The box.

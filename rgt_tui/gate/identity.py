@@ -57,7 +57,7 @@ def recognised(names: Iterable[str], mounts: Iterable[str]) -> tuple[str, str] |
 
 
 def recognised_words(profile: str, mark: str) -> str:
-    """Say what a box without a profile of its own seems to be. Nobody changes its profile but the person."""
+    """Say what a box without a profile of its own seems to be. Only the person changes its profile."""
     return (
         f'it seems to be a box of {load_profile(profile).name} ({mark}): with profile = "{profile}" in the fleet '
         "file rgt would know what survives a stop there, and which clocks run"

@@ -136,7 +136,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class OpenAction(msgspec.Struct, frozen=True, kw_only=True):
-    """An action that was begun and of which nobody has written how it ended."""
+    """An action that was begun and whose end was never written down."""
 
     first: Record
     """Its `intent`."""
@@ -200,7 +200,7 @@ class Action:
         self.put(ActionState.SENT, call)
 
     def settle(self, state: ActionState, text: str, *, machine: str = "", audit: str = "") -> None:
-        """Write what came of the earlier action that was open; the rest as in `put`."""
+        """Write how the earlier action that was open ended; the rest as in `put`."""
         if self.earlier is None:
             raise JournalFailed("no earlier action is open")
         last = self._journal.follow(self.earlier.last, state, text, machine, audit)
@@ -216,7 +216,7 @@ class Journal:
 
     @contextlib.contextmanager
     def hold(self, target: Target, box: str, verb: Verb | None) -> Iterator[Action]:
-        """Hold the instance for one action; nobody else can meanwhile, and nothing is waited for.
+        """Lock the instance for one action, without waiting; nobody else can act on it meanwhile.
 
         Without a verb it is the account that is held, for a creation: while one of its creations is open, none begins.
 

@@ -143,7 +143,7 @@ def _spot(spot: bool) -> str:
 
 
 def phrase_of(case: RentCase) -> str:
-    """Return what must be typed: the box's name, longer where it would be rented at a price that nobody knows."""
+    """Return what must be typed: the box's name, or more where its price is unknown."""
     return case.box if case.shown.per_hour is not None else f"{case.box} at any price"
 
 

@@ -44,7 +44,7 @@ _NO_NUMBER = ("nan", "inf", "-inf", "+inf")
 
 
 class Sign(msgspec.Struct, frozen=True):
-    """A page that figures speak for, and the line where they do; `place` counts from 0."""
+    """A page that the numbers support, and the line that shows it; `place` counts from 0."""
 
     page: str
     line: str

@@ -106,7 +106,7 @@ def damage() -> tuple[type[Exception], ...]:
 
 
 def unreadable(path: Path, error: Exception) -> Unreadable:
-    """Say of which file it is that something of `damage` was raised."""
+    """Return the error for a file that cannot be read."""
     return Unreadable(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}")
 
 

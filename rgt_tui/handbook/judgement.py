@@ -140,7 +140,7 @@ class Judge:
 
 
 def went_on(end: str, last: int) -> int:
-    """Return the number of the newest line that shows that a log went on; -1 = none does.
+    """Return the number of the newest line that shows that the run continued; -1 = none does.
 
     That is a step, a host that answered, a command that ended well, a file that was downloaded.
 

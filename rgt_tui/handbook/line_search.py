@@ -134,7 +134,7 @@ class Lookout:
         yield from sorted(found.values())
 
     def suspects(self, text: bytes) -> Iterator[Page]:
-        """Yield the pages of which something stands in `text`."""
+        """Yield the pages whose literals occur in `text`."""
         lower = text.lower()
         found = set(self._always)
         for literal in self._which(lower):
@@ -144,7 +144,7 @@ class Lookout:
             yield self.pages[number]
 
     def suspected(self, rows: Sequence[str]) -> dict[int, tuple[str, ...]]:
-        """Return the ids of the pages of which something stands in a row, by its place: for nearly all rows none."""
+        """Return the ids of pages whose literals occur in a row, by its position: for nearly all rows none."""
         data = [row.encode("utf-8", "replace") for row in rows]
         text = b"\n".join(data)
         found, at, number = {}, 0, 0
@@ -251,7 +251,7 @@ class Searcher:
 
     @property
     def line_ends(self) -> int:
-        """How many line ends stand in what was looked at."""
+        """How many line ends were in the searched text."""
         return self._first - 1 + self._kept.count(b"\n")
 
     def _look(self, *, last: bool) -> Iterator[LineHit]:
@@ -371,7 +371,7 @@ def in_order(lines: Iterable[tuple[int, str]]) -> list[Row]:
 
 
 def writer_of(line: str) -> tuple[str, str]:
-    """Return what stands before a line (when it was kept, its writer where there are several), and what was written."""
+    """Return a line's prefix (its timestamp, and its writer where there are several) and its text."""
     stamp = _STAMP.match(line)
     start = stamp.end() if stamp is not None else 0
     match = _WRITER.match(line, start)

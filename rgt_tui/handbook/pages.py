@@ -102,7 +102,7 @@ class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 def own_directory(env: Mapping[str, str] = os.environ) -> Path:
-    """Return where a person's own pages stand."""
+    """Return the directory of a person's own pages."""
     return config_directory(env) / "handbook"
 
 

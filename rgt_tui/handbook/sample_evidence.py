@@ -70,7 +70,7 @@ def _sample(value: Mapping[str, Any]) -> Sample | None:
 def weighed(
     found: Sequence[FileFinding], samples: Sequence[Sample], pages: Mapping[str, Page]
 ) -> list[FileFinding]:
-    """Return the findings in the light of the readings; without readings, as they are.
+    """Return the findings weighed against the samples; unchanged without samples.
 
     Args:
         found: Of a log, the best first.

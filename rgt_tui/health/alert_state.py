@@ -375,7 +375,7 @@ _PLACE = {kind.id: place for place, kind in enumerate(ALERTS)}
 
 
 def instant(box: BoxState, now: float) -> tuple[Facts, tuple[Alert, ...]]:
-    """Judge a box that nobody has watched: what its own evidence says has lasted long enough, holds.
+    """Judge a box that nobody has watched: a condition counts if the box's own evidence says that it has lasted.
 
     Returns:
         The view, and the alerts, worst first; nobody can say since when.
@@ -395,7 +395,7 @@ def instant(box: BoxState, now: float) -> tuple[Facts, tuple[Alert, ...]]:
 
 
 def clock_set(book: AlertState, seconds: float) -> AlertState:
-    """Return the state as the client's clock tells it after it was set: how long each alert has held stays what it was.
+    """Return the state adjusted to a client clock that was set: how long each alert has held stays the same.
 
     Args:
         book: The state so far.
@@ -420,7 +420,7 @@ def clock_set(book: AlertState, seconds: float) -> AlertState:
 def resumed(
     alerts: Iterable[Alert], memory: Memory, now: float, told: Collection[str] = frozenset()
 ) -> AlertState:
-    """Return the state of an earlier rgt, from what it said: its alerts go on and are not raised anew.
+    """Restore the state of an earlier rgt: its alerts continue and are not raised again.
 
     Nobody has looked meanwhile, so the first reading that is good enough ends one at once.
 

@@ -24,7 +24,7 @@ from rgt_tui.profiles.run_advice import advised
 
 
 class Assessment(msgspec.Struct, frozen=True):
-    """How a box stands."""
+    """The judgement of a box's state."""
 
     health: Health
     word: str
@@ -58,7 +58,7 @@ _LINKS = {
 
 
 def assess(box: BoxState, now: float) -> Assessment:
-    """Say how `box` stands at `now` (client clock). Pure, and well below a millisecond.
+    """Judge `box` at `now` (client clock). Pure, and well below a millisecond.
 
     The provider's *stopped* and *gone* outrank what SSH says, because a refused connection proves nothing. A box that
     answers outranks what its provider said well before the connection stood; where the provider says so now, the word
@@ -196,7 +196,7 @@ def alert_ended(box: str, alert: Alert, now: float) -> FleetEvent | None:
 
 
 def alert_message(box: str, alert: Alert, now: float) -> AlertEvent:
-    """Return what a sink is told of an alert that holds."""
+    """Return the message about an alert that is sent to a sink."""
     kind = BY_ID.get(alert.kind)
     return AlertEvent(
         what="raised",

@@ -21,7 +21,7 @@ UNDONE = ("failed", "refused", "withdrawn")
 
 
 def clock_words(reading: AutostopReading) -> str:
-    """Say how the clock of a box's own stop stands, e.g. ``parks itself in 9m12 (idle 36 m of 45 m)``."""
+    """Describe the clock of a box's own stop, e.g. ``parks itself in 9m12 (idle 36 m of 45 m)``."""
     does = "parks itself" if reading.action == EndsBy.PARK else "calls you"
     if reading.state == "stopping":
         return "parks itself now" if reading.action == EndsBy.PARK else "calls you now"
@@ -53,7 +53,7 @@ def of_box(box: BoxState) -> tuple[AutostopReading, ...]:
 
 
 def box_words(box: BoxState, now: float) -> str:
-    """Say in one line how the box's own stop stands, or what became of it; empty where it has none.
+    """Describe a box's own stop, or what became of it, in one line; empty where it has none.
 
     Args:
         box: The state.
@@ -112,5 +112,5 @@ def told_words(known: SelfStop) -> str:
 
 
 def story_lines(story: tuple[StopEvent, ...]) -> tuple[str, ...]:
-    """Return what a box told of its own stop, a line each, oldest first."""
+    """Return a box's story of its own stop, a line each, oldest first."""
     return tuple(f"{moment(event.at)}  {event.event:<10} {clean(event.text)}" for event in story)

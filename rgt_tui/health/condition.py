@@ -32,7 +32,7 @@ class Reading(NamedTuple):
 
 
 class Rung(NamedTuple):
-    """One level of an alert and its two limits: between them it stays as it is."""
+    """One level of an alert and its two limits: between them the alert stays as it is."""
 
     level: str
     at: float
@@ -185,7 +185,7 @@ class Condition(msgspec.Struct, frozen=True):
 
     @property
     def more(self) -> str:
-        """Ids of what else is said about it."""
+        """Ids of everything else about it: its findings, its checks, related conditions."""
         return " ".join((*self.findings, *(check.id for check in self.checks), *self.see.split()))
 
 
@@ -228,7 +228,7 @@ def waiting(evidence: str, at: float | None = None) -> Verdict:
 
 
 def absent(seen: Facts, evidence: str, at: float | None = None) -> Verdict:
-    """Nothing of it is there yet, or nobody could look, which is not the same."""
+    """There is nothing to check yet, or it could not be checked, which is not the same."""
     return Verdict(CheckStatus.WAITING, seen.untold or evidence, at)
 
 

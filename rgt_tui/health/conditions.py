@@ -567,7 +567,7 @@ def told_by(page: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def covered(findings: Iterable[Finding]) -> frozenset[str]:
-    """Return the ids of alerts that a finding stands for: it says the same, and more."""
+    """Return the ids of alerts that a finding replaces: it says the same, and more."""
     return frozenset(
         f"{row.id}:{key}"
         for finding in findings

@@ -150,12 +150,12 @@ def pending_readings(profile: Profile) -> tuple[ClockReading, ...]:
 
 
 def notices(profile: Profile) -> tuple[str, ...]:
-    """Return what is said of a platform when it is first met: its worst danger, and what nothing can watch for."""
+    """Return what to say about a platform at first contact: its worst danger, and what cannot be watched."""
     return (profile.top_danger, *_noticed(profile))
 
 
 def dangers(profile: Profile, verb: Verb) -> tuple[str, ...]:
-    """Return what is said before a billing action: what a park starts to count, and what nothing can watch for."""
+    """Return what to say before a billing action: the deadlines a park starts, and what cannot be watched."""
     started = [one.text for one in pending_readings(profile)] if verb is Verb.PARK else []
     return (*started, *_noticed(profile))
 
@@ -186,7 +186,7 @@ def balance_left(meter: Meter, now: float) -> float | None:
 
 
 def stopped(box: BoxState, now: float) -> Span | None:
-    """Return between which moments the machine stopped; None while it runs, or nobody has ever seen it.
+    """Return the two times between which the machine stopped; None while it runs, or was never seen.
 
     Its provider says so; where there is none (or it cannot be read), a park through rgt does. Else a machine of which
     nothing is heard may have stopped right after it was last seen.
@@ -334,7 +334,7 @@ def soonest(readings: Iterable[ClockReading]) -> ClockReading | None:
 
 
 def urgency(reading: ClockReading) -> float:
-    """Return the seconds that are left, those of a session made comparable with days; 0 = nobody knows how many."""
+    """Return the seconds left, made comparable between sessions and days; 0 = unknown."""
     if reading.seconds_left is None or (reading.bound is Bound.AT_MOST and reading.level != "info"):
         return 0.0
     return reading.seconds_left / (SESSION_PART if reading.counts_from in SESSIONS else 1.0)

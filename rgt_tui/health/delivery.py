@@ -33,7 +33,7 @@ def window(text: str) -> tuple[int, int] | None:
 
 
 def minutes_left(text: str | None, minute: int) -> int:
-    """Return for how many minutes the quiet goes on at `minute` of the local day; 0 = it is not quiet."""
+    """Return how many minutes of the quiet hours are left at `minute` of the local day; 0 = not quiet."""
     found = window(text) if text is not None else None
     if found is None:
         return 0
@@ -129,7 +129,7 @@ def wanted(event: AlertEvent, settings: SinkSettings) -> bool:
 
 
 def hears_findings(settings: SinkSettings) -> bool:
-    """Say whether the sink is told of findings: then a finding stands for the alerts that it covers."""
+    """Say whether the sink also gets findings: a finding then replaces the alerts that it covers."""
     return not settings.kinds or "finding" in settings.kinds
 
 
@@ -225,7 +225,7 @@ class Delivery:
     def want(
         self, active: Mapping[str, AlertEvent], ours: tuple[str, ...], held: frozenset[str] = frozenset()
     ) -> None:
-        """Set what is to be told of the boxes whose keys begin with `ours`, and what holds besides.
+        """Set what to send about the boxes whose keys begin with `ours`, and what else holds.
 
         Returns at once; the mapping is not kept.
         """

@@ -143,7 +143,7 @@ def _proved() -> tuple[tuple[Entry, Sign | None, Callable[[Facts], Iterable[Proo
 
 
 def from_readings(seen: Facts, explained: Mapping[str, set[str | None]]) -> Iterator[Finding]:
-    """Yield a finding for all that the live readings prove, but for the `explained` runs, by what they explain."""
+    """Yield a finding for all that the live samples prove, unless a run's log explains it already."""
     there = Signs(seen)
     for entry, needs, prove in _proved():
         for proof in () if there.lack(needs) else prove(seen):

@@ -119,7 +119,7 @@ class Facts(msgspec.Struct, frozen=True):
 
     @property
     def blind(self) -> bool:
-        """Others may train that nobody sees."""
+        """There may be trainings that cannot be seen."""
         return self.unseen is not None
 
     def unread(self, run: RunState) -> bool:
@@ -168,7 +168,7 @@ class Facts(msgspec.Struct, frozen=True):
 
     @property
     def meter_unread(self) -> bool:
-        """The box has a provider, and nobody has read it yet: right after the start of rgt."""
+        """The box has a provider that has not been read yet: right after the start of rgt."""
         meter = self.box.meter
         return (
             self.box.spec.provider is not None and meter.at is None and meter.lifecycle is Lifecycle.UNKNOWN
@@ -276,18 +276,18 @@ def trainers(sample: Sample | None) -> tuple[Proc, ...]:
 
 
 def unseen(sample: Sample | None) -> str | None:
-    """Say why others may train that nobody sees; None where every process is seen, or nothing was read yet."""
+    """Say why there may be trainings that cannot be seen; None where every process is seen, or nothing was read yet."""
     return sample.unseen if sample is not None else None
 
 
 def computing(sample: Sample | None) -> tuple[Gpu, ...]:
-    """Return the real cards that compute something, whoever has started it."""
+    """Return the real cards that are computing, whoever started it."""
     gpus = sample.gpus if sample is not None else ()
     return tuple(gpu for gpu in gpus if not gpu.sim and gpu.util is not None and gpu.util >= BUSY_PCT)
 
 
 def holding(sample: Sample | None) -> tuple[Gpu, ...]:
-    """Return the real cards whose memory somebody holds, computing or not."""
+    """Return the real cards whose memory is in use, computing or not."""
     gpus = sample.gpus if sample is not None else ()
     return tuple(gpu for gpu in gpus if not gpu.sim and _held(gpu))
 

@@ -106,7 +106,7 @@ def _unnameable(hog: InodeHog) -> tuple[Fix, Fix]:
 
 
 def removable(box: BoxState, mount: str, hog: InodeHog) -> bool:
-    """Say whether `hog` may be offered for removal: its name says cache, and nothing kept lies in it.
+    """Say whether `hog` may be offered for removal: its name says cache, and it holds nothing worth keeping.
 
     Refused are a mount point itself, what another mount lies in, a relative or crooked path, and every directory
     that holds or is held by a run, a checkpoint, a durable copy, a job, a followed log or a directory that the fleet
@@ -184,7 +184,7 @@ NEARLY = {
 
 
 def reading(disk: Disk, what: str) -> str:
-    """Return the live reading beside the evidence, e.g. ``4,096 of 4,096 inodes used (bytes 3%)``."""
+    """Return the live reading for the evidence, e.g. ``4,096 of 4,096 inodes used (bytes 3%)``."""
     if what == "inodes":
         used, total = disk.inodes_used or 0, disk.inodes_total or 0
         return f"{used:,} of {total:,} inodes used (bytes {pct(byte_pct(disk))})"
@@ -278,7 +278,7 @@ def from_logs(cases: list[Case], previous: tuple[Finding, ...]) -> Iterator[Find
 
 
 def kept(cases: list[Case], named: set[str | None], previous: tuple[Finding, ...]) -> Iterator[Finding]:
-    """Yield anew the findings whose line has scrolled away, until their run saves again or is done.
+    """Yield findings whose line has scrolled away again, until their run saves again or is done.
 
     Args:
         cases: The logs that count.

@@ -248,7 +248,7 @@ class Case(msgspec.Struct, frozen=True):
         return self.view.path
 
     def line_no(self, hit: LineHit) -> int | None:
-        """Return which line of the log a hit is, from 1; None where nobody has counted those before it."""
+        """Return which line of the log a hit is, from 1; None where the lines before it were not counted."""
         if not self.view.counted:
             return None
         return self.view.dropped + max(0, len(self.view.lines) - WINDOW) + hit.line_no + 1

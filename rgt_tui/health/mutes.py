@@ -23,7 +23,7 @@ LONGEST_S = {"done-billing": DAY_S, EVERYTHING: DAY_S}
 
 
 class Mute(msgspec.Struct, frozen=True):
-    """Somebody does not want to hear of it."""
+    """An alert, or all alerts, that a person does not want to hear about for a while."""
 
     box: str
     what: str
@@ -37,7 +37,7 @@ class Mute(msgspec.Struct, frozen=True):
 def put_mute(
     mutes: Iterable[Mute], box: str, what: str, seconds: float | None, now: float
 ) -> tuple[Mute, ...]:
-    """Return the mutes after one more; 0 seconds speak again, None is until the alert is over."""
+    """Return the mutes with one more; 0 seconds unmutes, None lasts until the alert is over."""
     kept = tuple(mute for mute in mutes if (mute.box, mute.what) != (box, what))
     if seconds is not None and not seconds > 0:
         # Speaking again about an alert must not be in vain because its kind is muted, and the other way round.
@@ -146,7 +146,7 @@ VERSION = 1
 
 
 class Told(msgspec.Struct, frozen=True):
-    """What a sink was last told of one alert."""
+    """What a sink was last sent about one alert."""
 
     level: str
     at: float
@@ -191,7 +191,7 @@ def key_of(spec: BoxSpec) -> str:
 
 
 def load_alerts(path: Path) -> Stored:
-    """Read the file. One that is damaged is set aside beside it, so that nothing is lost; then all is empty.
+    """Read the file. A damaged one is set aside, so that nothing is lost, and replaced by an empty state.
 
     Raises:
         OSError: it is there and cannot be read, or a newer rgt has written it.
@@ -235,7 +235,7 @@ def _kept(stored: Stored, now: float) -> Stored:
 
 
 def alerts_stamp(path: Path) -> tuple[int, int]:
-    """Return what changes whenever somebody writes the file; (0, 0) where there is none.
+    """Return a value that changes whenever the file is written; (0, 0) where there is none.
 
     Raises:
         OSError: it cannot be looked at.

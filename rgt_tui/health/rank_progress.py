@@ -42,7 +42,7 @@ WORDS = {
 
 
 class Standing(NamedTuple):
-    """How the ranks of a training stand to each other.
+    """How the ranks of a training compare with each other.
 
     Attributes:
         age: Seconds since when none of them has gone on to anything else.
@@ -70,7 +70,7 @@ class Standing(NamedTuple):
 
 
 def standing(ranks: Sequence[Proc]) -> Standing | None:
-    """Return how the ranks stand; None where one of them has no heartbeat, or tells a phase that is not known."""
+    """Compare the ranks; None where one of them has no heartbeat, or is in an unknown phase."""
     beats = [beat for proc in ranks if (beat := beat_of(proc)) is not None and beat.phase in WORDS]
     if not ranks or len(beats) < len(ranks):
         return None
@@ -95,7 +95,7 @@ def beat_of(proc: Proc) -> Heartbeat | None:
 
 
 def in_words(proc: Proc) -> str:
-    """Say what a rank is at, such as ``in the forward pass of step 41 for 32 s``; "" = nobody knows."""
+    """Say what a rank is doing, such as ``in the forward pass of step 41 for 32 s``; "" = unknown."""
     beat = beat_of(proc)
     if beat is None or beat.phase not in WORDS:
         return ""

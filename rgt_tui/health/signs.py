@@ -69,7 +69,7 @@ def running(view: Facts) -> object:
 
 
 def going_on(view: Facts) -> object:
-    """A run that goes on."""
+    """An active run."""
     return view.running or view.beside
 
 
@@ -79,7 +79,7 @@ def standing(view: Facts) -> object:
 
 
 def resumed(view: Facts) -> object:
-    """A run that went on from a checkpoint."""
+    """A run that resumed from a checkpoint."""
     return any(run.resumes for run in view.box.runs)
 
 
@@ -105,7 +105,7 @@ def unread_mount(view: Facts) -> object:
 
 
 def ailing_card(view: Facts) -> object:
-    """A card that does not answer, is held down, or has told of errors."""
+    """A card that does not answer, is throttled, or has reported errors."""
     sample = view.box.sample
     return view.news.hard or (
         sample is not None

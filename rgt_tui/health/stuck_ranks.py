@@ -81,7 +81,7 @@ class Stuck(NamedTuple):
 
 
 def stuck(view: Facts) -> list[Stuck]:
-    """Return the trainings of a box of which nothing goes on because of some of their ranks."""
+    """Return the trainings of a box that are held up by some of their ranks."""
     groups: dict[str, list[Proc]] = {}
     for proc in view.box.sample.procs if view.box.sample is not None else ():
         if proc.dist is not None:
@@ -385,7 +385,7 @@ def prove_away(view: Facts) -> Iterator[Proof]:
 
 
 def prove_all_wait(view: Facts) -> Iterator[Proof]:
-    """Yield the trainings of which all ranks wait, and none goes on."""
+    """Yield the trainings of which all ranks wait and none makes progress."""
     return _proofs(view, ALL)
 
 

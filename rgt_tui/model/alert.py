@@ -67,7 +67,7 @@ class KindSettings(msgspec.Struct, frozen=True):
 
 
 class SinkSettings(msgspec.Struct, frozen=True):
-    """One table of ``[[sinks]]``. Addresses are secrets: the file names where they stand, never themselves."""
+    """One table of ``[[sinks]]``. Addresses are secrets: the file says where they are kept, never what they are."""
 
     kind: str
     """bell, desktop, ntfy, webhook, command or apprise."""

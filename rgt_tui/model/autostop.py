@@ -114,7 +114,7 @@ class StopEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AutostopStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """How a box's own stop stands, as the box says."""
+    """The status of a box's own stop, as the box reports it."""
 
     armed: bool = False
     mode: str | None = None

@@ -78,7 +78,7 @@ def _port(text: str, wrong: ValueError) -> int:
 
 
 class Link(enum.StrEnum):
-    """How the connection stands. It says nothing about the machine: a refused connection is not a dead box."""
+    """The state of the connection. It says nothing about the machine: a refused connection is not a dead box."""
 
     CONNECTING = "connecting"
     LIVE = "live"
@@ -114,7 +114,7 @@ class Health(enum.StrEnum):
 
 
 class ProviderRef(msgspec.Struct, frozen=True):
-    """Which control plane owns the box, and by which id it knows it."""
+    """Which control plane owns the box, and the box's id there."""
 
     kind: str
     """e.g. ``runpod``."""
@@ -226,7 +226,7 @@ class BoxSpec(msgspec.Struct, frozen=True):
 
 
 class Past(msgspec.Struct, frozen=True, gc=False):
-    """What was seen over hours, at reduced resolution, oldest first; a stretch that nobody saw is a hole in `at`."""
+    """What was seen over hours, at reduced resolution, oldest first; times that nobody saw are gaps in `at`."""
 
     names: tuple[str, ...] = ()
     """``util``, ``vram``, ``cgroup``, ``disk:MOUNT``, ``inodes:MOUNT``: percent. Of each of several cards ``util:0``,

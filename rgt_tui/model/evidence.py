@@ -31,7 +31,7 @@ class ResultGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Skipped(msgspec.Struct, frozen=True, kw_only=True):
-    """Files that count as nobody's result, and the rule that says so: caches, packages, the system's own."""
+    """Files that count as nobody's result, and the rule for it: caches, packages, the system's own."""
 
     rule: str
     files: int = 0
@@ -55,7 +55,7 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Seal(msgspec.Struct, frozen=True, kw_only=True):
-    """What the box holds still for one billing call: no queue runner starts a cell under it."""
+    """A box's promise to hold still for one billing call: no queue runner starts a cell under it."""
 
     nonce: str
     generation: str
@@ -88,7 +88,7 @@ class CopyProof(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def steady() -> float:
-    """Return seconds of a clock that nobody can set and that goes on while the computer sleeps.
+    """Return the seconds of a clock that nobody can set and that also runs while the computer sleeps.
 
     Linux has such a clock (``clock_gettime(2)``, CLOCK_BOOTTIME); elsewhere the monotonic one serves.
     """
@@ -294,7 +294,7 @@ class Evidence(msgspec.Struct, frozen=True):
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Why the gate stays closed, all reasons at once."""
+    """Why the gate stays closed, with all reasons at once."""
 
     reasons: tuple[str, ...]
 
@@ -341,7 +341,7 @@ class RentPermit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StopPhase(enum.StrEnum):
-    """Where a billing action stands. A 2xx is *requested*, never *stopped*."""
+    """How far a billing action has come. A 2xx is *requested*, never *stopped*."""
 
     REQUESTED = "requested"
     CONFIRMED = "confirmed"
@@ -407,7 +407,7 @@ class Review(msgspec.Struct, frozen=True):
     """What the platform then does by itself, and what nothing can watch for, a line each."""
 
     def age(self, item: EvidenceItem, now: float) -> float | None:
-        """Return how old an item is, in seconds; None where nobody knows.
+        """Return how old an item is, in seconds; None where unknown.
 
         Args:
             item: One of `items`.

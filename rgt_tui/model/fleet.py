@@ -152,7 +152,7 @@ class Tally(msgspec.Struct, frozen=True):
 
 
 class Rest(msgspec.Struct, frozen=True):
-    """A time that nobody watched."""
+    """A stretch of time that nobody watched."""
 
     start: float
     stop: float
@@ -183,7 +183,7 @@ class Timeline(msgspec.Struct, frozen=True):
 
 
 class Moment(msgspec.Struct, frozen=True, kw_only=True):
-    """How a fleet stood at a moment."""
+    """The state of a fleet at a moment."""
 
     at: float
     boxes: tuple[BoxState, ...] = ()

@@ -233,7 +233,7 @@ class Launch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 class Storage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Section *storage*, beside the tiers: where checkpoints belong, and how full it is."""
+    """Section *storage*, apart from the tiers: where checkpoints belong, and how full it is."""
 
     checkpoints: str | None = None
     """Where live checkpoints belong, and what has to be done before the box ends."""
@@ -304,7 +304,7 @@ class Interruption(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
 
 class Daemon(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Section *daemon*: how work goes on without the terminal."""
+    """Section *daemon*: how work continues without the terminal."""
 
     survives_ssh_drop: bool | None = None
     survives_stop: bool | None = None
@@ -348,7 +348,7 @@ class Contradiction(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
 
 class Overrides(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Section *overrides*: what stands in for a setting that the fleet file leaves out."""
+    """Section *overrides*: defaults for settings that the fleet file leaves out."""
 
     detach: str
     """What keeps work going: tmux, setsid, sbatch, k8s-job …"""

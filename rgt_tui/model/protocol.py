@@ -292,7 +292,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class ExposedToken(msgspec.Struct, frozen=True, gc=False):
-    """A key that lies in one of the usual places, without its value."""
+    """A key found in one of the usual places, without its value."""
 
     path: str
     why: str
@@ -444,7 +444,7 @@ class Scalars(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="sca
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One line of the queue and how it stands."""
+    """One line of the queue and its state."""
 
     name: Name
     cfg: str
@@ -516,7 +516,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="event
 
 
 class FoundRun(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A training that nobody told rgt about: found by its processes."""
+    """A training that is in no queue, found by its processes."""
 
     name: Name
     """Directory and script; the same after a reconnect and after the training was started again."""
@@ -587,7 +587,7 @@ Frame = Hello | Sample | LogLines | Scalars | QueueState | Checkpoints | Event |
 
 
 class Cursor(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Where a file stream stands: everything before `offset` of file `inode` has been received."""
+    """The position in a file stream: everything before `offset` of file `inode` has been received."""
 
     inode: int
     offset: int

@@ -88,7 +88,7 @@ class Series(Sequence[tuple[int, float]]):
 
 
 class Resume(msgspec.Struct, frozen=True, gc=False):
-    """A run went on from a checkpoint."""
+    """A run resumed from a checkpoint."""
 
     step: int
     reason: str

@@ -134,7 +134,7 @@ def _inner(kind: msgspec.inspect.Type) -> msgspec.inspect.Type:
 
 
 def own_directory() -> Path:
-    """Return where a person's own profiles stand: one takes the place of the shipped one of its name."""
+    """Return the directory of a person's own profiles: one replaces the shipped one of the same name."""
     return config_directory(os.environ) / "profiles"
 
 
@@ -203,7 +203,7 @@ CLUSTERS = ("slurm", "kubernetes")
 
 
 def is_cluster(platform: str) -> bool:
-    """Tell whether a platform is one where nobody is billed by the machine; one that is not known is not."""
+    """Tell whether nobody is billed per machine on a platform; an unknown platform is not a cluster."""
     try:
         return load_profile(platform).kind in CLUSTERS
     except ProfileError:

@@ -33,12 +33,12 @@ LEAST = "≥ "
 
 
 def rate(meter: Meter) -> Amount | None:
-    """Return what an hour costs now, as far as it is known; None = nobody can say."""
+    """Return what an hour costs now, as far as known; None = unknown."""
     return _amount(meter.per_hour, meter.currency, meter.at_least)
 
 
 def spent(meter: Meter) -> Amount | None:
-    """Return what the box has cost, as far as it is known; None = nobody can say."""
+    """Return what the box has cost, as far as known; None = unknown."""
     return _amount(meter.spent, meter.currency, meter.spent_at_least)
 
 
@@ -64,7 +64,7 @@ def total(amounts: Iterable[Amount | None]) -> tuple[Amount, ...]:
 
 
 def thing_price(thing: Unlisted) -> str:
-    """Say what something costs that no box names: an hour of a machine, a month of what stays for long."""
+    """Say what an unlisted thing costs: an hour of a machine, or a month of what stays for long."""
     if thing.per_hour is None or not math.isfinite(thing.per_hour):
         return "price unknown"
     hour = f"{money(thing.per_hour, thing.currency, thing.at_least)}/h"
@@ -103,7 +103,7 @@ def _is_off(meter: Meter) -> bool:
 
 
 def projected(per_hour: Amount, seconds: float) -> Amount:
-    """Return what so many seconds cost at a price; a lower bound stays one."""
+    """Return what so many seconds cost at a price; a lower bound remains one."""
     return Amount(per_hour.value * max(0.0, seconds) / 3600.0, per_hour.currency, per_hour.at_least)
 
 

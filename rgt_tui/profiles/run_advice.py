@@ -68,7 +68,7 @@ def daly(cost_s: float, mtbf_s: float) -> float:
 
 
 def advised(box: BoxState, now: float) -> tuple[Advice, ...]:
-    """Return the advice for the runs of a box that go on.
+    """Return the advice for the active runs of a box.
 
     Args:
         box: Its state.
@@ -255,7 +255,7 @@ def _batch(box: BoxState, name: str) -> Iterator[Advice]:
 
 
 def ranks_changed(name: str, before: int, now: int, *, batch_norm: bool) -> Iterator[Advice]:
-    """Yield what another number of ranks does to a training that goes on with the settings it had.
+    """Yield how another number of ranks affects a training that resumes with its old settings.
 
     Args:
         name: Of the run.
@@ -280,7 +280,7 @@ MOST_OFF = 2
 
 
 class RunCost(msgspec.Struct, frozen=True, kw_only=True):
-    """What the box costs while a run goes on. Runs that share a box at one time share this money, too."""
+    """What the box costs while a run is active. Runs that share a box also share this cost."""
 
     per_1000_steps: Amount
     left_s: float | None = None
@@ -298,7 +298,7 @@ class RunCost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run_cost(box: BoxState, name: str, now: float) -> RunCost | None:
-    """Return what a run costs while it goes on; None where price, pace or start is not known: never free.
+    """Return what an active run costs; None where price, pace or start is unknown: never free.
 
     The pace is that of the whole present attempt, start-up and standstill included, for they are paid as well.
 
@@ -326,7 +326,7 @@ def run_cost(box: BoxState, name: str, now: float) -> RunCost | None:
 
 
 def seconds_per_step(box: BoxState, name: str, now: float) -> float | None:
-    """Return the seconds that a step of a run that goes on has taken so far; None where nobody can say."""
+    """Return how many seconds a step of an active run has taken so far; None where unknown."""
     run = next((run for run in box.runs if run.name == name), None)
     if run is None or run.step is None:
         return None
@@ -448,7 +448,7 @@ def _doubt(version: str, fault: Fault) -> str:
 
 
 def within(version: str, first: str, last: str) -> bool:
-    """Say whether a version lies in a range; what the ends do not say (``1.15``: which patch) counts as in it."""
+    """Say whether a version is in a range; what an end leaves open (``1.15``: which patch) counts as in it."""
     here, low, high = numbers(version), numbers(first), numbers(last)
     if here is None or low is None or high is None:
         return False

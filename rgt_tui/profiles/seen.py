@@ -63,7 +63,7 @@ def mark_seen(profile: Profile, now: float, env: Mapping[str, str] = os.environ)
 
 
 def seen_at(profile: Profile, env: Mapping[str, str] = os.environ) -> float | None:
-    """Return when a person was shown the platform's page as it is now (client clock); None = never, or nobody knows."""
+    """Return when a person was shown the platform's page as it is now (client clock); None = never or unknown."""
     path = shown_path(env)
     try:
         found = path.stat()

@@ -62,7 +62,7 @@ def tiers_of(path: str, profile: Profile, known: Mapping[str, str]) -> tuple[Tie
 
 
 def unmounted(profile: Profile, disks: Iterable[Disk], known: Mapping[str, str]) -> dict[str, str]:
-    """Return the profile's mount points on which nothing is mounted on this box, each with the tier it lies on instead.
+    """Return the profile's mount points that are not mounted on this box, each with the tier it is on instead.
 
     Not every machine of a platform has all of its storage: without it, the path is a directory of the root disk.
 
@@ -115,7 +115,7 @@ def survives(tier: Tier, verb: Verb, action: BillingAction | None = None) -> boo
 
 
 def path_survives(path: str, profile: Profile, known: Mapping[str, str], verb: Verb) -> bool | None:
-    """Tell whether a path outlives the verb: only if every tier it may lie on does."""
+    """Tell whether a path survives the verb: only if every tier that it may be on does."""
     action = action_for(profile, verb)
     answers = {survives(tier, verb, action) for tier in tiers_of(path, profile, known)}
     if False in answers:
@@ -130,7 +130,7 @@ def action_for(profile: Profile, verb: Verb) -> BillingAction | None:
 
 
 def keeps_billing(profile: Profile | None, verb: Verb) -> tuple[str, ...]:
-    """Return what goes on costing money after the verb, a line each, with the platform's prices and their month.
+    """Return what keeps costing money after the verb, a line each, with the platform's prices and their month.
 
     What the profile leaves open is there as well: unknown is never free.
     """
@@ -170,7 +170,7 @@ def until_clock(profile: Profile, per_hour: Amount) -> str:
 
 
 def in_both(action: BillingAction) -> str:
-    """Return the platform's own word for a verb, with ours beside it where it is not English: ``关机 (stop)``."""
+    """Return the platform's own word for a verb, followed by ours if it is not English: ``关机 (stop)``."""
     word = action.native_label
     return word if word.isascii() else f"{word} ({action.verb.replace('-', ' ')})"
 
@@ -186,7 +186,7 @@ def by_hand(action: BillingAction | None) -> tuple[tuple[str, str], ...]:
 
 
 def lacking(profile: Profile, verb: Verb) -> str:
-    """Return that a platform has no such verb, and what there is instead; empty where it has one."""
+    """Say that a platform lacks a verb, and what it has instead; empty where it has one."""
     if action_for(profile, verb) is not None:
         return ""
     other = action_for(profile, Verb.DESTROY if verb is Verb.PARK else Verb.PARK)

@@ -79,7 +79,7 @@ CREATIONS: dict[str, dict[int | str, Proof]] = {
 
 
 def answers_of(kind: str) -> Answers:
-    """Return what a provider's answers prove, the ``ANSWERS`` of its module; nothing for a kind that nobody knows."""
+    """Return what a provider's answers prove: the ``ANSWERS`` of its module; nothing for an unknown kind."""
     found: Answers = getattr(module_of(kind), "ANSWERS", {})
     return found
 
@@ -90,7 +90,7 @@ def proof(kind: str, verb: Verb, error: ProviderError | PermitRefused) -> Proof:
 
 
 def creation_proof(kind: str, error: ProviderError | PermitRefused) -> Proof:
-    """Return what follows from the trouble with a creation; without a row the machine may be there, and bill."""
+    """Return what an error of a creation proves; without a row the machine may exist, and bill."""
     return _proof(CREATIONS.get(kind, {}), error)
 
 
@@ -106,7 +106,7 @@ Parts = tuple[tuple[str, float | None], ...]
 
 
 def known_sum(parts: Parts) -> tuple[float | None, tuple[str, ...]]:
-    """Return what the parts cost as far as it is known, and those of unknown price; None: not one is known."""
+    """Return what the parts cost as far as known, and which have no known price; None: not one is known."""
     rates = [rate for _, rate in parts if rate is not None]
     unpriced = tuple(name for name, rate in parts if rate is None)
     return (None if unpriced and not sum(rates) else sum(rates)), unpriced

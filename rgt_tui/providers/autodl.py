@@ -104,7 +104,7 @@ class AutodlAccount(RentedAccount):
         self._snapshots: dict[str, Snapshot] = {}
 
     async def fetch(self, instance: str) -> Machine:
-        """Look for one instance in the whole list: no call tells of one what the list does."""
+        """Find one instance in the whole list: no call about a single one tells as much as the list."""
         rows = await self._rows()
         found = next((row for row in rows if row.get("uuid") == instance), None)
         if found is None:

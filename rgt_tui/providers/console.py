@@ -75,7 +75,7 @@ class ConsoleAccount:
         self.ref, self.profile, self.clock = ref, profile, clock
 
     def box(self, instance: str) -> ConsoleBox:
-        """Return what stands for the control plane of one box."""
+        """Return the stand-in for the control plane of one box."""
         return ConsoleBox(msgspec.structs.replace(self.ref, instance=instance), self.profile, self.clock)
 
     async def leftovers(self) -> tuple[Leftover, ...]:
@@ -83,7 +83,7 @@ class ConsoleAccount:
         raise self.untold("what is billed beside machines")
 
     def untold(self, what: str) -> ProviderError:
-        """Return what to say of a question that only the console answers."""
+        """Return the error for a question that only the console answers."""
         return ProviderError(
             f"{self.profile.name} has no call that tells {what}; look at its console",
             console=self.profile.home_url or "",
@@ -212,7 +212,7 @@ class InBoxAccount(ConsoleAccount):
     """An account that only its console knows, with boxes that switch themselves off."""
 
     def box(self, instance: str) -> InBox:
-        """Return what stands for the control plane of one box."""
+        """Return the stand-in for the control plane of one box."""
         return InBox(msgspec.structs.replace(self.ref, instance=instance), self.profile, self.clock)
 
 
@@ -251,7 +251,7 @@ class InBox(ConsoleBox):
         return f"{self.command} was run on the box, {what}"
 
     def describe(self, verb: Verb, instance: str) -> str:
-        """Return the command, and that nobody can ask what came of it."""
+        """Return the command, and that its outcome cannot be asked for."""
         if verb is not Verb.PARK:
             return super().describe(verb, instance)
         return f"on the box, over the connection that stands: {self.command} (what came of it only the console tells)"

@@ -175,7 +175,7 @@ class Provider(Protocol):
         ...
 
     def keeps_billing(self, verb: Verb, instance: str) -> tuple[str, ...]:
-        """Say what would go on costing money after the verb, a line each, by the last reading."""
+        """Say what would keep costing money after the verb, a line each, by the last reading."""
         ...
 
     def tiers(self, instance: str) -> dict[str, str]:
@@ -239,7 +239,7 @@ class Market(Protocol):
     """Where machines of an account are rented. No platform has an idempotency key: a creation is sent once."""
 
     async def offers(self, wish: Wish) -> tuple[Offer, ...]:
-        """Return what fits the wish now, the cheapest first; empty = nothing is to be had.
+        """Return what matches the request now, the cheapest first; empty = nothing is available.
 
         Raises:
             ProviderError: the platform could not be asked, or the wish names what it does not know.
@@ -379,7 +379,7 @@ class Pause:
         self._begun = self._ends = 0.0
 
     def begin(self, now: float, seconds: float) -> None:
-        """Begin anew; `now` by the client's clock."""
+        """Start over; `now` by the client's clock."""
         self._begun, self._ends = now, now + seconds
 
     def left(self, now: float) -> float:

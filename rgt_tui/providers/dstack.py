@@ -183,7 +183,7 @@ class DstackAccount(RentedAccount):
                 self._below.update((host, below) for host, below in pairs if host and below)
 
     def below(self, machine: Machine) -> str | None:
-        """Return the id by which the provider below knows the machine, as far as its run tells."""
+        """Return the machine's id at the underlying provider, as far as its run tells."""
         return self._below.get(machine.host or "")
 
     async def leftovers(self) -> tuple[Leftover, ...]:

@@ -377,7 +377,7 @@ class KeyStore:
         return importlib.util.find_spec("keyring") is not None
 
     def key(self, name: str) -> str:
-        """Return the key that is stored under the name of a variable; empty = none, or nobody has answered yet."""
+        """Return the key stored under the name of a variable; empty = none, or no answer yet."""
         if name not in self._asked:
             if not self.there():
                 return ""

@@ -179,14 +179,14 @@ class Kubernetes(OneMachine["KubernetesAccount"]):
         return await self._account.list()
 
     async def start(self) -> str:
-        """Let a suspended Job go on."""
+        """Resume a suspended Job."""
         namespace, kind, name = _parts(self._instance)
         if kind != "job":
             raise ProviderError("a pod is not started again; create it again", sent=False)
         return await self._account.act(*_suspending(namespace, name, False))
 
     async def stop(self, permit: Permit) -> str:
-        """Suspend the Job; see `Provider.stop`. Its pods end, and what lies in them is lost."""
+        """Suspend the Job; see `Provider.stop`. Its pods end, and their own files are lost."""
         use_permit(permit, Verb.PARK, self.ref, steady())
         namespace, kind, name = _refused_parts(self._instance)
         if kind != "job":
@@ -225,7 +225,7 @@ class Kubernetes(OneMachine["KubernetesAccount"]):
         return "suspend" if verb is Verb.PARK else "delete"
 
     def keeps_billing(self, verb: Verb, instance: str) -> tuple[str, ...]:
-        """Say what goes on costing money."""
+        """Say what keeps costing money."""
         return (NODE_BILLS, "volumes that were claimed (PersistentVolumeClaim), until they are deleted")
 
     def tiers(self, instance: str) -> dict[str, str]:
@@ -327,7 +327,7 @@ class KubernetesAccount:
         return tuple(_converted(item, KubePod) for item in items)
 
     async def owner(self, namespace: str, name: str) -> Controller | None:
-        """Return what would make a pod anew; None = nothing does, or the pod is not there."""
+        """Return what would recreate a pod; None = nothing does, or there is no such pod."""
         try:
             pod = _converted(await self._one(namespace, "pod", name), KubePod)
         except NotFound:

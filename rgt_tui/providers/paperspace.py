@@ -127,7 +127,7 @@ def wrong(data: object) -> Wrong | None:
 
 
 class Beside(msgspec.Struct, frozen=True):
-    """What is asked for beside the machines; None = it could not be had."""
+    """What was read besides the machines; None = it could not be read."""
 
     at: float
     snapshots: Mapping[str, int] | None

@@ -36,7 +36,7 @@ class Adapter:
 
 
 def module_of(kind: str) -> ModuleType | None:
-    """Return the module of a provider; None for a kind that nobody knows."""
+    """Return the module of a provider; None for an unknown kind."""
     opens = KINDS.get(kind)
     return importlib.import_module(opens.module) if isinstance(opens, Adapter) else None
 

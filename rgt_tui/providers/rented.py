@@ -105,7 +105,7 @@ class Purse(msgspec.Struct, frozen=True):
 
 
 class Booked(msgspec.Struct, frozen=True):
-    """What a platform's books say of a machine."""
+    """What a platform's books say about a machine."""
 
     amount: float
     at: float
@@ -219,7 +219,7 @@ class RentedAccount(abc.ABC):
         return {}
 
     async def leftovers(self) -> tuple[Leftover, ...]:
-        """List what is billed beside machines; see `Account.leftovers`."""
+        """List what is billed besides machines; see `Account.leftovers`."""
         raise ProviderError(
             f"{self.platform} has no call that lists what is billed beside machines; look at its console",
             console=self.http.console,
@@ -447,7 +447,7 @@ class RentedAccount(abc.ABC):
         )
 
     def below(self, machine: Machine) -> str | None:
-        """Return the id by which the platform below knows the machine; None = there is none, or it is not told."""
+        """Return the machine's id at the underlying platform; None = there is none, or it is not known."""
         return None
 
 
@@ -561,6 +561,6 @@ class RentedBox(OneMachine["RentedAccount"]):
         return (*account.priced(parts), *account.bills_apart(verb))
 
     def tiers(self, instance: str) -> dict[str, str]:
-        """Return which kind of storage stands at which mount point."""
+        """Return the kind of storage at each mount point."""
         machine = self._account.seen(instance)
         return {} if machine is None else self._account.tiers(machine)

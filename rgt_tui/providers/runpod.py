@@ -216,7 +216,7 @@ class RunPod(OneMachine["RunPodAccount"]):
         return tuple(lines)
 
     def tiers(self, instance: str) -> dict[str, str]:
-        """Return which kind of storage stands at which mount point; both kinds may be at /workspace."""
+        """Return the kind of storage at each mount point; both kinds may be at /workspace."""
         pod = self._account.seen(instance)
         if pod is None or pod.networks is None:
             return {}
@@ -262,7 +262,7 @@ DISKS_IN_PRICE = "RunPod does not say whether a pod's price includes its disks: 
 
 
 class Spend(msgspec.Struct, frozen=True):
-    """What the provider's books say of one pod."""
+    """What the provider's books say about one pod."""
 
     amount: float | None
     """None = they did not answer."""
@@ -427,7 +427,7 @@ class RunPodAccount:
         return amount
 
     async def learn_spend(self, pods: tuple[Pod, ...]) -> None:
-        """Learn what all pods have cost with one query a minute, so that a large fleet stays within its limit."""
+        """Read the cost of all pods with one query a minute, so that a large fleet stays within its limit."""
         now = self._clock()
         created = [pod.created for pod in pods if pod.created is not None]
         if not created or self._spend_pause.left(now):

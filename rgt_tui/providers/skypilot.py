@@ -66,7 +66,7 @@ def open_account(ref: ProviderRef, context: Context) -> SkyPilotAccount:
 
 
 def identity(context: Context) -> Mapping[str, str]:
-    """Return who asks: a server without logins reads both of these from each request."""
+    """Return who is asking: a server without logins reads both from each request."""
     found = ""
     with contextlib.suppress(OSError, UnicodeDecodeError):
         found = (context.home / USER_HASH).read_text(encoding="utf-8")[:64].strip()

@@ -114,7 +114,7 @@ class Slurm(OneMachine["SlurmAccount"]):
         )
 
     async def start(self) -> str:
-        """Refuse: a job that has ended is submitted anew."""
+        """Refuse: a job that has ended must be submitted again."""
         raise ProviderError("Slurm starts no job again; submit it again", sent=False)
 
     async def stop(self, permit: Permit) -> str:
@@ -123,7 +123,7 @@ class Slurm(OneMachine["SlurmAccount"]):
         raise PermitRefused("Slurm has no verb that parks a job: scancel ends it. Nothing was sent.")
 
     async def destroy(self, permit: Permit) -> str:
-        """End the job; see `Provider.destroy`. What lies on file systems of the cluster stays."""
+        """End the job; see `Provider.destroy`. Files on the cluster's file systems stay."""
         use_permit(permit, Verb.DESTROY, self.ref, steady())
         try:
             _check(self._instance)
@@ -154,7 +154,7 @@ class Slurm(OneMachine["SlurmAccount"]):
         return "scancel" if verb is Verb.DESTROY else "park"
 
     def keeps_billing(self, verb: Verb, instance: str) -> tuple[str, ...]:
-        """Say what goes on: quotas of file systems are the cluster's matter, and Slurm tells nothing of them."""
+        """Say what continues: quotas of file systems are the cluster's matter; Slurm knows nothing of them."""
         return ()
 
     def tiers(self, instance: str) -> dict[str, str]:

@@ -155,7 +155,7 @@ class Recorder:
         self._thread.start()
 
     def tap(self, box: str, at: float, line: bytes) -> None:
-        """Take in a line of the wire."""
+        """Receive a line of the wire."""
         self.frames[box] = self.frames.get(box, 0) + 1
         if abs(at - self._last) > keepalive.JUMP_SECONDS:
             self._look_at_clock()
@@ -163,7 +163,7 @@ class Recorder:
         self._put(recording_lines.frame(box, at, line))
 
     def published(self, state: FleetState, changed: tuple[tuple[BoxState, BoxState], ...]) -> None:
-        """Take in what no frame says."""
+        """Receive a state, for what no frame says."""
         self._look_at_clock()
         for _, new in changed:
             line = recording_lines.change(self._known.get(new.spec.name), new, state.at)

@@ -51,7 +51,7 @@ class PlaybackClock:
 
     @property
     def held(self) -> bool:
-        """True while it stands still."""
+        """Whether it is paused."""
         return self._held
 
     def now(self) -> float:
@@ -62,7 +62,7 @@ class PlaybackClock:
         return min(self._ceiling, then + (self._real() - real) * self._speed)
 
     def set_speed(self, speed: float) -> None:
-        """Go on with another speed.
+        """Continue at another speed.
 
         Raises:
             ValueError: it is not above 0.
@@ -74,7 +74,7 @@ class PlaybackClock:
         self._changed.set()
 
     def hold(self, held: bool) -> None:
-        """Stand still, or go on."""
+        """Pause or resume it."""
         self._stay(self.now())
         self._held = held
         self._changed.set()
@@ -122,7 +122,7 @@ class ReplayedBox:
         self.intake = Intake(spec, profile)
 
     def take(self, entry: Entry) -> None:
-        """Take in an entry."""
+        """Process an entry."""
         if entry.set is not None:
             self.state = recording_lines.changed(self.state, entry.set)
         line = recording_lines.wire_of(entry)
@@ -214,7 +214,7 @@ class ReplayFleet(NothingToDo, BaseFleet):
         return self._boxes[box].intake.keep_log(self._boxes[box].state, path)
 
     def leave_log(self, box: str, path: str) -> None:
-        """Keep no more than its newest lines, once nobody reads it."""
+        """Keep only its newest lines once nobody reads it."""
         self._boxes[box].intake.leave_log(path)
 
     def pause(self, box: str, paused: bool) -> None:
@@ -262,15 +262,15 @@ class ReplayFleet(NothingToDo, BaseFleet):
 
     @property
     def held(self) -> bool:
-        """True while it stands still."""
+        """Whether it is paused."""
         return self._playback.held
 
     def hold(self, held: bool) -> None:
-        """Stand still, or go on."""
+        """Pause or resume it."""
         self._playback.hold(held)
 
     def set_speed(self, speed: float) -> None:
-        """Go on with another speed.
+        """Continue at another speed.
 
         Raises:
             ValueError: it is not above 0.

@@ -63,7 +63,7 @@ shadows the standard library, and ``site``, which may take longer than all the r
 
 
 class Deployed(msgspec.Struct, frozen=True):
-    """Where the agent stands on a box."""
+    """Where the agent is on a box."""
 
     python: str
     path: str

@@ -118,7 +118,7 @@ _NO_WAY = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN)
 
 
 def advice(error: BaseException, *, reached: bool) -> str:
-    """Return what to do next when a server was not reached, or did not finish the login; empty where nobody knows.
+    """Return what to do when a server was not reached or did not finish the login; empty if there is no advice.
 
     Args:
         error: What went wrong.

@@ -28,7 +28,7 @@ Unlock = Callable[[str], Awaitable[asyncssh.SSHKey]]
 
 
 class SealedKey(asyncssh.SSHKeyPair):
-    """A key pair of which only the public half is at hand until it has to sign."""
+    """A key pair whose private half is only unlocked when it has to sign."""
 
     _key_type = "local"
 
@@ -51,7 +51,7 @@ class SealedKey(asyncssh.SSHKeyPair):
 
 
 def public_part(text: bytes) -> asyncssh.SSHKey | None:
-    """Return the public key that stands in the clear in an encrypted file of OpenSSH's own format."""
+    """Return the public key that an encrypted file of OpenSSH's own format holds unencrypted."""
     lines = text.strip().splitlines()
     if not lines or lines[0].strip() != b"-----BEGIN OPENSSH PRIVATE KEY-----":
         return None
@@ -95,7 +95,7 @@ class Loaded(msgspec.Struct, frozen=True):
 
 
 def load(path: str) -> Loaded:
-    """Read an identity file and the ``.pub`` and ``-cert.pub`` beside it."""
+    """Read an identity file and the ``.pub`` and ``-cert.pub`` next to it."""
     return _load(path, _stamp(path), _stamp(f"{path}.pub"), _stamp(f"{path}-cert.pub"))
 
 
@@ -212,7 +212,7 @@ class Keyring:
                 yield self._offer(found, path)
 
     def close(self) -> None:
-        """Let go of the agent."""
+        """Close the connection to the agent."""
         if self._agent is not None:
             self._agent.close()
             self._agent = None

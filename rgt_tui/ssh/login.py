@@ -76,13 +76,13 @@ class Login(asyncssh.SSHClient):
         self._connection: asyncssh.SSHClientConnection | None = None
 
     def connection_made(self, conn: asyncssh.SSHClientConnection) -> None:
-        """Take note that the server is reached: from now on the login has its own time."""
+        """Note that the server is reached: from now on the login has its own timeout."""
         self._connection = conn
         self.reached = True
         self.deadline.extend(self._seconds)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Let go of the agent."""
+        """Close the connection to the agent."""
         self.keyring.close()
 
     def validate_host_public_key(self, host: str, addr: str, port: int, key: asyncssh.SSHKey) -> bool:
@@ -91,12 +91,12 @@ class Login(asyncssh.SSHClient):
         return False
 
     def auth_banner_received(self, msg: str, lang: str) -> None:
-        """Keep the server's words for whoever is asked."""
+        """Keep the server's banner for the person who is prompted."""
         if len(self._banner) < 10:
             self._banner += msg.splitlines()[:10]
 
     def auth_completed(self) -> None:
-        """Let go of the agent, and of the private keys."""
+        """Close the connection to the agent, and drop the private keys."""
         self._keys = None
         self.keyring.close()
 
@@ -146,7 +146,7 @@ class Login(asyncssh.SSHClient):
         return answers
 
     def refused(self) -> None:
-        """Take note that the server refused the login: the password is worth nothing."""
+        """Note that the server refused the login, so the password is wrong."""
         if self._given is not None:
             self._person.answers.drop_password(self._host.where, self._given)
 
@@ -183,7 +183,7 @@ class Login(asyncssh.SSHClient):
 
     @property
     def declined(self) -> bool:
-        """Somebody was asked, or nobody was there to be asked: a further try would only ask again."""
+        """The person declined, or there was nobody to ask: another try would only ask again."""
         return bool(self.unanswered or self.keyring.locked)
 
     async def _put(self, kind: QuestionKind, title: str, words: tuple[str, ...]) -> str | None:

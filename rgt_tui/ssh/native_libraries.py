@@ -58,7 +58,7 @@ def told_quickly() -> Iterator[None]:
 
 
 class ImportsAsyncssh:
-    """Stands among the finders of modules until asyncssh is imported, by whomever."""
+    """An import hook that is in place until asyncssh is imported."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -80,6 +80,6 @@ class ImportsAsyncssh:
 
 
 def begin() -> None:
-    """Be there when asyncssh is imported; only on Linux does it cost anything to ask."""
+    """Install the hook; only on Linux is such a search expensive."""
     if sys.platform == "linux" and "asyncssh" not in sys.modules:
         sys.meta_path.insert(0, ImportsAsyncssh())

@@ -96,7 +96,7 @@ class BulkClient:
             raise NotCarried(f"ssh cannot be started ({error.strerror or error})") from error
 
     def remote_shell(self) -> str:
-        """Return what stands for ``ssh`` in ``rsync -e``; whatever host rsync then names, it leads to this box.
+        """Return the value for ``rsync -e``; whatever host rsync then names, it leads to this box.
 
         Raises:
             NotCarried: it cannot be written.

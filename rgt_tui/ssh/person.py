@@ -106,7 +106,7 @@ class Patience:
         return True
 
     def drop(self) -> None:
-        """Take back a question that nobody waits for any more."""
+        """Withdraw a question that nobody waits for any more."""
         if self._question is not None:
             self._question.cancel()
             self._question = None
@@ -133,7 +133,7 @@ class Answers:
         return "Answers(…)"
 
     def lock(self, kind: str, name: str) -> asyncio.Lock:
-        """Return the lock that whoever asks about a subject holds."""
+        """Return the lock to hold while asking about a subject."""
         return self._locks.setdefault((kind, name), asyncio.Lock())
 
     def password(self, where: str) -> str | None:
@@ -145,7 +145,7 @@ class Answers:
         self._passwords[where] = password
 
     def drop_password(self, where: str, password: str | None = None) -> None:
-        """Forget a password that was refused; a newer one stays."""
+        """Forget a password that was refused, unless it has been replaced."""
         if password is None or self._passwords.get(where) == password:
             self._passwords.pop(where, None)
 
@@ -202,11 +202,11 @@ class Person:
 
     @property
     def there(self) -> bool:
-        """Somebody may answer."""
+        """Whether anybody can answer."""
         return self._ask is not None
 
     async def ask(self, kind: QuestionKind, title: str, lines: tuple[str, ...] = ()) -> str | None:
-        """Ask and wait; None = refused, or nobody is there."""
+        """Ask and wait; None = refused, or nobody can answer."""
         if self._ask is None:
             return None
         said = tuple(clean(line)[:LONGEST_LINE] for line in lines[:MOST_LINES])

@@ -197,7 +197,7 @@ class Place:
         self._before = (self._before + data)[-KEPT:]
 
     def cursor(self) -> str | None:
-        """Return what the agent goes on from; None before the first piece."""
+        """Return the cursor to resume from; None before the first piece."""
         if self.inode is None:
             return None
         digest = hashlib.sha256(self._before).hexdigest()

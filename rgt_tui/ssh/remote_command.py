@@ -140,7 +140,7 @@ def _gone(connection: asyncssh.SSHClientConnection, error: asyncssh.ChannelOpenE
 
 
 def lost(connection: asyncssh.SSHClientConnection) -> Unreachable:
-    """Return what is said of a connection that went away."""
+    """Return the error for a connection that was lost."""
     return Unreachable(f"ssh: {_label(connection)}: the connection was lost")
 
 
@@ -269,7 +269,7 @@ NO_SFTP = "no SFTP: sftp and scp cannot copy files to or from it; rsync, scp -O 
 
 
 async def has_sftp(connection: asyncssh.SSHClientConnection) -> bool | None:
-    """Tell whether the box serves SFTP; None where it does not answer in time, or grants no session beside others.
+    """Tell whether the box serves SFTP; None if it does not answer in time, or allows no further session.
 
     Raises:
         Unreachable: the connection is gone, which says nothing about SFTP.

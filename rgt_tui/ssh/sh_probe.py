@@ -97,11 +97,11 @@ class Shell(asyncssh.SSHClientSession[bytes]):
         self.status: int | None = None
 
     def connection_made(self, chan: asyncssh.SSHClientChannel[bytes]) -> None:
-        """Take note of the channel."""
+        """Keep the channel."""
         self._channel = chan
 
     def data_received(self, data: bytes, datatype: asyncssh.DataType) -> None:
-        """Cut into lines; a mark of ours goes to whoever starts the script."""
+        """Split into lines; our own marker goes to whoever starts the script."""
         for raw in self._lines.feed(data):
             line = raw.decode(errors="replace").rstrip("\r")
             mark = line.rpartition("\r")[2]

@@ -51,11 +51,11 @@ LATER = (happenings.TABLE, *moments.TABLES)
 
 
 class HistoryError(Exception):
-    """The history cannot be used now. rgt goes on without it and says so."""
+    """The history cannot be used now. rgt runs without it and says so."""
 
 
 class Refused(HistoryError):
-    """The file is left alone: it is a newer rgt's, or somebody else's."""
+    """The file is left alone: it belongs to a newer rgt, or to somebody else."""
 
 
 class Trouble(HistoryError):
@@ -144,7 +144,7 @@ class Writers:
         self._mine: set[str] = set()
 
     def take(self, place: str) -> bool:
-        """Become, or stay, the writer of a box; False while another process is.
+        """Become, or remain, the writer of a box; False while another process is.
 
         Raises:
             OSError: the file system has no locks, or they fail.
@@ -318,7 +318,7 @@ def pragma(con: sqlite3.Connection, name: str) -> int:
 
 
 def on_network(path: Path, mounts: Path = Path("/proc/self/mounts")) -> bool:
-    """Tell whether `path` lies on a network file system; False where the system does not say."""
+    """Tell whether `path` is on a network file system; False where the system does not say."""
     try:
         lines = mounts.read_text(errors="replace").splitlines()
     except OSError:
@@ -335,7 +335,7 @@ def on_network(path: Path, mounts: Path = Path("/proc/self/mounts")) -> bool:
 
 
 def inode_of(path: Path) -> int | None:
-    """Return the inode that stands at `path`; None when nothing does."""
+    """Return the inode at `path`; None when there is nothing."""
     try:
         return path.stat().st_ino
     except OSError:
@@ -346,7 +346,7 @@ def inode_of(path: Path) -> int | None:
 
 
 def back_up(con: sqlite3.Connection, path: Path, now: float) -> bool:
-    """Write the daily backup beside the history, if it is time; tell whether it was.
+    """Write the daily backup next to the history, if it is time; tell whether it was.
 
     Raises:
         Damaged: the history is not sound; the backup of before stays.
@@ -372,7 +372,7 @@ def back_up(con: sqlite3.Connection, path: Path, now: float) -> bool:
 
 
 def backup_of(path: Path) -> Path:
-    """Return where the backup of a history lies. Its modification time says when it was made."""
+    """Return the path of a history's backup. Its modification time says when it was made."""
     return path.with_name(path.name + ".backup")
 
 

@@ -134,7 +134,7 @@ class History:
         return await self._back(lambda past: past.timeline())
 
     async def moment(self, n: int, at: float, full: frozenset[str]) -> Moment:
-        """Return how the fleet stood at a moment."""
+        """Return the state of the fleet at a moment."""
         return await self._back(lambda past: past.moment(n, at, full))
 
     async def _back(self, question: Callable[[LookBack], T]) -> T:

@@ -357,7 +357,7 @@ class HistoryFile:
             con.execute("PRAGMA incremental_vacuum(2000)").fetchall()
 
     def restore(self) -> database.Restored | None:
-        """Set the damaged file aside, go on with its backup, and return what was done; None when another rgt did it.
+        """Replace the damaged file by its backup, and return what was done; None when another rgt did it.
 
         Raises:
             HistoryError: it cannot be done now.

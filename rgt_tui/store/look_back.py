@@ -77,7 +77,7 @@ class LookBack:
         )
 
     def moment(self, n: int, at: float, full: Collection[str]) -> Moment:
-        """Return how the fleet stood.
+        """Return the state of the fleet at a moment.
 
         Args:
             n: Number of the last moment that was kept by then.

@@ -133,7 +133,7 @@ _decode = msgspec.msgpack.Decoder(_Body).decode
 
 
 def write(con: sqlite3.Connection, box: int, mean: Mean) -> None:
-    """Write a minute, and with it the coarse stretch that it belongs to. The one of more samples stays."""
+    """Write a minute, and the coarse stretch that it belongs to. Of two versions the one with more samples is kept."""
     key = (box, mean.width, mean.slot // CHUNK)
     fine = load(con, key)
     old = fine.get(mean.slot % CHUNK)

@@ -119,7 +119,7 @@ _past = msgspec.msgpack.Decoder(Past)
 
 
 def bare(state: BoxState) -> BoxState:
-    """Return what of a state a snapshot keeps as it is: no curves, lines or rings, and nothing of this computer."""
+    """Return the parts of a state that a snapshot keeps: no curves, lines or rings, and nothing about this computer."""
     spec, ref = state.spec, state.spec.provider
     spec = _replace(spec, identity=None, known_hosts=None, ssh_config=None, gpu_trace=None)
     if ref is not None:
@@ -160,7 +160,7 @@ class _Base:
 
 
 class Recording:
-    """Writes the snapshots of boxes; knows what of them stands in the file already."""
+    """Writes the snapshots of boxes, and knows which parts of them are in the file already."""
 
     def __init__(self) -> None:
         self._bases: dict[int, _Base] = {}
@@ -168,13 +168,13 @@ class Recording:
         self._backs: dict[tuple[int, str, str], tuple[list[int], int, int]] = {}
 
     def forget(self) -> None:
-        """Begin anew: what was written is not there any more, or may not be."""
+        """Start over: what was written is gone, or may be."""
         self._bases.clear()
         self._totals.clear()
         self._backs.clear()
 
     def write(self, con: sqlite3.Connection, box: int, n: int, at: float, state: BoxState) -> None:
-        """Write how a box stood.
+        """Write the state of a box.
 
         Args:
             con: In a transaction.
@@ -256,7 +256,7 @@ def write_tick(con: sqlite3.Connection, fleet: str, state: FleetState) -> int:
 
 
 def write_recorded(con: sqlite3.Connection, box: int, past: Past) -> None:
-    """Write what a box's own recorder told of time that nobody watched; the oldest such summary goes."""
+    """Write what a box's own recorder saw while nobody watched; the oldest such summary is dropped."""
     body = zlib.compress(_encode(past), 6)
     con.execute(
         "INSERT OR REPLACE INTO recorded VALUES (?, ?, ?, ?)",
@@ -302,7 +302,7 @@ def unpacked(body: bytes, base: bytes) -> bytes:
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """How a box stood, as the file has it."""
+    """The state of a box as stored in the file."""
 
     at: float
     saved: Saved
@@ -347,7 +347,7 @@ def _inflated(rows: Iterable[tuple[bytes]]) -> Iterator[bytes]:
 
 
 def logs_at(con: sqlite3.Connection, box: int, n: int) -> tuple[LogView, ...]:
-    """Return the logs of a box as they stood at a moment; lines that were not kept are counted in their place."""
+    """Return the logs of a box at a moment; lines that were not kept are replaced by their number."""
     gathered: dict[str, _Gathered] = {}
     order: list[str] = []
     bases: dict[int, list[bytes]] = {}
@@ -430,7 +430,7 @@ def timeline(con: sqlite3.Connection, fleet: str) -> Timeline:
 
 
 def rests(ats: Iterable[float], since: float, until: float) -> tuple[Rest, ...]:
-    """Return the stretches between two times that nobody watched, by the moments that were kept."""
+    """Return the stretches between two times that nobody watched, judging by the moments that were kept."""
     found: list[Rest] = []
     last = since
     for at in sorted(at for at in ats if since - NEAR_SECONDS <= at <= until):
@@ -461,7 +461,7 @@ def tallies_at(con: sqlite3.Connection, boxes: Iterable[int], n: int) -> dict[st
 
 
 def recorded_by(con: sqlite3.Connection, box: int, since: float, until: float) -> tuple[Past, ...]:
-    """Return what a box's own recorder told of a time."""
+    """Return what a box's own recorder saw of a time."""
     found = []
     for (body,) in con.execute(
         "SELECT body FROM recorded WHERE box = ? AND last > ? AND first < ? ORDER BY last",
@@ -528,7 +528,7 @@ def _drop_orphans(con: sqlite3.Connection) -> None:
 
 
 def series_until(xs: Sequence[int], last: int, backs: int) -> int:
-    """Return how many points of a curve, as it is kept now, it had when it ended at step `last`.
+    """Return how many points a curve, in its present form, had when it ended at step `last`.
 
     Args:
         xs: Its steps.

@@ -42,7 +42,7 @@ Key = tuple[int, str, str]
 
 
 class Held(msgspec.Struct, frozen=True):
-    """How a series in memory stands in the file.
+    """How a series in memory is stored in the file.
 
     Its first `base` points stand there as the first `stored` ones (fewer where they were thinned), in the first `chunk`
     chunks; those after it stand there one by one, `CHUNK` to a chunk.
@@ -62,7 +62,7 @@ class Held(msgspec.Struct, frozen=True):
         return self.stored + self.count - self.base
 
     def place(self, index: int) -> int:
-        """Return where the point at `index` of the series stands in the file."""
+        """Return the place in the file of the point at `index` of the series."""
         return self.stored + index - self.base if index >= self.base else self.stored
 
 
@@ -204,7 +204,7 @@ def resumes_of(con: sqlite3.Connection, box: int, run: str) -> tuple[Resume, ...
 def write(
     con: sqlite3.Connection, key: Key, series: Series, held: Held | None, marks: Sequence[int]
 ) -> tuple[Held, list[int]]:
-    """Bring a curve up to `series`; return how it stands now, and where its marks do.
+    """Bring a stored curve up to `series`; return its new state and that of its marks.
 
     Args:
         con: In a transaction.

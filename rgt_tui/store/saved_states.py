@@ -63,7 +63,7 @@ def number(con: sqlite3.Connection, fleet: str, spec: BoxSpec) -> int:
 
 
 def whole_fleet(con: sqlite3.Connection, fleet: str) -> int | None:
-    """Return the number under which stands what is about no single box of a fleet; None when nothing does."""
+    """Return the number for what is about no single box of a fleet; None when there is nothing."""
     row = con.execute("SELECT id FROM boxes WHERE place = ?", (_place_of_fleet(fleet),)).fetchone()
     return None if row is None else int(row[0])
 

@@ -62,7 +62,7 @@ class ProviderSum(msgspec.Struct, frozen=True):
 
 
 def price(box: BoxState, now: float) -> Amount | None:
-    """Return what an hour of `box` costs at `now`; None where nobody can say."""
+    """Return what an hour of `box` costs at `now`; None where unknown."""
     meter, spec = box.meter, box.spec
     if meter.at is None and spec.provider is None and spec.per_hour is not None:
         # A price that a person wrote down counts while the box answers: then, at least, it is there.
@@ -78,7 +78,7 @@ def price(box: BoxState, now: float) -> Amount | None:
 
 
 def is_unpriced(box: BoxState, now: float) -> bool:
-    """Tell whether `box` is there, may be charged, and nobody says what it costs: then a day's sum is a lower bound.
+    """Tell whether `box` may be billed at an unknown price: then a day's sum is a lower bound.
 
     A provider that has not been read yet, or cannot be for a while, is none such: its own sum tells of that time later.
     """
@@ -95,7 +95,7 @@ def _sane(amount: float) -> bool:
 
 
 def alive(box: BoxState, now: float) -> bool | None:
-    """Tell whether a run is alive on `box`; None where nobody can say."""
+    """Tell whether a run is alive on `box`; None where unknown."""
     if box.link is not Link.LIVE or box.sample is None or box.sample_at is None:
         return None
     if now - box.sample_at > stale_after(box):
@@ -219,7 +219,7 @@ class _Known(msgspec.Struct, frozen=True):
 
 
 def take_sum(con: sqlite3.Connection, box: int, new: ProviderSum) -> None:
-    """Take in a reading of the provider's sum: what it says of time that nobody watched is added to its days.
+    """Add a reading of the provider's sum: what it says about unwatched time is added to its days.
 
     A provider may have two sums, such as its books, and an estimate while they do not answer; what one has told is not
     told by the other again.

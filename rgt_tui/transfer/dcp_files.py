@@ -20,7 +20,7 @@ _OWN = "torch.distributed.checkpoint.metadata"
 
 
 class Part(NamedTuple):
-    """Where one part of a checkpoint lies."""
+    """Where one part of a checkpoint is."""
 
     file: str
     offset: int

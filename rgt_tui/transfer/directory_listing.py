@@ -23,7 +23,7 @@ _MOST_HEAD = 1 << 20
 
 
 class Listing(NamedTuple):
-    """What lies below a directory; the names are relative to it."""
+    """What is below a directory; the names are relative to it."""
 
     files: dict[str, int]
     """Regular files, and their bytes."""

@@ -142,7 +142,7 @@ class Asked:
 
 
 def has_torch() -> bool:
-    """Say whether torch is installed beside rgt; it is not imported."""
+    """Say whether torch is installed next to rgt, without importing it."""
     return importlib.util.find_spec("torch") is not None
 
 

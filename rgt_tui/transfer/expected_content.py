@@ -38,7 +38,7 @@ class Brought(NamedTuple):
 
 
 def of_ledger(root: Path, rows: Iterable[Copied | FolderRow]) -> Brought:
-    """Return what the rows of ledgers say of a directory; none of them is kept."""
+    """Return what the rows of ledgers say about a directory; the rows are not kept."""
     found = Brought({}, [])
     bases = tuple(dict.fromkeys(f"{base}/".replace("//", "/") for base in (root, os.path.realpath(root))))
     for row in rows:

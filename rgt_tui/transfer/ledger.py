@@ -156,7 +156,7 @@ def _rows(path: Path, decode: Callable[[bytes], R]) -> Iterator[R | None]:
 
 
 def copies(path: Path) -> Iterator[Copied | FolderRow]:
-    """Yield what a ledger says of what stands here: the files, and the directories in which they lie on the box.
+    """Yield what a ledger says is here: the files, and the directories that they are in on the box.
 
     Raises:
         LedgerError: as `Ledger`.
@@ -224,7 +224,7 @@ class Ledger:
         return self._files.get(path)
 
     def copy(self, local: str) -> FileRow | None:
-        """Return the row that last said what stands at a place of this machine."""
+        """Return the last row about a path of this machine."""
         return self._local.get(local)
 
     def folder(self, path: str) -> FolderRow | None:
@@ -267,7 +267,7 @@ class Ledger:
         return self._handle
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None
@@ -312,7 +312,7 @@ def proofs(
     *,
     env: Mapping[str, str] = os.environ,
 ) -> tuple[CopyProof, ...]:
-    """Say what stands here of the directories of a box, looking at each copy again.
+    """Say what is here of the directories of a box, checking each copy again.
 
     A copy whose stamp is as it was is not hashed again. It blocks, for as long as the others take to be read.
 
@@ -371,7 +371,7 @@ def is_own(path: str, group: ResultGroup) -> bool:
 
 
 def home(path: str, folders: Mapping[str, object]) -> str | None:
-    """Return the deepest of the directories in which a file lies."""
+    """Return the deepest of the directories that contain a file."""
     above = path
     while (at := above.rpartition("/")[0]) != above:
         above = at

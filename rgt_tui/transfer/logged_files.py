@@ -81,7 +81,7 @@ def _after_zeros(value: int) -> int:
 
 
 def masked(data: bytes) -> int:
-    """Return the checksum as it stands in an event file."""
+    """Return the checksum as an event file stores it."""
     value = crc32c(data)
     return ((value >> 15 | value << 17) + 0xA282EAD8) & 0xFFFFFFFF
 

@@ -87,7 +87,7 @@ class Contents(NamedTuple):
 
 
 def contents(file: BytesIO, allowed: Collection[tuple[str, str]]) -> Contents:
-    """Return what the pickle at the place where `file` stands says.
+    """Return the values of the pickle at the current position of `file`.
 
     Args:
         file: It; afterwards it stands behind the pickle.
@@ -123,7 +123,7 @@ def contents(file: BytesIO, allowed: Collection[tuple[str, str]]) -> Contents:
 
 
 def pass_over(file: BytesIO) -> None:
-    """Set `file` behind the pickle at the place where it stands, whatever objects it speaks of.
+    """Move `file` past the pickle at its current position, whatever objects that contains.
 
     Raises:
         Refused: it is damaged, or cut off, or to load it would do something.

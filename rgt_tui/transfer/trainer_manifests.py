@@ -18,7 +18,7 @@ _HEX = re.compile(r"[0-9a-f]{8}")
 
 
 def is_manifest(raw: bytes) -> bool:
-    """Say whether a file called ``manifest.json`` is one of rgt_train, whole or damaged, or somebody else's."""
+    """Say whether a file called ``manifest.json`` is one of rgt_train, whole or damaged."""
     return (b'"files"' in raw and b'"crc32"' in raw) or (b'"digest"' in raw and b'"format"' in raw)
 
 

@@ -103,7 +103,7 @@ class _Entry(NamedTuple):
 
 
 def records(whole: Stretch, *, deflated: bool = False) -> dict[str, Record]:
-    """Return the records of a zip file by name, in the order in which they lie in it.
+    """Return the records of a zip file by name, in file order.
 
     Args:
         whole: The file.

@@ -84,7 +84,7 @@ def main(argv: list[str]) -> int:
 
 
 def arm(folder: str, line: bytes, rehearse: bool) -> int:
-    """Arm what stands in a request, if nothing speaks against it; returns the exit status."""
+    """Arm the box as a request says, if there are no objections; returns the exit status."""
     raw = jsonline.loads_dict(line)
     if raw is None:
         raise plan.WrongRequest("the request is not a JSON object")
@@ -199,7 +199,7 @@ def keep(folder: str, seconds: float) -> None:
 
 
 def status(folder: str) -> dict[str, Any]:
-    """Return STATUS: of the idle stop, with the lease beside it under ``lease``."""
+    """Return STATUS: of the idle stop, with the lease under ``lease``."""
     plans = plan.load(folder)
     rows = {mode: row_of(folder, armed) for mode, armed in plans.items()}
     first = rows.get("idle") or dict(NOTHING, last=story.last(folder))

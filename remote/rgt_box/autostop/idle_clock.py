@@ -141,7 +141,7 @@ class IdleClock:
         self.idle_since = None
 
     def feed(self, at: Now, verdict: Verdict) -> str:
-        """Take in a look; returns why the time began anew although nothing works, "" = it did not."""
+        """Process a look; returns why the idle time was reset although nothing works, "" = it was not."""
         why = "" if self._last is None else self._broken(self._last, at)
         self._last = at
         if why:

@@ -141,7 +141,7 @@ class OwnStop:
         self._url = _checked_url(str(stop.get("url") or HOSTS[self.kind]))
 
     def read(self) -> Seen:
-        """Ask what is so; whatever is not said plainly is unknown."""
+        """Ask the provider for the machine's state; whatever is not said plainly is unknown."""
         if self.kind == "command":
             return Seen("on", "this process runs, so the box does")
         path = "/v2/pods/%s" if self.kind == "runpod" else "/api/v0/instances/%s/?owner=me"

@@ -37,7 +37,7 @@ HARMLESS = ("is a link that leads out of", ": refused")
 
 
 def save(jobs: list[str], patterns: list[str], ignore: list[str], durable: list[str]) -> Saved:
-    """Copy what lies outside of `durable` into its first directory, read back and compared.
+    """Copy what is outside `durable` into its first directory, read back and compared.
 
     Args:
         jobs: Job directories.
@@ -129,7 +129,7 @@ def _is_everybodys(path: str) -> bool:
 
 
 def is_below(path: str, folder: str) -> bool:
-    """Tell whether a path is a directory, or lies below it; links are followed."""
+    """Tell whether a path is a directory, or below it; links are followed."""
     top = os.path.realpath(folder).rstrip("/") + "/"
     return (os.path.realpath(path) + "/").startswith(top)
 

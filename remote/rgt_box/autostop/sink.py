@@ -263,7 +263,7 @@ class Sender:
 
 
 def event_of(kind: str, text: str) -> dict[str, Any]:
-    """Return an event as it is sent."""
+    """Return an event in the form in which it is sent."""
     box = os.uname().nodename
     return {
         "title": "rgt: %s on %s" % (kind.replace("-", " "), box),

@@ -171,7 +171,7 @@ def read_journal(folder: str) -> dict[str, Any]:
 
 
 def forget_journal(folder: str) -> None:
-    """Remove the journal of a stop that a conclusion was drawn from; one that may have been asked for stays."""
+    """Remove the journal of a stop that came to a conclusion; one whose call may have been sent stays."""
     if read_journal(folder).get("phase") not in ASKED:
         state_files.unlink(folder, JOURNAL)
 
@@ -220,7 +220,7 @@ def keep_command() -> str:
 
 
 def write_to_terminals(words: str) -> int:
-    """Write a warning to every terminal that somebody may look at; returns to how many of this user's.
+    """Write a warning to every terminal where somebody may see it; returns to how many of this user's.
 
     ``wall`` reaches those whose login is on record, which in containers are none: so this user's own are written to
     directly, and ``wall`` is left to those of others.

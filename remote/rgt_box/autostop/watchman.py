@@ -96,7 +96,7 @@ class Watchman:
         return bool(self._plans)
 
     def widened(self, config: dict[str, Any]) -> dict[str, Any]:
-        """Return the recorder's configuration with what an armed stop needs to see, whoever watches."""
+        """Return the recorder's configuration extended by what an armed stop must see, whoever watches."""
         self._reload()
         if not self._plans:
             return config
@@ -116,7 +116,7 @@ class Watchman:
             self._sink.send(kind, text)
 
     def tick(self, sample: dict[str, Any], sampler: Sampler) -> dict[str, Any]:
-        """Go on; returns the fields ``autostop`` and ``lease`` of the sample, where armed. It never raises."""
+        """Do what is due; returns the fields ``autostop`` and ``lease`` of the sample, where armed. It never raises."""
         try:
             self._sink.tell_full(sample.get("disks") or [])
             return self._tick(sample, sampler)

@@ -83,7 +83,7 @@ class WorkSigns:
         """Cells of the queues that have failed."""
 
     def look(self, at: Now, sample: Mapping[str, Any], sampler: Sampler) -> dict[str, Any]:
-        """Return the signs beside a sample; see `idle_clock.judge`."""
+        """Return the signs that a sample lacks; see `idle_clock.judge`."""
         active: list[str] = []
         unknown: list[str] = []
         first = self._looked is None
@@ -215,12 +215,12 @@ def read_process(pid: int) -> dict[str, Any] | None:
 
 
 def there_are_cards() -> bool:
-    """Tell whether the kernel shows an NVIDIA card, whoever can read it."""
+    """Tell whether the kernel shows an NVIDIA card, readable or not."""
     return bool(procstat.nvidia_cards()) or bool(glob.glob(gpu.device_prefix() + "[0-9]*"))
 
 
 def queues(jobs: list[str]) -> list[str]:
-    """Return which queues are at work; cells that wait for nobody are not."""
+    """Return which queues are working; cells that no runner will start do not count."""
     found = []
     for folder in jobs:
         job = queue_file.Job(folder)

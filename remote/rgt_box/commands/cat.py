@@ -31,7 +31,7 @@ class NotThere(Exception):
 
 
 class Cursor:
-    """Up to where a reader has everything, and what stood right before it.
+    """Up to where a reader has everything, and the bytes right before it.
 
     Args:
         inode: Of the file.
@@ -79,7 +79,7 @@ class ExactReader:
         self._seen = (0, 0)
 
     def open(self) -> None:
-        """Open the file that stands at the path, at its first byte.
+        """Open the file at the path, at its first byte.
 
         Raises:
             NotThere: when there is none, or none that can be read.
@@ -90,7 +90,7 @@ class ExactReader:
             raise NotThere("%s: %s" % (self.path, error.strerror)) from error
 
     def resume(self, cursor: Cursor) -> str | None:
-        """Go on behind a cursor: in the file at the path, or in the one that it was moved or copied to.
+        """Resume behind a cursor: in the file at the path, or in the one that it was moved or copied to.
 
         Returns:
             None; or, where the text behind the cursor is gone, why: ``truncated`` or ``replaced``. The file at the
@@ -156,7 +156,7 @@ class ExactReader:
         return data
 
     def restarted(self) -> bool:
-        """Tell whether the file was cut or written anew below what was read; it is then read from its first byte."""
+        """Tell whether the file was truncated or rewritten below what was read: then it is read from the start."""
         found = os.fstat(self._fd)
         seen, self._seen = self._seen, (found.st_size, found.st_mtime_ns)
         self.size = found.st_size
@@ -197,7 +197,7 @@ class ExactReader:
         return "rotated"
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

@@ -30,7 +30,7 @@ OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Entry:
-    """Something in the tree. It can be opened until the walk goes on.
+    """Something in the tree. It can be opened until the walk moves on.
 
     Attributes:
         path: Relative to the root, raw bytes, with ``/`` between.

@@ -415,5 +415,5 @@ def _rows(region: bytes) -> Iterator[tuple[int, int]]:
 
 
 def shown(text: str, most: int) -> str:
-    """Return a line as it is shown."""
+    """Return a line in the form in which it is shown."""
     return text if len(text) <= most else text[:most] + " … [line cut]"

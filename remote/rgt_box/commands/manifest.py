@@ -82,7 +82,7 @@ def main(argv: list[str]) -> int:
 
 
 def expanded(root: str) -> list[str]:
-    """Return the paths that a word with ``~`` and globs stands for; the word itself where nothing fits."""
+    """Expand ``~`` and globs in a word to paths; the word itself where nothing matches."""
     path = os.path.expanduser(root)
     return [path] if os.path.lexists(path) else sorted(glob.glob(path)) or [path]
 

@@ -178,7 +178,7 @@ def parsed(line: str) -> Found | None:
 
 
 def disk(folder: str, wanted: int) -> Found:
-    """Write and read a file that has no name, so that nothing stays whatever happens."""
+    """Write and read a file that has no name, so that nothing is left behind whatever happens."""
     told: Found = {"dir": folder, "error": None}
     try:
         room = os.statvfs(folder)
@@ -229,7 +229,7 @@ def read_all(fd: int) -> tuple[int, float]:
 
 
 def drop(fd: int) -> None:
-    """Let the kernel forget what it holds of a file, as far as it does."""
+    """Have the kernel drop its cache of a file, as far as it does."""
     try:
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
     except (AttributeError, OSError) as error:

@@ -143,7 +143,7 @@ def _write_login(login: dict[str, list[str]]) -> None:
 
 
 def put_in(data: bytes | None, path: str) -> bytes | None:
-    """Return a start-up file with the block at its end; as it is where it has one. None = it is not there."""
+    """Return a start-up file with the block appended; unchanged if it has one. None = there is no file."""
     if data is not None and _BLOCK.search(data):
         return data
     word = cell_hooks.quoted(path)

@@ -20,7 +20,7 @@ CHECKPOINT = "manifest.json"
 
 
 class Listing:
-    """What should be there.
+    """What should exist.
 
     Attributes:
         entries: Relative path, raw bytes → (size, SHA-256).
@@ -34,7 +34,7 @@ class Listing:
         self.found = False
 
     def add(self, path: bytes, size: Any, digest: Any, where: str) -> None:
-        """Take in one file."""
+        """Add one file."""
         if isinstance(size, int) and isinstance(digest, str) and len(digest) == 64:
             self.entries[path] = (size, digest)
         else:
@@ -310,7 +310,7 @@ def _claim(cell: dict[str, Any], owners: dict[str, dict[str, Any]]) -> None:
 
 
 def extra(owners: dict[str, dict[str, Any]]) -> list[str]:
-    """Return what lies beside the copies and is no cell's, half-made copies included; at most 100 paths."""
+    """Return what is next to the copies and belongs to no cell, half-made copies included; at most 100 paths."""
     found: list[str] = []
     for base in sorted({os.path.dirname(path) for path in owners}):
         try:

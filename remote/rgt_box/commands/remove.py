@@ -84,7 +84,7 @@ def _has_cluster() -> bool:
 
 
 def shared_with(folder: str, own: str) -> str | None:
-    """Return why other hosts may execute what stands in a directory; None = nothing tells so.
+    """Return why other hosts may execute files of a directory; None = nothing suggests so.
 
     Args:
         folder: The directory that all of them would share.
@@ -297,7 +297,7 @@ def recorder_of(state: str) -> int:
 
 
 def live(naming: list[Namer], jobs: list[str]) -> Iterator[str]:
-    """Yield what speaks against removing anything: a queue, or somebody who watches."""
+    """Yield what prevents removing anything: a queue, or somebody who is watching."""
     for job in jobs:
         if queue_state.is_runner_alive(queue_file.Job(job)):
             yield "the queue in %s is running" % job
@@ -311,7 +311,7 @@ def live(naming: list[Namer], jobs: list[str]) -> Iterator[str]:
 
 
 def armed(state: str) -> Iterator[str]:
-    """Yield what was promised that would not come any more: nobody would park the machine, and its meter would run."""
+    """Yield what would be lost although it was promised: nobody would park the machine, and its meter would run."""
     for mode in armed_plan.load(state):
         yield "the box is armed to stop itself (%s): disarm it first (rgt autostop BOX --disarm)" % mode
 
@@ -326,7 +326,7 @@ def zipapps(places: list[str]) -> Iterator[str]:
 
 
 def compiled(path: str) -> Iterator[str]:
-    """Yield what was kept beside an agent so that it need not be compiled at each start."""
+    """Yield the files next to an agent that save it from being compiled at each start."""
     folder, name = os.path.split(path)
     for other in _names(folder):
         beside = os.path.join(folder, other)

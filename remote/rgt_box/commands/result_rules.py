@@ -155,7 +155,7 @@ def folder_rule(
 
 
 def marked_rule(names: list[str]) -> Rule | None:
-    """Return the rule of a directory by the names of what lies in it."""
+    """Return the rule for a directory by the names of its entries."""
     return next((_MARKS[name] for name in names if name in _MARKS), None)
 
 

@@ -73,12 +73,12 @@ class Group:
         self.problem = self.problem or other.problem
 
     def fingerprint(self) -> str:
-        """Return what stays the same as long as none of the files changes, goes or is joined by another."""
+        """Return a value that stays the same as long as no file changes, goes or is added."""
         return hashlib.sha256(b"%d:%064x" % (self.files, self.digests)).hexdigest()
 
 
 def file_digest(path: bytes, seen: os.stat_result) -> int:
-    """Return a number that stands for a file as it is: its path, size, times and inode."""
+    """Return a number for a file in its present state: its path, size, times and inode."""
     text = b"%s\0%d\0%d\0%d\0%d" % (path, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns, seen.st_ino)
     return int.from_bytes(hashlib.sha256(text).digest(), "big")
 
@@ -96,7 +96,7 @@ class Owners:
         self.alone: dict[bytes, str] = {}
 
     def add(self, path: str, owner: str) -> None:
-        """A directory and all below it, or the directory of a file, is somebody's; the first one to say so wins."""
+        """Claim a directory with all below it, or the directory of a file; the first claim wins."""
         if not path.startswith("/") or "\0" in path:
             return
         real = os.fsencode(os.path.realpath(path))
@@ -107,7 +107,7 @@ class Owners:
             self.alone.setdefault(os.path.dirname(real), owner)
 
     def any_below(self, path: bytes) -> bool:
-        """Tell whether anything below a directory is somebody's."""
+        """Tell whether anything below a directory is claimed."""
         start = path + b"/"
         return any(owned.startswith(start) for known in (self.whole, self.alone) for owned in known)
 

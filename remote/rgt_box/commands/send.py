@@ -100,7 +100,7 @@ def requests(server: Server) -> Iterator[bytes]:
 
 
 def widen(fd: int) -> None:
-    """Let a pipe hold so much that its writer and its reader seldom wait for each other; else leave it as it is."""
+    """Enlarge a pipe's buffer so that its writer and reader seldom wait for each other; if refused, leave it."""
     try:
         fcntl.fcntl(fd, F_SETPIPE_SZ, BLOCK)
     except (OSError, OverflowError):
@@ -347,7 +347,7 @@ class Server:
                 parts[0] = memoryview(parts[0])[count:]
 
     def close(self) -> None:
-        """Let go of the hashes and of a directory."""
+        """Close the hash cache and a directory."""
         self._opener.close()
         if self._cache is not None:
             self._cache.close()

@@ -84,7 +84,7 @@ def remove(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def find(found: dict[str, Any]) -> dict[str, Any]:
-    """Return keys that lie in the usual places."""
+    """Return keys found in the usual places."""
     return {"found": look(found["job"], found["durable"])}
 
 

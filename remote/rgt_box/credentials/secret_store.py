@@ -27,11 +27,11 @@ LEAST_MASKED = 6
 
 
 class Refused(Exception):
-    """Nothing was written; the message says why, and where it may lie instead."""
+    """Nothing was written; the message says why, and where it could go instead."""
 
 
 def usual_places() -> list[str]:
-    """Return where secrets may lie, the first choice first."""
+    """Return where secrets may be kept, the first choice first."""
     config = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
     return [
         os.path.join(config, "rgt", "secrets"),
@@ -41,7 +41,7 @@ def usual_places() -> list[str]:
 
 
 def why_not(folder: str, durable: list[str]) -> str:
-    """Say why no secret may lie in a directory; "" where one may.
+    """Say why no secret may be kept in a directory; "" where one may.
 
     Args:
         folder: It need not exist yet.
@@ -164,7 +164,7 @@ def _change(keep: Any, added: dict[str, Any] | None) -> None:
 
 
 def why_unfit(path: str) -> str:
-    """Say why what lies at a path is not taken for a secret of ours; "" where it is one."""
+    """Say why the file at a path is not accepted as a secret of ours; "" where it is."""
     try:
         seen = os.lstat(path)
     except OSError:
@@ -175,7 +175,7 @@ def why_unfit(path: str) -> str:
 
 
 def of_job(job: str) -> tuple[dict[str, str], list[str]]:
-    """Return the variables for the cells of a job, and what is to be told of those that cannot be had."""
+    """Return the variables for the cells of a job, and messages about those that cannot be read."""
     found, notes = {}, []
     for row in index():
         if row["job"] != job:

@@ -337,7 +337,7 @@ class Finder:
         self.events.append({"kind": kind, "text": text[:2000], "level": level})
 
     def report(self) -> dict[str, Any]:
-        """Return what ``found.json`` holds, and a later `Finder` goes on with; `changed` is false from then on."""
+        """Return the content of ``found.json``, from which a later `Finder` resumes; resets `changed`."""
         self._said, self.changed = time.monotonic(), False
         return {"boot": self._boot, "runs": [run.as_dict() for run in self._runs.values()]}
 

@@ -26,7 +26,7 @@ LATE = 30.0
 
 
 def is_below(path: str, folder: str) -> bool:
-    """Tell whether a path is a directory or stands below it."""
+    """Tell whether a path is a directory or below it."""
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
@@ -44,7 +44,7 @@ class Claims:
         self.torn: dict[str, set[str]] = {}
 
     def update(self, runs: list[Run], taken: list[str]) -> None:
-        """Take over the runs as they are now.
+        """Replace the runs by the present ones.
 
         Args:
             runs: All of them, ended ones included.
@@ -55,7 +55,7 @@ class Claims:
         self._owned = {path: name for path, name in self._owned.items() if name in names}
 
     def is_mine(self, run: Run, path: str, mtime: float) -> bool:
-        """Tell whether a file is a run's: it opened it, was told to write there, or nobody else can have written it."""
+        """Tell whether a file is a run's: it opened it, was told to write there, or no other run can have."""
         if any(is_below(path, folder) for folder in self._taken):
             return False
         sure = self._sure(path)
@@ -144,7 +144,7 @@ class RunSources:
         self._run, self.consoles = run, consoles
 
     def scan(self) -> list[Source]:
-        """Return the run's sources. One of another training, or that nobody can tell whose it is, is left out."""
+        """Return the run's sources, without those of other trainings or of unknown origin."""
         run = self._run
         found: dict[str, Source] = {}
         for path in run.files:
@@ -218,5 +218,5 @@ def _renamed(sources: list[Source]) -> list[Source]:
 
 
 def natural(text: str) -> list[tuple[int, str]]:
-    """Return a key by which ``fold_2`` comes before ``fold_10``."""
+    """Return a sort key by which ``fold_2`` comes before ``fold_10``."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.findall(r"\d{1,18}|\D+", text)]

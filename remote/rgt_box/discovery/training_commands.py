@@ -304,7 +304,7 @@ def written_dirs(args: list[str], cwd: str) -> list[str]:
 
 
 def lasting(args: list[str]) -> list[str]:
-    """Return the arguments that tell one training from another: not those that only say how it goes on."""
+    """Return the arguments that distinguish trainings: not those that only say how one is resumed."""
     return ["%s=%s" % pair for pair in pairs(args) if not _CONTINUED.fullmatch(pair[0])]
 
 
@@ -344,7 +344,7 @@ def base(command: Command, cwd: str | None) -> str:
 
 
 def key(command: Command, cwd: str | None) -> int:
-    """Return a number that stays when the same training is started again, also when it resumes."""
+    """Return a number that stays the same when the same training is started again, also when it resumes."""
     text = "\0".join([cwd or "", os.path.basename(command.script), *lasting(command.args)])
     return zlib.crc32(text.encode("utf-8", "replace"))
 

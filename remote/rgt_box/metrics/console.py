@@ -147,7 +147,7 @@ class Chooser:
         self._votes.pop(key, None)
 
     def settle(self) -> list[Row]:
-        """At the end of what there is: choose by what was seen so far, if nothing is chosen yet."""
+        """At the end of the text: choose by what was seen so far, if nothing is chosen yet."""
         if self.chosen:
             return []
         best = [key for key in self._held if self._votes.get(key) and _tier(key) >= BAR]

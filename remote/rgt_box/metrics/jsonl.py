@@ -271,7 +271,7 @@ def planned(window: Window, state: dict[str, Any], at: int, batch: Batch) -> Non
 
 
 def renewed(window: Window, state: dict[str, Any], batch: Batch) -> dict[str, Any]:
-    """Return where to go on in a new version of the file; without ``done`` when it is not written completely yet."""
+    """Return where to resume in a new version of the file; without ``done`` when it is not complete yet."""
     start = opening(window)
     if start is None or not window.at(max(0, window.size - 64), 64).rstrip().endswith(b"}"):
         return {}

@@ -96,7 +96,7 @@ class Series:
         self.ats.append(at)
 
     def cut(self, x: float | None) -> None:
-        """Begin a new segment: hide what stands at `x` or later (None: wait for the next point)."""
+        """Begin a new segment: hide the points at `x` or later (None: wait for the next point)."""
         self._restart = self._restart or bool(self.xs)
         if x is None:
             return
@@ -202,7 +202,7 @@ class Curve:
 
     @property
     def source(self) -> Part:
-        """The stretch that goes on: the winner's."""
+        """The stretch that is still growing: the winner's."""
         return self.parts[-1]
 
     def points(self) -> list[tuple[float, float, float | None]]:
@@ -221,7 +221,7 @@ class Curve:
         return xs, ys, ats
 
     def breaks(self) -> list[float]:
-        """Return every x at which a segment begins, but for the first point."""
+        """Return every x at which a segment begins, except for the first point."""
         found = {x for part in self.parts for x in part.breaks}
         found.update(part.xs[0] for part in self.parts[1:])
         found.discard(self.parts[0].xs[0])

@@ -144,7 +144,7 @@ def rank(tag: str, metric: str) -> int | None:
 
 
 def may_be_one(tag: str) -> bool:
-    """Tell whether `tag` may name a metric, whatever stands beside it."""
+    """Tell whether `tag` may name a metric, whatever other tags there are."""
     return (
         "loss" in tag.lower()
         or figure(tag) is not None
@@ -153,7 +153,7 @@ def may_be_one(tag: str) -> bool:
 
 
 def figure(tag: str) -> str | None:
-    """Return the name under which `tag` is shown beside the metrics, its own; None where it is no such figure."""
+    """Return the name under which `tag` is shown in addition to the metrics; None where it is not shown."""
     name = tag.strip()
     return _BEFORE.sub("", name) if len(name) <= 200 and FIGURE.search(name.lower()) else None
 

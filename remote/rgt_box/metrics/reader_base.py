@@ -121,7 +121,7 @@ class Batch:
         self.starts.append(Start(len(self.points), x, why))
 
     def forget(self) -> None:
-        """Take back what was read: it turned out to be no consistent state. The cursor stays."""
+        """Discard what was read: it turned out not to be a consistent state. The cursor stays."""
         self.points, self.starts, self.reset, self.more = [], [], False, False
 
 

@@ -101,7 +101,7 @@ NAN = float("nan")
 
 
 def axis_name(name: str) -> str:
-    """Return the key that `name` is when it says where a row stands, however it is written (``Step``)."""
+    """Return the normalised key if `name` gives a row's position, however it is written (``Step``)."""
     lower = name.lower()
     return lower if lower in AXES else name
 
@@ -136,7 +136,7 @@ class Layout:
 
 
 class Upgrade(Exception):
-    """A row names the trainer's own step for the first time: the file has to be read anew along it."""
+    """A row names the trainer's own step for the first time: the file must be read again along it."""
 
     def __init__(self, key: str) -> None:
         super().__init__(key)
@@ -144,7 +144,7 @@ class Upgrade(Exception):
 
 
 def place(row: dict[str, Any], layout: Layout, state: dict[str, Any]) -> tuple[str, float] | None:
-    """Return where a row stands: ``(x_kind, x)``, or None when it has no place.
+    """Return a row's position ``(x_kind, x)``, or None when it has none.
 
     The key is chosen once per file and kept in ``state["key"]``, so that two counters are never mixed.
 
@@ -249,7 +249,7 @@ class Held:
 
     @property
     def waiting(self) -> bool:
-        """A zero stands at the end of the batch whose meaning is not known yet."""
+        """A zero at the end of the batch whose meaning is not known yet."""
         return bool(self._tag)
 
     def see(self, tag: str, x: float, y: float, offset: int) -> float:
@@ -273,7 +273,7 @@ class Held:
         return y
 
     def settle(self, offset: int) -> int:
-        """Return where the next read goes on: `offset`, or before the zero that is still held."""
+        """Return where the next read starts: `offset`, or before the zero that is still held."""
         if not self._tag:
             return offset
         del self._batch.points[self._index :]

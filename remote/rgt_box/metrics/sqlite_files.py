@@ -225,7 +225,7 @@ def version(path: str) -> list[int]:
 
 
 def generation(path: str, beside: str) -> tuple[int, int, bytes, bytes]:
-    """Return what must stay the same while a database and then its log or journal are copied.
+    """Return what must stay the same while a database and its log or journal are copied.
 
     A write-ahead log keeps everything that goes from it into the database until it begins anew with other salts, so
     its header is enough. A journal undoes what it was written for, so the database must not commit meanwhile: its

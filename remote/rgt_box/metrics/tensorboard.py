@@ -82,7 +82,7 @@ def crc32c(data: bytes) -> int:
 
 
 def masked(data: bytes) -> int:
-    """Return the checksum as it is stored beside the data it covers: turned right by 15 bits, plus a constant."""
+    """Return the checksum in its stored form: rotated right by 15 bits, plus a constant."""
     value = crc32c(data)
     return (((value >> 15) | (value << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 

@@ -32,7 +32,7 @@ def record_path(place: str, version: str) -> str:
 
 
 def records(place: str) -> dict[str, dict[str, Any]]:
-    """Return version → its record, of those that stand there."""
+    """Return version → its record, for those that exist."""
     found = {}
     try:
         names = sorted(os.listdir(os.path.join(place, FOLDER)))
@@ -48,7 +48,7 @@ def records(place: str) -> dict[str, dict[str, Any]]:
 
 
 def whole(place: str, manifest: Manifest, cache: hashing.HashCache) -> str | None:
-    """Return the version that stands there with exactly these files, whatever else was written into it."""
+    """Return the existing version with exactly these files, whatever else was written into it."""
     for version, told in records(place).items():
         if told.get("digest") == manifest.digest and not changed(
             os.path.join(place, version), manifest, cache
@@ -75,7 +75,7 @@ def _target(path: str) -> str | None:
 
 
 def in_the_way(manifest: Manifest) -> str:
-    """Say what stands where the link belongs; "" where nothing does but a link of ours."""
+    """Say what is in the link's place; "" where there is nothing, or a link of ours."""
     path = os.path.join(manifest.place, manifest.name)
     target = _target(path)
     if target is None and os.path.lexists(path):
@@ -224,7 +224,7 @@ def _shared(place: str) -> str:
 
 
 def extra(folder: str, told: dict[str, Any]) -> list[str]:
-    """Return what stands in a version that was not pushed, or not so: nobody but its owner knows what it is worth."""
+    """Return files of a version that were not pushed, or changed since: only their owner knows their worth."""
     pushed = {row[0]: row[1] for row in told["files"]}
     links = {row[0]: row[1] for row in told.get("links") or []}
     found = []

@@ -30,7 +30,7 @@ else:
 
 
 def sort(manifest: Manifest, cache: hashing.HashCache) -> Sorted:
-    """Look at what stands in the place of each file.
+    """Look at what is in the place of each file.
 
     Args:
         manifest: What is pushed.

@@ -26,7 +26,7 @@ POINTS = 2000
 
 
 class Beginning:
-    """Looks at a job from where it stood when this was made.
+    """Watches a job from its state at the time this was made.
 
     Args:
         job: The job.
@@ -174,7 +174,7 @@ MESSAGE_LINES = 8
 
 
 def await_end(job: Job, seconds: float, slurm: Callable[[], Any] | None = None) -> dict[str, Any]:
-    """Return the ``queue`` frame once nobody is at work on the job any more, or the time is up.
+    """Return the ``queue`` frame once no runner works on the job any more, or the time is up.
 
     Args:
         job: The job.

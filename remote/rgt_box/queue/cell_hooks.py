@@ -45,7 +45,7 @@ def hooks(told: Any) -> dict[str, Any]:
 
 
 def wrapped(words: list[str], told: dict[str, Any], env: dict[str, str]) -> list[str]:
-    """Return a command with the hooks before it; as it is where there are none.
+    """Return a command with the hooks before it; unchanged where there are none.
 
     Args:
         words: The command of a cell.

@@ -296,7 +296,7 @@ def _mount(claim: str) -> tuple[str, str]:
 
 
 def fan_out(job: Job, cells: int) -> dict[str, Any]:
-    """Return how many pods there are, and what becomes of one that fails.
+    """Return how many pods there are, and what happens when one fails.
 
     With ``parallel`` above 1 it is an indexed Job, a pod for each cell: an index that failed for good does not take the
     others with it (``backoffLimitPerIndex`` and ``FailIndex``: Kubernetes 1.29 or newer; stable since 1.33).

@@ -26,7 +26,7 @@ class CopyFailed(Exception):
 
 
 def copy_verified(out: str, keep: list[str], target: str, log: str | None = None) -> list[str]:
-    """Copy what exists of `keep` from `out` to `target`, and the cell's log beside it, all or nothing.
+    """Copy what exists of `keep` from `out` to `target`, with the cell's log, all or nothing.
 
     Everything goes to a temporary directory beside `target`, is flushed, read back and compared by SHA-256; only
     then it takes the place of `target`.

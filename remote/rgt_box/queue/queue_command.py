@@ -32,7 +32,7 @@ ANSWERS_WITHIN = 30.0
 
 
 def requeue_after(status: int) -> int:
-    """Put this Slurm job back where its time was up; returns the exit status to end with, which stays the same."""
+    """Requeue this Slurm job if its time was up; returns the unchanged exit status to end with."""
     number = os.environ.get("SLURM_JOB_ID", "")
     if status not in STOPPED or not number.isdigit():
         return status
@@ -136,7 +136,7 @@ def run_lane(job: queue_file.Job, found: dict[str, Any]) -> int:
 
 
 def which(given: str | None) -> int | None:
-    """Return the number of the cell, from 0: as given, or as the engine says; None where nobody does."""
+    """Return the number of the cell, from 0: as given, or from the engine's environment; None where neither says."""
     if given not in (None, "auto"):
         return int(given) if str(given).isdecimal() else None
     for name in AUTO:

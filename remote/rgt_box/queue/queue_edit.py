@@ -16,11 +16,11 @@ LOCK = "queue.lock"
 
 
 class NotEdited(Exception):
-    """The queue was left as it is; the message says why."""
+    """The queue was left unchanged; the message says why."""
 
 
 def add(job: Job, data: bytes) -> dict[str, Any]:
-    """Append lines; all of them or none. A cell that the queue has already, with the same words, is left as it is.
+    """Append lines, all of them or none. A cell that the queue already has, with the same words, is skipped.
 
     Args:
         job: The job.

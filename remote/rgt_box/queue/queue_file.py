@@ -297,7 +297,7 @@ class Job:
         return os.path.join(self.folder, *parts)
 
     def lines(self) -> tuple[list[Line], list[str]]:
-        """Read the queue as it stands now; returns its cells and what is wrong."""
+        """Read the present queue; returns its cells and what is wrong."""
         lines, problems = self.roster()
         return [line for line in lines if line.twin is None], problems
 

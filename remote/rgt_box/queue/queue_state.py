@@ -378,7 +378,7 @@ class Journal:
         return by_name(self.state)[name]
 
     def save(self) -> None:
-        """Write the state; what cannot be written is said, and the queue goes on."""
+        """Write the state; a failure is reported, and the queue continues."""
         self.state.update(t="queue", path=self._job.folder, at=now(), runner_pid=os.getpid())
         problem = store_state(self._path, self.state)
         if problem:

@@ -24,7 +24,7 @@ TRIES = 3
 
 
 def detach(words: list[str], log: str | None = None) -> None:
-    """Start a process that nobody waits for: own session, no terminal, no inherited descriptor.
+    """Start a process on its own: own session, no terminal, no inherited descriptor, never awaited.
 
     Args:
         words: The command line.

@@ -270,12 +270,12 @@ class Recorder:
 
 
 def write_status(folder: str, status: dict[str, Any]) -> None:
-    """Say how the recorder stands."""
+    """Write the recorder's status."""
     state_files.write_json(folder, STATUS, status)
 
 
 def claim(held: files.Lock) -> None:
-    """Say whose the state directory is, where that can be written: what stands in memory is this box's anyway."""
+    """Write whose the state directory is, where that can be written: what is in memory is this box's anyway."""
     folder = os.path.dirname(held.path)
     try:
         place.claim(folder)

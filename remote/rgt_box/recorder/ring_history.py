@@ -32,7 +32,7 @@ RETRY = 5.0
 
 
 class Store:
-    """The writing end of the history. Numbers go on whatever happens to the disk.
+    """The writing end of the history. Numbering continues whatever happens to the disk.
 
     Args:
         folder: The state directory.
@@ -155,7 +155,7 @@ class Store:
 
 
 class ChainReader:
-    """A position in the history, wherever its records stand. No record comes twice when they move.
+    """A position in the history, wherever its records are. No record comes twice when they move.
 
     Args:
         folder: The state directory.
@@ -231,7 +231,7 @@ class Row:
         self.values: dict[str, list[float]] = {}
 
     def add(self, at: float, figures: dict[str, float]) -> None:
-        """Take in a sample."""
+        """Add a sample."""
         self.at, self.count = at, self.count + 1
         for name, value in figures.items():
             have = self.values.setdefault(name, [value, 0.0, value, 0])
@@ -264,7 +264,7 @@ class Summary:
         self._seen = ("", 0)
 
     def add(self, sample: dict[str, Any]) -> None:
-        """Take in the next sample."""
+        """Add the next sample."""
         boot, at = str(sample.get("boot")), float(sample.get("at") or 0.0)
         up = (sample.get("session") or {}).get("uptime_s")
         if self._last is not None:

@@ -28,7 +28,7 @@ FORGET_HOSTS = 14 * 86400.0
 
 
 def ram(folder: str, make: bool = False) -> str | None:
-    """Return the directory in memory that stands in for `folder`; None where there is none.
+    """Return the directory in memory that replaces `folder`; None where there is none.
 
     Args:
         folder: The state directory.
@@ -130,7 +130,7 @@ def write_json(folder: str, name: str, value: dict[str, Any]) -> bool:
 
 
 def read_json(folder: str, name: str) -> dict[str, Any]:
-    """Return a small file; what stands in memory is newer. {} where there is none."""
+    """Return a small file, from memory if it is there, as that is newer. {} where there is none."""
     for where in reversed(places(folder)):
         found = files.read_json(os.path.join(where, name))
         if found is not None:
@@ -148,7 +148,7 @@ def read_status(folder: str, name: str) -> dict[str, Any] | None:
 
 
 def unlink(folder: str, name: str) -> None:
-    """Remove a small file wherever it stands."""
+    """Remove a small file wherever it is."""
     for where in places(folder):
         files.unlink(os.path.join(where, name))
 
@@ -167,7 +167,7 @@ JUMP = 5.0
 
 
 class ClockWatch:
-    """Notices when somebody sets the clock. Time that the machine slept through is no jump."""
+    """Notices when somebody sets the clock. Time during which the machine slept is no jump."""
 
     def __init__(self) -> None:
         self._ahead = self._measure()

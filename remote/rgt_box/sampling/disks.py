@@ -46,7 +46,7 @@ def mount_of(path: str, mounts: Table) -> tuple[str, str]:
 
 
 def resolve(path: str, mounts: Table) -> str:
-    """Follow the symbolic links of `path` as long as they lie on file systems that cannot hang.
+    """Follow the symbolic links of `path` as long as they are on file systems that cannot hang.
 
     A link to a dead network mount must not be taken for a local directory. From the first part on that lies on
     a file system that may hang, the rest is left as it is.
@@ -106,7 +106,7 @@ TOP = 5
 
 
 class Node:
-    """One directory: what lies in it directly and, after `total_up`, below it."""
+    """One directory: what is in it directly and, after `total_up`, below it."""
 
     __slots__ = ("bytes", "children", "direct", "inodes", "path")
 

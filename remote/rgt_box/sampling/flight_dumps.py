@@ -41,7 +41,7 @@ def places(env: Mapping[str, str], rank: int) -> list[str]:
 
 
 class FlightDumps:
-    """The dumps of the ranks of this machine. A file is read once, as long as it stays what it is.
+    """The dumps of the ranks of this machine. A file is read again only when it changes.
 
     For a thread of its own: their directory may be on a mount that hangs.
     """
@@ -127,7 +127,7 @@ def loads(data: bytes) -> Any:
 
 
 def cut(value: Any) -> dict[str, Any] | None:
-    """Return a dump without what names nobody; None where it is no dump.
+    """Return a dump reduced to what identifies a rank; None where it is no dump.
 
     Its ``open_s`` is when its oldest call was made that is not through (epoch seconds).
     """

@@ -177,7 +177,7 @@ class Trace:
         return gpu
 
     def rows(self, at: float, procs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return the ``gpus`` of a sample taken `at` (epoch seconds) beside `procs`."""
+        """Return the ``gpus`` of a sample taken `at` (epoch seconds) with `procs`."""
         live = [proc for proc in procs if proc.get("state") not in ("Z", "X")]
         start = min((float(proc["started"]) for proc in live), default=0.0)
         second = max(0, int(at - start))
@@ -311,7 +311,7 @@ class GpuSampler:
         return {gpu["bus"]: index for index, gpu in self._known.items() if gpu.get("bus")}
 
     def raw(self, wait: float) -> tuple[list[dict[str, Any]], str | None]:
-        """Return what the source says by itself, with its fields beside those of a ``Gpu``; and why it says nothing."""
+        """Return the source's own reading, with extra fields besides those of a ``Gpu``; and why there is none."""
         if self._job is None:
             return [], None
         found, error = self._job.poll(wait)

@@ -163,7 +163,7 @@ class RankWatch:
         self._dumps = background.Background(self._find_dumps, 0.0, float("inf"))
 
     def look(self, procs: list[dict[str, Any]], now: float | None = None) -> None:
-        """Look at the ranks among `procs` when it is time, and tell of each what is known.
+        """Look at the ranks among `procs` when it is time, and return what is known of each.
 
         Args:
             procs: As `ProcSampler.read` returns them; what is found is added.

@@ -73,7 +73,7 @@ class Sampler:
         self._failing: set[str] = set()
 
     def configure(self, config: dict[str, Any], written: list[str]) -> None:
-        """Take over mounts, pattern and trace; what did not change is kept as it is.
+        """Apply mounts, pattern and trace; what did not change is kept.
 
         Args:
             config: Keys ``mounts``, ``jobs``, ``pattern``, ``find``, ``gpu_trace``.

@@ -146,7 +146,7 @@ class SentCurve:
         return keep, points, resumes
 
     def mark(self, end: int) -> int:
-        """Return a number that stands for the first `end` points; after `news`, ask with ever larger ones."""
+        """Return a number that identifies the first `end` points; after `news`, ask with ever larger ones."""
         at, to = self._counted, max(self._counted, end - BEHIND)
         self._counted, self._sum = to, _sum(self._sum, self._xs[at:to], self._ys[at:to])
         return 1 + _sum(self._sum, self._xs[to:end], self._ys[to:end])

@@ -56,7 +56,7 @@ class Collector:
         self._orders.append(action)
 
     def take(self, wait: float) -> tuple[list[dict[str, Any]], bool]:
-        """Ask for a round, unless one is under way, and return what came of it.
+        """Start a round, unless one is in progress, and return the results so far.
 
         Args:
             wait: Seconds to give the round; what is later comes with the next call.

@@ -21,7 +21,7 @@ that run must be known before trainings are looked for."""
 
 
 class JobLook:
-    """What is known of one job, looked at in a thread of its own: its directory may lie on a mount that hangs.
+    """What is known of one job, read in a thread of its own, since its directory may be on a mount that hangs.
 
     Args:
         path: The directory.
@@ -70,7 +70,7 @@ class JobLook:
 
 
 class JobLooks:
-    """The jobs that whoever samples has to know of. No disk that hangs holds up who asks."""
+    """The jobs that the sampler has to know of. A hanging disk delays no caller."""
 
     def __init__(self) -> None:
         self._all: dict[str, JobLook] = {}
@@ -84,7 +84,7 @@ class JobLooks:
         return [event for look in looks for event in look.poll(max(0.0, until - time.monotonic()))]
 
     def frames(self) -> dict[str, dict[str, Any]]:
-        """Return the last ``queue`` frame of each job that has told of one."""
+        """Return the last ``queue`` frame of each job that has sent one."""
         return {path: look.frame for path, look in self._all.items() if look.frame is not None}
 
     def cells(self) -> dict[int, str]:

@@ -420,12 +420,12 @@ class LogFollower:
             self._fd = -1
 
     def has_more(self, frame: dict[str, Any]) -> bool:
-        """Tell whether, behind the frame that `poll` has just returned, more stands there, or most likely does."""
+        """Tell whether there is more, or most likely is, behind the frame that `poll` has just returned."""
         return self._read < self._size or self._ended or frame["end"] - frame["start"] >= SWIFT
 
     @property
     def cursor(self) -> tuple[int, int] | None:
-        """What a later follower goes on from; None while no file is open."""
+        """The cursor for a later follower to resume from; None while no file is open."""
         return (self._inode, self._base + self._splitter.done) if self._fd >= 0 else None
 
     @property

@@ -33,7 +33,7 @@ PANE_BYTES = 2 << 20
 
 
 def repeated(before: Sequence[str], now: Sequence[str]) -> int:
-    """Return how many of the lines `now` stood at the end of `before` already: the most that fit."""
+    """Return how many of the lines `now` were already at the end of `before`: as many as match."""
     for count in range(min(len(before), len(now)), 0, -1):
         if list(before[-count:]) == list(now[:count]):
             return count
@@ -91,7 +91,7 @@ class PaneLog:
                 os.utime(self._fd, (int(printed), int(printed)))
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -292,7 +292,7 @@ class Training:
         )
 
     def close(self) -> None:
-        """Let go of the pane."""
+        """Close the pane."""
         if self.pane is not None:
             self.pane.close()
 
@@ -383,6 +383,6 @@ class Trainings:
         return self._looked > float("-inf") and all(each.is_looked_at for each in self._followed())
 
     def close(self) -> None:
-        """Let go of what is open."""
+        """Close what is open."""
         for training in self._all.values():
             training.close()

@@ -16,7 +16,7 @@ from rgt_train.ranks.heartbeat import CHECKPOINT, DATA, EVALUATION, LOOP, OPTIMI
 
 
 class RgtCallback(TrainerCallback):  # type: ignore[misc]  # an untyped base
-    """Writes ``metrics.jsonl`` and ``run.json`` beside the Trainer's own checkpoints, which it never touches.
+    """Writes ``metrics.jsonl`` and ``run.json`` next to the Trainer's own checkpoints, which it never touches.
 
     Two lines::
 
@@ -65,7 +65,7 @@ class RgtCallback(TrainerCallback):  # type: ignore[misc]  # an untyped base
         return trainer.train(**arguments)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Write the start, or that it goes on."""
+        """Write that it starts, or resumes."""
         if self._recorder is not None:  # an earlier `train` of this process ended with an exception
             self._recorder.left()
             self._recorder = None

@@ -117,7 +117,7 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
         self._phases.beat.enter(EVALUATION)
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Write the start, or that it goes on."""
+        """Write that it starts, or resumes."""
         if not trainer.is_global_zero:
             return
         batch = _batch_size(trainer)

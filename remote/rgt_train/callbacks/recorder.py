@@ -106,7 +106,7 @@ class Recorder:
             self._report.event("nonfinite", step, loss=loss, grad_norm=norm, row=self._bad, total=self._bad)
 
     def poll(self) -> None:
-        """Let the copy to the mirror go on; called after each step."""
+        """Let the copy to the mirror make progress; called after each step."""
         if self._mirror is not None:
             self._mirror.poll()
 
@@ -220,7 +220,7 @@ class StepPhases:
         self._handles: List[Any] = []
 
     def begin(self, rank: int, world: int) -> None:
-        """Note that the training begins, or begins anew."""
+        """Note that the training begins, or begins again."""
         self._forget()
         if world > 1 and not self.beat.shown:
             self.beat.show(rank, world)

@@ -92,7 +92,7 @@ class Persister(Protocol):
         """Get ready for saves of this size (memory, helper processes) without keeping the training waiting."""
 
     def begin(self, request: Request, state: "RunState") -> None:
-        """Take the state as it is now and start to write it. Collective; returns long before it is durable.
+        """Take the present state and start to write it. Collective; returns long before it is durable.
 
         Raises:
             UsageError: The state holds something that cannot be stored.
@@ -105,7 +105,7 @@ class Persister(Protocol):
         """Wait until parameters and optimizer state may change. Called before every ``optimizer.step()``."""
 
     def poll(self) -> Optional[Outcome]:
-        """Return how the save in flight ended, once; None while it goes on. The same on every rank."""
+        """Return how the save in flight ended, once; None while it runs. The same on every rank."""
 
     def wait(self) -> Optional[Outcome]:
         """Like `poll`, but waits for the end of the save in flight; None where there is none."""
@@ -114,7 +114,7 @@ class Persister(Protocol):
         """Put a verified checkpoint back into the objects of the run, all but the random state."""
 
     def close(self) -> None:
-        """Give up what is in flight and let go of memory and processes."""
+        """Give up what is in flight and release memory and processes."""
 
     def needs(self) -> "tuple[int, int]":
         """Return the bytes and the inodes of one checkpoint, as far as known."""
@@ -195,7 +195,7 @@ class AsyncSaver:
         self._start_writer()
 
     def begin(self, request: Request, state: RunState) -> None:
-        """Take the state as it is now and start to write it.
+        """Take the present state and start to write it.
 
         Raises:
             UsageError: It holds something that cannot be stored.
@@ -258,7 +258,7 @@ class AsyncSaver:
         self._look_no_more()
 
     def poll(self) -> Optional[Outcome]:
-        """Return how the save in flight ended, once; None while it goes on."""
+        """Return how the save in flight ended, once; None while it runs."""
         flight = self._flight
         if flight is not None and flight.copy is not None:
             flight.copy.glance()
@@ -287,7 +287,7 @@ class AsyncSaver:
             loaded.close()
 
     def close(self) -> None:
-        """Let what is in flight end, and let go of memory and processes."""
+        """Let what is in flight end, and release memory and processes."""
         if self._flight is not None:
             self.wait()
         self._look_no_more()

@@ -108,7 +108,7 @@ def replace_file(path: StrPath, data: bytes) -> None:
 
 
 def remove(path: StrPath) -> None:
-    """Remove a file or a tree if it is there; what cannot be removed stays for the next start."""
+    """Remove a file or a tree if it is there; what cannot be removed is left for the next start."""
     if os.path.isdir(path) and not os.path.islink(path):
         shutil.rmtree(path, ignore_errors=True)
         return
@@ -126,7 +126,7 @@ ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO)
 
 
 class Unreadable(UsageError):
-    """Something is there, as far as known, and the disk does not give it; nobody can say whether it is whole.
+    """Something is there, as far as known, but the disk cannot read it; whether it is whole is unknown.
 
     Args:
         path: What cannot be read.
@@ -356,7 +356,7 @@ class Appender:
         return self.append_bytes(line.encode() + b"\n")
 
     def append_bytes(self, data: bytes) -> bool:
-        """Append `data` as it is; False where it has to wait in memory."""
+        """Append `data` unchanged; False where it has to wait in memory."""
         if self._waiting or self._fd is None:
             self._waiting.append(data)
             return self.flush()

@@ -21,7 +21,7 @@ _PF_EXITING = 0x4
 
 
 def boot_id() -> str:
-    """Return what changes when the machine starts anew; empty where it cannot be known."""
+    """Return an id that changes when the machine reboots; empty where there is none."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return file.read().strip()

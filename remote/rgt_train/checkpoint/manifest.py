@@ -235,7 +235,7 @@ class Verified:
             os.close(fd)
 
     def release(self) -> None:
-        """Let go of the files; the memory goes with the last view of it."""
+        """Close the files; the memory is freed with the last view of it."""
         self.views.clear()
         self._maps.clear()
 

@@ -53,7 +53,7 @@ class Place(Protocol):
         """Return what `mark` wrote last; empty where there is nothing."""
 
     def mark(self, content: bytes, file: str = OWNER) -> None:
-        """Keep `content` beside the directories, in place of what is there under that name."""
+        """Store `content` next to the directories, replacing what is there under that name."""
 
 
 def steps(names: List[str]) -> List[Item]:
@@ -236,7 +236,7 @@ class Folder:
             return b""
 
     def mark(self, content: bytes, file: str = OWNER) -> None:
-        """Keep `content` beside the directories, in place of what is there under that name."""
+        """Store `content` next to the directories, replacing what is there under that name."""
         replace_file(os.path.join(self.url, file), content)
 
     @staticmethod
@@ -324,7 +324,7 @@ class Objects:
         return found
 
     def mark(self, content: bytes, file: str = OWNER) -> None:
-        """Keep `content` beside the directories, in place of what is there under that name."""
+        """Store `content` next to the directories, replacing what is there under that name."""
         _told(lambda: self._fs.pipe_file(f"{self._root}/{file}", content))
 
     def _put(self, path: str, source: BinaryIO) -> None:

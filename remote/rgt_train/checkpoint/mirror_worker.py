@@ -135,7 +135,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def prune(place: Place, policy: Policy, spare: str, keep: Sequence[int] = ()) -> None:
-    """Delete what the policy does not keep: the newest ``best`` stays, and the steps that it keeps here too.
+    """Delete what the policy does not keep: the newest ``best`` stays, and the steps that are kept here too.
 
     Args:
         place: The mirror.

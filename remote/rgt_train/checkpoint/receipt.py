@@ -70,7 +70,7 @@ def guarantee(
     sampled: bool = False,
     unknown: str = "",
 ) -> str:
-    """Say in words whether the run goes on with the bits it would have had without the interruption.
+    """Say in words whether the run continues with the bits it would have had without the interruption.
 
     Args:
         old: `environment` of the checkpoint.
@@ -385,7 +385,7 @@ class Restored:
         return [*random, *(rng.missing(self.rng) if self.rng else []), *self._inexact]
 
     def guarantee(self) -> str:
-        """Say in words whether the run goes on with the bits it would have had without the interruption."""
+        """Say in words whether the run continues with the bits it would have had without the interruption."""
         doubts = [*self.not_restored, *self._doubts]
         if self._data.get("draws"):
             doubts.append("the stream has no state_dict and draws random numbers while it is read")

@@ -41,7 +41,7 @@ def finished(out: StrPath, total_steps: int) -> Optional[Dict[str, Any]]:
 
 
 def load_finished(store: Store, persister: Persister, state: RunState, step: int) -> Restored:
-    """Load what a finished run has ended with, so that what stands behind the loop works on it. Changes nothing there.
+    """Load the final state of a finished run, so that the code behind the loop has it. Changes nothing on disk.
 
     Args:
         store: The run's checkpoints.
@@ -237,5 +237,5 @@ class Pending:
             _, self.rng, self._seed, self._grads = self._looked
 
     def stepped(self) -> None:
-        """Take in that a step was made."""
+        """Note that a step was made."""
         self._looked = None

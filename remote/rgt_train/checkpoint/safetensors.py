@@ -297,7 +297,7 @@ class Arena:
         return memoryview(self._map)
 
     def close(self) -> None:
-        """Let go of the memory; nothing may use a view of it any more."""
+        """Release the memory; no view of it may be used any more."""
         self.ready()
         if self.fd < 0:
             return
@@ -382,7 +382,7 @@ class Part:
 
 @dataclass
 class Collected:
-    """A state as it is being collected.
+    """A state while it is being collected.
 
     Attributes:
         parts: Its tensors.
@@ -394,7 +394,7 @@ class Collected:
     _names: Set[Tuple[str, str]] = field(default_factory=set)
 
     def put(self, file: str, key: str, tensor: torch.Tensor, steady: bool) -> str:
-        """Take in a tensor; return its name.
+        """Add a tensor; return its name.
 
         Raises:
             CannotStore: It is not a plain dense tensor, or there is one of its name already.
@@ -476,7 +476,7 @@ class Loaded:
         return encoding.decode(encoded, lambda name: found[name].clone() if own else found[name])
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         self._tensors.clear()
         self._verified.release()
 

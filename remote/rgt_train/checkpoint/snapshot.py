@@ -35,7 +35,7 @@ Move = Tuple[torch.Tensor, torch.Tensor]
 
 
 class GpuCopy:
-    """Copies that run beside the next forward and backward.
+    """Copies that run concurrently with the next forward and backward.
 
     Args:
         now: Copied in the order of the training's own stream: nothing that it does later is seen by them.
@@ -340,7 +340,7 @@ class BackwardHooks:
         ]
 
     def close(self) -> None:
-        """Come by no more. Not to be called from within a backward pass."""
+        """Remove the hooks. Not to be called from within a backward pass."""
         for hooked in self._hooked:
             hooked.remove()
         self._hooked.clear()

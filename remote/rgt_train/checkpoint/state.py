@@ -219,7 +219,7 @@ class RunState:
         stream: Optional[Stateful],
         **more: Any,
     ) -> "RunState":
-        """Take in what a person's loop is made of.
+        """Build it from the parts of a person's loop.
 
         Args:
             model: The module, or several by name.
@@ -264,7 +264,7 @@ class RunState:
         return self.hyperparameters.settle(document.get("declared", {}), self.override)
 
     def collect(self, random: Optional[Sequence[Any]] = None) -> Collected:
-        """Take the state apart as it is now; tensors are referred to, not copied.
+        """Take the present state apart; tensors are referred to, not copied.
 
         Args:
             random: The random states of all ranks; None takes `random` of this object, else this process's.
@@ -296,7 +296,7 @@ class RunState:
         return found
 
     def keep_epoch_end(self, random: Optional[Dict[str, Any]] = None) -> None:
-        """Keep what is small as it is now, right after the last step of an epoch, for saves before the next one.
+        """Keep the small state right after the last step of an epoch, for saves before the next one.
 
         Args:
             random: The random state of this process; None takes it as it is.

@@ -38,7 +38,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Policy:
-    """What stays.
+    """Which checkpoints to keep.
 
     Attributes:
         last: How many of the newest, at least one.
@@ -405,7 +405,7 @@ class Store:
             os.rename(path, aside)
 
     def published(self, path: str, need_bytes: int, need_inodes: int) -> None:
-        """Take in that the step checkpoint at `path` was published: what need not stay goes, and room is looked at.
+        """Note that the step checkpoint at `path` was published: delete what need not stay, check the space.
 
         Args:
             path: The newest from now on.

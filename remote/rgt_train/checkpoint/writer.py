@@ -324,7 +324,7 @@ class WriterClient:
                 send(self._helper.sock, {"do": "judge", "good": good})
 
     def poll(self, *, block: bool) -> Optional[Done]:
-        """Return how the job ended; None while it goes on."""
+        """Return how the job ended; None while it runs."""
         assert self._helper is not None, "polled after a submit"
         try:
             message = self._helper.reader.read(block=block)

@@ -30,7 +30,7 @@ _ESCAPES = {"n": "\n", "t": "\t", '"': '"', "\\": "\\"}
 
 @dataclass(frozen=True)
 class Scalar:
-    """A value as it stands in the file.
+    """A value as written in the file.
 
     Attributes:
         text: Its characters, without quotes and comments; those of a list joined by commas.

@@ -304,7 +304,7 @@ class DataPosition:
         return self.stream.batches(left, self._first)
 
     def begin_epoch(self) -> None:
-        """Take in that an epoch begins, or goes on after a resume."""
+        """Note that an epoch begins, or continues after a resume."""
         self.asked, self._from = False, self._progress.done_steps
 
     def account(self) -> None:

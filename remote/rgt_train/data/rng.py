@@ -52,7 +52,7 @@ def missing(state: Mapping[str, Any]) -> List[str]:
 
 
 def restore(state: Mapping[str, Any]) -> None:
-    """Put back what `capture` returned, but for what is `missing`.
+    """Restore what `capture` returned, except for what is `missing`.
 
     Call it last: building a model, loading an optimizer and opening a data loader all draw random numbers.
     """

@@ -178,7 +178,7 @@ class SampleIndex(int):
 
 @dataclass(frozen=True)
 class Position:
-    """Where a run stands in its data.
+    """A run's position in its data.
 
     Attributes:
         epoch: The epoch, from 0.

@@ -213,7 +213,7 @@ def wrap(model: nn.Module, kind: str, ranks: Ranks, dtype: Optional[torch.dtype]
 
 
 def norm_of(model: nn.Module) -> float:
-    """Return the norm of all gradients of a sharded model, which are left as they are. Collective."""
+    """Return the norm of all gradients of a sharded model, which are left unchanged. Collective."""
     found: Any = nn.utils.clip_grad_norm_(model.parameters(), float("inf"))
     return float(found.full_tensor() if hasattr(found, "full_tensor") else found)
 

@@ -115,7 +115,7 @@ def everywhere(error: BaseException) -> BaseException:
 
 
 def is_everywhere(error: BaseException) -> bool:
-    """Say whether every rank raises this error by itself, or can no longer be told of it."""
+    """Say whether every rank raises this error by itself, or can no longer be told about it."""
     return isinstance(error, RanksError) or bool(getattr(error, "everywhere", False))
 
 
@@ -140,7 +140,7 @@ Complaint = Optional[Tuple[str, str]]
 
 
 class NotTaken(exits.UsageError):
-    """Some rank's state cannot be saved as it is. Every rank gets to know; the writer decides what follows."""
+    """Some rank's state cannot be saved now. Every rank is told; the writer decides what follows."""
 
 
 _KINDS: "dict[str, type[Exception]]" = {

@@ -57,7 +57,7 @@ class Heartbeat:
         self.shown = self.loads = False
 
     def show(self, rank: int, world: int) -> None:
-        """Let others on this machine see it; where the system has no such memory, nobody does."""
+        """Make it visible to others on this machine, where the system has such memory."""
         with suppress(OSError, AttributeError, ValueError):  # not Linux, or forbidden
             fd = os.memfd_create(NAME, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
             os.ftruncate(fd, 8 * WORDS)
@@ -79,7 +79,7 @@ class Heartbeat:
         return before
 
     def go(self, phase: int) -> None:
-        """Go over to a phase of a step; an evaluation or a save stays what it is, whatever is done in it."""
+        """Enter a phase of a step; an evaluation or a save keeps its phase, whatever is done in it."""
         if self._phase not in ASIDE:
             self.enter(phase)
 

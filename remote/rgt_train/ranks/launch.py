@@ -66,7 +66,7 @@ class Ranks(Protocol):
         """Say which ranks are missing where an error is one of the communication; empty for every other error."""
 
     def close(self) -> None:
-        """Let go of what was opened for the communication."""
+        """Release what was opened for the communication."""
 
 
 class Alone:
@@ -101,7 +101,7 @@ class Alone:
         return value
 
     def blame(self, error: BaseException) -> str:
-        """Return nothing: there is nobody else."""
+        """Return nothing: there are no other ranks."""
         return ""
 
     def close(self) -> None:

@@ -92,7 +92,7 @@ class Ordered(_Around):
         self._coordinator = coordinator
 
     def begin(self, request: Request, state: RunState) -> None:
-        """Take the state as it is now, on all ranks, and start to write it."""
+        """Take the present state, on all ranks, and start to write it."""
         self._coordinator.order("begin", request)
 
     def again(self, *, give_up: bool) -> None:
@@ -126,7 +126,7 @@ CHUNK = 1 << 22
 
 
 def of_tensor(tensor: torch.Tensor) -> int:
-    """Return a number of at most 64 bits that depends on every bit of a tensor and on where it stands.
+    """Return a number of at most 64 bits that depends on every bit of a tensor and its position.
 
     It detects accidents, not forgery. Compare those of tensors on the same kind of device only.
     """
@@ -225,7 +225,7 @@ def prints(
 
 
 def part_of(tensor: Any) -> Tuple[torch.Tensor, str]:
-    """Return what this rank holds of a tensor, and which shard that is: empty for a whole one."""
+    """Return the part of a tensor that this rank holds, and which shard that is: empty for a whole one."""
     if local(tensor):
         return tensor, ""
     place = tensor.device_mesh.get_coordinate() or ()

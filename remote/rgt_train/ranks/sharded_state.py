@@ -174,7 +174,7 @@ class Taken:
 
 
 def take(state: RunState) -> Taken:
-    """Take the state apart as it is now; tensors are referred to, not copied. Collective.
+    """Take the present state apart; tensors are referred to, not copied. Collective.
 
     Raises:
         UsageError: It holds something that cannot be stored.
@@ -241,7 +241,7 @@ class Stage:
         self._held: Dict[str, torch.Tensor] = {}
 
     def copy(self, tensors: Mapping[str, torch.Tensor]) -> Dict[str, torch.Tensor]:
-        """Return the tensors as they are now, independent of what happens to them later."""
+        """Return the tensors in their present state, independent of what happens to them later."""
         for name in [name for name in self._held if name not in tensors]:
             del self._held[name]
         with torch.no_grad():

@@ -91,7 +91,7 @@ class ShapeNet(nn.Module):
 
 
 class ImageClassifier:
-    """Shapes of random place and size on noise; a sample is drawn anew from its index each time.
+    """Shapes of random place and size on noise; a sample is generated again from its index each time.
 
     What the training sees and what the validation sees goes through the same `normalize`; only the training goes
     through `augment` before.

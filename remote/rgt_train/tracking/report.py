@@ -176,7 +176,7 @@ _encode = json.JSONEncoder(allow_nan=False).encode
 
 
 class Report:
-    """Speaks for one run; a full disk or a closed pipe never ends the training.
+    """Reports for one run; a full disk or a closed pipe never ends the training.
 
     Args:
         out: The run directory.
@@ -206,7 +206,7 @@ class Report:
         self._append({"event": kind, "step": step, **fields, "time": time.time()})
 
     def reopen(self) -> None:
-        """Go on with the file that has come into the place of this one."""
+        """Continue with the file that has replaced this one."""
         self._file.close()
         self._file = Appender(self._file.path)
 

@@ -237,7 +237,7 @@ def attempts(out: StrPath) -> int:
 
 
 def versions() -> Dict[str, str]:
-    """Return the versions of Python and of the libraries that are loaded or stand beside torch."""
+    """Return the versions of Python and of the libraries that are loaded or installed next to torch."""
     found = {"python": platform.python_version(), "platform": platform.platform()}
     for name in _LIBRARIES:
         try:

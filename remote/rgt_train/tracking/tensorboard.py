@@ -46,7 +46,7 @@ def crc32c(data: bytes) -> int:
 
 
 def masked(crc: int) -> int:
-    """Return `crc` the way TFRecord stores it, so that data which hold their own CRC stay checkable."""
+    """Return `crc` the way TFRecord stores it, so that data that contains its own CRC stays checkable."""
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & _ONES
 
 

@@ -67,7 +67,7 @@ def audit_log() -> AuditLog:
 
 
 def armed_book() -> ArmedBook:
-    """Return what is remembered of armed boxes, beside the audit log."""
+    """Return what is remembered of armed boxes, next to the audit log."""
     return ArmedBook(default_path(os.environ).parent / ARMED)
 
 

@@ -111,7 +111,7 @@ def status_body(box: str, status: AutostopStatus, story: Sequence[StopEvent]) ->
 
 
 def show_status(box: str, status: AutostopStatus, story: Sequence[StopEvent]) -> None:
-    """Print how a box's own stop stands, and its newest story."""
+    """Print the status of a box's own stop, and its newest story."""
     shown = [one for one in (status, status.lease) if one is not None and (one.armed or one.state != "none")]
     if not shown:
         sys.stdout.write(clean(f"{box}: not armed: it does not stop itself") + "\n")

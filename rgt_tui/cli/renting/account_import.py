@@ -82,7 +82,7 @@ def check_kinds(kinds: Sequence[str]) -> None:
 
 
 def known_boxes(place: Place) -> tuple[tuple[BoxSpec, ...], tuple[BoxSpec, ...]]:
-    """Return all boxes of a fleet file, and those of them as far as they are trusted; none where there is no file yet.
+    """Return all boxes of a fleet file, and those that are trusted; none where there is no file yet.
 
     Raises:
         FleetFileError: it cannot be used.

@@ -19,7 +19,7 @@ SUBJECT = 13
 
 
 def progress(*, as_json: bool) -> Callable[[str], None]:
-    """Return what says how it goes on: on standard output, or beside it where that is for a script."""
+    """Return what prints progress: to standard output, or to standard error where that is for a script."""
 
     def say(text: str) -> None:
         sys.stdout.write(clean(text) + "\n")

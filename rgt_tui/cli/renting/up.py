@@ -52,7 +52,7 @@ LEAST_FIND_SECONDS = 30.0
 
 
 def run_up(arguments: argparse.Namespace) -> int:
-    """Rent a machine, or go on with one whose renting was interrupted; return the exit status."""
+    """Rent a machine, or resume a renting that was interrupted; return the exit status."""
     try:
         problem = _contradiction(arguments)
         if problem:

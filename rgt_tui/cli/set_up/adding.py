@@ -171,7 +171,7 @@ def target(named: str | None) -> Place:
 
 
 def say(path: Path | None, tables: Mapping[str, Mapping[str, Any]]) -> None:
-    """Print boxes as JSON; `path` is where they stand now, None = nowhere yet."""
+    """Print boxes as JSON; `path` is the file that has them now, None = none yet."""
     for name, values in tables.items():
         box = {"box": name, **values, "file": None if path is None else str(path)}
         sys.stdout.write(json.dumps(box) + "\n")
@@ -219,7 +219,7 @@ def write(named: str | None, tables: Mapping[str, Mapping[str, Any]], *, as_json
 
 
 def prefilled(profile: Profile) -> str:
-    """Return what a platform's profile stands in for; empty where it is nothing."""
+    """Return the defaults that a platform's profile provides; empty where there are none."""
     overrides = profile.overrides
     told = {
         "user": profile.launch.user,

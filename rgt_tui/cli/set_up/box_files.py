@@ -138,7 +138,7 @@ async def _removal(arguments: argparse.Namespace, spec: BoxSpec, *, dry_run: boo
 
 
 def agreed(arguments: argparse.Namespace, question: str) -> bool:
-    """Ask; without a terminal there is nobody who could be asked."""
+    """Ask for consent; without a terminal there is nobody to ask."""
     if arguments.yes:
         return True
     if arguments.json or not interactive():

@@ -118,7 +118,7 @@ def _is_unknown(key: str, review: Review) -> bool:
 
 
 async def end_fresh_box(spec: BoxSpec, accept_new_host_keys: bool, readonly: bool) -> int:
-    """Destroy a box that was rented a moment ago: what stands against it is given up by name, and typed by the person.
+    """Destroy a box that was just rented: the person accepts by name what speaks against it, and types it.
 
     Args:
         spec: The box.

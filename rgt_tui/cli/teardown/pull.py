@@ -250,7 +250,7 @@ def shown(report: PullReport) -> PullReport:
 
 
 def utf8(text: str) -> str:
-    """Return a text without the halves of characters that stand for bytes."""
+    """Return a text without lone surrogates, which stand for undecodable bytes."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 

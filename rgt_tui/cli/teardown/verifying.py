@@ -50,7 +50,7 @@ def run_verify(arguments: argparse.Namespace) -> int:
 
 
 def pulled() -> Iterator[Copied | FolderRow]:
-    """Yield what was pulled to this machine, from any box: the files, and the directories that they lie in there.
+    """Yield what was pulled to this machine, from any box: the files, and their directories on the box.
 
     Raises:
         LedgerError: a ledger cannot be used.

@@ -79,7 +79,7 @@ async def _home(connection: asyncssh.SSHClientConnection) -> str | None:
 
 
 def write_block(path: Path, name: str, block: str) -> None:
-    """Put the blocks of a box into rgt's own file, in the place of its older ones; those of others stay.
+    """Write a box's blocks to rgt's own file, replacing its older ones; those of other boxes stay.
 
     Raises:
         OSError: it cannot be read or written; it is then as it was.

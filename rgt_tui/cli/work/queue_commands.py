@@ -109,7 +109,7 @@ def _wrong(arguments: argparse.Namespace, names: Sequence[str]) -> str | None:
 
 
 def jobs_of(spec: BoxSpec, arguments: argparse.Namespace) -> tuple[str, ...]:
-    """Return the job directories of a box that are meant: one, but for ``reconcile``.
+    """Return the job directories of a box to act on: one, except for ``reconcile``.
 
     Raises:
         ValueError: none is known, or several are.

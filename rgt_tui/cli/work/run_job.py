@@ -163,7 +163,7 @@ async def launch(
 async def told(
     arguments: argparse.Namespace, spec: BoxSpec, launched: Launched, name: str, more: dict[str, Any]
 ) -> int:
-    """Print what is left to say of a launch; return its exit status."""
+    """Print the rest of what a launch has to report; return its exit status."""
     finding = launched.finding
     code = launched.status if launched.status in (OK, FAILED, USAGE) else FAILED
     if arguments.json:
@@ -200,7 +200,7 @@ def _keep(arguments: argparse.Namespace, fleet: Path, spec: BoxSpec, folder: str
 
 
 async def follow(arguments: argparse.Namespace, spec: BoxSpec, folder: str) -> int:
-    """Wait until nobody is at work on a job any more; a connection that is lost is taken up again."""
+    """Wait until the job's runner has ended, reconnecting when the connection is lost."""
     lost = False
     while True:
         try:

@@ -22,7 +22,7 @@ from rgt_tui.ssh import AuthFailed, NotCarried, Unreachable, by_hand, hops, pass
 
 
 def shell_line(words: Sequence[str]) -> str:
-    """Return words for the login shell of a box: one alone is a line of the shell, several stay what they are."""
+    """Return words for a box's login shell: a single one is a shell command line, several stay separate words."""
     return words[0] if len(words) == 1 else shlex.join(words)
 
 

@@ -42,7 +42,7 @@ WARN_S = 600.0
 
 
 class NotNamed(Exception):
-    """What was accepted is not there; the message says what there is."""
+    """An accepted process does not exist; the message says which ones do."""
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,7 +75,7 @@ class Rehearsal:
 
     @property
     def promises(self) -> tuple[str, ...]:
-        """What holds of every armed box."""
+        """What is true of every armed box."""
         return promises(self.wish.mode, self.wish.action)
 
     @property
@@ -129,7 +129,7 @@ class Arming:
         return Rehearsal(spec, wish, request, answer, review, tuple(dict.fromkeys(reasons)), words)
 
     async def arm(self, rehearsed: Rehearsal, typed: str) -> ArmAnswer:
-        """Arm the box, if nothing stands against it and its name was typed.
+        """Arm the box, if there are no objections and its name was typed.
 
         Raises:
             GateClosed: it is not armed, and why.
@@ -201,7 +201,7 @@ class Arming:
 
 
 def rank(mount: str, spec: BoxSpec, profile: Profile) -> tuple[int, str]:
-    """Return where a mount stands among those that outlive a park: copies go to the first, to ``/`` at last."""
+    """Rank a mount among those that survive a park: copies go to the first, to ``/`` last of all."""
     for place, path in enumerate((spec.durable, profile.overrides.data_dir, profile.overrides.durable_dir)):
         if path is not None and mount != "/" and f"{path}/".startswith(f"{mount.rstrip('/')}/"):
             return place, mount

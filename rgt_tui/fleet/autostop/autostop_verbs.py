@@ -56,7 +56,7 @@ async def arm(way: Way, request: ArmRequest) -> ArmAnswer:
 
 
 async def ask_status(way: Way) -> AutostopStatus:
-    """Ask how its own stop stands.
+    """Ask for the status of its own stop.
 
     Raises:
         BoxError: no answer, or one that cannot be used.
@@ -116,7 +116,7 @@ async def ask_story(way: Way, copies: Sequence[str] = (), lines: int = STORY_LIN
 async def sink(
     way: Way, words: Sequence[str], address: Secret | None = None, token: Secret | None = None
 ) -> Done:
-    """Run the agent's verb ``sink``: an address and a token go over standard input, and stand on no command line.
+    """Run the agent's verb ``sink``; address and token are sent over standard input, never on a command line.
 
     Raises:
         BoxError: what came of it is not known.

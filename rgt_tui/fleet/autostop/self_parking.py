@@ -89,7 +89,7 @@ def erased(review: Review) -> tuple[str, ...]:
 
 
 def promises(mode: Mode, action: EndsBy) -> tuple[str, ...]:
-    """Return what holds of every armed box."""
+    """Return what is true of every armed box."""
     stops = (
         "the box itself, with its own key, and only a park: it never destroys"
         if action is EndsBy.PARK

@@ -48,7 +48,7 @@ def load_fleet(path: Path) -> tuple[BoxSpec, ...]:
 
 
 def open_place(place: Place, env: Mapping[str, str] | None = None) -> FleetConfig:
-    """Read a fleet file to act upon it. Of one that lies in the working tree only what is trusted counts.
+    """Read a fleet file to act upon it; of an untrusted one in the working tree, only what is safe counts.
 
     Raises:
         FleetFileError: it cannot be read, others may write it, it is not TOML, or has an unknown or wrong key.

@@ -49,7 +49,7 @@ def box_table(name: str, values: Mapping[str, Any]) -> str:
 
 
 def with_boxes(path: Path, text: str, tables: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the text of a fleet file with boxes added at its end; what stood there is left as it was, byte by byte.
+    """Return the text of a fleet file with boxes appended; everything else stays the same, byte for byte.
 
     Args:
         path: What errors name.
@@ -218,7 +218,7 @@ def _alone(path: Path) -> Iterator[None]:
 
 
 def write_atomically(path: Path, text: str, *, exclusive: bool = False) -> None:
-    """Put `text` at `path` in one step, with the permissions of the file that stood there.
+    """Write `text` to `path` in one step, with the permissions of the file that was there.
 
     Args:
         path: The file; a symbolic link is followed, not replaced. Its directory is made.

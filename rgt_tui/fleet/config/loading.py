@@ -176,7 +176,7 @@ VARIABLE = "RGT_FLEET"
 
 
 def xdg_path(env: Mapping[str, str]) -> Path:
-    """Return where a person's own fleet file stands, whether it exists or not."""
+    """Return the path of the person's own fleet file, whether it exists or not."""
     return files.config_directory(env) / "fleet.toml"
 
 
@@ -192,7 +192,7 @@ def upwards(start: Path, home: Path) -> Iterator[Path]:
 
 
 def working_directory() -> Path | None:
-    """Return where this process stands; None where that directory has been removed."""
+    """Return the working directory; None where it has been removed."""
     try:
         return Path.cwd()
     except OSError:
@@ -263,7 +263,7 @@ def looks_like_one(value: object) -> bool:
 
 
 def hidden(key: str) -> bool:
-    """Tell whether a key stands beside a secret, so that one is easily pasted into it: its value is not repeated."""
+    """Tell whether a key is next to a secret and so may have one pasted into it: its value is never repeated."""
     return _HIDDEN.search(key) is not None
 
 
@@ -462,7 +462,7 @@ def read_fleet(path: Path) -> FleetConfig:
 
 
 class Source(msgspec.Struct, frozen=True):
-    """What stands in a fleet file, read once: what is checked, shown and used is the same."""
+    """The content of a fleet file, read once, so that what is checked, shown and used is the same."""
 
     path: Path
     """As it was named, for errors."""
@@ -484,7 +484,7 @@ class Source(msgspec.Struct, frozen=True):
 
 
 def read_source(path: Path) -> Source:
-    """Read a fleet file that nobody but this user and root may write.
+    """Read a fleet file that only this user and root may write.
 
     Raises:
         FleetFileError: it cannot be read, or somebody else may write it.

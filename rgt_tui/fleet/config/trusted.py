@@ -92,7 +92,7 @@ def read_book(path: Path) -> Book:
 
 
 def look(source: Source, config: FleetConfig, env: Mapping[str, str], now: float | None = None) -> Entry:
-    """Return what is to be trusted, as it is now: the fleet file as it was read, and the files beside it."""
+    """Return what a person would trust now: the fleet file as read, and the files it refers to."""
     beside = {str(path): _seen(path) for path in _named(source, config, env)}
     return Entry(Seen(_hash(source.data), source.text), time.time() if now is None else now, beside)
 
@@ -140,7 +140,7 @@ def _update(path: Path, change: Callable[[dict[str, Entry]], dict[str, Entry]]) 
 
 
 def judged(source: Source, config: FleetConfig, env: Mapping[str, str]) -> FleetConfig:
-    """Return what counts of a fleet file that lies in the working tree: all that it says, or next to nothing."""
+    """Return what counts of a fleet file in the working tree: all of it if trusted, otherwise next to nothing."""
     advice = f"look at it, and trust it: rgt trust {shlex.quote(str(source.path))}"
     try:
         why = differs(read_book(default_path(env)).files.get(str(source.real)), look(source, config, env))
@@ -150,7 +150,7 @@ def judged(source: Source, config: FleetConfig, env: Mapping[str, str]) -> Fleet
 
 
 def restricted(config: FleetConfig, doubt: str) -> FleetConfig:
-    """Return what counts of a fleet file that nobody has trusted: its boxes' names, hosts and prices.
+    """Return what counts of an untrusted fleet file: its boxes' names, hosts and prices.
 
     They are reached as the person's own ssh_config says, and only those that it names. No sink, no key, no file, no
     program and no limit of an alert is taken from it.
@@ -205,7 +205,7 @@ def _program(word: str, folder: Path, *, first: bool) -> str:
 
 
 def asks(config: FleetConfig) -> tuple[str, ...]:
-    """Return what a fleet file makes rgt do on this machine beside looking at boxes, a line each."""
+    """Return what a fleet file makes rgt do on this machine besides looking at boxes, a line each."""
     found: dict[str, list[str]] = {}
     for spec in config.boxes:
         for line in _box_asks(spec):

@@ -77,7 +77,7 @@ class Memory:
         return self._history
 
     def news(self) -> tuple[FleetEvent, ...]:
-        """Return, once, what there is to say of the history."""
+        """Return, once, what there is to report about the history itself."""
         news, self._news = self._news, []
         return (*self._history.news(), *news)
 
@@ -89,7 +89,7 @@ class Memory:
         self._events.append(FleetEvent(at=self._clock(), box="", text=text))
 
     def published(self, state: FleetState, changed: tuple[tuple[BoxState, BoxState], ...]) -> None:
-        """Take in a new fleet state."""
+        """Receive a new fleet state."""
         if self._closed:
             return
         self._state = state
@@ -115,7 +115,7 @@ class Memory:
                     self._fault(f"adding up what {new.spec.name} reads", error)
 
     def happened(self, events: tuple[FleetEvent, ...]) -> None:
-        """Take in what happened. What the history says of itself is not kept in it."""
+        """Receive events. What the history says about itself is not stored in it."""
         mine = [event for event in events if event.about != OWN]
         self._events += mine
         if mine and self._state is not None and self._extra > 0:

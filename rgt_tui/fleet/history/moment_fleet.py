@@ -106,7 +106,7 @@ def event_from(rows: Sequence[Happening], at: float, direction: int) -> Happenin
 
 
 class MomentFleet(NothingToDo):
-    """A `FleetSource` and a `Bygone`: how a fleet stood at a moment of its history.
+    """A `FleetSource` and a `Bygone`: a fleet at a moment of its history.
 
     Args:
         live: The fleet of now.
@@ -186,7 +186,7 @@ class MomentFleet(NothingToDo):
 
     @property
     def state(self) -> FleetState:
-        """The fleet as it stood."""
+        """The fleet at that moment."""
         return self._state
 
     def subscribe(self, callback: Callable[[FleetState], None]) -> Callable[[], None]:
@@ -195,7 +195,7 @@ class MomentFleet(NothingToDo):
         return lambda: self._callbacks.remove(callback) if callback in self._callbacks else None
 
     def now(self) -> float:
-        """The client clock as it stood."""
+        """The client clock at that moment."""
         return self.moment
 
     def profile(self, box: str) -> Profile:
@@ -264,10 +264,10 @@ class MomentFleet(NothingToDo):
         return self.why_nothing
 
     async def start(self) -> None:
-        """Nothing: nobody is connected to."""
+        """Do nothing: there is nobody to connect to."""
 
     async def stop(self) -> None:
-        """Nothing: the fleet of now goes on."""
+        """Do nothing: the live fleet continues."""
 
 
 def _explained(box: BoxState, recorded: Past | None, at: float) -> BoxState:
@@ -292,7 +292,7 @@ def _until(past: Past, at: float) -> Past:
 
 
 def recorder_words(past: Past, at: float) -> str:
-    """Return what a recorder told of a time: the means of the stretch that it is in; empty = nothing."""
+    """Return what a recorder has for a time: the means of the stretch it falls into; empty = nothing."""
     for end, values in zip(past.at, past.values, strict=True):
         if end - past.width < at <= end:
             found = [

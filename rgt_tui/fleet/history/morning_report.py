@@ -159,7 +159,7 @@ def _saved(stopped: Iterable[BoxState], until: float) -> tuple[Amount, ...]:
 
 
 class Word(NamedTuple):
-    """A piece of the report as it is shown."""
+    """One entry of the report as it is shown."""
 
     label: str
     text: str

@@ -126,7 +126,7 @@ class Stretch:
         return self._sums | {name: (total, count + self._rounds) for name, total, count in column}
 
     def add(self, at: float, found: Values, width: float) -> Past | None:
-        """Take in a sample.
+        """Add a sample.
 
         Args:
             at: Client clock of the sample.
@@ -158,11 +158,11 @@ class Stretch:
         return done
 
     def covers(self, at: float, width: float) -> bool:
-        """Tell whether a time lies in the stretch that is going on."""
+        """Tell whether a time falls into the current stretch."""
         return math.floor(at / width) == self._place and width == self._width
 
     def add_all(self, other: Stretch) -> None:
-        """Take in what `other` has added up, which lies within this one."""
+        """Add what `other` has summed up, which falls within this one."""
         sums = self._summed()
         for name, (total, count) in other._summed().items():
             before, counted = sums.get(name, _NONE)
@@ -190,7 +190,7 @@ class Stretches:
         self._narrow, self._wide = Stretch(), Stretch()
 
     def add(self, at: float, found: Values, width: float) -> tuple[Past | None, Past | None]:
-        """Take in a sample.
+        """Add a sample.
 
         Args:
             at: Client clock of the sample.
@@ -258,7 +258,7 @@ def from_history(frame: History, skew: float) -> Past:
 
 
 def without_cards(frame: History) -> History:
-    """Return the frame without what it tells of single cards: half a megabyte of a box with eight."""
+    """Return the frame without its figures for single cards: half a megabyte for a box with eight."""
     kept = [place for place, name in enumerate(frame.names) if not is_of_card(name)]
     if len(kept) == len(frame.names):
         return frame
@@ -326,7 +326,7 @@ def appended(old: Past, new: Past, most: int) -> Past:
 
 
 def unwatched(old: Past, new: Past, now: float) -> Past:
-    """Return what of `new` was seen by nobody but the box's own recorder: stretches that `old` lacks, and long over.
+    """Return the stretches of `new` that only the box's own recorder saw: those `old` lacks, and long over.
 
     Args:
         old: What was known.

@@ -115,7 +115,7 @@ def night_began(now: float, looked: float | None = None) -> float:
 
 
 def day_and_clock(at: float, now: float) -> str:
-    """Return a time as it is said later: ``02:31`` of today or of the night before, else with its date."""
+    """Return a past time: ``02:31`` within the last day, otherwise with its date."""
     then = _local(at)
     near = abs(now - at) < 86400.0
     return then.strftime("%H:%M" if near else "%Y-%m-%d %H:%M")

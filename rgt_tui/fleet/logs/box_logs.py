@@ -187,7 +187,7 @@ async def place_of_line(
 async def lines_before(
     connection: asyncssh.SSHClientConnection, deployed: Deployed, path: str, place: FilePlace
 ) -> int:
-    """Return how many lines of a log stand before a place.
+    """Return how many lines of a log come before a place.
 
     Raises:
         BoxError: it is not known, such as where counting takes too long.

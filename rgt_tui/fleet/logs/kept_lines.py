@@ -109,13 +109,13 @@ class KeptLines:
         return self._places[0] if self._places else None
 
     def know(self, place: FilePlace) -> None:
-        """Take note of where the line that will come next begins."""
+        """Note where the next line begins."""
         last = self._places[-1] if self._places else None
         if last is None or place.inode != last[1].inode or place.offset - last[1].offset >= BLOCK_BYTES:
             self._places.append((self.end, place))
 
     def append(self, lines: Sequence[str], at: float | None = None) -> None:
-        """Take in the lines that come next.
+        """Append the next lines.
 
         Args:
             lines: Complete ones.
@@ -170,14 +170,14 @@ class KeptLines:
         self._places = [known for known in self._places if known[0] >= number]
 
     def begin_anew(self) -> None:
-        """Forget all lines: they come again. Numbers go on."""
+        """Forget all lines, which will come again. Numbering continues."""
         self._close()
         self._blocks, self._firsts, self._bytes = [], [], 0
         self.partial = self.inode = None
         self._forget_before(self.end)
 
     def replace_before(self, number: int, lines: Sequence[str], place: FilePlace) -> bool:
-        """Put older lines in front of a line, in the place of those that stood there.
+        """Insert older lines before a line, replacing those that were there.
 
         Args:
             number: The line that they end before.
@@ -234,7 +234,7 @@ class KeptLines:
         self._firsts[index : index + 1] = [half.first for half in halves]
 
     def line(self, number: int) -> str:
-        """Return a line by its number; the unfinished one stands at `end`."""
+        """Return a line by its number; the unfinished one is at `end`."""
         if number >= self._tail_first:
             if number == self.end:
                 return self.partial or ""
@@ -278,7 +278,7 @@ class KeptLines:
         return self._written
 
     def take_view(self, view: LogView) -> bool:
-        """Take in what a box's newest lines have more than those taken in last; return False where it is another file.
+        """Append what a box's newest lines have beyond the last ones; return False for another file.
 
         For a source of states that keeps no more than `LogView` has.
         """
@@ -300,7 +300,7 @@ class KeptLines:
         return True
 
     def take_frame(self, frame: LogLines, now: float) -> None:
-        """Take in what a box sends of its log.
+        """Append the part of a log that a box has sent.
 
         Args:
             frame: The new lines.

@@ -190,7 +190,7 @@ class BoxPipe:
 
 
 def other_host() -> HostKeyRefused:
-    """Return what is said where `ssh` arrives at another host than the one that rgt has logged in to."""
+    """Return the message for when `ssh` reaches another host than the one that rgt has logged in to."""
     return HostKeyRefused(
         "the box showed one host key when rgt logged in, and another one to ssh just now: someone may be "
         "intercepting the connection; nothing more was taken"

@@ -43,11 +43,11 @@ CONNECTIONS = 2
 
 
 class PullFailed(Exception):
-    """Nothing can be pulled, or no more; the message says why. What has come is kept, and the next pull goes on."""
+    """Nothing (more) can be pulled; the message says why. What has arrived is kept for the next pull."""
 
 
 def silent() -> Unreachable:
-    """Return what is said of a box that has sent nothing for too long."""
+    """Return the message about a box that has sent nothing for too long."""
     return Unreachable(
         f"the box has sent nothing for {SILENCE_S:g} s, though the connection is up: a disk or network file system "
         "there may hang"
@@ -107,7 +107,7 @@ class Way:
         return await open_bulk(connection, deployed.command(verb, *words), on_data)
 
     async def reach(self) -> tuple[asyncssh.SSHClientConnection, Deployed]:
-        """Return the first connection, and where the agent stands.
+        """Return the first connection, and where the agent is.
 
         Raises:
             BoxError: it cannot be had.

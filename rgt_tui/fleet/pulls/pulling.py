@@ -63,7 +63,7 @@ Agree = Callable[[Toll], Awaitable[bool]]
 
 
 async def at_any_price(_: Toll) -> bool:
-    """Agree: whoever began it is told the price, and can end it."""
+    """Agree: whoever started it is told the price, and can stop it."""
     return True
 
 
@@ -101,7 +101,7 @@ class PullReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def whole(self) -> bool:
-        """Everything that was asked for stands here, verified."""
+        """Everything that was asked for is here, verified."""
         return not self.refused and not self.uncounted
 
 
@@ -115,7 +115,7 @@ async def pull(
     agree: Agree = at_any_price,
     meter: Meter | None = None,
 ) -> PullReport:
-    """Pull from a box; whatever ends it, the next one goes on where it was.
+    """Pull from a box; however it ends, the next pull resumes there.
 
     Args:
         spec: The box.

@@ -39,7 +39,7 @@ Wanted = Sequence[tuple[SourceFile, int]]
 
 
 class RsyncFailed(Exception):
-    """It began, and did not come to its end: what is on the box now must be asked anew."""
+    """It started and did not finish: what is on the box must be asked again."""
 
 
 async def send(

@@ -144,7 +144,7 @@ class Earlier(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Expected(msgspec.Struct, frozen=True):
-    """What was asked for; None = nobody said."""
+    """What was asked for; None = not specified."""
 
     gpu: str | None = None
     count: int | None = None

@@ -30,7 +30,7 @@ LOST = {
 
 
 class Arrival(msgspec.Struct, frozen=True, kw_only=True):
-    """How a new machine stands."""
+    """The state of a new machine."""
 
     machine: Instance
     """As the list showed it last."""

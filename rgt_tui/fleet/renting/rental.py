@@ -67,7 +67,7 @@ class Outcome(enum.StrEnum):
 
 
 class Taken(msgspec.Struct, frozen=True, kw_only=True):
-    """How a creation stands."""
+    """The state of a creation."""
 
     outcome: Outcome
     reasons: tuple[str, ...] = ()
@@ -80,7 +80,7 @@ def account_target(ref: ProviderRef) -> Target:
 
 
 def open_creations(journal: Journal) -> tuple[OpenAction, ...]:
-    """Return the creations of which nobody has written how they ended, oldest first.
+    """Return the creations whose end was never written down, oldest first.
 
     Raises:
         JournalFailed: a file cannot be read: then nobody knows.

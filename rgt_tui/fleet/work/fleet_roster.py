@@ -34,7 +34,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """How one cell stands, over all boxes."""
+    """The state of one cell, over all boxes."""
 
     name: str
     boxes: tuple[str, ...]
@@ -46,7 +46,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def roster(parts: Sequence[Part]) -> tuple[Entry, ...]:
-    """Return every cell of the fleet, those first that need somebody. Pure."""
+    """Return every cell of the fleet, those that need attention first. Pure."""
     where: dict[str, list[tuple[Part, Row]]] = {}
     for part in parts:
         rows: Mapping[str, Row] = {text(row, "name"): row for row in part.cells}

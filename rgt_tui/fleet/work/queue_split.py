@@ -50,7 +50,7 @@ class Share(msgspec.Struct, frozen=True):
 
 
 class Split(msgspec.Struct, frozen=True):
-    """Who gets what, and by which evidence."""
+    """Which box gets which lines, and on what evidence."""
 
     shares: tuple[Share, ...]
     notes: tuple[str, ...] = ()

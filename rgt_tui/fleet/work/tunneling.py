@@ -100,7 +100,7 @@ class Tunnels:
         raise AssertionError("a free port was refused as taken")
 
     async def run(self, up: Callable[[], None]) -> None:
-        """Keep a connection, until cancelled; `up` is called when the first one stands.
+        """Keep a connection until cancelled; `up` is called once the first one is open.
 
         Raises:
             BoxError: the first try failed, or a later one for a reason that only a person can change.

@@ -105,7 +105,7 @@ def say_disarmed(view: Facts, reading: Reading, since: float) -> str:
 
 
 def read_lease_unsaving(view: Facts) -> Sequence[Reading]:
-    """Its lease will find runs that are not known to save on SIGTERM, and that nobody has accepted."""
+    """Its lease will hit runs that are not known to save on SIGTERM, and that nobody has accepted."""
     for found in of_box(view.box):
         if found.mode == Mode.LEASE and found.unsaving:
             return (Reading("", float(len(found.unsaving)), found),)

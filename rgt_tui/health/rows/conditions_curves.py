@@ -132,7 +132,7 @@ def _around(run: RunState) -> tuple[list[float], list[float], Resume] | None:
 
 
 def read_anew(view: Facts) -> Sequence[Reading] | None:
-    """Runs that went on far below a checkpoint that was there already, and have not come back to it."""
+    """Runs that restarted far below an existing checkpoint, and have not caught up with it."""
     if view.blind:
         return None
     kept = {entry.run: entry.items for entry in view.box.checkpoints}
@@ -279,7 +279,7 @@ def prove_lr_anew(view: Facts) -> Iterator[Proof]:
 
 
 def prove_epoch_anew(view: Facts) -> Iterator[Proof]:
-    """Yield the runs whose epochs are counted from the beginning again after a resume, while their step went on."""
+    """Yield the runs whose epochs restarted from the beginning after a resume, while their steps continued."""
     for run in runs_of(view):
         epochs, loss = run.series.get(EPOCH), run.series.get("loss")
         if epochs is None or loss is None or not run.resumes or run.resumes[-1].step <= 0:

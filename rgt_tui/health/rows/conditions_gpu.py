@@ -117,7 +117,7 @@ def say_throttled(view: Facts, reading: Reading, since: float) -> str:
 
 
 def read_xid(view: Facts) -> Sequence[Reading] | None:
-    """Cards whose newest Xid, or an event of this boot, tells of broken hardware."""
+    """Cards whose newest Xid, or an event of this boot, means broken hardware."""
     hard = view.news.hard
     found = [
         Reading(str(gpu.index), 1.0, f"{_name(gpu)}: Xid {gpu.xid} in the kernel log")

@@ -14,7 +14,7 @@ from rgt_tui.profiles.readings import age, how_many, quoted
 
 
 def read_unreachable(view: Facts) -> Sequence[Reading] | None:
-    """The box does not answer. While a try goes on, nothing is known."""
+    """The box does not answer. While it is being tried, nothing is known."""
     link = view.box.link
     if link is Link.LIVE or view.off:
         return NOTHING
@@ -31,7 +31,7 @@ def say_unreachable(view: Facts, reading: Reading, since: float) -> str:
 
 
 def read_silent(view: Facts) -> Sequence[Reading] | None:
-    """The connection stands, and no sample comes. Once it is lost, that it is lost is told instead."""
+    """The connection is open, but no sample comes. Once it is lost, that is reported instead."""
     box = view.box
     if view.off or box.link in (Link.PAUSED, Link.REFUSED_KEY, Link.REFUSED_LOGIN):
         return NOTHING
@@ -104,7 +104,7 @@ def say_login(view: Facts, reading: Reading, since: float) -> str:
 
 
 def read_stopped(view: Facts) -> Sequence[Reading] | None:
-    """The provider calls it stopped, it ran before, and nobody asked for it through rgt."""
+    """The provider calls it stopped, it ran before, and the stop was not requested through rgt."""
     if view.meter_unread:
         return None
     past = view.memory.past
@@ -123,7 +123,7 @@ def say_stopped(view: Facts, reading: Reading, since: float) -> str:
 
 
 def read_gone(view: Facts) -> Sequence[Reading] | None:
-    """The provider does not know it any more, and nobody destroyed it through rgt."""
+    """The provider no longer knows it, and it was not destroyed through rgt."""
     if view.meter_unread:
         return None
     past = view.memory.past
@@ -235,7 +235,7 @@ def check_gapless(view: Facts) -> Verdict:
 
 
 def check_credentials(view: Facts) -> Verdict:
-    """No key lies where others read it. Only the usual places are looked at: the rest, a person knows."""
+    """No key is where others can read it. Only the usual places are checked."""
     hello = view.box.hello
     if hello is None or hello.exposed is None:
         return person("no key stands in an argument, a log, or on the durable share")

@@ -95,7 +95,7 @@ def say_meter(view: Facts, reading: Reading, since: float) -> str:
 
 
 def read_open_action(view: Facts) -> Sequence[Reading]:
-    """A billing call went out, and nobody knows how it ended."""
+    """A billing call was sent, and its outcome is unknown."""
     return (Reading("", 1.0),) if view.box.open_action else NOTHING
 
 
@@ -136,7 +136,7 @@ def say_unlisted(view: Facts, reading: Reading, since: float) -> str:
 
 
 def read_agreed(view: Facts) -> Sequence[Reading] | None:
-    """What is billed against what was asked for when the box was rented; what the provider does not tell stays open."""
+    """What is billed against what was asked for when renting; what the provider does not say stays open."""
     asked, meter = view.box.spec.asked, view.box.meter
     if asked is None:
         return NOTHING
@@ -204,7 +204,7 @@ def say_balance(view: Facts, reading: Reading, since: float) -> str:
 
 
 def check_profile_known(view: Facts) -> Verdict:
-    """The platform is known, and a person has been shown its page as it is now."""
+    """The platform is known, and a person has been shown its page in its present form."""
     if view.profile.id != view.box.spec.profile:
         return warn(
             f"no profile '{view.box.spec.profile}'; {view.profile.name} is used: {view.profile.top_danger}"

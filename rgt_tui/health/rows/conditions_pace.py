@@ -41,7 +41,7 @@ def read_starved(view: Facts) -> Sequence[Reading] | None:
 
 
 def say_starved(view: Facts, reading: Reading, since: float) -> str:
-    """Give the mean, and what the processors say of the reason."""
+    """Give the mean, and what CPU use says about the reason."""
     many = len(reading.about.gpus)
     cards = "the GPU is" if many == 1 else f"the {many} GPUs are"
     why = _in_words(view) or limit_of(reading.about)
@@ -67,7 +67,7 @@ def limit_of(sample: Sample) -> str:
 
 
 def read_spinning(view: Facts) -> Sequence[Reading] | None:
-    """Runs that stand still on cards that are called busy and draw little power."""
+    """Runs without progress on cards that report being busy and draw little power."""
     if view.blind or not view.live or view.box.sample is None:
         return None
     cards = [gpu for gpu in view.box.sample.gpus if _spins(gpu)]
@@ -135,7 +135,7 @@ def say_crowded(view: Facts, reading: Reading, since: float) -> str:
 
 
 def read_held_back(view: Facts) -> Sequence[Reading] | None:
-    """Logs that have been silent for long, or from the first, while curve or checkpoints of the same run go on."""
+    """Logs that have been silent for long, or from the first, while their run's curve or checkpoints advance."""
     if not view.live or view.blind:
         return None
     logs = {log.path: log for log in view.box.logs if log.at is not None}

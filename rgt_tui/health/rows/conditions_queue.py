@@ -84,7 +84,7 @@ def read_stalled(view: Facts) -> Sequence[Reading] | None:
 
 
 def say_stalled(view: Facts, reading: Reading, since: float) -> str:
-    """Say where it stands, for how long, and what is usual."""
+    """Say at which step it is stuck, for how long, and what is usual."""
     about: tuple[Cell | None, RunState] = reading.about
     cell, run = about
     per_step = step_time(cell, run) if cell is not None else None
@@ -181,7 +181,7 @@ def _left(view: Facts) -> list[QueueState]:
 
 
 def read_interrupted(view: Facts) -> Sequence[Reading] | None:
-    """Cells that were cut off (preempted, killed), with no runner there to go on with them."""
+    """Cells that were cut off (preempted, killed), with no runner left to continue them."""
     found = []
     for queue in _left(view):
         for cell in queue.cells:
@@ -350,7 +350,7 @@ def prove_copy_failed(view: Facts) -> Iterator[Proof]:
 
 
 def prove_preempted(view: Facts) -> Iterator[Proof]:
-    """Yield the cells that were asked to stop, and that nobody goes on with."""
+    """Yield the cells that were asked to stop and have not been resumed."""
     for queue, cell in _cells_of(view):
         if cell.state == "interrupted" and cell.exit_code == PREEMPTED and not queue.runner_alive:
             yield _proof(queue, cell, _how(cell))
@@ -362,7 +362,7 @@ def prove_killed_by_kernel(view: Facts) -> Iterator[Proof]:
 
 
 def prove_killed(view: Facts) -> Iterator[Proof]:
-    """Yield the cells that were killed by nobody knows whom."""
+    """Yield the cells that were killed by an unknown sender."""
     yield from _killed(view, by_kernel=False)
 
 
@@ -371,7 +371,7 @@ RESTARTED_S = 300.0
 
 
 def prove_restarted(view: Facts) -> Iterator[Proof]:
-    """Yield the cells and found trainings that ran when the machine was restarted, and that nobody runs now."""
+    """Yield cells and found trainings that ran when the machine was restarted and do not run now."""
     boots = [event for event in view.box.events if event.kind == "rebooted"]
     if not boots:
         return

@@ -29,7 +29,7 @@ MOST_BAD = 50
 
 
 def runs_of(view: Facts) -> Iterator[RunState]:
-    """Runs that go on: those of running cells, and those of trainings outside of the queues."""
+    """Active runs: those of running cells, and those of trainings outside the queues."""
     for _, _, run in view.running:
         if run is not None:
             yield run
@@ -86,7 +86,7 @@ def end_reading(box: BoxState) -> str | None:
 
 
 def read_spike(view: Facts) -> Sequence[Reading] | None:
-    """How far the last losses lie above the usual ones, in robust standard deviations."""
+    """How far the last losses are above the usual ones, in robust standard deviations."""
     if view.blind:
         return None
     found = []
@@ -139,7 +139,7 @@ LONG_S = 900.0
 
 
 def read_ended(view: Facts) -> Sequence[Reading] | None:
-    """Found trainings whose processes are gone, but for those of which Slurm says that they ended well."""
+    """Found trainings whose processes are gone, except those that Slurm reports as completed."""
     out = []
     for run in view.box.found:
         well = run.exit_code == 0 or (run.exit_code is None and run.outcome == "COMPLETED")
@@ -178,7 +178,7 @@ NAN_WINDOW = 50
 
 
 def check_smoke(view: Facts) -> Verdict:
-    """A run wrote a checkpoint and went on from one, or a whole cell is done."""
+    """A run wrote a checkpoint and resumed from one, or a whole cell is done."""
     done = [cell for cell in view.cells if cell.state == "done"]
     if done:
         return passed(
@@ -195,7 +195,7 @@ def check_smoke(view: Facts) -> Verdict:
 
 
 def check_resume_proved(view: Facts) -> Verdict:
-    """A run was cut off and went on from its checkpoint."""
+    """A run was cut off and resumed from its checkpoint."""
     if resumed := _resumed(view):
         return passed(*resumed)
     return absent(view, "no run has been cut off and gone on yet")

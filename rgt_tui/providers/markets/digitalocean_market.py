@@ -157,7 +157,7 @@ ANYWHERE = "any"
 
 
 def fingerprint(public_key: str) -> str:
-    """Return the MD5 fingerprint of a public key, by which DigitalOcean names keys.
+    """Return the MD5 fingerprint of a public key, which is DigitalOcean's name for keys.
 
     Raises:
         BadAnswer: it is not a public key; nothing was sent.

@@ -117,7 +117,7 @@ def _fits(offer: Offer, wish: Wish) -> bool:
 
 
 def search(wish: Wish) -> dict[str, object]:
-    """Return the body of a search: every filter is said, for the vendor's defaults may change."""
+    """Return the body of a search: every filter is explicit, for the vendor's defaults may change."""
     model = wish.gpu.replace("_", " ").strip()
     models = dict.fromkeys((model, model.upper(), f"RTX {model}".upper()))
     return {

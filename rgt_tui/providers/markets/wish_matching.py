@@ -56,7 +56,7 @@ def _digits(size: str) -> str:
 
 
 def unknown_gpu(platform: str, wish: Wish, known: Iterable[str], console: str) -> ProviderError:
-    """Return what to say of a wish for a GPU that a platform has not even when there is stock."""
+    """Return the message for a GPU that a platform never offers."""
     names = ", ".join(sorted({printable(name, 60) for name in known})[:40])
     return ProviderError(
         f"{platform} has no GPU called {printable(wish.gpu, 60)!r}; it has: {names or 'none that it names'}",

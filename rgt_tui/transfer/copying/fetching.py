@@ -226,12 +226,12 @@ class Fetcher:
 
     @property
     def finished(self) -> bool:
-        """Nothing is left to ask for, or nothing can go on."""
+        """Nothing is left to request, or nothing can continue."""
         return self.failure is not None or self._left == 0
 
     @property
     def came_bytes(self) -> int:
-        """How many bytes have come by now."""
+        """How many bytes have arrived so far."""
         return self._came
 
     def take(self, stream: object = None) -> Task | None:
@@ -733,7 +733,7 @@ class Fetcher:
 
 
 def empty_but_listed(rows: Iterable[FileRow]) -> tuple[Refused, ...]:
-    """Return the copies of 0 bytes to which the trainer's list beside them gives a size."""
+    """Return the copies of 0 bytes for which the trainer's list next to them gives a size."""
     found = []
     for row in rows:
         if row.there.size:

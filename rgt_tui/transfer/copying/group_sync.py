@@ -58,7 +58,7 @@ class GroupSync:
             raise OSError(number, os.strerror(number))
 
     def close(self) -> None:
-        """Let go of the file system."""
+        """Close the file system's descriptor."""
         os.close(self._fd)
 
 

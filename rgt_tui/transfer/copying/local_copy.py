@@ -39,7 +39,7 @@ class LandingFailed(Exception):
 
 
 def failed(path: str, needed: int, destination: Path, error: OSError) -> LandingFailed:
-    """Return what is said where a file of the box could not be written."""
+    """Return the message for a file of the box that could not be written."""
     if error.errno in FULL:
         return LandingFailed(
             f"the disk under {destination} is full: {path} needs {needed:,} bytes, {room(destination)} are free; make "
@@ -141,7 +141,7 @@ class PartFile:
         return found.hexdigest()
 
     def has(self, start: int, end: int) -> None:
-        """Take note that a range is good."""
+        """Note that a range is good."""
         self._done[start] = end
 
     def hash_piece(self, start: int, offset: int, piece: memoryview) -> None:
@@ -195,7 +195,7 @@ class PartFile:
         os.fsync(self._fd)
 
     def close(self) -> None:
-        """Let go of it; the file stays. Whoever it was lent to must have ended."""
+        """Close it; the file stays. Whoever it was lent to must have ended."""
         if self.lent is not None:
             # A process that is just being started elsewhere has every descriptor till its exec: it holds nothing.
             fcntl.flock(self._fd, fcntl.LOCK_UN)
@@ -203,7 +203,7 @@ class PartFile:
 
 
 class Landed(msgspec.Struct, frozen=True, gc=False):
-    """Where a copy stands."""
+    """Where a copy is."""
 
     local: str
     stamp: Stamp
@@ -242,7 +242,7 @@ def dated(target: int | str, mtime_ns: int) -> None:
 
 
 def settle(part: str, local: str, sha256: str, there: Stamp, known: FileRow | None) -> Landed:
-    """Give a finished copy its name, or one beside it; what stands there and is good is kept in any case.
+    """Give a finished copy its name, or one next to it; a good file that is already there is always kept.
 
     Args:
         part: The finished copy, on the disk.
@@ -296,7 +296,7 @@ def _newer(there: Stamp, before: Stamp) -> bool:
 
 
 def beside(local: str, sha256: str) -> str:
-    """Return the name for another version of a file: its end stays what programs know it by."""
+    """Return the name for another version of a file: with the same ending, by which programs know it."""
     path = Path(local)
     end = os.fsencode(f".rgt-{sha256[:12]}{path.suffix}")
     return str(path.with_name(os.fsdecode(os.fsencode(path.stem)[: LONGEST_NAME - len(end)] + end)))

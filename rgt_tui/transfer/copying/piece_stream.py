@@ -86,7 +86,7 @@ class PieceDecoder:
         return self._left
 
     def feed(self, data: bytes | bytearray, count: int | None = None) -> Iterator[Piece]:
-        """Yield what `data` completes; bytes of a file as they are.
+        """Yield what `data` completes; bytes of a file as they arrive.
 
         Args:
             data: What has come. Of a `bytearray` no byte is copied: pieces are views of it.

@@ -25,7 +25,7 @@ LARGE_BYTES = 256 << 20
 
 
 class Course(enum.StrEnum):
-    """How a file of the box comes here whose verified copy does not stand here yet."""
+    """How a file of the box that has no verified copy here yet will be fetched."""
 
     COMPARE = "compare"
     """Something of its size stands at its place, and may be it."""
@@ -76,7 +76,7 @@ def plan(
     instance: str = "",
     note: Callable[[FileRow], None] = lambda row: None,
 ) -> Plan:
-    """Compare what the box has with what stands here. It blocks: copies that were touched are hashed.
+    """Compare what the box has with what is here. It blocks: copies that were touched are hashed.
 
     Args:
         listing: What the box has.

@@ -28,7 +28,7 @@ class SourceError(Exception):
 
 
 class LeftOut(msgspec.Struct, frozen=True):
-    """What stays here."""
+    """What is not pushed."""
 
     path: str
     """Below what was given; with a slash at the end for a directory."""
@@ -115,7 +115,7 @@ def read_tree(
 
 
 def box_name(name: str) -> str:
-    """Return a name as it may stand in a path on a box without quotes.
+    """Return a name that may be part of a path on a box without quotes.
 
     Raises:
         SourceError: nothing of it can.
