@@ -91,7 +91,7 @@ def _walk_to(path: str, keep: bool = False) -> tuple[int, int]:
                 elif stat.S_ISDIR(seen.st_mode) and any(parts):
                     at, fd = fd, at
                 elif made_by - {0, os.geteuid(), seen.st_uid}:
-                    raise OSError(errno.ELOOP, "another user's symbolic link stands in its path", path)
+                    raise OSError(errno.ELOOP, "another user's symbolic link is in its path", path)
                 elif any(parts):
                     raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
                 else:
@@ -243,6 +243,11 @@ def unlink(path: str | bytes) -> None:
         os.unlink(path)
     except OSError:
         pass
+
+
+def is_below(path: str, folder: str) -> bool:
+    """Tell whether a path is a directory or below it, by their names alone."""
+    return (path.rstrip("/") + "/").startswith(folder.rstrip("/") + "/")
 
 
 def size(path: str) -> int:

@@ -9,7 +9,7 @@ import fnmatch
 import glob
 import os
 
-from rgt_box import place
+from rgt_box import files, place
 from rgt_box.background import describe
 from rgt_box.commands import hashing, mirror, result_walk
 from rgt_box.discovery import found_run
@@ -130,8 +130,7 @@ def _is_everybodys(path: str) -> bool:
 
 def is_below(path: str, folder: str) -> bool:
     """Tell whether a path is a directory, or below it; links are followed."""
-    top = os.path.realpath(folder).rstrip("/") + "/"
-    return (os.path.realpath(path) + "/").startswith(top)
+    return files.is_below(os.path.realpath(path), os.path.realpath(folder))
 
 
 def _ignored(path: str, ignore: list[str]) -> bool:

@@ -171,8 +171,8 @@ def main(argv: list[str]) -> int:
     source, target = (os.path.realpath(os.path.expanduser(path)) for path in paths)
     if not os.path.exists(source):
         return file_tree.refuse("mirror: %s does not exist" % source)
-    if (target + "/").startswith(source + "/") or (source + "/").startswith(target + "/"):
-        return file_tree.refuse("mirror: one of %s and %s lies inside the other" % (source, target))
+    if files.is_below(target, source) or files.is_below(source, target):
+        return file_tree.refuse("mirror: one of %s and %s is inside the other" % (source, target))
     try:
         held = _lock(target)
     except OSError as error:

@@ -58,8 +58,8 @@ def why_not(folder: str, durable: list[str]) -> str:
         )
     for above in durable:
         real = disks.resolve(os.path.abspath(os.path.expanduser(above)), table)
-        if (path + "/").startswith(real.rstrip("/") + "/"):
-            return "%s lies on %s, which outlives this box" % (folder, above)
+        if files.is_below(path, real):
+            return "%s is on %s, which outlives this box" % (folder, above)
     return ""
 
 

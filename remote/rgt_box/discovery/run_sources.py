@@ -12,6 +12,7 @@ import re
 import stat
 import time
 
+from rgt_box.files import is_below
 from rgt_box.metrics.discover import GENTLE, Finder, Source, run_name
 from rgt_box.metrics.formats import candidates, identify, preference
 
@@ -23,11 +24,6 @@ SLACK = 2.0
 """Seconds by which a file may seem older than the process that wrote it: both clocks are coarse."""
 LATE = 30.0
 """Seconds after a training was found to be gone in which a file of it may still have been written."""
-
-
-def is_below(path: str, folder: str) -> bool:
-    """Tell whether a path is a directory or below it."""
-    return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
 class Claims:

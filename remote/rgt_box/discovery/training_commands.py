@@ -6,6 +6,7 @@ import os
 import re
 import zlib
 
+from rgt_box import files
 from rgt_box.sampling.processes import AGENT, WRAPPERS, is_helper, program
 
 TYPE_CHECKING = False
@@ -298,7 +299,7 @@ def written_dirs(args: list[str], cwd: str) -> list[str]:
     for name, value in pairs(args):
         if value and _DIR.fullmatch(name.lstrip("-")) and "\0" not in value:
             path = os.path.normpath(os.path.join(cwd, os.path.expanduser(value)))
-            if os.path.isabs(path) and not (cwd + "/").startswith(path.rstrip("/") + "/"):
+            if os.path.isabs(path) and not files.is_below(cwd, path):
                 found.append(path)
     return list(dict.fromkeys(found))[:8]
 

@@ -83,7 +83,7 @@ def _why_not(place: str, target: str, link: str | None = None) -> str:
     """Say why nothing can be put at a path; "" where a file may be."""
     folder = os.path.dirname(target)
     real, inside = os.path.realpath(folder), os.path.realpath(place)
-    if not (real + "/").startswith(inside.rstrip("/") + "/"):
+    if not files.is_below(real, inside):
         return "%s is a link that leads out of %s" % (folder, place)
     while not os.path.lexists(real):
         real = os.path.dirname(real)

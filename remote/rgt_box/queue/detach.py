@@ -250,7 +250,7 @@ def kubernetes_manifest(
     twice = sorted({place for place in places if places.count(place) > 1})
     if twice:
         raise WrongManifest("two claims are mounted at %s: give each its own /MOUNT" % ", ".join(twice))
-    if not any(job.folder == place or job.folder.startswith(place + "/") for place in places):
+    if not any(files.is_below(job.folder, place) for place in places):
         raise WrongManifest(
             "no --claim NAME:/MOUNT holds the job directory %s: the pod would not see it" % job.folder
         )

@@ -194,3 +194,11 @@ def test_only_one_at_a_time(
     assert run(agent, source, tmp_path / "dst")[0] == 3
     held.release()
     assert run(agent, source, tmp_path / "dst")[0] == 0
+
+
+@pytest.mark.parametrize("words", [("/", "{}/copy"), ("{}/copy", "/"), ("{}", "{}/copy"), ("{}", "{}")])
+def test_a_tree_is_not_copied_into_itself(words: tuple[str, str], tmp_path: Path, monkeypatch: Any) -> None:
+    """Not even the whole box: the copy would be copied for ever."""
+    monkeypatch.setattr(mirror.Mirror, "run", lambda self: 0)
+    (tmp_path / "copy").mkdir()
+    assert mirror.main([word.format(tmp_path) for word in words]) == mirror.USAGE
