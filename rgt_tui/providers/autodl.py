@@ -22,7 +22,7 @@ from rgt_tui.profiles.prices import price_words
 from rgt_tui.providers.answers import Proof, number, port, signed, table, text, when, whole
 from rgt_tui.providers.control_plane import Context, NotFound, ProviderError, printable
 from rgt_tui.providers.http import AccountHttp, Wrong, open_http
-from rgt_tui.providers.rented import START, Call, Machine, Purse, RentedAccount
+from rgt_tui.providers.rented import START, Call, Machine, Purse, RentedAccount, state_of
 
 VENDOR = "https://api.autodl.com"
 CONSOLE = "https://www.autodl.com/console/instance/list"
@@ -151,12 +151,9 @@ class AutodlAccount(RentedAccount):
         Raises:
             BadAnswer: it has no id; anything else that is odd becomes None.
         """
-        identifier = row.get("uuid")
-        if not isinstance(identifier, str) or not self.ids.fullmatch(identifier):
-            raise self.odd("an instance without an id")
+        identifier = self.known_id(row.get("uuid"), "an instance without an id")
         status = row.get("status")
-        known = STATES.get(status) if isinstance(status, str) else None
-        lifecycle, bills = known or (Lifecycle.UNKNOWN, MeterKind.UNKNOWN)
+        lifecycle, bills = state_of(STATES, status)
         started = _moment(row.get("started_at"))
         plan = text(row.get("charge_type"), 40)
         by_hour = plan == "payg"

@@ -26,7 +26,7 @@ from rgt_tui.providers.answers import Parts, Proof, array, number, said, table, 
 from rgt_tui.providers.control_plane import Context, ProviderError, printable
 from rgt_tui.providers.http import AccountHttp, Wrong, open_http
 from rgt_tui.providers.markets.digitalocean_market import DigitalOceanMarket
-from rgt_tui.providers.rented import START, Call, Machine, Purse, RentedAccount
+from rgt_tui.providers.rented import START, Call, Machine, Purse, RentedAccount, state_of
 
 VENDOR = "https://api.digitalocean.com"
 CONSOLE = "https://cloud.digitalocean.com/droplets"
@@ -207,7 +207,7 @@ class DigitalOceanAccount(RentedAccount):
             raise self.odd("a droplet without an id")
         instance, size = str(number_of), table(droplet.get("size"))
         status = text(droplet.get("status"), 40) or "not said"
-        life, bills = STATES.get(status, (Lifecycle.UNKNOWN, MeterKind.UNKNOWN))
+        life, bills = state_of(STATES, status)
         gpu = table(droplet.get("gpu_info")) or table(size.get("gpu_info"))
         locked = said(droplet.get("locked")) is True
         hanging = self._hanging.get(instance)

@@ -19,7 +19,7 @@ from rgt_tui.model.renting import Leftover
 from rgt_tui.providers.answers import Proof, array, number, said, table, text, when, whole
 from rgt_tui.providers.control_plane import BadAnswer, Context, NotFound, Pause, ProviderError, printable
 from rgt_tui.providers.http import AccountHttp, Wrong, open_http
-from rgt_tui.providers.rented import START, Call, Machine, RentedAccount
+from rgt_tui.providers.rented import START, Call, Machine, RentedAccount, state_of
 
 VENDOR = "https://sky.dstack.ai"
 KEY_ENV = "DSTACK_TOKEN"
@@ -137,9 +137,7 @@ class DstackAccount(RentedAccount):
         if not (isinstance(place, int) and self.ids.fullmatch(identifier)):
             raise self.odd("an instance without project, fleet and number")
         status = box.get("status")
-        lifecycle, bills = STATES.get(
-            status if isinstance(status, str) else "", (Lifecycle.UNKNOWN, MeterKind.UNKNOWN)
-        )
+        lifecycle, bills = state_of(STATES, status)
         resources = table(table(box.get("instance_type")).get("resources"))
         gpus = array(resources.get("gpus"))
         backend = text(box.get("backend"), 40)

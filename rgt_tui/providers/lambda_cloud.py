@@ -22,7 +22,7 @@ from rgt_tui.providers.control_plane import BadAnswer, Context, Pause, ProviderE
 from rgt_tui.providers.http import AccountHttp, Wrong, open_http
 from rgt_tui.providers.markets.lambda_market import LambdaMarket
 from rgt_tui.providers.markets.rented_market import CREATE
-from rgt_tui.providers.rented import EVERY, START, Call, Machine, RentedAccount
+from rgt_tui.providers.rented import EVERY, START, Call, Machine, RentedAccount, state_of
 
 VENDOR = "https://cloud.lambda.ai"
 CONSOLE = "https://cloud.lambda.ai/instances"
@@ -139,12 +139,9 @@ class LambdaAccount(RentedAccount):
             BadAnswer: it is not an object with an id; anything else that is odd becomes None.
         """
         box = table(raw)
-        identifier = box.get("id")
-        if not isinstance(identifier, str) or not self.ids.fullmatch(identifier):
-            raise self.odd("an instance without an id")
+        identifier = self.known_id(box.get("id"), "an instance without an id")
         status = box.get("status")
-        known = STATES.get(status) if isinstance(status, str) else None
-        lifecycle, bills = known or (Lifecycle.UNKNOWN, MeterKind.UNKNOWN)
+        lifecycle, bills = state_of(STATES, status)
         kind = table(box.get("instance_type"))
         cents = number(kind.get("price_cents_per_hour"))
         disks = self._disks(box.get("file_system_names"))

@@ -24,7 +24,7 @@ from rgt_tui.providers.answers import Parts, Proof, array, number, table, text, 
 from rgt_tui.providers.control_plane import BadAnswer, Context, ProviderError, printable
 from rgt_tui.providers.http import AccountHttp, Wrong, open_http
 from rgt_tui.providers.markets.paperspace_market import PaperspaceMarket
-from rgt_tui.providers.rented import START, Call, Machine, RentedAccount
+from rgt_tui.providers.rented import START, Call, Machine, RentedAccount, state_of
 
 VENDOR = "https://api.paperspace.com/v1"
 CONSOLE = "https://console.paperspace.com"
@@ -228,11 +228,9 @@ class PaperspaceAccount(RentedAccount):
             BadAnswer: it is not an object with an id; anything else that is odd becomes None.
         """
         machine = table(raw)
-        instance = text(machine.get("id"), 80)
-        if instance is None or not self.ids.fullmatch(instance):
-            raise self.odd("a machine without an id")
+        instance = self.known_id(text(machine.get("id"), 80), "a machine without an id")
         status = text(machine.get("state"), 40) or "not said"
-        life, bills = STATES.get(status, (Lifecycle.UNKNOWN, MeterKind.UNKNOWN))
+        life, bills = state_of(STATES, status)
         if when(machine.get("dtDeleted")) is not None:
             status, life, bills = "deleted", Lifecycle.GONE, MeterKind.NONE
         gpus = [table(one) for one in array(machine.get("accelerators"))]

@@ -49,6 +49,14 @@ RETRY_AGE = 900.0
 """Seconds before either is asked for again after a failure: it must not eat the rate limit of what matters."""
 
 
+def state_of(
+    states: Mapping[str, tuple[Lifecycle, MeterKind]], status: object
+) -> tuple[Lifecycle, MeterKind]:
+    """Return what a platform's own word for a machine's state means; both unknown for a word that has no row."""
+    unknown = (Lifecycle.UNKNOWN, MeterKind.UNKNOWN)
+    return states.get(status, unknown) if isinstance(status, str) else unknown
+
+
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
     """One machine as its platform described it. None = not said. Times in epoch seconds, money per hour."""
 
@@ -177,6 +185,16 @@ class RentedAccount(abc.ABC):
         self._purse_pause = Pause()
         self._books: dict[str, Booked] = {}
         self._books_pause = Pause()
+
+    def known_id(self, value: object, lacking: str) -> str:
+        """Return an id that the platform gave.
+
+        Raises:
+            BadAnswer: it is none; `lacking` says what came without one.
+        """
+        if not isinstance(value, str) or not self.ids.fullmatch(value):
+            raise self.odd(lacking)
+        return value
 
     def odd(self, what: str) -> BadAnswer:
         """Return what to raise of an answer that is not what the platform documents."""

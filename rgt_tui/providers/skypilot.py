@@ -30,7 +30,7 @@ from rgt_tui.providers.control_plane import (
     printable,
 )
 from rgt_tui.providers.http import AccountHttp, open_http
-from rgt_tui.providers.rented import START, Call, Machine, RentedAccount
+from rgt_tui.providers.rented import START, Call, Machine, RentedAccount, state_of
 
 VENDOR = "http://127.0.0.1:46580"
 """Where the server runs that ``sky`` starts by itself."""
@@ -176,13 +176,9 @@ class SkyPilotAccount(RentedAccount):
             BadAnswer: it has no name; anything else that is odd becomes None.
         """
         box = table(raw)
-        name = box.get("name")
-        if not isinstance(name, str) or not self.ids.fullmatch(name):
-            raise self.odd("a cluster without a name")
+        name = self.known_id(box.get("name"), "a cluster without a name")
         status = box.get("status")
-        lifecycle, bills = STATES.get(
-            status if isinstance(status, str) else "", (Lifecycle.UNKNOWN, MeterKind.UNKNOWN)
-        )
+        lifecycle, bills = state_of(STATES, status)
         gpu, count = accelerators(box.get("accelerators"))
         nodes = whole(box.get("nodes")) or 1
         rate = self._rates.get(name)
