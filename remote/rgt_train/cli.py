@@ -33,7 +33,7 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of ``python -m rgt_train``."""
     result = argparse.ArgumentParser(
         prog="python -m rgt_train",
-        description="Trains, survives being killed at any moment, goes on when launched again the same way.",
+        description="Trains, survives being killed at any moment, resumes when launched again the same way.",
         epilog="`python -m rgt_train export OUT --to F.safetensors` writes the weights of a run. "
         "Exit codes: 0 done, 75 asked to stop (launch again), 74 nothing can be saved, 2 not started.",
         allow_abbrev=False,

@@ -125,7 +125,7 @@ class Ending:
             self.leave(stop)
             return stop
         self.files.report.say(
-            f"{told}; step {p.step + 1} was not over: a relaunch goes on from the last good checkpoint"
+            f"{told}; step {p.step + 1} was not over: a relaunch resumes from the last good checkpoint"
         )
         self.files.report.event("stop", p.step, reason=stop.cause)
         self._note_end(stop.cause)
@@ -152,7 +152,7 @@ class Ending:
             pass  # told
         elif not self.files.saver.save(p.step, force=p.micro > 0):
             self.files.report.say(
-                f"step {p.step} could not be saved; a relaunch goes on from the last good checkpoint"
+                f"step {p.step} could not be saved; a relaunch resumes from the last good checkpoint"
             )
         self._mirrored(MIRROR_GRACE_S, self._sleep)
 

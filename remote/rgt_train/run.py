@@ -343,7 +343,7 @@ class Run:
         if not self.finished:
             if self._boundary.touched:
                 raise exits.UsageError(
-                    "run.finish() stands between optimizer.step() and run.step: call run.step first"
+                    "run.finish() comes between optimizer.step() and run.step: call run.step first"
                 )
             self._boundary.next_epoch()
             self._over = True

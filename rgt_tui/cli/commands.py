@@ -338,7 +338,7 @@ COMMANDS: dict[str, Command] = {
             (OK, "everything asked for is here, verified; with --dry-run: could be pulled"),
             (FAILED, "something was refused, changed or could not be written; each is named"),
             _WAY,
-            (UNREACHABLE, "the box could not be reached, or was lost; the next rgt pull goes on"),
+            (UNREACHABLE, "the box could not be reached, or was lost; the next rgt pull resumes"),
         ),
     ),
     "verify": Command(
@@ -352,7 +352,7 @@ COMMANDS: dict[str, Command] = {
     "down": Command(
         "teardown.down", "Money", "stop the meter of a box, on evidence",
         (
-            (OK, "the provider confirms; what goes on billing is named; with --dry-run: it would pass"),
+            (OK, "the provider confirms; what keeps billing is named; with --dry-run: it would pass"),
             (FAILED, "refused, and why: nothing was sent"),
             _TRUSTED,
             (UNREACHABLE, "the box or its provider could not be reached, and nothing was sent"),
@@ -367,7 +367,7 @@ COMMANDS: dict[str, Command] = {
             (FAILED, "refused, and why: nothing was rented; or it was ended again"),
             _TRUSTED,
             (UNREACHABLE, "no market could be asked, nothing was sent; or it is rented, BILLS, and does not answer"),
-            (UNCONFIRMED, "sent, and nobody knows what came of it; or it is not as agreed, or its check refuses it"),
+            (UNCONFIRMED, "sent, and its outcome is unknown; or it is not as agreed, or its check refuses it"),
         ),
         untold=UNCONFIRMED,
     ),
@@ -386,7 +386,7 @@ COMMANDS: dict[str, Command] = {
             (OK, "armed; with --dry-run: it would be; with --status: printed; with --disarm: disarmed"),
             (FAILED, "refused, and why: nothing was armed"),
             _TRUSTED,
-            (UNREACHABLE, "the box could not be reached; or what came of it is not known: look at --status"),
+            (UNREACHABLE, "the box could not be reached; or the outcome is not known: look at --status"),
         ),
     ),
     "lease": Command(
@@ -395,7 +395,7 @@ COMMANDS: dict[str, Command] = {
             (OK, "armed; with --dry-run: it would be"),
             (FAILED, "refused, and why: nothing was armed"),
             _TRUSTED,
-            (UNREACHABLE, "the box could not be reached; or what came of it is not known: look at autostop --status"),
+            (UNREACHABLE, "the box could not be reached; or the outcome is not known: look at autostop --status"),
         ),
     ),
     "keep": Command(
@@ -446,7 +446,7 @@ COMMANDS: dict[str, Command] = {
             (OK, "it is there, complete; with --list and --prune: listed, or removed"),
             (FAILED, "it does not fit, or something was refused, each is named; --trainer: no Python there has torch"),
             _WAY,
-            (UNREACHABLE, "the box could not be reached, or was lost; the next rgt push goes on"),
+            (UNREACHABLE, "the box could not be reached, or was lost; the next rgt push resumes"),
         ),
     ),
 }  # fmt: skip

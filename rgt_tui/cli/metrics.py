@@ -266,7 +266,7 @@ ACCOUNT_FAMILIES: tuple[AccountFamily, ...] = (
         _unlisted(lambda thing: int(thing.bills)),
     ),
     AccountFamily(
-        "rgt_unlisted_per_hour", "What an hour of it costs; absent where nobody says.",
+        "rgt_unlisted_per_hour", "What an hour of it costs; absent where unknown.",
         _unlisted(lambda thing: thing.per_hour),
     ),
     AccountFamily(

@@ -107,7 +107,7 @@ class AutostopStory:
         line = self._line(seen)
         if line["self_stop"]["off_at"] is None or line["state"] != "stopped":
             raise StoryFailed(f"the next rgt does not say that it parked: {seen.out[-2000:]}")
-        self._note("the next rgt: off, as it was armed to be", seen, str(line["reason"]))
+        self._note("the next rgt: off, as armed", seen, str(line["reason"]))
         await self._resume()
         await self._told()
         audit = await self._rgt("audit", "--json")

@@ -36,7 +36,7 @@ def check_torch() -> None:
     """Make sure that the boxes can train.
 
     Raises:
-        DemoError: torch is not installed beside rgt.
+        DemoError: torch is not installed next to rgt.
     """
     if importlib.util.find_spec("torch") is None:
         raise DemoError(

@@ -581,7 +581,7 @@ class BoxSession:
             return Failure.UNREACHABLE, f"ssh: {str(error) or type(error).__name__}"
         except Exception as error:
             log.exception("%s: a session failed", self.state.spec.name)
-            return Failure.OUR_FAULT, f"rgt: {_named(error)}; this is a fault of rgt, training goes on"
+            return Failure.OUR_FAULT, f"rgt: {_named(error)}; this is a fault of rgt, training continues"
         finally:
             self._keepalive.end()
             self._files.end()
@@ -646,7 +646,7 @@ class BoxSession:
                 self._take_samples()
         except Exception as error:
             log.exception("%s: what came could not be taken in", self.state.spec.name)
-            self._fault = f"rgt: {_named(error)}; this is a fault of rgt, training goes on"
+            self._fault = f"rgt: {_named(error)}; this is a fault of rgt, training continues"
             if self._connection is not None:
                 self._connection.abort()
         finally:

@@ -239,7 +239,7 @@ def changes(shown: Review, fresh: Review) -> tuple[str, ...]:
     if shown.irreversible != fresh.irreversible:
         found.append("whether it can be undone is judged differently now")
     if shown.keeps_billing != fresh.keeps_billing:
-        found.append("what goes on billing has changed: " + ("; ".join(fresh.keeps_billing) or "nothing now"))
+        found.append("what keeps billing has changed: " + ("; ".join(fresh.keeps_billing) or "nothing now"))
     for words, before, after in (("lost", shown.lost, fresh.lost), ("kept", shown.kept, fresh.kept)):
         known, there = {_unsized(line) for line in before}, {_unsized(line) for line in after}
         found += [

@@ -188,9 +188,7 @@ def tiers(given: Situation, verb: Verb) -> tuple[dict[str, str], tuple[EvidenceI
     for disk in sample.disks if sample is not None else ():
         for mount, name in unmounted(profile, (disk,), found).items():
             found[mount] = name
-            text = (
-                f"{quoted(mount)} is not a mount of its own on this box: it lies on {quoted(disk.on or '')}"
-            )
+            text = f"{quoted(mount)} is not a mount of its own on this box: it is on {quoted(disk.on or '')}"
             text += f" ({quoted(name)})" if name else ", of which nothing is known"
             notes.append(EvidenceItem(key=f"tiers:{mount}", ok=True, text=text, at=given.state.seen.sample))
     return found, tuple(notes)
@@ -252,7 +250,9 @@ def queue(state: BoxState, verb: Verb, *, listed_whole: bool = False) -> Iterato
         return
     undone = [f"{cell.name} ({cell.state})" for cell in cells if cell.state != "done"]
     if undone:
-        text = f"{len(undone)} of {how_many(len(cells), 'cell')} will go on after a start: {listed(undone)}"
+        text = (
+            f"{len(undone)} of {how_many(len(cells), 'cell')} will continue after a start: {listed(undone)}"
+        )
     else:
         text = f"{how_many(len(cells), 'cell')}, all done" if cells else "the queue is empty"
     yield item("", True, text, oldest)
@@ -285,7 +285,7 @@ def provider(given: Situation, verb: Verb, instance: str) -> EvidenceItem:
     if native is not None and native.stops_gpu_meter is False:
         note = f": {native.note}" if native.note else ""
         text = f"{in_both(native)} does not stop the GPU meter{note}"
-        return item(False, text, "the meter goes on", forfeitable=True)
+        return item(False, text, "the meter keeps running", forfeitable=True)
     return item(True, f"{status}, accepts {given.action}")
 
 

@@ -367,7 +367,7 @@ class Journal:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             number = next(i for i, line in enumerate(lines, 1) if not _reads(line))
             raise JournalFailed(
-                f"line {number} of the journal {path} cannot be read, so nobody knows what is open; "
+                f"line {number} of the journal {path} cannot be read, so what is open is unknown; "
                 "look at the provider's console, then move the file away"
             ) from None
 

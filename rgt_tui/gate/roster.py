@@ -76,7 +76,7 @@ def roster(
         why = "the platform's profile is unknown, so nothing says what would be lost"
         return (item(False, why, forfeitable=False),)
     if told.results is None:
-        text = f"what lies on the box is not known: {told.problem}"
+        text = f"what is on the box is not known: {told.problem}"
         return (item(False, text, "unknown"), *_without_list(state, profile, verb, known))
     items = []
     if told.results.problems:

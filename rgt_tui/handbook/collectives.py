@@ -260,7 +260,7 @@ def _instead(dump: RankDump) -> str:
             return f"has no counterpart to it: it waits in collective {number} of {group} ({mine[number]})"
     for messages in dump.messages.values():
         return f"has no counterpart to it: it {messages[0]}"
-    return "has come to no counterpart of it"
+    return "has reached no counterpart of it"
 
 
 def in_words(ranks: Sequence[int]) -> str:

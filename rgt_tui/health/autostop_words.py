@@ -33,11 +33,11 @@ def clock_words(reading: AutostopReading) -> str:
     if reading.kept_until is not None and reading.stops_in_s is not None:
         return f"{does} in {age(reading.stops_in_s)}, kept until {time_of_day(reading.kept_until)}"
     if reading.mode == Mode.LEASE:
-        left = "nobody knows when" if reading.stops_in_s is None else f"in {age(reading.stops_in_s)}"
+        left = "at an unknown time" if reading.stops_in_s is None else f"in {age(reading.stops_in_s)}"
         return f"{does} {left} (lease of {limit})"
     if reading.idle_s is None:
         why = f": {reading.why[0]}" if reading.why else ""
-        return f"{does} when idle {limit}; whether it is idle cannot be told{why}"
+        return f"{does} when idle {limit}; whether it is idle is not known{why}"
     if reading.idle_s <= 0.0:
         why = f", now: {reading.why[0]}" if reading.why else ""
         return f"{does} when idle {limit}{why}"
@@ -87,7 +87,7 @@ def off_words(known: SelfStop, source: str) -> str:
     armed = known.armed[-1]
     at = "" if known.off_at is None else time_of_day(known.off_at)
     heard = known.stopping_at is not None
-    verb = f"parked itself by {at}" if heard else f"off by {at}, as it was armed to be"
+    verb = f"parked itself by {at}" if heard else f"off by {at}, as armed"
     what = f"idle {age(armed.limit_s)}" if armed.mode is Mode.IDLE else f"lease of {age(armed.limit_s)}"
     told = f"({clean(source)}): {what}, armed at {time_of_day(armed.at)}"
     return f"{verb} {told}; what it saved is known once it starts again"

@@ -122,7 +122,7 @@ _ROWS: tuple[Condition, ...] = (
         see="T23",
     ),
     Condition(
-        "held-back", "A log is silent while its run goes on", "buffered", pace.read_held_back, pace.say_held_back,
+        "held-back", "A log is silent while its run continues", "buffered", pace.read_held_back, pace.say_held_back,
         YES, hold_s=60.0,
         needs=signs.named_work,
         advice="Start it with PYTHONUNBUFFERED=1 (or python -u): what it prints stays in a buffer.",
@@ -393,7 +393,7 @@ _ROWS: tuple[Condition, ...] = (
     Condition(
         "meter", "The meter cannot be read", "meter", money.read_meter, money.say_meter,
         (Rung("warn", METER_LOST_S, METER_LOST_S),), unit="s since read", live=False,
-        advice="Check the provider's key and console: nobody knows what the box costs.",
+        advice="Check the provider's key and console: what the box costs is unknown.",
         checks=(Check("5.5", "meter read from the provider", money.check_meter_read, live=False),),
     ),
     Condition(
@@ -424,7 +424,7 @@ _ROWS: tuple[Condition, ...] = (
         advice="It will not stop itself: see what it cannot read (rgt autostop BOX --status), or stop it yourself.",
     ),
     Condition(
-        "lease-unsaving", "A run that does not save stands in the lease's way", "lease",
+        "lease-unsaving", "A run that does not save is in the lease's way", "lease",
         autostop.read_lease_unsaving, autostop.say_lease_unsaving,
         (Rung("warn", 1.0, 1.0),), unit="runs", escalates=True,
         of=frozenset(("autostop", "lease", "link")),
@@ -444,7 +444,7 @@ _ROWS: tuple[Condition, ...] = (
         advice="Arm it again (rgt autostop BOX --idle 45m), or confirm with --disarm that you know.",
     ),
     Condition(
-        "parked-itself", "The box is off, as it was armed to be", "parked", autostop.read_parked_itself,
+        "parked-itself", "The box is off, as armed", "parked", autostop.read_parked_itself,
         autostop.say_parked_itself, YES, live=False, told=True,
         of=frozenset(("meter", "off", "self_stop", "spec")),
         advice="Its disks keep billing; start it when you need it, and rgt says what it saved.",
@@ -497,9 +497,9 @@ _ROWS: tuple[Condition, ...] = (
     Condition("credentials", "A secret is exposed",
         checks=(Check("1.5", "credentials in no argument, log or share", link.check_credentials, live=False),),
     ),
-    Condition("smoke", "Nothing has shown yet that a run saves and goes on",
+    Condition("smoke", "Nothing has shown yet that a run saves and resumes",
         checks=(
-            Check("2.1", "smoke: a short run saves and goes on", runs.check_smoke, live=False,
+            Check("2.1", "smoke: a short run saves and resumes", runs.check_smoke, live=False,
                   command="rgt run {box} --smoke CMD -- CMD"),
         ),
     ),

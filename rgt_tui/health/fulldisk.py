@@ -55,7 +55,7 @@ def command(words: str, path: str | None) -> str | None:
 def inode_fixes(box: BoxState, disk: Disk, last_good: int | None) -> tuple[Fix, ...]:
     """Return the steps out of used-up inodes: check, look, remove what can be made again."""
     fixes = [Fix("Check: it is the inodes, not the bytes", command("df -i -- {}", disk.mount))]
-    goes_on = "the cell then goes on from its last good checkpoint"
+    goes_on = "the cell then resumes from its last good checkpoint"
     goes_on += f" (step {last_good})" if last_good is not None else ""
     for hog in sorted(disk.hogs, key=lambda hog: -hog.inodes)[:2]:
         if not exact(hog.path):
@@ -87,7 +87,7 @@ def byte_fixes(disk: Disk, last_good: int | None) -> tuple[Fix, ...]:
             command("du -xh -d3 -- {} | sort -h | tail", disk.mount),
         ),
         Fix("Remove left-over .tmp checkpoints and caches, name by name; keep best and the newest good one"),
-        Fix(f"With room again, the cell goes on from its last good checkpoint{goes_on}"),
+        Fix(f"With room again, the cell resumes from its last good checkpoint{goes_on}"),
     )
 
 

@@ -45,7 +45,7 @@ def worst_case_of(box: BoxState, readings: Sequence[ClockReading], now: float) -
             return _made(Amount(0.0, meter.currency), None, "nothing bills it")
     known = rate(meter)
     if known is None or (known.at_least and known.value <= 0.0):
-        return _made(None, None, "unknown: nobody says what it costs", meter.currency)
+        return _made(None, None, "unknown: its price is not known", meter.currency)
     doubt = _doubt(box, now)
     if doubt is not None:
         known = msgspec.structs.replace(known, at_least=True)

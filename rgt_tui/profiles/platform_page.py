@@ -107,7 +107,7 @@ def _short(profile: Profile) -> Iterator[PageRow]:
     yield PageRow("danger", profile.top_danger, Weight.BAD)
     yield PageRow("also called", names, Weight.ASIDE)
     yield PageRow("kind", f"{profile.kind}, `{profile.id}` in the fleet file", Weight.ASIDE)
-    yield PageRow("money", "" if profile.billed else "nobody charges any for a machine here", Weight.ASIDE)
+    yield PageRow("money", "" if profile.billed else "machines here cost nothing", Weight.ASIDE)
     yield PageRow("stop the GPU", profile.stops_gpu or "")
     yield PageRow("spend nothing", profile.stops_all or "")
     yield PageRow("known", _KINDS.get(profile.confidence, profile.confidence))

@@ -1,7 +1,7 @@
 """Reads a provider's answers field by field, and decides what they prove.
 
 ``ANSWERS`` of a provider's module has a row per verb, which holds what the vendor documents and nothing else. Whatever
-no row names was sent, and nobody knows what came of it: a 2xx whose body cannot be read, a redirect, a time-out, a
+no row names was sent, and its outcome is unknown: a 2xx whose body cannot be read, a redirect, a time-out, a
 server error, a connection that was cut.
 """
 

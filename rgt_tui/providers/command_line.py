@@ -87,7 +87,7 @@ class CommandLine:
                 status = await process.wait()
         except TimeoutError:
             raise Unreachable(
-                f"{words[0]} on {self.where} did not end within {self._timeout_s:.0f} s; what came of it is unknown"
+                f"{words[0]} on {self.where} did not end within {self._timeout_s:.0f} s; its outcome is unknown"
             ) from None
         finally:
             if process.returncode is None:

@@ -80,7 +80,7 @@ class ConsoleAccount:
 
     async def leftovers(self) -> tuple[Leftover, ...]:
         """Say that nothing tells."""
-        raise self.untold("what is billed beside machines")
+        raise self.untold("what is billed besides machines")
 
     def untold(self, what: str) -> ProviderError:
         """Return the error for a question that only the console answers."""
@@ -254,7 +254,7 @@ class InBox(ConsoleBox):
         """Return the command, and that its outcome cannot be asked for."""
         if verb is not Verb.PARK:
             return super().describe(verb, instance)
-        return f"on the box, over the connection that stands: {self.command} (what came of it only the console tells)"
+        return f"on the box, over the open connection: {self.command} (only the console shows its outcome)"
 
     def action(self, verb: Verb) -> str:
         """Return the word among ``Meter.actions``."""

@@ -201,8 +201,8 @@ class Kubernetes(OneMachine["KubernetesAccount"]):
             owner = await self._account.owner(namespace, name)
             if owner is not None:
                 raise PermitRefused(
-                    f"the pod belongs to {printable(owner.kind, 40)} {printable(owner.name, 120)}, which would make it "
-                    "anew; name that Job as the instance, or scale its owner down. Nothing was sent."
+                    f"the pod belongs to {printable(owner.kind, 40)} {printable(owner.name, 120)}, which would "
+                    "recreate it; name that Job as the instance, or scale its owner down. Nothing was sent."
                 )
         return await self._account.act(*_deleting(namespace, kind, name))
 

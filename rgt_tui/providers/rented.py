@@ -239,7 +239,7 @@ class RentedAccount(abc.ABC):
     async def leftovers(self) -> tuple[Leftover, ...]:
         """List what is billed besides machines; see `Account.leftovers`."""
         raise ProviderError(
-            f"{self.platform} has no call that lists what is billed beside machines; look at its console",
+            f"{self.platform} has no call that lists what is billed besides machines; look at its console",
             console=self.http.console,
             sent=False,
         )

@@ -102,7 +102,7 @@ class PackedLines:
         for sum_, line in self._told.values():
             if sum_ == wanted:
                 return zlib.decompressobj(wbits=0, zdict=line)
-        raise DamagedStream("it is told by a line that did not come")
+        raise DamagedStream("it refers to a line that did not arrive")
 
 
 class Inflater:

@@ -148,7 +148,7 @@ async def pass_through(
 
     Raises:
         NoCommands: the box runs no commands.
-        Unreachable: the connection was lost; whether the command goes on there is not known.
+        Unreachable: the connection was lost; whether the command still runs there is not known.
     """
     session = _Session()
     try:

@@ -60,16 +60,16 @@ def parts(metadata: Stretch) -> tuple[Part, ...]:
 
 def _state(record: Any, kind: str) -> Pairs:
     if type(record) is not Made or record.what != (_OWN, kind) or type(record.state) is not Pairs:
-        raise Refused(f"something else stands where a {kind} belongs")
+        raise Refused(f"something else is where a {kind} belongs")
     return record.state
 
 
 def _part(record: Any) -> Part:
     if type(record) is not Made or record.what.name != "_StorageInfo" or type(record.state) is not Pairs:
-        raise Refused("something else stands where the place of a part belongs")
+        raise Refused("something else is where the place of a part belongs")
     file, offset, length = (record.state.get(key) for key in ("relative_path", "offset", "length"))
     if type(file) is not str or not file or "/" in file or "\0" in file or file in (".", ".."):
-        raise Refused(f"a part of it lies in {str(file)[:80]!r}, which is not a file beside it")
+        raise Refused(f"a part of it is in {str(file)[:80]!r}, which is not a file next to it")
     if type(offset) is not int or type(length) is not int or offset < 0 or length < 0:
         raise Refused(f"a part in {file[:80]!r} has no place")
     if record.state.get("transform_descriptors"):
@@ -116,7 +116,7 @@ def _shape(value: Any) -> tuple[int, ...]:
         and all(type(number) is int and 0 <= number < 1 << 63 for number in value)
     ):
         return tuple(value)
-    raise Refused("something else stands where a size belongs")
+    raise Refused("something else is where a size belongs")
 
 
 def _product(sizes: tuple[int, ...]) -> int:
@@ -143,7 +143,7 @@ def examine(folder: Path) -> tuple[str, ...]:
     except Refused as refused:
         raise Trouble(METADATA, str(refused)) from None
     if not by_file and any(path.suffix == SUFFIX for path in folder.iterdir()):
-        raise Trouble(METADATA, "it names none of the parts beside it")
+        raise Trouble(METADATA, "it names none of the parts next to it")
     for name, wanted in sorted(by_file.items()):
         try:
             with OpenStretch(folder / name) as whole:

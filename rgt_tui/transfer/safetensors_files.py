@@ -122,7 +122,7 @@ def shards(path: Path) -> dict[str, list[str]]:
     for tensor, file in weights.items():
         if not isinstance(file, str) or not file or "/" in file or "\0" in file or file in (".", ".."):
             raise Refused(
-                f"it says that {tensor[:80]!r} lies in {str(file)[:80]!r}, which is not a file beside it"
+                f"it says that {tensor[:80]!r} lies in {str(file)[:80]!r}, which is not a file next to it"
             )
         found.setdefault(file, []).append(tensor)
     return found

@@ -85,7 +85,7 @@ def _zip_file(whole: Stretch) -> TorchFile:
         raise Refused(f"its pickle has {pickle.length} bytes, more than a checkpoint's may ({MOST_BYTES})")
     said = contents(pickle.head(MOST_BYTES), safe_names.CHECKPOINT)
     if said.end != pickle.length:
-        raise Refused("something stands after the end of its pickle")
+        raise Refused("there is something after the end of its pickle")
     _records_of_storages(said, inner)
     return TorchFile(checked, False, _not_loadable(said))
 

@@ -74,7 +74,7 @@ def examine(folder: Path) -> tuple[str, ...]:
     files = read(folder)["files"]
     for name, facts in sorted(files.items()):
         if not name or "/" in name or "\0" in name or name in (".", "..", MANIFEST):
-            raise Trouble(MANIFEST, f"it lists {name[:80]!r}, which is not a file beside it")
+            raise Trouble(MANIFEST, f"it lists {name[:80]!r}, which is not a file next to it")
         try:
             with OpenStretch(folder / name) as whole:
                 _file(whole, facts)

@@ -272,7 +272,7 @@ class _Work:
 
     def _load(self, jobs: list[Job], answers: dict[Job, dict[str, Any]]) -> None:
         if not has_torch():
-            self.no_torch = "torch is not installed beside rgt"
+            self.no_torch = "torch is not installed next to rgt"
             return
         with loader() as asked:
             for job in jobs:
@@ -361,12 +361,10 @@ class _Work:
         for path in plan.left_over:
             before, parts, _ = path.partition(PARTS)
             if parts:
-                self.wrong(
-                    before + parts, "copies that are not finished lie in it: rgt pull goes on with them"
-                )
+                self.wrong(before + parts, "it has unfinished copies: rgt pull resumes them")
                 continue
             self.unproven[path] = (
-                "it lies in a directory that was being written, replaced or set aside: no checkpoint"
+                "it is in a directory that was being written, replaced or set aside: no checkpoint"
             )
 
     def _say_unproven(self, job: Job, answer: Mapping[str, Any]) -> None:

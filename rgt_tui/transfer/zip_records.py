@@ -340,4 +340,4 @@ def _descriptor(whole: Stretch, entry: _Entry, at: int, limit: int) -> int:
             b"PK\x07\x08", entry.crc, entry.packed, entry.size
         ):  # fmt: skip
             return length
-    raise Refused(f"what stands behind record {_name(entry.name)} is not its checksum and its length")
+    raise Refused(f"what follows record {_name(entry.name)} is not its checksum and its length")

@@ -22,7 +22,7 @@ TOLD_SECONDS = 30.0
 """So long the end of a pull stands on the screen that is on top then."""
 MOST_PAST = 50
 """Pulls that have ended and are still listed, besides the newest one of each box."""
-KEPT = "what has come is kept, and the next pull goes on from there"
+KEPT = "what has arrived is kept, and the next pull resumes from there"
 
 
 @dataclass(frozen=True)

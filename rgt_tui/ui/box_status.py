@@ -79,7 +79,7 @@ STATES: dict[Health, Look] = {
 """Every state of a box: its glyph, its tone and its words, the same on all screens."""
 
 SEVERITIES: dict[Severity, Look] = {
-    Severity.FATAL: Look("trouble", Tone.TROUBLE, "fatal: the run is over, stands still, or loses its results"),
+    Severity.FATAL: Look("trouble", Tone.TROUBLE, "fatal: the run is over, stuck, or loses its results"),
     Severity.SILENT_WRONG: Look("trouble", Tone.TROUBLE, "silent-wrong: it keeps going, but its results are worthless"),
     Severity.DEGRADING: Look("warn", Tone.WARN, "degrading: it keeps going, but slower or worse than it could"),
     Severity.COST: Look("warn", Tone.WARN, "cost: it costs more than it has to"),

@@ -128,7 +128,7 @@ def _alerts() -> Legend:
     g = glyphs()
     return (
         ("alerts", (
-            LegendRow(g.trouble, "error: something is lost or stands still"),
+            LegendRow(g.trouble, "error: something is lost or stuck"),
             LegendRow(g.warn, "warning: it will be, unless somebody acts"),
             LegendRow(g.check, "ended: it no longer holds"),
             LegendRow("dim", "muted, or ended"),

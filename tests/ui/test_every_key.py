@@ -278,7 +278,7 @@ async def test_how_rgt_treats_a_box_is_said_and_done_from_each_screen(place: str
         await pilot.press("P")
         await rest(app, pilot)
         assert fleet.told[-1:] == [("pause", BOX, True)]
-        assert below(app) == f"disconnected from {BOX}; its training goes on; P reconnects"
+        assert below(app) == f"disconnected from {BOX}; its training continues; P reconnects"
         await pilot.press("I")
         await rest(app, pilot)
         assert fleet.told[-1:] == [("interval", BOX, 2.0)] and below(app) == f"{BOX}: sampling every 2 s"

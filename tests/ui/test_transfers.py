@@ -95,7 +95,7 @@ async def test_transfers_are_stopped_resumed_copied_and_opened(state_home: Path)
         await pilot.press("s")
         await settle(pilot)
         assert fleet.pulls_stopped == 1
-        assert "r pulls again" in screen_text(app) or "next pull goes on from there" in screen_text(app)
+        assert "r pulls again" in screen_text(app) or "next pull resumes from there" in screen_text(app)
         await pilot.press("y")
         await pilot.pause()
         assert "vast-demo: /workspace:" in (state_home / "copied.txt").read_text()

@@ -132,7 +132,7 @@ def _write_login(login: dict[str, list[str]]) -> None:
         files.unlink(path)
         return
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-    rows = ["# Written by rgt mirrors; it writes this file anew. Undo it with: rgt mirrors BOX --off"]
+    rows = ["# Written by rgt mirrors; it rewrites this file. Undo it with: rgt mirrors BOX --off"]
     for kind, lines in sorted(login.items()):
         rows += ["# " + kind, *lines]
     files.replace(path, "\n".join([*rows, ""]).encode("utf-8", "replace"), sync=True)

@@ -78,7 +78,7 @@ def _how(status: int, name: str | None, oom: str | None, tail: bytes) -> str:
     if status == -signal.SIGKILL:
         if oom:
             return "killed by the kernel: %s" % oom
-        doubt = "" if oom == "" else "; whether the kernel did it for lack of memory cannot be told here"
+        doubt = "" if oom == "" else "; whether the kernel did it for lack of memory is not known here"
         return "killed by SIGKILL (9)%s" % doubt
     how = "killed by %s (%d)" % (name, -status) if name else "exit %d" % status
     if oom:

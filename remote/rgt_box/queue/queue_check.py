@@ -161,7 +161,7 @@ def first_line(job: Job, lines: list[Line], start: str) -> int:
             if counted
             else "matches lines %s" % ", ".join(map(str, sorted(named)))
         )
-        raise ValueError("%s; give the config as it stands in the queue" % where)
+        raise ValueError("%s; give the config as it is written in the queue" % where)
     if not named:
         raise ValueError("no cell has this name, and the queue has only %d" % len(places))
     return named.pop()

@@ -59,7 +59,7 @@ def freeze(job: Job) -> list[str]:
     """
     held = files.Lock(job.path("indexes.lock"))
     if not held.acquire(FREEZING_WAIT):
-        raise ValueError("another submission of %s is under way" % job.folder)
+        raise ValueError("another submission of %s is in progress" % job.folder)
     try:
         before = frozen(job) or []
         names = before + [line.name for line in job.lines()[0] if line.name not in before]

@@ -106,12 +106,12 @@ def newest_good(out: StrPath, there: Iterator[str], mirror: str = "") -> Optiona
         if mirror:
             found = _newer(out, mirror, found, told)
     if found is not None:
-        say(f"rgt: going on from {found[1]}, step {found[0]}: every byte is as it was written")
+        say(f"rgt: resuming from {found[1]}, step {found[0]}: every byte is as it was written")
         return found[1]
     if told:
         raise exits.UsageError(
             f"{os.fspath(out)} has checkpoints, and none is known to be good: {'; '.join(told)}. Name the one "
-            "to go on from yourself, or move them away to begin anew"
+            "to resume from yourself, or move them away to start over"
         )
     return None
 

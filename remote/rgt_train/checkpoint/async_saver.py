@@ -388,8 +388,8 @@ class AsyncSaver:
         if isinstance(error, Torn):
             self._at_once.update(_group(name) for name in error.names)
             self._notes.append(
-                f"{error}: that save is dropped, and from now on it is copied on the training thread. What stands "
-                "behind run.step in the body of the loop is left out by a resume: make such a change before it"
+                f"{error}: that save is dropped, and from now on it is copied on the training thread. What comes "
+                "after run.step in the body of the loop is left out by a resume: make such a change before it"
             )
         notes = tuple(self._notes)
         self._notes.clear()

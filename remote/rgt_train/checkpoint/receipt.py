@@ -84,7 +84,7 @@ def guarantee(
     differs = changes(
         {k: v for k, v in old.items() if k in weighty}, {k: v for k, v in new.items() if k in weighty}
     )
-    timed = "cudnn benchmark is on: each launch picks its kernels anew, by their speed"
+    timed = "cudnn benchmark is on: each launch picks its kernels again, by their speed"
     doubts = [lost, differs, timed if new.get("cudnn benchmark") else ""]
     if any(doubts):
         return f"bits may differ from the uninterrupted run: {'; '.join(doubt for doubt in doubts if doubt)}"
@@ -165,7 +165,7 @@ class Hyperparameters:
             if old not in (None, new):
                 raise UsageError(
                     f"{name} of {where} is the state of {_an(old)}, this run has {_an(new)}: it would be taken for "
-                    f"something else. Launch with {old}, or begin anew with another directory"
+                    f"something else. Launch with {old}, or start over with another directory"
                 )
 
     def settle(self, saved: Declared, override: Sequence[str]) -> Tuple[List[str], List[str]]:
@@ -381,7 +381,7 @@ class Restored:
     @property
     def not_restored(self) -> List[str]:
         """What could not be restored, in words."""
-        random = [] if self.rng is not None else ["random state (another number of ranks): seeded anew"]
+        random = [] if self.rng is not None else ["random state (another number of ranks): seeded again"]
         return [*random, *(rng.missing(self.rng) if self.rng else []), *self._inexact]
 
     def guarantee(self) -> str:

@@ -63,8 +63,8 @@ def load_finished(store: Store, persister: Persister, state: RunState, step: int
             told = f"{store.path_of(item)} is damaged: {damage}"
     raise UsageError(
         f"{store.out} is finished, but what it ended with cannot be loaded: {told}. What comes after the loop would "
-        f"work on untrained weights. Put the checkpoint back, or remove {result_path(store.out)} to go on from what is "
-        "left"
+        f"work on untrained weights. Put the checkpoint back, or remove {result_path(store.out)} to continue from "
+        "what is left"
     )
 
 

@@ -329,7 +329,7 @@ class RunState:
         document, where = loaded.document, loaded.directory
         if document.get("layout") == "sharded":
             raise UsageError(
-                f"{where} was saved by a run whose model is sharded (fully_shard); launch it as it was, on any number "
+                f"{where} was saved by a run whose model is sharded (fully_shard); launch it as before, on any number "
                 "of ranks, or give another --out"
             )
         if document["sampler"] != self.sampler:

@@ -72,13 +72,13 @@ COMMON: Tuple[Field, ...] = (
     *_section(
         "log",
         Field("log_every", "int", 1, "steps between log lines; 0 logs nothing"),
-        Field("loggers", "names", "", "further logs beside metrics.jsonl: tensorboard, wandb, trackio"),
+        Field("loggers", "names", "", "further logs besides metrics.jsonl: tensorboard, wandb, trackio"),
         Field("project", "str", "rgt", "the project's name at W&B or trackio"),
     ),
     *_section(
         "save",
         Field("save_every", "int", 0, "steps between checkpoints; 0 chooses them from the measured cost of a save"),
-        Field("keep", "int", 2, "step checkpoints that stay (best is kept beside them)", 1),
+        Field("keep", "int", 2, "step checkpoints that stay (best is kept as well)", 1),
         Field("keep_hours", "float", 0.0, "one more stays for each stretch of so many hours; 0 for none"),
         Field("mirror", "str", "", "second copy of the checkpoints: an absolute path or a URL; empty for none"),
         Field("platform", "str", "auto",

@@ -145,7 +145,7 @@ class Stream:
         raise UsageError(
             f"the stream ({kind}) does not come back to where it was: after iter() {other}. A StatefulDataLoader over "
             "an IterableDataset needs state_dict and load_state_dict of that data set, or of its iterator: add them and"
-            " begin anew in another --out. To go on here pass a plain DataLoader: it is read up to the same batch"
+            " start over in another --out. To continue here pass a plain DataLoader: it is read up to the same batch"
         )
 
     def _skip(self, iterator: Iterator[Any], count: int) -> None:

@@ -134,7 +134,7 @@ class Publisher:
         assert self._draft is not None, "opened before"
         there = set(os.listdir(self._draft.path))
         if there != set(files):
-            raise RuntimeError(f"the ranks wrote {sorted(there)}, but told of {sorted(files)}")
+            raise RuntimeError(f"the ranks wrote {sorted(there)}, but reported {sorted(files)}")
         self._draft.seal(files, self._request.about)
         self.made = self._draft.publish()
         self.ended = time.monotonic()
@@ -376,7 +376,7 @@ def _verified(directory: str, rank: int, world: int) -> Dict[str, Any]:
     names: Sequence[str] = sorted(manifest.read(directory)["files"])
     if METADATA not in names:
         raise exits.UsageError(
-            f"{directory} was saved by a run whose model is not sharded; launch it as it was, or give another --out"
+            f"{directory} was saved by a run whose model is not sharded; launch it as before, or give another --out"
         )
     shared = [name for name in names if name not in (METADATA, STATE_FILE)]
     verified = manifest.open_verified(directory, only={METADATA, STATE_FILE, *shared[rank::world]})

@@ -90,5 +90,5 @@ def lines(box: str, answer: SecretAnswer) -> list[str]:
     for token in answer.found:
         found.append(f"{box}: found {token.path}: {token.why}; {token.open or 'this user alone may read it'}")
     return found or (
-        [] if answer.refused else [f"{box}: no secret is kept there, and none lies in the usual places"]
+        [] if answer.refused else [f"{box}: no secret is kept there, and none is in the usual places"]
     )

@@ -118,7 +118,7 @@ async def bring_in(
         )
     except FleetFileError as error:
         complain(f"{machine.id} is rented and BILLS, and could not be written into the fleet file: {error}")
-        complain(f"correct that; then rgt up {name} goes on, and rents nothing again")
+        complain(f"correct that; then rgt up {name} resumes, and rents nothing again")
         return Arrived(code=UNCONFIRMED, reasons=(str(error),), machine=machine)
     await rental.listed(creation, name, token, machine.id, str(place.path))
     say(f"{place.path}: {name} is a box now")

@@ -169,7 +169,7 @@ async def _up(arguments: argparse.Namespace, place: Place, refs: Sequence[Provid
         return FAILED
     except asyncio.CancelledError:
         complain(
-            f"interrupted: if a call went out, rgt up {arguments.name} goes on with it, and sends nothing again"
+            f"interrupted: if a call went out, rgt up {arguments.name} resumes it, and sends nothing again"
         )
         raise
     finally:

@@ -167,7 +167,7 @@ def add_trust(subparsers: Subparsers) -> None:
     parser = command(
         subparsers,
         "trust",
-        about="Show a fleet file that lies in the working tree, or what has changed in it since it was trusted, and\n"
+        about="Show a fleet file in the working tree, or what has changed in it since it was trusted, and\n"
         "ask whether it may act: run the programs, send the keys and read the files that it names. Until then, only\n"
         "the names and hosts of its boxes count. Only this path, with exactly what was shown, becomes trusted.",
         examples=("rgt trust", "rgt trust ~/exp/rgt.toml --yes", "rgt trust --list", "rgt trust --revoke"),

@@ -175,7 +175,7 @@ async def _send(
         body = {**_body(review, code == OK, ()), "exit": code, "steps": steps}
         print_json(body)
     if code == UNCONFIRMED:
-        complain(f"{review.box}: sent, and not confirmed; rgt audit --box {review.box} shows how it stands")
+        complain(f"{review.box}: sent, and not confirmed; rgt audit --box {review.box} shows its state")
     return code
 
 

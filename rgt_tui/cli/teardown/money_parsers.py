@@ -63,7 +63,7 @@ def add_down(subparsers: Subparsers) -> None:
         dest="verb",
         action="store_const",
         const="park",
-        help="stop it so that it can be started again; its disks stay, and may go on billing",
+        help="stop it so that it can be started again; its disks stay, and may keep billing",
     )
     verbs.add_argument(
         "--destroy",
@@ -154,7 +154,7 @@ def add_up(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--written-off",
         metavar="TOKEN",
-        help="you have looked at the console: nothing came of the creation with this token",
+        help="you have looked at the console: the creation with this token made nothing",
     )
     parser.add_argument(
         "--find", type=positive_seconds, metavar="S",

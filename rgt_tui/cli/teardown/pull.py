@@ -49,7 +49,7 @@ def run_pull(arguments: argparse.Namespace) -> int:
         patience=arguments.timeout,
         accept_new_host_keys=arguments.accept_new_host_key,
     )
-    hint = "" if arguments.dry_run else "; what has come is kept, and the next rgt pull goes on"
+    hint = "" if arguments.dry_run else "; what has arrived is kept, and the next rgt pull resumes"
     return running.run_on_box(spec.name, _work(spec, request, as_json=arguments.json), hint=hint)
 
 
@@ -206,7 +206,7 @@ def tell(report: PullReport, *, as_json: bool) -> None:
     verb = "would be fetched" if report.dry_run else "verified now"
     here = "" if report.dry_run else f", in {clean(report.destination)}"
     sys.stdout.write(
-        f"{name}: {how_many(report.landed, 'file')} {verb} ({size(report.landed_bytes)}), {report.same:,} stood here "
+        f"{name}: {how_many(report.landed, 'file')} {verb} ({size(report.landed_bytes)}), {report.same:,} were here "
         f"already{here}\n"
     )
     if report.carrier:

@@ -69,7 +69,7 @@ def _reap_lines(row: Row) -> Iterator[str]:
     if not holders:
         yield "nobody holds a GPU"
     if row.get("why"):
-        yield f"which of them are orphans cannot be told: {text(row, 'why')}"
+        yield f"which of them are orphans is not known: {text(row, 'why')}"
     for name in texts(row, "ended"):
         yield f"ended     {name}"
     for refusal in rows_of(row, "refused"):

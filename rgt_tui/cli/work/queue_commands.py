@@ -450,7 +450,7 @@ class Queues:
         queue = next((queue for queue in queues if same_job(queue.path, job)), None)
         if queue is None:
             raise Unreachable(
-                f"it is not reached, and no rgt has seen its queue {job}: nobody knows its cells"
+                f"it is not reached, and no rgt has seen its queue {job}: its cells are unknown"
             )
         self._say(f"{spec.name}: its queue as it was seen {ago(queue.at, time.time())}")
         return queue

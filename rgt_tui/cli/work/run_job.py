@@ -38,7 +38,9 @@ AGAIN_S = 5.0
 """Between two tries to get back to a box whose job is waited for."""
 WAIT_S = 60.0
 """How long one question for the end of a job waits on the box."""
-UNSURE = "whether it was started is not known: the same command again tells how it stands, and starts nothing twice"
+UNSURE = (
+    "whether it was started is not known: the same command again shows its state, and starts nothing twice"
+)
 VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 
 
@@ -215,7 +217,7 @@ async def follow(arguments: argparse.Namespace, spec: BoxSpec, folder: str) -> i
             raise
         except Unreachable as error:
             if not lost:
-                complain(f"{spec.name}: {error}; the job goes on there, and is waited for")
+                complain(f"{spec.name}: {error}; the job continues there, and rgt keeps waiting")
             lost = True
             await asyncio.sleep(AGAIN_S)
 

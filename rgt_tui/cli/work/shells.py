@@ -51,7 +51,7 @@ async def _exec(spec: BoxSpec, arguments: argparse.Namespace) -> int:
     except Unreachable as error:
         if not began:
             raise
-        raise Unreachable(f"{error}; whether the command goes on there is not known") from error
+        raise Unreachable(f"{error}; whether the command still runs there is not known") from error
     if passed.error is not None:
         raise passed.error
     if interrupted.is_set():

@@ -231,9 +231,7 @@ def add_gpu_health(subparsers: Subparsers) -> None:
     )
     parser.add_argument("--expect", metavar="N", type=count, help="how many GPUs there must be")
     parser.add_argument("--hot", metavar="C", type=float, help="what counts as too hot (default 85)")
-    parser.add_argument(
-        "--strict", action="store_true", help="what cannot be told is not good enough, either"
-    )
+    parser.add_argument("--strict", action="store_true", help="what is not known is not good enough, either")
 
 
 def add_reap(subparsers: Subparsers) -> None:
@@ -256,7 +254,7 @@ def add_reap(subparsers: Subparsers) -> None:
         "--kill", metavar="PID:START", help="end this process; both numbers as the list shows them"
     )
     parser.add_argument(
-        "--unverified", action="store_true", help="also where it cannot be told whether it is an orphan"
+        "--unverified", action="store_true", help="even if it is not known whether it is an orphan"
     )
     parser.add_argument("--confirm", metavar="NAME", help="the name of the box, in place of typing it")
 
@@ -295,7 +293,7 @@ def add_manifest(subparsers: Subparsers) -> None:
         3600.0,
     )
     parser.add_argument("dir", metavar="DIR", help="on the box")
-    parser.add_argument("--no-cache", action="store_true", help="hash everything anew")
+    parser.add_argument("--no-cache", action="store_true", help="hash everything again")
 
 
 def add_mirror(subparsers: Subparsers) -> None:

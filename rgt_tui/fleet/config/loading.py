@@ -305,7 +305,7 @@ Check = Callable[[Any], str | None]
 
 def _host(value: str) -> str | None:
     if "@" in value:
-        return "put what stands before the @ into `user`"
+        return "put what is before the @ into `user`"
     try:
         check_host(value)
     except ValueError:

@@ -253,7 +253,7 @@ class MomentFleet(NothingToDo):
     @property
     def why_nothing(self) -> str:
         """Why nothing can be done here, and what to do."""
-        return f"this is {self.words}: nothing can be done to the past; esc goes back to now"
+        return f"this is {self.words}: the past cannot be changed; esc goes back to now"
 
     def refuse(self) -> None:
         """Say why nothing can be done."""

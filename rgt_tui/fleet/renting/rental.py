@@ -361,7 +361,7 @@ class Rental:
         else:
             why = (
                 f"no machine holds the token {token}, which proves nothing yet: lists lag. Look at the console; rgt "
-                "goes on looking while it runs, and rents nothing more there before it is known"
+                "keeps looking while it runs, and rents nothing more there before it is known"
             )
         return Taken(outcome=Outcome.UNKNOWN, reasons=(why,))
 
@@ -375,7 +375,7 @@ class Rental:
     async def listed(self, creation: Creation, box: str, token: str, machine: str, where: str) -> None:
         """Write that the fleet file names the machine: nothing is open any more."""
         await self._ended(
-            creation, ActionState.LISTED, box, token, f"{machine} stands in {where}", machine=machine
+            creation, ActionState.LISTED, box, token, f"{machine} is in {where}", machine=machine
         )
 
     async def write_off(self, creation: Creation, box: str, token: str, text: str) -> None:

@@ -57,7 +57,7 @@ def say_unknown_idle(view: Facts, reading: Reading, since: float) -> str:
     """Say for how long, and what cannot be read."""
     found: AutostopReading = reading.about
     why = f": {found.why[0]}" if found.why else ""
-    return f"for {age(found.unknown_s)} it cannot be told whether it is idle, so it will not stop itself{why}"
+    return f"for {age(found.unknown_s)} it has not been known whether it is idle, so it will not stop itself{why}"
 
 
 def read_unwatched(view: Facts) -> Sequence[Reading] | None:

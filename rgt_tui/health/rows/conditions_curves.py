@@ -177,7 +177,7 @@ def say_back(view: Facts, reading: Reading, since: float) -> str:
     fall: _Fall = reading.about
     return (
         f"{reading.key} went back from step {fall.top:,} to step {fall.step:,} within one attempt:"
-        " no checkpoint stands there, and nothing says that it resumed"
+        " no checkpoint is there, and nothing says that it resumed"
     )
 
 

@@ -80,7 +80,7 @@ def read_asking(view: Facts) -> Sequence[Reading] | None:
 
 def say_asking(view: Facts, reading: Reading, since: float) -> str:
     """Give the question."""
-    return f"nobody watches it until you answer: {view.box.reason}"
+    return f"it is not watched until you answer: {view.box.reason}"
 
 
 def read_host_key(view: Facts) -> Sequence[Reading] | None:
@@ -238,7 +238,7 @@ def check_credentials(view: Facts) -> Verdict:
     """No key is where others can read it. Only the usual places are checked."""
     hello = view.box.hello
     if hello is None or hello.exposed is None:
-        return person("no key stands in an argument, a log, or on the durable share")
+        return person("no key is in an argument, a log, or on the durable share")
     lying = [
         f"{quoted(token.path)} ({quoted(token.why)}): {quoted(token.open, 200)}"
         for token in hello.exposed

@@ -172,7 +172,7 @@ def say_held_back(view: Facts, reading: Reading, since: float) -> str:
         if log.lines
         else f"empty for {age(silent)}: buffered, if it prints at all"
     )
-    return f"{reading.key} goes on (moved {age(moved)} ago), but {log.path} has been {still}"
+    return f"{reading.key} is advancing (moved {age(moved)} ago), but {log.path} has been {still}"
 
 
 # Where the time of a step goes, as the trainer itself measured it.

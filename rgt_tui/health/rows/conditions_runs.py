@@ -78,7 +78,7 @@ def say_nan(view: Facts, reading: Reading, since: float) -> str:
 def end_reading(box: BoxState) -> str | None:
     """Return which runs have come to their last step: what aborts behind it has lost nothing."""
     done = [
-        f"{run.name} has come to its last step, {run.total_steps:,}"
+        f"{run.name} has reached its last step, {run.total_steps:,}"
         for run in box.runs
         if run.total_steps and run.step is not None and run.step >= run.total_steps
     ]
@@ -191,7 +191,7 @@ def check_smoke(view: Facts) -> Verdict:
         return waiting(
             f"{run} wrote step {point.step:,}; no run has gone on from one yet", view.client(point.at)
         )
-    return person("run a few steps, stop, start again: does the step go on where it was?")
+    return person("run a few steps, stop, start again: does the step continue where it was?")
 
 
 def check_resume_proved(view: Facts) -> Verdict:

@@ -86,7 +86,7 @@ class DigitalOceanMarket(RentedMarket):
             out_per_gb=OUT_PER_GB,
             disk_gb=disk,
             region=wish.region,
-            stock=f"can be had in {', '.join(places)}",
+            stock=f"available in {', '.join(places)}",
             notes=(*NOTES, f"{included} of outgoing traffic is in the price, what goes beyond is charged"),
         )
 

@@ -29,7 +29,7 @@ TEMPLATE = "ML-in-a-Box"
 LEAST_DISK_GB = 50
 """https://docs.digitalocean.com/products/paperspace/machines/ (verified 2026-06)."""
 NOTES = (
-    "Paperspace tells what a machine costs only when it is there: look at its price then",
+    "Paperspace tells a machine's price only once it exists: look at it then",
     "without capacity it may come to be and stay off: its disk is charged then",
     "stopped, its disk and snapshots are charged on",
 )

@@ -743,6 +743,6 @@ def empty_but_listed(rows: Iterable[FileRow]) -> tuple[Refused, ...]:
             with contextlib.suppress(OSError):
                 size = size_in_trainers_list(path.with_name(TRAINERS_LIST).read_bytes(), path.name)
                 if size:
-                    why = f"it has 0 bytes on the box, and {TRAINERS_LIST} beside it says {size:,}"
+                    why = f"it has 0 bytes on the box, and {TRAINERS_LIST} next to it says {size:,}"
                     found.append(Refused(row.path, why))
     return tuple(found)

@@ -43,7 +43,7 @@ def failed(path: str, needed: int, destination: Path, error: OSError) -> Landing
     if error.errno in FULL:
         return LandingFailed(
             f"the disk under {destination} is full: {path} needs {needed:,} bytes, {room(destination)} are free; make "
-            "room and pull again: what has come is kept"
+            "room and pull again: what has arrived is kept"
         )
     where = f" ({error.filename})" if error.filename else ""
     return LandingFailed(f"cannot write {path} below {destination}{where}: {error.strerror or error}")
@@ -287,7 +287,7 @@ def _beside_a_file(
         return local, f"{what} is kept as {kept}"
     what = "a file that rgt did not pull" if known is None else "a verified copy that may be better"
     local = _move(part, beside(local, sha256))
-    return local, f"{what} stands in its place, so it is {local}"
+    return local, f"{what} is in its place, so it is {local}"
 
 
 def _newer(there: Stamp, before: Stamp) -> bool:

@@ -525,7 +525,7 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
         self.fleet.pause(box.spec.name, paused)
         name = clean(box.spec.name)
         self.hint(
-            f"disconnected from {name}; its training goes on; {key_for('box.pause')} reconnects"
+            f"disconnected from {name}; its training continues; {key_for('box.pause')} reconnects"
             if paused
             else f"connecting to {name}"
         )

@@ -327,7 +327,7 @@ class BoxScreen(LogKeys):
         self.hint(
             "the log alone"
             if self.span is None
-            else f"the last {SPANS[self.span][0]}; {key_for('box.history')} goes on"
+            else f"the last {SPANS[self.span][0]}; {key_for('box.history')} shows the next"
         )
 
     def on_resize(self, event: events.Resize) -> None:

@@ -563,7 +563,7 @@ class JournalScreen(Moves, FleetAwareScreen):
             return
         if box is None:
             self.hint(
-                f"{clean(picked.box)} is no longer in the fleet; {key_for('past.machine')} shows it as it stood then"
+                f"{clean(picked.box)} is no longer in the fleet; {key_for('past.machine')} shows it as it was then"
             )
             return
         if picked.about.startswith("finding:"):

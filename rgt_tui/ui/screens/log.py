@@ -427,7 +427,7 @@ class LogScreen(LogKeys):
                 return
             if said:
                 break
-        why = self._why_unsure(kept) or ": nobody knows when these were written, or it is further back"
+        why = self._why_unsure(kept) or ": when these were written is unknown, or it is further back"
         self.hint(f"that line was not found{why}", 15.0)
         self.redraw_now()
 

@@ -430,7 +430,7 @@ def test_a_box_that_is_not_there_is_told(rgt: Rgt, lab: BoxSpec) -> None:
     rgt.describe([msgspec.structs.replace(lab, port=1)])
     done = rgt.on("pull", "lab", "/x")
     assert done.returncode == 3
-    assert "the next rgt pull goes on" in done.stderr
+    assert "the next rgt pull resumes" in done.stderr
 
 
 def test_a_verified_copy_is_not_replaced_by_a_shorter_one(

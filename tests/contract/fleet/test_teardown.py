@@ -473,7 +473,7 @@ async def test_who_asks_once_waits_for_a_list_that_takes_long(
     monkeypatch.setattr(billing_actions, "LIST_SECONDS", 0.0)
     world.listing = asyncio.Event()
     review = await world.review(patience=0.0)
-    assert review.refusals == ("what lies on the box is not known: the box is listing it",)
+    assert review.refusals == ("what is on the box is not known: the box is listing it",)
     waits = asyncio.create_task(world.review(patience=None))
     assert (await asyncio.wait([waits], timeout=0.5))[1] == {waits}
     world.listing.set()
@@ -532,7 +532,7 @@ async def test_what_changed_since_it_was_shown_closes_the_gate(world: World) -> 
     """The provider still accepts the stop, but what goes on billing is no longer what the person read."""
     await world.review(Verb.PARK)
     world.server.pods["pod1"].persistent = 500.0
-    assert "what goes on billing has changed" in await world.refused(Verb.PARK)
+    assert "what keeps billing has changed" in await world.refused(Verb.PARK)
     await world.review(Verb.PARK)
     assert (await world.execute())[-1] is StopPhase.METER_OFF
 

@@ -128,7 +128,7 @@ async def test_a_suspended_job_whose_pods_go_on_is_not_stopped(
 async def test_a_pod_that_something_owns_is_not_deleted(server: LocalKubernetes, tmp_path: Path) -> None:
     server.add_job("ml", "train-a")
     provider = control(server, tmp_path, "ml/pod/train-a-x7k2p")
-    with pytest.raises(PermitRefused, match="Job train-a, which would make it anew"):
+    with pytest.raises(PermitRefused, match="Job train-a, which would recreate it"):
         await provider.destroy(permit(provider, Verb.DESTROY))
     assert written(server) == []
     bare = control(server, tmp_path, "ml/pod/bare")

@@ -212,7 +212,7 @@ def test_from_means_the_same_cell_whatever_is_commented_out(agent: Agent, tmp_pa
     with (job / "queue.txt").open("a") as file:
         file.write("0.toml lm\n")
     done = agent.run(*run, "0")
-    assert (done.returncode, b"give the config as it stands in the queue" in done.stderr) == (2, True)
+    assert (done.returncode, b"give the config as it is written in the queue" in done.stderr) == (2, True)
     assert agent.run(*run, "0.toml").returncode == 0
 
 

@@ -88,7 +88,7 @@ def test_hugging_face_ends_with_75_and_goes_on_from_what_is_whole(tmp_path: Path
     assert [event["reason"] for event in events(out, "stop")] == ["SIGTERM"]
     code, text = launch(HF, place, "SIGKILL", 11)
     assert code == -9, text
-    assert "going on from run/checkpoint-5, step 5" in text
+    assert "resuming from run/checkpoint-5, step 5" in text
     spoil(out / "checkpoint-9" / "model.safetensors")
     (out / "checkpoint-10").mkdir()  # as a kill in the middle of a save leaves it
     code, text = launch(HF, place)
@@ -105,7 +105,7 @@ def test_lightning_ends_with_75_and_goes_on_from_what_is_whole(tmp_path: Path) -
     assert [event["reason"] for event in events(out, "stop")] == ["SIGTERM"]
     code, text = launch(LIGHTNING, tmp_path, "SIGKILL", 11)
     assert code == -9, text
-    assert "going on from run/stopped/step=5.ckpt, step 5" in text
+    assert "resuming from run/stopped/step=5.ckpt, step 5" in text
     spoil(out / "kept" / "epoch=0-step=9.ckpt")
     code, text = launch(LIGHTNING, tmp_path)
     assert code == 0, text
@@ -200,7 +200,7 @@ def test_hugging_face_comes_back_from_the_mirror_of_a_wiped_disk(tmp_path: Path)
     assert code == 0, text
     (fetched,) = (int(step) for step in re.findall(r"fetched step-(\d+)-a1 from the mirror", text))
     assert fetched in (3, 6, 9) and f"step-{fetched:08d}-a1" in mirrored
-    assert f"going on from run/checkpoint-{fetched}, step {fetched}" in text
+    assert f"resuming from run/checkpoint-{fetched}, step {fetched}" in text
     assert [event["step"] for event in events(place / "run", "resume")] == [fetched]
     assert (place / "final.pt").read_bytes() == (plain / "final.pt").read_bytes()
     kept = sorted(path.name for path in (place / "mirror").iterdir() if path.is_dir())
@@ -211,7 +211,7 @@ def test_hugging_face_comes_back_from_the_mirror_of_a_wiped_disk(tmp_path: Path)
     code, text = launch(script, place)
     assert code == 0, text
     assert f"passed over {place}/mirror/{kept[1]} is damaged" in text
-    assert f"going on from run/checkpoint-{int(kept[0][5:13])}, step" in text
+    assert f"resuming from run/checkpoint-{int(kept[0][5:13])}, step" in text
     assert (place / "final.pt").read_bytes() == (plain / "final.pt").read_bytes()
 
 
@@ -236,7 +236,7 @@ def test_lightning_comes_back_from_the_mirror_of_a_wiped_disk(tmp_path: Path) ->
     code, text = launch(script, place)
     assert code == 0, text
     assert "fetched step-00000006-a1 from the mirror" in text
-    assert "going on from run/stopped/step=6.ckpt, step 6" in text
+    assert "resuming from run/stopped/step=6.ckpt, step 6" in text
     assert re.search(r"fetched step-00000003-a1 from the mirror .*kept/epoch=0-step=3\.ckpt", text), (
         "the best, too"
     )

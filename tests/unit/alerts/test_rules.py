@@ -199,7 +199,7 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     ),
     "held-back": (
         {"logs": (SILENT,)},
-        f"lstm-b goes on (moved 1s ago), but {LOG} has been silent for 40m00: buffered",
+        f"lstm-b is advancing (moved 1s ago), but {LOG} has been silent for 40m00: buffered",
         {"logs": (SILENT,), "runs": (run(progressed_at=NOW - 900),)},
     ),
     "bytes": (
@@ -293,7 +293,7 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     "step-back": (
         {"runs": (fell_to(175),), "checkpoints": (checkpoints(100, 200, 300),)},
         "lstm-b went back from step 350 to step 175 within one attempt:"
-        " no checkpoint stands there, and nothing says that it resumed",
+        " no checkpoint is there, and nothing says that it resumed",
         {"runs": (fell_to(305),), "checkpoints": (checkpoints(100, 200, 300),)},
     ),
     "fast-finish": (
@@ -325,7 +325,7 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     ),
     "asking": (
         {"link": Link.ASKING, "reason": "waiting for you: password of root@h", "since": NOW - 300},
-        "nobody watches it until you answer: waiting for you: password of root@h",
+        "it is not watched until you answer: waiting for you: password of root@h",
         {"link": Link.ASKING, "reason": "waiting for you: password", "since": NOW - 60},
     ),
     "host-key": ({"link": Link.REFUSED_KEY, "reason": "line 4"}, "host key refused: line 4", {}),
@@ -385,7 +385,7 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     ),
     "autostop-unknown": (
         {"sample": sample(autostop=replace(IDLE_CLOCK, idle_s=None, unknown_s=2800.0, why=("GPU 0 is silent",)))},
-        "for 46m40 it cannot be told whether it is idle, so it will not stop itself: GPU 0 is silent",
+        "for 46m40 it has not been known whether it is idle, so it will not stop itself: GPU 0 is silent",
         {"sample": sample(autostop=replace(IDLE_CLOCK, idle_s=None, unknown_s=2600.0))},
     ),
     "lease-unsaving": (
@@ -548,7 +548,7 @@ def test_a_checkpoint_alone_shows_that_a_silent_log_is_held_back() -> None:
     still = run(progressed_at=None, last_at=None)
     saved = {"logs": (SILENT,), "runs": (still,), "checkpoints": (checkpoints(400, 800),)}
     ((_, text),) = judge(BY_ID["held-back"], saved)
-    assert text == f"lstm-b goes on (moved 3m20 ago), but {LOG} has been silent for 40m00: buffered"
+    assert text == f"lstm-b is advancing (moved 3m20 ago), but {LOG} has been silent for 40m00: buffered"
     assert judge(BY_ID["held-back"], saved | {"checkpoints": (checkpoints(400, 700),)}) == []
 
 
@@ -563,7 +563,7 @@ def test_a_found_log_that_was_never_written_to_is_held_back_unless_another_of_it
     ((_, text),) = judge(BY_ID["held-back"], state)
     assert (
         text
-        == f"{name} goes on (moved 1s ago), but {LOG} has been empty for 40m00: buffered, if it prints at all"
+        == f"{name} is advancing (moved 1s ago), but {LOG} has been empty for 40m00: buffered, if it prints at all"
     )
     assert judge(BY_ID["held-back"], state | {"logs": (replace(empty, at=NOW - 60),)}) == []
     assert judge(BY_ID["held-back"], state | {"logs": ()}) == []

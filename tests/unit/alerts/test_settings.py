@@ -48,7 +48,7 @@ def test_a_kind_can_be_set_or_switched_off() -> None:
         ({"inodes": {"clear_warn": 81}}, ("alerts", "inodes"), "clear_warn 81 must be below warn 80, or equal"),
         ({"balance": {"clear_error": 1}}, ("alerts", "balance"), "clear_error 1 must be above error 6, or equal"),
         ({"ecc": {"error": 1}}, ("alerts", "ecc", "error"), "ecc has no level error; it has warn"),
-        ({"failed": {"error": 1}}, ("alerts", "failed", "error"), "failed has no limit to set: it is so, or not"),
+        ({"failed": {"error": 1}}, ("alerts", "failed", "error"), "failed has no limit to set: it holds or not"),
         ({"memory": {"hold_s": -1}}, ("alerts", "memory", "hold_s"), "must be a number of seconds, 0 or more"),
     ],
 )  # fmt: skip

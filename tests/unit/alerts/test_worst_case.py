@@ -61,7 +61,7 @@ def test_the_end_of_the_rental_ends_it() -> None:
 def test_an_unknown_rate_is_said_and_never_nothing(rate: float | None) -> None:
     found = case("runpod", meter=replace(STOPPED, per_hour=rate), life=PARKED)
     assert (found.amount, found.at_least) == (None, True)
-    assert found.text == "unknown: nobody says what it costs"
+    assert found.text == "unknown: its price is not known"
 
 
 def test_a_box_that_may_have_stopped_bounds_nothing() -> None:
@@ -109,7 +109,7 @@ def test_a_price_that_is_not_known_in_full_is_a_lower_bound() -> None:
 
 def test_a_lower_bound_of_nothing_is_unknown() -> None:
     found = case("vastai", meter=replace(RUNNING, per_hour=0.0, at_least=True))
-    assert (found.amount, found.at_least, found.text) == (None, True, "unknown: nobody says what it costs")
+    assert (found.amount, found.at_least, found.text) == (None, True, "unknown: its price is not known")
 
 
 def test_a_clock_that_is_over_and_has_ended_nothing_bounds_nothing() -> None:

@@ -28,7 +28,7 @@ LEASE = AutostopReading(mode=Mode.LEASE, limit_s=28800.0, stops_in_s=3600.0, idl
         ),
         (
             replace(IDLE, idle_s=None, stops_in_s=None, why=("GPU 0 does not answer",)),
-            "parks itself when idle 45m00; whether it is idle cannot be told: GPU 0 does not answer",
+            "parks itself when idle 45m00; whether it is idle is not known: GPU 0 does not answer",
         ),
         (replace(IDLE, state="stopping"), "parks itself now"),
         (replace(IDLE, state="failed"), "could not park itself: it keeps billing"),
@@ -42,7 +42,7 @@ def test_the_clock_in_words(reading: AutostopReading, words: str) -> None:
 def test_off_is_not_called_parked_by_itself_unless_it_was_heard_to_do_so() -> None:
     quiet = off_words(replace(KNOWN, off_at=NOW), "RunPod")
     assert quiet.startswith("off by ")
-    assert ", as it was armed to be (RunPod): idle" in quiet
+    assert ", as armed (RunPod): idle" in quiet
     heard = off_words(replace(KNOWN, off_at=NOW, stopping_at=NOW - 5), "RunPod")
     assert heard.startswith("parked itself by ")
     for words in (quiet, heard):

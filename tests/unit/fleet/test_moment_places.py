@@ -180,12 +180,12 @@ async def test_nothing_can_be_done_to_the_past() -> None:
     fleet.mute("a", "x", None)
     fleet.answer(1, "yes")
     assert len(said) == 5
-    assert "10m00 ago: nothing can be done to the past" in said[0]
-    with pytest.raises(GateClosed, match="nothing can be done"):
+    assert "10m00 ago: the past cannot be changed" in said[0]
+    with pytest.raises(GateClosed, match="cannot be changed"):
         await fleet.review("a", Verb.PARK)
-    with pytest.raises(GateClosed, match="nothing can be done"):
+    with pytest.raises(GateClosed, match="cannot be changed"):
         await anext(fleet.execute("a", Verb.PARK, "a"))
-    with pytest.raises(GateClosed, match="nothing can be done"):
+    with pytest.raises(GateClosed, match="cannot be changed"):
         await fleet.pull("a", (), print, print, lambda toll: _no())
     assert fleet.profile("nobody").id == "generic-ssh"
     assert fleet.checks("nobody") == ()

@@ -37,7 +37,8 @@ def test_waiting_cells_let_a_park_pass_and_hold_a_destroy() -> None:
     state = box(cell(), cell("gpt-b", state="waiting", durable=None))
     assert held(evidence(state, Verb.PARK), "queue")
     assert (
-        text(evidence(state, Verb.PARK), "queue") == "1 of 2 cells will go on after a start: gpt-b (waiting)"
+        text(evidence(state, Verb.PARK), "queue")
+        == "1 of 2 cells will continue after a start: gpt-b (waiting)"
     )
     assert text(evidence(state), "queue") == "1 of 2 cells never ran: gpt-b"
     assert not held(evidence(state), "queue")
@@ -49,7 +50,8 @@ def test_one_cell_is_not_called_cells() -> None:
     alone = box(cell(state="waiting", durable=None))
     assert text(evidence(alone), "queue") == "1 of 1 cell never ran: gpt-a"
     assert (
-        text(evidence(alone, Verb.PARK), "queue") == "1 of 1 cell will go on after a start: gpt-a (waiting)"
+        text(evidence(alone, Verb.PARK), "queue")
+        == "1 of 1 cell will continue after a start: gpt-a (waiting)"
     )
 
 
@@ -236,12 +238,12 @@ def test_a_durable_path_on_which_nothing_is_mounted_keeps_nothing() -> None:
     bare = box(cell(), sample=sample(disks=(Disk(mount="/"), Disk(mount="/net", on="/"))))
     found = evidence(bare)
     assert not held(found, "results")
-    assert "/net is not a mount of its own on this box: it lies on / (container-disk)" in [
+    assert "/net is not a mount of its own on this box: it is on / (container-disk)" in [
         item.text for item in found.items if item.kind == "tiers"
     ]
     only = replace(PROFILE, tiers=tuple(tier for tier in PROFILE.tiers if "/net" in tier.mounts), billing=())
     (said,) = items(evidence(bare, profile=only), "tiers")
-    assert said.text == "/net is not a mount of its own on this box: it lies on /, of which nothing is known"
+    assert said.text == "/net is not a mount of its own on this box: it is on /, of which nothing is known"
 
 
 def test_a_protected_box_needs_an_act_of_its_own() -> None:

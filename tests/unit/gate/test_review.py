@@ -152,7 +152,7 @@ def test_a_change_between_the_review_and_ok_is_named() -> None:
     assert changes(shown, replace(shown, instance="other")) != ()
     assert changes(shown, replace(shown, will_send="DELETE y")) == ("the call is now DELETE y",)
     assert changes(shown, replace(shown, keeps_billing=("more",))) == (
-        "what goes on billing has changed: more",
+        "what keeps billing has changed: more",
     )
 
 

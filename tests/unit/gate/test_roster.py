@@ -184,7 +184,7 @@ def test_an_unknown_profile_and_an_unknown_list_say_nothing_is_safe() -> None:
         assert not items(found, "results")[0].forfeitable
         unlisted = evidence(verb=verb, told=Told(problem="the box is unreachable", at=TICKS))
         assert against(unlisted) == ["results"]
-        assert "what lies on the box is not known: the box is unreachable" in text(unlisted, "results")
+        assert "what is on the box is not known: the box is unreachable" in text(unlisted, "results")
         assert unlisted.generation is None
     assert not held(evidence(told=Told()), "results")
 

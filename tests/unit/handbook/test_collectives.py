@@ -129,7 +129,7 @@ LATER: dict[str, Any] = {"process_group": ("7", "pp")}
         ([[message("send 0->1", 1, done=True)], [message("recv 1<-0", 1, done=True)]], None, 0.0, ""),
         (
             [[message("send 0->1", 1)], [entry(1)]],
-            (1,), 0.95, f"{SENT}, which has come to no counterpart of it",
+            (1,), 0.95, f"{SENT}, which has reached no counterpart of it",
         ),
         (
             [[message("send 0->1", 1)], [entry(4, **WAITS)]],
@@ -140,7 +140,7 @@ LATER: dict[str, Any] = {"process_group": ("7", "pp")}
         (  # the wrong peer: a chain of which the last is named
             [[message("send 0->1", 1)], [message("recv 1<-2", 1)], [entry(1)]],
             (2,), 0.95,
-            "rank 1 waits for [4] Float from rank 2 at /data/pp.py:7, which has come to no counterpart of it; rank 0 "
+            "rank 1 waits for [4] Float from rank 2 at /data/pp.py:7, which has reached no counterpart of it; rank 0 "
             "waits as well",
         ),
         (  # both send first
@@ -164,7 +164,7 @@ LATER: dict[str, Any] = {"process_group": ("7", "pp")}
         ),
         (
             [[message("send 0->1", 1), message("coalesced", 1)], [entry(1)]],
-            (1,), 0.95, f"{SENT}, which has come to no counterpart of it",
+            (1,), 0.95, f"{SENT}, which has reached no counterpart of it",
         ),
         (  # two groups: the message of one is not answered in the other
             [[message("send 0->1", 1)], [message("recv 1<-0", 1, **LATER)]],

@@ -200,7 +200,7 @@ def test_a_line_told_by_one_that_did_not_come_is_damaged() -> None:
     first = zlib.decompressobj()
     first.decompress(stream)
     told = Told([HELLO + first.unused_data])
-    assert told.ended == DAMAGED + "it is told by a line that did not come"
+    assert told.ended == DAMAGED + "it refers to a line that did not arrive"
 
 
 def test_a_flipped_bit_of_a_packed_line_is_found() -> None:

@@ -101,7 +101,7 @@ def test_a_part_that_lies_elsewhere_is_refused(sharded: Path, name: str) -> None
     data = (sharded / ".metadata").read_bytes()
     (sharded / ".metadata").write_bytes(data.replace(b"__0_0.distcp", name.encode()))
     where, reason = trouble(sharded)
-    assert where == ".metadata" and "not a file beside it" in reason
+    assert where == ".metadata" and "not a file next to it" in reason
 
 
 def test_missing_and_surplus_bytes_of_a_part_are_found(sharded: Path) -> None:

@@ -74,7 +74,7 @@ def test_the_fix_is_concrete_and_looks_first() -> None:
     ]
     assert found.fixes[-1].text == (
         "3,900 files in /workspace/.cache/viz can be made again: remove them, "
-        "the cell then goes on from its last good checkpoint (step 800)"
+        "the cell then resumes from its last good checkpoint (step 800)"
     )
 
 

@@ -137,7 +137,7 @@ def test_of_an_abort_at_the_end_it_is_said_which_runs_had_come_to_their_last_ste
     )
     (finding,) = diagnose(sick, NOW, ())
     assert (finding.gotcha, finding.reading) == (
-        "END1", "lstm-b has come to its last step, 2,400" if step == 2400 else None
+        "END1", "lstm-b has reached its last step, 2,400" if step == 2400 else None
     )  # fmt: skip
 
 

@@ -37,7 +37,7 @@ EVIDENCE: tuple[Command, ...] = (
             "Pull the files of all rows that stand against the action; while a pull is under way, stop it.",
             "act('pull-all')"),
     Command("teardown.agree", ("Y",), "agree",
-            "Agree to what the traffic of a pull costs that asks for it; it then goes on.", "act('agree')"),
+            "Agree to the traffic cost of a pull that asks; the pull then continues.", "act('agree')"),
 )  # fmt: skip
 """Work on the selected row of the evidence, the last one on all of them. None of them sends anything."""
 WALK: tuple[Command, ...] = (

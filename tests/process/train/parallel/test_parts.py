@@ -56,7 +56,7 @@ def test_a_signal_to_another_rank_ends_the_wait_for_the_disk(trainers: Zygote, t
     ranks.each[1].signal(signal.SIGTERM)
     assert ranks.wait() == [75, 75], ranks.text()
     assert "a signal to another rank at step" in ranks.text()
-    assert "could not be saved; a relaunch goes on from the last good checkpoint" in ranks.text()
+    assert "could not be saved; a relaunch resumes from the last good checkpoint" in ranks.text()
 
 
 def state_of(**models: torch.nn.Module) -> RunState:

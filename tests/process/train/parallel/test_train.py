@@ -160,7 +160,7 @@ def test_sharded_state_moves_from_2_to_1_to_4_ranks_and_past_damage(trainers: Zy
     text = stopped(trainers, 1, out, first["step"] + 8, *words)
     assert finals(out, 1, "came")[0]["step"] == first["step"]
     assert finals(out, 1, "came")[0]["state"] == first["state"]
-    assert "random state (another number of ranks): seeded anew" in text
+    assert "random state (another number of ranks): seeded again" in text
     assert "ranks 2 → 1" in text
     second = finals(out, 1, "left")[0]
     hybrid = ("--parallel", "hsdp", "--save-every", "4", *SLOW)
