@@ -196,11 +196,11 @@ def test_reasons_that_come_and_go_leave_what_was_typed() -> None:
     found = changes(
         review(items=(busy, EvidenceItem("quiet:pid 7", False, "pid 7 trains"))), review(items=(busy,))
     )
-    assert [(one.text, one.shuts) for one in found] == [("quiet:pid 7 no longer prevents it", False)]
+    assert [(one.text, one.shuts) for one in found] == [("quiet:pid 7 no longer stands against it", False)]
     better = changes(review(items=(EvidenceItem("quiet", False, "trains"),)), review())
     assert [(one.text, one.shuts) for one in better] == [("quiet is proved now", False)]
     worse = changes(review(), review(items=(*review().items, busy)))
-    assert [(one.text, one.shuts) for one in worse] == [("quiet:pid 9 prevents it now", False)]
+    assert [(one.text, one.shuts) for one in worse] == [("quiet:pid 9 stands against it now", False)]
     assert changes(review(items=()), review()) == (), "what holds from the first is no news"
     gone = changes(review(), review(items=()))
     assert [(one.text, one.shuts) for one in gone] == [("quiet is no longer checked", True)]

@@ -238,7 +238,7 @@ def check_credentials(view: Facts) -> Verdict:
     """No key is where others can read it. Only the usual places are checked."""
     hello = view.box.hello
     if hello is None or hello.exposed is None:
-        return person("no key is in an argument, a log, or on the durable share")
+        return person("no key stands in an argument, a log, or on the durable share")
     lying = [
         f"{quoted(token.path)} ({quoted(token.why)}): {quoted(token.open, 200)}"
         for token in hello.exposed

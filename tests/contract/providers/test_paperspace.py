@@ -266,7 +266,7 @@ async def test_what_has_capacity_is_offered_without_a_price(team: Team) -> None:
     assert {(one.compute_per_hour, one.storage_per_hour, one.per_hour) for one in offers} == {
         (None, None, None)
     }
-    assert "only when it is there" in offers[0].notes[0]
+    assert "only once it exists" in offers[0].notes[0]
     eight = await team.market.offers(msgspec.structs.replace(WISH, gpu="A100 80GB", gpu_count=8))
     assert [one.id for one in eight] == [f"A100-80Gx8@tmlbox@{NY}"]
 

@@ -88,13 +88,13 @@ def _item_changes(before: tuple[EvidenceItem, ...], after: tuple[EvidenceItem, .
     for item in after:
         known = old.pop(item.key, None)
         if known is None and not item.ok:
-            found.append(Change(f"{item.key} prevents it now", shuts=False))
+            found.append(Change(f"{item.key} stands against it now", shuts=False))
         elif known is not None and known.ok != item.ok:
             text = f"{item.key} is proved now" if item.ok else f"{item.key} is no longer proved"
             found.append(Change(text, shuts=False))
     for key, item in old.items():
         if not item.ok:
-            found.append(Change(f"{key} no longer prevents it", shuts=False))
+            found.append(Change(f"{key} no longer stands against it", shuts=False))
         elif item.kind not in kinds:
             found.append(Change(f"{key} is no longer checked"))
     return found

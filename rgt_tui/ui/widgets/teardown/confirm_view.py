@@ -134,8 +134,8 @@ def _refused(review: Review, width: int) -> list[Line]:
     texts = [text for text in review.refusals if text not in rows]
     if review.refusals and against:
         kinds = ", ".join(dict.fromkeys(item.kind for item in against))
-        does = "prevents" if len(against) == 1 else "prevent"
-        texts.append(f"{how_many(len(against), 'item')} of the evidence {does} it: {kinds}")
+        does = "stands" if len(against) == 1 else "stand"
+        texts.append(f"{how_many(len(against), 'item')} of the evidence {does} against it: {kinds}")
     return [*_list("refused", texts, width, Tone.TROUBLE, glyphs().trouble), EMPTY] if texts else []
 
 
