@@ -82,8 +82,6 @@ class Entry(msgspec.Struct, frozen=True):
     fixes: tuple[Fix, ...]
     """In the order in which to try them; every command is shown, never run."""
     never: str
-    patterns: tuple[str, ...] = ()
-    """Regular expressions, searched in a window of a run's own log with ``^`` and ``$`` at every line."""
     prove: Callable[[Facts], Iterable[Proof]] | None = None
     """What the live readings prove."""
     needs: Sign | None = None
@@ -100,8 +98,6 @@ class Entry(msgspec.Struct, frozen=True):
     """How sure a line alone is, 0 to 1."""
     symptom: bool = False
     """It only follows from something else: it gives way to any other finding of the box."""
-    sources: tuple[str, ...] = ("https://github.com/Hanyuyuan6/remote-gpu-trainer (2026-08)",)
-    """Where the facts come from, with the month."""
 
 
 class Verdict(msgspec.Struct, frozen=True):

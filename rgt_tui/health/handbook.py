@@ -77,7 +77,6 @@ def _entry(page: Page) -> Entry:
         resource=page.resource,
         fixes=page.fixes if live.fixes else (),
         never=page.never,
-        patterns=page.patterns,
         prove=live.prove,
         needs=live.needs,
         gives_way=live.gives_way,
@@ -86,7 +85,6 @@ def _entry(page: Page) -> Entry:
         beats=page.beats,
         confidence=judge().sure(page),
         symptom=page.symptom_only,
-        sources=page.sources,
     )
 
 
