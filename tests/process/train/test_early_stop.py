@@ -129,7 +129,7 @@ def test_the_highest_is_the_best_where_it_is_asked_for(tmp_path: Path) -> None:
 
 
 def test_a_run_is_not_finished_between_the_two_halves_of_a_step(tmp_path: Path) -> None:
-    told = r"run\.finish\(\) stands between optimizer\.step\(\) and run\.step: call run\.step first"
+    told = r"run\.finish\(\) comes between optimizer\.step\(\) and run\.step: call run\.step first"
     model = torch.nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with (
