@@ -124,8 +124,8 @@ def _of(state: Mapping[str, Any], name: str) -> Dict[str, Any]:
     return {key[len(start) :]: value for key, value in state.items() if key.startswith(start)}
 
 
-LAYOUT = "sharded"
 _MOST_NAMES = 8
+LAYOUT = "sharded"
 """What the document of such a checkpoint has under ``layout``."""
 OBJECTS = "objects/"
 """Before the names of tensors of anything that is neither model nor optimizer."""

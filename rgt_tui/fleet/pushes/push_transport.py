@@ -23,7 +23,6 @@ from rgt_tui.transfer.sending import SourceFile
 
 RSYNC_FROM = 8 << 20
 """Bytes from which on a login of its own for rsync pays."""
-"""Exit status of the agent on a full disk."""
 SILENCE_S = 120
 CHUNK = 1 << 20
 _VERSION = re.compile(r"rsync\s+version\s+v?(\d+)\.(\d+)")
