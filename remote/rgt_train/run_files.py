@@ -214,7 +214,11 @@ class RunFiles:
             make_dirs(self.out)
             self._lock = RunLock(self.out)
         except OSError as error:
-            raise exits.UsageError(f"cannot use {self.out}: {type(error).__name__}: {error}") from error
+            taken = isinstance(error, (FileExistsError, NotADirectoryError))
+            why = "something that is not a directory is in the way" if taken else error.strerror or str(error)
+            raise exits.UsageError(
+                f"cannot use {self.out} as run directory: {why}; give another one"
+            ) from error
         if self._ranks.world > 1:
             with open(self._lock.path, "rb") as file:
                 content = file.read()

@@ -36,7 +36,7 @@ ALIASES = {
 """What a terminal cannot tell from another key."""
 TAKEN = {
     "ctrl+c": "it says how to leave",
-    "ctrl+z": "a shell suspends rgt with it",
+    "ctrl+z": "shells suspend a program with it",
     "ctrl+a": "screen takes it",
     "ctrl+b": "tmux takes it",
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +154,16 @@ def test_what_no_run_can_be_made_of_is_one_line_and_exit_code_2(
     assert ended.value.code == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("out", ["file", "file/below", "dangling"])
+def test_what_no_run_directory_can_be_is_named(tmp_path: Path, out: str) -> None:
+    (tmp_path / "file").write_text("a person's")
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere" / "at all")
+    told = f"cannot use {tmp_path / out} as run directory: something that is not a directory is in the way"
+    with pytest.raises(UsageError, match=re.escape(told)), made(tmp_path / out) as run:
+        list(run.epochs())
+    assert (tmp_path / "file").read_text() == "a person's"
 
 
 def test_a_run_that_is_left_early_says_how_it_is_ended(

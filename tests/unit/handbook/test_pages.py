@@ -137,6 +137,7 @@ def test_own_pages_count_and_take_the_place_of_shipped_ones(tmp_path: Path) -> N
         ("no space inodes", "U7"),
         ("no space", "U7"),  # and not what is Normalised with the wrong statistics
         ("OSError: [Errno 98] Address already in use", "D4"),
+        ("RuntimeError: CUDA out of memory", "U10"),
         ("fabric manager", "MN1"),
         ("windows line ends", "U26"),
         ("find_unused_parameters", "D8"),
