@@ -70,3 +70,10 @@ async def running(
             await pilot.press(key)
             await settle(pilot)
         yield app, pilot, made
+
+
+async def resize(pilot: Pilot[None], width: int, height: int) -> None:
+    """Give the terminal another size, and wait until what is shown is laid out in it."""
+    await pilot.resize_terminal(width, height)
+    await until(pilot, lambda: pilot.app.screen.region.size == (width, height))
+    await pilot.pause()

@@ -20,7 +20,7 @@ from rgt_tui.ui.screens.box import BoxScreen
 from rgt_tui.ui.widgets.box_context import BoxContext, context_height
 from rgt_tui.ui.widgets.spans import Tone, text_of
 from tests.ui.fakes import NOW, FakeFleet, demo_state, running_box
-from tests.ui.snap import running, screen_text, settle
+from tests.ui.snap import resize, running, screen_text, settle
 
 
 def alerts(app: RgtApp) -> AlertsScreen:
@@ -278,7 +278,7 @@ async def test_a_tall_screen_tells_what_happened_on_the_box_of_the_selected_aler
         await settle(pilot)
         assert f"{alerts(app).target_box}  what happened" in screen_text(app), "it follows the selection"
         assert app.screen.query_one(BoxContext).size.height == height, "and stays where it is"
-        await pilot.resize_terminal(80, 24)
+        await resize(pilot, 80, 24)
         await settle(pilot)
         assert "what happened" not in screen_text(app), "the fix needs the room"
         await pilot.press("g")

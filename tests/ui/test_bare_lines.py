@@ -13,7 +13,7 @@ from rgt_tui.ui.widgets.lines import Ground, LineWidget
 from rgt_tui.ui.widgets.panes import Pane
 from rgt_tui.ui.widgets.spans import width_of
 from tests.ui.fakes import FakeFleet, demo_state
-from tests.ui.snap import running, settle
+from tests.ui.snap import resize, running, settle
 
 
 def cells(strips: list[Strip]) -> list[list[tuple[str, str]]]:
@@ -93,7 +93,7 @@ async def test_what_the_first_paint_has_made_is_not_made_again_for_the_size_that
         monkeypatch.setattr(LineWidget, "_make", noted)
         pane.on_resize(Resize(pane.size, pane.size))
         assert made == []
-        await pilot.resize_terminal(100, 40)
+        await resize(pilot, 100, 40)
         await settle(pilot)
         assert pane in made
         assert {width_of(row) for row in pane.shown_lines} == {pane.size.width}

@@ -28,7 +28,7 @@ from rgt_tui.ui.widgets.box_past import (
 from rgt_tui.ui.widgets.spans import text_of, width_of
 from tests.ui.boxes import gpu, sample
 from tests.ui.fakes import NOW, running_box, trouble_box
-from tests.ui.snap import running, screen_text
+from tests.ui.snap import resize, running, screen_text
 
 NAMES = ("util", "vram", "disk:/root/data", "inodes:/root/data")
 
@@ -119,7 +119,7 @@ async def test_the_key_goes_through_the_stretches_and_gives_a_small_screen_its_l
             await pilot.press("h")
             await pilot.pause()
             assert words in screen_text(app) and "gpt-c.log" in screen_text(app)
-        await pilot.resize_terminal(80, 24)
+        await resize(pilot, 80, 24)
         await pilot.pause()
         await pilot.pause()
         assert isinstance(app.screen, BoxScreen)

@@ -19,7 +19,7 @@ from rgt_tui.ui.widgets.curve_legend import CurveLegend
 from rgt_tui.ui.widgets.fixed_lines import EventLine
 from rgt_tui.ui.widgets.spans import text_of
 from tests.ui.fakes import NOW, FakeFleet, running_box, trouble_box, warn_box
-from tests.ui.snap import settle, until
+from tests.ui.snap import resize, settle, until
 from tests.ui.test_curves import BOX, box_with_history, header, legend, opened, plot
 
 
@@ -267,7 +267,7 @@ async def test_the_legend_lies_where_no_curve_is_and_else_below() -> None:
         await pilot.press("L")
         await settle(pilot)
         for size in ((60, 20), (80, 24)):
-            await pilot.resize_terminal(*size)
+            await resize(pilot, *size)
             await settle(pilot)
             assert drawn.region.y >= screen.plot.region.bottom
 

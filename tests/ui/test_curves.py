@@ -25,7 +25,7 @@ from rgt_tui.ui.widgets.curve_legend import CurveLegend, entry_line
 from rgt_tui.ui.widgets.fixed_lines import EventLine, HeaderLine
 from rgt_tui.ui.widgets.spans import text_of
 from tests.ui.fakes import NOW, FakeFleet, curve, running_box
-from tests.ui.snap import until
+from tests.ui.snap import resize, until
 
 BOX = "autodl-demo"
 
@@ -197,7 +197,7 @@ async def test_empty_states_and_sizes(fleet: FakeFleet) -> None:
     async with app.run_test(size=(60, 20)) as pilot:
         screen = await opened(pilot)
         for size in ((60, 20), (80, 24), (200, 50), (12, 5), (80, 24)):
-            await pilot.resize_terminal(*size)
+            await resize(pilot, *size)
             await pilot.pause()
         fleet.change(BOX, runs=())
         app.tick(force=True)

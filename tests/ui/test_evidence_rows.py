@@ -18,7 +18,7 @@ from rgt_tui.ui.widgets.teardown.confirm_state import Confirm, Stage
 from rgt_tui.ui.widgets.teardown.confirm_view import asked
 from rgt_tui.ui.widgets.teardown.evidence_list import EvidenceList, in_order, listed, offers, rows_of
 from tests.ui.fakes import GIB, NOW
-from tests.ui.snap import until
+from tests.ui.snap import resize, until
 from tests.ui.test_teardown import BOX, SIZES, ParkFleet, app_of, button, open_dialog, said, type_name
 from tests.ui.test_teardown_state import LATER, review
 
@@ -432,14 +432,14 @@ async def test_many_rows_scroll_and_what_is_out_of_sight_is_counted() -> None:
     async with app_of(fleet).run_test(size=SIZES[1]) as pilot:
         screen = await evidence_page(pilot, fleet, *items)
         for size in SIZES:
-            await pilot.resize_terminal(*size)
+            await resize(pilot, *size)
             await pilot.pause()
             assert "more" in said(screen)
             for name in ("#name", "#cancel", "#ok", "#status", "#asked", "#course"):
                 region = screen.query_one(name).region
                 assert region.area > 0
                 assert screen.region.contains_region(region), (name, size)
-        await pilot.resize_terminal(*SIZES[1])
+        await resize(pilot, *SIZES[1])
         await pilot.press(*["down"] * 59)
         await pilot.pause()
         rows = screen.query_one(EvidenceList)

@@ -16,7 +16,7 @@ from rgt_tui.ui.widgets.spans import text_of
 from rgt_tui.ui.widgets.vitals import link_lines
 from tests.security.odd_frames import SPEC, odd_state
 from tests.ui.fakes import NOW, FakeFleet, running_box, sample
-from tests.ui.snap import running, screen_text, settle
+from tests.ui.snap import resize, running, screen_text, settle
 
 KEYS = {
     "box": ("down", "j", "f"),
@@ -83,10 +83,10 @@ async def test_a_box_without_an_agent_is_not_said_to_have_no_queue_and_no_log() 
         assert "limited  no Python 3.8 or later is on the box" in screen_text(app)
         assert "limited  no file transfer" in screen_text(app)
         assert "◐ 1" in screen_text(app).splitlines()[0], "counted as its row shows it, not as idle"
-        await pilot.resize_terminal(150, 40)
+        await resize(pilot, 150, 40)
         await settle(pilot)
         assert "no agent on the box: no curve" in screen_text(app) and "no run yet" not in screen_text(app)
-        await pilot.resize_terminal(100, 34)
+        await resize(pilot, 100, 34)
         await pilot.press("enter")
         await settle(pilot)
         text = screen_text(app)

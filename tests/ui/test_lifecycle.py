@@ -34,7 +34,7 @@ from rgt_tui.ui.widgets.checklist import (
 from rgt_tui.ui.widgets.fixed_lines import EntryLabel, EntryLine, HeaderLine, KeyLine
 from rgt_tui.ui.widgets.spans import Tone, text_of, width_of, wrapped
 from tests.ui.fakes import NOW, FakeFleet, default_checks
-from tests.ui.snap import until
+from tests.ui.snap import resize, until
 from tests.ui.stages import rest, staged
 
 BOX = "autodl-demo"
@@ -217,10 +217,10 @@ async def test_every_size_without_checks_and_without_the_box(fleet: FakeFleet) -
         screen = await opened(pilot)
         assert "▸" in listed(screen)
         for size in ((60, 20), (80, 24), (120, 34), (200, 50), (20, 6)):
-            await pilot.resize_terminal(*size)
+            await resize(pilot, *size)
             await pilot.pause()
             assert "proved" in text_of(screen.query_one(HeaderLine).shown_lines[0]) or size[0] < 80
-        await pilot.resize_terminal(80, 24)
+        await resize(pilot, 80, 24)
         fleet.check_results = ()
         app.tick(force=True)
         await until(pilot, lambda: "No checks are known" in listed(screen))

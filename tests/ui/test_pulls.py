@@ -19,7 +19,7 @@ from rgt_tui.ui.widgets.spans import Tone, text_of, width_of
 from rgt_tui.ui.widgets.teardown.confirm_view import pull_line
 from rgt_tui.ui.widgets.teardown.evidence_list import EvidenceList
 from tests.ui.fakes import GIB, NOW
-from tests.ui.snap import until
+from tests.ui.snap import resize, until
 from tests.ui.test_evidence_rows import GIVABLE, NOBODYS, QUIET, evidence_page
 from tests.ui.test_teardown import BOX, SIZES, ParkFleet, app_of, button, open_dialog, said, type_name
 
@@ -202,7 +202,7 @@ async def test_with_a_pull_under_way_all_that_must_be_seen_is_seen() -> None:
         stoppable(fleet)
         screen = await begin(pilot, fleet)
         for size in SIZES:
-            await pilot.resize_terminal(*size)
+            await resize(pilot, *size)
             await pilot.pause()
             for name in ("#name", "#cancel", "#ok", "#status", "#asked", "#course", "#pull"):
                 region = screen.query_one(name).region
@@ -303,7 +303,7 @@ async def test_a_pull_that_asks_is_not_lost_from_sight() -> None:
     async with app.run_test(size=SIZES[1]) as pilot:
         screen = await asked(pilot, fleet)
         for size in SIZES:
-            await pilot.resize_terminal(*size)
+            await resize(pilot, *size)
             await pilot.pause()
             for name in ("#name", "#cancel", "#ok", "#status", "#asked", "#course", "#pull"):
                 region = screen.query_one(name).region

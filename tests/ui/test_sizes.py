@@ -19,7 +19,7 @@ from rgt_tui.ui.widgets import lines
 from rgt_tui.ui.widgets.checklist import CheckRun
 from tests.pseudo_terminal import PseudoTerminal
 from tests.ui.fakes import NOW, cell, demo_state, many_boxes, queue, running_box
-from tests.ui.snap import body_text, running, screen_text, settle
+from tests.ui.snap import body_text, resize, running, screen_text, settle
 from tests.ui.stages import rest, staged
 
 WALK = ("", "enter", "q", "l", "q", "question_mark", "escape")
@@ -42,7 +42,7 @@ async def test_every_size_draws_something_that_fits(size: tuple[int, int]) -> No
 async def test_the_terminal_may_change_its_size() -> None:
     async with running(many_boxes(30), size=(200, 50), keys=("j",)) as (app, pilot, _):
         for size in ((80, 24), (60, 20), (30, 8), (120, 34)):
-            await pilot.resize_terminal(*size)
+            await resize(pilot, *size)
             await pilot.pause()
             await pilot.pause()
             assert max(len(row) for row in screen_text(app).splitlines()) <= size[0]

@@ -25,7 +25,7 @@ from rgt_tui.ui.widgets.teardown.confirm import DialogButton, Facts
 from rgt_tui.ui.widgets.teardown.confirm_state import Stage
 from rgt_tui.ui.widgets.teardown.evidence_list import EvidenceList
 from tests.ui.fakes import FakeFleet
-from tests.ui.snap import screen_text, until
+from tests.ui.snap import resize, screen_text, until
 
 BOX = "vast-demo"
 SIZES = [(60, 20), (80, 24), (120, 34), (200, 50)]
@@ -405,7 +405,7 @@ async def test_what_must_be_done_is_on_screen_at_every_size() -> None:
     async with app_of(fleet).run_test(size=SIZES[0]) as pilot:
         screen = await open_dialog(pilot, fleet)
         for width, height in SIZES:
-            await pilot.resize_terminal(width, height)
+            await resize(pilot, width, height)
             await pilot.pause()
             for name in ("#name", "#cancel", "#ok", "#status"):
                 region = screen.query_one(name).region
