@@ -188,9 +188,12 @@ async def test_in_a_larger_fleet_only_the_box_on_the_screen_is_fast(spec: BoxSpe
 
 
 async def test_what_the_recorder_saw_is_asked_for_at_first_and_after_a_long_absence(
-    spec: BoxSpec, tmp_path: Path
+    spec: BoxSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ahead = [0.0]
+    ahead, elapsed = [0.0], keepalive.elapsed
+    # The computer sleeps: a clock that alone went ahead would be one that was set, and then nothing was absent.
+    monkeypatch.setattr(keepalive, "elapsed", lambda: elapsed() + ahead[0])
+    monkeypatch.setattr(engine, "CLOCK_SECONDS", 0.05)
     async with running(spec, folder=tmp_path, clock=lambda: time.time() + ahead[0]) as run:
         # What was seen live may fill a stretch first, where the clock stands just before the end of one.
         await run.until(lambda box: run.kinds("history") > 0 and bool(box.past.at))
