@@ -152,10 +152,8 @@ def _draft(words: list[str]) -> int:
         if words[0] in all_pages():
             complain(f"there is a page {words[0]} already: rgt handbook {words[0]} shows it")
             return FAILED
-        for folder in (
-            path.parent.parent,
-            path.parent,
-        ):  # whatever the umask: pages that others may write are not read
+        # Whatever the umask: pages that others may write are not read.
+        for folder in (path.parent.parent, path.parent):
             folder.mkdir(parents=True, exist_ok=True, mode=0o755)
         if path.exists():
             complain(f"{path} already exists; not overwritten")

@@ -232,9 +232,8 @@ def write_atomically(path: Path, text: str, *, exclusive: bool = False) -> None:
     target = Path(os.path.realpath(path))  # `resolve` fails in another way where links lead in a circle
     if path.is_symlink() and not target.exists():
         raise FileExistsError(errno.EEXIST, f"it is a link to {target}, which is not there")
-    target.parent.mkdir(
-        parents=True, exist_ok=True, mode=0o755
-    )  # whatever the umask: who can write there owns the file
+    # Whatever the umask: who can write there owns the file.
+    target.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
     mode = target.stat().st_mode & 0o7777 if target.exists() else 0o644
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:

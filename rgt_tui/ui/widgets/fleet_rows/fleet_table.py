@@ -190,9 +190,8 @@ class FleetTable(LineWidget):
         if event.y == 0:
             x = 1
             for column, width in self.columns:
-                if (
-                    event.x < x + width
-                ):  # the gap in front belongs to it: the mark of the order may stand there
+                # The gap in front belongs to it: the mark of the order may stand there.
+                if event.x < x + width:
                     self.post_message(SortAsked(column.key))
                     return
                 x += width + 1
