@@ -83,15 +83,15 @@ async def _notify(
 
 
 def _in_words(text: str) -> str:
-    """Return what the agent's answer says; an answer of another form stands as it is."""
+    """Return what the agent's answer says, cleaned once it is decoded; an answer of another form stands as it is."""
     try:
         said = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
     if not isinstance(said, dict):
         return text
     if said.get("set") is False:
         return "it has no address to notify"
     if said.get("set") is True and said.get("host"):
-        return f"it notifies {said['host']} ({said.get('kind')})"
-    return str(said.get("text") or text)
+        return clean(f"it notifies {said['host']} ({said.get('kind')})")
+    return clean(str(said.get("text") or text))
