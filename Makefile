@@ -6,7 +6,7 @@ SHELL := bash
 MAKEFLAGS += --no-print-directory
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help setup ready demo-ready parts frameworks lock demo test torture gate-check autostop-check lint format bench screenshots clean distclean
+.PHONY: help setup ready demo-ready parts frameworks services lock demo test test-all test-rest test-ready torture gate-check autostop-check lint format bench screenshots clean distclean
 
 ARGS ?=
 
@@ -29,17 +29,32 @@ parts: ## try again to install the system parts that are missing
 frameworks: ready ## build .venv-frameworks: the libraries that some tests of the trainer need
 	@bash scripts/frameworks.sh >&2
 
+services: ready ## run the adapters against real servers of dstack and SkyPilot, on the loopback (ARGS="-k dstack")
+	@bash scripts/services.sh >&2
+	@RGT_SERVICES=live exec .venv/bin/python -m pytest -n 0 tests/contract/services \
+		tests/contract/providers/test_official_clients.py $(ARGS)
+
 lock: ready ## resolve requirements/*.in into requirements/*.lock (ARGS="--upgrade" to move everything)
 	@bash scripts/lock.sh $(ARGS) >&2
 
 demo: demo-ready ## watch three boxes really train on this machine (ARGS="--headless --for 45 --json")
 	@exec .venv/bin/rgt demo $(ARGS)
 
-test: ready ## run every test; fails when a system part is missing (ARGS="tests/unit -k name")
+test: test-ready ## run the tests; fails when a system part is missing (ARGS="tests/unit -k name")
+	@exec .venv/bin/python scripts/run_tests.py $(ARGS)
+
+test-all: test-ready ## run every test, the full matrices as well, then the torture and the checks below
+	@.venv/bin/python scripts/run_tests.py --full
+	@$(MAKE) torture gate-check autostop-check
+
+# What CI adds to `make test`, as far as there is time: no test begins after $RGT_TESTS_UNTIL.
+test-rest: test-ready
+	@exec .venv/bin/python scripts/run_tests.py --rest
+
+test-ready: ready
 	@bash scripts/system_parts.sh check >&2
 	@bash scripts/frameworks.sh >&2
 	@bash scripts/interpreters.sh >&2
-	@exec .venv/bin/python scripts/run_tests.py $(ARGS)
 
 torture: ready ## the full forms of the trainer's torture, about an hour (ARGS="-k syscall")
 	@bash scripts/frameworks.sh >&2
@@ -70,4 +85,4 @@ clean: ## remove caches and build outputs
 	@find . -path ./.venv -prune -o -path ./.git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +
 
 distclean: clean ## remove .venv as well
-	@rm -rf .venv .venv-frameworks .interpreters
+	@rm -rf .venv .venv-frameworks .venv-services .interpreters

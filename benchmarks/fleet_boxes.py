@@ -17,7 +17,6 @@ import os
 import random
 import sys
 import time
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from typing import Any
 import asyncssh
 import asyncssh.connection
 from asyncssh.constants import MSG_IGNORE
-from rgt_box.streams.pipes import WINDOW_BITS, packed
+from rgt_box.streams.pipes import packed
 
 from benchmarks.fleet_recording import Recording
 
@@ -85,25 +84,21 @@ def send_no_ignore() -> None:
 
 
 class Packed:
-    """What a box sends, packed as the client asks for: each line for itself, or in one stream as older agents do.
+    """The frames that a box sends, each packed by itself if the client accepts that.
 
     Args:
-        lines: The client takes packed lines.
-        stream: It takes a stream.
+        lines: The client accepts packed lines.
     """
 
-    def __init__(self, *, lines: bool, stream: bool) -> None:
-        self.said = {"packed_lines": lines, "zlib": stream and not lines}
+    def __init__(self, *, lines: bool) -> None:
+        self.said = {"packed_lines": lines}
         self._told: dict[bytes, bytes] = {}
-        self._stream = zlib.compressobj(wbits=WINDOW_BITS) if self.said["zlib"] else None
 
     def put(self, frame: bytes) -> bytes:
         """Return the bytes of a frame."""
         if self.said["packed_lines"]:
             return packed(frame, self._told)
-        if self._stream is None:
-            return frame
-        return self._stream.compress(frame) + self._stream.flush(zlib.Z_SYNC_FLUSH)
+        return frame
 
 
 class Server(asyncssh.SSHServer):
@@ -209,7 +204,7 @@ class Box(asyncssh.SSHServerSession[bytes]):
         self._number = Box.numbers
         self._recording = self._host.recordings[Box.numbers % len(self._host.recordings)]
         self._interval = float(str(config.get("interval", 1.0)))
-        self._out = Packed(lines=config.get("packed_lines") is True, stream=config.get("zlib") is True)
+        self._out = Packed(lines=config.get("packed_lines") is True)
         self._chan.write(self._recording.hello(f"box{Box.numbers}", self._interval, **self._out.said))
         tail = int(str(config.get("tail", TAIL)))
         log = self._recording.log(self._number, tail, 0, 0)

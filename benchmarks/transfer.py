@@ -78,7 +78,7 @@ def ours(spec: BoxSpec, source: Path, target: Path, env: dict[str, str]) -> None
     """Pull everything with rgt."""
     request = PullRequest(paths=(str(source),), destination=target)
     report = asyncio.run(pull(spec, request, env=env))
-    if not report.whole or report.landed != report.files:
+    if not report.complete or report.landed != report.files:
         raise BenchmarkError(f"the pull was not whole: {report.refused[:3]}")
 
 

@@ -3,7 +3,9 @@
 from collections.abc import Callable, Mapping
 from importlib import import_module
 
-__version__ = "0.1.0"
+from rgt_wire import VERSION
+
+__version__ = VERSION
 
 
 def imported_later(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import fcntl
 import grp
+import json
 import os
 import pwd
 import shlex
@@ -214,6 +215,66 @@ def here_or(folder: Path) -> Iterator[Path]:
     with contextlib.suppress(OSError):
         yield Path.cwd()
     yield folder
+
+
+FLEET_FILE = "rgt.toml"
+"""What a fleet file is called, unless a person names it."""
+_NOTES = "written.json"
+"""In the state directory: files and directories that rgt wrote among the person's own."""
+_MOST_NOTES = 5000
+
+
+def note_written(paths: Iterable[Path], env: Mapping[str, str] = os.environ, *, grows: bool = False) -> None:
+    """Remember that rgt wrote these files and directories, so that no push takes them for code.
+
+    Best effort: if the note cannot be kept, the file is still written.
+
+    Args:
+        paths: They exist, with the content that rgt wrote.
+        env: Where rgt keeps its state.
+        grows: rgt appends to them later: they are known by what they begin with.
+    """
+    notes = state_directory(env) / _NOTES
+    with contextlib.suppress(OSError):
+        seen = {real_place(path): note for path in paths if (note := _note(path, grows)) is not None}
+        known = written_notes(env)
+        if all(known.get(path) == note for path, note in seen.items()):
+            return
+        with alone(notes):
+            rows = {path: row for path, row in written_notes(env).items() if path not in seen} | seen
+            publish(notes, json.dumps(dict(list(rows.items())[-_MOST_NOTES:])).encode())
+
+
+def _note(path: Path, grows: bool) -> list[object] | None:
+    """Return how a file is recognised: how many bytes it begins with, their SHA-256, and whether more may follow.
+
+    An inode would not do: the next file of that name may get the same one. Of a directory nothing is noted but its
+    name; None = there is no such file.
+    """
+    try:
+        if path.is_dir():
+            return []
+        content = path.read_bytes()
+    except OSError:
+        return None
+    from hashlib import sha256  # here: the first frame of the dashboard does not need it
+
+    return [len(content), sha256(content).hexdigest(), grows and bool(content)]
+
+
+def real_place(path: Path) -> str:
+    """Return a path without links on the way to it; if it is a link itself, it stays one."""
+    return f"{os.path.realpath(path.absolute().parent)}/{path.name}"
+
+
+def written_notes(env: Mapping[str, str] = os.environ) -> dict[str, list[object]]:
+    """Return what `note_written` remembers: path (`real_place`) → `_note`."""
+    try:
+        with open_regular(state_directory(env) / _NOTES, follow=False) as file:
+            found = json.loads(file.read())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def write_new(path: Path, data: bytes, numbers: Iterable[int] = range(2, 1000)) -> Path:

@@ -16,6 +16,7 @@ check "$bin/ruff" check .
 check "$bin/mypy"
 # The box code is no part of the installed client, so import-linter must be told where it lies.
 check env PYTHONPATH=remote "$bin/lint-imports"
+check "$bin/python" scripts/code_figures.py
 
 if [ "$status" -ne 0 ]; then
     echo "lint: failed, see above" >&2

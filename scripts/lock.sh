@@ -26,3 +26,9 @@ for name in torch frameworks; do
     awk '/^[A-Za-z]/ { torch = /^torch==/ } !torch' "requirements/$name.lock" >"$plain"
     cat -- "$plain" >"requirements/$name.lock"
 done
+
+# uv, because pip-compile does not come to an end with these.
+echo "lock: requirements/services.lock" >&2
+.venv/bin/uv pip compile --quiet --generate-hashes --no-emit-index-url --python-version 3.11 \
+    --custom-compile-command "make lock" "$@" \
+    --output-file requirements/services.lock requirements/services.in

@@ -25,6 +25,7 @@ from rgt_tui.demo import DemoError, DemoFleet
 from rgt_tui.demo.stories import TESTS, queue_done, story_box
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.ui import RgtApp
+from rgt_tui.ui.screens.teardown import TeardownScreen
 from scripts.svg_to_png import convert, find_fonts
 
 SIZES = ((80, 24), (120, 34), (200, 50))
@@ -72,6 +73,12 @@ class Camera:
             await self.press("escape")
         await self.press("escape")
 
+    async def reviewed(self) -> None:
+        """Wait until the teardown page has its review: on a busy machine that takes seconds."""
+        async with asyncio.timeout(STORY_SECONDS):
+            while not isinstance(self._app.screen, TeardownScreen) or self._app.screen.state.review is None:
+                await self._pilot.pause(0.25)
+
     async def until(self, test: Callable[[FleetState], bool]) -> None:
         """Wait until the fleet's state passes a test."""
         async with asyncio.timeout(STORY_SECONDS):
@@ -109,6 +116,7 @@ async def shoot(out: Path, *, png: bool) -> None:
         await camera.take("phases")
         await camera.press("escape")
         await camera.press("D")
+        await camera.reviewed()
         await camera.take("teardown-refused")
         await camera.press("escape")
         await camera.press("i")
@@ -153,6 +161,7 @@ async def shoot(out: Path, *, png: bool) -> None:
         await camera.top()
         await camera.select("runpod")
         await camera.press("D")
+        await camera.reviewed()
         await camera.take("teardown")
         await stop_the_meter(camera, "runpod-demo")
         await camera.take("teardown-meter-off")

@@ -32,6 +32,7 @@ test fish fish the tests of the completion in fish
 demo setsid util-linux queues detached without tmux
 demo unshare util-linux the demo boxes' own disks and process lists
 demo nsenter util-linux the demo boxes' own disks and process lists
+test rpmbuild rpm the test of the lists of packages that rpm keeps
 test busybox busybox the tests of boxes that have nothing but a small shell
 test ip iproute2 the tests with jump hosts in networks of their own
 test chromium-headless-shell chromium-headless-shell the test of rgt serve in a real browser

@@ -6,8 +6,10 @@ import gc
 import os
 import signal
 import sys
+import time
 from collections.abc import Generator, Iterator
 from functools import cache
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +24,9 @@ settings.load_profile("rgt")
 """How long an example takes says how busy the machine is, and nothing of what is tested."""
 
 TESTS = Path(__file__).resolve().parent
+
+NAMED_MARKS = ("serial", "full")
+"""Marks that a file must name as `mark.NAME`: a pass that wants them opens no other file."""
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 """Before anything imports torch: several threads in each of several processes only wait for each other."""
@@ -91,10 +96,22 @@ def agent_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Where only serial tests are wanted, leave the files alone that name none: importing them all takes longest."""
-    if config.getoption("markexpr") != "serial" or collection_path.suffix != ".py":
+    """Leave the files alone that do not name a mark which is wanted: importing them all takes longest."""
+    if collection_path.suffix != ".py":
         return None
-    return not _names_serial(collection_path) or None
+    wanted = [mark for mark in NAMED_MARKS if mark in str(config.getoption("markexpr")).split(" and ")]
+    return not all(_names(collection_path, mark) for mark in wanted) or None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
+    """Begin no test after the time that scripts/run_tests.py was given; note it for the list of those not run."""
+    until, not_run = os.environ.get("RGT_TESTS_UNTIL"), os.environ.get("RGT_TESTS_NOT_RUN")
+    if not until or not not_run or time.time() < float(until):
+        return None
+    with open(not_run, "a") as file:
+        file.write(f"{item.nodeid}\n")
+    return True
 
 
 @pytest.hookimpl(wrapper=True)
@@ -114,16 +131,49 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Refuse a serial test that the serial pass would not find, and begin with the torture, whose tests are longest.
+    """Refuse a test that the pass for its mark would not find, and begin with the torture, whose tests are longest.
 
     One of half a minute that is left to the end has a worker to itself while the others have nothing to do.
     """
+    if os.environ.get("RGT_SERVICES") != "live":
+        items[:] = [item for item in items if not item.get_closest_marker("services")]
     items.sort(key=lambda item: (_part(item.path) != "torture", _part(item.path)))
-    lost = {item.path for item in items if item.get_closest_marker("serial") and not _names_serial(item.path)}
-    if lost:
-        raise pytest.Collector.CollectError(
-            f"serial tests, but no mark.serial in the file: {', '.join(map(str, lost))}"
-        )
+    _mark_repeated_values(items)
+    for mark in NAMED_MARKS:
+        lost = {item.path for item in items if item.get_closest_marker(mark) and not _names(item.path, mark)}
+        if lost:
+            raise pytest.Collector.CollectError(
+                f"{mark} tests, but no mark.{mark} in the file: {', '.join(map(str, lost))}"
+            )
+
+
+def _mark_repeated_values(items: list[pytest.Item]) -> None:
+    """Mark as `full` what repeats: of a `full_matrix`, each value of each parameter stays in one test at least.
+
+    With `together=2`, each pair of values of two parameters does.
+    """
+    matrices: dict[object, list[pytest.Function]] = {}
+    for item in items:
+        if isinstance(item, pytest.Function) and item.get_closest_marker("full_matrix"):
+            matrices.setdefault((item.path, item.originalname, item.cls), []).append(item)
+    for members in matrices.values():
+        mark = members[0].get_closest_marker("full_matrix")
+        assert mark is not None
+        values = {item: set(_values_of(item, mark.kwargs.get("together", 1))) for item in members}
+        missing = set().union(*values.values())
+        left = members
+        while missing:
+            best = max(left, key=lambda item: len(values[item] & missing))
+            missing -= values[best]
+            left = [item for item in left if item is not best]
+        for item in left:
+            item.add_marker(pytest.mark.full)
+
+
+def _values_of(item: pytest.Function, together: int) -> Iterator[tuple[tuple[str, int], ...]]:
+    """Return which parameters have which values in a test, by their identity: one of them or several together."""
+    values = sorted((name, id(value)) for name, value in item.callspec.params.items())
+    return combinations(values, together)
 
 
 @cache
@@ -133,8 +183,8 @@ def _part(file: Path) -> str:
 
 
 @cache
-def _names_serial(file: Path) -> bool:
-    return b"mark.serial" in file.read_bytes()
+def _names(file: Path, mark: str) -> bool:
+    return f"mark.{mark}".encode() in file.read_bytes()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -31,6 +31,7 @@ VERBS = {
     "grep": ("rgt_box.commands.grep", "search logs, newest lines first"),
     "scalars": ("rgt_box.metrics.scalars_command", "print the metrics that a run has written"),
     "reap": ("rgt_box.commands.reap", "list processes that have a GPU open; end those that are named"),
+    "stop": ("rgt_box.commands.stop", "end one run so that it can save, and say what it has saved"),
     "gpu-health": ("rgt_box.commands.gpu_health", "check the GPUs before a run"),
     "measure": ("rgt_box.commands.measure", "test GPUs, disk and network before a long run"),
     "mirrors": ("rgt_box.commands.mirrors", "turn a platform's mirrors and proxy on or off"),
@@ -42,6 +43,10 @@ VERBS = {
     "remove": ("rgt_box.commands.remove", "remove rgt from this box, or only its older agents"),
 }
 """Verb → (module with a ``main(argv)``, or ``module:function``, one line of help)."""
+
+WORDS_FROM_STDIN = "--words-from-stdin"
+"""Alone behind a verb: its words are a line of JSON on standard input. A command line has at most 128 KiB on Linux
+(MAX_ARG_STRLEN: sshd gives all of it to the shell as one word)."""
 
 
 def usage() -> str:
@@ -81,8 +86,23 @@ def main(argv: list[str] | None = None) -> int:
     packed = sys.modules.get("rgt_box.bytecode")
     if packed is not None:
         packed.save()  # what runs for long may not come to its end
-    status: int = getattr(module, function or "main")(words[1:])
+    given = _words_from_stdin() if words[1:] == [WORDS_FROM_STDIN] else words[1:]
+    if given is None:
+        print("%s: standard input has no JSON array of words" % words[0], file=sys.stderr)
+        return 2
+    status: int = getattr(module, function or "main")(given)
     return status
+
+
+def _words_from_stdin() -> list[str] | None:
+    import json
+
+    try:
+        words = json.loads(sys.stdin.buffer.readline())
+    except ValueError:
+        return None
+    is_usable = isinstance(words, list) and all(isinstance(word, str) for word in words)
+    return words if is_usable else None
 
 
 if __name__ == "__main__":

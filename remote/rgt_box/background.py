@@ -87,12 +87,12 @@ def describe(error: BaseException) -> str:
     return "%s: %s" % (type(error).__name__, error) if str(error) else type(error).__name__
 
 
-def which(program: str) -> str | None:
-    """Return the path of a program in PATH (the full ``shutil`` is not worth its import)."""
-    for folder in os.environ.get("PATH", os.defpath).split(os.pathsep):
-        path = os.path.join(folder, program)
-        if os.access(path, os.X_OK) and os.path.isfile(path):
-            return path
+def which(program: str, path: str | None = None) -> str | None:
+    """Return the path of a program in PATH, or in another such list (the full ``shutil`` is not worth its import)."""
+    for folder in (os.environ.get("PATH", os.defpath) if path is None else path).split(os.pathsep):
+        found = os.path.join(folder, program)
+        if os.access(found, os.X_OK) and os.path.isfile(found):
+            return found
     return None
 
 

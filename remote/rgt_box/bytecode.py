@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     Known = dict[str, tuple[bool, bytes]]
 
-PACKAGE = "rgt_box"
+PACKAGES = ("rgt_box", "rgt_wire")
 ANEW = "RGT_BEGUN_ANEW"
 """In the environment the pid of a process that has begun anew, until it is there."""
 MOST_BYTES, PIECE = 16 << 20, 64 << 10
@@ -55,7 +55,7 @@ class Importer:
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         """Return how a module of the agent is loaded; None for every other one."""
-        if not name.startswith(PACKAGE):
+        if not name.startswith(PACKAGES):
             return None
         kept = self._kept or Kept(self._path, self._folder)
         found = kept.code(name) or self._compiled(name)

@@ -108,9 +108,10 @@ class Child:
 
     def _start(self) -> subprocess.Popen[bytes]:
         import subprocess
-        import tempfile
 
-        self._folder = tempfile.mkdtemp(prefix="rgt-child-")
+        from rgt_box import own_temporary
+
+        self._folder = own_temporary.make()
         python = sys.executable or "python3"
         given = [place.root(), self._reader, self._folder, str(SECONDS), str(WALL)]
         words = [python, "-I", "-S", "-c", CODE, *given]

@@ -40,7 +40,7 @@ def open_regular(path: str, follow_links: bool = False) -> int:
         OSError: when it cannot be opened, is no regular file, or such a link stands in its path (``ELOOP``).
     """
     if not follow_links:
-        return _again(path) if _DESCRIPTOR.fullmatch(path) else _walk_to(path)[0]
+        return _again(path) if _DESCRIPTOR.fullmatch(path) else _walk_to(path)
     # Looked at before: to open a pipe, and leave again, ends who writes to it; to open a device may do anything.
     return _open_if_regular(path, path, None, os.stat(path), _FLAGS)
 
@@ -63,8 +63,8 @@ def _open_if_regular(name: str, path: str, folder: int | None, seen: os.stat_res
     raise OSError(errno.EINVAL, "not a regular file", path)
 
 
-def _walk_to(path: str, keep: bool = False) -> tuple[int, int]:
-    """Return the file, and its directory if that is to be kept and no link led there; else -1."""
+def _walk_to(path: str) -> int:
+    """Open the file at the end of a path, as `open_regular` describes."""
     inside = _ROOT.match(path)
     start = inside.group() + "/" if inside else "/" if path.startswith("/") else "."
     parts = path[inside.end() if inside else 0 :].split("/")[::-1]
@@ -95,8 +95,7 @@ def _walk_to(path: str, keep: bool = False) -> tuple[int, int]:
                 elif any(parts):
                     raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
                 else:
-                    opened = _open_if_regular(name, path, at, seen, _FLAGS | os.O_NOFOLLOW)
-                    return opened, os.dup(at) if keep and not made_by else -1
+                    return _open_if_regular(name, path, at, seen, _FLAGS | os.O_NOFOLLOW)
             finally:
                 os.close(fd)
     finally:
@@ -104,8 +103,46 @@ def _walk_to(path: str, keep: bool = False) -> tuple[int, int]:
     raise OSError(errno.EINVAL, "not a regular file", path)
 
 
+def open_folder(path: str, flags: int = _LOOK) -> int:
+    """Open a directory by its resolved path: a symbolic link that has taken the place of a part of it is refused.
+
+    Args:
+        path: Absolute, as `os.path.realpath` returns it.
+        flags: For the directory itself; by default it can be entered, not listed.
+
+    Raises:
+        OSError: when it cannot be opened, is no directory, or a link is in its path (``ELOOP``).
+    """
+    names = [name for name in path.split("/") if name]
+    at = os.open("/", (_LOOK if names else flags) & ~os.O_NOFOLLOW | os.O_DIRECTORY)
+    for number, name in enumerate(names, 1):
+        try:
+            below = os.open(name, (flags if number == len(names) else _LOOK) | os.O_DIRECTORY, dir_fd=at)
+        except OSError as error:
+            if _is_link(name, at):
+                raise _swapped(path) from error
+            raise OSError(error.errno, error.strerror, path) from error
+        finally:
+            os.close(at)
+        at = below
+    return at
+
+
+def _is_link(name: str, folder: int) -> bool:
+    try:
+        return stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
+    except OSError:
+        return False
+
+
+def _swapped(path: str) -> OSError:
+    return OSError(
+        errno.ELOOP, "a symbolic link has taken its place, or that of a directory in its path", path
+    )
+
+
 class Opener:
-    """Opens many files as `open_regular` does; to the directory of those that follow each other it walks once."""
+    """Opens many files by their resolved paths, without following a link; walks to each directory only once."""
 
     def __init__(self) -> None:
         self._folder, self._fd = "", -1
@@ -114,23 +151,33 @@ class Opener:
     def open(self, path: str) -> int:
         """Open a regular file for reading.
 
+        Args:
+            path: Absolute, as it was listed: whoever lists a file has resolved the links in its path.
+
         Raises:
-            OSError: as `open_regular` does.
+            OSError: when it cannot be opened, is no regular file, or a link is in its path (``ELOOP``).
         """
         folder, _, name = path.rpartition("/")
+        if not path.startswith("/"):
+            raise OSError(errno.EINVAL, "not an absolute path", path)
         if self._fd >= 0 and folder == self._folder and time.monotonic() < self._until:
             try:
-                seen = os.stat(name, dir_fd=self._fd, follow_symlinks=False)
-                if stat.S_ISREG(seen.st_mode):
-                    return _open_if_regular(name, path, self._fd, seen, _FLAGS | os.O_NOFOLLOW)
+                return self._open(name, path)
             except OSError:
-                pass  # the walk says what is wrong
+                pass  # another directory may have taken the place of this one
         self.close()
-        if _DESCRIPTOR.fullmatch(path) or _ROOT.match(path):
-            return open_regular(path)
-        fd, self._fd = _walk_to(path, keep=True)
+        self._fd = open_folder(folder)
         self._folder, self._until = folder, time.monotonic() + KEPT_SECONDS
-        return fd
+        return self._open(name, path)
+
+    def _open(self, name: str, path: str) -> int:
+        seen = os.stat(name or ".", dir_fd=self._fd, follow_symlinks=False)
+        if stat.S_ISLNK(seen.st_mode):
+            raise _swapped(path)
+        if stat.S_ISDIR(seen.st_mode):
+            text = "it is a directory now, not the file that was listed; pull again to fetch what is in it"
+            raise OSError(errno.EISDIR, text, path)
+        return _open_if_regular(name, path, self._fd, seen, _FLAGS | os.O_NOFOLLOW)
 
     def close(self) -> None:
         """Close the directory."""
@@ -317,6 +364,17 @@ class Lock:
                     os.close(fd)
                     return False
             time.sleep(0.01)
+
+    def is_in_place(self) -> bool:
+        """Tell whether the locked file is still the one at its path; True where that cannot be told."""
+        if self._fd is None:
+            return False
+        try:
+            return os.path.samestat(os.fstat(self._fd), os.stat(self.path))
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True
 
     def write(self, value: dict[str, Any]) -> None:
         """Say in the lock file who holds it (in place: the inode carries the lock)."""

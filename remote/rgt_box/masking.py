@@ -52,6 +52,10 @@ _URL_TOKEN = re.compile(r"(?<!\w)(\w{1,20}://)(?=[^/\s:@]{0,200}\d)[^/\s:@]{16,2
 _COUNTED = re.compile(r"(?:\d+(?:\.\d+)?|true|false|none|null|yes|no)$", re.I)
 _SAID = re.compile(r"(?:true|false|none|null|yes|no)$", re.I)
 """What is no secret: ``--token 512`` is a length, and ``--auth false`` a switch. A password may be a number."""
+SHORTEST_KEY = 8
+"""Characters of the shortest key or token that a service hands out; a password may be shorter."""
+_FILE = re.compile(r"(?:~|\.{1,2})?(?:/[\w.\-]{1,24})+/?$")
+"""A path: no part of one is as long as a key."""
 _PAIR = re.compile(r"[^\s:/]+:(?!\d+$)[^\s/]+$")
 """``curl -u NAME:PASSWORD``, and not Docker's ``-u 1000:1000``."""
 
@@ -85,6 +89,23 @@ def masked(words: list[str]) -> list[str]:
             continue
         found.append(_text(word))
     return found
+
+
+def why_secret(name: str, value: str) -> str:
+    """Return by what a variable is a secret: its ``name`` or its ``shape``; "" if it is none.
+
+    What is refused for it is a person's own: a path to a key file and a tokenizer's ``<pad>`` are no secrets.
+    """
+    word = _secret_name(name)
+    short = len(value) < SHORTEST_KEY and re.search("token|key|auth|sig", word)
+    if word and value and not (short or _is_harmless(word, value) or _FILE.match(value)):
+        return "name"
+    return "shape" if has_shape(value) else ""
+
+
+def has_shape(text: str) -> bool:
+    """Tell whether a text holds what has the shape of a key, or a password in an address."""
+    return any(pattern.search(text) for pattern in (_SHAPES, _PRIVATE, _HOOK, _URL, _URL_TOKEN))
 
 
 def _text(text: str) -> str:

@@ -12,7 +12,7 @@ import re
 import stat
 import struct
 
-from rgt_box import procstat
+from rgt_box import landing, procstat
 
 ANSWER = 2.0
 """Seconds for a server to take our connection."""
@@ -103,12 +103,9 @@ def take(folder: str) -> None:
     there = os.stat(folder)
     if there.st_uid != os.geteuid():
         raise OSError(errno.EPERM, "it belongs to %s" % user_name(there.st_uid), folder)
-    at = os.path.realpath(folder)
-    while at != os.path.dirname(at):
-        at = os.path.dirname(at)
-        mode = os.stat(at).st_mode
-        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:  # they could put another in its place
-            raise OSError(errno.EPERM, "everybody can write to %s: chmod o-w %s" % (at, at), folder)
+    above = landing.open_above(folder)
+    if above:  # they could put another in its place
+        raise OSError(errno.EPERM, "everybody can write to %s: chmod o-w %s" % (above, above), folder)
     if there.st_mode & _OTHERS_WRITE:
         os.chmod(folder, stat.S_IMODE(there.st_mode) & ~_OTHERS_WRITE)
 

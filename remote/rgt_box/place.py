@@ -194,7 +194,7 @@ def box_identity(
         return (procstat.read_whole(path) if files is None else files.get(path)) or b""
 
     found: dict[str, str] = {}
-    for environment in (os.environ if own is None else own, _parsed(read(FIRST))):
+    for environment in (os.environ if own is None else own, procstat.split_environment(read(FIRST))):
         for name in NAMES:
             value = environment.get(name, "")
             if VALUE.fullmatch(value):
@@ -221,12 +221,3 @@ def _only(values: list[str]) -> str | None:
     """Return the one value that all of them are; several tell nothing."""
     different = {value.replace("_", "-") for value in values}
     return different.pop() if len(different) == 1 else None
-
-
-def _parsed(block: bytes) -> dict[str, str]:
-    found = {}
-    for item in block.split(b"\0"):
-        name, sign, value = item.partition(b"=")
-        if sign:
-            found[name.decode("utf-8", "replace")] = value.decode("utf-8", "replace")
-    return found

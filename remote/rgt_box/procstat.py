@@ -175,3 +175,13 @@ def nvidia_cards(root: str = NVIDIA_CARDS) -> list[dict[str, Any]]:
             }
         )
     return found
+
+
+def split_environment(block: bytes) -> dict[str, str]:
+    """Return the variables of ``/proc/PID/environ``; what has no ``=`` is left out."""
+    found = {}
+    for item in block.split(b"\0"):
+        name, sign, value = item.partition(b"=")
+        if sign:
+            found[name.decode("utf-8", "replace")] = value.decode("utf-8", "replace")
+    return found

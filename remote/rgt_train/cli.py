@@ -10,7 +10,8 @@ from typing import Dict, List, Optional, Sequence
 
 from rgt_train import exits
 from rgt_train.config.fields import TASKS, Field
-from rgt_train.config.merge import SHIPPED, merge
+from rgt_train.config.merge import merge
+from rgt_train.config.shipped import SHIPPED
 from rgt_train.exits import RanksError, StopRequest
 from rgt_train.tracking.report import check_names, say
 
@@ -43,7 +44,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="FILE",
         action="append",
         default=[],
-        help=f"YAML file, or {' or '.join(SHIPPED)}; may be repeated, later ones win; options beat them",
+        help=f"YAML or JSON file, or {' or '.join(SHIPPED)}; may be repeated, later ones win; options beat them",
     )
     result.add_argument("--out", metavar="DIR", help="the run directory; created if missing")
     result.add_argument("--smoke", metavar="N", type=int, help="run N steps on the CPU, write nothing, exit")

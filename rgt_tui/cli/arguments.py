@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import math
 import re
 import sys
@@ -62,8 +61,8 @@ def json_option(parser: argparse.ArgumentParser, text: str) -> None:
 def timeout_option(parser: argparse.ArgumentParser, seconds: float) -> None:
     """Add ``--timeout``."""
     parser.add_argument(
-        "--timeout", type=positive_seconds, default=seconds, metavar="S",
-        help=f"wait at most S seconds for the boxes (default {seconds:g})",
+        "--timeout", type=duration, default=seconds, metavar="TIME",
+        help=f"wait at most this long for the boxes: 45, 90s, 5m (default {seconds:g}s)",
     )  # fmt: skip
 
 
@@ -103,21 +102,6 @@ def readonly_option(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def positive_seconds(text: str) -> float:
-    """Parse a time in seconds.
-
-    Raises:
-        argparse.ArgumentTypeError: it is none.
-    """
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not (math.isfinite(value) and 0 < value < LONGEST_S):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a time in seconds, such as 45")
-    return value
-
-
 _PARTS = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s?)?", re.ASCII)
 _BARE_MINUTES = re.compile(r".*h\d+", re.ASCII)
 
@@ -129,11 +113,12 @@ def duration(text: str) -> float:
         argparse.ArgumentTypeError: it is none.
     """
     number, unit = (text[:-1], UNITS[text[-1]]) if text[-1:] in UNITS else (text, 1.0)
-    with contextlib.suppress(argparse.ArgumentTypeError):
-        return positive_seconds(number) * unit
     parts = _PARTS.fullmatch(f"{text}m" if _BARE_MINUTES.fullmatch(text) else text)
-    seconds = 0.0
-    if parts is not None:
+    try:
+        seconds = float(number) * unit
+    except ValueError:
+        seconds = 0.0
+    if not seconds and parts is not None:
         seconds = sum(
             float(part) * size for part, size in zip(parts.groups("0"), (86400, 3600, 60, 1), strict=True)
         )
@@ -153,6 +138,22 @@ def count(text: str) -> int:
     return int(text)
 
 
+SIZES = {"K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+
+
+def byte_count(text: str) -> int:
+    """Parse a number of bytes such as ``500M`` or ``2GB``, 0 included.
+
+    Raises:
+        argparse.ArgumentTypeError: it is none.
+    """
+    match = re.fullmatch(r"(\d{1,12}(?:\.\d{1,6})?)\s*([KMGT]?)B?", text, re.ASCII | re.IGNORECASE)
+    found = float(match[1]) * SIZES.get(match[2].upper(), 1.0) if match else -1.0
+    if not 0 <= found < 1e18:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 500M or 2G")
+    return int(found)
+
+
 def words_list(text: str) -> tuple[str, ...]:
     """Parse words with commas between them.
 
@@ -166,17 +167,23 @@ def words_list(text: str) -> tuple[str, ...]:
 
 
 def gpu_wish(text: str) -> tuple[str, int]:
-    """Parse ``MODEL`` or ``MODEL:N``.
+    """Parse a model, a memory or both, and how many: ``A100``, ``A100:80GB:2``, ``24GB+``.
 
     Raises:
-        argparse.ArgumentTypeError: it is neither.
+        argparse.ArgumentTypeError: it is none of these.
     """
+    from rgt_tui.model.gpu_names import read_gpu_name
+
     model, colon, number = text.rpartition(":")
-    if not colon:
+    if not colon or not number.isdecimal():
         model, number = text, "1"
-    if not model.strip() or not number.isdecimal() or not 1 <= int(number[:4]) <= 64:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a GPU such as A100 or 'RTX 4090:2'")
-    return model.strip(), int(number)
+    wish = " ".join(model.replace(":", " ").split())
+    name = read_gpu_name(wish)
+    if not (name.words or name.memory_gb) or not 1 <= int(number[:4]) <= 64:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a GPU such as A100, 'RTX 4090:2', A100:80GB or 24GB+"
+        )
+    return wish, int(number)
 
 
 def price(text: str) -> float:

@@ -69,7 +69,7 @@ _NO_BOX: Meaning = (UNREACHABLE, "the box could not be reached")
 _LOST: Meaning = (UNREACHABLE, "the box could not be reached, or was lost")
 
 DASHBOARD: tuple[Meaning, ...] = (
-    (OK, "left"),
+    (OK, "dashboard closed"),
     (USAGE, "no usable terminal, no fleet file, or one that cannot be used"),
 )
 """Exit statuses of ``rgt`` without a command."""
@@ -114,7 +114,7 @@ COMMANDS: dict[str, Command] = {
     ),
     "doctor": Command(
         "set_up.doctor", "Set up", "check this machine, the fleet file and every box",
-        ((OK, "no check failed"), (FAILED, "a check failed"), _LINE),
+        ((OK, "no check failed; --record: written"), (FAILED, "a check failed; --record: no answer"), _LINE),
     ),
     "remove": Command(
         "set_up.box_files", "Set up", "remove rgt from a box",
@@ -231,7 +231,7 @@ COMMANDS: dict[str, Command] = {
         "work.run_job", "Work", "start a command on a box, detached, and see how it begins",
         (
             (OK, "alive (even if no step was seen yet, which is said), done, or waiting in Slurm's queue"),
-            (FAILED, "it died, or the smoke command failed: the last lines are shown; with --wait: it failed"),
+            (FAILED, "it died, or the smoke command failed: the last lines are shown; it runs with other code"),
             (USAGE, "wrong command line or fleet file, another job has that name, or it cannot be run there"),
             _LOST,
         ),
@@ -247,6 +247,7 @@ COMMANDS: dict[str, Command] = {
             _LOST,
         ),
         untold=UNREACHABLE,
+        carries=True,
     ),
     "ssh": Command(
         "work.shells", "Work", "open a shell on a box, connected the way rgt connects",
@@ -279,6 +280,15 @@ COMMANDS: dict[str, Command] = {
     "code": Command(
         "work.editors", "Work", "print what editors need to open a directory of a box",
         ((OK, "printed, or written"), (FAILED, "it cannot be written"), _WAY),
+    ),
+    "stop": Command(
+        "work.stop_run", "Work", "end a run so that it can save, and say what it has saved",
+        (
+            (OK, "it has ended"),
+            (FAILED, "it has not, or you did not confirm it"),
+            (USAGE, "wrong command line or fleet file, no such run, or several"),
+            _LOST,
+        ),
     ),
     "gpu-health": Command(
         "work.box_tools", "Box tools", "check the GPUs before a run",
@@ -336,15 +346,15 @@ COMMANDS: dict[str, Command] = {
         "teardown.pull", "Results", "copy the results of a box here, verified",
         (
             (OK, "everything asked for is here, verified; with --dry-run: could be pulled"),
-            (FAILED, "something was refused, changed or could not be written; each is named"),
+            (FAILED, "something was refused, changed, not confirmed, or belongs to nobody; each is named"),
             _WAY,
             (UNREACHABLE, "the box could not be reached, or was lost; the next rgt pull resumes"),
         ),
     ),
     "verify": Command(
-        "teardown.verifying", "Results", "prove that a directory of results is whole and loads",
+        "teardown.verifying", "Results", "prove that a directory of results is complete and loads",
         (
-            (OK, "all of it is whole; PULL_VERIFIED.json in it says so"),
+            (OK, "all of it is complete; PULL_VERIFIED.json in it says so"),
             (FAILED, "something is damaged, missing, or would run code; each is named"),
             (USAGE, "wrong command line, or a directory that cannot be looked into"),
         ),
@@ -352,11 +362,11 @@ COMMANDS: dict[str, Command] = {
     "down": Command(
         "teardown.down", "Money", "stop the meter of a box, on evidence",
         (
-            (OK, "the provider confirms; what keeps billing is named; with --dry-run: it would pass"),
+            (OK, "the provider confirms; what keeps billing is named; --dry-run: it would pass; --done: recorded"),
             (FAILED, "refused, and why: nothing was sent"),
             _TRUSTED,
             (UNREACHABLE, "the box or its provider could not be reached, and nothing was sent"),
-            (UNCONFIRMED, "sent, and not confirmed: look at the console, and at rgt audit"),
+            (UNCONFIRMED, "sent, and not confirmed: look at the console, and at rgt audit; or the click is yours"),
         ),
         untold=UNCONFIRMED,
     ),
@@ -368,6 +378,17 @@ COMMANDS: dict[str, Command] = {
             _TRUSTED,
             (UNREACHABLE, "no market could be asked, nothing was sent; or it is rented, BILLS, and does not answer"),
             (UNCONFIRMED, "sent, and its outcome is unknown; or it is not as agreed, or its check refuses it"),
+        ),
+        untold=UNCONFIRMED,
+    ),
+    "bid": Command(
+        "renting.bid", "Money", "raise or lower the bid of a spot machine (Vast.ai)",
+        (
+            (OK, "the platform shows the new bid; with --dry-run: it would be sent"),
+            (FAILED, "refused, and why: the bid is as it was"),
+            _TRUSTED,
+            (UNREACHABLE, "the bid could not be read, and nothing was sent"),
+            (UNCONFIRMED, "sent, and the platform does not show it: run it again, which reads first"),
         ),
         untold=UNCONFIRMED,
     ),
@@ -409,8 +430,8 @@ COMMANDS: dict[str, Command] = {
     "audit": Command(
         "teardown.auditing", "Money", "print who stopped what and when, and verify the record",
         (
-            (OK, "printed; with --verify: the record is whole"),
-            (FAILED, "with --verify: it is broken, and its first such line is named"),
+            (OK, "printed; with --verify: the record is complete"),
+            (FAILED, "with --verify: it is broken, and its first such line is named; --receipt: there is none"),
             (USAGE, "wrong command line, or the record or the journal cannot be read"),
         ),
     ),

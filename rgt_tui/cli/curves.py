@@ -26,6 +26,8 @@ from rgt_tui.ssh import remote_root
 USUAL = ("loss", "val_loss", "eval_loss", "valid_loss")
 """Series that are plotted where none named, as far as there are any; else the first."""
 ASCII = str.maketrans("┌┐└┘├┤┬┴┼─│", "+++++++++-|")
+LARGEST, SMALLEST = 1e300, 1e-300
+"""The plot subtracts values from each other and multiplies them by powers of ten, which must not overflow."""
 AGENT_MODULE = "rgt_box.metrics.scalars_command"
 
 
@@ -71,7 +73,7 @@ async def _plot(spec: BoxSpec, arguments: argparse.Namespace) -> int:
     colours = sys.stdout.isatty() and "NO_COLOR" not in os.environ
     sys.stdout.write(for_output(text, sys.stdout.encoding, colours=colours))
     if left_out:
-        complain(f"{spec.name}: {how_many(left_out, 'point')} left out (NaN, infinite, or not positive)")
+        complain(f"{spec.name}: {how_many(left_out, 'point')} left out (NaN, beyond ±1e300, or not positive)")
     return OK
 
 
@@ -126,7 +128,11 @@ def plot(
     left_out = 0
     for name in names:
         points = list(run.series[name])
-        drawn = [(x, y) for x, y in points if math.isfinite(y) and (y > 0 or not log)]
+        drawn = [
+            (x, y if abs(y) >= SMALLEST else 0.0)
+            for x, y in points
+            if abs(y) <= LARGEST and (y >= SMALLEST or not log)
+        ]
         left_out += len(points) - len(drawn)
         if drawn:
             plotext.plot([x for x, _ in drawn], [y for _, y in drawn], label=clean(name), marker="braille")

@@ -182,7 +182,7 @@ def _replay(why: str) -> int:
 
 def _needs(why: str) -> str:
     """Return what the real demo lacks, for one line of a screen."""
-    return 'the real demo: pip install "rgt-tui[train]"' if "torch" in why else why.partition(";")[0]
+    return "the real demo: pip install torch" if "torch" in why else why.partition(";")[0]
 
 
 def _finish(work: Coroutine[None, None, int]) -> int:

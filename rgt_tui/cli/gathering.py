@@ -8,11 +8,12 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 from rgt_tui.cli.printing import waiting
 from rgt_tui.fleet import Alerting, Fleet, Memory, Observer, Tap
+from rgt_tui.fleet.attention import FOR_ONE_QUESTION, Budget
 from rgt_tui.fleet.config import FleetConfig
 from rgt_tui.fleet.config.following import Following
 from rgt_tui.fleet.connector import endpoint_from
@@ -44,6 +45,7 @@ def make_fleet(
     whole: bool = False,
     asks: bool = False,
     following: Following | None = None,
+    budget: Budget | None = None,
 ) -> Fleet:
     """Return a fleet for a command that only looks: no prompts, no history, no alerts sent.
 
@@ -60,6 +62,7 @@ def make_fleet(
         whole: These are all boxes of the fleet file: what else their accounts are billed for is looked for, too.
         asks: Somebody answers questions after all.
         following: The fleet file, whose changes are taken over.
+        budget: How much of each box is kept in memory; None = as built in.
 
     Raises:
         ProfileError: a box names a profile that does not exist.
@@ -77,6 +80,7 @@ def make_fleet(
         whole=whole,
         asks=asks,
         following=following,
+        budget=budget,
         alerting=Alerting(kinds, path=_alerts_file(specs), clock=clock),
     )
 
@@ -258,16 +262,37 @@ def _behind(run: RunState, box: BoxState, now: float) -> bool:
     return run.last_at is not None and now + (box.clock_skew or 0.0) - run.last_at > BEHIND_SECONDS
 
 
-async def settle(fleet: Fleet, seconds: float) -> FleetState:
-    """Wait until every box of a started fleet has told all, or the time is up; return the newest state."""
+async def settle(
+    fleet: Fleet, seconds: float, each: Callable[[BoxState, float], None] | None = None
+) -> FleetState:
+    """Wait until every box of a started fleet has sent all, or the time is up; return the newest state.
+
+    Args:
+        fleet: It.
+        seconds: How long to wait at most.
+        each: Given every box once, with the time, as soon as it has sent all; a box that is not reached at the end,
+            when it is known whether it stopped itself, and what of it is open.
+    """
     settling = Settling()
+    waiting = {box.spec.name for box in fleet.state.boxes}
+
+    def report(*, all_of_them: bool = False) -> None:
+        if each is not None:
+            for box in fleet.state.boxes:
+                is_due = settling.settled(box) and box.link is Link.LIVE
+                if box.spec.name in waiting and (all_of_them or is_due):
+                    waiting.discard(box.spec.name)
+                    each(box, fleet.now())
+
     settling.look(fleet.state)
     unsubscribe = fleet.subscribe(settling.look)
     try:
         async with asyncio.timeout(seconds):
             # Quiet is told by the clock alone: there is nothing that could be awaited for it.
-            while not all(settling.settled(box) for box in fleet.state.boxes):  # noqa: ASYNC110
+            while not all(settling.settled(box) for box in fleet.state.boxes):
+                report()
                 await asyncio.sleep(LOOK_SECONDS)
+            report()
             await fleet.self_stops_seen()
             await fleet.open_actions_asked()
             await fleet.accounts_asked()
@@ -276,6 +301,7 @@ async def settle(fleet: Fleet, seconds: float) -> FleetState:
     finally:
         unsubscribe()
     fleet.publish()
+    report(all_of_them=True)
     return fleet.state
 
 
@@ -286,34 +312,66 @@ async def gather(
     accept_new_host_keys: bool = False,
     alerts: AlertSettings | None = None,
     whole: bool = False,
+    each: Callable[[BoxState, float], None] | None = None,
 ) -> FleetState:
-    """Connect to boxes once and return what they told within `seconds`; every box is in it, reached or not.
+    """Connect to boxes once and return what they sent within `seconds`; every box is in it, reached or not.
 
-    `whole` as in `make_fleet`.
+    `whole` as in `make_fleet`, `each` as in `settle`.
     """
     fleet = make_fleet(specs, accept_new_host_keys=accept_new_host_keys, alerts=alerts, whole=whole)
-    await fleet.start()
-    try:
+    async with running_fleet(fleet):
         with waiting(f"connecting to {how_many(len(specs), 'box', 'boxes')} …"):
-            return await settle(fleet, seconds)
-    finally:
-        await stop(fleet)
+            return await settle(fleet, seconds, each)
 
 
 async def gather_named(
-    specs: Sequence[BoxSpec], config: FleetConfig, arguments: argparse.Namespace
+    specs: Sequence[BoxSpec],
+    config: FleetConfig,
+    arguments: argparse.Namespace,
+    each: Callable[[BoxState, float], None] | None = None,
 ) -> FleetState:
-    """Gather what the boxes that a command line names tell, by its ``--timeout`` and ``--accept-new-host-key``."""
+    """Gather what the boxes that a command line names send, by its ``--timeout`` and ``--accept-new-host-key``.
+
+    `each` as in `settle`.
+    """
     return await gather(
         specs,
         arguments.timeout,
         accept_new_host_keys=arguments.accept_new_host_key,
         alerts=config.alerts,
         whole=len(specs) == len(config.boxes),
+        each=each,
     )
 
 
-async def stop(fleet: Fleet) -> None:
-    """Disconnect, without waiting for a box that hangs."""
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(fleet.stop(), STOP_SECONDS)
+@contextlib.asynccontextmanager
+async def running_fleet(fleet: Fleet) -> AsyncIterator[Fleet]:
+    """Connect, and disconnect at the end, without waiting for a box that hangs."""
+    try:
+        await fleet.start()
+        yield fleet
+    finally:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(fleet.stop(), STOP_SECONDS)
+
+
+@contextlib.asynccontextmanager
+async def settled_fleet(
+    spec: BoxSpec, doing: str, seconds: float, *, accept_new_host_keys: bool, readonly: bool
+) -> AsyncIterator[Fleet]:
+    """Connect to one box and wait until it has sent all; the fleet is then good for one question or one order.
+
+    Args:
+        spec: The box.
+        doing: What is shown while it is waited for.
+        seconds: How long to wait at most.
+        accept_new_host_keys: Write the key of an unknown host to known_hosts.
+        readonly: Refuse every billing action.
+    """
+    fleet = make_fleet(
+        [spec], accept_new_host_keys=accept_new_host_keys, readonly=readonly, budget=FOR_ONE_QUESTION
+    )
+    async with running_fleet(fleet):
+        with waiting(doing):
+            await settle(fleet, seconds)
+        yield fleet

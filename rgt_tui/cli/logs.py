@@ -13,6 +13,8 @@ import unicodedata
 from collections.abc import Callable
 from pathlib import PurePosixPath
 
+import msgspec
+
 from rgt_tui.cli import running
 from rgt_tui.cli.commands import OK
 from rgt_tui.cli.gathering import gather
@@ -68,7 +70,7 @@ async def choose(spec: BoxSpec, arguments: argparse.Namespace, say: Callable[[st
     if arguments.list:
         for file in found:
             if arguments.json:
-                print_json(file)
+                print_json({"box": spec.name, **msgspec.to_builtins(file)})
                 continue
             sys.stdout.write(f"{moment(file.mtime)} {file.size:>14,} {clean(file.path)}\n")
         return None
@@ -256,10 +258,12 @@ class JsonOutput(ExactOutput):
     Args:
         fd: Where to.
         log: Whose lines they are.
+        box: Its name in the fleet file.
     """
 
-    def __init__(self, fd: int, log: ExactLog) -> None:
+    def __init__(self, fd: int, log: ExactLog, box: str) -> None:
         super().__init__(fd)
+        self._box = box
         self._log = log
         self._rest = b""
         self._begin = self._end = 0
@@ -294,7 +298,7 @@ class JsonOutput(ExactOutput):
 
     def _object(self, line: bytes) -> bytes:
         text = line.decode("utf-8", "replace")
-        return json_line({"path": self._path, "offset": self._begin, "text": text})
+        return json_line({"box": self._box, "path": self._path, "offset": self._begin, "text": text})
 
 
 def harmless(line: bytes) -> bytes:
@@ -316,13 +320,37 @@ def one_row(text: str, columns: int) -> str:
     return text
 
 
-def make_output(log: ExactLog, *, raw: bool, as_json: bool) -> ExactOutput:
-    """Return the way to standard output: exact, except on a terminal without `raw`."""
+class PlainOutput(ExactOutput):
+    """Writes lines without escape sequences, and nothing of a line before it is complete."""
+
+    def __init__(self, fd: int) -> None:
+        super().__init__(fd)
+        self._rest = b""
+
+    async def write(self, data: bytes) -> None:
+        """Write the lines that are complete now."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > LONGEST_LINE:
+            lines, self._rest = [*lines, self._rest], b""
+        if lines:
+            await super().write(b"".join(harmless(line) + b"\n" for line in lines))
+
+    async def close(self) -> None:
+        """Write what is left of a last line."""
+        if self._rest:
+            await super().write(harmless(self._rest) + b"\n")
+            self._rest = b""
+
+
+def make_output(log: ExactLog, box: str, *, raw: bool, as_json: bool, plain: bool = False) -> ExactOutput:
+    """Return the output: exact, except with `plain`, or on a terminal without `raw`."""
     sys.stdout.flush()
     fd = sys.stdout.fileno()
     if as_json:
-        return JsonOutput(fd, log)
-    return TerminalOutput(fd) if sys.stdout.isatty() and not raw else ExactOutput(fd)
+        return JsonOutput(fd, log, box)
+    if sys.stdout.isatty() and not raw:
+        return TerminalOutput(fd)
+    return PlainOutput(fd) if plain else ExactOutput(fd)
 
 
 def run_logs(arguments: argparse.Namespace) -> int:
@@ -349,7 +377,7 @@ async def _print(spec: BoxSpec, arguments: argparse.Namespace) -> int:
             accept_new_host_keys=arguments.accept_new_host_key,
         )
         log = ExactLog(spec, request, say)
-        output = make_output(log, raw=arguments.raw, as_json=arguments.json)
+        output = make_output(log, spec.name, raw=arguments.raw, as_json=arguments.json, plain=arguments.plain)
         try:
             async for data in log.pieces():
                 await output.write(data)

@@ -24,7 +24,7 @@ from prometheus_client.registry import Collector
 
 from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK, USAGE
-from rgt_tui.cli.gathering import gather_named, make_fleet, stop
+from rgt_tui.cli.gathering import gather_named, make_fleet, running_fleet
 from rgt_tui.cli.opening import chosen, followed, open_fleet
 from rgt_tui.cli.printing import complain
 from rgt_tui.fleet.config import FleetConfig, FleetFileError
@@ -270,7 +270,7 @@ ACCOUNT_FAMILIES: tuple[AccountFamily, ...] = (
         _unlisted(lambda thing: thing.per_hour),
     ),
     AccountFamily(
-        "rgt_account_machines_age_seconds", "Since the account's machines were last listed whole.",
+        "rgt_account_machines_age_seconds", "Since the account's machines were last listed completely.",
         _listed_age("machines", lambda bill: bill.machines_at),
     ),
     AccountFamily(
@@ -471,12 +471,11 @@ async def _serve(specs: Sequence[BoxSpec], config: FleetConfig, arguments: argpa
         return FAILED
     shown = f"[{host}]" if ":" in host else host
     complain(f"listening on http://{shown}:{server.port}{PATH}{_exposed(host)}")
-    await fleet.start()
-    try:
-        await over.wait()
-    finally:
-        server.stop()
-        await stop(fleet)
+    async with running_fleet(fleet):
+        try:
+            await over.wait()
+        finally:
+            server.stop()
     return OK
 
 

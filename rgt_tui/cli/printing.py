@@ -10,6 +10,11 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.status import Status
 
 _LOST = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
 _BEYOND_ASCII = re.compile(r"[^\x00-\x7f]")
@@ -58,6 +63,14 @@ def complain(problem: object) -> None:
         sys.stderr.flush()
 
 
+def expanded_here(path: str | None) -> str:
+    """Return a hint for a path on a box that this machine's shell may have made of ``~``; "" if it is none."""
+    home = Path.home()
+    if path is None or not path.startswith(f"{home}/"):
+        return ""
+    return f" (a shell here makes {home} of ~: write '~/{path.removeprefix(f'{home}/')}' in quotes)"
+
+
 def interactive() -> bool:
     """Tell whether a person can be asked."""
     return sys.stdin.isatty() and sys.stderr.isatty()
@@ -90,6 +103,9 @@ def types(phrase: str, question: str) -> bool:
     return bool(phrase) and typed == phrase
 
 
+_shown_waits: list[Status] = []
+
+
 @contextlib.contextmanager
 def waiting(text: str) -> Iterator[None]:
     """Show on a terminal that something is waited for; nowhere else."""
@@ -98,8 +114,26 @@ def waiting(text: str) -> Iterator[None]:
         return
     from rich.console import Console
 
-    with Console(stderr=True).status(text, spinner="line"):
+    with Console(stderr=True).status(text, spinner="line") as status:
+        _shown_waits.append(status)
+        try:
+            yield
+        finally:
+            _shown_waits.remove(status)
+
+
+@contextlib.contextmanager
+def waiting_paused() -> Iterator[None]:
+    """Take away what `waiting` shows while a person types: it would be drawn over their line."""
+    stopped = list(_shown_waits)
+    for status in stopped:
+        status.stop()
+    try:
         yield
+    finally:
+        for status in stopped:
+            if status in _shown_waits:
+                status.start()
 
 
 def columns(cells: Sequence[tuple[str, int, str]], rest: str) -> str:
@@ -111,7 +145,9 @@ def columns(cells: Sequence[tuple[str, int, str]], rest: str) -> str:
     """
     if not sys.stdout.isatty():
         return "  ".join([*(f"{text:<{width}}" for text, width, _ in cells), rest]) + "\n"
+    from rich.cells import cell_len
     from rich.console import Console
+    from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
 
@@ -119,10 +155,17 @@ def columns(cells: Sequence[tuple[str, int, str]], rest: str) -> str:
     for _, width, _ in cells:
         row.add_column(width=width, no_wrap=True)
     row.add_column(ratio=1)
-    row.add_row(*(Text(text, style) for text, _, style in cells), Text(rest))
     console = Console(highlight=False)
+    indent = sum(width + 2 for _, width, _ in cells)
+    longest = max(map(cell_len, rest.split()), default=0)
+    fits = indent + longest <= console.width
+    row.add_row(*(Text(text, style) for text, _, style in cells), Text(rest if fits else ""))
     with console.capture() as captured:
-        console.print(row)
+        if fits or any(text for text, _, _ in cells):
+            console.print(row)
+        if not fits:
+            # A fingerprint or a path in two pieces can neither be compared nor copied: it moves below, to the left.
+            console.print(Padding(Text(rest), (0, 0, 0, max(2, console.width - longest))))
     return captured.get()
 
 

@@ -13,8 +13,18 @@ from typing import Any, TypeVar
 
 from rgt_tui.cli.commands import FAILED, UNREACHABLE, USAGE
 from rgt_tui.cli.printing import complain
+from rgt_tui.cli.terminal_questions import asked_here
 from rgt_tui.fleet import new_loop
-from rgt_tui.ssh import BoxError, CatFailed, CommandFailed, ConfigError, DeployFailed, NoCommands, NoPython
+from rgt_tui.ssh import (
+    BoxError,
+    CatFailed,
+    CommandFailed,
+    ConfigError,
+    DeployFailed,
+    NoCommands,
+    NoPython,
+    Unreachable,
+)
 
 T = TypeVar("T")
 
@@ -47,17 +57,19 @@ def run(work: Coroutine[None, None, int], *, boxes: int = 0) -> int:
     return code
 
 
-def run_on_box(name: str, work: Coroutine[None, None, int], *, hint: str = "") -> int:
+def run_on_box(name: str, work: Coroutine[None, None, int], *, hint: str = "", secrets: bool = True) -> int:
     """Run what concerns one box; where it fails, say why and return the exit status for that.
 
     Args:
         name: The box.
         work: It.
         hint: What to add where the box cannot be reached.
+        secrets: On a terminal, ask for passwords too, and not only about a new host key.
     """
     logging.getLogger("asyncssh").setLevel(logging.CRITICAL)
     try:
-        return run(work)
+        with asked_here(secrets=secrets):
+            return run(work)
     except (CatFailed, NoPython, NoCommands, DeployFailed, CommandFailed) as error:
         complain(f"{name}: {error}")
         return FAILED
@@ -67,6 +79,13 @@ def run_on_box(name: str, work: Coroutine[None, None, int], *, hint: str = "") -
     except BoxError as error:
         complain(f"{name}: {error}{hint}")
         return UNREACHABLE
+
+
+def status_of(error: BoxError) -> int:
+    """Return the exit status for a box of several that failed."""
+    if isinstance(error, ConfigError):
+        return USAGE
+    return UNREACHABLE if isinstance(error, Unreachable) else FAILED
 
 
 async def first_of(*works: Coroutine[Any, Any, object], seconds: float | None = None) -> None:

@@ -32,7 +32,7 @@ ONLY_OURS = (
     "font-src 'self' data:; connect-src 'self' ws://{}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 """What the page may load: nothing of another site, such as the font that textual-serve's page names."""
-MISSING = 'textual-serve is not installed: pip install "rgt-tui[serve]"'
+MISSING = 'textual-serve is not installed: pip install "textual-serve<2"'
 
 
 def run_serve(arguments: argparse.Namespace) -> int:

@@ -16,7 +16,7 @@ from rgt_tui.cli import running
 from rgt_tui.cli.commands import OK, TROUBLE, UNKNOWN, UNREACHABLE, NotOpened
 from rgt_tui.cli.gathering import gather_named
 from rgt_tui.cli.opening import open_boxes
-from rgt_tui.cli.printing import complain, drop_output, is_lost_output, print_json
+from rgt_tui.cli.printing import complain, drop_output, is_lost_output, print_json, waiting_paused
 from rgt_tui.cli.status_line import (
     NAME_WIDTH,
     STATE_WIDTH,
@@ -38,7 +38,7 @@ from rgt_tui.health import (
     load_alerts,
     update_alerts,
 )
-from rgt_tui.model.box import BoxSpec
+from rgt_tui.model.box import BoxSpec, BoxState
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.money import Amount
 from rgt_tui.model.plain import clean
@@ -54,11 +54,24 @@ def run_status(arguments: argparse.Namespace) -> int:
 
 
 async def _print(specs: Sequence[BoxSpec], config: FleetConfig, arguments: argparse.Namespace) -> int:
-    state = await gather_named(specs, config, arguments)
+    printed: dict[str, StatusLine] = {}
+
+    def show(box: BoxState, now: float) -> None:
+        line = printed[box.spec.name] = status_line(box, assess(box, now), now)
+        with waiting_paused():
+            sys.stdout.write(text_line(line) + "\n")
+            sys.stdout.flush()
+
+    # A script gets the order of the fleet file; a person does not wait for the slowest box.
+    state = await gather_named(specs, config, arguments, None if arguments.json else show)
     now = time.time()
-    lines = lines_of(state, now)
+    # What was printed is what counts: one line for each box, and an exit status that agrees with the lines.
+    lines = [printed.get(line.box, line) for line in lines_of(state, now)]
     for line in lines:
-        sys.stdout.write(encode(line).decode() if arguments.json else text_line(line) + "\n")
+        if arguments.json:
+            sys.stdout.write(encode(line).decode())
+        elif line.box not in printed:
+            sys.stdout.write(text_line(line) + "\n")
     for bill in state.accounts:
         if arguments.json:
             print_json(account_line(bill, now))
@@ -184,6 +197,8 @@ class AccountLine(msgspec.Struct, frozen=True, kw_only=True):
     leftovers_age_s: float | None
     """The same for volumes, addresses, snapshots and the like."""
     leftovers_error: str | None
+    not_listed: tuple[str, ...] = ()
+    """What may bill besides and is in no list: by the platform's API, or of this key."""
 
 
 def account_line(bill: AccountBill, now: float) -> AccountLine:
@@ -197,6 +212,7 @@ def account_line(bill: AccountBill, now: float) -> AccountLine:
         machines_error=bill.machines_error,
         leftovers_age_s=_age(bill.leftovers_at, now),
         leftovers_error=bill.leftovers_error,
+        not_listed=bill.gaps,
     )
 
 
@@ -205,7 +221,7 @@ def _age(at: float | None, now: float) -> float | None:
 
 
 def account_text(bill: AccountBill) -> str:
-    """Return the line, below those of the boxes; empty where nothing bills unseen and everything is known."""
+    """Return the line, below those of the boxes; empty where everything is known and in the fleet."""
     parts = [f"{thing_words(thing)}: {thing_price(thing)}" for thing in bill.things[:MOST]]
     more = len(bill.things) - MOST
     parts += [f"{more} more (--json has them)"] if more > 0 else []
@@ -220,10 +236,12 @@ def account_text(bill: AccountBill) -> str:
             parts.append(f"{what}: {stands}{f' ({error})' if error else ''}")
     if not parts:
         return ""
+    if bill.gaps:
+        parts.append(f"not listed: {', '.join(bill.gaps)}")
     if any(thing.what == MACHINE for thing in bill.things):
         parts.append(f"rgt import --from {bill.kind} takes machines in")
     sums = bill.per_hour
     price = " + ".join(money(one.value, one.currency, one.at_least) for one in sums)
     said = f"{price}/h" if sums else "?" if bill.things else "-"
-    state = "unseen" if bill.things else "unknown"
+    state = "unlisted" if bill.things else "unknown"
     return clean(f"{bill.kind:<{NAME_WIDTH}} {state:<{STATE_WIDTH}} {said:<10} {' · '.join(parts)}")

@@ -30,7 +30,17 @@ from rgt_tui.model.protocol import Cell, FoundRun, Sample
 from rgt_tui.model.run import RunState
 from rgt_tui.profiles import ProfileError, load_profile
 from rgt_tui.profiles.prices import books_differ, money
-from rgt_tui.profiles.readings import age, byte_pct, how_many, inode_pct, memory_pct, no_agent, pct
+from rgt_tui.profiles.readings import (
+    age,
+    byte_pct,
+    held_runs,
+    how_many,
+    inode_pct,
+    memory_pct,
+    no_agent,
+    pct,
+    wait_left,
+)
 from rgt_tui.profiles.run_advice import Advice, RunCost, advised, run_cost
 
 
@@ -48,13 +58,17 @@ _ESCALATE = (Health.TROUBLE, Health.GONE)
 _UNKNOWN = frozenset((Health.UNREACHABLE, Health.UNKNOWN, Health.STALE, Health.CONNECTING, Health.PAUSED))
 
 
+HOLDING = "holding"
+"""State of a run that stands still with unsaved work in memory, because it cannot save."""
+
+
 class RunLine(msgspec.Struct, frozen=True):
     """One run, without its curves."""
 
     name: str
     state: str | None
     """The queue's word: waiting, running, done, failed, interrupted. Of a training that was found: running or ended,
-    which is not done. None where nobody says it."""
+    which is not done. Of either `HOLDING` in place of running. None where nobody says it."""
     step: int | None
     total_steps: int | None
     epoch: float | None
@@ -86,6 +100,10 @@ class RunLine(msgspec.Struct, frozen=True):
     cost_currency: str | None = None
     cost_at_least: bool = False
     """The two costs are lower bounds."""
+    unsaved_steps: int | None = None
+    """Of one that holds: steps that are lost if it gives up."""
+    gives_up_s: float | None = None
+    """Of one that holds: seconds until it gives up."""
 
 
 class MeterLine(msgspec.Struct, frozen=True):
@@ -103,6 +121,8 @@ class MeterLine(msgspec.Struct, frozen=True):
     at_least: bool = False
     """`per_hour` is a lower bound: what `unpriced` names is billed as well."""
     spent_at_least: bool = False
+    spent_estimated: bool = False
+    """`spent` is price × time, and nobody billed it."""
     spent_since: float | None = None
     """Client clock from which on `spent` counts."""
     unpriced: tuple[str, ...] = ()
@@ -353,12 +373,13 @@ def _runs(box: BoxState, now: float) -> list[RunLine]:
     found = {told.name: told for told in box.found}
     names = dict.fromkeys((*cells, *known, *found))
     return [
-        _run(name, known.get(name), cells.get(name), found.get(name), run_cost(box, name, now), now)
+        _run(box, name, known.get(name), cells.get(name), found.get(name), run_cost(box, name, now), now)
         for name in names
     ]
 
 
 def _run(
+    box: BoxState,
     name: str,
     run: RunState | None,
     cell: Cell | None,
@@ -368,10 +389,13 @@ def _run(
 ) -> RunLine:
     run = run or RunState(name=name)
     alive = run.alive if found is None else found.alive
-    standing = None if alive is None else "running" if alive else "ended"
+    state = cell.state if cell else None if alive is None else "running" if alive else "ended"
+    wait = run.wait if run in held_runs(box) else None
     return RunLine(
         name=name,
-        state=cell.state if cell else standing,
+        state=state if wait is None else HOLDING,
+        unsaved_steps=None if wait is None else wait.unsaved,
+        gives_up_s=None if wait is None else _rounded(wait_left(box, wait, now)),
         step=run.step,
         total_steps=run.total_steps,
         epoch=run.epoch,
@@ -414,6 +438,7 @@ def _meter(meter: Meter, now: float) -> MeterLine:
         error=meter.error,
         at_least=meter.at_least,
         spent_at_least=meter.spent_at_least,
+        spent_estimated=meter.spent_estimated,
         spent_since=meter.spent_since,
         unpriced=meter.unpriced,
         doubt=meter.doubt,
@@ -462,7 +487,11 @@ def _sample(sample: Sample | None) -> list[str]:
 
 
 def _runs_text(runs: tuple[RunLine, ...], reason: str) -> list[str]:
-    running = [run for run in runs if run.state == "running" or (run.state is None and run.step is not None)]
+    running = [
+        run
+        for run in runs
+        if run.state in ("running", HOLDING) or (run.state is None and run.step is not None)
+    ]
     parts = []
     for run in running[:3]:
         loss = "" if run.loss is None else f" loss {run.loss:.4g}"
@@ -488,7 +517,7 @@ def _cost(run: RunLine) -> str:
 def _meter_text(meter: MeterLine) -> list[str]:
     if meter.age_s is None and meter.per_hour is None:
         return []
-    total = money(meter.spent, meter.currency, meter.spent_at_least)
+    total = money(meter.spent, meter.currency, meter.spent_at_least, estimated=meter.spent_estimated)
     spent = "" if meter.spent is None else f", {total} so far"
     rate = f"{money(meter.per_hour, meter.currency, meter.at_least)}/h"
     differ = books_differ(meter.books_differ, meter.books_differ_since, meter.currency)

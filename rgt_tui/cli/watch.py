@@ -14,10 +14,11 @@ from typing import TextIO
 
 from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK, UNREACHABLE, USAGE
-from rgt_tui.cli.gathering import make_fleet, make_kept_fleet, stop
+from rgt_tui.cli.gathering import make_fleet, make_kept_fleet, running_fleet
 from rgt_tui.cli.opening import chosen, followed, open_boxes, open_fleet
 from rgt_tui.cli.printing import complain
 from rgt_tui.cli.status_line import NAME_WIDTH, StatusLine, encode, status_line, text_line
+from rgt_tui.files import note_written
 from rgt_tui.fleet.config import FleetConfig, FleetFileError
 from rgt_tui.health import assess
 from rgt_tui.model.box import BoxSpec, BoxState, Health
@@ -142,12 +143,9 @@ async def _watch(specs: Sequence[BoxSpec], config: FleetConfig, arguments: argpa
         whole=len(specs) == len(config.boxes),
         following=followed(arguments, config, arguments.boxes),
     )
-    await fleet.start()
-    try:
+    async with running_fleet(fleet):
         # A reader that has gone away is told of by an exception.
         await running.first_of(over.wait(), watcher.run(fleet.now), seconds=arguments.seconds)
-    finally:
-        await stop(fleet)
     return OK
 
 
@@ -169,7 +167,7 @@ def run_record(arguments: argparse.Namespace) -> int:
 async def _record(specs: Sequence[BoxSpec], arguments: argparse.Namespace) -> int:
     over = asyncio.Event()
     running.until_signalled(over)
-    file = LineFile(Path(arguments.out))
+    file = LineFile(Path(arguments.out), on_begun=lambda path: note_written([path], grows=True))
     started = time.time()
     recorder = Recorder(file, specs, started)
     told = TextWatcher(sys.stderr)
@@ -180,13 +178,12 @@ async def _record(specs: Sequence[BoxSpec], arguments: argparse.Namespace) -> in
         tap=recorder.tap,
     )
     try:
-        await fleet.start()
-        with contextlib.suppress(OSError):  # nobody reads what happens; the file ends in order
-            await running.first_of(
-                over.wait(), recorder.failed.wait(), told.run(fleet.now), seconds=arguments.seconds
-            )
+        async with running_fleet(fleet):
+            with contextlib.suppress(OSError):  # nobody reads what happens; the file ends in order
+                await running.first_of(
+                    over.wait(), recorder.failed.wait(), told.run(fleet.now), seconds=arguments.seconds
+                )
     finally:
-        await stop(fleet)
         told.look(fleet.now())
         await recorder.close()
     if recorder.failure is not None:

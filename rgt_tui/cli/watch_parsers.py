@@ -18,7 +18,6 @@ from rgt_tui.cli.arguments import (
     host_key_option,
     json_option,
     port,
-    positive_seconds,
 )
 from rgt_tui.cli.commands import Subparsers, epilog
 
@@ -54,7 +53,7 @@ def add_watch(subparsers: Subparsers) -> None:
     fleet_option(parser)
     json_option(parser, "print status lines as JSON objects")
     parser.add_argument(
-        "--for", dest="seconds", type=positive_seconds, metavar="S", help="end after this time"
+        "--for", dest="seconds", type=duration, metavar="TIME", help="end after this time: 45s, 30m, 1h30"
     )
     host_key_option(parser)
     history_option(parser)
@@ -103,7 +102,7 @@ def add_journal(subparsers: Subparsers) -> None:
         subparsers,
         "journal",
         about="Print what happened on the boxes, as the history has it, below the report of the night: errors,\n"
-        "what it cost and what of that was for nothing, what was lost, the next danger clock. It connects to no\n"
+        "what it cost and how much of that was wasted, what was lost, the next danger clock. It connects to no\n"
         "box. Times are written as 02:30, 'yesterday 14:00', '2026-11-21 14:00' or 3h (ago).",
         examples=(
             "rgt journal                               since 23:00",
@@ -240,7 +239,7 @@ def add_record(subparsers: Subparsers) -> None:
     fleet_option(parser)
     parser.add_argument("--out", metavar="FILE", required=True, help="a new file; FILE.gz is compressed")
     parser.add_argument(
-        "--for", dest="seconds", type=positive_seconds, metavar="S", help="end after this time"
+        "--for", dest="seconds", type=duration, metavar="TIME", help="end after this time: 45s, 30m, 1h30"
     )
     json_option(parser, "print one JSON object at the end: file, seconds, bytes, lines per box")
     host_key_option(parser)
@@ -276,8 +275,8 @@ def add_replay(subparsers: Subparsers) -> None:
         help=f"seconds of the recording per second, or {FULL!r} (default 1; {FULL} without a screen)",
     )  # fmt: skip
     parser.add_argument(
-        "--from", dest="skip", type=positive_seconds, default=0.0, metavar="S",
-        help="start S seconds into the recording",
+        "--from", dest="skip", type=duration, default=0.0, metavar="TIME",
+        help="start this far into the recording: 90s, 1h30",
     )  # fmt: skip
     parser.add_argument("--loop", action="store_true", help="start over at the end")
     parser.add_argument("--headless", action="store_true", help="no screen")
@@ -291,7 +290,9 @@ def add_logs(subparsers: Subparsers) -> None:
         "logs",
         about="Print a file of a box to standard output, byte by byte: nothing is stripped, cut or decoded. A lost\n"
         "connection resumes where it broke off, without a gap or a repeat; rotation and truncation are\n"
-        "reported on standard error. On a terminal, escape sequences are made harmless, unless --raw.",
+        "reported on standard error. On a terminal, escape sequences are made harmless, unless --raw.\n"
+        "A pipe gets them all, also such as write to the clipboard (OSC 52) or make links (OSC 8) of\n"
+        "whichever terminal shows them later: --plain takes them out.",
         examples=(
             "rgt logs lab                              the newest of its logs",
             "rgt logs lab gpt-small --follow           that run's, as it grows",
@@ -314,7 +315,13 @@ def add_logs(subparsers: Subparsers) -> None:
     parser.add_argument(
         "-f", "--follow", action="store_true", help="keep printing what is written, until Ctrl-C"
     )
-    parser.add_argument("--raw", action="store_true", help="leave escape sequences in, also on a terminal")
+    sequences = parser.add_mutually_exclusive_group()
+    sequences.add_argument("--raw", action="store_true", help="leave escape sequences in, also on a terminal")
+    sequences.add_argument(
+        "--plain",
+        action="store_true",
+        help="take escape sequences out, also of what goes to a pipe or a file",
+    )
     json_option(
         parser,
         "a JSON object per line instead of its bytes: path, offset, text (what is not UTF-8 is replaced)",

@@ -8,10 +8,11 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Unpack
 
-from rgt_tui.demo.embedded import Embedded
+from rgt_tui.demo.embedded import Embedded, finish
 from rgt_tui.demo.stories import Director
 from rgt_tui.fleet import Chronicle, Fleet, Given, Memory, Pulled
 from rgt_tui.fleet.config.editing import dump_fleet
+from rgt_tui.gate import Receipt
 from rgt_tui.model.evidence import CheckResult, PersonTick, Review, StopProgress, Verb
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.profile import Profile
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from rgt_tui.transfer.copying import PullProgress
 
 METER_SECONDS = 5.0
+STOP_SECONDS = 2.0
 log = logging.getLogger("rgt.demo")
 
 
@@ -37,6 +39,8 @@ class DemoFleet:
         self.embedded = Embedded(port_base=port_base)
         self._follow_advice = follow_advice
         self._fleet: Fleet | None = None
+        self._is_watched = False
+        """The engine was started, and not yet stopped."""
         self._director: asyncio.Task[None] | None = None
         self._subscribers: list[Callable[[FleetState], None]] = []
 
@@ -154,6 +158,14 @@ class DemoFleet:
         """Carry out a billing action, if the gate allows it."""
         return self._running.execute(box, verb, typed, evidence_digest=evidence_digest, **given)
 
+    async def done(self, box: str) -> StopProgress:
+        """Take the person's word for what they clicked."""
+        return await self._running.done(box)
+
+    async def receipt(self, box: str) -> Receipt | None:
+        """Return the newest receipt of a box."""
+        return await self._running.receipt(box)
+
     async def pull(
         self,
         box: str,
@@ -205,6 +217,7 @@ class DemoFleet:
             )
             (folder / "fleet.toml").write_text(dump_fleet(self.embedded.specs))
             self._fleet.subscribe(self._pass_on)
+            self._is_watched = True
             await self._fleet.start()
         except BaseException:
             await self.stop()
@@ -214,13 +227,17 @@ class DemoFleet:
         self._director.add_done_callback(_report)
 
     async def stop(self) -> None:
-        """Take everything down; nothing of the demo outlives it."""
+        """Take everything down within seconds, whatever a box does; nothing of the demo outlives it."""
         director, self._director = self._director, None
+        watched, self._is_watched = self._is_watched, False
+        works: list[Awaitable[object]] = []
         if director is not None:
             director.cancel()
-            await asyncio.gather(director, return_exceptions=True)
-        if self._fleet is not None:
-            await self._fleet.stop()
+            works.append(asyncio.wait([director]))
+        if self._fleet is not None and watched:
+            works.append(self._fleet.stop())
+        # At the same time as the engine disconnects: a box that hangs would hold its connection.
+        await finish(*works, self.embedded.kill(), seconds=STOP_SECONDS)
         await self.embedded.stop()
 
     @property

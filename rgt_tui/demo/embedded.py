@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from pathlib import Path
 
 import asyncssh
@@ -18,9 +19,34 @@ from rgt_tui.demo.plan import BOXES, DemoBox
 from rgt_tui.demo.platforms import LocalServer
 from rgt_tui.demo.sandboxes import TRACES, Machine, Room
 from rgt_tui.demo.sshd import HOST, BoxSshd
-from rgt_tui.demo.workspace import Workspace
+from rgt_tui.demo.workspace import Workspace, kill_marked
 from rgt_tui.model.box import BoxSpec, ProviderRef
 from rgt_tui.ssh import trainer_root
+
+SERVERS_SECONDS = 2.0
+"""How long the demo's end waits for its SSH servers and control planes. A connection that hangs is given up then."""
+END_SECONDS = 6.0
+"""How long the demo's end takes at most, all steps together. What hangs even then is left to the next demo, which
+removes it."""
+
+log = logging.getLogger("rgt.demo")
+
+
+async def finish(*works: Awaitable[object], seconds: float) -> None:
+    """Wait for works at the same time, and give up those that are not done after so many seconds.
+
+    One that ignores being cancelled is not waited for either.
+    """
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        if tasks:
+            await asyncio.wait(tasks, timeout=max(0.0, seconds))
+    finally:
+        for task in tasks:
+            if not task.done():
+                task.cancel()
+            elif not task.cancelled() and (error := task.exception()) is not None:
+                log.error("the demo's end: %r", error)
 
 
 class Embedded:
@@ -45,6 +71,8 @@ class Embedded:
         self._room: Room | None = None
         self._sshds: dict[str, BoxSshd] = {}
         self._planes = Planes(self.boxes, self._changed)
+        self._end_at: float | None = None
+        """When its end is over at the latest, as the loop counts; None = it has not begun to end."""
 
     async def __aenter__(self) -> Embedded:
         try:
@@ -91,16 +119,25 @@ class Embedded:
         finally:
             self.workspace = await making
 
+    async def kill(self) -> None:
+        """Kill every process of the boxes, without asking: one that hangs would delay every step that waits for it."""
+        if self.workspace is not None:
+            await asyncio.to_thread(kill_marked, str(self.workspace.path))
+
     async def stop(self) -> None:
-        """Take everything down: no process, mount, cgroup or file stays."""
-        await self._planes.stop()
-        await asyncio.gather(*(sshd.drop() for sshd in self._sshds.values()), return_exceptions=True)
-        await asyncio.gather(*(m.scrap() for m in self.machines.values()), return_exceptions=True)
+        """Take everything down within `END_SECONDS`: no process, mount, cgroup or file remains."""
+        now = asyncio.get_running_loop().time
+        if self._end_at is None:
+            self._end_at = now() + END_SECONDS
+        await finish(self.kill(), seconds=self._end_at - now())
+        servers = (self._planes.stop(), *(sshd.drop() for sshd in self._sshds.values()))
+        await finish(*servers, seconds=min(SERVERS_SECONDS, self._end_at - now()))
+        await finish(*(machine.scrap() for machine in self.machines.values()), seconds=self._end_at - now())
         if self._room is not None:
-            await self._room.stop()
+            await finish(self._room.stop(), seconds=self._end_at - now())
         if self.workspace is not None:
             workspace, self.workspace = self.workspace, None
-            await asyncio.to_thread(workspace.close)
+            await asyncio.to_thread(workspace.close, self._end_at - now())
 
     def plane(self, name: str) -> LocalServer:
         """Return the control plane of a box, once it was started."""

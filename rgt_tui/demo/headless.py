@@ -20,6 +20,7 @@ from rgt_tui.demo.embedded import Embedded
 from rgt_tui.demo.stories import Director, Stories
 from rgt_tui.demo.teardown_story import StoryFailed, TeardownStory, story_box
 from rgt_tui.demo.workspace import DemoError
+from rgt_tui.files import note_written
 from rgt_tui.fleet import Fleet
 from rgt_tui.fleet.config.editing import dump_fleet, write_atomically
 from rgt_tui.fleet.config.loading import FleetFileError, read_source
@@ -279,6 +280,7 @@ def _write(path: Path, text: str) -> None:
     """Write the fleet file, which stays trusted if it was, or is if it is new."""
     before = read_source(path) if path.is_file() else None
     write_atomically(path, text)
+    note_written([path])
     with contextlib.suppress(FleetFileError):
         renew(default_path(os.environ), before, read_source(path), os.environ)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
@@ -137,8 +138,7 @@ class Planes:
 
     async def stop(self) -> None:
         """Stop them all."""
-        for server in self._servers.values():
-            await server.stop()
+        await asyncio.gather(*(server.stop() for server in self._servers.values()))
 
     @property
     def env(self) -> dict[str, str]:

@@ -41,7 +41,7 @@ def check_torch() -> None:
     if importlib.util.find_spec("torch") is None:
         raise DemoError(
             f"torch is missing from {sys.executable}, and the demo really trains: "
-            'pip install "rgt-tui[train]" (in a clone: make setup)'
+            "pip install torch (in a clone: make setup)"
         )
 
 
@@ -123,6 +123,8 @@ def create(name: str, limit_bytes: int) -> Path | None:
 SYSTEM = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "etc", "opt", "nix")
 CODE = "/root/code"
 """Where the box finds the trainer."""
+PACKAGE_LISTS = ("/var/lib/dpkg", "/var/lib/pacman")
+"""Which files of the system come from packages."""
 TRACES = "/root/.gpu-traces"
 """Where the box finds the GPU traces that it replays."""
 
@@ -137,7 +139,7 @@ def system_links() -> list[tuple[str, str]]:
 def binds(remote: Path) -> list[tuple[str, str, bool]]:
     """Return ``(source, target, read_only)`` for the system, the interpreter, and the trainer below `remote`."""
     tops = [f"/{name}" for name in SYSTEM if Path(f"/{name}").is_dir() and not Path(f"/{name}").is_symlink()]
-    shown = [(top, top, True) for top in tops]
+    shown = [(top, top, True) for top in (*tops, *filter(os.path.isdir, PACKAGE_LISTS))]
     for path in sorted({str(Path(p).resolve()) for p in (sys.prefix, sys.base_prefix)}, key=len):
         if not any(path == top or path.startswith(top + "/") for top, _, _ in shown):
             shown.append((path, path, True))
@@ -163,7 +165,30 @@ def environment(marker: str, root: str) -> dict[str, str]:
 
 
 READY_SECONDS = 20
-END_SECONDS = 5
+END_SECONDS = 1
+"""How long a process of the demo may take to end by itself; one that hangs is killed then."""
+
+
+async def end_process(process: asyncio.subprocess.Process) -> None:
+    """Ask a process to end, and kill it after a moment: one that is stopped or hangs answers no SIGTERM."""
+    with contextlib.suppress(ProcessLookupError):
+        process.terminate()
+    await _wait_or_kill(process)
+
+
+async def _wait_or_kill(process: asyncio.subprocess.Process) -> None:
+    """Wait a moment for a process that was asked to end, then kill it."""
+    try:
+        async with asyncio.timeout(END_SECONDS):
+            await process.wait()
+    except TimeoutError:
+        pass
+    finally:
+        # Also where the waiting itself is cancelled: nothing may outlive the demo.
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+    await process.wait()
 
 
 class Keeper:
@@ -221,12 +246,7 @@ class Keeper:
             return
         if process.stdin is not None:
             process.stdin.close()
-        try:
-            await asyncio.wait_for(process.wait(), END_SECONDS)
-        except TimeoutError:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
+        await _wait_or_kill(process)
 
 
 def _innermost(pid: int) -> int:
@@ -339,7 +359,9 @@ class Machine:
         env = environment(MARKER_ENV, self._marker) | self.box.environment
         if terminal:
             env["TERM"] = terminal
-        inside = ["nsenter", "--target", str(self.pid), *enter_user_prefix()]
+        # Marked, so that the demo's end kills it: nsenter runs outside of the box, and stops when its child stops.
+        inside = ["env", f"{MARKER_ENV}={self._marker}"]
+        inside += ["nsenter", "--target", str(self.pid), *enter_user_prefix()]
         inside += [
             "--mount",
             "--pid",

@@ -15,7 +15,7 @@ from typing import Any
 
 import asyncssh
 
-from rgt_tui.demo.sandboxes import Machine
+from rgt_tui.demo.sandboxes import Machine, end_process
 from rgt_tui.demo.workspace import DemoError
 
 HOST = "127.0.0.1"
@@ -195,9 +195,7 @@ async def _carry(
     finally:
         feeder.cancel()
         if child.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                child.terminate()
-            await child.wait()
+            await end_process(child)
 
 
 async def _from_client(process: asyncssh.SSHServerProcess[bytes], target: asyncio.StreamWriter) -> None:

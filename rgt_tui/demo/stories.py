@@ -135,11 +135,21 @@ POLL_SECONDS = 0.25
 
 FILL_SCRIPT = """
 mkdir -p {dir}
-i=0
-while i=$((i+1)); : 2>/dev/null > {dir}/sample-$i.png || exit 0; do
+i=1
+: > {dir}/sample-1.png
+while true 2>/dev/null > {dir}/sample-$((i+1)).png; do
+  i=$((i+1))
   [ $((i % 40)) -eq 0 ] && sleep 0.15
 done
+tries=300
+while [ $tries -gt 0 ] && [ -e {dir}/sample-1.png ] && [ -e {dir}/sample-$i.png ]; do
+  tries=$((tries-1))
+  true 2>/dev/null > {dir}/sample-$((i+1)).png && i=$((i+1))
+  sleep 0.1
+done
 """
+"""Once the disk is full, it takes for half a minute what the run frees by giving up old checkpoints: else the next save
+would find room again, and nobody would be needed. It ends at once when somebody removes its files."""
 
 
 def story_box(state: FleetState, boxes: tuple[DemoBox, ...], story: str) -> BoxState | None:

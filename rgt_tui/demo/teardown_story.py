@@ -195,7 +195,7 @@ class TeardownStory:
             raise StoryFailed(f"still open after the second start: {left}")
         if self.deletes != 1:
             raise StoryFailed(f"{self.deletes} DELETE requests reached the provider")
-        await self._expect("the record is whole", self._rgt("audit", "--verify"), 0)
+        await self._expect("the record is complete", self._rgt("audit", "--verify"), 0)
         self._note("meter off, with one DELETE", 0, "")
 
     async def _open(self, what: str) -> list[dict[str, Any]]:

@@ -75,9 +75,14 @@ class Workspace:
         self._cgroups.append(str(path))
         (self.path / "cgroups.json").write_text(json.dumps(self._cgroups))
 
-    def close(self) -> None:
-        """Remove the directory and what it names. The boxes must have been stopped before."""
-        _remove(self.path)
+    def close(self, seconds: float = DYING_SECONDS) -> None:
+        """Remove the directory and what it names. The boxes must have been stopped before.
+
+        Args:
+            seconds: How long to wait at most for the cgroups to be empty. Where one is not, the directory stays, and
+                the next demo removes it.
+        """
+        _remove(self.path, seconds)
         os.close(self._lock)
 
     def __enter__(self) -> Workspace:
@@ -138,21 +143,21 @@ def kill_marked(root: str) -> int:
     return killed
 
 
-def _remove(path: Path) -> None:
+def _remove(path: Path, seconds: float = DYING_SECONDS) -> None:
+    deadline = time.monotonic() + seconds
     listed = path / "cgroups.json"
     if listed.exists():
         try:
             cgroups = json.loads(listed.read_text())
         except ValueError:
             cgroups = []
-        if not all(_is_gone(Path(cgroup)) for cgroup in reversed(cgroups)):
+        if not all(_is_gone(Path(cgroup), deadline) for cgroup in reversed(cgroups)):
             return
     shutil.rmtree(path, ignore_errors=True)
 
 
-def _is_gone(cgroup: Path) -> bool:
+def _is_gone(cgroup: Path, deadline: float) -> bool:
     """Remove a cgroup; False where a process is still in it, a while after all were killed: they die by and by."""
-    deadline = time.monotonic() + DYING_SECONDS
     while True:
         try:
             cgroup.rmdir()

@@ -128,6 +128,11 @@ class Budget(msgspec.Struct, frozen=True):
     """It is looked at after so many bytes have come, so that looking costs nothing: by so much it is overdrawn."""
 
 
+FOR_ONE_QUESTION = Budget(logs=4 << 20, names=8 << 20, points=100_000, every=4 << 20)
+"""For a command that asks one box one question (`rgt lease`, `rgt down`): it shows no log and no curve, and of the runs
+only those that moved last matter to it. Queues and checkpoints are not cut: without all of them, the gate refuses."""
+
+
 STRUCTS = 4
 """Bytes in memory per byte on the wire of a queue or a list of checkpoints."""
 PER_POINT = 70

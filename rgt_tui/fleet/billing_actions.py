@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +14,23 @@ from msgspec.structs import replace
 
 from rgt_tui.fleet import box_evidence
 from rgt_tui.fleet.box_evidence import Asking
+from rgt_tui.fleet.box_questions import Wanted
 from rgt_tui.fleet.box_session import BoxSession
+from rgt_tui.fleet.console_clicks import (
+    SILENT,
+    close_by_word,
+    hand_over,
+    is_click,
+    not_silent,
+    still_there,
+    waiting_click,
+)
 from rgt_tui.fleet.fleet_source import GateClosed, Given, NoControlPlane
 from rgt_tui.fleet.meters import Meters
 from rgt_tui.gate import (
     JOURNAL,
+    RECEIPTS,
+    SETTLED,
     Action,
     ActionState,
     AuditEntry,
@@ -28,8 +41,11 @@ from rgt_tui.gate import (
     Held,
     Journal,
     JournalFailed,
+    OpenAction,
     Parked,
     ParkedEvidence,
+    Receipt,
+    ReceiptBook,
     Situation,
     Target,
     Told,
@@ -40,9 +56,12 @@ from rgt_tui.gate import (
     gather,
     objections,
     outdated,
+    receipt_of,
     sealed,
     stands,
+    target_of,
     tiers,
+    under_seal,
     words,
     worth_keeping,
 )
@@ -85,6 +104,7 @@ STATES = {
     StopPhase.METER_OFF: ActionState.OFF,
     StopPhase.FAILED: ActionState.FAILED,
     StopPhase.UNCONFIRMED: ActionState.UNKNOWN,
+    StopPhase.YOURS: ActionState.YOURS,
 }
 """What a step of the call is in the journal."""
 Key = tuple[str, Verb]
@@ -101,6 +121,8 @@ class _Act:
     action: Action
     shown: str
     """SHA-256 of what the person was shown."""
+    receipt: Receipt | None = None
+    """What is known before the call, for the receipt."""
 
 
 class Teardown:
@@ -135,6 +157,7 @@ class Teardown:
         self._audit = AuditLog(audit)
         self._journal = Journal(audit.parent / JOURNAL, clock=clock)
         self._parked = ParkedEvidence(audit.parent / "parked")
+        self.receipts = ReceiptBook(audit.parent / RECEIPTS)
         self._clock = clock
         self._ticks = ticks
         self._readonly = readonly
@@ -144,6 +167,8 @@ class Teardown:
         self._lists: dict[Key, asyncio.Task[Told]] = {}
         """Lists that boxes are making."""
         self._listed_last: dict[Key, Told] = {}
+        self._newest_lists: dict[str, tuple[Wanted | None, frozenset[str]]] = {}
+        """Of each box, what its newest list of results was made with, and the directories in it."""
         self._unsealable: dict[str, tuple[object, str]] = {}
         """Box → the agent (by its first words) that did not hold it still, and why."""
         self._kept: dict[Target, float] = {}
@@ -180,6 +205,9 @@ class Teardown:
         given = await self._with_park(replace(given, told=told), verb)
         review = self._review(given, verb, provider, gather(given, verb, consent))
         review = _with_open(review, await asyncio.to_thread(self._earlier, box), given.ticks)
+        waits = await asyncio.to_thread(self._waits, box)
+        if waits is not None:
+            review = replace(review, waits=words(waits), waiting=waits.first.verb)
         self._shown[box, verb] = review
         return review
 
@@ -198,6 +226,11 @@ class Teardown:
         ]
         return tuple(mount for mount in mounts if path_survives(mount, given.profile, known, verb) is True)
 
+    def listed_with(self, box: str, paths: tuple[str, ...]) -> Wanted | None:
+        """Return what the newest list of the box's results was made with; None if it lacks one of these directories."""
+        wanted, listed = self._newest_lists.get(box, (None, frozenset()))
+        return wanted if paths and listed.issuperset(paths) else None
+
     def look_again(self, box: str) -> None:
         """Have the next review list the box's results again, because its copies have changed."""
         for key in [key for key in (*self._lists, *self._listed_last) if key[0] == box]:
@@ -213,6 +246,45 @@ class Teardown:
         begun = [one for one in found if one.last.state is not ActionState.INTENT]
         mine = [words(one) for one in begun if one.first.target == target]
         return "; ".join(mine or [problem for problem in problems if target.file_name in problem])
+
+    def _waits(self, box: str) -> OpenAction | None:
+        """Return the action that waits for the person's word; None = none, or the provider can be asked about it."""
+        action = waiting_click(self._journal, self._target(box))
+        if action is None or action.first.verb is None:
+            return None
+        return action if is_click(self._provider(box), action.first.verb) else None
+
+    async def done(self, box: str) -> StopProgress:
+        """Take the person's word that what waits for their click is done on the console; nothing is sent.
+
+        Raises:
+            GateClosed: nothing waits, the provider can be asked instead, the box still answers, or rgt only reads.
+        """
+        if self._readonly:
+            raise GateClosed(("rgt was started with --readonly: it records no word of yours",))
+        provider, session = self._provider(box), self._sessions[box]
+        action = await asyncio.to_thread(waiting_click, self._journal, self._target(box))
+        if action is None or action.first.verb is None:
+            earlier = await asyncio.to_thread(self._earlier, box)
+            raise GateClosed((earlier or f"nothing of {box} waits for a click",))
+        if not is_click(provider, action.first.verb):
+            raise GateClosed((f"{words(action)}: rgt asks its provider, which says how it ended",))
+        await self._asking.reach(session)  # a silence that nobody has just tried to break is none
+        seen = await provider.read(provider.instance)
+        if session.state.link not in (*SILENT, Link.LIVE):
+            raise GateClosed((not_silent(box, session.state.link, session.state.reason),))
+        if session.state.link is Link.LIVE:
+            # The line may be dead without anybody knowing it yet: only a sample taken from now on counts.
+            since = await self._asking.look(session)
+            newest = session.state.seen.sample
+            if newest is not None and newest >= since:
+                raise GateClosed((still_there(box),))
+            seen = replace(seen, native_status="does not answer over SSH any more")
+        now = self._clock()
+        spent = session.state.meter.spent
+        text = await close_by_word(self._journal, self._audit, self.receipts, action, seen, now, spent)
+        session.set_open_action("")
+        return StopProgress(phase=StopPhase.METER_OFF, at=now, text=text)
 
     async def execute(
         self,
@@ -295,7 +367,8 @@ class Teardown:
         call = provider.describe(verb, evidence.instance)
         line = await self._note(act, AuditEvent.REQUESTED, call, required=True)
         await self._write(lambda: action.intend(call, evidence=facts_digest(evidence), audit=line))
-        return act
+        receipt = receipt_of(given, evidence, consent, fresh, action=action.id, call=call, audit=line)
+        return dataclasses.replace(act, receipt=receipt)
 
     async def _sealed(self, act: _Act) -> Permit:
         """Have the box hold still, look at everything once more under the seal, and return the permit.
@@ -316,9 +389,10 @@ class Teardown:
                     why = str(error)
                     self._unsealable[box] = (session.state.hello, why)
             again = await self._read(box, verb, act.provider)
-            again = replace(
-                again, told=given.told, since=given.since, parked=given.parked, unsealed=given.unsealed
-            )
+            told = given.told
+            if seal is not None and told.results is not None:
+                told = replace(told, results=under_seal(told.results, seal))
+            again = replace(again, told=told, since=given.since, parked=given.parked, unsealed=given.unsealed)
             last = gather(again, verb, act.consent)
             if holds:
                 last = sealed(last, seal, why, again.ticks)
@@ -339,7 +413,13 @@ class Teardown:
     async def _carry_out(self, act: _Act, permit: Permit) -> AsyncIterator[StopProgress]:
         session = self._sessions[permit.box]
         kept = False
-        async for step in carry_out(act.provider, permit, clock=self._clock, sleep=asyncio.sleep):
+        await self._keep_receipt(act)
+        by_click = is_click(act.provider, permit.verb)
+        if by_click:
+            steps = hand_over(act.provider, permit, self._clock)
+        else:
+            steps = carry_out(act.provider, permit, clock=self._clock, sleep=asyncio.sleep)
+        async for step in steps:
             line = await self._note(act, AuditEvent.ANSWER, f"{step.phase}: {step.text}", required=False)
             with contextlib.suppress(
                 JournalFailed
@@ -350,9 +430,12 @@ class Teardown:
             if step.phase in (StopPhase.CONFIRMED, StopPhase.METER_OFF) and not kept:
                 kept = True
                 await self._keep_park(act, permit)
-            if step.phase is not StopPhase.REQUESTED:
+            if step.phase is not StopPhase.REQUESTED and not by_click:
                 self._meters.put(session, await act.provider.read(permit.instance))
+            await self._finish_receipt(act, step)
             yield step
+            if step.phase is StopPhase.YOURS:
+                return  # The seal stays until it expires: the person clicks now.
         if (
             session.state.link is Link.LIVE
         ):  # it still answers: then its queue is not to wait for the seal's end
@@ -360,31 +443,42 @@ class Teardown:
                 async with asyncio.timeout(UNSEAL_SECONDS):
                     await self._unseal(session, permit.seal)
 
+    async def _keep_receipt(self, act: _Act) -> None:
+        """Write down what nobody can ask any more after the call; without it nothing but the receipt is missing."""
+        if act.receipt is not None:
+            with contextlib.suppress(OSError):
+                await asyncio.to_thread(self.receipts.keep, act.receipt)
+
+    async def _finish_receipt(self, act: _Act, step: StopProgress) -> None:
+        spent = self._sessions[act.evidence.box].state.meter.spent
+        state = STATES[step.phase]
+        if state in SETTLED or state in (ActionState.CONFIRMED, ActionState.UNKNOWN, ActionState.YOURS):
+            await asyncio.to_thread(self.receipts.finish, act.action.id, state, step.at, step.text, spent)
+
     def _provider(self, box: str) -> Provider:
+        session, profile = self._sessions[box], self._profiles[box]
+        if session.state.spec.provider is None and not profile.billed:
+            text = f"{box} has no control plane in the fleet file, and nothing bills on {profile.name}"
+            raise NoControlPlane((text,))
         try:
-            provider = self._meters.provider(self._sessions[box])
+            return self._meters.acting(session)
         except ValueError as error:
             raise GateClosed((str(error),)) from error
-        if provider is None:
-            what = "so rgt cannot stop its meter: do it by hand"
-            if not self._profiles[box].billed:
-                what = f"and nothing bills on {self._profiles[box].name}"
-            raise NoControlPlane((f"{box} has no control plane in the fleet file, {what}",))
-        return provider
 
     def _target(self, box: str) -> Target:
-        ref = self._sessions[box].state.spec.provider
-        if ref is None:
-            raise GateClosed((f"{box} has no control plane in the fleet file",))
-        return Target(kind=ref.kind, account=ref.account, instance=ref.instance)
+        return target_of(self._sessions[box].state.spec.billing_ref)
 
     async def _read(self, box: str, verb: Verb, provider: Provider) -> Situation:
         """Read the provider, and return what is known but for what the box is asked on purpose."""
         session = self._sessions[box]
         for _ in range(READINGS):
             asked = self._ticks()
-            self._meters.put(session, await provider.read(provider.instance))
-            meter = session.state.meter
+            fresh = await provider.read(provider.instance)
+            if session.state.spec.provider is None:
+                meter = self._meters.of_person(session, fresh)
+            else:
+                self._meters.put(session, fresh)
+                meter = session.state.meter
             if meter.error is not None or self._ticks() - asked <= LATE_S:
                 break
         found = await self._asking.addresses(meter)
@@ -401,7 +495,6 @@ class Teardown:
             meter_at=asked,
             profile=self._profiles[box],
             action=provider.action(verb),
-            tiers=provider.tiers(provider.instance),
             addresses=found,
             unsealed=unsealed,
             readonly=self._readonly,
@@ -412,13 +505,17 @@ class Teardown:
     async def _ask(self, given: Situation, verb: Verb) -> Told:
         """Have the box list what could be lost, and look at every copy of it."""
         ref = given.state.spec.provider
-        return await box_evidence.ask(
+        name, wanted = given.state.spec.name, box_evidence.wanted(given, verb)
+        told = await box_evidence.ask(
             self._asking,
-            self._sessions[given.state.spec.name],
+            self._sessions[name],
             ref.instance if ref is not None else "",
             self._ticks,
-            box_evidence.wanted(given, verb),
+            wanted,
         )
+        if told.results is not None:
+            self._newest_lists[name] = wanted, frozenset(group.path for group in told.results.groups)
+        return told
 
     async def _listed(self, given: Situation, verb: Verb, patience: float | None) -> Told:
         """Return a list that is not old. A review is made every other second: it waits only for the first one."""

@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
+import msgspec
+
 from rgt_tui.fleet.box_questions import Wanted, ask_results, ask_seal, ask_unseal
 from rgt_tui.fleet.box_session import BoxSession
 from rgt_tui.gate import Situation, Told, tiers
@@ -32,6 +34,11 @@ async def look(box: BoxSession) -> float:
     if box.state.link is not Link.LIVE:
         return steady()
     return await box.look(max(LOOK_SECONDS, stale_after(box.state)))
+
+
+async def reach(box: BoxSession) -> None:
+    """Try to connect to a box that is not connected, and wait for what comes of it."""
+    await box.try_now(LOOK_SECONDS)
 
 
 async def results(box: BoxSession, wanted: Wanted) -> Results:
@@ -114,6 +121,7 @@ class Asking:
     unsealed: Callable[[BoxSession], str | None] = unsealed
     copies: Callable[[str, str, Iterable[ResultGroup]], Awaitable[tuple[CopyProof, ...]]] = copies
     addresses: Callable[[Meter], Awaitable[frozenset[str]]] = addresses
+    reach: Callable[[BoxSession], Awaitable[None]] = reach
 
 
 def wanted(given: Situation, verb: Verb) -> Wanted:
@@ -121,13 +129,12 @@ def wanted(given: Situation, verb: Verb) -> Wanted:
 
     Storage that outlives the verb is left out: it may be huge, and nothing on it is at stake.
     """
-    state, since = given.state, given.meter.created
-    if since is not None:
-        # A clock that is wrong, ours or the box's, must make the list longer, never shorter.
-        since += min(0.0, state.clock_skew or 0.0) - MADE_BEFORE_S
+    state = given.state
+    since, no_since = created_at(given.meter, given.now, state.clock_skew)
     stays: tuple[str, ...] = ()
     if given.profile is not None:
-        known, _ = tiers(given, verb)
+        # By the samples alone, so that the list under the seal is made as this one is.
+        known, _ = tiers(msgspec.structs.replace(given, told=Told()), verb)
         disks = state.sample.disks if state.sample is not None else ()
         mounts = sorted({disk.mount for disk in disks if disk.error is None})
         # A park lists what a later destroy would take as well: nobody can ask a box that is off.
@@ -137,7 +144,29 @@ def wanted(given: Situation, verb: Verb) -> Wanted:
             for mount in mounts
             if all(path_survives(mount, given.profile, known, one) is True for one in both)
         )
-    return Wanted(since=since, results=state.spec.results, survives=stays)
+    return Wanted(since=since, no_since=no_since, results=state.spec.results, survives=stays)
+
+
+def created_at(meter: Meter, now: float, skew: float | None) -> tuple[float | None, str]:
+    """Return from when on files count as made on a machine, by its clock, or None and why that is unknown.
+
+    A date or a clock that is wrong must make the list of results longer, never shorter.
+
+    Args:
+        meter: What the provider says.
+        now: The client's clock.
+        skew: How far the box's clock is ahead of the client's; None = unknown.
+    """
+    created, started = meter.created, meter.started
+    if created is None:
+        return None, "the provider does not say when the machine was created"
+    if created > now:
+        return None, "the provider says that the machine was created later than now"
+    if started is not None and started < created - MADE_BEFORE_S:
+        return None, "the provider says that the machine was started before it was created"
+    if skew is None or abs(skew) > MADE_BEFORE_S:
+        return None, "the clock of the box is wrong, or not known"
+    return created + min(0.0, skew) - MADE_BEFORE_S, ""
 
 
 async def ask(
@@ -157,6 +186,8 @@ async def ask(
         found = await asking.results(box, what)
     except BoxError as error:
         return Told(problem=str(error), at=at)
+    if what.no_since and not found.no_since:
+        found = msgspec.structs.replace(found, no_since=what.no_since)
     try:
         return Told(
             results=found, at=at, proofs=await asking.copies(box.state.spec.name, instance, found.groups)

@@ -34,6 +34,8 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
     since: float | None = None
     """Box clock of the instance's creation: older files came with the image. None = unknown: all count."""
+    no_since: str = ""
+    """Why it is unknown."""
     results: tuple[str, ...] = ()
     """Globs of the fleet file that name results."""
     ignore: tuple[str, ...] = ()
@@ -103,7 +105,14 @@ async def ask_seal(
         raise CommandFailed("the agent's answer is not a seal; it expires by itself")
     if not (math.isfinite(seal.at) and math.isfinite(seal.seconds)):
         raise CommandFailed("the agent answered a seal without a time; it expires by itself")
-    return msgspec.structs.replace(seal, busy=tuple(map(clean, seal.busy)))
+    if _is_odd(seal.skipped):
+        raise CommandFailed("the agent answered a seal with odd numbers; it expires by itself")
+    return msgspec.structs.replace(
+        seal,
+        busy=tuple(map(clean, seal.busy)),
+        skipped=_cleaned_rules(seal.skipped),
+        problems=tuple(map(clean, seal.problems)),
+    )
 
 
 async def ask_unseal(
@@ -139,6 +148,7 @@ def results_words(spec: BoxSpec, wanted: Wanted) -> list[str]:
     words += [word for path in spec.runs for word in ("--run", path)]
     words += [word for glob in wanted.results for word in ("--results", glob)]
     words += [word for glob in wanted.ignore for word in ("--ignore", glob)]
+    words += [word for glob in spec.ignore if glob.startswith("/") for word in ("--disown", glob)]
     words += [word for path in wanted.survives for word in ("--survives", path)]
     return words + ([] if wanted.since is None else ["--since", repr(float(wanted.since))])
 
@@ -173,10 +183,8 @@ def _checked_results(found: Results) -> Results:
 
     Names are left as they came: `rgt_tui.model.plain.exact` tells which of them name what they show.
     """
-    numbers = [found.at, *(group.newest for group in found.groups)]
-    counts = [count for group in found.groups for count in (group.files, group.bytes)]
-    counts += [count for item in found.skipped for count in (item.files, item.bytes)]
-    if not found.generation or not all(map(math.isfinite, numbers)) or any(count < 0 for count in counts):
+    is_odd = not math.isfinite(found.at) or _is_odd(found.groups) or _is_odd(found.skipped)
+    if not found.generation or is_odd:
         raise CommandFailed(
             "rgt-box results: the answer cannot be used: it lacks its generation, or has odd numbers"
         )
@@ -187,11 +195,19 @@ def _checked_results(found: Results) -> Results:
     return msgspec.structs.replace(
         found,
         groups=tuple(map(_cleaned, found.groups)),
-        skipped=tuple(
-            Skipped(rule=clean(item.rule), files=item.files, bytes=item.bytes) for item in found.skipped
-        ),
+        skipped=_cleaned_rules(found.skipped),
+        no_since=clean(found.no_since),
         problems=tuple(map(clean, found.problems)),
     )
+
+
+def _is_odd(rows: Sequence[ResultGroup | Skipped]) -> bool:
+    """Tell whether numbers of the box cannot be true."""
+    return any(not math.isfinite(row.newest) or row.files < 0 or row.bytes < 0 for row in rows)
+
+
+def _cleaned_rules(rows: tuple[Skipped, ...]) -> tuple[Skipped, ...]:
+    return tuple(msgspec.structs.replace(row, rule=clean(row.rule)) for row in rows)
 
 
 def _cleaned(group: ResultGroup) -> ResultGroup:

@@ -22,6 +22,7 @@ from rgt_tui.fleet.connector import (
     failure_of,
     link_of,
 )
+from rgt_tui.fleet.file_access import FileAccess
 from rgt_tui.fleet.fleet_source import Tap
 from rgt_tui.fleet.history.past import (
     RECENT_PART,
@@ -69,9 +70,8 @@ from rgt_tui.model.protocol import (
 )
 from rgt_tui.model.renting import AccountBill
 from rgt_tui.profiles.readings import stale_after
+from rgt_tui.profiles.survival import watched_mounts
 from rgt_tui.ssh import (
-    NO_FILES,
-    NO_SFTP,
     AgentBundle,
     Answers,
     BoxError,
@@ -82,7 +82,6 @@ from rgt_tui.ssh import (
     Probe,
     Unreachable,
     Watching,
-    has_sftp,
     watch,
     watched_elsewhere,
 )
@@ -105,9 +104,7 @@ class Intake:
         self.focused = False
         """The box is the one on the screen: all of its logs is kept."""
         self._spec = spec
-        self._mounts = tuple(
-            dict.fromkeys(spec.mounts or (mount for tier in profile.tiers for mount in tier.mounts))
-        )
+        self._mounts = watched_mounts(spec.mounts, profile)
         self._job_env = dict(profile.overrides.env)
         self._durable = durable_dirs(spec, profile)
         self._job_hooks = JobHooks(
@@ -257,49 +254,11 @@ class Intake:
             log_cursors=dict(self._logs),
             scalar_cursors={**sources, **self._beyond},
             packed_lines=True,
-            zlib=True,
             history=wanted(state.sample_at if counters.boot else None, now, self._size.stretches),
             job_env=self._job_env,
             job_hooks=self._job_hooks,
             durable=self._durable,
         )
-
-
-class FileAccess:
-    """What is known of one box. One that takes files is asked once, any other once per connection.
-
-    Args:
-        on_lack: Called when it is found out that the box takes none.
-    """
-
-    def __init__(self, on_lack: Callable[[], None]) -> None:
-        self._has: bool | None = None
-        self._on_lack = on_lack
-        self._task: asyncio.Task[None] | None = None
-
-    def ask(self, connection: asyncssh.SSHClientConnection) -> None:
-        """Begin to ask, unless that is under way or the answer is known."""
-        if not self._has and self._task is None:
-            self._task = asyncio.create_task(self._ask(connection), name="sftp")
-
-    async def _ask(self, connection: asyncssh.SSHClientConnection) -> None:
-        with contextlib.suppress(Unreachable):
-            self._has = await has_sftp(connection)
-            if self._has:
-                self._task = None
-            elif self._has is False:
-                self._on_lack()
-
-    def limits(self, others: tuple[str, ...]) -> tuple[str, ...]:
-        """Return what does not work on the box, files included where they are known not to."""
-        said = self._has is not False or NO_FILES in others or NO_SFTP in others
-        return others if said else (*others, NO_SFTP)
-
-    def end(self) -> None:
-        """The connection is gone."""
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
 
 
 ASKED_PINGS = 1_000
@@ -331,6 +290,7 @@ class BoxSession:
         answers: What has been answered; the fleet shares it.
         policy: What becomes of unknown host keys.
         boxes: How many the fleet has.
+        budget: How much of it is kept in memory; None = as built in.
     """
 
     def __init__(
@@ -347,9 +307,10 @@ class BoxSession:
         answers: Answers | None = None,
         policy: Policy = Policy.ASK,
         boxes: int = 1,
+        budget: Budget | None = None,
     ) -> None:
         self.state = BoxState(spec=spec, since=clock())
-        self.intake = Intake(spec, profile, boxes)
+        self.intake = Intake(spec, profile, boxes, budget)
         self._connector = Connector(spec, profile, limit, ask, answers, policy, self._asking)
         self._pythons = (spec.python,) if spec.python else profile.overrides.python
         self._bundle = bundle
@@ -364,6 +325,8 @@ class BoxSession:
         self._paused = False
         self._task: asyncio.Task[None] | None = None
         self._trying = self._called_back = False
+        self._told = asyncio.Event()
+        """A try to connect has failed, or the box is live."""
         self._connection: asyncssh.SSHClientConnection | None = None
         self._channel: Channel | Probe | None = None
         self._deployed: Deployed | None = None
@@ -489,6 +452,17 @@ class BoxSession:
         if not self._paused:
             self._woken.set()
 
+    async def try_now(self, seconds: float) -> None:
+        """Try to connect, without the backoff, until the box is live, a try has failed, or the time is up."""
+        if self._paused or self._task is None:
+            return
+        self._told.clear()
+        self.retry_now()
+        if self.state.link is not Link.LIVE:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._told.wait()
+
     def woke(self, moved: float = 0.0) -> None:
         """The computer slept, or its clock was set: connect at once, and see whether a connection still lives.
 
@@ -548,6 +522,7 @@ class BoxSession:
             backoff.reset()
         wait = backoff.wait(failure)
         self._lost(link_of(failure), reason, self._clock() + wait)
+        self._told.set()
         await self._wait(wait)
 
     async def _wait(self, seconds: float | None = None) -> None:
@@ -751,6 +726,8 @@ class BoxSession:
     def _set(self, state: BoxState) -> None:
         if state is not self.state:
             self.state = state
+            if state.link is Link.LIVE:
+                self._told.set()
             if self._came is None:  # else it was told when something came, which is looked at as a whole
                 self._on_change(state.spec.name)
 

@@ -89,9 +89,14 @@ async def tell_platform(
     Raises:
         BoxError: no answer, or one that cannot be used.
     """
+    return await ask_mirrors(connection, deployed, "tell", platform_settings(profile))
+
+
+def platform_settings(profile: Profile) -> dict[str, Any]:
+    """Return what a platform gives to the cells of jobs: variables, and lines of shell that set its proxy."""
     own = profile.overrides
     hooks = {"env": own.env_hook, "proxy": own.proxy_hook, "no_proxy": own.no_proxy}
-    return await ask_mirrors(connection, deployed, "tell", {"env": own.env, "hooks": hooks})
+    return {"env": dict(own.env), "hooks": hooks}
 
 
 class KeptSecret(msgspec.Struct, frozen=True):

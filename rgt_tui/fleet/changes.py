@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from rgt_tui.fleet.meters import SOURCE
 from rgt_tui.gate import GENERIC, recognised, recognised_words
 from rgt_tui.health import finding_key
 from rgt_tui.health.autostop_words import off_words, story_lines, told_words
 from rgt_tui.model.box import BoxState, Link
-from rgt_tui.model.evidence import Finding
+from rgt_tui.model.evidence import Finding, Verb
 from rgt_tui.model.fleet import FleetEvent
+from rgt_tui.model.money import FLEET_FILE, Lifecycle, MeterKind
 from rgt_tui.model.plain import clean
 from rgt_tui.model.protocol import Cell
+from rgt_tui.profiles.box_storage import copies_of
+from rgt_tui.profiles.readings import stopped_by_person
 
 
 class Said(NamedTuple):
@@ -86,10 +88,16 @@ def _link(old: BoxState, new: BoxState, quiet: frozenset[str]) -> Iterator[Said]
         return
     if new.link is Link.LIVE:
         again = new.counters.connects > 1 and old.link is Link.UNREACHABLE
-        yield Said(f"back after {new.since - old.since:.0f} s" if again else "connected", "info", "link")
+        silent_s = new.since - _silent_since(old)
+        yield Said(f"back after {silent_s:.0f} s" if again else "connected", "info", "link")
     elif new.link in _LINKS:
         words, level = _LINKS[new.link]
         yield Said(words.format(new.reason), level, "link", ALERTS.get(new.link) in quiet)
+
+
+def _silent_since(box: BoxState) -> float:
+    """Return when the last sample arrived: a box is declared lost only some time after it fell silent."""
+    return box.since if box.sample_at is None else min(box.since, box.sample_at)
 
 
 def _platform(old: BoxState, new: BoxState) -> Iterator[Said]:
@@ -112,17 +120,25 @@ def _cells(old: BoxState, new: BoxState, quiet: frozenset[str]) -> Iterator[Said
                 continue  # the first sight of a queue is no news
             if known is None or known.state != cell.state:
                 # failed, interrupted: the kinds of alert are called as the states
-                yield from _cell(cell, f"{cell.state}:{cell.name}" in quiet)
+                lost = copies_of(new)(cell) is False
+                yield from _cell(cell, f"{cell.state}:{cell.name}" in quiet, lost)
 
 
-def _cell(cell: Cell, muted: bool) -> Iterator[Said]:
+def _cell(cell: Cell, muted: bool, lost: bool) -> Iterator[Said]:
     if cell.state == "running":
         again = f", attempt {cell.attempts}" if cell.attempts > 1 else ""
         yield Said(f"{cell.name} started{again}", "info", f"run:{cell.name}")
     elif cell.state in _ENDS:
-        proof = ", copy on the durable disk verified" if cell.durable == "verified" else ""
+        proof = ""
+        if cell.durable == "verified":
+            proof = (
+                ", copy verified, but it is erased with the box"
+                if lost
+                else ", copy on the durable disk verified"
+            )
         why = f": {cell.reason}" if cell.reason and cell.state != "done" else ""
-        yield Said(f"{cell.name} {cell.state}{why}{proof}", _ENDS[cell.state], f"run:{cell.name}", muted)
+        level = "info" if stopped_by_person(cell) else _ENDS[cell.state]
+        yield Said(f"{cell.name} {cell.state}{why}{proof}", level, f"run:{cell.name}", muted)
 
 
 def _resumes(old: BoxState, new: BoxState) -> Iterator[Said]:
@@ -143,15 +159,22 @@ def _findings(old: BoxState, new: BoxState, quiet: frozenset[str]) -> Iterator[S
             text = f"{finding.gotcha} {finding.title}: {finding.resource}{whose}"
             yield Said(text, finding.severity.level, _cause(finding), muted)
         elif finding.cleared and key in before and not before[key].cleared:
-            text = f"{finding.gotcha} {finding.resource}{whose}: the cause is gone"
+            again = _FREE_AGAIN.get(finding.gotcha, "the cause is gone")
+            text = f"{finding.resource}{whose}: {again} ({finding.gotcha})"
             yield Said(text, "info", _cause(finding), muted)
     # Nobody can mute what is over: its mute has ended with it, so what was quiet is asked of the state before.
     before_quiet = {alert.id for alert in old.alerts if alert.muted}
     for key, finding in before.items():
         if not _is_among(finding, new.findings):
-            whose = f" ({finding.run})" if finding.run else ""
-            text = f"{finding.gotcha} {finding.resource}{whose}: over"
+            where = finding.run or finding.resource
+            ended = _ENDED.get(finding.gotcha, f"no longer a problem: {finding.title}")
+            text = f"{where}: {ended} ({finding.gotcha})"
             yield Said(text, "info", _cause(finding), f"finding:{key}" in before_quiet)
+
+
+_ENDED = {"SP1": "the interruption is over"}
+_FREE_AGAIN = {"U6": "free again", "U7": "free again"}
+"""What happened, by finding, where its title would read badly."""
 
 
 def _cause(finding: Finding) -> str:
@@ -170,11 +193,25 @@ def _is_among(finding: Finding, others: Iterable[Finding]) -> bool:
 
 def _meter(old: BoxState, new: BoxState) -> Iterator[Said]:
     # What the fleet file says of a price follows from the link, which has been told already.
-    same = old.meter.lifecycle is new.meter.lifecycle or new.meter.source == SOURCE
-    if not same and old.meter.at is not None:
-        yield Said(
-            f"provider says {new.meter.lifecycle.value} (meter {new.meter.kind.value})", "warn", "meter"
-        )
+    same = old.meter.lifecycle is new.meter.lifecycle or new.meter.source == FLEET_FILE
+    if same or old.meter.at is None:
+        return
+    now = new.meter.lifecycle
+    done = _AS_ASKED.get((now, new.life.asked))
+    text = done or f"provider says {now.value}"
+    yield Said(f"{text}: {_BILLED[new.meter.kind]}", "info" if done else "warn", "meter")
+
+
+_AS_ASKED = {
+    (Lifecycle.GONE, Verb.DESTROY.value): "destroyed, as you asked",
+    (Lifecycle.STOPPED, Verb.PARK.value): "stopped, as you asked",
+}
+_BILLED = {
+    MeterKind.COMPUTE_AND_STORAGE: "compute and storage bill",
+    MeterKind.STORAGE_ONLY: "storage still bills",
+    MeterKind.NONE: "nothing bills any more",
+    MeterKind.UNKNOWN: "unknown what still bills",
+}
 
 
 def _self_stop(old: BoxState, new: BoxState) -> Iterator[Said]:

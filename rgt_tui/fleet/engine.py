@@ -17,6 +17,7 @@ import msgspec
 
 from rgt_tui.fleet import box_evidence, keepalive
 from rgt_tui.fleet.alerting import Alerting
+from rgt_tui.fleet.attention import Budget
 from rgt_tui.fleet.autostop import ARMED, ArmedBook, SelfStops
 from rgt_tui.fleet.billing_actions import LIST_SECONDS, Teardown
 from rgt_tui.fleet.box_evidence import Asking
@@ -24,6 +25,7 @@ from rgt_tui.fleet.box_session import BoxSession
 from rgt_tui.fleet.check_runs import NotRunnable, run_words, words_of
 from rgt_tui.fleet.config.following import Following
 from rgt_tui.fleet.connector import ConnectLimit
+from rgt_tui.fleet.console_clicks import own_act
 from rgt_tui.fleet.event_loop import collect_less, guarded
 from rgt_tui.fleet.fleet_source import Chronicle, Given, Keeper, Observer, Pulled, Remember, Tap
 from rgt_tui.fleet.logs import box_logs
@@ -34,7 +36,7 @@ from rgt_tui.fleet.open_actions import OpenActions
 from rgt_tui.fleet.publisher import Publisher, Questions
 from rgt_tui.fleet.sampling_paces import SamplingPaces
 from rgt_tui.fleet.unlisted import AccountWatch
-from rgt_tui.gate import JOURNAL, AuditLog, Journal
+from rgt_tui.gate import JOURNAL, AuditLog, Journal, Receipt
 from rgt_tui.health import evaluate
 from rgt_tui.model.box import BoxSpec, BoxState
 from rgt_tui.model.evidence import CheckResult, CheckStatus, PersonTick, Review, StopProgress, Verb
@@ -186,6 +188,7 @@ class Fleet(BaseFleet):
         whole: bool = False,
         following: Following | None = None,
         fleet_file: Path | None = None,
+        budget: Budget | None = None,
     ) -> None:
         """Describe the fleet; nothing connects before `start`.
 
@@ -206,6 +209,7 @@ class Fleet(BaseFleet):
             whole: These are all boxes of the fleet file: what else their accounts are billed for is looked for, too.
             following: The fleet file, whose changes are taken over; None = the boxes stay these.
             fleet_file: Which commands that are run beside it name; None = none can be run.
+            budget: How much of each box is kept in memory; None = as built in.
 
         Raises:
             ProfileError: a box names a profile that does not exist.
@@ -230,6 +234,7 @@ class Fleet(BaseFleet):
             tap=tap,
             answers=Answers(),
             policy=policy,
+            budget=budget,
         )
         self._sessions = {
             spec.name: self._new_session(spec, self._profiles[spec.name], boxes=len(specs)) for spec in specs
@@ -396,7 +401,28 @@ class Fleet(BaseFleet):
         steps = self._teardown.execute(
             box, verb, typed, evidence_digest=evidence_digest, ordered_at=ordered_at, **given
         )
-        return self._kept(box, self._alerting.watching(box, verb, steps))
+        return self._kept(box, self._announced(box, verb, self._alerting.watching(box, verb, steps)))
+
+    async def _announced(
+        self, box: str, verb: Verb, steps: AsyncIterator[StopProgress]
+    ) -> AsyncIterator[StopProgress]:
+        """Pass the steps of a billing action on, and note the person's own act among the events."""
+        async for step in steps:
+            said = own_act(verb, step)
+            if said is not None:
+                self._publisher.say(*said, box=box)
+            yield step
+
+    async def done(self, box: str) -> StopProgress:
+        """Take the person's word for an action on the console; see `Teardown.done`."""
+        with self._occupied(box):
+            step = await self._teardown.done(box)
+        self._publisher.say(f"closed by you: {step.text}", box=box)
+        return step
+
+    async def receipt(self, box: str) -> Receipt | None:
+        """Return the newest receipt of a box whose meter was stopped."""
+        return await asyncio.to_thread(self._teardown.receipts.newest, box)
 
     async def _kept(self, box: str, steps: AsyncIterator[StopProgress]) -> AsyncIterator[StopProgress]:
         with self._occupied(box):
@@ -446,7 +472,15 @@ class Fleet(BaseFleet):
         with self._occupied(box):
             try:
                 return await pull_and_verify(
-                    state.spec, paths, destination, on_progress, on_plan, agree, state.meter, self._env
+                    state.spec,
+                    paths,
+                    destination,
+                    on_progress,
+                    on_plan,
+                    agree,
+                    state.meter,
+                    self._teardown.listed_with(box, paths),
+                    self._env,
                 )
             finally:
                 self._teardown.look_again(box)
@@ -473,6 +507,11 @@ class Fleet(BaseFleet):
     async def accounts_asked(self) -> None:
         """Wait until every account was asked once for what it is billed for besides the boxes."""
         await self._accounts.asked.wait()
+
+    @property
+    def fleet_file(self) -> Path | None:
+        """The file that names the boxes; None = there is none."""
+        return self._fleet_file
 
     async def start(self) -> None:
         """Show what an earlier rgt knew, and begin to connect."""

@@ -18,6 +18,7 @@ from rgt_tui.providers import ProviderError
 from rgt_tui.ssh import (
     BoxError,
     CommandFailed,
+    Deadline,
     Deployed,
     Elsewhere,
     HostKeyRefused,
@@ -126,8 +127,7 @@ async def provider_word(spec: BoxSpec) -> Meter | None:
 
 def says(meter: Meter) -> str:
     """Return a reading of the provider in words."""
-    native = f" ({clean(meter.native_status)})" if meter.native_status else ""
-    return f"{meter.source} says {meter.lifecycle.value}{native}"
+    return clean(meter.state_text())
 
 
 def elsewhere(spec: BoxSpec, meter: Meter) -> Elsewhere | None:
@@ -190,7 +190,7 @@ async def remove_agent(
     words += ["--old"] * old + ["--dry-run"] * dry_run
     try:
         async with (
-            asyncio.timeout(seconds),
+            Deadline(seconds),
             reached(spec, accept_new_host_keys=accept_new_host_keys) as (connection, deployed),
         ):
             command = deployed.command("remove", *words)
@@ -237,7 +237,7 @@ async def push_trainer(spec: BoxSpec, seconds: float, *, accept_new_host_keys: b
     pythons = (spec.python,) if spec.python else load_profile(spec.profile).overrides.python
     try:
         async with (
-            asyncio.timeout(seconds),
+            Deadline(seconds),
             connected(spec, accept_new_host_keys=accept_new_host_keys) as way,
         ):
             return await push(way, spec.name, build_trainer(), pythons)

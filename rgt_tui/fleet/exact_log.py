@@ -55,7 +55,7 @@ class Request(msgspec.Struct, frozen=True):
     lines: int | None = None
     """Begin with the last so many lines; None = with the first byte."""
     patience: float = 60.0
-    """Seconds without a connection after which it is given up; while following only until the first byte is there."""
+    """Seconds without a connection after which it is given up; while following only until the box was reached once."""
     accept_new_host_keys: bool = False
 
 
@@ -74,6 +74,9 @@ class ExactLog:
         self._path = request.path
         self._until: int | None = None
         self._known = False
+        """The file was found."""
+        self._reached = False
+        """The box was reached once: a follower goes on trying, whether or not the file was there yet."""
 
     @property
     def path(self) -> str:
@@ -100,6 +103,7 @@ class ExactLog:
                     connection,
                     deployed,
                 ):
+                    self._reached = True
                     absent = asyncio.get_running_loop().call_later(ABSENT_SECONDS, self._waits)
                     try:
                         async for item in cat(connection, deployed, *self._words(), silence=self._silence()):
@@ -117,10 +121,10 @@ class ExactLog:
             except FOREVER:
                 raise
             except (BoxError, asyncssh.Error, OSError, EOFError, TimeoutError) as error:
-                if isinstance(error, INCAPABLE) and not self._known:
+                if isinstance(error, INCAPABLE) and not self._reached:
                     raise
                 words = clean(str(error)) or type(error).__name__
-                stays = self._request.follow and self._known
+                stays = self._request.follow and self._reached
                 if not stays and time.monotonic() - heard > self._request.patience:
                     raise error if isinstance(error, BoxError) else Unreachable(words) from error
                 wait = backoff.wait()

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rgt_tui.fleet.logs.box_logs import BoxSearch, LogPiece
     from rgt_tui.fleet.logs.kept_lines import FilePlace, KeptLines
     from rgt_tui.fleet.transfer_diary import TransferNote
+    from rgt_tui.gate import Receipt
     from rgt_tui.profiles.prices import Toll
     from rgt_tui.transfer.copying import PullProgress
 
@@ -178,6 +179,18 @@ class FleetSource(Protocol):
         Raises:
             GateClosed: on the first iteration, when the evidence does not suffice. Nothing was sent.
         """
+        ...
+
+    async def done(self, box: str) -> StopProgress:
+        """Take the person's word that what waits for their click on the console is done. Nothing is sent.
+
+        Raises:
+            GateClosed: nothing waits for that, or the box still answers.
+        """
+        ...
+
+    async def receipt(self, box: str) -> Receipt | None:
+        """Return the newest receipt of a billing action on a box; None = there is none."""
         ...
 
     async def pull(
@@ -463,6 +476,18 @@ class NothingToDo:
         """
         raise GateClosed((self.why_refused(),))
         yield  # pragma: no cover - makes it the iterator that it is said to be
+
+    async def done(self, box: str) -> StopProgress:
+        """Refuse.
+
+        Raises:
+            GateClosed: always.
+        """
+        raise GateClosed((self.why_refused(),))
+
+    async def receipt(self, box: str) -> Receipt | None:
+        """Return None: a recording shows what was, and has no papers."""
+        return None
 
     async def pull(
         self,

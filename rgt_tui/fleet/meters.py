@@ -16,14 +16,14 @@ from msgspec.structs import replace
 from rgt_tui.fleet.box_session import BoxSession
 from rgt_tui.fleet.event_loop import Faults, Say, guarded
 from rgt_tui.model.box import BoxSpec, BoxState, Link
-from rgt_tui.model.money import Lifecycle, Meter, MeterKind
+from rgt_tui.model.evidence import steady
+from rgt_tui.model.money import FLEET_FILE, Lifecycle, Meter, MeterKind
 from rgt_tui.profiles import load_profile
 from rgt_tui.profiles.readings import stale_after
 from rgt_tui.providers import UNTOLD, Provider, ProviderError, Providers, keep_last_good
 from rgt_tui.providers.console import SILENT_S, ConsoleBox, InBox, Sight, seen
 from rgt_tui.ssh import BoxError
 
-SOURCE = "fleet file"
 LONGEST_SECONDS = 300.0
 """Of a longer time between two readings nobody saw what the box did."""
 
@@ -43,7 +43,7 @@ def is_free(spec: BoxSpec) -> bool:
     return spec.per_hour is None and not load_profile(spec.profile).billed
 
 
-def metered(box: BoxState, now: float) -> Meter:
+def metered(box: BoxState, now: float, passed: float) -> Meter:
     """Return the meter of a box that is free, or whose price is in the fleet file.
 
     What was spent counts from when some rgt first saw the box, and only while it was seen: it is a lower bound.
@@ -51,12 +51,13 @@ def metered(box: BoxState, now: float) -> Meter:
     Args:
         box: Its state, the meter so far included.
         now: Client clock.
+        passed: Seconds since the reading before this one for which the box was seen, by a clock that nobody can set.
     """
     spec, old = box.spec, box.meter
-    if old.source != SOURCE:
-        old = Meter(source=SOURCE)
+    if old.source != FLEET_FILE:
+        old = Meter(source=FLEET_FILE)
     seen = box.sample_at
-    reports = box.link is Link.LIVE and seen is not None and now - seen <= stale_after(box)
+    reports = _reports(box, now)
     if is_free(spec):
         return Meter(
             kind=MeterKind.NONE,
@@ -71,10 +72,9 @@ def metered(box: BoxState, now: float) -> Meter:
     # The box was there when its newest sample was taken, also where the line is dead by now.
     until = now if reports else seen
     spent, since = old.spent, old.spent_since
-    if until is not None and old.kind is MeterKind.COMPUTE_AND_STORAGE and old.at is not None:
-        passed = until - old.at
-        if 0.0 < passed <= LONGEST_SECONDS and old.per_hour is not None:
-            spent = (spent or 0.0) + old.per_hour * passed / 3600.0
+    counts = until is not None and old.kind is MeterKind.COMPUTE_AND_STORAGE
+    if counts and old.per_hour is not None and 0.0 < passed <= LONGEST_SECONDS:
+        spent = (spent or 0.0) + old.per_hour * passed / 3600.0
     if not reports:
         if old.kind is MeterKind.UNKNOWN and old.at is not None:
             return old
@@ -84,7 +84,7 @@ def metered(box: BoxState, now: float) -> Meter:
             spent_since=since,
             currency=spec.currency,
             at=until if until is not None else now,
-            source=SOURCE,
+            source=FLEET_FILE,
             spent_at_least=True,
         )
     return Meter(
@@ -95,9 +95,14 @@ def metered(box: BoxState, now: float) -> Meter:
         spent_since=since if since is not None else now,
         currency=spec.currency,
         at=now,
-        source=SOURCE,
+        source=FLEET_FILE,
         spent_at_least=True,
     )
+
+
+def _reports(box: BoxState, now: float) -> bool:
+    seen = box.sample_at
+    return box.link is Link.LIVE and seen is not None and now - seen <= stale_after(box)
 
 
 async def run_on(box: BoxSession, command: str) -> int | None:
@@ -136,6 +141,7 @@ class Meters:
         clock: Epoch seconds.
         say: Told of faults.
         env: Where the providers' keys are looked for; None = the process's environment.
+        ticks: Seconds of a clock that nobody can set, and that also runs while the computer sleeps.
     """
 
     def __init__(
@@ -146,6 +152,7 @@ class Meters:
         clock: Callable[[], float],
         say: Say,
         env: Mapping[str, str] | None = None,
+        ticks: Callable[[], float] = steady,
     ) -> None:
         self._sessions: list[BoxSession] = []
         self._priced: list[BoxSession] = []
@@ -162,6 +169,9 @@ class Meters:
         """Called when all accounts have been listed, or could not be."""
         self.providers = Providers(clock=clock, env=env)
         self._books: dict[str, BookCheck | None] = {}
+        self._ticks = ticks
+        self._counted: dict[str, float] = {}
+        """Box → until when its fleet-file price was counted, by `ticks`."""
 
     def watch(self, sessions: Mapping[str, BoxSession]) -> None:
         """Read the meters of these boxes from now on."""
@@ -183,18 +193,50 @@ class Meters:
             found.run = lambda command: run_on(box, command)
         return found
 
+    def acting(self, box: BoxSession) -> Provider:
+        """Return what carries out a billing action: the box's control plane, else a person on the console.
+
+        Raises:
+            UnknownProvider: there is no adapter for the provider of its description.
+        """
+        found = self.provider(box)
+        if found is None:
+            spec = box.state.spec
+            found = ConsoleBox(spec.billing_ref, load_profile(spec.profile), self._clock)
+            found.sight = lambda: self._sight(box)
+        return found
+
+    def of_person(self, box: BoxSession, seen: Meter) -> Meter:
+        """Return the meter of a box without a provider for an action: what it costs is not changed by asking."""
+        return replace(
+            box.state.meter, actions=seen.actions, native_status=seen.native_status, at=seen.at, error=None
+        )
+
     def _sight(self, box: BoxSession) -> Sight:
         heard = box.state.sample_at
         silent = heard is None or self._clock() - heard > max(SILENT_S, stale_after(box.state))
         return Sight(answers=box.state.link is Link.LIVE and not silent, heard=heard)
 
+    def _with_tiers(self, box: BoxSession, fresh: Meter) -> Meter:
+        """Return a reading with what the provider says of the machine's disks."""
+        if fresh.error is not None:
+            return fresh
+        try:
+            provider = self.provider(box)
+        except ValueError:
+            return fresh
+        return fresh if provider is None else replace(fresh, tiers=provider.tiers(provider.instance))
+
     def put(self, box: BoxSession, fresh: Meter) -> Meter:
         """Store a reading in the box's state; return what is shown."""
         name = box.state.spec.name
+        fresh = self._with_tiers(box, fresh)
         if is_untold(box.state.spec):
             # What it costs says the fleet file alone, and what it would take, its platform's words.
             fresh = replace(
-                metered(box.state, self._clock()), actions=fresh.actions, native_status=fresh.native_status
+                self._metered(box.state, self._clock()),
+                actions=fresh.actions,
+                native_status=fresh.native_status,
             )
         self._books[name], fresh = checked(self._books.get(name), fresh)
         self.told(box, fresh)
@@ -244,13 +286,21 @@ class Meters:
         now = self._clock()
         for session in self._priced:
             try:
-                meter = metered(session.state, now)
+                meter = self._metered(session.state, now)
                 if is_untold(session.state.spec):
                     meter = replace(meter, native_status=seen(self._sight(session), now)[1])
                 if meter != session.state.meter:
                     session.set_meter(meter)
             except Exception as error:  # what one box says must not keep the others from being counted
                 self._fault(f"counting what {session.state.spec.name} costs", error)
+
+    def _metered(self, box: BoxState, now: float) -> Meter:
+        """Return the meter by the fleet file's price, with the time since this rgt counted last."""
+        until = self._ticks() if _reports(box, now) else box.seen.sample
+        last = self._counted.get(box.spec.name)
+        if until is not None:
+            self._counted[box.spec.name] = until
+        return metered(box, now, 0.0 if until is None or last is None else until - last)
 
     async def read_all(self) -> None:
         """Ask the providers once, if there are any."""

@@ -12,11 +12,13 @@ from collections.abc import Callable, Mapping
 from msgspec.structs import replace
 
 from rgt_tui.fleet.box_session import BoxSession
+from rgt_tui.fleet.console_clicks import is_click
 from rgt_tui.fleet.event_loop import Say
 from rgt_tui.fleet.meters import Meters
 from rgt_tui.fleet.renting.candidates import market_of
 from rgt_tui.fleet.renting.rental import FIND_SECONDS, Rental, account_target, ref_of
 from rgt_tui.gate import (
+    RECEIPTS,
     Action,
     ActionState,
     AuditEntry,
@@ -27,12 +29,13 @@ from rgt_tui.gate import (
     Journal,
     JournalFailed,
     OpenAction,
+    ReceiptBook,
     Record,
     Target,
     boot,
+    target_of,
     words,
 )
-from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.evidence import StopPhase, Verb, steady
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
 from rgt_tui.providers import Provider, ProviderError, UnknownProvider, came_of, what_is_off
@@ -42,11 +45,6 @@ SELDOM_SECONDS = 30.0
 """Between two looks while nothing is open, or nothing that is new."""
 SETTLE_SECONDS = 180.0
 """A machine that is as before so long after the call was not stopped by it; a stop normally takes a few seconds."""
-
-
-def target_of(ref: ProviderRef) -> Target:
-    """Return whose journal a machine's is."""
-    return Target(kind=ref.kind, account=ref.account, instance=ref.instance)
 
 
 def came(action: OpenAction, meter: Meter, age: float) -> tuple[ActionState, str] | None:
@@ -108,6 +106,7 @@ class OpenActions:
         self._parked = parked
         self._journal = journal
         self._audit = audit
+        self._receipts = ReceiptBook(audit.path.parent / RECEIPTS)
         self._sessions = sessions
         self._meters = meters
         self._clock = clock
@@ -130,8 +129,9 @@ class OpenActions:
         """Tell which boxes earlier rgt have parked; one that no provider is asked about any more goes by its name."""
         for record in await asyncio.to_thread(self._journal.parks):
             for name, session in list(self._sessions.items()):
-                ref = session.state.spec.provider
-                if target_of(ref) == record.target if ref is not None else name == record.box:
+                spec = session.state.spec
+                by_name = spec.provider is None and name == record.box
+                if by_name or target_of(spec.billing_ref) == record.target:
                     self._parked(name, record.at)
 
     async def look(self) -> tuple[OpenAction, ...]:
@@ -168,9 +168,7 @@ class OpenActions:
                 "warn",
             )
             return True
-        provider = self._meters.provider(session)
-        if provider is None:
-            return True
+        provider = self._meters.acting(session)
         holding = self._journal.hold(first.target, first.box, first.verb)
         held = await asyncio.to_thread(holding.__enter__)
         try:
@@ -181,6 +179,9 @@ class OpenActions:
                         first.action, f"{words(action)}: rgt ended before the call, nothing was sent", "warn"
                     )
                 return False
+            if is_click(provider, first.verb or Verb.DESTROY):
+                self._tell(first.action, words(held.earlier), "warn")
+                return True
             asking = "the provider is asked about it; it is not sent again"
             self._tell(first.action, f"{words(held.earlier)}; {asking}", "warn")
             return not await self._settled(held, held.earlier, session, provider)
@@ -201,6 +202,9 @@ class OpenActions:
             text = f"{text}; {what_is_off(provider, action.first.verb, action.first.target.instance, meter)}"
         line = await asyncio.to_thread(self._record, action.first, state, text)
         await asyncio.to_thread(held.settle, state, text, audit=line)
+        await asyncio.to_thread(
+            self._receipts.finish, action.first.action, state, self._clock(), text, meter.spent
+        )
         done = state in (ActionState.OFF, ActionState.CONFIRMED)
         if done and action.first.verb is Verb.PARK:
             self._parked(session.state.spec.name, action.first.at)
@@ -288,8 +292,7 @@ class OpenActions:
 
     def _session(self, target: Target) -> BoxSession | None:
         for session in list(self._sessions.values()):
-            ref = session.state.spec.provider
-            if ref is not None and target_of(ref) == target:
+            if target_of(session.state.spec.billing_ref) == target:
                 return session
         return None
 

@@ -255,10 +255,10 @@ class Publisher:
             self._changed[box] = None
             self._dirty.set()
 
-    def say(self, text: str, level: str = "info", at: float | None = None) -> None:
-        """Say something that concerns no single box; `at` is the client clock."""
+    def say(self, text: str, level: str = "info", at: float | None = None, box: str = "") -> None:
+        """Say something, of a box where one is named; `at` is the client clock."""
         self._events.append(
-            FleetEvent(at=self._clock() if at is None else at, box="", text=text, level=level)
+            FleetEvent(at=self._clock() if at is None else at, box=box, text=text, level=level)
         )
         self._dirty.set()
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+import posixpath
 from collections.abc import Callable, Iterable, Mapping
+from fnmatch import fnmatch
 from typing import Any, TypeVar
 
 import msgspec
 
 from rgt_tui.fleet.history.past import EARLIEST, STRETCHES, Values, figures, from_history, merged, tenths
-from rgt_tui.model.box import BoxState, Counters, Link, LogView, Rings
+from rgt_tui.model.box import BoxSpec, BoxState, Counters, Link, LogView, Rings
 from rgt_tui.model.plain import clean
 from rgt_tui.model.protocol import (
     Checkpoints,
@@ -25,6 +27,7 @@ from rgt_tui.model.protocol import (
     QueueState,
     Sample,
     Scalars,
+    Wait,
 )
 from rgt_tui.model.run import EPOCH, PLACES, TIME, Resume, RunState, Series, training_of
 
@@ -136,7 +139,9 @@ def place(source: str) -> str:
 
 
 def _anew(run: RunState) -> RunState:
-    return msgspec.structs.replace(run, series={}, resumes=(), best=None, total_steps=None)
+    return msgspec.structs.replace(
+        run, series={}, resumes=(), best=None, total_steps=None, wait=None, held_s=0.0
+    )
 
 
 def fold(run: RunState, frame: Scalars, now: float, skew: float) -> RunState:
@@ -179,6 +184,8 @@ def fold(run: RunState, frame: Scalars, now: float, skew: float) -> RunState:
         best=_best(run.best, new.get(BEST_OF, ())),
         total_steps=total,
         cursors=_cursors(run.cursors, frame),
+        wait=_wait(run, frame),
+        held_s=_held_seconds(run, frame, now + skew),
         **changes,
         **_progress(run, frame, now, skew),
     )
@@ -229,6 +236,23 @@ def _resumes(run: RunState, frame: Scalars) -> tuple[Resume, ...]:
         Resume(step=step, reason=clean(reason), index=have, reached=run.step)
         for step, reason in frame.resumes
     )
+
+
+def _wait(run: RunState, frame: Scalars) -> Wait | None:
+    if frame.wait is not None:
+        return frame.wait if frame.wait.what else None
+    return None if frame.points else run.wait
+
+
+def _held_seconds(run: RunState, frame: Scalars, box_now: float) -> float:
+    """Return how long the present attempt has held for room in all, without a hold that is not over yet."""
+    if frame.resumes:
+        return 0.0
+    before, after = run.wait, _wait(run, frame)
+    if before is None or before.at is None or (after is not None and after.at == before.at):
+        return run.held_s
+    ended = next((point.at for point in frame.points if point.at is not None), box_now)
+    return run.held_s + max(0.0, ended - before.at)
 
 
 def _progress(run: RunState, frame: Scalars, now: float, skew: float) -> dict[str, float]:
@@ -373,8 +397,22 @@ def _scalars(state: BoxState, frame: Scalars, now: float) -> BoxState:
         return replace(state, runs=tuple(folded if run is known else run for run in state.runs))
     runs = _newest(state.runs, (folded,))
     state = replace(state, left_out=state.left_out.plus(runs=len(state.runs) + 1 - len(runs)))
-    queued = any(cell.name == frame.run for queue in state.queues for cell in queue.cells)
-    return replace(state, runs=_in_queue_order(state, runs) if queued else runs)
+    if any(cell.name == frame.run for queue in state.queues for cell in queue.cells):
+        return replace(state, runs=_in_queue_order(state, runs))
+    pattern = _pattern_of(state.spec, frame.source)
+    if pattern:
+        runs = tuple(replace(run, named_by=pattern) if run is folded else run for run in runs)
+    return replace(state, runs=runs)
+
+
+def _pattern_of(spec: BoxSpec, source: str) -> str:
+    """Return which of the run directories that the fleet file names a source is in; empty = in none of them."""
+    path = place(source)
+    for pattern in spec.runs:
+        full = pattern.rstrip("/").replace("~", "*", 1) if pattern.startswith("~") else pattern.rstrip("/")
+        if any(fnmatch(one, full) for one in (path, posixpath.dirname(path))):
+            return pattern
+    return ""
 
 
 def _queue(state: BoxState, frame: QueueState, now: float) -> BoxState:
@@ -384,9 +422,14 @@ def _queue(state: BoxState, frame: QueueState, now: float) -> BoxState:
 
 
 def _in_queue_order(state: BoxState, runs: tuple[RunState, ...]) -> tuple[RunState, ...]:
-    names = [cell.name for queue in state.queues for cell in queue.cells]
-    place = {name: index for index, name in enumerate(names)}
-    return tuple(sorted(runs, key=lambda run: place.get(run.name, len(place))))
+    """Return the runs in the order of the queues' cells, each with the queue that names it."""
+    named = {cell.name: queue.path for queue in reversed(state.queues) for cell in reversed(queue.cells)}
+    order = {name: index for index, name in enumerate(reversed(named))}
+    told = (
+        run if run.named_by == named.get(run.name, run.named_by) else replace(run, named_by=named[run.name])
+        for run in runs
+    )
+    return tuple(sorted(told, key=lambda run: order.get(run.name, len(order))))
 
 
 def _checkpoints(state: BoxState, frame: Checkpoints, now: float) -> BoxState:

@@ -14,7 +14,16 @@ from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.money import Lifecycle, MeterKind
 from rgt_tui.model.renting import MACHINE, AccountBill, Leftover, Unlisted
 from rgt_tui.profiles import is_cluster
-from rgt_tui.providers import OVER, UNTOLD, Instance, Listed, ProviderError, Providers, UnknownProvider
+from rgt_tui.providers import (
+    OVER,
+    UNTOLD,
+    Instance,
+    Listed,
+    ProviderError,
+    Providers,
+    UnknownProvider,
+    leftover_gaps,
+)
 
 LEFTOVERS_SECONDS = 600.0
 """Between two looks at what an account has beside machines: it changes seldom, and every call counts."""
@@ -31,6 +40,8 @@ class Rest(msgspec.Struct, frozen=True, kw_only=True):
     at: float | None = None
     """Client clock of the last whole list; None = there was none."""
     error: str | None = None
+    gaps: tuple[str, ...] = ()
+    """What may bill besides and is not listed."""
 
 
 def place_of(ref: ProviderRef) -> tuple[str, str]:
@@ -104,6 +115,7 @@ def bills(
                 machines_error=account.error,
                 leftovers_at=beside.at,
                 leftovers_error=beside.error,
+                gaps=beside.gaps,
             )
         )
     return tuple(found)
@@ -149,10 +161,11 @@ def _leftover(kind: str, one: Leftover) -> Unlisted:
 async def leftovers_of(providers: Providers, ref: ProviderRef, before: Rest, now: float) -> Rest:
     """Ask an account for what it has besides machines; on failure keep what was known, with the reason."""
     try:
-        things = await providers.account(ref).leftovers()
+        account = providers.account(ref)
+        things = await account.leftovers()
     except (ProviderError, UnknownProvider) as error:
         return replace(before, error=str(error))
-    return Rest(things=things, at=now)
+    return Rest(things=things, at=now, gaps=leftover_gaps(account))
 
 
 async def ask_accounts(

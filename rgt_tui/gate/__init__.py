@@ -15,6 +15,7 @@ from rgt_tui.gate.audit import (
     chain_words,
     verify,
 )
+from rgt_tui.gate.bid_permits import BidCase, bid_offer, bid_permit, bid_review
 from rgt_tui.gate.decision import changes, digest, evaluate, facts_digest, objections, outdated, review
 from rgt_tui.gate.evidence import (
     Consent,
@@ -26,6 +27,7 @@ from rgt_tui.gate.evidence import (
     sealed,
     stands,
     tiers,
+    under_seal,
     unprotect_phrase,
     worth_keeping,
 )
@@ -44,7 +46,17 @@ from rgt_tui.gate.journal import (
     Target,
     boot,
     read_checked,
+    target_of,
     words,
+)
+from rgt_tui.gate.receipts import (
+    RECEIPTS,
+    Kept,
+    Receipt,
+    ReceiptBook,
+    receipt_of,
+    receipt_rows,
+    receipt_title,
 )
 from rgt_tui.gate.rent_permits import RentCase, rent_permit, rent_review
 from rgt_tui.gate.roster import RESULTS, Told
@@ -52,6 +64,7 @@ from rgt_tui.gate.roster import RESULTS, Told
 __all__ = [
     "GENERIC",
     "JOURNAL",
+    "RECEIPTS",
     "RESULTS",
     "SAID",
     "SETTLED",
@@ -62,20 +75,27 @@ __all__ = [
     "AuditFailed",
     "AuditLine",
     "AuditLog",
+    "BidCase",
     "Chain",
     "Consent",
     "Held",
     "Journal",
     "JournalFailed",
+    "Kept",
     "OpenAction",
     "Parked",
     "ParkedEvidence",
+    "Receipt",
+    "ReceiptBook",
     "Record",
     "RentCase",
     "Renting",
     "Situation",
     "Target",
     "Told",
+    "bid_offer",
+    "bid_permit",
+    "bid_review",
     "boot",
     "chain_words",
     "changes",
@@ -87,6 +107,9 @@ __all__ = [
     "outdated",
     "phrase",
     "read_checked",
+    "receipt_of",
+    "receipt_rows",
+    "receipt_title",
     "recognised",
     "recognised_words",
     "rent_permit",
@@ -94,7 +117,9 @@ __all__ = [
     "review",
     "sealed",
     "stands",
+    "target_of",
     "tiers",
+    "under_seal",
     "unprotect_phrase",
     "verify",
     "words",

@@ -61,7 +61,7 @@ class AuditEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     event: AuditEvent
     box: str
     verb: Verb | None
-    """None = a creation."""
+    """None = see `deed`."""
     instance: str
     who: str = ""
     """user@host; filled in by the log where it is empty."""
@@ -72,10 +72,17 @@ class AuditEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     typed: str = ""
     text: str = ""
     """The reasons of a refusal, the call about to be sent, or the provider's answer. Never a key."""
+    deed: str = ""
+    """What was done without a `verb`, such as ``bid``; empty = a creation."""
     boot: str = ""
     """Of a box that is armed to stop itself: for which boot."""
     before: str = ""
     """SHA-256 of the bytes of the line before; filled in by the log. Empty: written before there was a chain."""
+
+    @property
+    def deed_text(self) -> str:
+        """The verb, or what else was done, in a word."""
+        return self.verb.value if self.verb is not None else self.deed or "rent"
 
 
 class AuditLine(msgspec.Struct, frozen=True):
@@ -259,7 +266,7 @@ def chain_words(chain: Chain) -> str:
         return f"BROKEN at line {chain.broken}: {chain.reason}"
     if not chain.lines:
         return "no line yet"
-    said = f"whole, {how_many(chain.lines, 'line')}"
+    said = f"complete, {how_many(chain.lines, 'line')}"
     if chain.begins is None:
         said = f"{said}, none of which carries a hash: an older rgt wrote them"
     elif chain.begins > 1:

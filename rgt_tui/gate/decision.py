@@ -14,10 +14,21 @@ from collections.abc import Mapping
 import msgspec
 
 from rgt_tui.gate.evidence import NAME, PROTECTED, SEAL, Situation, phrase, unprotect_phrase
+from rgt_tui.gate.identity import IDENTITY
 from rgt_tui.gate.quiet import AHEAD_S, FRESH_S
 from rgt_tui.health import dangers
 from rgt_tui.model.box import BoxState
-from rgt_tui.model.evidence import Evidence, EvidenceItem, Forfeit, Level, Permit, Refusal, Review, Verb
+from rgt_tui.model.evidence import (
+    CLICK,
+    Evidence,
+    EvidenceItem,
+    Forfeit,
+    Level,
+    Permit,
+    Refusal,
+    Review,
+    Verb,
+)
 from rgt_tui.model.money import Meter, MeterKind
 from rgt_tui.model.profile import BillingAction, Profile, Tier
 from rgt_tui.model.protocol import Disk
@@ -76,7 +87,7 @@ def objections(evidence: Evidence, ticks: float) -> tuple[tuple[str, str], ...]:
     if not evidence.instance:
         found.append(("provider", "no provider instance is named in the fleet file"))
     for item in evidence.items:
-        if item.stands_against or (item.forfeited and not item.forfeitable):
+        if item.blocks or (item.forfeited and not item.forfeitable):
             found.append((item.kind, item.text))
         elif item.ok and (stale := _stale(item, ticks)) is not None:
             found.append((item.kind, stale))
@@ -204,6 +215,9 @@ def review(
         currency=meter.currency,
         at_least=meter.at_least,
         spent_at_least=meter.spent_at_least,
+        spent_estimated=meter.spent_estimated,
+        # Before a destroy the evidence itself demands what comes first.
+        first=action.first if action is not None and verb is Verb.PARK else None,
         note=action.note if action is not None else None,
         how=action.how if action is not None else (),
         dangers=dangers(profile, verb) if profile is not None else (),
@@ -214,6 +228,7 @@ def review(
         refusals=tuple(text for kind, text in objections(evidence, given.ticks) if kind != NAME),
         will_send=will_send,
         status=status,
+        by_hand=given.action == CLICK,
         at=given.now,
         steady_at=given.ticks,
         level=level,
@@ -232,6 +247,8 @@ def changes(shown: Review, fresh: Review) -> tuple[str, ...]:
     found = []
     if (shown.box, shown.verb, shown.instance) != (fresh.box, fresh.verb, fresh.instance):
         found.append("this is not the box, action or instance that was shown")
+    if shown.by_hand and _machine(shown) != _machine(fresh):
+        found.append("another machine answers at this address than the one that was shown")
     if shown.status != fresh.status:
         found.append(f"the provider said {shown.status}, and says {fresh.status} now")
     if shown.will_send != fresh.will_send:
@@ -253,8 +270,13 @@ def changes(shown: Review, fresh: Review) -> tuple[str, ...]:
         elif shown_up[forfeit.key] != forfeit.fact:
             found.append(f"what is given up is not what was shown: {forfeit.text}")
     held = {item.key for item in shown.items if item.ok}
-    found += [item.text for item in fresh.items if item.key in held - {NAME} and item.stands_against]
+    found += [item.text for item in fresh.items if item.key in held - {NAME} and item.blocks]
     return tuple(dict.fromkeys(found))
+
+
+def _machine(review: Review) -> tuple[str, ...]:
+    """Return by what a machine is found that no provider names."""
+    return tuple(item.fact for item in review.items if item.kind == IDENTITY)
 
 
 _SIZE = re.compile(r"\b\d[\d.,]* (?:B|kB|KiB|[MGT]i?B)\b")
@@ -284,7 +306,7 @@ def _fates(
         line = f"{tier.name} {_where(tier, disks, known)}"
         if answer is True:
             # Where the provider says what is mounted, nothing is promised about a tier that is not.
-            if not known or tier.name in known.values():
+            if not any(known.values()) or tier.name in known.values():
                 kept.append(line)
         elif answer is False:
             lost.append(line)

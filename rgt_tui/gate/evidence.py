@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -13,13 +13,14 @@ from rgt_tui.gate.identity import IDENTITY, identity
 from rgt_tui.gate.journal import Target
 from rgt_tui.gate.quiet import QUIET, is_off, quiet
 from rgt_tui.gate.roster import RESULTS, Told, roster
-from rgt_tui.model.box import BoxState, Link
+from rgt_tui.model.box import BY_HAND, BoxState, Link
 from rgt_tui.model.evidence import Evidence, EvidenceItem, Forfeit, Results, Seal, Verb
 from rgt_tui.model.money import Meter
-from rgt_tui.model.profile import Profile, Tier
+from rgt_tui.model.profile import BillingAction, Profile
 from rgt_tui.model.protocol import Checkpoints, QueueState
+from rgt_tui.profiles.box_storage import holds, sampled_mounts, storage_of
 from rgt_tui.profiles.readings import how_many, listed, quoted
-from rgt_tui.profiles.survival import action_for, in_both, lacking, tiers_of, unmounted, worse
+from rgt_tui.profiles.survival import action_for, in_both, lacking
 
 NAME, SEAL, QUEUE, PROVIDER, PROTECTED, READONLY = (
     "name",
@@ -59,8 +60,6 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     action: str
     """The provider's word for the verb, as it stands in ``meter.actions``."""
     told: Told = Told()
-    tiers: Mapping[str, str] = {}
-    """Mount point → tier name, as the provider says; the fleet file's are in ``state.spec``."""
     addresses: frozenset[str] = frozenset()
     """Of the host where the provider says that SSH answers."""
     unsealed: str | None = None
@@ -85,21 +84,20 @@ def gather(given: Situation, verb: Verb, consent: Consent = SILENT) -> Evidence:
         consent: What the person says to it.
     """
     spec = given.state.spec
-    ref = spec.provider
-    instance = ref.instance if ref is not None else ""
+    ref = spec.billing_ref
     items = given_up(tuple(_items(given, verb, consent)), consent.forfeits)
     results = told(given, verb).results
     found = Evidence(
         box=spec.name,
         verb=verb,
-        instance=instance,
+        instance=ref.instance,
         items=items,
         typed=consent.typed,
-        kind=ref.kind if ref is not None else "",
-        account=ref.account if ref is not None else "",
+        kind=ref.kind,
+        account=ref.account,
         generation=results.generation if results is not None else None,
     )
-    last = name(spec.name, instance, consent.typed, found.forfeits, given.ticks)
+    last = name(spec.name, ref.instance, consent.typed, found.forfeits, given.ticks)
     return msgspec.structs.replace(found, items=(*items, last))
 
 
@@ -109,8 +107,7 @@ IN_BOX = "-inbox"
 
 def _items(given: Situation, verb: Verb, consent: Consent) -> Iterator[EvidenceItem]:
     state, spec = given.state, given.state.spec
-    ref = spec.provider
-    kind, instance = (ref.kind, ref.instance) if ref is not None else ("", "")
+    kind, instance = spec.billing_ref.kind, spec.billing_ref.instance
     off = _off(given, verb)
     if off is not None:
         words = "parked by rgt, and not started since, as the provider says"
@@ -160,42 +157,24 @@ def given_up(items: tuple[EvidenceItem, ...], forfeits: frozenset[str]) -> tuple
 
 
 def tiers(given: Situation, verb: Verb) -> tuple[dict[str, str], tuple[EvidenceItem, ...]]:
-    """Return the storage tier of each mount point: where person and provider disagree, the worse of the two.
-
-    Returns:
-        Mount point → tier name, and an item for each disagreement that names both.
-    """
-    profile, said = given.profile, given.state.spec.tiers
-    if profile is None:
-        return dict(said), ()
-    names = {tier.name for tier in profile.tiers}
-    # A name that the platform's profile lacks is a word about another platform, and says nothing here.
-    found = {mount: name for mount, name in given.tiers.items() if name in names}
-    provided, notes = dict(found), []
-    for mount, name in said.items():
-        holding = tiers_of(mount, msgspec.structs.replace(profile, tiers=_unmounted(profile)), provided)
-        theirs = holding[0].name if holding else None
-        if theirs is None or theirs == name:
-            found[mount] = name
-            continue
-        counts = found[mount] = worse(profile, verb, name, theirs)
-        text = (
-            f"{quoted(mount)} is {quoted(name)} by the fleet file and {quoted(theirs)} by the provider; "
-            f"the worse counts: {quoted(counts)}"
+    """Return the storage tier of each mount point, and an item for each disagreement about one."""
+    state = msgspec.structs.replace(given.state, meter=given.meter)
+    asked = told(given, verb)
+    table = asked.results.mounts if asked.results is not None else ()
+    storage = storage_of(state, given.profile, verb, table or sampled_mounts(state))
+    paths = [group.path for group in asked.results.groups] if asked.results is not None else []
+    notes = tuple(
+        EvidenceItem(
+            key=f"tiers:{doubt.mount}",
+            ok=True,
+            doubt=True,
+            text=doubt.text,
+            at=given.state.seen.sample if doubt.by_box else given.meter_at,
         )
-        notes.append(EvidenceItem(key=f"tiers:{mount}", ok=True, text=text, at=given.meter_at))
-    sample = given.state.sample
-    for disk in sample.disks if sample is not None else ():
-        for mount, name in unmounted(profile, (disk,), found).items():
-            found[mount] = name
-            text = f"{quoted(mount)} is not a mount of its own on this box: it is on {quoted(disk.on or '')}"
-            text += f" ({quoted(name)})" if name else ", of which nothing is known"
-            notes.append(EvidenceItem(key=f"tiers:{mount}", ok=True, text=text, at=given.state.seen.sample))
-    return found, tuple(notes)
-
-
-def _unmounted(profile: Profile) -> tuple[Tier, ...]:
-    return tuple(msgspec.structs.replace(tier, mounts=()) for tier in profile.tiers)
+        for doubt in storage.doubts
+        if not doubt.if_used or any(holds(doubt.mount, path) for path in paths)
+    )
+    return storage.known, notes
 
 
 def queue(state: BoxState, verb: Verb, *, listed_whole: bool = False) -> Iterator[EvidenceItem]:
@@ -275,6 +254,8 @@ def provider(given: Situation, verb: Verb, instance: str) -> EvidenceItem:
     native = action_for(profile, verb) if profile is not None else None
     if profile is not None and native is None:
         return item(False, lacking(profile, verb))
+    if given.state.spec.billing_ref.kind == BY_HAND and native is not None:
+        return _by_hand(item, native, status)
     if native is not None and native.stops_gpu_meter is None:
         return item(False, f"by the profile, {in_both(native)} is not certain to stop the GPU meter")
     if given.action not in meter.actions:
@@ -283,10 +264,24 @@ def provider(given: Situation, verb: Verb, instance: str) -> EvidenceItem:
             False, f"the provider says {status} and does not accept {given.action} now (accepts: {accepts})"
         )
     if native is not None and native.stops_gpu_meter is False:
-        note = f": {native.note}" if native.note else ""
-        text = f"{in_both(native)} does not stop the GPU meter{note}"
-        return item(False, text, "the meter keeps running", forfeitable=True)
+        return _keeps_running(item, native)
     return item(True, f"{status}, accepts {given.action}")
+
+
+def _by_hand(item: Callable[..., EvidenceItem], native: BillingAction, status: str) -> EvidenceItem:
+    """Say what a person's click takes the place of: nothing is sent, and nothing reads what came of it."""
+    if native.stops_gpu_meter is False:
+        return _keeps_running(item, native)
+    text = (
+        f"{status}; no provider in the fleet file: rgt sends nothing, the click is yours ({in_both(native)})"
+    )
+    return item(True, text, "by hand")
+
+
+def _keeps_running(item: Callable[..., EvidenceItem], native: BillingAction) -> EvidenceItem:
+    note = f": {native.note}" if native.note else ""
+    text = f"{in_both(native)} does not stop the GPU meter{note}"
+    return item(False, text, "the meter keeps running", forfeitable=True)
 
 
 def seal_before(given: Situation) -> EvidenceItem:
@@ -321,6 +316,14 @@ def sealed(evidence: Evidence, seal: Seal | None, problem: str, ticks: float) ->
     item = EvidenceItem(key=SEAL, ok=not reasons, text=text, at=ticks)
     items = tuple(item if one.key == SEAL else one for one in evidence.items)
     return msgspec.structs.replace(evidence, items=items)
+
+
+def under_seal(results: Results, seal: Seal) -> Results:
+    """Return a list of results with what the box said of it when it was sealed, for the last judgement before the call.
+
+    The generation covers the files that could be lost; these are the rest of the list.
+    """
+    return msgspec.structs.replace(results, skipped=seal.skipped, problems=seal.problems, mounts=seal.mounts)
 
 
 def protected(box: str, typed: str, ticks: float) -> EvidenceItem:
@@ -381,7 +384,7 @@ class Parked(msgspec.Struct, frozen=True, kw_only=True):
 
 def worth_keeping(evidence: Evidence, seal: str, generation: str) -> bool:
     """Tell whether the evidence of a park still says something after it: proved, sealed and whole."""
-    bare = {IDENTITY, RESULTS, f"{RESULTS}:whole", "seal"}
+    bare = {IDENTITY, RESULTS, f"{RESULTS}:complete", "seal"}
     given_up = any(item.forfeited and (item.key in bare or item.kind == QUIET) for item in evidence.items)
     return bool(seal) and evidence.generation == generation and not given_up
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable, Mapping
 
-from rgt_tui.model.box import BoxState, Link
+from rgt_tui.model.box import BY_HAND, BoxState, Link
 from rgt_tui.model.evidence import EvidenceItem
 from rgt_tui.model.money import Meter
 from rgt_tui.profiles import load_profile
@@ -90,12 +90,19 @@ def identity(
         on_it: The call is a command on the box itself, and cannot hit another machine.
     """
 
-    def item(ok: bool, text: str, fact: str, forfeitable: bool = False) -> EvidenceItem:
-        return EvidenceItem(key=IDENTITY, ok=ok, text=text, at=at, fact=fact, forfeitable=forfeitable)
+    def item(
+        ok: bool, text: str, fact: str, forfeitable: bool = False, *, doubt: bool = False
+    ) -> EvidenceItem:
+        return EvidenceItem(
+            key=IDENTITY, ok=ok, text=text, at=at, fact=fact, forfeitable=forfeitable, doubt=doubt
+        )
 
     if not instance:
         return item(False, "no provider instance is named in the fleet file", "none")
     live = state.link is Link.LIVE
+    if kind == BY_HAND and live and state.peer is not None:
+        text, fact = _reached(state, state.peer)
+        return item(True, text, fact)
     said = _said(state.hello.identity, kind) if live and state.hello is not None else {}
     wrong = {name: value for name, value in said.items() if value not in (instance, *meter.names)}
     if wrong:
@@ -118,23 +125,37 @@ def identity(
                 "or a forwarded port explains that"
             )
             fact += ", elsewhere"
-        return item(True, text, fact)
+        return item(True, text, fact, doubt=there is False)
     if live and on_it:
-        return item(True, "the command is run on the machine that we speak to", "in the box")
+        return item(True, "the command runs on the machine that rgt is connected to", "in the box")
     if told:
         if there:
             return item(
-                True, f"we are where the provider says that {quoted(instance, 80)} is: {told}", f"at {told}"
+                True, f"the address is the provider's for {quoted(instance, 80)}: {told}", f"at {told}"
             )
         text = (
-            f"wrong machine: we are at {ours}, and the provider says that {quoted(instance, 80)} is at {told}; "
-            "correct the host or the instance in the fleet file"
+            f"wrong machine: rgt is connected to {ours}, and the provider says that {quoted(instance, 80)} is at "
+            f"{told}; correct the host or the instance in the fleet file"
         )
         return item(False, text, f"at {ours}, not {told}")
     why = "the box does not say which instance it is, and no address can be compared"
     if not live:
         why = f"the box is {state.link.value}, so nobody can ask it"
     return item(False, f"nothing proves that this machine is {quoted(instance, 80)}: {why}", "unproved", True)
+
+
+def _reached(state: BoxState, peer: tuple[str, int]) -> tuple[str, str]:
+    """Say by what a person finds a machine on its console that no provider names; and the facts of that."""
+    hello = state.hello
+    names = {name for ways in SAID.values() for name in ways}
+    marks = (
+        [f"{name}={quoted(value, 80)}" for name, value in hello.identity.items() if name in names]
+        if hello
+        else []
+    )
+    facts = [_endpoint(*peer), *([quoted(hello.host, 80)] if hello is not None else []), *marks]
+    text = f"rgt is connected to {', '.join(facts)}: find this very machine on the console, rgt cannot compare it there"
+    return text, " ".join(facts)
 
 
 def _said(identity: Mapping[str, str], kind: str) -> dict[str, str]:

@@ -24,6 +24,7 @@ import msgspec
 from rgt_tui import files
 from rgt_tui.files import sync_folder
 from rgt_tui.gate.audit import LONGEST, ROOM, AuditLine, AuditLog, Chain, default_path, verify, who
+from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.evidence import Verb, steady
 from rgt_tui.model.figures import moment
 from rgt_tui.model.renting import Offer, Wish
@@ -54,6 +55,8 @@ class ActionState(enum.StrEnum):
     and no box names it yet."""
     LISTED = "listed"
     """Of a creation: the fleet file names the machine."""
+    YOURS = "yours"
+    """A person was sent to the platform's console; only their word says that it is done."""
     OFF = "off"
     """A reading shows that the compute meter is off."""
     REFUSED = "refused"
@@ -66,7 +69,8 @@ class ActionState(enum.StrEnum):
 
 _LATER = {
     ActionState.INTENT: ("sent", "refused"),
-    ActionState.SENT: ("answered", "confirmed", "off", "refused", "failed", "unknown"),
+    ActionState.SENT: ("answered", "confirmed", "yours", "off", "refused", "failed", "unknown"),
+    ActionState.YOURS: ("off", "failed"),
     ActionState.ANSWERED: ("confirmed", "off", "failed", "unknown"),
     ActionState.CONFIRMED: ("off", "listed", "failed", "unknown"),
     ActionState.UNKNOWN: ("confirmed", "off", "failed", "unknown"),
@@ -91,6 +95,11 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
         """Name of its files, without the ending; ids are a stranger's words and no file names."""
         words = "\0".join((self.kind, self.account, self.instance))
         return hashlib.sha256(words.encode(errors="surrogatepass")).hexdigest()[:32]
+
+
+def target_of(ref: ProviderRef) -> Target:
+    """Return whose journal a machine's is."""
+    return Target(kind=ref.kind, account=ref.account, instance=ref.instance)
 
 
 class Renting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -173,6 +182,11 @@ class Action:
     def state(self) -> ActionState | None:
         """How far it came; None = nothing is written yet."""
         return None if self._last is None else self._last.state
+
+    @property
+    def id(self) -> str:
+        """The action's id in the journal; empty = nothing is written yet."""
+        return "" if self._last is None else self._last.action
 
     def intend(
         self, text: str, *, evidence: str = "", seal: str = "", audit: str = "", rent: Renting | None = None
@@ -392,6 +406,11 @@ def words(action: OpenAction) -> str:
     if first.rent is not None:
         what = last.machine or f"token {first.rent.token}"
         return f"renting {first.box} at {first.target.kind} ({what}) is open since {when}: {last.state} by {last.who}"
+    if last.state is ActionState.YOURS:
+        return (
+            f"{first.verb} of {first.box} ({first.target.instance}) waits since {when} for your click on the console: "
+            f"rgt down {first.box} --done once it shows that it is done"
+        )
     return f"{first.verb} of {first.box} ({first.target.instance}) is open since {when}: {last.state} by {last.who}"
 
 

@@ -19,6 +19,7 @@ from rgt_tui.model.box import BoxState, Link
 from rgt_tui.model.evidence import EvidenceItem
 from rgt_tui.model.figures import memory, pct
 from rgt_tui.model.money import Lifecycle, Meter
+from rgt_tui.model.plain import short_command
 from rgt_tui.model.protocol import Gpu, Proc, Sample
 from rgt_tui.model.run import RunState
 from rgt_tui.profiles.readings import ago, how_many, listed, quoted
@@ -136,7 +137,7 @@ def _trains(
     text = f"{who}: pid {pids}"
     run = next((run for run in runs if len(names) == 1 and run.name == names[0]), None)
     if run is None or run.step is None:
-        return f"{text}, {quoted(live[0].cmd, 60)}" if not names else text
+        return f"{text}, {quoted(short_command(live[0].cmd), 60)}" if not names else text
     return f"{text}, step {run.step:,}, advanced {ago(run.progressed_at, now)}"
 
 

@@ -6,6 +6,7 @@ Only here is a `RentPermit` built; a test greps that it stays so.
 from __future__ import annotations
 
 import hashlib
+from typing import NamedTuple
 
 import msgspec
 
@@ -54,22 +55,61 @@ def rent_permit(
         typed: What the person typed.
         digest: `RentReview.digest` of the review that was confirmed by another process; None = `case.shown` was.
     """
-    offer = case.shown
-    reasons = list(_objections(case, ticks))
-    wanted = phrase_of(case)
-    if typed != wanted or not case.box:
-        reasons.append(f"what was typed is not exactly {wanted!r}")
-    if digest is not None:
-        why = outdated(digest, facts_of(case), ticks)
-        reasons += [why] if why is not None else []
+    return permit_if_agreed(
+        case.shown,
+        RentConsent(case.box, case.account, phrase_of(case), facts_of(case)),
+        _objections(case, ticks),
+        token,
+        ticks,
+        typed=typed,
+        digest=digest,
+    )
+
+
+class RentConsent(NamedTuple):
+    """The terms that a person must agree to before money is spent."""
+
+    box: str
+    account: str
+    phrase: str
+    """What must be typed."""
+    facts: str
+    """SHA-256 of these terms."""
+
+
+def permit_if_agreed(
+    offer: Offer,
+    consent: RentConsent,
+    reasons: list[str],
+    token: str,
+    ticks: float,
+    *,
+    typed: str,
+    digest: str | None,
+) -> RentPermit | Refusal:
+    """Return the permit for a machine at its price, or every reason against it.
+
+    Args:
+        offer: The machine, at the price that the person saw.
+        consent: The terms that the person must agree to.
+        reasons: Objections found so far.
+        token: Random; it names the call, and lets a lost answer be looked for.
+        ticks: The steady clock.
+        typed: What the person typed.
+        digest: Of the review that another process confirmed; None = the person saw `offer`.
+    """
+    if typed != consent.phrase or not consent.box:
+        reasons.append(f"what was typed is not exactly {consent.phrase!r}")
+    if digest is not None and (why := outdated(digest, consent.facts, ticks)) is not None:
+        reasons.append(why)
     if not token:
         reasons.append("there is no token by which a lost answer could be looked for")
     if reasons:
         return Refusal(reasons=tuple(dict.fromkeys(reasons)))
     return RentPermit(
-        box=case.box,
+        box=consent.box,
         kind=offer.kind,
-        account=case.account,
+        account=consent.account,
         offer=offer.id,
         per_hour=offer.per_hour,
         currency=offer.currency,
@@ -79,7 +119,7 @@ def rent_permit(
     )
 
 
-def _objections(case: RentCase, ticks: float) -> tuple[str, ...]:
+def _objections(case: RentCase, ticks: float) -> list[str]:
     found = []
     offer, wish, fresh = case.shown, case.wish, case.fresh
     if case.readonly:
@@ -115,7 +155,7 @@ def _objections(case: RentCase, ticks: float) -> tuple[str, ...]:
         found.append("it is no longer offered")
     else:
         found += _moved(offer, fresh)
-    return tuple(found)
+    return found
 
 
 def _moved(shown: Offer, fresh: Offer) -> list[str]:
@@ -190,7 +230,7 @@ def rent_review(case: RentCase, ticks: float, *, will_send: str) -> RentReview:
         offer=case.shown,
         account=case.account,
         costs=costs_of(case.shown),
-        refusals=_objections(case, ticks),
+        refusals=tuple(_objections(case, ticks)),
         will_send=will_send,
         phrase=phrase_of(case),
         digest=dated(facts_of(case), ticks),

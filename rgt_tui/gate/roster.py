@@ -9,21 +9,25 @@ from fnmatch import fnmatchcase
 import msgspec
 
 from rgt_tui.model.box import BoxState
-from rgt_tui.model.evidence import CopyProof, EvidenceItem, ResultGroup, Results, Verb
+from rgt_tui.model.evidence import IGNORED_RULE, CopyProof, EvidenceItem, ResultGroup, Results, Verb
 from rgt_tui.model.profile import Profile
 from rgt_tui.model.protocol import Cell
+from rgt_tui.profiles.box_storage import copy_survives
 from rgt_tui.profiles.readings import how_many, listed, quoted, size
 from rgt_tui.profiles.survival import path_survives, tiers_of
 
 RESULTS = "results"
 SHOWN = 60
 """Directories that are items of their own, the largest first; the rest is one item."""
+LEFT_OUT_LIMIT_BYTES = 500_000_000
+"""Of the files that one rule of the box leaves out by their place alone: more than this blocks a verb until a
+person ignores the rule by its name. Results of less may hide among caches; the newest file is shown for that."""
 MOST_NAMED = 20
 """Directories of a row that is about many, and bad files of a copy."""
 SAID = ("ignored", "copy")
 """Why a directory is safe that is shown all the same: a person said so, or pulled it just now."""
 COPY_SLACK_S = 2.0
-"""The runner writes down that a cell has ended right after its copy was verified."""
+"""The runner notes when a cell has ended right after its process did, and then makes the copy."""
 
 
 class Told(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,11 +69,17 @@ def roster(
     """
 
     def item(
-        ok: bool, text: str, fact: str = "", *, about: str = "", forfeitable: bool = True
+        ok: bool,
+        text: str,
+        fact: str = "",
+        *,
+        about: str = "",
+        forfeitable: bool = True,
+        doubt: bool = False,
     ) -> EvidenceItem:
         key = f"{RESULTS}:{about}" if about else RESULTS
         return EvidenceItem(
-            key=key, ok=ok, text=text, at=told.at, fact=fact, forfeitable=forfeitable and not ok
+            key=key, ok=ok, text=text, at=told.at, fact=fact, forfeitable=forfeitable and not ok, doubt=doubt
         )
 
     if profile is None:
@@ -81,16 +91,14 @@ def roster(
     items = []
     if told.results.problems:
         text = f"the list of results is not complete: {listed(list(told.results.problems), 3)}"
-        items.append(item(False, text, "not whole", about="whole"))
+        items.append(item(False, text, "incomplete", about="complete"))
     if told.proofs_problem is not None:
-        items.append(
-            item(True, f"the copies here count for nothing: {quoted(told.proofs_problem)}", about="copies")
-        )
-    if told.results.skipped:
-        rules = sorted(told.results.skipped, key=lambda skipped: -skipped.bytes)
-        shown = listed([f"{skipped.rule} ({size(skipped.bytes)})" for skipped in rules], 6)
-        fact = " ".join(sorted(skipped.rule for skipped in rules))
-        items.append(item(True, f"left out, since they are no results: {shown}", fact, about="left out"))
+        text = f"the copies here count for nothing: {quoted(told.proofs_problem)}"
+        items.append(item(True, text, about="copies", doubt=True))
+    if told.results.no_since:
+        text = f"files of any age count: {quoted(told.results.no_since)}"
+        items.append(item(True, text, "any age", about="age"))
+    items += _left_out(told, state, profile, verb, known, ignored)
     fates = [
         (group, _fate(group, told, state, profile, verb, known, ignored)) for group in told.results.groups
     ]
@@ -106,9 +114,71 @@ def roster(
     return tuple(items)
 
 
+def _left_out(
+    told: Told,
+    state: BoxState,
+    profile: Profile,
+    verb: Verb,
+    known: Mapping[str, str],
+    ignored: frozenset[str],
+) -> Iterator[EvidenceItem]:
+    """Show what the rules of the box left out. One that goes by place alone may be wrong about so much of it.
+
+    A rule counts all over the box: it can only lose something where any storage of the box is lost.
+    """
+    assert told.results is not None
+    skew = state.clock_skew or 0.0
+    mounts = {"/", *(disk.mount for disk in (state.sample.disks if state.sample is not None else ()))}
+    is_safe = all(path_survives(mount, profile, known, verb) is True for mount in mounts)
+    rules = sorted(told.results.skipped, key=lambda skipped: (-skipped.bytes, skipped.rule))
+    proved = [f"{one.rule} ({how_many(one.files, 'file')}, {size(one.bytes)})" for one in rules if one.proved]
+    if proved:
+        fact = " ".join(sorted(one.rule for one in rules if one.proved))
+        text = f"left out: {listed(proved, MOST_NAMED)}"
+        yield EvidenceItem(key=f"{RESULTS}:left out", ok=True, text=text, at=told.at, fact=fact)
+    for one in rules:
+        if one.proved:
+            continue
+        name = f"{IGNORED_RULE}{one.rule}"
+        key = f"{RESULTS}:{name}"
+        text = f"left out by a rule: {quoted(one.rule)} ({how_many(one.files, 'file')}, {size(one.bytes)}"
+        text += f", newest {quoted(one.newest_path)})" if one.newest_path else ")"
+        is_much = one.bytes > LEFT_OUT_LIMIT_BYTES
+        by_person = key in ignored or name in state.spec.ignore
+        ok = is_safe or by_person or not is_much
+        if is_much and by_person:
+            text += ", ignored by you" if key in ignored else ", ignored by the fleet file"
+        elif not ok:
+            text += f": more than {size(LEFT_OUT_LIMIT_BYTES)}, so say that none of it is a result"
+        yield EvidenceItem(
+            key=key,
+            ok=ok,
+            text=text,
+            at=told.at,
+            fact=f"{name} {'much' if is_much else ''}",
+            forfeitable=not ok,
+            ignorable=is_much and not is_safe,
+            bytes=one.bytes,
+            newest=one.newest - skew if one.newest else None,
+        )
+
+
 def key_of(path: str) -> str:
     """Return the key of the item of a directory."""
     return f"{RESULTS}:{path}"
+
+
+def kept_by(
+    told: Told,
+    state: BoxState,
+    profile: Profile,
+    verb: Verb,
+    known: Mapping[str, str],
+    ignored: frozenset[str] = frozenset(),
+) -> tuple[tuple[ResultGroup, str], ...]:
+    """Return each directory with what keeps it: ``storage``, ``copy``, ``durable``, ``ignored``; empty = nothing."""
+    groups = told.results.groups if told.results is not None else ()
+    return tuple((one, _fate(one, told, state, profile, verb, known, ignored).safe) for one in groups)
 
 
 def _fate(
@@ -133,8 +203,10 @@ def _fate(
             if not why:
                 return _Fate("copy", f"has a verified copy in {quoted(proof.where)}")
         cell = _cell_of(group, state)
-        if cell is not None and copy_survives(cell, profile, known, verb):
-            if cell.ended is not None and group.newest <= cell.ended + COPY_SLACK_S:
+        if cell is not None and copy_survives(cell, profile, known, verb) is True:
+            if _is_mount_within(group, cell, told):
+                why = why or "a mount of its own, which the verified copy of the cell may lack"
+            elif cell.ended is not None and group.newest <= cell.ended + COPY_SLACK_S:
                 return _Fate("durable")
             newest = quoted(group.newest_path)
             why = why or f"newer than its verified copy at {quoted(str(cell.durable_path))}: {newest}"
@@ -148,6 +220,12 @@ def _fate(
     return _Fate("", f"{fate}; {why or 'not pulled'}")
 
 
+def _is_mount_within(group: ResultGroup, cell: Cell, told: Told) -> bool:
+    """Tell whether a directory is a mount within those of a cell: the copy of the cell may be older than the mount."""
+    table = told.results.mounts if told.results is not None else ()
+    return group.path not in (cell.out, cell.durable_path) and any(row.path == group.path for row in table)
+
+
 def matches(path: str, glob: str) -> bool:
     """Tell whether a directory, or one above it, is named by a path or glob; ``*`` does not stop at a slash."""
     parts = path.split("/")
@@ -159,7 +237,7 @@ def _unproved(group: ResultGroup, proof: CopyProof) -> str:
     if proof.errors:
         bad = [f"{quoted(path)}: {quoted(reason)}" for path, reason in proof.errors[:MOST_NAMED]]
         more = f"; and {len(proof.errors) - len(bad)} more" if len(proof.errors) > len(bad) else ""
-        return f"its copy in {quoted(proof.where)} is not whole: {'; '.join(bad)}{more}"
+        return f"its copy in {quoted(proof.where)} is incomplete: {'; '.join(bad)}{more}"
     if not group.fingerprint or proof.fingerprint != group.fingerprint:
         return f"it has changed since it was copied to {quoted(proof.where)} (newest: {quoted(group.newest_path)})"
     return ""
@@ -172,13 +250,6 @@ def _cell_of(group: ResultGroup, state: BoxState) -> Cell | None:
     name = group.owner.removeprefix("cell ")
     found = [cell for queue in state.queues for cell in queue.cells if cell.name == name]
     return found[0] if len(found) == 1 else None
-
-
-def copy_survives(cell: Cell, profile: Profile, known: Mapping[str, str], verb: Verb) -> bool:
-    """Tell whether a done cell has a copy that the runner verified, where it outlives the verb."""
-    if cell.state != "done" or cell.durable != "verified" or not cell.durable_path:
-        return False
-    return path_survives(cell.durable_path, profile, known, verb) is True
 
 
 def _shown(group: ResultGroup, fate: _Fate, at: float | None, skew: float) -> EvidenceItem:
@@ -208,7 +279,7 @@ def _rest(groups: list[ResultGroup], at: float | None, skew: float) -> EvidenceI
     return EvidenceItem(
         key=f"{RESULTS}:and {len(groups)} more",
         ok=False,
-        text=f"{smaller} ({size(total)}): on no storage that stays, no whole copy: {named}",
+        text=f"{smaller} ({size(total)}): on no storage that stays, no complete copy: {named}",
         at=at,
         fact=hashlib.sha256(facts.encode(errors="surrogatepass")).hexdigest(),
         forfeitable=True,
@@ -239,7 +310,7 @@ def _without_list(
 ) -> Iterator[EvidenceItem]:
     """Say what cells and checkpoints tell of results where the box cannot list them: it is all that is known."""
     cells = [(queue.path, cell) for queue in state.queues for cell in queue.cells]
-    copied = {cell.name for _, cell in cells if copy_survives(cell, profile, known, verb)}
+    copied = {cell.name for _, cell in cells if copy_survives(cell, profile, known, verb) is True}
     problems: dict[str, str] = {}
     for _, cell in cells:
         if verb is Verb.DESTROY and cell.state == "done" and cell.name not in copied:

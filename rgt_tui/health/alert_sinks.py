@@ -16,6 +16,7 @@ from typing import Protocol, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
+from rgt_wire import USER_AGENT
 
 from rgt_tui.model.alert import AlertEvent, SinkSettings
 from rgt_tui.model.plain import Secret, clean
@@ -128,7 +129,8 @@ async def post(url: str, body: bytes, headers: Mapping[str, str], *, timeout_s: 
     try:
         # A redirect is not followed: the message would go, and the token with it, where nobody has named.
         async with httpx.AsyncClient(timeout=timeout_s, follow_redirects=False) as client:
-            status = (await client.post(url, content=body, headers=dict(headers))).status_code
+            sent = {"User-Agent": USER_AGENT, **headers}
+            status = (await client.post(url, content=body, headers=sent)).status_code
     except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
         # `from None`: the chained exception holds the request, and with it the address.
         raise SinkError(f"{host} cannot be reached ({type(error).__name__})") from None

@@ -367,8 +367,19 @@ def listed(
 
 
 def ordered(alerts: Iterable[Alert]) -> tuple[Alert, ...]:
-    """Return alerts worst first, muted ones last, and otherwise in the order of the table."""
-    return tuple(sorted(alerts, key=lambda a: (a.muted, LEVELS[a.level], _PLACE.get(a.kind, 99))))
+    """Return alerts worst first, muted ones last, and otherwise in the order of the table.
+
+    Of errors, a run that holds is first: it gives up at a known time, and what ran out is only why.
+    """
+
+    def urgency(alert: Alert) -> tuple[bool, int, bool, int]:
+        return alert.muted, LEVELS[alert.level], alert.kind != HOLDING, _PLACE.get(alert.kind, 99)
+
+    return tuple(sorted(alerts, key=urgency))
+
+
+HOLDING = "holding"
+"""Kind of the alert about a run that waits with unsaved work in memory."""
 
 
 _PLACE = {kind.id: place for place, kind in enumerate(ALERTS)}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from rgt_tui.health.alert_state import instant
+from rgt_tui.health.alert_state import HOLDING, instant
 from rgt_tui.health.autostop_words import box_words
 from rgt_tui.health.condition import Check
-from rgt_tui.health.conditions import BY_ID, CHECKS
+from rgt_tui.health.conditions import BY_ID, CHECKS, ended_text
 from rgt_tui.health.facts import ANSWERS_S, BUSY_PCT, Facts, facts_of, trainers
 from rgt_tui.health.rows.conditions_link import contested_words
 from rgt_tui.health.rows.conditions_queue import unjudged
@@ -17,7 +17,6 @@ from rgt_tui.model.evidence import CheckResult, CheckStatus
 from rgt_tui.model.figures import pct
 from rgt_tui.model.fleet import FleetEvent
 from rgt_tui.model.money import Lifecycle
-from rgt_tui.model.plain import clean
 from rgt_tui.model.profile import Profile
 from rgt_tui.profiles.readings import age, how_many
 from rgt_tui.profiles.run_advice import advised
@@ -86,6 +85,8 @@ def assess(box: BoxState, now: float) -> Assessment:
         if _ORDER[raised] < _ORDER[health]:
             blind = f"; {why}" if health is Health.UNKNOWN else ""
             health, word, why = raised, worst.word, f"{worst.text}{blind}"
+            if worst.kind == HOLDING and len(loud) > 1:
+                why = f"{worst.text}; {loud[1].text}{blind}"  # what it waits for is what to repair
     elif health is Health.UNREACHABLE and box.link is Link.REFUSED_KEY:
         health = Health.TROUBLE
     return Assessment(
@@ -107,11 +108,10 @@ def _base(seen: Facts) -> tuple[Health, str, str]:
     meter = box.meter
     if seen.provider_word in (Lifecycle.STOPPED, Lifecycle.GONE):
         stopped = seen.provider_word is Lifecycle.STOPPED
-        native = f" ({meter.native_status})" if meter.native_status else ""
         read = "" if meter.at is None else f", read {age(seen.now - meter.at)} ago"
         word = "stopped" if stopped else "gone"
         own = box_words(box, seen.now) if stopped else ""
-        why = f"{meter.source} says {word}{native}{read}{f'; {own}' if own else ''}"
+        why = meter.state_text(f"{read}; {own}" if own else read)
         return (Health.STOPPED if stopped else Health.GONE), word, why
     if seen.contested and (meter.at is None or meter.at >= box.since - ANSWERS_S):
         word = f"{meter.lifecycle.value}?"
@@ -185,13 +185,12 @@ def alert_began(box: str, alert: Alert, now: float) -> FleetEvent | None:
 
 
 def alert_ended(box: str, alert: Alert, now: float) -> FleetEvent | None:
-    """Return the event that an alert is over."""
-    kind = BY_ID[alert.kind]
-    if kind.told:
+    """Return the event that an alert has ended, and how long it lasted."""
+    if BY_ID[alert.kind].told:
         return None
-    key = clean(alert.id.partition(":")[2])
-    title = kind.over or kind.title[0].lower() + kind.title[1:]
-    text = f"over: {title}{f' ({key})' if key else ''}"
+    text = ended_text(alert.id)
+    if alert.since is not None:
+        text += f", after {age(now - alert.since)}"
     return FleetEvent(at=now, box=box, text=text, about=alert.id)
 
 

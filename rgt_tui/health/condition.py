@@ -165,7 +165,7 @@ class Condition(msgspec.Struct, frozen=True):
     """Its number alone says whether it is so: as soon as that is good it is shown no more, while it is over for
     the sinks only after `quiet_s`."""
     over: str = ""
-    """What ends, in words, where the title would sound as if it still held."""
+    """What is true once it has ended; ``{key}`` is filled with the resource. Empty = the fleet's events say it."""
     escalates: bool = False
     """Also as a warning it calls for a person."""
     once: bool = False

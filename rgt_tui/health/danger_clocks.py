@@ -31,8 +31,9 @@ from rgt_tui.model.box import BoxState
 from rgt_tui.model.evidence import Verb
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
 from rgt_tui.model.profile import ClockMode, ClockStart, DangerClock, Profile
+from rgt_tui.model.protocol import Wait
 from rgt_tui.profiles.prices import money
-from rgt_tui.profiles.readings import age
+from rgt_tui.profiles.readings import age, held_runs, wait_left, wait_text
 
 COUNTING = (ClockMode.COUNTDOWN, ClockMode.CHARGE)
 """The modes of which there is a reading."""
@@ -81,6 +82,8 @@ class ClockReading(msgspec.Struct, frozen=True, kw_only=True):
     """What the sources say where they disagree."""
     per_hour: float | None = None
     """Of a charge: what an hour costs; None = not known, which is not nothing."""
+    of_run: bool = False
+    """A run ends, and not the machine: it bills on."""
 
 
 class Span(NamedTuple):
@@ -95,7 +98,9 @@ class Span(NamedTuple):
 def clock_readings(
     profile: Profile, box: BoxState, now: float, *, charges: bool = True
 ) -> tuple[ClockReading, ...]:
-    """Return every clock of the platform that counts for `box` now: those with a time first, the soonest first.
+    """Return every clock that counts for `box` now: those with a time first, the soonest first.
+
+    They are the platform's, and those of runs that give up if they cannot save.
 
     Args:
         profile: Platform of the box.
@@ -105,10 +110,12 @@ def clock_readings(
     """
     modes = COUNTING if charges else COUNTING[:1]
     clocks = [clock for clock in profile.clocks if clock.mode in modes]
-    if not clocks or provider_word(box, now) is Lifecycle.GONE or not math.isfinite(now):
+    if provider_word(box, now) is Lifecycle.GONE or not math.isfinite(now):
         return ()
+    found: list[ClockReading] = [_of_wait(box, run.name, run.wait, now) for run in held_runs(box) if run.wait]
+    if not clocks:
+        return tuple(found)
     stop = stopped(box, now)
-    found: list[ClockReading] = []
     for clock in clocks:
         made = None
         if clock.mode is ClockMode.COUNTDOWN and clock.counts_from is not None:
@@ -118,6 +125,22 @@ def clock_readings(
         if made is not None:
             found.append(made)
     return tuple(sorted(found, key=_place))
+
+
+def _of_wait(box: BoxState, name: str, wait: Wait, now: float) -> ClockReading:
+    left = wait_left(box, wait, now)
+    return ClockReading(
+        what="gives up",
+        mode=ClockMode.COUNTDOWN,
+        seconds_left=left,
+        most_left=left,
+        bound=Bound.NONE if left is None else Bound.EXACT,
+        consequence=f"{name} ends without saving what it has in memory",
+        level="error",
+        text=f"{name} {wait_text(wait, box.clock_skew, now)}",
+        source="the trainer",
+        of_run=True,
+    )
 
 
 def pending_readings(profile: Profile) -> tuple[ClockReading, ...]:
@@ -151,20 +174,20 @@ def pending_readings(profile: Profile) -> tuple[ClockReading, ...]:
 
 def notices(profile: Profile) -> tuple[str, ...]:
     """Return what to say about a platform at first contact: its worst danger, and what cannot be watched."""
-    return (profile.top_danger, *_noticed(profile))
+    return (profile.top_danger, *_noticed(profile, scripts=True))
 
 
 def dangers(profile: Profile, verb: Verb) -> tuple[str, ...]:
     """Return what to say before a billing action: the deadlines a park starts, and what cannot be watched."""
     started = [one.text for one in pending_readings(profile)] if verb is Verb.PARK else []
-    return (*started, *_noticed(profile))
+    return (*started, *_noticed(profile, scripts=False))
 
 
-def _noticed(profile: Profile) -> list[str]:
+def _noticed(profile: Profile, *, scripts: bool) -> list[str]:
     return [
         f"{clock.what} ({clock.applies_when}): {clock.consequence}"
         for clock in profile.clocks
-        if clock.mode is ClockMode.NOTICE
+        if clock.mode is ClockMode.NOTICE and (scripts or not clock.in_scripts)
     ]
 
 
@@ -397,7 +420,7 @@ def _charge(clock: DangerClock, box: BoxState, stop: Span | None, now: float) ->
         seconds_left=None,
         consequence=clock.consequence,
         level="warn" if clock.runs != "always" or off else "info",
-        text=_joined(f"{said} without an end", clock),
+        text=_joined(f"{said} without a limit", clock),
         source=meter.source,
         approx=clock.approx,
         dispute=clock.dispute,

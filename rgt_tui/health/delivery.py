@@ -13,9 +13,9 @@ from typing import NamedTuple
 import msgspec
 
 from rgt_tui.health.alert_sinks import Sink, SinkError
+from rgt_tui.health.conditions import ended_text
 from rgt_tui.health.mutes import Told
 from rgt_tui.model.alert import AlertEvent, SinkSettings
-from rgt_tui.model.plain import clean
 from rgt_tui.profiles.readings import how_many
 
 _TIMES = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)\s*-\s*([01]?\d|2[0-3]):([0-5]\d)")
@@ -134,11 +134,11 @@ def hears_findings(settings: SinkSettings) -> bool:
 
 
 def resolved(key: str, now: float) -> AlertEvent:
-    """Return the message that an alert is over."""
+    """Return the message that an alert has ended."""
     box, _, id_ = key.partition(" ")
-    name, what = box.partition("@")[0], clean(id_)
+    name = box.partition("@")[0]
     return AlertEvent(
-        what="resolved", at=now, level="info", title=f"{name}: over: {what}", text=f"{what} of {name} is over",
+        what="resolved", at=now, level="info", title=f"{name}: resolved", text=ended_text(id_),
         box=name, id=id_, kind=id_.partition(":")[0],
     )  # fmt: skip
 

@@ -5,20 +5,20 @@ The alerts, the findings, the checklist and the gate all ask here, so that two o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from operator import attrgetter, is_
 
 import msgspec
 
 from rgt_tui.health.remembered import Memory, News, news_of
 from rgt_tui.model.box import BoxState, Link
+from rgt_tui.model.evidence import Verb
 from rgt_tui.model.money import Lifecycle
 from rgt_tui.model.profile import Profile
 from rgt_tui.model.protocol import Cell, Checkpoint, Disk, Gpu, Proc, QueueState, Sample
 from rgt_tui.model.run import RunState, training_of
 from rgt_tui.profiles import load_profile
+from rgt_tui.profiles.box_storage import Storage, storage_of
 from rgt_tui.profiles.readings import byte_pct, inode_pct, no_agent, stale_after
-from rgt_tui.profiles.survival import unmounted
 
 # Space and memory, in percent.
 DISK_WARN_PCT, DISK_ERROR_PCT = 80.0, 95.0
@@ -150,12 +150,9 @@ class Facts(msgspec.Struct, frozen=True):
         """The platform."""
         return self.given_profile if self.given_profile is not None else load_profile(self.box.spec.profile)
 
-    @property
-    def tiers(self) -> Mapping[str, str]:
-        """Mount point → tier, as the fleet file says it and as the box shows it."""
-        box = self.box
-        disks = box.sample.disks if box.sample is not None else ()
-        return {**unmounted(self.profile, disks, box.spec.tiers), **box.spec.tiers}
+    def storage(self, verb: Verb) -> Storage:
+        """Return which tier each mount is on, and where fleet file, provider and box disagree about it."""
+        return storage_of(self.box, self.profile, verb)
 
     @property
     def box_now(self) -> float:

@@ -15,10 +15,19 @@ from rgt_tui.health.facts import DISK_MARGIN_PCT, short_of
 from rgt_tui.health.handbook import HANDBOOK, STORAGE_IDS
 from rgt_tui.health.lognotes import Case, Hit
 from rgt_tui.model.box import BoxState
-from rgt_tui.model.evidence import Finding, Fix
+from rgt_tui.model.evidence import Finding, Fix, Severity
 from rgt_tui.model.plain import exact
-from rgt_tui.model.protocol import Disk, InodeHog
-from rgt_tui.profiles.readings import byte_pct, disk_of, how_many, inode_pct, pct, size
+from rgt_tui.model.protocol import Checkpoint, Disk, InodeHog
+from rgt_tui.profiles.readings import (
+    byte_pct,
+    disk_of,
+    held_runs,
+    how_many,
+    inode_pct,
+    pct,
+    saved_point,
+    size,
+)
 
 REMAKEABLE = frozenset(
     {
@@ -52,11 +61,30 @@ def command(words: str, path: str | None) -> str | None:
     return words.replace("{}", "'" + path.replace("'", "'\"'\"'") + "'")
 
 
-def inode_fixes(box: BoxState, disk: Disk, last_good: int | None) -> tuple[Fix, ...]:
+def afterwards(box: BoxState, run: str | None, last_good: int | None) -> str:
+    """Say what a run does once there is room again.
+
+    Args:
+        box: Its state.
+        run: The run that could not save; None = the disk is full by its reading alone.
+        last_good: Step of its newest good checkpoint; None = it has none, or nobody knows of one.
+    """
+    if run is None:
+        return "saves then succeed again"
+    if any(one.name == run for one in held_runs(box)):
+        return "the run then saves and goes on from memory, and loses nothing"
+    cells = [cell for queue in box.queues for cell in queue.cells if cell.name == run]
+    alive = [one.alive for one in box.found if one.name == run]
+    if any(cell.state == "running" for cell in cells) or any(alive):
+        return "the run then saves again by itself"
+    if last_good is None:
+        return "launched again, the run starts from its newest checkpoint, or from the start if it has none"
+    return f"launched again, the run resumes from its last good checkpoint (step {last_good})"
+
+
+def inode_fixes(box: BoxState, disk: Disk, goes_on: str) -> tuple[Fix, ...]:
     """Return the steps out of used-up inodes: check, look, remove what can be made again."""
     fixes = [Fix("Check: it is the inodes, not the bytes", command("df -i -- {}", disk.mount))]
-    goes_on = "the cell then resumes from its last good checkpoint"
-    goes_on += f" (step {last_good})" if last_good is not None else ""
     for hog in sorted(disk.hogs, key=lambda hog: -hog.inodes)[:2]:
         if not exact(hog.path):
             fixes += _unnameable(hog)
@@ -77,9 +105,8 @@ def inode_fixes(box: BoxState, disk: Disk, last_good: int | None) -> tuple[Fix, 
     return tuple(fixes)
 
 
-def byte_fixes(disk: Disk, last_good: int | None) -> tuple[Fix, ...]:
+def byte_fixes(disk: Disk, goes_on: str) -> tuple[Fix, ...]:
     """Return the steps out of a disk without bytes."""
-    goes_on = f" (step {last_good})" if last_good is not None else ""
     return (
         Fix("Check: it is the bytes", command("df -h -- {}", disk.mount)),
         Fix(
@@ -87,7 +114,7 @@ def byte_fixes(disk: Disk, last_good: int | None) -> tuple[Fix, ...]:
             command("du -xh -d3 -- {} | sort -h | tail", disk.mount),
         ),
         Fix("Remove left-over .tmp checkpoints and caches, name by name; keep best and the newest good one"),
-        Fix(f"With room again, the cell resumes from its last good checkpoint{goes_on}"),
+        Fix(f"Wait for the next save: {goes_on}"),
     )
 
 
@@ -208,11 +235,14 @@ def action(box: BoxState, entry: Entry, what: str, disk: Disk | None) -> str:
     return str(Action.ENLARGE) if held >= KEPT_PART * disk.bytes_used else entry.action
 
 
-def fixes(box: BoxState, what: str, disk: Disk | None, last_good: int | None) -> tuple[Fix, ...]:
+def fixes(
+    box: BoxState, what: str, disk: Disk | None, run: str | None, last_good: int | None
+) -> tuple[Fix, ...]:
     """Return the steps out of it."""
     if disk is None:
         return (Fix("Check both, bytes and inodes", "df -h; df -i"),)
-    return inode_fixes(box, disk, last_good) if what == "inodes" else byte_fixes(disk, last_good)
+    goes_on = afterwards(box, run, last_good)
+    return inode_fixes(box, disk, goes_on) if what == "inodes" else byte_fixes(disk, goes_on)
 
 
 def from_readings(box: BoxState, named: set[str], previous: tuple[Finding, ...]) -> Iterator[Finding]:
@@ -226,20 +256,34 @@ def from_readings(box: BoxState, named: set[str], previous: tuple[Finding, ...])
         if what is None or f"{what} of {disk.mount}" in named:
             continue
         entry = HANDBOOK["U7" if what == "inodes" else "U6"]
-        proof = reading(disk, what)
+        proof, resource = reading(disk, what), f"{what} of {disk.mount}"
+        saved = _saved_since(box, disk, next((one for one in previous if one.resource == resource), None))
+        if saved is not None:
+            proof += f"; {saved_point(saved)} was saved all the same"
         yield Finding(
             gotcha=entry.id,
-            title=(NEARLY if _left(disk, what) else TITLES)[what],
-            severity=entry.severity,
-            resource=f"{what} of {disk.mount}",
+            title=(NEARLY if _left(disk, what) or saved is not None else TITLES)[what],
+            severity=entry.severity if saved is None else Severity.DEGRADING,
+            resource=resource,
             evidence=f"{disk.mount}: {proof}",
             where="sample",
-            fixes=fixes(box, what, disk, None),
+            fixes=fixes(box, what, disk, None, None),
             never=entry.never,
             reading=proof,
             action=action(box, entry, what, disk),
             confidence=SPECIFIC,
         )
+
+
+def _saved_since(box: BoxState, disk: Disk, before: Finding | None) -> Checkpoint | None:
+    """Return the newest checkpoint that was saved on a disk since that was found to be full: it still takes files."""
+    disks = box.sample.disks if box.sample is not None else ()
+    points = [entry.items[-1] for entry in box.checkpoints if entry.items]
+    here = [point for point in points if disk_of(disks, point.path) == disk]
+    newest = max(here, key=lambda point: point.at, default=None)
+    if newest is None or before is None:
+        return None
+    return newest if newest.at - (box.clock_skew or 0.0) > before.since else None
 
 
 def _left(disk: Disk, what: str) -> bool:
@@ -272,7 +316,9 @@ def from_logs(cases: list[Case], previous: tuple[Finding, ...]) -> Iterator[Find
         hit = max(hits, key=lambda hit: ("Errno" in hit.line, hit.id == "U6", hit.row))
         before = before_of(case, previous)
         cause = _cause(case, hit, before)
-        if not cause.short and _recovered(case, max(hit.row for hit in hits), before):
+        last = max(hit.row for hit in hits)
+        # Of a disk that stays short, only a save proves that it takes files again; `from_readings` then says so.
+        if _saves_again(case, last, before) or (not cause.short and _recovered(case, last, before)):
             continue
         yield _finding(case, hit, cause, before)
 
@@ -294,13 +340,13 @@ def kept(cases: list[Case], named: set[str | None], previous: tuple[Finding, ...
         disk = next((one for one in disks if one.mount == mount), None)
         short = short_of(disk, 0.0 if before.cleared else DISK_MARGIN_PCT) if disk is not None else None
         # The line is gone from the window, so whatever the window shows came after it.
-        if short is None and (case.scan.saved >= 0 or _past_save(case, _start(case, before, -1))):
+        if _saves_again(case, -1, before) or (short is None and _past_save(case, _start(case, before, -1))):
             continue
         yield msgspec.structs.replace(
             before,
             cleared=disk is not None and short is None,
             reading=reading(disk, short or what) if disk is not None else before.reading,
-            fixes=fixes(case.box, short or what, disk, case.last_good),
+            fixes=fixes(case.box, short or what, disk, case.name, case.last_good),
         )
 
 
@@ -345,6 +391,13 @@ def _cause(case: Case, hit: Hit, before: Finding | None) -> Cause:
     return Cause(short or said or "space", disk, short is not None)
 
 
+def _saves_again(case: Case, index: int, before: Finding | None) -> bool:
+    """Say whether a checkpoint was saved after the line at `index` of the window."""
+    start, step = _start(case, before, index), _newest_step(case)
+    listed = start is not None and step is not None and step > start
+    return case.scan.saved > index or (case.goes_on and listed)
+
+
 def _recovered(case: Case, index: int, before: Finding | None) -> bool:
     """Say whether the run has shown that it saves again after the line at `index` of the window."""
     if case.scan.saved > index:
@@ -366,12 +419,17 @@ def _start(case: Case, before: Finding | None, index: int) -> int | None:
     return before.step if before is not None else None
 
 
+def _newest_step(case: Case) -> int | None:
+    return case.checkpoints[-1].step if case.checkpoints else None
+
+
 def _past_save(case: Case, start: int | None) -> bool:
     """Say whether a checkpoint after `start` stands; where none can be seen, whether the run has gone on."""
     if start is None:
         return False
-    if case.checkpoints:
-        return case.checkpoints[-1].step > start
+    step = _newest_step(case)
+    if step is not None:
+        return step > start
     return case.run is not None and case.run.step is not None and case.run.step > start
 
 
@@ -386,7 +444,7 @@ def _finding(case: Case, hit: Hit, cause: Cause, before: Finding | None) -> Find
         resource=f"{cause.what}{where}",
         evidence=hit.line,
         where=case.log,
-        fixes=fixes(case.box, cause.what, cause.disk, case.last_good),
+        fixes=fixes(case.box, cause.what, cause.disk, case.name, case.last_good),
         never=entry.never,
         reading=reading(cause.disk, cause.what) if cause.disk is not None else None,
         run=case.name,

@@ -15,6 +15,7 @@ from rgt_tui.health.handbook import run_pages
 from rgt_tui.model.box import BoxState, LogView
 from rgt_tui.model.protocol import Cell, Checkpoint
 from rgt_tui.model.run import RunState
+from rgt_tui.profiles.readings import cells_made_good
 
 WINDOW = 60
 """Lines from the end of a log that are searched."""
@@ -261,7 +262,8 @@ class Case(msgspec.Struct, frozen=True):
     @property
     def last_good(self) -> int | None:
         """Step of the newest good checkpoint, by what is published, else by what the log says."""
-        return self.checkpoints[-1].step if self.checkpoints else self.scan.last_good
+        step = self.checkpoints[-1].step if self.checkpoints else None
+        return self.scan.last_good if step is None else step
 
 
 def cases(box: BoxState) -> Iterator[Case]:
@@ -271,6 +273,8 @@ def cases(box: BoxState) -> Iterator[Case]:
     (``master.log``), and an old line in it must not look like news.
     """
     cells = [cell for queue in box.queues for cell in queue.cells]
+    over = cells_made_good(box)
+    past = {cell.log for queue in box.queues for cell in queue.cells if (queue.path, cell.name) in over}
     runs = {run.name: run for run in box.runs}
     kept = {entry.run: entry.items for entry in box.checkpoints}
     found_in = {log: run.name for run in box.found for log in (*run.logs, run.log) if log is not None}
@@ -279,7 +283,7 @@ def cases(box: BoxState) -> Iterator[Case]:
         name = cell.name if cell is not None else found_in.get(view.path)
         if name is None and cells:
             continue
-        if cell is not None and cell.state not in ("running", "failed", "interrupted"):
+        if cell is not None and (cell.state not in ("running", "failed", "interrupted") or cell.log in past):
             continue
         run = runs.get(name) if name is not None else None
         found = scan(window(view.lines), (box.spec.name, box.spec.host, view.path))

@@ -88,6 +88,11 @@ def odd_loss(view: Facts) -> object:
     return any(run.loss is not None and not math.isfinite(run.loss) for run in view.box.runs)
 
 
+def waiting_run(view: Facts) -> object:
+    """A run that waits with unsaved work in memory."""
+    return any(run.wait is not None for run in view.box.runs)
+
+
 def over(view: Facts) -> object:
     """A found training whose processes are gone."""
     return any(not run.alive for run in view.box.found)

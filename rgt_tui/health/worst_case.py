@@ -45,13 +45,13 @@ def worst_case_of(box: BoxState, readings: Sequence[ClockReading], now: float) -
             return _made(Amount(0.0, meter.currency), None, "nothing bills it")
     known = rate(meter)
     if known is None or (known.at_least and known.value <= 0.0):
-        return _made(None, None, "unknown: its price is not known", meter.currency)
+        return _made(None, None, "price unknown", meter.currency)
     doubt = _doubt(box, now)
     if doubt is not None:
         known = msgspec.structs.replace(known, at_least=True)
-    until = _next(readings)
+    until = _next([one for one in readings if not one.of_run])
     if until is None or until.most_left is None:
-        return _made(known, None, f"no end: {_say(known)}/h for as long as nobody stops it")
+        return _made(known, None, f"no limit: {_say(known)}/h until you stop it")
     amount = projected(known, until.most_left)
     sign = "" if amount.at_least else "at most "
     about = "about " if until.approx else ""

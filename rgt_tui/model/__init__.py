@@ -7,6 +7,8 @@ __all__ = [
     "evidence",
     "figures",
     "fleet",
+    "gpu_names",
+    "gpu_table",
     "money",
     "plain",
     "profile",

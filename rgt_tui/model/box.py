@@ -136,6 +136,10 @@ class ProviderRef(msgspec.Struct, frozen=True):
         return f"{self.key_env or 'default'}@{server}"
 
 
+BY_HAND = "by-hand"
+"""`ProviderRef.kind` of a box without a provider: a person stops its meter on the platform's console."""
+
+
 class Agreed(msgspec.Struct, frozen=True, kw_only=True):
     """What was asked for when a box was rented; what is billed otherwise is an alert."""
 
@@ -201,6 +205,11 @@ class BoxSpec(msgspec.Struct, frozen=True):
     untrusted: bool = False
     """Nobody has trusted the fleet file that names it: it is reached as a host of the person's own ssh_config, or not.
     No key of the file."""
+
+    @property
+    def billing_ref(self) -> ProviderRef:
+        """The provider; without one a stand-in, under which the person's own click on the console is recorded."""
+        return self.provider or ProviderRef(kind=BY_HAND, instance=self.endpoint, via=self.profile)
 
     def ssh_words(self, default_user: str | None = None) -> list[str]:
         """Return the command with which a person logs in, as far as the description says how.
@@ -387,3 +396,19 @@ class BoxState(msgspec.Struct, frozen=True, gc=False):
     """What the alert machines remember of the machine's life."""
     self_stop: SelfStop | None = None
     """What this computer remembers of having armed the box to stop itself; None = it has not."""
+
+
+def keep_named(state: BoxState) -> BoxState:
+    """Return a state of an earlier time without what its description has stopped naming since.
+
+    Queues, and the runs and checkpoints of their cells: else a job that was taken out of the fleet file would go on to
+    be shown, and a box on which nothing is left to do would never count as done.
+    """
+    spec = state.spec
+    queues = tuple(queue for queue in state.queues if queue.path in spec.jobs)
+    runs = tuple(run for run in state.runs if not run.named_by or run.named_by in (*spec.jobs, *spec.runs))
+    kept = {cell.name for queue in queues for cell in queue.cells} | {run.name for run in runs}
+    dropped = {cell.name for queue in state.queues for cell in queue.cells}
+    dropped |= {run.name for run in state.runs}
+    checkpoints = tuple(one for one in state.checkpoints if one.run in kept or one.run not in dropped)
+    return msgspec.structs.replace(state, queues=queues, runs=runs, checkpoints=checkpoints)

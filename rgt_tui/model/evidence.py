@@ -35,8 +35,27 @@ class Skipped(msgspec.Struct, frozen=True, kw_only=True):
 
     rule: str
     files: int = 0
-    """0 where nobody counted them: of packages, and of storage that outlives the instance."""
+    """0 where nobody counted them: of storage that outlives the instance."""
     bytes: int = 0
+    newest: float = 0.0
+    """Newest ctime, by the box's clock."""
+    newest_path: Name = ""
+    proved: bool = False
+    """More than the place of the files says so: a list of a package, a hash in their names, a time, a person."""
+
+
+class Mounted(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of the box's mount table."""
+
+    path: Name
+    kind: str = ""
+    """Type of the file system."""
+    device: str = ""
+    """``major:minor``: two mounts of one device are the same storage."""
+
+
+IGNORED_RULE = "rule:"
+"""Before the name of a rule that a person ignores: in `BoxSpec.ignore`, and in the key of its `EvidenceItem`."""
 
 
 class Results(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,11 +66,16 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
     generation: str
     """SHA-256 over the fingerprints of all groups."""
     since: float | None = None
-    """Files whose ctime is older came with the image and are not listed; None = unknown, so all are listed."""
+    """Files on the root disk that nobody owns and whose ctime is older came with the image; None = unknown, so all are
+    listed."""
+    no_since: str = ""
+    """Why the provider's word for when the machine was created does not count."""
     groups: tuple[ResultGroup, ...] = ()
     skipped: tuple[Skipped, ...] = ()
     problems: tuple[str, ...] = ()
     """What could not be looked at: then nothing says that the list is whole."""
+    mounts: tuple[Mounted, ...] = ()
+    """What can hold files on the box, by its own mount table."""
 
 
 class Seal(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,6 +88,10 @@ class Seal(msgspec.Struct, frozen=True, kw_only=True):
     """The box's clock."""
     seconds: float
     """How long it holds, unless it is opened before."""
+    skipped: tuple[Skipped, ...]
+    problems: tuple[str, ...]
+    mounts: tuple[Mounted, ...]
+    """As in the `Results` at that moment. The decision rests on them, too, and the generation does not cover them."""
     busy: tuple[str, ...] = ()
     """Why the box is not quiet, seen in the last look under the seal; empty = it is."""
 
@@ -83,6 +111,9 @@ class CopyProof(msgspec.Struct, frozen=True, kw_only=True):
     """How many of them were loaded."""
     errors: tuple[tuple[str, str], ...] = ()
     """``(path, reason)`` of what the copy lacks or holds damaged; empty = it was verified whole."""
+    sha256: str = ""
+    """SHA-256 of the copy as a whole: of the lines ``HASH  NAME`` of its files, as sha256sum prints them, in the order
+    of their names below `where`."""
     checked: float | None = None
     """When the copy itself was last looked at, by `rgt_tui.model.evidence.steady`."""
 
@@ -200,6 +231,10 @@ class Verb(enum.StrEnum):
     DESTROY = "destroy"
 
 
+CLICK = "click"
+"""The provider's word (`Meter.actions`) for an action that a person carries out on the platform's console."""
+
+
 class Level(enum.StrEnum):
     """How much an action can cost, and with it how much is asked of the person; the least first."""
 
@@ -227,7 +262,9 @@ class EvidenceItem(msgspec.Struct, frozen=True):
     forfeitable: bool = False
     """A person may give up what it protects, by name (`key`)."""
     forfeited: bool = False
-    """Somebody did: it is not `ok`, and does not stand against the action any more."""
+    """Somebody did: it is not `ok`, and does not block the action any more."""
+    doubt: bool = False
+    """It prevents nothing, and a person should look at it: two sources disagree, or something counts for nothing."""
     ignorable: bool = False
     """These are files that nobody owns: a person may say by name that they are no result."""
     path: str = ""
@@ -243,7 +280,7 @@ class EvidenceItem(msgspec.Struct, frozen=True):
         return self.key.partition(":")[0]
 
     @property
-    def stands_against(self) -> bool:
+    def blocks(self) -> bool:
         """Whether it keeps the gate shut."""
         return not self.ok and not self.forfeited
 
@@ -348,6 +385,8 @@ class StopPhase(enum.StrEnum):
     METER_OFF = "meter-off"
     UNCONFIRMED = "unconfirmed"
     FAILED = "failed"
+    YOURS = "yours"
+    """rgt sends nothing: the click on the platform's console is the person's, and so is the word that it is done."""
 
 
 class StopProgress(msgspec.Struct, frozen=True):
@@ -398,11 +437,20 @@ class Review(msgspec.Struct, frozen=True):
     at_least: bool = False
     """`per_hour` is a lower bound."""
     spent_at_least: bool = False
+    spent_estimated: bool = False
     """`spent` is a lower bound."""
+    first: str | None = None
+    """What a person should do before a park, although the gate does not demand it, such as a pull."""
     note: str | None = None
     """What the platform's profile says of the verb, e.g. that the GPU may be gone at the next start."""
     how: tuple[str, ...] = ()
     """How a person does the same without rgt: the console's word, the platform's own command or call."""
+    by_hand: bool = False
+    """There is no provider: `status` is what is seen from here, and the click is the person's."""
+    waits: str = ""
+    """An earlier action that waits for the person's word that it is done on the console; empty = there is none."""
+    waiting: Verb | None = None
+    """The verb of that action."""
     dangers: tuple[str, ...] = ()
     """What the platform then does by itself, and what nothing can watch for, a line each."""
 

@@ -85,6 +85,8 @@ class Spend(msgspec.Struct, frozen=True):
     at_least: tuple[str, ...] = ()
     """Which of ``today``, ``yesterday`` and ``month`` are lower bounds: the history of some hours is lost, or a part
     of what was charged then had no known price."""
+    estimated: tuple[str, ...] = ()
+    """Which of them contain an estimate (price × time) of hours that nobody watched and no books tell of."""
 
 
 class FleetState(msgspec.Struct, frozen=True):
@@ -149,6 +151,8 @@ class Tally(msgspec.Struct, frozen=True):
     currency: str
     billed: float
     idle: float
+    estimated: float = 0.0
+    """Of `billed`: price × time that nobody watched."""
 
 
 class Rest(msgspec.Struct, frozen=True):

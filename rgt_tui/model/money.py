@@ -6,6 +6,9 @@ import enum
 
 import msgspec
 
+FLEET_FILE = "fleet file"
+"""`Meter.source` of a price that the person wrote down: no provider was asked."""
+
 
 class MeterKind(enum.StrEnum):
     """What the provider charges for right now. ``unknown`` is never shown as free."""
@@ -27,6 +30,11 @@ class Lifecycle(enum.StrEnum):
     UNKNOWN = "unknown"
 
 
+def is_gone(meter: Meter) -> bool:
+    """Tell whether the provider says, in its newest reading, that the machine is gone."""
+    return meter.error is None and meter.lifecycle is Lifecycle.GONE
+
+
 class Amount(msgspec.Struct, frozen=True):
     """A sum of money, or a price of an hour, in one currency. Amounts of two currencies are never added."""
 
@@ -34,6 +42,8 @@ class Amount(msgspec.Struct, frozen=True):
     currency: str = "USD"
     at_least: bool = False
     """A lower bound: a part of it has a price that nobody said."""
+    estimated: bool = False
+    """A part of it is price × time that nobody watched and nobody billed: neither a fact nor a lower bound."""
 
 
 class Meter(msgspec.Struct, frozen=True):
@@ -74,6 +84,11 @@ class Meter(msgspec.Struct, frozen=True):
     """What is billed, or may be, at a price that nobody said, e.g. ``volume disk``."""
     spent_at_least: bool = False
     """`spent` is a lower bound: of a part nobody said, or saw, what it cost."""
+    spent_estimated: bool = False
+    """`spent` is price × time since `spent_since`, and nobody billed it."""
+    clock_skew: float | None = None
+    """Seconds that this computer's clock is ahead of the provider's (its ``Date`` header); None = they agree, or the
+    provider does not say."""
     doubt: str | None = None
     """What the provider leaves open about the figures above, in words; they are then the higher reading."""
     booked: float | None = None
@@ -89,5 +104,21 @@ class Meter(msgspec.Struct, frozen=True):
     """Whether the machine may be taken away for its lower price; None = the platform does not say."""
     out_per_gb: float | None = None
     """What a GB costs that leaves the machine, where the provider says so."""
+    tiers: dict[str, str] = {}
+    """Mount point → name of the storage tier, as the provider says it of this machine."""
     ends_at: float | None = None
     """When the rental ends by its contract (client clock), where the provider says so."""
+
+    def state_text(self, detail: str = "") -> str:
+        """Say who reports which state, e.g. ``RunPod says stopped (EXITED)``, then what the source adds.
+
+        Args:
+            detail: Continues the first sentence.
+        """
+        source, _, note = self.source.partition("; ")
+        if "not in the list" in (self.native_status or ""):
+            text = f"{source} no longer lists it{detail}"
+        else:
+            native = f" ({self.native_status})" if self.native_status else ""
+            text = f"{source} says {self.lifecycle.value}{native}{detail}"
+        return f"{text}. {note[0].upper()}{note[1:]}" if note else text

@@ -147,7 +147,7 @@ class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 class DangerClock(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Something that will happen to the tenant's data or money by itself."""
+    """Something that will happen to the tenant's data or money without a person's doing."""
 
     what: str
     consequence: str
@@ -161,6 +161,8 @@ class DangerClock(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """Of a charge: while the machine is ``stopped``, ``running``, or in every state (``always``)."""
     watched_by: str | None = None
     """Of a tripwire: the id of the alert that watches for it."""
+    in_scripts: bool = False
+    """It concerns only scripts, not what a person does: the review of a billing action leaves it out."""
 
     @property
     def worst(self) -> Claim | None:

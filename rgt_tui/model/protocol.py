@@ -322,8 +322,6 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="hello
     """What this agent cannot do here, in words."""
     packed_lines: bool = False
     """Each line that follows is a zlib stream, told by one before it."""
-    zlib: bool = False
-    """All that follows is one zlib stream: an older agent."""
     identity: dict[
         Annotated[str, msgspec.Meta(max_length=64)], Annotated[str, msgspec.Meta(max_length=256)]
     ] = {}
@@ -425,6 +423,20 @@ class ScalarPoint(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc
     """Metric name → value. NaN and infinities travel as the strings "nan", "inf" and "-inf"."""
 
 
+class Wait(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A training that stands still with unsaved work in memory, until it can save or gives up."""
+
+    what: str
+    """``disk``: for room to save; ``mirror``: for its copy; empty = it waits no more."""
+    step: int = 0
+    at: float | None = None
+    """Box clock when it began."""
+    until: float | None = None
+    """Box clock when it gives up."""
+    unsaved: int | None = None
+    """Steps that are lost if it gives up, or is killed."""
+
+
 class Scalars(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="scalar", gc=False):
     """New points of one run's metric source, in file order."""
 
@@ -441,6 +453,8 @@ class Scalars(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="sca
     begins a new frame at each resume."""
     written: float | None = None
     """When the source was last written to, where its points have no time of their own: they are not younger."""
+    wait: Wait | None = None
+    """News of a wait; None = there is none, and any new point means that the training goes on."""
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -467,6 +481,10 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     best: float | None = None
     flag: str | None = None
     """What is odd about an end that looks like success, in words: much too soon, or another config than before."""
+    pruned: int | None = None
+    """Bytes of its checkpoints that were removed to make room, after their durable copy was proved again."""
+    wait: Wait | None = None
+    """What its trainer waits for; only in the answer of ``queue status``. A stream sends it with the scalars."""
     told: dict[str, str] | None = None
     """What its config says of learning rate, batch, seed and the like; None = it has not started, or nobody read it."""
 
@@ -482,24 +500,37 @@ class QueueState(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="
     done: bool = False
     """The runner wrote QUEUE DONE."""
     error: str | None = None
+    same_command: str | None = None
+    """The same for all jobs that `rgt run` has made of one command, whatever the code; None = it made none of it."""
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One published checkpoint of a run."""
 
     path: str
-    step: int
+    """Its directory, or its file of weights."""
     bytes: int
     at: float
+    """When its newest file was written."""
+    step: int | None = None
+    """None = neither its name nor its content says it."""
+    epoch: int | None = None
     best: bool = False
+    group: str | None = None
+    """The same for all checkpoints of one series."""
+    why: str | None = None
+    """Why it is not complete."""
 
 
 class Checkpoints(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="ckpt", gc=False):
-    """All published checkpoints of one run, newest last; sent when the list changes."""
+    """All checkpoints of one run, newest last; sent when the list changes."""
 
     run: Name
     at: float
     items: tuple[Checkpoint, ...] = ()
+    """Complete ones."""
+    writing: tuple[Checkpoint, ...] = ()
+    """Those that are not complete: being written, or never finished."""
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="event", gc=False):
@@ -644,8 +675,6 @@ class WatchConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     scalar_cursors: dict[str, Cursor] = {}
     packed_lines: bool = False
     """Each line behind the `Hello` may come as a zlib stream of its own."""
-    zlib: bool = False
-    """What follows the `Hello` may come as one zlib stream, from an agent that does not know `packed_lines`."""
     history: HistoryRequest | None = None
     """Sum up what was recorded; of the samples behind the cursor only the newest then come one by one."""
     job_env: dict[str, str] | None = None

@@ -86,6 +86,46 @@ class Leftover(msgspec.Struct, frozen=True, kw_only=True):
     """How a person gets rid of it: the call, or what to click."""
 
 
+class Bid(msgspec.Struct, frozen=True, kw_only=True):
+    """What is bid for a machine that may be taken away. None = the platform does not say."""
+
+    kind: str
+    """Of the provider, as in the fleet file."""
+    instance: str
+    is_bid: bool | None
+    """False = it was rented on demand."""
+    per_hour: float | None
+    """The bid, for compute."""
+    least: float | None
+    """The least that keeps the machine, or gets it back, now."""
+    storage_per_hour: float | None
+    currency: str = "USD"
+    gpu: str | None = None
+    gpu_count: int | None = None
+    status: str = ""
+    """The platform's own word."""
+    outbid: bool = False
+    """Somebody else's bid has taken it: it rests, and is still meant to run."""
+
+
+class BidReview(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person must see before a bid is changed."""
+
+    box: str
+    bid: Bid
+    price: float
+    """The new bid, an hour."""
+    lines: tuple[str, ...]
+    """The bid now, the new one, what it costs at most a day."""
+    refusals: tuple[str, ...]
+    will_send: str
+    """The exact call."""
+    phrase: str
+    """What must be typed, exactly."""
+    digest: str
+    """Names this change, for 60 s."""
+
+
 class RentReview(msgspec.Struct, frozen=True, kw_only=True):
     """What a person must see before a machine is rented."""
 
@@ -161,6 +201,8 @@ class AccountBill(msgspec.Struct, frozen=True, kw_only=True):
     leftovers_at: float | None = None
     """The same for volumes, addresses, snapshots and the like."""
     leftovers_error: str | None = None
+    gaps: tuple[str, ...] = ()
+    """What may bill besides and the platform's API, or this key, does not list."""
 
     @property
     def per_hour(self) -> tuple[Amount, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Container, Iterator, Sequence
 
 import msgspec
 
-from rgt_tui.model.protocol import Cursor
+from rgt_tui.model.protocol import Cursor, Wait
 
 TIME = "@time"
 """Series of a run that is no metric: when each point was logged, client clock; NaN where it has no time of its own."""
@@ -125,6 +125,12 @@ class RunState(msgspec.Struct, frozen=True, gc=False):
     """Box clock when a found run was seen to be gone. Its exit status is unknown: this is not "done"."""
     surplus: int = 0
     """Points that came of more curves than are kept of a run."""
+    wait: Wait | None = None
+    """What its trainer waits for, with unsaved work in memory; None = it does not wait."""
+    held_s: float = 0.0
+    """Seconds that the present attempt has held for room or for its mirror, in waits that are over."""
+    named_by: str = ""
+    """Entry of the box's `jobs` or `runs` in the fleet file that the run is of; empty = of none: it was found."""
 
     @property
     def metrics(self) -> dict[str, Series]:

@@ -1,5 +1,6 @@
 """Platform profiles: the data of ``profiles/*.toml``, checked and typed, and what can be derived from it."""
 
+from rgt_tui.profiles.api_tables import ApiCall, ApiField, ApiTable, load_api_tables, old_tables, parse_field
 from rgt_tui.profiles.loader import ProfileError, all_profiles, is_cluster, load_profile, own_profile
 from rgt_tui.profiles.platform_page import (
     FIRST_CONTACT,
@@ -15,6 +16,9 @@ from rgt_tui.profiles.survival import action_for, path_survives, survival, survi
 
 __all__ = [
     "FIRST_CONTACT",
+    "ApiCall",
+    "ApiField",
+    "ApiTable",
     "Outcome",
     "PageRow",
     "PageSection",
@@ -27,9 +31,12 @@ __all__ = [
     "check_sources",
     "clock_rows",
     "is_cluster",
+    "load_api_tables",
     "load_profile",
     "mark_seen",
+    "old_tables",
     "own_profile",
+    "parse_field",
     "path_survives",
     "platform_page",
     "seen_at",

@@ -93,12 +93,12 @@ FIRST_CONTACT = (
 )
 """What a tenant reads before money runs; the whole page stands behind it."""
 
-KNOWN = {"battle-tested": "used daily", "from-docs": "known from its documents alone"}
+KNOWN = {"battle-tested": "used daily", "from-docs": "from the vendor's pages, not tried"}
 """How well a platform is known, in a few words."""
 
 _KINDS = {
-    "battle-tested": "used daily by the people who wrote it down",
-    "from-docs": "from the platform's documents, not from use",
+    "battle-tested": "used daily by the authors",
+    "from-docs": "from the vendor's pages, not tried",
 }
 
 
@@ -241,7 +241,8 @@ def clock_rows(clock: DangerClock, alert_title: Callable[[str], str | None]) -> 
     """Yield a clock in words: its mode, what happens, when, and who says so."""
     weight = Weight.WARN if clock.mode in (ClockMode.COUNTDOWN, ClockMode.CHARGE) else Weight.PLAIN
     yield PageRow(clock.mode.value, f"{clock.what}: {clock_manner(clock, alert_title)}", weight)
-    yield PageRow("", f"when {clock.applies_when}: {clock.consequence}")
+    where = " (only in scripts)" if clock.in_scripts else ""
+    yield PageRow("", f"when {clock.applies_when}{where}: {clock.consequence}")
     if clock.dispute is not None:
         yield PageRow("", f"the sources disagree, the worse counts: {clock.dispute}", Weight.WARN)
     yield from (PageRow("", f"source: {claim_source(claim)}", Weight.ASIDE) for claim in clock.claims)

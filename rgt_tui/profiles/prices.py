@@ -39,18 +39,20 @@ def rate(meter: Meter) -> Amount | None:
 
 def spent(meter: Meter) -> Amount | None:
     """Return what the box has cost, as far as known; None = unknown."""
-    return _amount(meter.spent, meter.currency, meter.spent_at_least)
+    return _amount(meter.spent, meter.currency, meter.spent_at_least, meter.spent_estimated)
 
 
-def _amount(value: float | None, currency: str, at_least: bool) -> Amount | None:
-    return None if value is None or not math.isfinite(value) else Amount(value, currency, at_least)
+def _amount(value: float | None, currency: str, at_least: bool, estimated: bool = False) -> Amount | None:
+    if value is None or not math.isfinite(value):
+        return None
+    return Amount(value, currency, at_least, estimated)
 
 
 def total(amounts: Iterable[Amount | None]) -> tuple[Amount, ...]:
     """Add amounts up, one sum a currency, in the order in which the currencies come.
 
-    A sum with a lower bound in it is one. An unknown amount (None) may be of any currency: it makes all of them lower
-    bounds. Nothing known gives no sum at all, never zero.
+    A sum with a lower bound in it is one, and one with an estimate in it is one. An unknown amount (None) may be of any
+    currency: it makes all of them lower bounds. Nothing known gives no sum at all, never zero.
     """
     given = list(amounts)
     unknown = any(each is None for each in given)
@@ -59,7 +61,8 @@ def total(amounts: Iterable[Amount | None]) -> tuple[Amount, ...]:
         if each is not None:
             before = sums.get(each.currency, Amount(0.0, each.currency))
             at_least = before.at_least or each.at_least or unknown
-            sums[each.currency] = Amount(before.value + each.value, each.currency, at_least)
+            estimated = before.estimated or each.estimated
+            sums[each.currency] = Amount(before.value + each.value, each.currency, at_least, estimated)
     return tuple(sums.values())
 
 
@@ -204,13 +207,18 @@ def books_differ(by: float | None, since: float | None, currency: str) -> str | 
     return f"the provider's books say {money(abs(by), currency)} {way} than price × time since {begun}"
 
 
-def money(amount: float | None, currency: str, at_least: bool = False, *, none: str = "?") -> str:
+def money(
+    amount: float | None, currency: str, at_least: bool = False, *, estimated: bool = False, none: str = "?"
+) -> str:
     """Return an amount with its currency: ``$0.42``, ``¥1.98``, ``7.00 PLN``, ``≥ $0.50``; `none` when unknown.
 
-    A little is written ``<$0.01``, for it is not free; a lower bound is rounded down, for it must hold.
+    A little is written ``<$0.01``, for it is not free; a lower bound is rounded down, for it must hold. An estimate is
+    written ``~$0.42`` and is no lower bound: it may be less as well.
     """
     if amount is None or not math.isfinite(amount):
         return none
+    if estimated:
+        return f"~{figure(amount, currency)}"
     if not at_least:
         return f"<{_with('0.01', currency)}" if 0 < amount < 0.005 else figure(amount, currency)
     if 0 < amount < 0.01:
@@ -231,11 +239,12 @@ def _with(digits: str, currency: str) -> str:
 
 def written(amounts: Iterable[Amount], none: str = "?") -> str:
     """Return sums side by side, never added: ``$1.11 + ≥ ¥1.98``; `none` where there is not one."""
-    return " + ".join(money(each.value, each.currency, each.at_least) for each in amounts) or none
+    texts = (money(each.value, each.currency, each.at_least, estimated=each.estimated) for each in amounts)
+    return " + ".join(texts) or none
 
 
 class Toll(msgspec.Struct, frozen=True, kw_only=True):
-    """What so many bytes that leave a box cost."""
+    """What it costs to transfer some bytes out of a box."""
 
     bytes: int
     """At most: what has come in part already is counted whole."""
@@ -248,10 +257,10 @@ class Toll(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def short(self) -> str:
-        """How much it is and what it costs, in a few words."""
+        """Size and price, e.g. ``4.3 GB for at most $0.34``."""
         if self.price is None:
-            return f"{size(self.bytes)}, price not known"
-        return f"{size(self.bytes)}, {_at_most(self.price)}"
+            return f"{size(self.bytes)}, price unknown"
+        return f"{size(self.bytes)} for {_at_most(self.price)}"
 
     def covers(self, other: Toll) -> bool:
         """Say whether who has agreed to this one need not be asked about another."""

@@ -12,7 +12,9 @@ from rgt_tui.model.box import BoxState
 from rgt_tui.model.figures import how_many as how_many
 from rgt_tui.model.figures import pct as pct
 from rgt_tui.model.figures import size as size
-from rgt_tui.model.protocol import Cell, Disk, FoundRun, Gpu, Memory
+from rgt_tui.model.figures import time_of_day
+from rgt_tui.model.plain import clean
+from rgt_tui.model.protocol import Cell, Checkpoint, Disk, FoundRun, Gpu, Memory, Wait
 from rgt_tui.model.run import RunState
 
 STALE_INTERVALS = 3
@@ -114,6 +116,13 @@ def stale_after(box: BoxState) -> float:
     return STALE_INTERVALS * interval(box)
 
 
+def saved_point(point: Checkpoint) -> str:
+    """Return what a checkpoint is known by: its step, else its epoch, else its name."""
+    if point.step is not None:
+        return f"step {point.step:,}"
+    return f"epoch {point.epoch:,}" if point.epoch is not None else clean(point.path.rpartition("/")[2])
+
+
 def how_ended(run: FoundRun) -> str:
     """Return what is known of how a found training ended."""
     known = [] if run.exit_code is None else [f"exit {run.exit_code}"]
@@ -153,13 +162,67 @@ def step_time(cell: Cell, run: RunState) -> float | None:
     if loss is None or run.last_at is None or cell.started is None:
         return None
     points = len(loss) - (run.resumes[-1].index if run.resumes else 0)
-    span = run.last_at - cell.started
+    span = run.last_at - cell.started - run.held_s
     return span / points if points > 0 and span > 0 else None
 
 
 def stall_after(cell: Cell, run: RunState) -> float:
     """Return the seconds without progress from which `run` counts as stalled: 30, or ten usual steps."""
     return max(STALL_MIN_S, STALL_STEPS * (step_time(cell, run) or 0.0))
+
+
+def cells_made_good(box: BoxState) -> frozenset[tuple[str, str]]:
+    """Return the cells, by queue and name, that did not end well, and whose command a later job has run to its end."""
+    good = [
+        queue for queue in box.queues if queue.cells and all(cell.state == "done" for cell in queue.cells)
+    ]
+    return frozenset(
+        (queue.path, cell.name)
+        for queue in box.queues
+        if queue.same_command is not None and not queue.runner_alive
+        for cell in queue.cells
+        if cell.state in ("failed", "interrupted")
+        and any(
+            later.same_command == queue.same_command
+            and min(each.started or 0.0 for each in later.cells) > (cell.started or 0.0)
+            for later in good
+        )
+    )
+
+
+_STOPPED_BY_PERSON = "the queue was stopped by rgt stop;"
+
+
+def stopped_by_person(cell: Cell) -> bool:
+    """Tell whether a person ended the cell with ``rgt stop``, as its runner wrote down."""
+    return cell.state == "interrupted" and (cell.reason or "").startswith(_STOPPED_BY_PERSON)
+
+
+def held_runs(box: BoxState) -> tuple[RunState, ...]:
+    """Return the runs that stand still with unsaved work in memory, until they can save or give up."""
+    states = {cell.name: cell.state for queue in box.queues for cell in queue.cells}
+    return tuple(
+        run
+        for run in box.runs
+        if run.wait is not None and run.alive is not False and states.get(run.name, "running") == "running"
+    )
+
+
+def wait_left(box: BoxState, wait: Wait, now: float) -> float | None:
+    """Return the seconds until a run that waits gives up; None = not known."""
+    return None if wait.until is None else max(0.0, wait.until - (now + (box.clock_skew or 0.0)))
+
+
+def wait_text(wait: Wait, skew: float | None, now: float) -> str:
+    """Say what a run waits for, what it would lose, and at what time of this computer's clock it gives up.
+
+    Events keep the text, so that it names the time and not the minutes left.
+    """
+    what = "waits for the mirror" if wait.what == "mirror" else "waits for room to save"
+    unsaved = "" if wait.unsaved is None else f", {how_many(wait.unsaved, 'step')} not saved"
+    if wait.until is None:
+        return f"{what}{unsaved}"
+    return f"{what}{unsaved}, gives up at {time_of_day(wait.until - (skew or 0.0), now)}"
 
 
 def ago(then: float | None, now: float) -> str:

@@ -23,6 +23,7 @@ from rgt_tui.model.protocol import Cell, Checkpoint, FoundRun
 from rgt_tui.model.run import RunState
 from rgt_tui.profiles.prices import money, projected, rate
 from rgt_tui.profiles.readings import age, disk_of, how_many, pct, size
+from rgt_tui.profiles.survival import IN_MEMORY
 
 LEAST_SEEN_S = 3600.0
 """A run that was watched for less says nothing of how often its machine fails."""
@@ -186,9 +187,6 @@ def _found(box: BoxState, name: str) -> FoundRun | None:
     return next((found for found in box.found if found.name == name), None)
 
 
-IN_MEMORY = ("tmpfs", "ramfs")
-
-
 def _cache(box: BoxState, name: str) -> Iterator[Advice]:
     """Models of some hundred gigabytes on a small system disk, beside an empty data disk."""
     found, sample = _found(box, name), box.sample
@@ -300,7 +298,8 @@ class RunCost(msgspec.Struct, frozen=True, kw_only=True):
 def run_cost(box: BoxState, name: str, now: float) -> RunCost | None:
     """Return what an active run costs; None where price, pace or start is unknown: never free.
 
-    The pace is that of the whole present attempt, start-up and standstill included, for they are paid as well.
+    The pace is that of the whole present attempt, its start-up included, for that is paid as well. The time that the
+    run held for room is left out: it says nothing of the steps to come.
 
     Args:
         box: Its state.
@@ -326,15 +325,18 @@ def run_cost(box: BoxState, name: str, now: float) -> RunCost | None:
 
 
 def seconds_per_step(box: BoxState, name: str, now: float) -> float | None:
-    """Return how many seconds a step of an active run has taken so far; None where unknown."""
+    """Return how many seconds a step of an active run has taken so far, without the time that the run held for room.
+
+    None where that is unknown, and while the run holds.
+    """
     run = next((run for run in box.runs if run.name == name), None)
-    if run is None or run.step is None:
+    if run is None or run.step is None or run.wait is not None:
         return None
     begun = _attempt_began(box, run)
     if begun is None:
         return None
     started, first = begun
-    took, steps = now + (box.clock_skew or 0.0) - started, run.step - first
+    took, steps = now + (box.clock_skew or 0.0) - started - run.held_s, run.step - first
     return took / steps if took > 0 and steps > 0 else None
 
 

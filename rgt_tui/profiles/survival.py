@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 
-from rgt_tui.model.evidence import Verb
+from rgt_tui.model.evidence import Mounted, Verb
 from rgt_tui.model.money import Amount
 from rgt_tui.model.profile import BillingAction, ClockStart, DangerClock, Profile, Tier
 from rgt_tui.model.protocol import Disk
 from rgt_tui.profiles.prices import money, price_words, projected
 from rgt_tui.profiles.readings import age
 
+IN_MEMORY = ("tmpfs", "ramfs", "devtmpfs")
+OF_IMAGE = ("overlay", "aufs")
+NETWORK = ("nfs", "cifs", "smb", "ceph", "lustre", "gpfs", "beegfs", "glusterfs", "fuse.")
+"""How the types of file systems begin that other machines hold."""
+NOT_MOUNTED = "nothing is mounted there"
+ON_ROOT = "it is on the device of the root"
 _WORTH = {False: 0, None: 1, True: 2}
 
 
@@ -31,6 +37,24 @@ def survival(profile: Profile, path: str, known: Mapping[str, str] | None = None
         key=lambda tier: (_WORTH[tier.survives_destroy], _WORTH[tier.survives_stop]),
         default=None,
     )
+
+
+EVERY_DATA_MOUNT = "*"
+"""In a list of mount points for the agent: every file system of the box that may hold data."""
+
+
+def watched_mounts(named: Sequence[str], profile: Profile) -> tuple[str, ...]:
+    """Return the mount points that the agent watches.
+
+    Args:
+        named: Those of the fleet file. Empty = those of the profile and, where a tier may be mounted anywhere, every
+            data mount that the box has: it is watched before a run writes to it.
+        profile: The platform.
+    """
+    if named:
+        return tuple(dict.fromkeys(named))
+    anywhere = [EVERY_DATA_MOUNT] if any(not tier.mounts for tier in profile.tiers) else []
+    return tuple(dict.fromkeys([*(mount for tier in profile.tiers for mount in tier.mounts), *anywhere]))
 
 
 def tiers_of(path: str, profile: Profile, known: Mapping[str, str]) -> tuple[Tier, ...]:
@@ -85,6 +109,34 @@ def unmounted(profile: Profile, disks: Iterable[Disk], known: Mapping[str, str])
         if around is None or around.name not in own:
             found[disk.mount] = "" if around is None else around.name
     return found
+
+
+def missing_storage(mount: str, mounts: Iterable[Mounted], *, at_root: bool = False) -> str:
+    """Say why a directory cannot be storage of its own, by the box's mount table; empty = it can.
+
+    A provider's word for what is mounted may be wrong or old, and a person may have written to the directory before
+    anything was mounted there.
+
+    Args:
+        mount: Where it is said to be.
+        mounts: The table.
+        at_root: It is said that the root itself is such storage.
+    """
+    table = {row.path: row for row in mounts}
+    found, root = table.get(mount), table.get("/")
+    if found is None:
+        return NOT_MOUNTED
+    if found.kind in IN_MEMORY:
+        return f"it is in memory ({found.kind})"
+    if at_root:
+        return (
+            "" if found.kind.startswith(NETWORK) else f"the root is on a disk of the machine ({found.kind})"
+        )
+    if found.kind in OF_IMAGE:
+        return f"it is a layer of the container ({found.kind})"
+    if root is not None and found.device and found.device == root.device:
+        return ON_ROOT
+    return ""
 
 
 def worse(profile: Profile, verb: Verb, one: str, other: str) -> str:

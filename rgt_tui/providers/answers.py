@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime, tzinfo
 
 from rgt_tui.model.evidence import Verb
 from rgt_tui.providers.control_plane import PermitRefused, ProviderError, printable
@@ -66,6 +66,7 @@ CREATIONS: dict[str, dict[int | str, Proof]] = {
     # https://docs.vast.ai/api-reference/instances/create-instance (verified 2026-08); an error that names a new
     # contract has made one, and is no error (`rgt_tui.providers.markets.rented_market`).
     "vastai": {
+        "auth_error": Proof.NOTHING,
         "invalid_args": Proof.NOTHING,
         "invalid_price": Proof.NOTHING,
         "no_ssh_key_for_vm": Proof.NOTHING,
@@ -155,13 +156,21 @@ def text(value: object, limit: int = 120) -> str | None:
     return (printable(value, limit) or None) if isinstance(value, str) else None
 
 
-def when(value: object) -> float | None:
-    """Return the epoch seconds of an ISO 8601 time (UTC where it names no zone); None for anything else."""
+def when(value: object, zone: tzinfo | None = None) -> float | None:
+    """Return the epoch seconds of an ISO 8601 time; None for anything else.
+
+    Args:
+        value: Of the answer.
+        zone: Of a time that names none. None = such a time is unknown: hours too late, it would take the results of
+            these hours for files of the image.
+    """
     if not isinstance(value, str):
         return None
     try:
         moment = datetime.fromisoformat(value)
-        result = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        if moment.tzinfo is None and zone is None:
+            return None
+        result = (moment if moment.tzinfo else moment.replace(tzinfo=zone)).timestamp()
     except (ValueError, OverflowError):
         return None
     return moment_of(result)

@@ -22,6 +22,7 @@ from rgt_tui.profiles.prices import price_words
 from rgt_tui.providers.answers import Proof, number, port, signed, table, text, when, whole
 from rgt_tui.providers.control_plane import Context, NotFound, ProviderError, printable
 from rgt_tui.providers.http import AccountHttp, Wrong, open_http
+from rgt_tui.providers.paging import Page, read_pages
 from rgt_tui.providers.rented import START, Call, Machine, Purse, RentedAccount, state_of
 
 VENDOR = "https://api.autodl.com"
@@ -29,8 +30,6 @@ CONSOLE = "https://www.autodl.com/console/instance/list"
 KEY_ENV = "AUTODL_TOKEN"
 PRO = "/api/v1/dev/instance/pro"
 PAGE = 50
-PAGES = 40
-"""More of them than this are no list but a mistake."""
 SNAPSHOT_AGE = 600.0
 """Seconds for which a snapshot is good, within one run of the instance."""
 MEANS = {"AuthorizeFailed": 401, "PermissionDenied": 403}
@@ -116,21 +115,16 @@ class AutodlAccount(RentedAccount):
         return tuple([await self._machine(row) for row in await self._rows()])
 
     async def _rows(self) -> tuple[Mapping[str, object], ...]:
-        found: list[Mapping[str, object]] = []
-        for page in range(1, PAGES + 1):
-            body = {"page_index": page, "page_size": PAGE}
-            data = table(self._data((await self.http.ask("POST", f"{PRO}/list", body)).data))
-            rows, total = data.get("list"), number(data.get("result_total"))
-            if not isinstance(rows, list):
-                raise self.odd("a list without 'list'")
-            found += map(table, rows)
-            if page >= (number(data.get("max_page")) or 1):
-                if total is not None and total > len(found):
-                    raise self.odd(f"a list of {len(found)} instances where there are {total:.0f}")
-                return tuple(found)
-            if not rows:
-                raise self.odd(f"page {page} of a list without anything")
-        raise self.odd(f"a list of more than {PAGES} pages")
+        async def read(cursor: str | None) -> Page:
+            index = 1 if cursor is None else int(cursor)
+            answer = await self.http.ask("POST", f"{PRO}/list", {"page_index": index, "page_size": PAGE})
+            data = table(self._data(answer.data))
+            rows, last = data.get("list"), number(data.get("max_page")) or 1
+            # A page without rows and others after it is a list that was cut.
+            following = None if index >= last else str(index + 1) if rows else ""
+            return Page(rows, following, answer, number(data.get("result_total")))
+
+        return tuple(map(table, await read_pages(read, "instances", self.odd)))
 
     def _data(self, answer: object) -> object:
         """Return what an answer holds; one without ``Success`` is none."""

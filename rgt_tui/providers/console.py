@@ -1,4 +1,4 @@
-"""Platforms without an API: the gate judges as usual, a person acts in the web console, and rgt watches the outcome.
+"""Platforms without an API: the gate judges as usual, a person acts in the web console, and says when it is done.
 
 Nothing is sent from here, and nothing here can say that a meter is off: a box that no longer answers has *probably*
 been stopped. What to click stands in the platform's profile.
@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from rgt_tui.model.box import ProviderRef
-from rgt_tui.model.evidence import Permit, Verb, steady
+from rgt_tui.model.box import BY_HAND, ProviderRef
+from rgt_tui.model.evidence import CLICK, Permit, Verb, steady
 from rgt_tui.model.money import Lifecycle, Meter
 from rgt_tui.model.profile import Profile
 from rgt_tui.model.renting import Leftover
@@ -29,8 +29,6 @@ from rgt_tui.providers.control_plane import (
 )
 from rgt_tui.providers.registry import IN_BOX
 
-CLICK = "click"
-"""The one word among ``Meter.actions``: that a person can always do."""
 SILENT_S = 60.0
 """Seconds without a word, and several tries, before a box is called silent; a line that breaks is back by then."""
 
@@ -46,7 +44,7 @@ class Sight(msgspec.Struct, frozen=True):
 def seen(sight: Sight | None, now: float) -> tuple[Lifecycle, str]:
     """Return what follows from the sight of a box, and the words for it; that it is off never does."""
     if sight is None:
-        return Lifecycle.UNKNOWN, "nobody looks whether it answers"
+        return Lifecycle.UNKNOWN, "rgt does not check whether it answers"
     if sight.answers:
         return Lifecycle.RUNNING, "answers over SSH"
     if sight.heard is None:
@@ -85,7 +83,7 @@ class ConsoleAccount:
     def untold(self, what: str) -> ProviderError:
         """Return the error for a question that only the console answers."""
         return ProviderError(
-            f"{self.profile.name} has no call that tells {what}; look at its console",
+            f"{self.profile.name} has no API that reports {what}: check its console",
             console=self.profile.home_url or "",
             sent=False,
         )
@@ -111,7 +109,7 @@ class ConsoleBox:
         """
         self._ref, self._profile, self._clock = ref, profile, clock
         self.sight: Callable[[], Sight | None] = lambda: None
-        """What is seen of the box now; None = nobody looks."""
+        """What is seen of the box now; None = rgt does not check."""
 
     @property
     def ref(self) -> ProviderRef:
@@ -126,7 +124,8 @@ class ConsoleBox:
     @property
     def console_url(self) -> str:
         """Where a person acts."""
-        return self._profile.home_url or f"the console of {self._profile.name}"
+        whose = "your provider" if self._ref.kind == BY_HAND else self._profile.name
+        return self._profile.home_url or f"the console of {whose}"
 
     async def read(self, instance: str) -> Meter:
         """Say what is seen of the box; of the meter nothing is known."""
@@ -146,7 +145,7 @@ class ConsoleBox:
     async def list(self) -> tuple[Instance, ...]:
         """Say that nothing tells."""
         raise ProviderError(
-            f"{self._profile.name} has no call that lists machines; look at its console",
+            f"{self._profile.name} has no API that lists machines: check its console",
             console=self.console_url,
             sent=False,
         )

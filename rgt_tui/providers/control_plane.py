@@ -15,7 +15,7 @@ import msgspec
 from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.evidence import Permit, RentPermit, Verb
 from rgt_tui.model.money import Meter
-from rgt_tui.model.renting import Leftover, Offer, Wish
+from rgt_tui.model.renting import Bid, Leftover, Offer, Wish
 
 
 class ProviderError(Exception):
@@ -46,6 +46,10 @@ class ProviderError(Exception):
 
 class AuthError(ProviderError):
     """The key is missing, wrong, or may not do this (401, 403)."""
+
+
+class ListRefused(AuthError):
+    """The key may not list machines, but perhaps read each by its name."""
 
 
 class RateLimited(ProviderError):
@@ -274,6 +278,57 @@ class Market(Protocol):
             ProviderError: the list could not be had whole.
         """
         ...
+
+
+def leftover_gaps(account: Account) -> tuple[str, ...]:
+    """Return what may bill besides machines and the last `Account.leftovers` could not list."""
+    found: tuple[str, ...] = getattr(account, "leftover_gaps", ())
+    return found
+
+
+class Bidder(Protocol):
+    """Reads and changes what is bid for machines of an account."""
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """The least and the most that can be bid, an hour."""
+        ...
+
+    async def read_bid(self, instance: str) -> Bid:
+        """Read what is bid for a machine now.
+
+        Raises:
+            ProviderError: it could not be read.
+        """
+        ...
+
+    def describe_bid(self, instance: str, price: float) -> str:
+        """Return the exact call that `change_bid` would send."""
+        ...
+
+    async def change_bid(self, offer: Offer, token: str, permit: RentPermit) -> str:
+        """Send the one call; return the platform's answer in words.
+
+        Args:
+            offer: The machine at the new price; its id is the instance.
+            token: That of the permit.
+            permit: The person's word, good once, for this machine at this price.
+
+        Raises:
+            PermitRefused: the permit covers something else, was used, or has expired. Nothing was sent.
+            ProviderError: see `is_refused` for what it proves.
+        """
+        ...
+
+    def is_refused(self, error: ProviderError) -> bool:
+        """Return whether an error proves that the bid is as it was."""
+        ...
+
+
+def bidder_of(account: Account) -> Bidder | None:
+    """Return what changes the bids of an account's machines; None = its platform has none."""
+    found: Bidder | None = getattr(account, "bidder", None)
+    return found
 
 
 class Context(msgspec.Struct, frozen=True):

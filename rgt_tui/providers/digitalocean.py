@@ -26,6 +26,7 @@ from rgt_tui.providers.answers import Parts, Proof, array, number, said, table, 
 from rgt_tui.providers.control_plane import Context, ProviderError, printable
 from rgt_tui.providers.http import AccountHttp, Wrong, open_http
 from rgt_tui.providers.markets.digitalocean_market import DigitalOceanMarket
+from rgt_tui.providers.paging import Page, read_optional, read_pages
 from rgt_tui.providers.rented import START, Call, Machine, Purse, RentedAccount, state_of
 
 VENDOR = "https://api.digitalocean.com"
@@ -34,8 +35,6 @@ KEY_ENV = "DIGITALOCEAN_ACCESS_TOKEN"
 """doctl's own: https://docs.digitalocean.com/reference/doctl/ (verified 2026-11)."""
 KEY_FILES = (".config/doctl/config.yaml", "Library/Application Support/doctl/config.yaml")
 PER_PAGE = 200
-PAGES = 100
-"""More pages than this are no list but a mistake."""
 HANGING_AGE = 600.0
 """Seconds for which it is good what hangs on a droplet; a reading of one droplet asks for it after `FRESH` already."""
 FRESH = 60.0
@@ -130,6 +129,7 @@ class DigitalOceanAccount(RentedAccount):
     words: ClassVar[Mapping[Verb, str]] = {Verb.DESTROY: "destroy"}
     lacks: ClassVar[Mapping[str, str]] = {Verb.PARK: OFF_BILLS}
     ids: ClassVar[re.Pattern[str]] = re.compile(r"[1-9][0-9]{0,17}")
+    not_listed: ClassVar[tuple[str, ...]] = ("load balancers", "databases", "Spaces", "container registries")
 
     def __init__(self, ref: ProviderRef, http: AccountHttp, clock: Callable[[], float]) -> None:
         """Wrap an account; see `RentedAccount`."""
@@ -161,26 +161,24 @@ class DigitalOceanAccount(RentedAccount):
         Raises:
             ProviderError: among others when the pages are not as many things as the list says that it has.
         """
-        found: list[object] = []
-        page, total = 1, None
-        while page <= PAGES:
-            sign = "&" if "?" in path else "?"
-            data = (await self.http.get(f"{path}{sign}per_page={PER_PAGE}&page={page}")).data
-            items = table(data).get(key)
-            if not isinstance(items, list):
-                raise self.odd(f"a list without {key!r}")
-            found += items
-            total = table(table(data).get("meta")).get("total")
-            following = table(table(table(data).get("links")).get("pages")).get("next")
-            if not following:
-                # Whether a list is whole says only its total: an empty page may be one that was cut.
-                if type(total) is int and total != len(found):
-                    raise self.odd(f"{len(found)} of {total} {key}")
-                return tuple(found)
-            page = _page(following, after=page)
-            if not page or not items:
-                raise self.odd(f"a list of {key} whose next page cannot be asked for")
-        raise self.odd(f"more than {PAGES} pages of {key}")
+
+        async def read(cursor: str | None) -> Page:
+            number_of = 1 if cursor is None else int(cursor)
+            joint = "&" if "?" in path else "?"
+            answer = await self.http.get(f"{path}{joint}per_page={PER_PAGE}&page={number_of}")
+            data = table(answer.data)
+            items, total = data.get(key), table(data.get("meta")).get("total")
+            address = table(table(data.get("links")).get("pages")).get("next")
+            following = _next_page(address, after=number_of) if address else None
+            # An empty page between others may be one that was cut.
+            return Page(
+                items,
+                None if following is None else following if items else "",
+                answer,
+                total if type(total) is int else None,
+            )
+
+        return await read_pages(read, key, self.odd)
 
     async def _learn_hanging(self, instance: str, age: float) -> None:
         """Learn what hangs on a droplet, unless that was asked for lately; a failure leaves the last answer."""
@@ -258,14 +256,39 @@ class DigitalOceanAccount(RentedAccount):
         return Purse(-owed) if owed is not None and owed < 0 else None
 
     async def leftovers(self) -> tuple[Leftover, ...]:
-        """List volumes, snapshots and reserved addresses, those of droplets that rgt does not know included."""
+        """List volumes, snapshots, reserved addresses and clusters, those of droplets that rgt does not know included.
+
+        A token has scopes: https://docs.digitalocean.com/reference/api/scopes/ (verified 2026-11).
+        """
         lists = (
             ("/v2/volumes", "volumes"),
             ("/v2/snapshots", "snapshots"),
             ("/v2/reserved_ips", "reserved_ips"),
         )
         found = [(path, table(raw)) for path, key in lists for raw in await self.pages(path, key)]
-        return tuple(self._leftover(path, raw) for path, raw in found)
+        clusters, gaps = await read_optional({"Kubernetes clusters": self._clusters})
+        self.leftover_gaps = (*self.not_listed, *gaps)
+        return (*(self._leftover(path, raw) for path, raw in found), *clusters)
+
+    async def _clusters(self) -> list[Leftover]:
+        """List the Kubernetes clusters; the API tells no price of the control plane, nodes are droplets."""
+        found = []
+        for raw in map(table, await self.pages("/v2/kubernetes/clusters", "kubernetes_clusters")):
+            identifier = text(raw.get("id"), 80)
+            if identifier is None:
+                raise self.odd("a cluster without an id")
+            pools = [table(pool) for pool in array(raw.get("node_pools"))]
+            nodes = [table(node).get("droplet_id") for pool in pools for node in array(pool.get("nodes"))]
+            cluster = Leftover(
+                what="cluster",
+                id=identifier,
+                name=text(raw.get("name"), 80) or "",
+                region=text(raw.get("region"), 40),
+                used_by=tuple(str(node) for node in nodes if node),
+                how=f"DELETE {self.http.base_url}/v2/kubernetes/clusters/{identifier}",
+            )
+            found.append(cluster)
+        return found
 
     def _leftover(self, path: str, raw: dict[str, object]) -> Leftover:
         what, key = {
@@ -292,13 +315,13 @@ class DigitalOceanAccount(RentedAccount):
         )
 
 
-def _page(following: object, *, after: int) -> int:
-    """Return the number of the next page; 0 = it names none. Its address is not followed: it might be anywhere."""
+def _next_page(address: object, *, after: int) -> str:
+    """Return the number of the next page; empty = none. The address itself is not followed: it might be anywhere."""
     try:
-        page = int(parse_qs(urlsplit(str(following)).query).get("page", ["0"])[-1])
+        page = int(parse_qs(urlsplit(str(address)).query).get("page", ["0"])[-1])
     except ValueError:
-        return 0
-    return page if page == after + 1 else 0
+        return ""
+    return str(page) if page == after + 1 else ""
 
 
 def _hanging(data: object) -> Iterator[tuple[tuple[str, float | None], bool]]:

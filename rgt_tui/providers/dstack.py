@@ -1,8 +1,12 @@
-"""dstack through its server's API (https://dstack.ai/docs/reference/api/http/, 0.22.5, verified 2026-08).
+"""dstack through its server's API (https://dstack.ai/docs/reference/api/http/), tested on server 0.22.5 (2026-11).
 
 The machine is an *instance* of a fleet, not a run: when a run is stopped its instance turns idle and bills on until its
 idle duration is over, three days unless the fleet says otherwise. So there is no park, and what ends the bill is the
-deletion of the instance, which the server refuses while a run holds it.
+deletion of the instance, which the server refuses while a run uses it.
+
+The list is always requested with the terminated instances: ``only_active`` leaves out every state but idle and busy, so
+that a machine that is being created or terminated, and bills, would seem to be gone. A terminated instance stays in the
+list, and its number in the fleet is given to the next one: see `DstackAccount.fetch`.
 """
 
 from __future__ import annotations
@@ -19,14 +23,15 @@ from rgt_tui.model.renting import Leftover
 from rgt_tui.providers.answers import Proof, array, number, said, table, text, when, whole
 from rgt_tui.providers.control_plane import BadAnswer, Context, NotFound, Pause, ProviderError, printable
 from rgt_tui.providers.http import AccountHttp, Wrong, open_http
+from rgt_tui.providers.paging import Page, read_pages
 from rgt_tui.providers.rented import START, Call, Machine, RentedAccount, state_of
 
 VENDOR = "https://sky.dstack.ai"
 KEY_ENV = "DSTACK_TOKEN"
 PAGE = 1000
 """Instances in one answer: https://github.com/dstackai/dstack (schemas/instances.py, 2026-08)."""
-PAGES = 40
-"""More of them than this are no list but a mistake."""
+VOLUME_PAGE = 100
+"""Volumes in one answer, the most that the server accepts (schemas/volumes.py)."""
 RUNS_AGE = 300.0
 """Seconds for which it is good which machine of a provider an instance is."""
 STATES = {
@@ -45,11 +50,12 @@ REFUSALS: dict[int | str, Proof] = {
     401: Proof.NOTHING,
     403: Proof.NOTHING,
     "resource_not_exists": Proof.ASK,
+    422: Proof.NOTHING,
     429: Proof.NOTHING,
 }
-"""Errors as ``{detail: [{msg, code}]}``: https://dstack.ai/docs/reference/api/http/ (verified 2026-08).
+"""https://dstack.ai/docs/reference/api/http/ (verified on server 0.22.5, 2026-11).
 
-400 is also what a run that holds the instance is answered with.
+400 is also the answer while a run uses the instance, 403 the one to a wrong token, 422 the one to a malformed body.
 """
 ANSWERS = {Verb.PARK: {}, Verb.DESTROY: REFUSALS}
 
@@ -61,14 +67,13 @@ def open_account(ref: ProviderRef, context: Context) -> DstackAccount:
 
 
 def wrong(data: object) -> Wrong | None:
-    """Tell what a body says that went wrong: ``{"detail": [{"msg": …, "code": …}]}``."""
+    """Return the error of a body: ``{"detail": {"msg", "code"}}``, or a list of such objects."""
     if not isinstance(data, dict) or "detail" not in data:
         return None
-    first = table(next(iter(array(data["detail"])), None))
+    detail = data["detail"]
+    first = table(detail if isinstance(detail, dict) else next(iter(array(detail)), None))
     code = text(first.get("code"), 80) or ""
-    return Wrong(
-        code, text(first.get("msg"), 200) or text(data["detail"], 200) or "an error", MEANS.get(code)
-    )
+    return Wrong(code, text(first.get("msg"), 200) or text(detail, 200) or "an error", MEANS.get(code))
 
 
 class DstackAccount(RentedAccount):
@@ -89,41 +94,67 @@ class DstackAccount(RentedAccount):
         self._below: dict[str, str] = {}
         """Host → the id by which the provider below knows the machine."""
         self._below_pause = Pause()
+        self._uuids: dict[str, str] = {}
+        """Id → the server's own identifier of the instance that was first read under it."""
 
     async def fetch(self, instance: str) -> Machine:
-        """Ask for one instance: the server has a list alone."""
-        project = instance.partition("/")[0]
-        found = next((one for one in await self._listed(project) if one.id == instance), None)
-        if found is None:
-            raise NotFound(f"dstack's list lacks {printable(instance, 120)}", console=self.http.console)
-        return found
+        """Read one instance from the list of its project: the server reads no single one by name.
+
+        A later instance of the fleet gets the number of a terminated one. So the first instance that was read under an
+        id stays the one that the id means: another one must not be taken for it, and be deleted in its place.
+        """
+        rows = [one for one in await self._listed(instance.partition("/")[0]) if one[1].id == instance]
+        live = [one for one in rows if one[1].lifecycle is not Lifecycle.GONE]
+        known = self._uuids.get(instance)
+        same = [machine for uuid, machine in rows if uuid == known]
+        if same:
+            return same[0]
+        if live and known is not None:
+            raise self.odd(f"another instance under the name {printable(instance, 120)}")
+        if len(live) > 1:
+            raise self.odd(f"two instances under the name {printable(instance, 120)}")
+        if live:
+            self._uuids[instance] = live[0][0]
+            return live[0][1]
+        if rows:
+            return rows[0][1]
+        raise NotFound(f"dstack's list lacks {printable(instance, 120)}", console=self.http.console)
 
     async def fetch_all(self) -> tuple[Machine, ...]:
-        """Ask for all instances of all projects that the token may see."""
-        return await self._listed(None)
+        """Read the instances of all projects that the token may see, without the terminated ones."""
+        rows = await self._listed(None)
+        return tuple(machine for _, machine in rows if machine.lifecycle is not Lifecycle.GONE)
 
-    async def _listed(self, project: str | None) -> tuple[Machine, ...]:
-        found: list[Machine] = []
-        after: dict[str, object] = {}
-        for _ in range(PAGES):
-            body = {
-                "only_active": True,
-                "limit": PAGE,
-                **({"project_names": [project]} if project else {}),
-                **after,
-            }
-            data = (await self.http.ask("POST", "/api/instances/list", body)).data
-            if not isinstance(data, list):
-                raise self.odd("something that is not a list of instances")
-            found += map(self.parse, data)
-            if len(data) < PAGE:
-                return tuple(found)
-            last = table(data[-1])
-            following = {"prev_created_at": last.get("created"), "prev_id": last.get("id")}
-            if following == after or None in following.values():
-                raise self.odd("a page of instances that promises a next one and has none")
-            after = following
-        raise self.odd(f"more than {PAGES} pages of instances")
+    async def _listed(self, project: str | None) -> list[tuple[str, Machine]]:
+        """Return every instance, terminated ones included, with the server's own identifier; the newest first."""
+        body = {"only_active": False, **({"project_names": [project]} if project else {})}
+        found = []
+        for raw in await self._pages("instances", body, PAGE, "created"):
+            one = table(raw)
+            if one.get("status") == "terminated" and not one.get("fleet_name"):
+                continue  # From before fleets existed: no id, and nothing that bills.
+            uuid = text(one.get("id"), 80)
+            if uuid is None:
+                raise self.odd("an instance without an id")
+            found.append((uuid, self.parse(raw)))
+        return found
+
+    async def _pages(
+        self, what: str, body: Mapping[str, object], limit: int, since: str
+    ) -> tuple[object, ...]:
+        """Return a complete list, which the server continues after the time and the id of its last item."""
+
+        async def read(cursor: str | None) -> Page:
+            after = dict(zip(("prev_created_at", "prev_id"), (cursor or "").split(), strict=False))
+            answer = await self.http.ask("POST", f"/api/{what}/list", {**body, "limit": limit, **after})
+            items = array(answer.data)
+            last = table(items[-1]) if len(items) >= limit else None
+            following = None if last is None else " ".join(map(str, (last.get(since), last.get("id"))))
+            if last is not None and not (text(last.get(since)) and text(last.get("id"))):
+                following = ""
+            return Page(answer.data, following, answer)
+
+        return await read_pages(read, what, self.odd)
 
     def parse(self, raw: object) -> Machine:
         """Read one instance.
@@ -136,16 +167,17 @@ class DstackAccount(RentedAccount):
         identifier = f"{box.get('project_name')}/{box.get('fleet_name')}/{place}"
         if not (isinstance(place, int) and self.ids.fullmatch(identifier)):
             raise self.odd("an instance without project, fleet and number")
-        status = box.get("status")
-        lifecycle, bills = state_of(STATES, status)
+        lifecycle, bills = state_of(STATES, box.get("status"))
+        status = printable(box.get("status") or "not said", 40)
+        if box.get("unreachable") is True and lifecycle is not Lifecycle.GONE:
+            status = f"{status}, unreachable"
         resources = table(table(box.get("instance_type")).get("resources"))
         gpus = array(resources.get("gpus"))
         backend = text(box.get("backend"), 40)
         return Machine(
             id=identifier,
             name=text(box.get("name")) or "",
-            status=printable(status or "not said", 40)
-            + (", unreachable" if box.get("unreachable") is True else ""),
+            status=status,
             lifecycle=lifecycle,
             bills=bills,
             compute=number(box.get("price")),
@@ -185,11 +217,9 @@ class DstackAccount(RentedAccount):
         return self._below.get(machine.host or "")
 
     async def leftovers(self) -> tuple[Leftover, ...]:
-        """List the volumes: they outlive runs and instances. dstack tells what one has cost, not its price."""
-        data = (await self.http.ask("POST", "/api/volumes/list", {"only_active": True, "limit": 100})).data
-        if not isinstance(data, list) or len(data) >= 100:
-            raise self.odd("a list of volumes that is not whole")
-        return tuple(map(self._leftover, data))
+        """List the volumes: they outlive runs and instances. dstack reports what one has cost, not its price."""
+        found = await self._pages("volumes", {"only_active": True}, VOLUME_PAGE, "created_at")
+        return tuple(map(self._leftover, found))
 
     def _leftover(self, raw: object) -> Leftover:
         item = table(raw)

@@ -13,11 +13,11 @@ from collections.abc import Callable
 import msgspec
 
 from rgt_tui.model.box import ProviderRef
-from rgt_tui.model.evidence import Permit, Verb, steady
+from rgt_tui.model.evidence import CLICK, Permit, Verb, steady
 from rgt_tui.model.profile import Profile
 from rgt_tui.profiles import load_profile
 from rgt_tui.providers.answers import Answers, table, text
-from rgt_tui.providers.console import CLICK, ConsoleAccount, ConsoleBox
+from rgt_tui.providers.console import ConsoleAccount, ConsoleBox
 from rgt_tui.providers.control_plane import BadAnswer, Context, PermitRefused, printable, use_permit
 from rgt_tui.providers.http import AccountHttp, Wrong, open_http
 

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import msgspec
+from rgt_wire import USER_AGENT
 
 from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.plain import Secret
@@ -36,8 +37,10 @@ MAX_BODY = 8 << 20
 """Bytes; a list of 200 machines is well under one MiB."""
 BACK_OFF = 15.0
 """Seconds to leave a server alone after a 429 that does not say how long."""
-LONGEST_PAUSE = 3600.0
-"""The most of such seconds, whatever the server says."""
+LONGEST_PAUSE = 900.0
+"""The most of such seconds, whatever the server says: a meter that is not read for days is money that nobody sees."""
+SKEW_S = 60.0
+"""A `Date` header has whole seconds, and an answer may come from a queue: less than this is no difference."""
 
 
 class Wrong(msgspec.Struct, frozen=True):
@@ -62,6 +65,21 @@ class Answer(msgspec.Struct, frozen=True):
     """True when a header says that this is not all of it."""
     headers: Mapping[str, str] = {}
     """Names in small letters."""
+
+
+class RawExchange(msgspec.Struct, frozen=True):
+    """One request and its answer, as they were."""
+
+    method: str
+    path: str
+    body: object
+    status: int
+    headers: dict[str, str]
+    """Those of `RECORDED_HEADERS`."""
+    content: bytes
+
+
+RECORDED_HEADERS = ("content-type", "link", "retry-after", "ratelimit")
 
 
 class AccountHttp:
@@ -97,11 +115,14 @@ class AccountHttp:
         self._header, self._scheme = header, scheme
         self._wrong = wrong
         self._clock = clock
+        self.skew: float | None = None
+        """Seconds that the client's clock is ahead of the server's, by its last answer; None = they agree."""
         self._quiet = Pause()
+        self._timeout_s = timeout_s
+        self._on_read: Callable[[RawExchange], None] | None = None
         self._total_s = 3 * timeout_s
         # A proxy for the loopback would be a mistake, and redirects could carry the key elsewhere.
         self._http = httpx.AsyncClient(
-            timeout=httpx.Timeout(timeout_s, connect=timeout_s / 2),
             follow_redirects=False,
             # Plain http, to the loopback alone, has no certificates to load.
             verify=not base_url.startswith("http://"),
@@ -113,46 +134,87 @@ class AccountHttp:
         """Host and port, for a person."""
         return printable(self.base_url.rpartition("//")[2].rpartition("@")[2].partition("/")[0], 80)
 
-    async def get(self, path: str) -> Answer:
+    def server_time(self) -> float:
+        """Return epoch seconds by the server's clock: what it says of its machines' times is by that one."""
+        return self._clock() - (self.skew or 0.0)
+
+    def _note_date(self, header: str | None, sent_at: float) -> None:
+        """Compare the clocks: a client's clock that was set by a month would make every price × time a lie.
+
+        The header: https://www.rfc-editor.org/rfc/rfc9110#section-6.6.1
+        """
+        said = _date(header)
+        if said is None:
+            return
+        now = self._clock()
+        skew = (sent_at + now) / 2 - said
+        self.skew = skew if abs(skew) > max(SKEW_S, abs(now - sent_at)) else None
+
+    async def get(self, path: str, *, silent_s: float | None = None) -> Answer:
         """Read something. Waits out a rate limit by refusing at once, so that polling cannot make it worse.
+
+        Args:
+            path: With its query.
+            silent_s: Seconds without a byte that are normal for this answer; None = the limit of all others.
 
         Raises:
             ProviderError: one of its kinds, by what went wrong.
         """
-        return await self.ask("GET", path)
+        return await self.ask("GET", path, silent_s=silent_s)
 
-    async def ask(self, method: str, path: str, body: object = None) -> Answer:
+    async def ask(
+        self, method: str, path: str, body: object = None, *, silent_s: float | None = None
+    ) -> Answer:
         """Read something by a method that is not always GET; see `get`."""
         if left := self._quiet.left(self._clock()):
             raise self._limited(left)
-        return await self.send(method, path, body)
+        return await self._exchange(method, path, body, silent_s)
 
-    async def send(self, method: str, path: str, body: object = None) -> Answer:
-        """Send one request, once.
+    def record_reads(self, on_read: Callable[[RawExchange], None]) -> None:
+        """From now on, pass on every answer to a read, and refuse every call that acts."""
+        self._on_read = on_read
+
+    async def send(
+        self, method: str, path: str, body: object = None, *, silent_s: float | None = None
+    ) -> Answer:
+        """Send one request that may change something, once; see `get`.
 
         Raises:
             ProviderError: one of its kinds, by what went wrong.
         """
+        if self._on_read is not None:
+            raise ProviderError(
+                f"only reads are recorded: {method} {printable(path, 80)} was not sent", sent=False
+            )
+        return await self._exchange(method, path, body, silent_s)
+
+    async def _exchange(self, method: str, path: str, body: object, silent_s: float | None) -> Answer:
         # Asked for at each use: it also checks, before anything is sent, that this server may have it.
         try:
             key = self._key().reveal()
         except AuthError as error:
             error.sent = False
             raise
-        headers = {"Accept": "application/json", "Accept-Encoding": "gzip"}
+        headers = {"Accept": "application/json", "Accept-Encoding": "gzip", "User-Agent": USER_AGENT}
         if key:
             headers[self._header] = f"{self._scheme}{key}"
         content = None
         if body is not None:
             content = msgspec.json.encode(body)
             headers["Content-Type"] = "application/json"
+        sent_at = self._clock()
+        timeout = httpx.Timeout(silent_s or self._timeout_s, connect=self._timeout_s / 2)
         try:
             # The whole exchange is bounded, too: a server may send a byte now and then for ever.
             async with (
-                asyncio.timeout(self._total_s),
-                self._http.stream(method, self.base_url + path, headers=headers, content=content) as response,
+                asyncio.timeout(self._total_s + (silent_s or 0.0)),
+                self._http.stream(
+                    method, self.base_url + path, headers=headers, content=content, timeout=timeout
+                ) as response,
             ):
+                self._note_date(response.headers.get("date"), sent_at)
                 raw = await self._body(response)
+                self._pass_on(method, path, body, response, raw)
                 return self._judge(response, raw, f"{method} {path}")
         except httpx.InvalidURL:  # such as one that goes on with what the server said of the next page
             raise BadAnswer(
@@ -173,6 +235,13 @@ class AccountHttp:
                 "check the console",
                 console=self.console,
             ) from None
+
+    def _pass_on(
+        self, method: str, path: str, body: object, response: httpx.Response, content: bytes
+    ) -> None:
+        if self._on_read is not None:
+            headers = {name: response.headers[name] for name in RECORDED_HEADERS if name in response.headers}
+            self._on_read(RawExchange(method, path, body, response.status_code, headers, content))
 
     async def _body(self, response: httpx.Response) -> bytes:
         # An answer that is packed several times over unpacks to more than there is memory, from one piece of it.
@@ -201,6 +270,8 @@ class AccountHttp:
         if good and wrong is None:
             more = 'rel="next"' in response.headers.get("link", "")
             return Answer(status, data, more, {name.lower(): text for name, text in response.headers.items()})
+        if b"error code: 1010" in raw[:1000]:
+            raise self._blocked(status)
         error = self._error(response, data, what, wrong or Wrong(""))
         if wrong is not None:
             error.code, error.made = wrong.code, wrong.made
@@ -223,6 +294,7 @@ class AccountHttp:
             return Conflict(f"{self.host} refused: {words}", console=console, status=status)
         if means == 429:
             wait = _retry_after(response.headers.get("retry-after"), self._clock())
+            wait = None if wait is None else min(wait, LONGEST_PAUSE)
             self._leave_alone(BACK_OFF if wait is None else wait)
             return self._limited(wait, status)
         if means >= 500:
@@ -234,6 +306,18 @@ class AccountHttp:
         why = ", a redirect, which is not followed" if 300 <= status < 400 else ""
         return BadAnswer(
             f"{self.host} answered {status} {words} to {what}{why}", console=console, status=status
+        )
+
+    def _blocked(self, status: int) -> ProviderError:
+        """Return the error for Cloudflare's ban of a program by its User-Agent: the platform has not seen the request.
+
+        The answer's text: https://github.com/source-cooperative/data.source.coop/issues/134 (2026-05)
+        """
+        return BadAnswer(
+            f"Cloudflare, in front of {self.host}, refused this program ({status}, error code: 1010) before the key "
+            f"was read: the key is not the cause; a proxy on the way may have changed the User-Agent {USER_AGENT}",
+            console=self.console,
+            status=status,
         )
 
     def _json(self, raw: bytes, what: str) -> object:
@@ -286,11 +370,17 @@ def _decoded(raw: bytes) -> object:
 
 
 def _detail(data: object) -> str:
-    """Return the words of a problem+json body (RFC 9457), cleaned for a terminal."""
+    """Return the words of an error's body, cleaned for a terminal.
+
+    RFC 9457 has ``detail`` and ``title``; dstack's ``detail`` holds ``msg``, in an object or a list of them; RunPod
+    answers a start without room with ``error`` alone.
+    """
+    if isinstance(data, list) and data:
+        return _detail(data[0])
     if not isinstance(data, dict):
-        return ""
-    parts = [data.get(key) for key in ("detail", "title", "message")]
-    return next((printable(part) for part in parts if isinstance(part, str) and part), "")
+        return printable(data) if isinstance(data, str) else ""
+    parts = (_detail(data.get(key)) for key in ("detail", "msg", "title", "message", "error"))
+    return next((part for part in parts if part), "")
 
 
 def _retry_after(value: str | None, now: float) -> float | None:
@@ -299,8 +389,14 @@ def _retry_after(value: str | None, now: float) -> float | None:
         return None
     if value.strip().isdecimal():
         return float(value.strip()[:9])
+    at = _date(value)
+    return None if at is None else max(0.0, at - now)
+
+
+def _date(value: str | None) -> float | None:
+    """Return the epoch seconds of a date in a header; None where there is none that can be read."""
     try:
-        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - now)
+        return None if not value else email.utils.parsedate_to_datetime(value).timestamp()
     except (ValueError, TypeError, OverflowError):
         return None
 

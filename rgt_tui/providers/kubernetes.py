@@ -3,6 +3,9 @@
 A Job is parked by suspending it (its pods end, the Job is kept) and destroyed by deleting it *with* its pods; a pod
 that something owns would only be made anew, so that nothing is done to it: the call goes to its owner. What bills is
 the node, whether a pod runs on it or not, and kubectl does not tell its price.
+
+Rights are often limited to a namespace, and to reading objects by name. So lists are requested for the namespaces of
+the boxes alone, and where a list is refused, each box is read by name.
 https://kubernetes.io/docs/concepts/workloads/controllers/job/, https://kubernetes.io/docs/reference/kubectl/ (verified
 2026-11).
 """
@@ -28,6 +31,7 @@ from rgt_tui.providers.control_plane import (
     Conflict,
     Context,
     Instance,
+    ListRefused,
     Market,
     NotFound,
     OneMachine,
@@ -125,6 +129,12 @@ class JobStatus(msgspec.Struct, frozen=True):
     """How a Job is."""
 
     conditions: tuple[JobCondition, ...] | None = None
+    active: int = 0
+    """Pods that wait or run and are not being deleted."""
+    ready: int | None = None
+    """Those of them that run; None = not said."""
+    terminating: int | None = None
+    """Pods that are being deleted and have not ended; None = not said, as by servers before 1.28."""
 
 
 class KubeJob(msgspec.Struct, frozen=True):
@@ -175,7 +185,7 @@ class Kubernetes(OneMachine["KubernetesAccount"]):
         return await self._account.read(instance)
 
     async def list(self) -> tuple[Instance, ...]:
-        """List the Jobs that have not ended, and the bare pods, of every namespace that the account may see."""
+        """List the Jobs that have not ended, and the bare pods, of the namespaces of all boxes."""
         return await self._account.list()
 
     async def start(self) -> str:
@@ -241,14 +251,30 @@ class KubernetesAccount:
         self._line = line
         self._clock = clock
         self._seen: set[str] = set()
+        self._namespaces: set[str] = set()
+        """Those of the boxes that were opened."""
 
     def box(self, instance: str) -> Kubernetes:
         """Return the control plane of one Job or pod."""
+        if _ID.fullmatch(instance):
+            self._namespaces.add(instance.partition("/")[0])
         return Kubernetes(self, instance)
+
+    async def _everywhere(self, what: str) -> list[object]:
+        """Return the objects of a kind in the namespaces of the boxes; without a box, in all.
+
+        Raises:
+            ProviderError: `ListRefused` where the person may not list them.
+        """
+        places = [f"--namespace={name}" for name in sorted(self._namespaces)] or ["--all-namespaces"]
+        try:
+            return [item for place in places for item in await self._items(what, place)]
+        except AuthError as error:
+            raise ListRefused(str(error), code=error.code) from None
 
     async def leftovers(self) -> tuple[Leftover, ...]:
         """List the claims of volumes: they outlive Jobs and pods. Kubernetes tells no price."""
-        items = await self._items("persistentvolumeclaims", "--all-namespaces")
+        items = await self._everywhere("persistentvolumeclaims")
         found = []
         for item in items:
             meta = _converted(item, Metadata, "metadata")
@@ -340,8 +366,8 @@ class KubernetesAccount:
         Raises:
             ProviderError: one of the two lists could not be had whole.
         """
-        jobs = [_converted(item, KubeJob) for item in await self._items("jobs", "--all-namespaces")]
-        pods = [_converted(item, KubePod) for item in await self._items("pods", "--all-namespaces")]
+        jobs = [_converted(item, KubeJob) for item in await self._everywhere("jobs")]
+        pods = [_converted(item, KubePod) for item in await self._everywhere("pods")]
         found = []
         for job in jobs:
             if job.over is None:
@@ -390,7 +416,12 @@ class KubernetesAccount:
             self._seen.add(instance)
             if kind == "pod":
                 return self._of_pod(_converted(one, KubePod))
-            return self._of_job(_converted(one, KubeJob), await self._pods_of(namespace, name))
+            job = _converted(one, KubeJob)
+            try:
+                pods = await self._pods_of(namespace, name)
+            except AuthError:
+                return self._of_job_alone(job)
+            return self._of_job(job, pods)
         except ProviderError as error:
             return Meter(at=self._clock(), source=self.source, error=str(error))
 
@@ -409,7 +440,7 @@ class KubernetesAccount:
             return Meter(
                 lifecycle=Lifecycle.GONE,
                 at=self._clock(),
-                source=f"{self.source}: no such object, and never seen there",
+                source=f"{self.source}; no such object, and never seen there",
             )
         return self._meter(Lifecycle.GONE, "not found", ())
 
@@ -437,6 +468,27 @@ class KubernetesAccount:
             life = Lifecycle.RUNNING if any(pod.status.phase == "Running" for pod in live) else life
         actions = ("delete",) if job.over or job.spec.suspend else ("suspend", "delete")
         return self._meter(life, words, pods, actions)
+
+    def _of_job_alone(self, job: KubeJob) -> Meter:
+        """Return the meter of a Job whose pods may not be listed, by its own count of them.
+
+        The count of those that are being deleted may be missing: then a suspended Job may still hold its GPUs.
+        """
+        status = job.status
+        left = status.active + (status.terminating or 0)
+        actions = ("delete",) if job.over or job.spec.suspend else ("suspend", "delete")
+        if left:
+            running = status.ready is None or status.ready > 0 or not status.active
+            life, words = (Lifecycle.RUNNING if running else Lifecycle.STARTING), f"{left} pods by the Job"
+        elif job.over is not None:
+            life, words = Lifecycle.GONE, job.over
+        elif not job.spec.suspend:
+            life, words = Lifecycle.STARTING, "no pod runs"
+        elif status.terminating is None:
+            life, words = Lifecycle.UNKNOWN, "suspended; whether its pods have ended is not known"
+        else:
+            life, words = Lifecycle.STOPPED, "suspended"
+        return self._meter(life, f"{words} (its pods may not be listed)", (), actions)
 
     def _meter(
         self, life: Lifecycle, words: str, pods: tuple[KubePod, ...], actions: tuple[str, ...] = ()

@@ -22,6 +22,7 @@ from rgt_tui.providers.control_plane import BadAnswer, Context, Pause, ProviderE
 from rgt_tui.providers.http import AccountHttp, Wrong, open_http
 from rgt_tui.providers.markets.lambda_market import LambdaMarket
 from rgt_tui.providers.markets.rented_market import CREATE
+from rgt_tui.providers.paging import read_single_page
 from rgt_tui.providers.rented import EVERY, START, Call, Machine, RentedAccount, state_of
 
 VENDOR = "https://cloud.lambda.ai"
@@ -110,6 +111,7 @@ class LambdaAccount(RentedAccount):
         Verb.PARK: NO_STOP,
         START: "Lambda has no start: an instance that was terminated is gone",
     }
+    not_listed: ClassVar[tuple[str, ...]] = ("1-Click Clusters", "reserved capacity")
     gaps: ClassVar[Mapping[str, float]] = {EVERY: 1.0, CREATE: 12.0}
 
     def __init__(self, ref: ProviderRef, http: AccountHttp, clock: Callable[[], float]) -> None:
@@ -127,9 +129,7 @@ class LambdaAccount(RentedAccount):
         """Ask for all instances; the list has no pages."""
         await self.pace.turn("list")
         answer = await self.http.get("/api/v1/instances")
-        items = table(answer.data).get("data")
-        if not isinstance(items, list) or answer.more or table(answer.data).get("page_token"):
-            raise self.odd("a list of instances that is not whole")
+        items = read_single_page(answer, table(answer.data).get("data"), "instances", self.odd)
         return tuple(map(self.parse, items))
 
     def parse(self, raw: object) -> Machine:
@@ -210,9 +210,7 @@ class LambdaAccount(RentedAccount):
         """List the file systems: each is charged by what is in it until it is deleted."""
         await self.pace.turn("filesystems")
         answer = await self.http.get("/api/v1/file-systems")
-        items = table(answer.data).get("data")
-        if not isinstance(items, list) or answer.more:
-            raise self.odd("a list of file systems that is not whole")
+        items = read_single_page(answer, table(answer.data).get("data"), "file systems", self.odd)
         return tuple(map(self._leftover, items))
 
     def _leftover(self, raw: object) -> Leftover:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import tomllib
 from collections.abc import Callable, Mapping
+from datetime import UTC
 from pathlib import Path
 from typing import ClassVar
 from urllib.parse import urlencode
@@ -24,6 +25,7 @@ from rgt_tui.providers.answers import Parts, Proof, array, number, table, text, 
 from rgt_tui.providers.control_plane import BadAnswer, Context, ProviderError, printable
 from rgt_tui.providers.http import AccountHttp, Wrong, open_http
 from rgt_tui.providers.markets.paperspace_market import PaperspaceMarket
+from rgt_tui.providers.paging import Page, read_pages
 from rgt_tui.providers.rented import START, Call, Machine, RentedAccount, state_of
 
 VENDOR = "https://api.paperspace.com/v1"
@@ -33,8 +35,6 @@ KEY_FILE = ".paperspace/credentials.toml"
 """What ``pspace login`` writes: https://github.com/Paperspace/cli (verified 2026-02)."""
 LIMIT = 120
 """Things of a page at most."""
-PAGES = 100
-"""More pages than this are no list but a mistake."""
 BESIDE_AGE = 600.0
 """Seconds for which it is good which snapshots there are, and when a machine was started."""
 STATIC_IP_PER_HOUR = 0.0045
@@ -141,6 +141,10 @@ class PaperspaceAccount(RentedAccount):
     api: ClassVar[str] = "API v1"
     labels: ClassVar[Mapping[Verb, str]] = {Verb.PARK: "Shut down", Verb.DESTROY: "Deactivate"}
     words: ClassVar[Mapping[Verb, str]] = {Verb.PARK: "stop", Verb.DESTROY: "delete"}
+    not_listed: ClassVar[tuple[str, ...]] = (
+        "Gradient's notebooks, deployments and storage",
+        "custom templates",
+    )
 
     def __init__(self, ref: ProviderRef, http: AccountHttp, clock: Callable[[], float]) -> None:
         """Wrap an account; see `RentedAccount`."""
@@ -171,23 +175,19 @@ class PaperspaceAccount(RentedAccount):
         Raises:
             ProviderError: among others when it is not certain that this is all of it.
         """
-        found: list[object] = []
-        seen: set[str] = set()
-        cursor: dict[str, str] = {}
-        for _ in range(PAGES):
-            asked = urlencode({**query, "limit": str(LIMIT), **cursor})
-            data = table((await self.http.get(f"{path}?{asked}")).data)
-            items, more, following = data.get("items"), data.get("hasMore"), data.get("nextPage")
-            if not isinstance(items, list) or not isinstance(more, bool):
-                raise self.odd(f"a list of {path[1:]} without 'items' or 'hasMore'")
-            found += items
+
+        async def read(cursor: str | None) -> Page:
+            after = {} if cursor is None else {"after": cursor}
+            answer = await self.http.get(f"{path}?{urlencode({**query, 'limit': str(LIMIT), **after})}")
+            data = table(answer.data)
+            more, following = data.get("hasMore"), data.get("nextPage")
+            if not isinstance(more, bool):
+                raise self.odd(f"a list of {path[1:]} without 'hasMore'")
             if not more:
-                return tuple(found)
-            if not isinstance(following, str) or not following or following in seen:
-                raise self.odd(f"a part of the list of {path[1:]} whose next one cannot be asked for")
-            seen.add(following)
-            cursor = {"after": following}
-        raise self.odd(f"more than {PAGES} pages of {path[1:]}")
+                return Page(data.get("items"), None, answer)
+            return Page(data.get("items"), following if isinstance(following, str) else "", answer)
+
+        return await read_pages(read, path[1:], self.odd)
 
     async def _learn_snapshots(self) -> None:
         """Learn which machines have snapshots, seldom; a failure leaves it unknown."""
@@ -231,7 +231,7 @@ class PaperspaceAccount(RentedAccount):
         instance = self.known_id(text(machine.get("id"), 80), "a machine without an id")
         status = text(machine.get("state"), 40) or "not said"
         life, bills = state_of(STATES, status)
-        if when(machine.get("dtDeleted")) is not None:
+        if when(machine.get("dtDeleted"), UTC) is not None:
             status, life, bills = "deleted", Lifecycle.GONE, MeterKind.NONE
         gpus = [table(one) for one in array(machine.get("accelerators"))]
         kept = self._kept(instance, machine)
@@ -305,7 +305,7 @@ class PaperspaceAccount(RentedAccount):
         found += [
             self._leftover("shared drive", raw, "id", f"DELETE {base}/shared-drives/")
             for raw in await self.pages("/shared-drives")
-            if when(table(raw).get("dtDeleted")) is None
+            if when(table(raw).get("dtDeleted"), UTC) is None
         ]
         return tuple(found)
 

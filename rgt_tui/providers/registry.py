@@ -16,7 +16,15 @@ import msgspec
 
 from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.money import Lifecycle, Meter
-from rgt_tui.providers.control_plane import Account, Context, Instance, Open, Provider, ProviderError
+from rgt_tui.providers.control_plane import (
+    Account,
+    Context,
+    Instance,
+    ListRefused,
+    Open,
+    Provider,
+    ProviderError,
+)
 
 
 class Adapter:
@@ -42,7 +50,7 @@ def module_of(kind: str) -> ModuleType | None:
 
 
 CONSOLES = ("gpushare", "lanrui", "matpool", "paperspace-gradient")
-"""Platforms on which a person acts on the console alone; rgt says what to click, and watches for the effect."""
+"""Platforms on which a person acts on the console alone; rgt says what to click."""
 IN_BOX = {"autodl-inbox": "autodl"}
 """Boxes that no API knows and that switch themselves off → the profile that they have."""
 UNTOLD = frozenset((*CONSOLES, *IN_BOX, "featurize"))
@@ -93,6 +101,8 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
     """Client clock of the last whole list; None = there was none."""
     error: str | None = None
     """Why the last attempt failed; `machines` are then those of `at`."""
+    refused: bool = False
+    """Whether it failed because the key may not list machines: each one may still be read by its name."""
 
 
 class Providers:
@@ -168,13 +178,18 @@ class Providers:
             machines = await self.open(ref).list()
         except (ProviderError, UnknownProvider) as error:
             before = self.listed.get(key, Listed(ref=ref))
-            self.listed[key] = msgspec.structs.replace(before, error=str(error))
+            refused = isinstance(error, ListRefused)
+            self.listed[key] = msgspec.structs.replace(before, error=str(error), refused=refused)
         else:
             self.listed[key] = Listed(ref=ref, machines=machines, at=self._context.clock())
         return self.listed[key]
 
     async def _poll_account(self, refs: Sequence[ProviderRef]) -> dict[ProviderRef, Meter]:
+        for ref in refs:
+            self.open(ref)  # An account may look only where its boxes are.
         account = await self.list(refs[0])
+        if account.refused:
+            return {ref: await self._missing(self.open(ref), ref) for ref in refs}
         if account.error is not None:
             trouble = Meter(at=self._context.clock(), source=refs[0].kind, error=account.error)
             return dict.fromkeys(refs, trouble)

@@ -25,6 +25,7 @@ from rgt_tui.profiles.prices import HOURS, SYMBOLS, figure
 from rgt_tui.providers.answers import Parts, known_sum
 from rgt_tui.providers.control_plane import (
     BadAnswer,
+    Bidder,
     Instance,
     Market,
     NotFound,
@@ -35,7 +36,7 @@ from rgt_tui.providers.control_plane import (
     printable,
     use_permit,
 )
-from rgt_tui.providers.http import AccountHttp, is_loopback
+from rgt_tui.providers.http import AccountHttp, Answer, is_loopback
 
 START = "start"
 """Beside the two `Verb`s, what a platform may have a call for."""
@@ -88,6 +89,10 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     billed_since: float | None = None
     """From when on it is charged for in every state, at one price; None = only while it is on."""
     spot: bool | None = None
+    least_bid: float | None = None
+    """Of a spot machine: the least bid that keeps it, or gets it back."""
+    outbid: bool = False
+    """Somebody else's bid has taken it; it rests, and is still meant to run."""
     ends_at: float | None = None
     out_per_gb: float | None = None
     """The price of traffic that leaves it."""
@@ -117,6 +122,7 @@ class Booked(msgspec.Struct, frozen=True):
 
     amount: float
     at: float
+    """By the platform's clock."""
 
 
 class Pace:
@@ -166,6 +172,8 @@ class RentedAccount(abc.ABC):
     currency: ClassVar[str] = "USD"
     ids: ClassVar[re.Pattern[str]] = re.compile(r"[A-Za-z0-9_-]{1,80}")
     """What an id looks like: one from a file must not be able to name another resource."""
+    not_listed: ClassVar[tuple[str, ...]] = ()
+    """What may bill besides machines and the API does not list, e.g. ``load balancers``."""
     gaps: ClassVar[Mapping[str, float]] = {}
     """For `Pace`; only the vendor's own servers are waited for."""
 
@@ -180,6 +188,10 @@ class RentedAccount(abc.ABC):
         self.ref, self.http, self.clock = ref, http, clock
         self.pace = Pace({} if is_loopback(http.base_url) else self.gaps)
         self._market: Market | None = None
+        self.leftover_gaps = self.not_listed
+        """See `rgt_tui.providers.leftover_gaps`."""
+        self.bidder: Bidder | None = None
+        """Changes bids; None = the platform has none."""
         self._seen: dict[str, Machine] = {}
         self._purse: Purse | None = None
         self._purse_pause = Pause()
@@ -220,6 +232,14 @@ class RentedAccount(abc.ABC):
     def call(self, what: str, instance: str) -> Call | None:
         """Return the call for `START` or a `Verb`; None = the platform has none (see `lacks`)."""
 
+    async def confirm(self, what: str, answer: Answer) -> str:
+        """Return in words what a 2xx answer to a call says; a platform that queues calls waits for the result.
+
+        Raises:
+            ProviderError: it does not say that the call was taken.
+        """
+        return self.judge(what, answer.data)
+
     def judge(self, what: str, data: object) -> str:
         """Return what a 2xx answer says in words.
 
@@ -239,7 +259,7 @@ class RentedAccount(abc.ABC):
     async def leftovers(self) -> tuple[Leftover, ...]:
         """List what is billed besides machines; see `Account.leftovers`."""
         raise ProviderError(
-            f"{self.platform} has no call that lists what is billed besides machines; look at its console",
+            f"{self.platform}'s API does not list volumes: check its console",
             console=self.http.console,
             sent=False,
         )
@@ -317,7 +337,8 @@ class RentedAccount(abc.ABC):
             with contextlib.suppress(ProviderError):
                 found = await self.read_books(machines)
                 self._books_pause.begin(now, SPEND_AGE)
-                self._books.update({instance: Booked(amount, now) for instance, amount in found.items()})
+                at = self.http.server_time()
+                self._books.update({instance: Booked(amount, at) for instance, amount in found.items()})
 
     def reprice(self, prices: Mapping[str, float | None]) -> None:
         """Tell what parts cost by their names, also those of machines that were seen before."""
@@ -360,7 +381,7 @@ class RentedAccount(abc.ABC):
         """Return the meter of a machine as just read."""
         if machine.lifecycle is Lifecycle.GONE:
             return self.gone(machine)
-        now, bills = self.clock(), machine.bills
+        now, bills = self.http.server_time(), machine.bills
         storage, unpriced = known_sum(machine.storage)
         runs = bills in (MeterKind.COMPUTE_AND_STORAGE, MeterKind.UNKNOWN)
         # A price of 0 for what is charged is a price that nobody said.
@@ -374,11 +395,12 @@ class RentedAccount(abc.ABC):
         booked = self._books.get(machine.id)
         on = bills is MeterKind.COMPUTE_AND_STORAGE and per_hour is not None
         if booked is not None:
-            # The books are read seldom; between two readings the meter runs on.
+            # The books are read seldom; between two readings the meter runs on, by the provider's clock.
             spent = booked.amount + (max(0.0, now - booked.at) / 3600.0 * (per_hour or 0.0) if on else 0.0)
         elif on and (begun := machine.billed_since or machine.started) is not None:
             spent, since = max(0.0, now - begun) / 3600.0 * (per_hour or 0.0), begun
             source = f"{source}; spent is an estimate: price × {'age' if machine.billed_since else 'uptime'}"
+        estimated = booked is None and spent is not None
         answers = machine.lifecycle in (Lifecycle.STARTING, Lifecycle.RUNNING)
         return Meter(
             kind=bills,
@@ -389,7 +411,7 @@ class RentedAccount(abc.ABC):
             spent=spent,
             spent_since=since if spent is not None else None,
             currency=self.currency,
-            at=now,
+            at=self.clock(),
             source=source,
             native_status=machine.status,
             actions=machine.actions,
@@ -401,7 +423,9 @@ class RentedAccount(abc.ABC):
             burn_per_hour=self._purse.per_hour if self._purse is not None else None,
             at_least=per_hour is not None and bool(unpriced),
             unpriced=unpriced,
-            spent_at_least=spent is not None and on and bool(unpriced),
+            spent_at_least=booked is not None and on and bool(unpriced),
+            spent_estimated=estimated,
+            clock_skew=self.http.skew,
             doubt=doubt,
             booked=booked.amount if booked is not None else None,
             booked_at=booked.at if booked is not None else None,
@@ -507,7 +531,7 @@ class RentedBox(OneMachine["RentedAccount"]):
             lifecycle=Lifecycle.GONE,
             at=account.clock(),
             currency=account.currency,
-            source=f"{account.source}: not in this account, never seen there",
+            source=f"{account.source}; not in this account, never seen there",
         )
 
     async def list(self) -> tuple[Instance, ...]:
@@ -545,11 +569,11 @@ class RentedBox(OneMachine["RentedAccount"]):
             )
         await account.pace.turn(what)
         answer = await account.http.send(call.method, call.path, call.body)
-        said = account.judge(what, answer.data)
+        said = await account.confirm(what, answer)
         return f"{account.http.host} answered {answer.status}{f', {said}' if said else ''}"
 
     def _why_not(self, what: str) -> str:
-        return self._account.lacks.get(what) or f"{self._account.platform} has no call for {what}"
+        return self._account.lacks.get(what) or f"{self._account.platform}'s API has no call for {what}"
 
     def describe(self, verb: Verb, instance: str) -> str:
         """Return the exact call."""

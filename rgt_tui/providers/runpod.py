@@ -20,9 +20,10 @@ from rgt_tui.model.renting import Leftover
 from rgt_tui.profiles import load_profile
 from rgt_tui.profiles.prices import HOURS
 from rgt_tui.profiles.survival import until_clock
-from rgt_tui.providers.answers import Parts, Proof, known_sum, number, signed
+from rgt_tui.providers.answers import Parts, Proof, known_sum, number, signed, table, text
 from rgt_tui.providers.control_plane import (
     BadAnswer,
+    Conflict,
     Context,
     Instance,
     NotFound,
@@ -33,8 +34,10 @@ from rgt_tui.providers.control_plane import (
     printable,
     use_permit,
 )
-from rgt_tui.providers.http import AccountHttp, open_http
+from rgt_tui.providers.http import AccountHttp, Answer, open_http
 from rgt_tui.providers.markets.runpod_market import RunPodMarket
+from rgt_tui.providers.paging import names_next_page
+from rgt_tui.providers.runpod_leftovers import list_leftovers, read_list
 from rgt_tui.providers.runpod_pod import ID, Pod, network_per_hour, parse_pod, price_of
 
 VENDOR = "https://api.runpod.io"
@@ -46,6 +49,8 @@ SPEND_AGE = 60.0
 SPEND_RETRY = 300.0
 """Seconds before a failed spend query is tried again: it must not eat the rate limit of what matters."""
 VOLUMES_AGE = 600.0
+NO_FREE_GPU = "not enough free GPUs on the host machine"
+"""https://github.com/runpod/runpod-python/issues/168 (2026-11); by REST v2 it is a 400 with ``error`` alone."""
 BALANCE_PATH = "/graphql"
 """Only RunPod's GraphQL API tells what is left on an account; RunPod means to retire it early in 2027.
 
@@ -139,7 +144,7 @@ class RunPod(OneMachine["RunPodAccount"]):
         return Meter(
             lifecycle=Lifecycle.GONE,
             at=self._clock(),
-            source=f"RunPod REST v2 at {self._account.http.host}: not in this account, never seen there",
+            source=f"RunPod REST v2 at {self._account.http.host}; not in this account, never seen there",
         )
 
     def _trouble(self, why: str) -> Meter:
@@ -155,11 +160,20 @@ class RunPod(OneMachine["RunPodAccount"]):
         return tuple(self._account.instance(pod) for pod in pods)
 
     async def start(self) -> str:
-        """Start the pod; see `Provider.start`. It may come back without a GPU."""
+        """Start the pod; see `Provider.start`. Without a free GPU on its machine RunPod refuses."""
         _check_id(self._instance)
-        answer = await self._account.http.send(
-            "POST", f"/v2/pods/{self._instance}/action", {"action": "start"}
-        )
+        path = f"/v2/pods/{self._instance}/action"
+        try:
+            answer = await self._account.http.send("POST", path, {"action": "start"})
+        except BadAnswer as error:
+            if NO_FREE_GPU not in str(error):
+                raise
+            raise Conflict(
+                f"RunPod cannot start the pod now ({NO_FREE_GPU}): the GPUs of its machine are rented to others. Until "
+                "one is free, perhaps for days, its volume disk is out of reach; it bills until the pod is terminated",
+                console=self.console_url,
+                status=error.status,
+            ) from None
         return f"{self._account.http.host} answered {answer.status}"
 
     async def stop(self, permit: Permit) -> str:
@@ -267,6 +281,8 @@ class Spend(msgspec.Struct, frozen=True):
     amount: float | None
     """None = they did not answer."""
     at: float
+    there: float
+    """The same by RunPod's clock."""
 
 
 class RunPodAccount:
@@ -295,6 +311,8 @@ class RunPodAccount:
         self._balance_pause = Pause()
         self._clock = clock
         self._seen: dict[str, Pod] = {}
+        self.leftover_gaps: tuple[str, ...] = ()
+        """See `rgt_tui.providers.leftover_gaps`."""
         self._spend: dict[str, Spend] = {}
         self._spend_pause = Pause()
         self._volumes: dict[str, float | None] = {}
@@ -305,35 +323,9 @@ class RunPodAccount:
         return RunPod(self, instance, clock=self._clock)
 
     async def leftovers(self) -> tuple[Leftover, ...]:
-        """List the network volumes: each is billed until it is deleted, whether a pod mounts it or not."""
-        data = (await self.http.get("/v2/network-volumes")).data
-        items = data.get("networkVolumes") if isinstance(data, dict) else None
-        if not isinstance(items, list):
-            raise BadAnswer(
-                "RunPod's list of network volumes has no 'networkVolumes'; nothing follows from it",
-                console=self.http.console,
-            )
-        return tuple(self._leftover(item) for item in items)
-
-    def _leftover(self, item: object) -> Leftover:
-        if not (isinstance(item, dict) and isinstance(item.get("id"), str) and ID.fullmatch(item["id"])):
-            raise BadAnswer("RunPod lists a network volume without an id", console=self.http.console)
-        size, volume = number(item.get("size")), item["id"]
-        return Leftover(
-            what="volume",
-            id=volume,
-            name=printable(item.get("name") or "", 80),
-            per_hour=None if size is None else network_per_hour(size, str(item.get("type"))),
-            size_gb=size,
-            region=printable(item.get("dataCenter") or "", 40) or None,
-            used_by=tuple(
-                pod.id
-                for pod in self._seen.values()
-                if pod.lifecycle is not Lifecycle.GONE
-                and any(one.volume == volume for one in pod.networks or ())
-            ),
-            how=f"DELETE {self.http.base_url}/v2/network-volumes/{printable(volume, 80)}",
-        )
+        """List what bills besides pods: network volumes, serverless endpoints with workers, and clusters."""
+        found, self.leftover_gaps = await list_leftovers(self.http, tuple(self._seen.values()))
+        return found
 
     def market(self) -> RunPodMarket:
         """Return what rents pods."""
@@ -375,18 +367,8 @@ class RunPodAccount:
         Raises:
             ProviderError: among others when the answer is not provably the whole list.
         """
-        answer = await self.http.get("/v2/pods?includeClusterPods=true")
-        data = answer.data
-        if not isinstance(data, dict) or not isinstance(data.get("pods"), list):
-            raise BadAnswer(
-                "RunPod's list of pods has no 'pods'; nothing follows from it", console=self.http.console
-            )
-        if answer.more or any(data.get(key) for key in ("next", "nextToken", "nextCursor", "hasMore")):
-            raise BadAnswer(
-                "RunPod sent only a part of its list; a pod that is not in it may well exist",
-                console=self.http.console,
-            )
-        pods = tuple(parse_pod(raw, self.http.console) for raw in data["pods"])
+        rows = await read_list(self.http, "/v2/pods?includeClusterPods=true", "pods", "pods")
+        pods = tuple(parse_pod(raw, self.http.console) for raw in rows)
         if len({pod.id for pod in pods}) != len(pods):
             raise BadAnswer(
                 "RunPod's list names a pod twice: it changed while it was read; ask again",
@@ -420,10 +402,10 @@ class RunPodAccount:
         if pod.created is not None:
             query += f"&startTime={_utc(pod.created)}"
         with contextlib.suppress(ProviderError):  # An estimate takes its place, and says so.
-            amount = _total((await self.http.get(query)).data, pod.id)
+            amount = _total(await self.http.get(query), pod.id)
         if amount is None and known is not None:
             amount = known.amount
-        self._spend[pod.id] = Spend(amount=amount, at=now)
+        self._spend[pod.id] = Spend(amount=amount, at=now, there=self.http.server_time())
         return amount
 
     async def learn_spend(self, pods: tuple[Pod, ...]) -> None:
@@ -435,12 +417,12 @@ class RunPodAccount:
         self._spend_pause.begin(now, SPEND_RETRY)
         query = f"/v2/billing/pods?bucketSize=month&startTime={_utc(min(created))}"
         with contextlib.suppress(ProviderError):
-            data = (await self.http.get(query)).data
+            books = await self.http.get(query)
             self._spend_pause.begin(now, SPEND_AGE)
             for pod in pods:
-                amount = _total(data, pod.id, strict=True)
+                amount = _total(books, pod.id, strict=True)
                 if amount is not None:
-                    self._spend[pod.id] = Spend(amount=amount, at=now)
+                    self._spend[pod.id] = Spend(amount=amount, at=now, there=self.http.server_time())
 
     async def learn_balance(self) -> None:
         """Learn what the account has left, at most every five minutes; a failure leaves it unknown."""
@@ -465,14 +447,13 @@ class RunPodAccount:
             return
         self._volumes_pause.begin(now, VOLUMES_AGE)
         try:
-            data = (await self.http.get("/v2/network-volumes")).data
+            items = await read_list(self.http, "/v2/network-volumes", "networkVolumes", "network volumes")
         except ProviderError:
             return
-        items = data.get("networkVolumes") if isinstance(data, dict) else None
-        for item in items if isinstance(items, list) else []:
-            size = number(item.get("size")) if isinstance(item, dict) else None
-            if size is not None and isinstance(item.get("id"), str):
-                self._volumes[item["id"]] = network_per_hour(size, str(item.get("type")))
+        for item in map(table, items):
+            volume, size = text(item.get("id"), 80), number(item.get("size"))
+            if volume is not None and size is not None:
+                self._volumes[volume] = network_per_hour(size, str(item.get("type")))
 
     def volume_price(self, volume: str) -> float | None:
         """Return what a network volume costs an hour, if that is known."""
@@ -492,7 +473,7 @@ class RunPodAccount:
 
     def meter(self, pod: Pod, spent: float | None) -> Meter:
         """Return the meter of a pod as just read."""
-        now = self._clock()
+        now = self.http.server_time()
         life = pod.lifecycle
         on = life in (Lifecycle.STARTING, Lifecycle.RUNNING) or (
             life is not Lifecycle.UNKNOWN and bool(pod.cost)
@@ -525,7 +506,7 @@ class RunPodAccount:
         ran_on = spent is not None and booked is not None and on and per_hour is not None
         if spent is not None and booked is not None and ran_on:
             # The books are read once a minute; between two readings the meter runs on.
-            spent += max(0.0, now - booked.at) / 3600.0 * (per_hour or 0.0)
+            spent += max(0.0, now - booked.there) / 3600.0 * (per_hour or 0.0)
         estimated = spent is None and on and pod.started is not None and per_hour is not None
         if estimated:
             spent = max(0.0, now - (pod.started or now)) / 3600.0 * (per_hour or 0.0)
@@ -538,7 +519,7 @@ class RunPodAccount:
             storage_per_hour=storage,
             spent=spent,
             spent_since=since if spent is not None else None,
-            at=now,
+            at=self._clock(),
             source=source,
             native_status=pod.status + (" (locked)" if pod.locked else ""),
             actions=pod.actions,
@@ -548,7 +529,9 @@ class RunPodAccount:
             ssh_port=pod.port if on else None,
             at_least=per_hour is not None and bool(unpriced),
             unpriced=unpriced,
-            spent_at_least=bool(unpriced) and (ran_on or estimated),
+            spent_at_least=bool(unpriced) and ran_on,
+            spent_estimated=estimated,
+            clock_skew=self.http.skew,
             doubt=doubt,
             booked=booked.amount if booked is not None else None,
             booked_at=booked.at if booked is not None and booked.amount is not None else None,
@@ -594,10 +577,10 @@ def _utc(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _total(data: object, instance: str, *, strict: bool = False) -> float | None:
-    """Add up a pod's records; `strict` where the answer is about other pods as well."""
-    records = data.get("records") if isinstance(data, dict) else None
-    if not isinstance(records, list):
+def _total(answer: Answer, instance: str, *, strict: bool = False) -> float | None:
+    """Add up a pod's records, `strict` where the answer is about other pods as well; None = not known, or not all."""
+    records = table(answer.data).get("records")
+    if not isinstance(records, list) or names_next_page(answer):
         return None
     amounts = [
         number(record.get("totalAmount"))
@@ -624,7 +607,7 @@ async def read_balance(http: AccountHttp) -> Balance:
     Raises:
         ProviderError: among others when the answer does not hold it; GraphQL reports errors with status 200.
     """
-    data = (await http.send("POST", BALANCE_PATH, {"query": BALANCE_QUERY})).data
+    data = (await http.ask("POST", BALANCE_PATH, {"query": BALANCE_QUERY})).data
     found = data.get("data") if isinstance(data, dict) else None
     myself = found.get("myself") if isinstance(found, dict) else None
     left = signed(myself.get("clientBalance")) if isinstance(myself, dict) else None

@@ -13,7 +13,7 @@ import msgspec
 from rgt_tui.model.money import Lifecycle
 from rgt_tui.profiles import load_profile
 from rgt_tui.profiles.prices import storage_per_hour
-from rgt_tui.providers.answers import Parts, array, number, table, when
+from rgt_tui.providers.answers import Parts, array, number, table, text, when
 from rgt_tui.providers.control_plane import BadAnswer, printable
 
 ID = re.compile(r"[A-Za-z0-9_-]{1,80}")
@@ -58,6 +58,8 @@ class Pod(msgspec.Struct, frozen=True):
     gpu_count: int | None = None
     region: str | None = None
     """The data center."""
+    cluster: str | None = None
+    """Id of the cluster that it is part of."""
 
     @property
     def lifecycle(self) -> Lifecycle:
@@ -88,7 +90,7 @@ def parse_pod(raw: object, console: str = "") -> Pod:
     volume_gb, volume_path, networks = _mounts(raw.get("mounts"))
     direct = table(table(raw.get("ssh")).get("direct"))
     port = direct.get("port")
-    gpu = table(raw.get("gpu"))
+    gpu, cluster = table(raw.get("gpu")), table(raw.get("cluster"))
     count = gpu.get("count")
     return Pod(
         id=raw["id"],
@@ -108,6 +110,7 @@ def parse_pod(raw: object, console: str = "") -> Pod:
         user=printable(direct["username"], 60) if isinstance(direct.get("username"), str) else None,
         gpu=printable(gpu["id"], 80) if isinstance(gpu.get("id"), str) else None,
         gpu_count=count if type(count) is int and count > 0 else None,
+        cluster=text(cluster.get("id"), 80),
         region=printable(raw["dataCenterId"], 40) if isinstance(raw.get("dataCenterId"), str) else None,
     )
 

@@ -1,14 +1,19 @@
-"""SkyPilot through its API server (0.14.1, API version 62, verified 2026-08; https://docs.skypilot.co).
+"""SkyPilot through its API server (https://docs.skypilot.co), tested on server 0.14.1, API version 62 (2026-11).
 
-Every call is a request that the server queues: its answer is an id, and what came of it is asked for by that id. What
-is believed of a stop or a down is the status, refreshed by force. ``purge`` is never sent (it forgets a cluster that
-may still bill), and the pickled ``handle`` is neither asked for nor loaded.
+Every call is a request that the server queues: its answer is an id, and ``/api/get`` with it stays silent until the
+request has ended. A request that failed is answered with HTTP 500, with the type and message of the error inside.
+
+A stop or a down counts as done when the status says so, refreshed at the cloud. If the cloud cannot be asked, the
+server returns the last status that it knows, as if it were fresh: only ``status_updated_at`` tells them apart.
+``purge`` is never sent (it forgets a cluster that may still bill), and the pickled ``handle`` is neither requested nor
+loaded.
 """
 
 from __future__ import annotations
 
 import contextlib
 import getpass
+import math
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,6 +24,7 @@ import msgspec
 from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.evidence import Verb
 from rgt_tui.model.money import Lifecycle, MeterKind
+from rgt_tui.model.plain import clean
 from rgt_tui.providers.answers import Proof, array, moment_of, number, port, table, text, whole
 from rgt_tui.providers.control_plane import (
     BadAnswer,
@@ -29,7 +35,7 @@ from rgt_tui.providers.control_plane import (
     Unreachable,
     printable,
 )
-from rgt_tui.providers.http import AccountHttp, open_http
+from rgt_tui.providers.http import AccountHttp, Answer, Wrong, open_http
 from rgt_tui.providers.rented import START, Call, Machine, RentedAccount, state_of
 
 VENDOR = "http://127.0.0.1:46580"
@@ -38,6 +44,10 @@ KEY_ENV = "SKYPILOT_SERVICE_ACCOUNT_TOKEN"
 USER_HASH = ".sky/user_hash"
 SSH_DIR = ".sky/generated/ssh"
 USER_ID = re.compile(r"[0-9a-f]{8}")
+RESULT_S = 120.0
+"""Seconds without a byte while a request for a status runs: the server asks the cloud, and starts its workers first."""
+ACTION_S = 60.0
+"""The same for a stop, down or start. A refusal comes at once; what takes longer is followed by reading the status."""
 REPORT_AGE = 300.0
 """Seconds for which the cost report is good; it counts from usage and lags behind."""
 STATES = {
@@ -52,17 +62,58 @@ DISKS = (("the disks of the stopped cluster", None),)
 PRICE = (
     "by SkyPilot's cost report, at the catalogue's prices; what the cloud bills, disks included, may be more"
 )
-REFUSALS: dict[int | str, Proof] = {401: Proof.NOTHING, 403: Proof.NOTHING, 429: Proof.NOTHING}
-"""A request that was refused was not queued: https://docs.skypilot.co (API version 62, verified 2026-08)."""
-ANSWERS = dict.fromkeys(Verb, REFUSALS)
+REFUSALS: dict[int | str, Proof] = {
+    401: Proof.NOTHING,
+    403: Proof.NOTHING,
+    422: Proof.NOTHING,
+    429: Proof.NOTHING,
+    "ClusterDoesNotExist": Proof.ASK,
+}
+"""A request that was refused was not queued; the codes are the types of the errors with which requests end.
+
+https://docs.skypilot.co (API version 62, verified on server 0.14.1, 2026-11)
+"""
+ANSWERS = {Verb.PARK: {**REFUSALS, "NotSupportedError": Proof.NOTHING}, Verb.DESTROY: REFUSALS}
+"""A stop that the cloud does not have ends before the cloud is asked (sky/core.py of 0.14.1)."""
+MEANS = {"NotSupportedError": 409, "ClusterDoesNotExist": 409}
+"""Type of an error → the HTTP status that says as much; the server answers 500 to all."""
 
 
 def open_account(ref: ProviderRef, context: Context) -> SkyPilotAccount:
     """Return the server that a cluster belongs to; see `rgt_tui.providers.control_plane.Open`."""
     http = open_http(
-        ref, context, vendor=VENDOR, console=ref.base_url or VENDOR, key_env=KEY_ENV, keyless=True
+        ref,
+        context,
+        vendor=VENDOR,
+        console=ref.base_url or VENDOR,
+        key_env=KEY_ENV,
+        keyless=True,
+        wrong=wrong,
     )
     return SkyPilotAccount(ref, http, context.clock, identity(context), context.home)
+
+
+def wrong(data: object) -> Wrong | None:
+    """Return the error of a body: ``{"detail": TEXT}``, or with the failed request as ``detail``."""
+    if not isinstance(data, dict) or "detail" not in data:
+        return None
+    return failure_of(data["detail"]) or Wrong("", text(data["detail"], 200) or "an error")
+
+
+def failure_of(request: object) -> Wrong | None:
+    """Return the error of a request that has ended; None = it has none.
+
+    Its field ``error`` is JSON in a text, also where there is none: ``"null"``.
+    """
+    error = table(request).get("error")
+    if isinstance(error, str):
+        with contextlib.suppress(msgspec.DecodeError):
+            error = msgspec.json.decode(error)
+    if not error:
+        return None
+    code = text(table(error).get("type"), 80) or ""
+    words = table(error).get("message", error)
+    return Wrong(code, printable(clean(words), 300) if isinstance(words, str) else code, MEANS.get(code))
 
 
 def identity(context: Context) -> Mapping[str, str]:
@@ -109,52 +160,83 @@ class SkyPilotAccount(RentedAccount):
     def _body(self, **fields: object) -> dict[str, object]:
         return {**fields, "env_vars": self._user}
 
-    async def _result(self, path: str, body: object) -> object:
-        """Queue a request that changes nothing, and wait for what comes of it.
+    async def _ended(self, answer: Answer, path: str, silent_s: float) -> dict[str, object]:
+        """Return a queued request after it has ended well.
 
         Raises:
-            ProviderError: it failed, or nobody knows.
+            ProviderError: it failed, with the type of its error as the code, or its result could not be read.
         """
-        answer = await self.http.ask("POST", path, body)
         queued = answer.headers.get("x-skypilot-request-id", "")
         if not re.fullmatch(r"[\w-]{1,80}", queued):
             raise self.odd(f"no request id for {path}")
-        told = table((await self.http.get(f"/api/get?request_id={queued}")).data)
-        if told.get("status") != "SUCCEEDED" or told.get("error"):
-            said = text(told.get("status"), 40) or "no status"
-            raise Unreachable(f"SkyPilot's request {path} ended with {said}", console=self.http.console)
-        value = told.get("return_value")
         try:
-            return msgspec.json.decode(value) if isinstance(value, str) else value
+            ended = table((await self.http.get(f"/api/get?request_id={queued}", silent_s=silent_s)).data)
+        except NotFound:  # The request is not known, which says nothing about the cluster.
+            raise Unreachable(
+                f"SkyPilot lost its request {path}; the state is unknown", console=self.http.console
+            ) from None
+        failed = failure_of(ended)
+        if ended.get("status") != "SUCCEEDED" or failed:
+            words = (failed.text if failed else "") or text(ended.get("status"), 40) or "no status"
+            raise Unreachable(f"SkyPilot's request {path} ended with {words}", console=self.http.console)
+        return ended
+
+    async def _result(self, path: str, body: object) -> tuple[dict[str, object], object]:
+        """Send a request that changes nothing; return it after its end, and the value that it returned.
+
+        Raises:
+            ProviderError: it failed, or its result could not be read.
+        """
+        ended = await self._ended(await self.http.ask("POST", path, body), path, RESULT_S)
+        value = ended.get("return_value")
+        try:
+            return ended, msgspec.json.decode(value) if isinstance(value, str) else value
         except (msgspec.DecodeError, RecursionError):
             raise self.odd(f"something that is not JSON for {path}") from None
 
-    async def _status(self, names: list[str] | None, refresh: str) -> tuple[Machine, ...]:
-        # Each of these is said: the server's own defaults show other people's clusters, credentials and the pickle.
+    async def confirm(self, what: str, answer: Answer) -> str:
+        """Wait for the result of a stop, down or start, which the server queues.
+
+        Raises:
+            ProviderError: the request has failed; any other trouble leaves it queued.
+        """
+        said = self.judge(what, answer.data)
+        try:
+            await self._ended(answer, what, ACTION_S)
+        except ProviderError as error:
+            if error.code:
+                raise
+            return f"{said}; its result is not known ({error})"
+        return "the request has succeeded"
+
+    async def _status(self, names: list[str] | None, *, force: bool) -> tuple[Machine, ...]:
+        # All fields are sent: the server's defaults show other people's clusters, credentials and the pickle. The
+        # summary lacks `status_updated_at`.
         body = self._body(
             cluster_names=names,
-            refresh=refresh,
+            refresh="FORCE" if force else "AUTO",
             all_users=False,
             include_credentials=False,
-            summary_response=True,
+            summary_response=not force,
             include_handle=False,
         )
-        found = await self._result("/status", body)
+        request, found = await self._result("/status", body)
         if not isinstance(found, list):
             raise self.odd("something that is not a list of clusters")
-        return tuple(map(self.parse, found))
+        begun = number(request.get("created_at")) or math.inf
+        return tuple(self.parse(raw, begun if force else None) for raw in found)
 
     async def fetch(self, instance: str) -> Machine:
-        """Ask for one cluster, its status refreshed at the cloud: the server's own memory lags behind."""
-        found = next((one for one in await self._status([instance], "FORCE") if one.id == instance), None)
+        """Read one cluster, its status refreshed at the cloud."""
+        found = next((one for one in await self._status([instance], force=True) if one.id == instance), None)
         if found is None:
             raise NotFound(f"SkyPilot knows no cluster {printable(instance, 120)}", console=self.http.console)
         return found
 
     async def fetch_all(self) -> tuple[Machine, ...]:
-        """Ask for one's own clusters; the list has no pages."""
+        """Read one's own clusters; the list has no pages."""
         await self._learn_rates()
-        return await self._status(None, "AUTO")
+        return await self._status(None, force=False)
 
     async def _learn_rates(self) -> None:
         """Learn what an hour of each cluster costs by the cost report, seldom."""
@@ -162,31 +244,46 @@ class SkyPilotAccount(RentedAccount):
             return
         self._rates_pause.begin(self.clock(), REPORT_AGE)
         with contextlib.suppress(ProviderError):
-            rows = array(await self._result("/cost_report", self._body(days=30)))
-            for row in map(table, rows):
+            _, rows = await self._result("/cost_report", self._body(days=30))
+            for row in map(table, array(rows)):
+                if not row.get("status"):
+                    continue  # A cluster that was terminated; its name may be another one's by now.
                 cost, seconds = number(row.get("total_cost")), number(row.get("duration"))
                 name = row.get("name")
                 if isinstance(name, str) and cost and seconds and (rate := number(cost / seconds * 3600.0)):
                     self._rates[name] = rate
 
-    def parse(self, raw: object) -> Machine:
+    def parse(self, raw: object, refreshed_after: float | None = None) -> Machine:
         """Read one cluster.
+
+        Args:
+            raw: As the server lists it.
+            refreshed_after: Epoch seconds by the server's clock. An older status is one that the cloud has not
+                confirmed: *stopped* is not believed then. None = any age is good.
 
         Raises:
             BadAnswer: it has no name; anything else that is odd becomes None.
         """
         box = table(raw)
         name = self.known_id(box.get("name"), "a cluster without a name")
-        status = box.get("status")
-        lifecycle, bills = state_of(STATES, status)
+        status = printable(box.get("status") or "not said", 40)
+        lifecycle, bills = state_of(STATES, box.get("status"))
+        doubts = []
+        if refreshed_after is not None and (number(box.get("status_updated_at")) or 0) < int(refreshed_after):
+            status = f"{status}, not confirmed by the cloud"
+            doubts.append("SkyPilot could not ask the cloud: this is the last status that it knows")
+            if lifecycle is not Lifecycle.RUNNING:
+                lifecycle, bills = Lifecycle.UNKNOWN, MeterKind.UNKNOWN
         gpu, count = accelerators(box.get("accelerators"))
         nodes = whole(box.get("nodes")) or 1
         rate = self._rates.get(name)
+        if rate is not None:
+            doubts.append(PRICE)
         host, at, user = endpoint(self._home, name)
         return Machine(
             id=name,
             name=name,
-            status=printable(status or "not said", 40),
+            status=status,
             lifecycle=lifecycle,
             bills=bills,
             compute=rate,
@@ -201,8 +298,9 @@ class SkyPilotAccount(RentedAccount):
             gpu=gpu,
             gpu_count=None if count is None else count * nodes,
             region=" ".join(filter(None, (text(box.get("cloud"), 40), text(box.get("region"), 60)))) or None,
-            created=moment_of(box.get("launched_at")),
-            doubt=None if rate is None else PRICE,
+            # It moves with every launch, so that it says nothing about when the machine was created.
+            started=moment_of(box.get("launched_at")) if lifecycle is Lifecycle.RUNNING else None,
+            doubt="; ".join(doubts) or None,
         )
 
     def call(self, what: str, instance: str) -> Call | None:

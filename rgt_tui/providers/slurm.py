@@ -247,7 +247,7 @@ class SlurmAccount:
         return Meter(
             lifecycle=Lifecycle.GONE,
             at=self._clock(),
-            source=f"{self.source}: no such job, and never seen there",
+            source=f"{self.source}; no such job, and never seen there",
         )
 
     async def _accounted(self, instance: str) -> list[str]:

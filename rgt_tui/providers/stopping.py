@@ -153,6 +153,8 @@ class OwnStop(msgspec.Struct, frozen=True, kw_only=True):
     """Its `url` is the vendor's own server."""
     what: str
     """In words, for the person who arms it."""
+    proof: str
+    """How the box proves, before it is armed, that it may stop itself: never by a read, which needs another right."""
     source: str
     """Page and month."""
 
@@ -160,6 +162,7 @@ class OwnStop(msgspec.Struct, frozen=True, kw_only=True):
 _SHUTDOWN = OwnStop(
     way=StopWay(kind="command", command=("/usr/bin/shutdown",)),
     what="the platform's own /usr/bin/shutdown",
+    proof="the program and one of the platform's marks are there, and only root can change it",
     source="https://www.autodl.com/docs/instance_pro_api/ (2026-08)",
 )
 OWN_STOPS = MappingProxyType(
@@ -167,11 +170,13 @@ OWN_STOPS = MappingProxyType(
         "runpod": OwnStop(
             way=StopWay(kind="runpod", url="https://api.runpod.io"),
             what="RUNPOD_API_KEY, the pod's own key, which RunPod puts into its environment",
+            proof="a start of the running pod: RunPod checks the right to act, and refuses with 409",
             source="https://docs.runpod.io/runpodctl/overview (2026-06)",
         ),
         "vastai": OwnStop(
             way=StopWay(kind="vastai", url="https://console.vast.ai"),
             what="CONTAINER_API_KEY, the instance's own key, which vast.ai puts into its environment",
+            proof="the running instance is set to running, which changes nothing",
             source="https://docs.vast.ai/guides/instances/docker-environment (2026-11)",
         ),
         "autodl": _SHUTDOWN,

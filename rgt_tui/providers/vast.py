@@ -1,7 +1,7 @@
 """vast.ai through its REST API (https://docs.vast.ai/api-reference/introduction, verified 2026-11).
 
 Everything may be wrong at status 200 (``success: false``), and one machine that is no more is a ``null``. Storage is
-charged in every state but ``offline``, compute from ``running`` on, ``frozen`` included.
+charged in every state but ``offline``, compute while it is ``running`` or ``frozen``, and perhaps while it is loading.
 """
 
 from __future__ import annotations
@@ -12,13 +12,12 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import ClassVar
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.evidence import Verb
 from rgt_tui.model.money import Lifecycle, MeterKind
 from rgt_tui.model.renting import Leftover
-from rgt_tui.profiles.prices import HOURS
 from rgt_tui.providers.answers import (
     Parts,
     Proof,
@@ -41,7 +40,9 @@ from rgt_tui.providers.control_plane import (
     printable,
 )
 from rgt_tui.providers.http import AccountHttp, Wrong, open_http
+from rgt_tui.providers.markets.vast_bids import VastBids
 from rgt_tui.providers.markets.vast_market import VastMarket
+from rgt_tui.providers.paging import Page, read_optional, read_pages, read_single_page
 from rgt_tui.providers.rented import START, Call, Machine, Purse, RentedAccount
 
 VENDOR = "https://console.vast.ai"
@@ -53,14 +54,16 @@ PAGE = 25
 """Instances of a page at most."""
 VOLUMES_AGE = 600.0
 """Seconds for which the prices of the volumes are good."""
-PAGES = 80
-"""More of them than this are no list but a mistake."""
-MEANS = {"no_such_instance": 404, "no_such_ask": 404}
-"""Error words → the status that others would have answered with."""
+MONTH_H = 720.0
+"""Hours of the month for which storage is priced: that of the figures in the vendor's specification (2026-08)."""
+CHARGES_PAGE = 500
+"""Contracts of a page of charges, at most: https://docs.vast.ai/api-reference/billing/show-charges (2026-08)."""
+MEANS = {"no_such_instance": 404, "no_such_ask": 404, "auth_error": 401}
+"""Error words → the status that others would have answered with: vast.ai says 404 of a key that it does not know."""
 STATES = {
     None: (Lifecycle.STARTING, MeterKind.STORAGE_ONLY),
     "created": (Lifecycle.STARTING, MeterKind.STORAGE_ONLY),
-    "loading": (Lifecycle.STARTING, MeterKind.STORAGE_ONLY),
+    "loading": (Lifecycle.STARTING, MeterKind.COMPUTE_AND_STORAGE),
     "rebooting": (Lifecycle.STARTING, MeterKind.COMPUTE_AND_STORAGE),
     "running": (Lifecycle.RUNNING, MeterKind.COMPUTE_AND_STORAGE),
     "frozen": (Lifecycle.RUNNING, MeterKind.COMPUTE_AND_STORAGE),
@@ -71,10 +74,13 @@ STATES = {
     "destroyed": (Lifecycle.GONE, MeterKind.NONE),
 }
 """``actual_status`` → what it is and what is charged: https://docs.vast.ai/api-reference/instances/show-instances."""
+LOADING = "vast.ai's pages and its users disagree on whether compute is charged while an instance loads: it is counted"
+"""https://docs.vast.ai (show instances, billing reference, 2026-08)."""
 DEARER = "vast.ai may charge more for the disk of a stopped instance than its API says"
 """https://docs.vast.ai (billing reference, 2026-08)."""
 REFUSALS: dict[int | str, Proof] = {
     "no_such_instance": Proof.ASK,
+    "auth_error": Proof.NOTHING,
     401: Proof.NOTHING,
     403: Proof.NOTHING,
     404: Proof.ASK,
@@ -126,6 +132,7 @@ class VastAccount(RentedAccount):
     labels: ClassVar[Mapping[Verb, str]] = {Verb.PARK: "Stop", Verb.DESTROY: "Destroy"}
     words: ClassVar[Mapping[Verb, str]] = {Verb.PARK: "stop", Verb.DESTROY: "destroy"}
     ids: ClassVar[re.Pattern[str]] = re.compile(r"[0-9]{1,18}")
+    not_listed: ClassVar[tuple[str, ...]] = ("deposits for reserved instances",)
     gaps: ClassVar[Mapping[str, float]] = {
         "list": 1.0,
         "get": 2.0,
@@ -134,14 +141,19 @@ class VastAccount(RentedAccount):
         Verb.DESTROY: 3.0,
         "charges": 1.0,
         "volumes": 5.5,
+        "endpoints": 5.5,
         "offers": 6.0,
         "create": 4.5,
+        "bid": 1.0,
     }
 
     def __init__(self, ref: ProviderRef, http: AccountHttp, clock: Callable[[], float]) -> None:
         super().__init__(ref, http, clock)
         self._market = VastMarket(self, self.pages)
+        self.bidder = VastBids(self)
         self._volumes: dict[str, float | None] = {}
+        self._volumes_of: dict[str, list[object]] = {}
+        """Instance → its volumes, as an answer named them last."""
         self._volumes_pause = Pause()
 
     async def fetch(self, instance: str) -> Machine:
@@ -152,6 +164,11 @@ class VastAccount(RentedAccount):
             raise self.odd("an answer without 'instances'")
         if data["instances"] is None:
             raise NotFound(f"vast.ai shows nothing under {instance}", console=self.http.console, status=200)
+        box = table(data["instances"])
+        if not isinstance(box.get("volume_info"), list) and instance not in self._volumes_of:
+            # The answer for one instance may lack its volumes; that of the list names them.
+            with contextlib.suppress(ProviderError):
+                await self.fetch_all()
         return self.parse(data["instances"])
 
     async def fetch_all(self) -> tuple[Machine, ...]:
@@ -160,31 +177,42 @@ class VastAccount(RentedAccount):
 
     async def pages(self, filters: Mapping[str, object]) -> tuple[Machine, ...]:
         """Ask for the instances that fit the filters of the list, all pages of it."""
-        found: list[Machine] = []
-        token: str | None = None
-        seen: set[str] = set()
-        for _ in range(PAGES):
-            query = f"limit={PAGE}"
-            if token is not None:
-                query += f"&after_token={quote(token, safe='')}"
-            if filters:
-                query += f"&select_filters={quote(json.dumps(filters), safe='')}"
-            await self.pace.turn("list")
-            data = (await self.http.get(f"/api/v1/instances/?{query}")).data
-            if not isinstance(data, dict) or not isinstance(data.get("instances"), list):
-                raise self.odd("a list without 'instances'")
-            found += map(self.parse, data["instances"])
+        query: dict[str, object] = {"limit": PAGE}
+        if filters:
+            query["select_filters"] = json.dumps(filters)
+        # By the documentation the total counts what fits. Should it be the account's after all, every filtered list
+        # would look too short, and a machine just made would not be found: it is compared without filters alone.
+        found = await self._pages("list", "/api/v1/instances/", query, "instances", total=not filters)
+        return tuple(map(self.parse, found))
+
+    async def _pages(
+        self, kind: str, path: str, query: Mapping[str, object], key: str, *, total: bool = False
+    ) -> tuple[object, ...]:
+        """Return all pages of a list.
+
+        Args:
+            kind: Of `gaps`.
+            path: Of the list.
+            query: What is asked for, without the cursor.
+            key: Of the answer, under which the things of the list are.
+            total: Whether ``total_instances`` counts this list.
+
+        Raises:
+            ProviderError: among others when it is not certain that this is the complete list.
+        """
+
+        async def read(cursor: str | None) -> Page:
+            after = {} if cursor is None else {"after_token": cursor}
+            await self.pace.turn(kind)
+            answer = await self.http.get(f"{path}?{urlencode({**query, **after}, quote_via=quote)}")
+            data = table(answer.data)
             following = data.get("next_token")
-            if following is None or following == "":
-                total = number(data.get("total_instances"))
-                if not filters and total is not None and total > len(found):
-                    raise self.odd(f"a list of {len(found)} instances where there are {total:.0f}")
-                return tuple(found)
-            token = str(following)
-            if token in seen:
-                raise self.odd("a list that begins again")
-            seen.add(token)
-        raise self.odd(f"a list of more than {PAGES} pages")
+            if following is not None:
+                following = str(following) or None
+            count = number(data.get("total_instances")) if total else None
+            return Page(data.get(key), following, answer, count)
+
+        return await read_pages(read, key, self.odd)
 
     def parse(self, raw: object) -> Machine:
         """Read one instance.
@@ -199,7 +227,10 @@ class VastAccount(RentedAccount):
         lifecycle, bills = _state(box)
         disk = _disk_per_hour(box)
         rest: Parts = (("container disk", disk),)
-        volumes = self._attached(box.get("volume_info"))
+        named = box.get("volume_info")
+        if isinstance(named, list):
+            self._volumes_of[str(identifier)] = named
+        volumes = self._attached(self._volumes_of.get(str(identifier)))
         kept: Parts = volumes or ()
         unsure: Parts = (("a volume, if one is attached", None),) if volumes is None else ()
         total, base = number(box.get("dph_total")), number(box.get("dph_base"))
@@ -207,10 +238,12 @@ class VastAccount(RentedAccount):
             base = max(0.0, total - (disk or 0.0))
         host, ssh_port = _ssh(box)
         stopped = lifecycle is Lifecycle.STOPPED
+        spot = said(box.get("is_bid"))
+        outbid = spot is True and stopped and box.get("intended_status") == "running"
         return Machine(
             id=str(identifier),
             name=text(box.get("label")) or "",
-            status=_words(box),
+            status=f"outbid: {_words(box)}" if outbid else _words(box),
             lifecycle=lifecycle,
             bills=bills,
             compute=base,
@@ -225,10 +258,12 @@ class VastAccount(RentedAccount):
             gpu_count=whole(box.get("num_gpus")),
             region=text(box.get("geolocation"), 60),
             created=moment_of(box.get("start_date")),
-            spot=said(box.get("is_bid")),
+            spot=spot,
+            least_bid=number(box.get("min_bid")),
+            outbid=outbid,
             ends_at=moment_of(box.get("end_date")),
             out_per_gb=_out_per_gb(box),
-            doubt=DEARER if stopped else None,
+            doubt=DEARER if stopped else LOADING if box.get("actual_status") == "loading" else None,
         )
 
     def _attached(self, raw: object) -> Parts | None:
@@ -243,7 +278,7 @@ class VastAccount(RentedAccount):
         if not self._volumes_pause.left(self.clock()) and any(one.outlives for one in machines):
             self._volumes_pause.begin(self.clock(), VOLUMES_AGE)
             with contextlib.suppress(ProviderError):
-                self._volumes = {_named(one.id): one.per_hour for one in await self.leftovers()}
+                self._volumes = {_named(one.id): one.per_hour for one in await self._listed_volumes()}
                 self.reprice(self._volumes)
 
     def tiers(self, machine: Machine) -> dict[str, str]:
@@ -284,14 +319,11 @@ class VastAccount(RentedAccount):
         begun = [one.created for one in machines if one.created is not None]
         days = {"gte": int(min(begun, default=self.clock())), "lte": int(self.clock())}
         filters = {"day": days, "type": {"in": ["instance"]}}
-        await self.pace.turn("charges")
-        path = f"/api/v0/charges/?select_filters={quote(json.dumps(filters), safe='')}"
-        data = table((await self.http.get(path)).data)
-        if not isinstance(data.get("results"), list) or data.get("next_token"):
-            raise self.odd("charges that are not all")
+        query = {"limit": CHARGES_PAGE, "select_filters": json.dumps(filters)}
+        rows = await self._pages("charges", "/api/v0/charges/", query, "results")
         sums: dict[str, float] = {}
         known = {one.id for one in machines}
-        for charge in map(table, array(data["results"])):
+        for charge in map(table, rows):
             instance = str(charge.get("source")).removeprefix("instance-")
             cost = signed(charge.get("amount"))
             if instance in known:
@@ -301,15 +333,48 @@ class VastAccount(RentedAccount):
         return sums
 
     async def leftovers(self) -> tuple[Leftover, ...]:
-        """List the volumes: each is charged until it is deleted, with or without an instance.
+        """List the volumes, those in a network included: each is charged until it is deleted.
 
-        https://docs.vast.ai/api-reference/volumes/list-volumes
+        https://docs.vast.ai/api-reference/volumes/list-volumes; the types: the vendor's client (vastai 1.9.1, 2026-11).
         """
+        volumes = await self._listed_volumes()
+        endpoints, gaps = await read_optional({"endpoints": self._endpoints})
+        self.leftover_gaps = (*self.not_listed, *gaps)
+        return (*volumes, *endpoints)
+
+    async def _listed_volumes(self) -> list[Leftover]:
         await self.pace.turn("volumes")
-        data = table((await self.http.get("/api/v0/volumes/")).data)
-        if not isinstance(data.get("volumes"), list) or data.get("next_token"):
-            raise self.odd("a list of volumes that is not whole")
-        return tuple(map(self._leftover, array(data["volumes"])))
+        answer = await self.http.get("/api/v0/volumes/?owner=me&type=all_volume")
+        rows = read_single_page(answer, table(answer.data).get("volumes"), "volumes", self.odd)
+        return [self._leftover(raw) for raw in rows]
+
+    async def _endpoints(self) -> list[Leftover]:
+        """List the serverless endpoints: their workers are rented as long as the endpoint exists.
+
+        https://docs.vast.ai/api-reference/serverless/show-endpoints (2026-08); an account without any gets a 400.
+        """
+        await self.pace.turn("endpoints")
+        try:
+            answer = await self.http.get("/api/v0/endptjobs/")
+        except BadAnswer as error:
+            if error.status == 400 and error.code == "invalid_args":
+                return []
+            raise
+        rows = read_single_page(answer, table(answer.data).get("results"), "endpoints", self.odd)
+        found = []
+        for item in map(table, rows):
+            identifier = whole(item.get("id"))
+            if identifier is None:
+                raise self.odd("an endpoint without an id")
+            name, state = text(item.get("endpoint_name"), 60) or "", text(item.get("endpoint_state"), 20)
+            endpoint = Leftover(
+                what="endpoint",
+                id=str(identifier),
+                name=f"{name} ({state})" if state else name,
+                how=f"vastai delete endpoint {identifier}",
+            )
+            found.append(endpoint)
+        return found
 
     def _leftover(self, raw: object) -> Leftover:
         item = table(raw)
@@ -360,7 +425,7 @@ def _disk_per_hour(box: Mapping[str, object]) -> float | None:
     if told is not None:
         return told
     size, price = number(box.get("disk_space")), number(box.get("storage_cost"))
-    return None if size is None or price is None else size * price / HOURS["GB-month"]
+    return None if size is None or price is None else size * price / MONTH_H
 
 
 def _out_per_gb(box: Mapping[str, object]) -> float | None:

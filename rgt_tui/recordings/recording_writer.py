@@ -41,18 +41,20 @@ class LineFile:
 
     Args:
         path: The file; it must not exist.
+        on_begun: Called once, when the first lines are in it.
 
     Raises:
         RecordFailed: it exists, or cannot be made.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, on_begun: Callable[[Path], None] = lambda path: None) -> None:
         if path.suffix in (".zst", ".xz", ".bz2"):
             raise RecordFailed(
                 f"{path}: only .gz is compressed; name it …{path.suffix and '.gz'}, or without"
             )
         self.path = path
         self.written = 0
+        self._on_begun = on_begun
         self._broken = False
         self._gzip = zlib.compressobj(6, wbits=GZIP_WINDOW) if path.suffix == ".gz" else None
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -69,10 +71,13 @@ class LineFile:
         Raises:
             RecordFailed: they are not.
         """
+        begins = not self.written
         if self._gzip is None:
             self._write(lines)
         else:
             self._write(self._gzip.compress(lines) + self._gzip.flush(zlib.Z_SYNC_FLUSH))
+        if begins:
+            self._on_begun(self.path)
 
     def _write(self, data: bytes) -> None:
         end = -1

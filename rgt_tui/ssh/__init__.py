@@ -46,7 +46,7 @@ if TYPE_CHECKING:
         pinned_host_key,
         refuses_host,
     )
-    from rgt_tui.ssh.person import Answers, Person
+    from rgt_tui.ssh.person import Answers, Deadline, Person, answered_by
     from rgt_tui.ssh.remote_cat import CatFailed, FileBegins, FileListed, Place, cat, listed
     from rgt_tui.ssh.remote_command import NO_SFTP, Done, LineSplitter, has_sftp, lost, record, run
     from rgt_tui.ssh.remote_feed import feed
@@ -68,6 +68,7 @@ __all__ = [
     "Channel",
     "CommandFailed",
     "ConfigError",
+    "Deadline",
     "DeployFailed",
     "Deployed",
     "Done",
@@ -90,6 +91,7 @@ __all__ = [
     "Unreachable",
     "Wanted",
     "Watching",
+    "answered_by",
     "build_agent",
     "build_trainer",
     "bulk_client",
@@ -139,7 +141,7 @@ __getattr__ = imported_later(
         "deployment": "Deployed Pushed deploy find_torch push",
         "host_keys": "Policy",
         "openssh_client": "BulkClient NotCarried bulk_client pinned_host_key refuses_host",
-        "person": "Answers Person",
+        "person": "Answers Deadline Person answered_by",
         "remote_cat": "CatFailed FileBegins FileListed Place cat listed",
         "standard_streams": "Passed pass_through",
         "remote_command": "NO_SFTP Done LineSplitter has_sftp lost record run",

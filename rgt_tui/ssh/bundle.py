@@ -11,9 +11,10 @@ from pathlib import Path
 import msgspec
 
 PACKAGE = "rgt_box"
+SHARED = "rgt_wire"
+"""What the agent shares with the client and the trainer."""
 BINDING = "pynvml"
 TRAINER = "rgt_train"
-TRAINER_FILES = (".py", ".yaml")
 EPOCH = (1980, 1, 1, 0, 0, 0)
 """The timestamp of every entry: zip knows no earlier one."""
 
@@ -80,8 +81,9 @@ def trainer_root() -> Path:
 def agent_files(root: Path) -> dict[str, bytes]:
     """Return name in the archive → content, of everything that is packed."""
     files = {"__main__.py": MAIN.encode()}
-    for path in (root / PACKAGE).rglob("*.py"):
-        files[path.relative_to(root).as_posix()] = path.read_bytes()
+    for package in (PACKAGE, SHARED):
+        for path in (root / package).rglob("*.py"):
+            files[path.relative_to(root).as_posix()] = path.read_bytes()
     binding = importlib.util.find_spec(BINDING)
     if binding is not None and binding.origin and binding.origin.endswith(".py"):
         files[f"{BINDING}.py"] = Path(binding.origin).read_bytes()
@@ -113,9 +115,8 @@ def build_agent() -> AgentBundle:
 def trainer_files(root: Path) -> dict[str, bytes]:
     """Return name in the archive → content, of everything that the trainer's zipapp holds."""
     files = {"__main__.py": TRAINER_MAIN.encode()}
-    for path in (root / TRAINER).rglob("*"):
-        if path.suffix in TRAINER_FILES:
-            files[path.relative_to(root).as_posix()] = path.read_bytes()
+    for path in (root / TRAINER).rglob("*.py"):
+        files[path.relative_to(root).as_posix()] = path.read_bytes()
     return files
 
 

@@ -49,7 +49,7 @@ class DamagedStream(Exception):
 class PackedLines:
     """A zlib stream for each line, most of them told by an earlier line: nothing else of the past has to be held.
 
-    The one stream of an older agent takes 15 KB of each box for as long as it is connected.
+    One zlib stream for the whole connection would take 15 KB per connected box.
     """
 
     __slots__ = ("_begun", "_line", "_stream", "_told")
@@ -105,27 +105,6 @@ class PackedLines:
         raise DamagedStream("it refers to a line that did not arrive")
 
 
-class Inflater:
-    """The one zlib stream of a channel, behind its hello, as agents sent it before they told each line by another."""
-
-    def __init__(self) -> None:
-        self._stream = zlib.decompressobj(wbits=0)  # its first bytes say how much of it has to be held
-
-    def feed(self, data: bytes) -> tuple[bytes, bytes | None]:
-        """Return what comes of `data`, but not more than `INFLATED_BYTES`, and what to feed next; None = nothing.
-
-        Raises:
-            DamagedStream: it is damaged, or ends.
-        """
-        try:
-            found = self._stream.decompress(data, INFLATED_BYTES)
-        except zlib.error as error:
-            raise DamagedStream(str(error)) from error
-        if self._stream.eof:
-            raise DamagedStream("it ends while the agent still runs")
-        return found, self._stream.unconsumed_tail if len(found) == INFLATED_BYTES else None
-
-
 _decode: Callable[[bytes], Frame] = msgspec.json.Decoder(Frame).decode
 _packed = msgspec.msgpack.Encoder().encode
 
@@ -177,7 +156,7 @@ class _Session(asyncssh.SSHClientSession[bytes]):
         self._lines = LineSplitter()
         self._greeted = False
         """The agent's hello has come: what comes before are the start-up files of the login shell."""
-        self._inflater: PackedLines | Inflater | None = None
+        self._unpacker: PackedLines | None = None
         self.status: int | None = None
 
     def connection_made(self, chan: asyncssh.SSHClientChannel[bytes]) -> None:
@@ -224,9 +203,9 @@ class _Session(asyncssh.SSHClientSession[bytes]):
         """Take of what waits as much as may be cut into lines at once."""
         data = self._waiting.pop()
         self._waiting_bytes -= len(data)
-        if self._inflater is not None:
+        if self._unpacker is not None:
             try:
-                found, rest = self._inflater.feed(data)
+                found, rest = self._unpacker.feed(data)
             except DamagedStream as error:
                 self._give_up(str(error))
                 return b""
@@ -260,12 +239,12 @@ class _Session(asyncssh.SSHClientSession[bytes]):
         try:
             frame = read_frame(line)
         except (ValueError, RecursionError) as error:
-            if self._inflater is not None and _is_no_json(error):
+            if self._unpacker is not None and _is_no_json(error):
                 self._give_up("a line of it is not JSON")
             return False
         if isinstance(frame, Hello) and not self._greeted:
             self._greeted = True
-            self._inflater = PackedLines() if frame.packed_lines else Inflater() if frame.zlib else None
+            self._unpacker = PackedLines() if frame.packed_lines else None
         self._on_frame(frame)
         return True
 

@@ -14,7 +14,7 @@ import msgspec
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.ssh.hop import KEEPALIVE_SECONDS, Opener, Step, keepalive
 from rgt_tui.ssh.host_keys import Moved, Policy
-from rgt_tui.ssh.person import Person
+from rgt_tui.ssh.person import Person, default_ask
 from rgt_tui.ssh.ssh_config import NO_FILE, Surroundings, expand, scan, surroundings
 from rgt_tui.ssh.ssh_errors import ConfigError, Unreachable
 from rgt_tui.ssh.ssh_route import Host, Wanted, check_host, check_user, place, route
@@ -158,7 +158,7 @@ async def connect(
 
     Args:
         spec: Its description; what it leaves out is taken from ssh_config.
-        person: Who is asked for passwords and about host keys; None = nobody.
+        person: Who is asked for passwords and about host keys; None = as `answered_by` says, otherwise nobody.
         policy: What becomes of an unknown host key.
         default_user: The profile's user.
         elsewhere: Where the box is by now; its identity and its known host key stay those of the description.
@@ -173,7 +173,7 @@ async def connect(
     # In a thread: it reads files and runs `ssh -G`, which may run commands of `Match exec`.
     async with _turns.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(_AT_ONCE)):
         steps = await asyncio.to_thread(hops, spec, default_user, elsewhere, around)
-    opener = Opener(person or Person(spec.name), policy, dict(around.env))
+    opener = Opener(person or Person(spec.name, default_ask()), policy, dict(around.env))
     connection: asyncssh.SSHClientConnection | None = None
     try:
         for step in steps:

@@ -171,7 +171,7 @@ def refusal(step: Step, login: Login) -> str:
     said += login.keyring.notes[:5]
     if login.unanswered:
         said.append(
-            f"asked for the {login.unanswered[0]}, and nobody answered: open the dashboard (rgt) and answer there, "
+            f"asked for the {login.unanswered[0]}, and got no answer: open the dashboard (rgt) and answer there, "
             "or put a key on the box"
         )
     elif "publickey" in login.methods:

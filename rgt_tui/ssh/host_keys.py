@@ -131,7 +131,7 @@ async def judge(
         moved: Where it was before.
 
     Raises:
-        HostKeyRefused: it has changed, nobody accepted it, or it cannot be written down.
+        HostKeyRefused: it has changed, was not accepted, or it cannot be written down.
     """
     shown = f"{offered.type} {fingerprint(offered.blob)}"
     changed = known.same_type(offered.type)
@@ -145,12 +145,13 @@ async def judge(
             if others
             else "its key is unknown, and unknown keys are refused"
         )
-        raise HostKeyRefused(f"ssh: {label}: {why} (shown: {shown}); {_how(host, known.keys, by_hand)}")
-    if rule is Policy.ASK and not await _accepted(host, label, offered, shown, others, person, moved):
-        why = "nobody accepted it" if person.there else "nobody is there to accept it"
         raise HostKeyRefused(
-            f"ssh: {label}: its host key is unknown and {why} (shown: {shown}); "
-            + _how(host, known.keys, by_hand)
+            f"ssh: {label}: {why} (shown: {shown}); {_how(host, known.keys, by_hand, person.box)}"
+        )
+    if rule is Policy.ASK and not await _accepted(host, label, offered, shown, others, person, moved):
+        raise HostKeyRefused(
+            f"ssh: {label}: its host key is unknown and was not accepted (shown: {shown}); "
+            + _how(host, known.keys, by_hand, person.box)
         )
     path = file_of(host)
     if path is None:
@@ -211,7 +212,7 @@ def _changed(host: Host, label: str, shown: str, known: tuple[Entry, ...]) -> st
     )
 
 
-def _how(host: Host, others: tuple[Entry, ...], by_hand: tuple[str, ...]) -> str:
+def _how(host: Host, others: tuple[Entry, ...], by_hand: tuple[str, ...], box: str) -> str:
     """Say how the key can be accepted, under the rules that hold for this server."""
     strict = host.strict if host.strict == "yes" or (host.strict == "accept-new" and others) else ""
     options = ["-o", "StrictHostKeyChecking=ask"] if strict else []
@@ -224,9 +225,10 @@ def _how(host: Host, others: tuple[Entry, ...], by_hand: tuple[str, ...]) -> str
     if closed:
         way = by_ssh if others else f"accept it {by_ssh}"
         return f"{closed} for it in ssh_config, so rgt does not ask: {_COMPARE}, then {way}"
+    asking = f"`rgt doctor {shlex.quote(box)}` on a terminal or the dashboard (rgt), which ask"
     if others:
-        return f"{_COMPARE}, then accept it in the dashboard (rgt), or {by_ssh}"
-    return f"{_COMPARE}, then accept it in the dashboard (rgt), with --accept-new-host-key, or {by_ssh}"
+        return f"{_COMPARE}, then accept it in {asking}, or {by_ssh}"
+    return f"{_COMPARE}, then accept it in {asking}, with --accept-new-host-key, or {by_ssh}"
 
 
 _COMPARE = "compare it with what the provider shows"

@@ -15,8 +15,10 @@ import os
 import re
 import shlex
 import shutil
+import stat
 import subprocess
 import tempfile
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -30,6 +32,9 @@ from rgt_tui.ssh.ssh_route import Host
 
 PIPE_BYTES = 1 << 20
 """What its output may hold: it goes on while what came is written."""
+FOLDER = "rgt-ssh-"
+"""Begins the name of a directory with the files that `ssh` is given; then comes the process that made it."""
+LEFT_S = 3600.0
 ALIAS = "rgt-verified"
 """The name of the one line of its known_hosts file."""
 LOGIN_SECONDS = 10
@@ -140,7 +145,8 @@ def bulk_client(connection: asyncssh.SSHClientConnection, env: Mapping[str, str]
     key = connection.get_server_host_key()
     if key is None:
         raise NotCarried("the host key is not known")
-    folder = tempfile.TemporaryDirectory(prefix="rgt-ssh-")
+    remove_left_folders()
+    folder = tempfile.TemporaryDirectory(prefix=f"{FOLDER}{os.getpid()}-")
     try:
         identity = _identity(login, Path(folder.name))
         line = f"{ALIAS} {key.export_public_key('openssh').decode().strip()}\n"
@@ -151,6 +157,26 @@ def bulk_client(connection: asyncssh.SSHClientConnection, env: Mapping[str, str]
         folder.cleanup()
         raise
     return BulkClient(words, folder)
+
+
+def remove_left_folders() -> None:
+    """Remove the directories of processes that were killed an hour ago or more: a public key is in them.
+
+    A process of another container, which shares the directory, looks like one that has ended; hence the hour.
+    """
+    for path in Path(tempfile.gettempdir()).glob(f"{FOLDER}*-*"):
+        pid = path.name.removeprefix(FOLDER).partition("-")[0]
+        try:
+            status = path.lstat()
+            if not pid.isdecimal() or status.st_uid != os.geteuid() or not stat.S_ISDIR(status.st_mode):
+                continue
+            if time.time() - status.st_mtime < LEFT_S:
+                continue
+            os.kill(int(pid), 0)
+        except ProcessLookupError:
+            shutil.rmtree(path, ignore_errors=True)
+        except (OSError, OverflowError):
+            continue  # it is gone, or the process is another user's
 
 
 def pinned_host_key(connection: asyncssh.SSHClientConnection, file: Path) -> tuple[str, ...]:

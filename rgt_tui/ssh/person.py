@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager
+from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -16,22 +17,26 @@ from rgt_tui.model.plain import clean
 
 
 class Deadline:
-    """An `asyncio.timeout` whose end can be moved from other tasks."""
+    """An `asyncio.timeout` whose end can be moved from other tasks, and that does not run while a person is asked."""
 
     def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
+        self.seconds = seconds
         self._timeout: asyncio.Timeout | None = None
         self._open = 0
+        self._entered: Token[tuple[Deadline, ...]] | None = None
 
     async def __aenter__(self) -> Deadline:
-        self._timeout = asyncio.timeout(self._seconds)
+        self._timeout = asyncio.timeout(self.seconds)
         await self._timeout.__aenter__()
+        self._entered = _deadlines.set((*_deadlines.get(), self))
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._timeout is not None
+        if self._entered is not None:
+            _deadlines.reset(self._entered)
         timeout, self._timeout = self._timeout, None
         await timeout.__aexit__(kind, error, trace)
 
@@ -39,6 +44,11 @@ class Deadline:
     def runs(self) -> bool:
         """It will end by itself."""
         return self._timeout is not None and self._timeout.when() is not None
+
+    def stop(self) -> None:
+        """Never end: the part that had a limit is done."""
+        if self._timeout is not None and not self._timeout.expired():
+            self._timeout.reschedule(None)
 
     def extend(self, seconds: float) -> None:
         """Let it end so many seconds from now."""
@@ -56,6 +66,29 @@ class Deadline:
         finally:
             self._open -= 1
             self.extend(seconds)
+
+
+_deadlines: ContextVar[tuple[Deadline, ...]] = ContextVar("deadlines", default=())
+"""The time limits that the present task runs under, of a command and of its login."""
+_default_ask: ContextVar[Ask | None] = ContextVar("default_ask", default=None)
+
+
+@contextlib.contextmanager
+def answered_by(ask: Ask) -> Iterator[None]:
+    """Let `ask` answer the questions of every connection opened inside whose caller names nobody.
+
+    A command on a terminal sets it once, instead of passing it through each function that connects.
+    """
+    token = _default_ask.set(ask)
+    try:
+        yield
+    finally:
+        _default_ask.reset(token)
+
+
+def default_ask() -> Ask | None:
+    """Return what `answered_by` has set here; None = nobody answers."""
+    return _default_ask.get()
 
 
 T = TypeVar("T")
@@ -210,4 +243,8 @@ class Person:
         if self._ask is None:
             return None
         said = tuple(clean(line)[:LONGEST_LINE] for line in lines[:MOST_LINES])
-        return await self._ask(Question(0, self.box, kind, clean(title)[:LONGEST_LINE], said))
+        question = Question(0, self.box, kind, clean(title)[:LONGEST_LINE], said)
+        with contextlib.ExitStack() as waiting:
+            for deadline in _deadlines.get():
+                waiting.enter_context(deadline.open_end(deadline.seconds))
+            return await self._ask(question)

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rgt_tui.files import take
-from rgt_tui.store import happenings, moments, older_versions
+from rgt_tui.store import happenings, moments, spending
 
 APPLICATION_ID = 0x72677468
-VERSION = 4
+VERSION = 5
 BUSY_SECONDS = 10.0
 WAL_BYTES = 4 << 20
 NETWORK = ("nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "ceph", "lustre", "afs")
@@ -43,11 +43,11 @@ TABLES = (
        spent REAL NOT NULL, billed REAL NOT NULL, seconds REAL NOT NULL,
        PRIMARY KEY (box, currency, since)) WITHOUT ROWID""",
     "CREATE TABLE losses (start REAL NOT NULL, stop REAL NOT NULL)",
-    """CREATE TABLE events (at REAL NOT NULL, box INTEGER NOT NULL, text TEXT NOT NULL, level TEXT NOT NULL,
-       PRIMARY KEY (at, box, text)) WITHOUT ROWID""",
+    happenings.TABLE,
+    *moments.TABLES,
+    spending.ESTIMATES,
+    spending.BOUNDS,
 )
-LATER = (happenings.TABLE, *moments.TABLES)
-"""Tables that came later without another version: an rgt that does not know them leaves them alone."""
 
 
 class HistoryError(Exception):
@@ -112,7 +112,7 @@ def is_unfit(error: Exception) -> bool:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the lock under which a history is made, migrated, replaced or backed up.
+    """Hold the lock under which a history is made, replaced or backed up.
 
     Raises:
         Trouble: another process holds it for too long.
@@ -171,7 +171,9 @@ class Writers:
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """Open the history at `path`, checked; made or migrated where need be.
+    """Open the history at `path` and check it; make it if there is none.
+
+    The file of an earlier development version is renamed to ``NAME.version-N``, and a new history begins.
 
     Raises:
         Refused: it is a newer rgt's, or no history of rgt at all. It is left as it is.
@@ -187,12 +189,12 @@ def connect(path: Path) -> sqlite3.Connection:
                 version = _version(con, path)
                 if 0 < version < VERSION:
                     con.close()
-                    con = _migrated(path, version)
-                elif not version:
+                    _move(path, path.with_name(f"{path.name}.version-{version}"))
+                    con, version = _opened(path), 0
+                if not version:
                     _make(con)
                 _settings(con, path)
                 check(con, path)
-                _add_later(con)
             except BaseException:
                 con.close()
                 raise
@@ -239,38 +241,6 @@ def _make(con: sqlite3.Connection) -> None:
         for table in TABLES:
             con.execute(table)
         con.execute(f"PRAGMA user_version = {VERSION}")
-
-
-def _add_later(con: sqlite3.Connection) -> None:
-    """Make the tables that came later, and take over what an rgt that does not know them has written."""
-    there = {row[0] for row in con.execute("SELECT name FROM sqlite_master")}
-    if "recorded" in there and con.execute("SELECT 1 FROM events LIMIT 1").fetchone() is None:
-        return
-    with transaction(con):
-        for table in LATER:
-            con.execute(table)
-        happenings.take_over(con)
-
-
-def _migrated(path: Path, version: int) -> sqlite3.Connection:
-    """Put a file of this version in the place of an older one, which stays beside it.
-
-    A new file, because an older rgt that has this one open sees that it was replaced, and leaves it alone.
-    """
-    new = path.with_name(path.name + ".new")
-    new.unlink(missing_ok=True)
-    os.close(os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-    con = _opened(new)
-    try:
-        _make(con)
-        older_versions.copy(path, con)
-    except (ValueError, TypeError) as error:
-        raise Damaged(f"{path}: {error}") from error
-    finally:
-        con.close()
-    _move(path, path.with_name(f"{path.name}.version-{version}"))
-    new.rename(path)
-    return _opened(path)
 
 
 @contextlib.contextmanager

@@ -12,23 +12,8 @@ PAGE = 200
 
 OWN = "history"
 """`FleetEvent.about` of what the history says of itself; that is not kept in it."""
-TABLE = """CREATE TABLE IF NOT EXISTS happened (n INTEGER PRIMARY KEY, at REAL NOT NULL, box INTEGER NOT NULL,
+TABLE = """CREATE TABLE happened (n INTEGER PRIMARY KEY, at REAL NOT NULL, box INTEGER NOT NULL,
     text TEXT NOT NULL, level TEXT NOT NULL, about TEXT NOT NULL, UNIQUE (at, box, text))"""
-
-
-def take_over(con: sqlite3.Connection) -> None:
-    """Bring in what older versions of rgt have written: their table has neither an order nor what an event is about.
-
-    Such a version may still have the file open, and goes on writing there.
-
-    Args:
-        con: In a transaction.
-    """
-    con.execute(
-        """INSERT OR IGNORE INTO happened (at, box, text, level, about)
-           SELECT at, box, text, level, '' FROM events ORDER BY at"""
-    )
-    con.execute("DELETE FROM events")
 
 
 def write(con: sqlite3.Connection, box: int, event: FleetEvent) -> None:

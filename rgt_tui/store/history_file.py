@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
-from rgt_tui.model.box import BoxSpec, BoxState, Past
+from rgt_tui.model.box import BoxSpec, BoxState, Past, keep_named
 from rgt_tui.model.fleet import FleetEvent, FleetState, Spend
 from rgt_tui.store import database, happenings, minute_means, moments, saved_curves, saved_states, spending
 from rgt_tui.store.database import Damaged, HistoryError, Writers, judged, pragma, transaction
@@ -162,9 +162,10 @@ class HistoryFile:
             return None
         if mine:
             self._runs.update(((spec.name, kept.run.name), kept) for kept in runs)
-        return msgspec.structs.replace(
+        whole = msgspec.structs.replace(
             state or BoxState(spec=spec, since=now), runs=tuple(kept.run for kept in runs), past=past
         )
+        return keep_named(whole)
 
     def _writes(self, spec: BoxSpec) -> bool:
         return self._writers.take(saved_states.place_of(spec))

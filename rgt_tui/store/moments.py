@@ -22,14 +22,14 @@ from rgt_tui.model.renting import AccountBill
 from rgt_tui.model.run import RunState
 
 TABLES = (
-    """CREATE TABLE IF NOT EXISTS ticks (n INTEGER PRIMARY KEY, fleet TEXT NOT NULL, at REAL NOT NULL,
+    """CREATE TABLE ticks (n INTEGER PRIMARY KEY, fleet TEXT NOT NULL, at REAL NOT NULL,
        body BLOB NOT NULL)""",
-    "CREATE INDEX IF NOT EXISTS ticks_of ON ticks (fleet, n, at)",
-    """CREATE TABLE IF NOT EXISTS bases (box INTEGER NOT NULL, base INTEGER NOT NULL, copy INTEGER NOT NULL,
+    "CREATE INDEX ticks_of ON ticks (fleet, n, at)",
+    """CREATE TABLE bases (box INTEGER NOT NULL, base INTEGER NOT NULL, copy INTEGER NOT NULL,
        body BLOB NOT NULL, PRIMARY KEY (box, base, copy))""",
-    """CREATE TABLE IF NOT EXISTS moments (box INTEGER NOT NULL, n INTEGER NOT NULL, at REAL NOT NULL,
+    """CREATE TABLE moments (box INTEGER NOT NULL, n INTEGER NOT NULL, at REAL NOT NULL,
        base INTEGER NOT NULL, body BLOB NOT NULL, PRIMARY KEY (box, n))""",
-    """CREATE TABLE IF NOT EXISTS recorded (box INTEGER NOT NULL, first REAL NOT NULL, last REAL NOT NULL,
+    """CREATE TABLE recorded (box INTEGER NOT NULL, first REAL NOT NULL, last REAL NOT NULL,
        body BLOB NOT NULL, PRIMARY KEY (box, first, last))""",
 )
 """With row ids: without them a row of more than a quarter of a page takes a page of its own."""
@@ -273,8 +273,10 @@ def tally(con: sqlite3.Connection, boxes: Sequence[int]) -> Iterator[Tally]:
     """Yield what boxes have cost in all, by currency."""
     marks = ", ".join("?" * len(boxes))
     for row in con.execute(
-        f"SELECT currency, sum(billed), sum(idle) FROM days WHERE box IN ({marks}) GROUP BY currency",
-        tuple(boxes),
+        f"""SELECT currency, sum(billed), sum(idle), sum(estimated) FROM
+            (SELECT currency, billed, idle, 0.0 AS estimated FROM days WHERE box IN ({marks}) UNION ALL
+             SELECT currency, amount, 0.0, amount FROM estimates WHERE box IN ({marks})) GROUP BY currency""",
+        (*boxes, *boxes),
     ):
         yield Tally(*row)
 
@@ -456,7 +458,12 @@ def tallies_at(con: sqlite3.Connection, boxes: Iterable[int], n: int) -> dict[st
             continue
         for each in found:
             old = sums.get(each.currency, Tally(each.currency, 0.0, 0.0))
-            sums[each.currency] = Tally(each.currency, old.billed + each.billed, old.idle + each.idle)
+            sums[each.currency] = Tally(
+                each.currency,
+                old.billed + each.billed,
+                old.idle + each.idle,
+                old.estimated + each.estimated,
+            )
     return sums
 
 

@@ -1,20 +1,22 @@
 """What the boxes cost per day: seconds watched times price, and what the provider's own bills add.
 
-Time that nobody watched counts only where the provider's sum before and after it says what it cost. One process writes
-a box at a time, so nothing is counted twice.
+Time that nobody watched counts only where the provider's sum before and after it says what it cost; where that sum is
+itself price × time, it is kept apart, as an estimate. Watched time is measured by a clock that nobody can set. One
+process writes a box at a time, so nothing is counted twice.
 """
 
 from __future__ import annotations
 
 import math
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 
 import msgspec
 
 from rgt_tui.health.facts import trainers, unseen
 from rgt_tui.model.box import BoxState, Link
+from rgt_tui.model.evidence import steady
 from rgt_tui.model.fleet import Spend
 from rgt_tui.model.money import Amount, MeterKind
 from rgt_tui.profiles.readings import stale_after
@@ -28,6 +30,8 @@ CONTESTED = "contested"
 DAY = 86400.0
 GAP_SECONDS = 90.0
 """Less unwatched time than this between two readings of the provider's sum is not looked into."""
+CENT = 0.005
+"""Less than this of an estimate does not make a sum one."""
 SAME_SECONDS = 1.0
 """Two readings belong to one sum when they begin at the same time, as near as this."""
 LONGEST_DAYS = 1000
@@ -56,6 +60,8 @@ class ProviderSum(msgspec.Struct, frozen=True):
     since: float
     at: float
     spent: float
+    estimated: bool = False
+    """It is price × the time since `since`: no books."""
 
 
 # From states to costs.
@@ -108,9 +114,14 @@ def alive(box: BoxState, now: float) -> bool | None:
 
 
 class Metering:
-    """Turns the time that passes into costs."""
+    """Turns the time that passes into costs.
 
-    def __init__(self) -> None:
+    Args:
+        ticks: Seconds of a clock that nobody can set, and that also runs while the computer sleeps.
+    """
+
+    def __init__(self, ticks: Callable[[], float] = steady) -> None:
+        self._ticks = ticks
         self._looked: float | None = None
         self._costs: dict[str, list[Cost]] = {}
         self._sums: dict[str, list[ProviderSum]] = {}
@@ -122,8 +133,9 @@ class Metering:
         Returns:
             The boxes that could not be counted, and why; the others were.
         """
-        last, self._looked = self._looked, now
-        seconds = 0.0 if last is None or not 0 < now - last <= AWAKE_SECONDS else now - last
+        tick = self._ticks()
+        last, self._looked = self._looked, tick
+        seconds = 0.0 if last is None or not 0 < tick - last <= AWAKE_SECONDS else tick - last
         failed = []
         for box in boxes:
             try:
@@ -136,13 +148,14 @@ class Metering:
 
     def _watched(self, box: BoxState, seconds: float, now: float) -> None:
         found = price(box, now)
+        day = day_of(now - seconds - (box.meter.clock_skew or 0.0))
         if found is not None:
             billed = float(found.value) * seconds / 3600.0
             idle = billed if alive(box, now) is False else 0.0
-            cost = Cost(day_of(now - seconds), found.currency, billed, idle, seconds, found.at_least)
+            cost = Cost(day, found.currency, billed, idle, seconds, found.at_least)
             self._costs.setdefault(box.spec.name, []).append(cost)
         elif is_unpriced(box, now):
-            unknown = Cost(day_of(now - seconds), "", at_least=True)
+            unknown = Cost(day, "", at_least=True)
             self._costs.setdefault(box.spec.name, []).append(unknown)
 
     def _sum(self, box: BoxState) -> None:
@@ -152,7 +165,13 @@ class Metering:
         if self._read.get(name) != meter.at:
             self._read[name] = meter.at
             self._sums.setdefault(name, []).append(
-                ProviderSum(meter.currency, float(meter.spent_since), float(meter.at), float(meter.spent))
+                ProviderSum(
+                    meter.currency,
+                    float(meter.spent_since),
+                    float(meter.at) - (meter.clock_skew or 0.0),
+                    float(meter.spent),
+                    meter.spent_estimated,
+                )
             )
 
     def taken(self) -> tuple[dict[str, tuple[Cost, ...]], dict[str, tuple[ProviderSum, ...]]]:
@@ -181,15 +200,17 @@ def joined(costs: Iterable[Cost]) -> tuple[Cost, ...]:
 
 # In the file.
 
-BOUNDS = """CREATE TABLE IF NOT EXISTS bounds (box INTEGER NOT NULL, day TEXT NOT NULL,
+BOUNDS = """CREATE TABLE bounds (box INTEGER NOT NULL, day TEXT NOT NULL,
     PRIMARY KEY (box, day)) WITHOUT ROWID"""
 """Days on which a part of what a box cost had no price: their sums are lower bounds."""
+ESTIMATES = """CREATE TABLE estimates (box INTEGER NOT NULL, day TEXT NOT NULL, currency TEXT NOT NULL,
+    amount REAL NOT NULL, PRIMARY KEY (box, day, currency)) WITHOUT ROWID"""
+"""Price × time that nobody watched and no books tell of. Never added to what is known to be billed."""
 
 
 def add(con: sqlite3.Connection, box: int, cost: Cost) -> None:
     """Add a cost to its day."""
     if cost.at_least:
-        con.execute(BOUNDS)  # a history that an rgt before this one made lacks the table
         con.execute("INSERT OR IGNORE INTO bounds VALUES (?, ?)", (box, cost.day))
     if not cost.currency:
         return
@@ -208,6 +229,17 @@ def spread(
         add(con, box, Cost(day, currency, amount * (end - begin) / (stop - start)))
 
 
+def _spread_estimate(
+    con: sqlite3.Connection, box: int, currency: str, amount: float, start: float, stop: float
+) -> None:
+    for day, begin, end in _days(start, stop):
+        con.execute(
+            """INSERT INTO estimates VALUES (?, ?, ?, ?)
+               ON CONFLICT (box, day, currency) DO UPDATE SET amount = amount + excluded.amount""",
+            (box, day, currency, amount * (end - begin) / (stop - start)),
+        )
+
+
 class _Known(msgspec.Struct, frozen=True):
     """A sum as it was last read, and what the days of the box held then."""
 
@@ -222,8 +254,11 @@ def take_sum(con: sqlite3.Connection, box: int, new: ProviderSum) -> None:
     """Add a reading of the provider's sum: what it says about unwatched time is added to its days.
 
     A provider may have two sums, such as its books, and an estimate while they do not answer; what one has told is not
-    told by the other again.
+    told by the other again. A reading that is later than this one was written while the clock was ahead: it is
+    replaced, and what it put into days that have not come yet is taken out of them.
     """
+    if new.at < new.since - GAP_SECONDS:
+        return None  # the clock is behind: the machine was not there by then
     known = [
         _Known(*row)
         for row in con.execute(
@@ -234,8 +269,15 @@ def take_sum(con: sqlite3.Connection, box: int, new: ProviderSum) -> None:
     last = max(known, key=lambda each: each.at, default=None)
     near = [each for each in known if abs(each.since - new.since) <= SAME_SECONDS]
     same = max(near, key=lambda each: each.at, default=None)
-    if same is not None and same.at >= new.at:
-        return
+    if same is not None and same.at == new.at:
+        return None
+    ahead = [each for each in known if each.at > new.at + SAME_SECONDS]
+    if ahead:
+        _bring_back(con, box, new)
+    if new.estimated:
+        if not ahead:
+            _estimate(con, box, new, last)
+        return remember_sum(con, box, new)
     billed, seconds = _counted(con, box, new.currency)
     nothing = _Known(new.since, new.since, 0.0, 0.0, 0.0)
     base = same
@@ -245,9 +287,42 @@ def take_sum(con: sqlite3.Connection, box: int, new: ProviderSum) -> None:
         newest = base if same is None else last or base
         amount = new.spent - base.spent - (billed - base.billed)
         unwatched = new.at - newest.at - (seconds - newest.seconds)
-        if unwatched >= GAP_SECONDS and amount > 0:
+        if amount > 0 and ahead:
+            spread(con, box, new.currency, amount, new.at - GAP_SECONDS, new.at)
+        elif unwatched >= GAP_SECONDS and amount > 0:
             spread(con, box, new.currency, amount, newest.at, new.at)
-    remember_sum(con, box, new)
+    return remember_sum(con, box, new)
+
+
+def _estimate(con: sqlite3.Connection, box: int, new: ProviderSum, last: _Known | None) -> None:
+    """Note what the time since the last reading cost that nobody watched: the mean price × that time."""
+    begin = new.since if last is None else max(last.at, new.since)
+    _, seconds = _counted(con, box, new.currency)
+    unwatched = new.at - begin - (seconds - (0.0 if last is None else last.seconds))
+    if unwatched >= GAP_SECONDS and new.spent > 0:
+        amount = new.spent * unwatched / (new.at - new.since)
+        _spread_estimate(con, box, new.currency, amount, begin, new.at)
+
+
+def _bring_back(con: sqlite3.Connection, box: int, new: ProviderSum) -> None:
+    """Correct what was written while the clock was ahead: later readings go, and estimates of days to come.
+
+    What was billed is a fact: it is counted on the day of this reading.
+    """
+    today = day_of(new.at)
+    given = {"box": box, "currency": new.currency, "today": today, "at": new.at + SAME_SECONDS}
+    where = "box = :box AND currency = :currency AND day > :today"
+    for row in con.execute(f"SELECT billed, idle, seconds FROM days WHERE {where}", given).fetchall():
+        add(con, box, Cost(today, new.currency, *row))
+    con.execute(f"DELETE FROM days WHERE {where}", given)
+    con.execute(f"DELETE FROM estimates WHERE {where}", given)
+    begin = max(new.since, midnight(new.at))
+    of_today = "box = :box AND currency = :currency AND day = :today"
+    row = con.execute(f"SELECT total(seconds) FROM days WHERE {of_today}", given).fetchone()
+    unwatched = max(0.0, new.at - begin - float(row[0]))
+    most = new.spent * unwatched / max(1.0, new.at - new.since)
+    con.execute(f"UPDATE estimates SET amount = min(amount, :most) WHERE {of_today}", {**given, "most": most})
+    con.execute("DELETE FROM sums WHERE box = :box AND currency = :currency AND at > :at", given)
 
 
 def remember_sum(con: sqlite3.Connection, box: int, new: ProviderSum) -> None:
@@ -264,10 +339,14 @@ def remember_sum(con: sqlite3.Connection, box: int, new: ProviderSum) -> None:
 
 
 def _counted(con: sqlite3.Connection, box: int, currency: str) -> tuple[float, float]:
+    """Return what a box has cost so far, estimates included, and the seconds of it that somebody watched."""
     row = con.execute(
         "SELECT total(billed), total(seconds) FROM days WHERE box = ? AND currency = ?", (box, currency)
     ).fetchone()
-    return float(row[0]), float(row[1])
+    estimated = con.execute(
+        "SELECT total(amount) FROM estimates WHERE box = ? AND currency = ?", (box, currency)
+    ).fetchone()
+    return float(row[0]) + float(estimated[0]), float(row[1])
 
 
 def spent(con: sqlite3.Connection, boxes: Iterable[int], now: float) -> Spend:
@@ -278,10 +357,13 @@ def spent(con: sqlite3.Connection, boxes: Iterable[int], now: float) -> Spend:
     month = datetime.fromtimestamp(today).replace(day=1).astimezone().timestamp()
     days = [day_of(each) for each in (month, yesterday, today, tomorrow)]
     found: dict[str, dict[str, list[float]]] = {"today": {}, "yesterday": {}, "month": {}}
+    estimated: set[str] = set()
     for box in boxes:
-        for day, currency, billed, idle in con.execute(
-            "SELECT day, currency, billed, idle FROM days WHERE box = ? AND day >= ? AND day < ?",
-            (box, min(days), days[3]),
+        for day, currency, billed, idle, is_estimate in con.execute(
+            """SELECT day, currency, billed, idle, 0 FROM days WHERE box = :box AND day >= :first AND day < :end
+               UNION ALL SELECT day, currency, amount, 0.0, 1 FROM estimates
+               WHERE box = :box AND day >= :first AND day < :end""",
+            {"box": box, "first": min(days), "end": days[3]},
         ):
             for name, first, end in (
                 ("today", days[2], days[3]),
@@ -292,6 +374,8 @@ def spent(con: sqlite3.Connection, boxes: Iterable[int], now: float) -> Spend:
                     amounts = found[name].setdefault(currency, [0.0, 0.0])
                     amounts[0] += billed
                     amounts[1] += idle
+                    if is_estimate and billed >= CENT:
+                        estimated.add(name)
     bounded = _bounded(con, boxes, min(days), days[3])
     lost = con.execute("SELECT start, stop FROM losses WHERE stop >= ?", (min(month, yesterday),)).fetchall()
     spans = {"today": (today, tomorrow), "yesterday": (yesterday, today), "month": (month, tomorrow)}
@@ -306,6 +390,7 @@ def spent(con: sqlite3.Connection, boxes: Iterable[int], now: float) -> Spend:
             if any(a < end and b > first for a, b in lost)
             or any(day_of(first) <= day < day_of(end) for day in bounded)
         ),
+        estimated=tuple(name for name in spans if name in estimated),
     )
 
 
@@ -321,8 +406,6 @@ def is_bounded(con: sqlite3.Connection, boxes: Iterable[int], since: float, unti
 
 def _bounded(con: sqlite3.Connection, boxes: Iterable[int], first: str, end: str) -> set[str]:
     """Return the days from `first` to before `end` on which a part of what one of the boxes cost had no price."""
-    if con.execute("SELECT 1 FROM sqlite_master WHERE name = 'bounds'").fetchone() is None:
-        return set()
     return {
         str(row[0])
         for box in boxes

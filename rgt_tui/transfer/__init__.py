@@ -16,7 +16,6 @@ from rgt_tui.transfer.ledger import (
     copies,
     fingerprint,
     home,
-    is_own,
     ledger_path,
 )
 
@@ -40,7 +39,6 @@ __all__ = [
     "copies",
     "fingerprint",
     "home",
-    "is_own",
     "ledger_path",
     "proofs",
     "verify",

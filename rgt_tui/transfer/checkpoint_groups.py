@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
+
+from rgt_wire.checkpoint_layouts import find_checkpoints
 
 from rgt_tui.transfer import dcp_files, safetensors_files, trainer_manifests
 from rgt_tui.transfer.copying.box_listing import PARTS
@@ -74,7 +76,45 @@ def plan(files: Mapping[str, str]) -> Plan:
         found, rest = _folder(folder, names)
         groups += found
         others += rest
-    return Plan(tuple(groups), tuple(others), tuple(left_over))
+    leave = set(left_over)
+    regrouped, more = _regrouped(groups, [path for path in files if path not in leave])
+    return Plan(regrouped, (*others, *more), tuple(left_over))
+
+
+def _regrouped(groups: Sequence[Group], paths: Sequence[str]) -> tuple[tuple[Group, ...], list[Job]]:
+    """Group files by checkpoint, as the recogniser says that the box uses as well; return also what is in none.
+
+    A model and its optimizer of the same step, or all ranks of one ``global_step500``, are whole together or not at
+    all; two steps in one directory are two checkpoints.
+    """
+    checkpoint = {
+        path: one.path for one in find_checkpoints(paths) if not one.unfinished for path in one.files
+    }
+    kept: dict[str, list[Group]] = {}
+    rest: list[Job] = []
+    for group in groups:
+        own = {job.path: checkpoint.get(job.path, "") for job in group.jobs}
+        if not any(own.values()) or any(job.kind in ("trainer", "dcp") for job in group.jobs):
+            kept.setdefault(group.path, []).append(group)
+            continue
+        whole = set(own.values())
+        if len(whole) == 1 and whole.pop().startswith(f"{group.path}/"):
+            kept.setdefault(group.path, []).append(
+                group
+            )  # the directory says it better than one of its files
+            continue
+        for path in dict.fromkeys(own.values()):
+            jobs = tuple(job for job in group.jobs if own[job.path] == path)
+            if path:
+                kept.setdefault(path, []).append(Group(path, group.kind, jobs))
+            else:
+                rest += jobs
+    return tuple(
+        rows[0]
+        if len(rows) == 1
+        else Group(path, "files of one checkpoint", tuple(job for group in rows for job in group.jobs))
+        for path, rows in kept.items()
+    ), rest
 
 
 def _folder(folder: str, names: Mapping[str, str]) -> tuple[list[Group], list[Job]]:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from rgt_tui.files import open_regular
 from rgt_tui.transfer import trainer_manifests
+from rgt_tui.transfer.copying.box_listing import SMALL_PART
 from rgt_tui.transfer.zip_records import END_MAGIC, MAGIC
 
 _KINDS = {
@@ -55,8 +56,8 @@ def listing(root: Path, left_out: frozenset[str]) -> Listing:
             found.problems.append((folder, f"it cannot be listed: {error.strerror or error}"))
             continue
         for name in names:
-            if not folder and name in left_out:
-                continue
+            if (not folder and name in left_out) or SMALL_PART.fullmatch(name):
+                continue  # what a killed pull left is no copy
             path = f"{folder}/{name}" if folder else name
             try:
                 mode = (status := os.lstat(f"{root}/{path}")).st_mode

@@ -7,6 +7,7 @@ hash that the box told; the last row of a path counts. Damaged rows prove nothin
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import os
 import stat
@@ -23,8 +24,6 @@ from rgt_tui.model.evidence import CopyProof, ResultGroup, steady
 from rgt_tui.profiles.readings import how_many
 
 BLOCK = 4 << 20
-LANES = "lanes"
-"""The directory of a job in which the runners of single cells keep their state (``rgt_box.queue.queue_state``)."""
 CODED = "base64:"
 """Begins the name of a file that is no UTF-8; every other name begins with a slash."""
 
@@ -68,6 +67,8 @@ class FileRow(Copied, frozen=True, kw_only=True, tag_field="t", tag="file", gc=F
     """What the provider calls the machine; empty where nobody knows."""
     at: float = 0.0
     """Client clock."""
+    uncounted: bool = False
+    """The box does not count it among the results of its directory: it belongs to a package, or to rgt."""
 
 
 class GoneRow(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="gone"):
@@ -153,6 +154,38 @@ def _rows(path: Path, decode: Callable[[bytes], R]) -> Iterator[R | None]:
         pass
     except OSError as error:
         raise LedgerError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def has_copy_below(folder: str, env: Mapping[str, str] = os.environ) -> bool:
+    """Tell whether a directory here has a file that was pulled into it, from any box, and is as it was then.
+
+    A ledger that cannot be read proves nothing.
+
+    Args:
+        folder: Absolute, without links on the way.
+        env: Where the state of rgt lies.
+    """
+    real: dict[str, str] = {}
+    for path in sorted((state_directory(env) / "pulled").glob("*.jsonl")):
+        with contextlib.suppress(LedgerError):
+            for row in _rows(path, _decode):
+                if not isinstance(row, FileRow):
+                    continue
+                above = row.local.rpartition("/")[0]
+                if above not in real:
+                    real[above] = os.path.realpath(above)
+                if f"{real[above]}/".startswith(f"{folder}/") and _is_unchanged(row):
+                    return True
+    return False
+
+
+def _is_unchanged(row: FileRow) -> bool:
+    """Tell whether a copy is as it was. A backup may have linked it, and its disk may number files anew."""
+    try:
+        found = Stamp.of(os.lstat(row.local))
+    except OSError:
+        return False
+    return (found.size, found.mtime_ns) == (row.here.size, row.here.mtime_ns)
 
 
 def copies(path: Path) -> Iterator[Copied | FolderRow]:
@@ -335,8 +368,9 @@ def proofs(
         members: dict[str, list[FileRow]] = {path: [] for path in wanted}
         for row in ledger.files():
             owner = home(row.path, members)
-            if owner is not None and not is_own(row.path, wanted[owner]):
+            if owner is not None and not row.uncounted:
                 members[owner].append(row)
+        members = {path: _counted(rows, wanted[path], instance) for path, rows in members.items()}
         fresh: list[FileRow] = []
         folders = [_folder(ledger, group, members[path], instance) for path, group in wanted.items()]
         found = tuple(
@@ -360,16 +394,6 @@ def fingerprint(rows: Iterable[FileRow]) -> str:
     return hashlib.sha256(b"%d:%064x" % (count, total & ((1 << 256) - 1))).hexdigest()
 
 
-def is_own(path: str, group: ResultGroup) -> bool:
-    """Tell whether a file is rgt's own in the directory of a job: its locks change all the time, and count for nothing.
-
-    The agent leaves out the same (``results.own_places``).
-    """
-    job = group.owner.removeprefix("job ")
-    above, _, name = path.rpartition("/")
-    return job != group.owner and name.endswith(".lock") and above in (job, f"{job}/{LANES}")
-
-
 def home(path: str, folders: Mapping[str, object]) -> str | None:
     """Return the deepest of the directories that contain a file."""
     above = path
@@ -380,6 +404,20 @@ def home(path: str, folders: Mapping[str, object]) -> str | None:
         if not above:
             return None
     return None
+
+
+def _counted(rows: list[FileRow], group: ResultGroup, instance: str) -> list[FileRow]:
+    """Return the copies of the files that the box counts in a directory, as far as the fingerprint shows it.
+
+    A pull that did not know when the machine was created brought older files as well, which the gate's list, made with
+    that date, leaves out: then the newest ones are those that count.
+    """
+    own = [row for row in rows if row.instance == instance]
+    if group.fingerprint and group.files < len(own) and fingerprint(own) != group.fingerprint:
+        newest = sorted(own, key=lambda row: row.there.ctime_ns, reverse=True)[: group.files]
+        if fingerprint(newest) == group.fingerprint:
+            return newest
+    return rows
 
 
 def _folder(ledger: Ledger, group: ResultGroup, rows: list[FileRow], instance: str) -> FolderRow | None:
@@ -425,8 +463,18 @@ def _proof(folder: FolderRow, rows: list[FileRow], instance: str, fresh: list[Fi
         files=len(whole),
         bytes=total,
         errors=tuple(errors),
+        sha256=copy_digest(folder.path, whole),
         checked=steady(),
     )
+
+
+def copy_digest(folder: str, rows: Iterable[FileRow]) -> str:
+    """Return one SHA-256 for a directory: of what ``sha256sum`` prints of its files in the order of their names."""
+    prefix = folder.rstrip("/") + "/"
+    lines = sorted((os.fsencode(row.path.removeprefix(prefix)), row.sha256) for row in rows)
+    return hashlib.sha256(
+        b"".join(f"{sha256}  ".encode() + name + b"\n" for name, sha256 in lines)
+    ).hexdigest()
 
 
 def _look(row: FileRow) -> FileRow | str:

@@ -70,7 +70,7 @@ def verify(
 
     Args:
         directory: It.
-        expect: How many whole checkpoints there must be, at least.
+        expect: How many complete checkpoints there must be, at least.
         pulled: Rows of the ledger: files that belong into the directory must be there, with the hashes that the box
             told, and what a pull of a directory could not bring is an error.
         renew: Whether what the last verification found no longer counts.
@@ -109,7 +109,7 @@ def verify(
         work.wrong(".", "there is no file in it")
     whole = work.whole(plan, answers)
     if expect is not None and len(whole) < expect:
-        work.wrong(".", f"it has {how_many(len(whole), 'whole checkpoint')}, expected: {expect}")
+        work.wrong(".", f"it has {how_many(len(whole), 'complete checkpoint')}, expected: {expect}")
     return work.finish(whole)
 
 

@@ -219,12 +219,15 @@ def _looked_at(
 ) -> tuple[int, list[tuple[str, str]]]:
     """Return how many checkpoints of a directory were found to load, and what was not looked at or does not load."""
     here = {Path(row.local).name: row.here.size for row in rows}
-    if not checkpoint_groups.plan(dict(directory_listing.heads(folder, here.items()))).groups:
+    groups = checkpoint_groups.plan(dict(directory_listing.heads(folder, here.items()))).groups
+    if not groups:
         return 0, []
     root, record = _nearest(folder, records)
     if record is None or isinstance(record, str):
-        why = record or "nobody has looked whether its checkpoints load"
-        return 0, [(row.path, f"{why}: rgt verify {shlex.quote(str(folder))}") for row in rows[:1]]
+        why = record or "not checked yet whether this checkpoint loads"
+        first = min(groups, key=lambda group: group.path).path
+        row = next((row for row in rows if Path(row.local).name == first.split("/")[0]), rows[0])
+        return 0, [(row.path, f"{why}: rgt verify {shlex.quote(str(folder))}")]
     look = f"rgt verify {shlex.quote(str(root))}"
     errors = []
     names = {said(str(Path(row.local).relative_to(root))): row for row in rows}
@@ -232,7 +235,7 @@ def _looked_at(
         if name in record.reasons:
             errors.append((row.path, f"its copy does not pass: {record.reasons[name]}"))
         elif record.hashes.get(name) != row.sha256:
-            errors.append((row.path, f"nobody has looked at its copy since it came: {look}"))
+            errors.append((row.path, f"its copy was not checked since it was pulled: {look}"))
     places = {said(str(folder.relative_to(root))), *names}
     return sum(path in places for path in record.checkpoints), errors
 

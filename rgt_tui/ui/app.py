@@ -26,6 +26,7 @@ from textual.widgets import Input
 from rgt_tui.fleet import Bygone, FirstSteps, FleetSource, GivesWay, Playback
 from rgt_tui.model.box import Link
 from rgt_tui.model.fleet import FleetState, Spot
+from rgt_tui.model.money import is_gone
 from rgt_tui.model.profile import Profile
 from rgt_tui.ui.box_pulls import BoxPulls
 from rgt_tui.ui.clipboard import write_screenshot
@@ -139,6 +140,8 @@ class RgtApp(Enduring, App[None]):
         self._beating = asyncio.Lock()
         self._unsubscribe: Callable[[], None] | None = None
         self._stopped = False
+        self.starting = True
+        """The fleet is not up yet: that it has no boxes means nothing."""
         self._asked: set[int] = set()
         self.seen_at = -math.inf
         """Client clock at which somebody has seen the event that stood."""
@@ -245,6 +248,7 @@ class RgtApp(Enduring, App[None]):
     async def begin(self) -> None:
         """Make the fleet and start it; say what went wrong, if it does."""
         self.failure = None
+        self.starting = True
         try:
             fleet = self.fleet
             if fleet is None:
@@ -260,6 +264,7 @@ class RgtApp(Enduring, App[None]):
             self.tick(force=True)
             await self.last_look.begin(fleet)
             await fleet.start()
+            self.starting = False
             self._take(fleet.state)
         except asyncio.CancelledError:
             raise
@@ -483,6 +488,12 @@ class RgtApp(Enduring, App[None]):
             return
         if isinstance(source, Playback) and place == "teardown":
             cast("FleetAwareScreen", self.screen).hint(WHY_NOT["live"])
+            return
+        box = source.state.box(box_name) if box_name is not None else None
+        if place == "teardown" and box is not None and is_gone(box.meter):
+            from rgt_tui.ui.screens.receipt import ReceiptScreen
+
+            self.push_screen(ReceiptScreen(source, box.spec.name))
             return
         make = cast("Callable[[FleetSource, str | None], Screen[None]]", screen_class(place))
         screen = make(source, box_name)

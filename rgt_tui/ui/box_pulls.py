@@ -165,7 +165,7 @@ class BoxPulls:
         pull = self._pulls[box]
         if not shown and pull.asks is not None:
             page = f"the tear-down page ({key_for('box.teardown')})"
-            text = f"{clean(box)}: the pull waits: {clean(pull.asks.short)}; {page} asks"
+            text = f"{clean(box)}: fetch {clean(pull.asks.short)}? Answer on {page}"
             self._app.notify(text, severity="warning", timeout=60, markup=False)
         if shown or pull.end is None or pull.stopped:
             return

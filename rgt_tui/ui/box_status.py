@@ -69,7 +69,7 @@ STATES: dict[Health, Look] = {
     Health.UNKNOWN: Look("warn", Tone.WARN, "unknown: rgt cannot tell, and says why"),
     Health.STALE: Look("stale", Tone.DIM, "stale: its values are older than three intervals"),
     Health.CONNECTING: Look("unknown", Tone.DIM, "connecting: nothing is known yet"),
-    Health.PAUSED: Look("paused", Tone.DIM, "paused: by you; nobody is watching it"),
+    Health.PAUSED: Look("paused", Tone.DIM, "paused: by you; rgt does not watch it"),
     Health.RUNNING: Look("ok", Tone.TEXT, "running: a run is making progress"),
     Health.IDLE: Look("idle", Tone.TEXT, "idle: it can be used, and nothing is running"),
     Health.FINISHED: Look("finished", Tone.TEXT, "finished: the queue is done"),
@@ -190,17 +190,18 @@ def spend_parts(state: FleetState) -> Parts:
         return [(4, line(dim("spent "), Span(spent)))]
     parts: Parts = [(4, line(dim("today "), Span(_sum(spend, "today", spend.today))))]
     if any(amount > 0 for _, amount in spend.idle_today):
-        parts.append((5, line(dim("idle "), Span(_sum(spend, "today", spend.idle_today)))))
+        parts.append((4, line(dim("idle "), Span(_sum(spend, "today", spend.idle_today)))))
     if any(amount > 0 for _, amount in spend.yesterday):
-        parts.append((6, line(dim("yesterday "), Span(_sum(spend, "yesterday", spend.yesterday)))))
+        parts.append((7, line(dim("yesterday "), Span(_sum(spend, "yesterday", spend.yesterday)))))
     if spend.month and spend.month != spend.today:
-        parts.append((7, line(dim("month "), Span(_sum(spend, "month", spend.month)))))
+        parts.append((8, line(dim("month "), Span(_sum(spend, "month", spend.month)))))
     return parts
 
 
 def _sum(spend: Spend, span: str, amounts: Sequence[tuple[str, float]]) -> str:
     least = span in spend.at_least
-    return written((Amount(amount, currency, least) for currency, amount in amounts), none=NONE)
+    estimated = span in spend.estimated and amounts is not spend.idle_today  # nobody estimates what was idle
+    return written((Amount(amount, currency, least, estimated) for currency, amount in amounts), none=NONE)
 
 
 def box_parts(box: BoxState, verdict: Assessment, platform: str, clock: Span | None) -> Parts:

@@ -15,7 +15,7 @@ from typing import Any
 
 from textual.app import App
 
-from rgt_tui.files import here_or, publish, state_directory, write_new
+from rgt_tui.files import here_or, note_written, publish, state_directory, write_new
 from rgt_tui.ui.enduring import short
 from rgt_tui.ui.notation import clean
 
@@ -66,6 +66,7 @@ def write_screenshot(svg: str, env: Mapping[str, str]) -> str:
         try:
             place.mkdir(parents=True, exist_ok=True, mode=0o700)
             path = write_new(place / name, svg.encode(), range(1, 100))
+            note_written([path], env)
         except OSError as error:
             why = why or f"{clean(str(place))}: {clean(error.strerror or str(error))}"
             continue

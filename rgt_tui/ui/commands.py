@@ -206,14 +206,15 @@ FLEET: tuple[Command, ...] = (
             "Show only some boxes: state:running gpu<50 platform:autodl cost>1 age>5m text.", footer=6),
     Command("fleet.kept-filter", ("F",), "kept filters", "The next kept filter; save:NAME in a filter keeps it."),
     Command("fleet.sort", ("o",), "sort", "Sort by the next column; after the last, as in the fleet file.", footer=7),
-    Command("fleet.turn-order", ("O",), "turn order", "Reverse the sort order."),
+    Command("fleet.trouble-first", ("t",), "trouble first", "Sort by trouble again, the worst box on top."),
+    Command("fleet.turn-order", ("O",), "reverse", "Reverse the sort order."),
     Command("fleet.group", ("b",), "group", "Group by platform, state or account, or not at all."),
     Command("fleet.next-pane", ("tab",), "next pane",
             "Focus the next pane to scroll it; after the last one, the boxes again.", "next_pane(1)"),
     Command("fleet.previous-pane", ("shift+tab",), "previous pane", "Focus the previous pane.", "next_pane(-1)"),
     Command("fleet.transfers", ("x",), "transfers",
             "Pulls and pushes of every rgt: how far, how fast, how they ended.", "open_all('transfers')"),
-    Command("fleet.audit", ("u",), "audit", "Who did what to which box, and whether the record is whole.",
+    Command("fleet.audit", ("u",), "audit", "Who did what to which box, and whether the record is complete.",
             "open_all('audit')"),
     Command("fleet.answer", ("A",), "answer", "Answer a question from a box: a new host key, a password.", "answer",
             needs=("question",)),
@@ -290,7 +291,7 @@ ALERTS: tuple[Command, ...] = (
 """Work on the selected alert, and ways to what its box shows."""
 
 JOURNAL: tuple[Command, ...] = (
-    Command("journal.log", ("enter",), "log then", "Open the log of the box at the selected moment.",
+    Command("journal.log", ("enter",), "log at that time", "Open the log of the box at the selected moment.",
             "log_then", footer=1),
     Command("journal.errors", ("f",), "errors only", "Show only errors, or everything again.",
             "errors_only", footer=2),
@@ -316,7 +317,8 @@ MACHINE: tuple[Command, ...] = (
 
 _IN_THE_PAST = frozenset(
     (
-        "fleet.open", "fleet.sort", "fleet.turn-order", "fleet.group", "fleet.next-pane", "fleet.previous-pane",
+        "fleet.open", "fleet.sort", "fleet.trouble-first", "fleet.turn-order", "fleet.group", "fleet.next-pane",
+        "fleet.previous-pane",
         "box.log", "box.curves", "box.phases",
         "box.platform", "box.alerts", "box.handbook",
     )
@@ -333,7 +335,7 @@ TRANSFERS: tuple[Command, ...] = (
     Command("transfers.stop", ("s",), "stop", "Stop the selected pull; what has come is kept.", "stop_pull", footer=2,
             needs=("live",)),
     Command("transfers.again", ("r",), "pull again",
-            "Pull the same again; what is whole here is not fetched again.", "again", footer=3, needs=("live",)),
+            "Pull the same again; what is complete here is not fetched again.", "again", footer=3, needs=("live",)),
     Command("transfers.agree", ("Y",), "agree",
             "Agree to what the traffic of the selected pull costs.", footer=4, needs=("live",)),
     *OF_ROW,

@@ -87,15 +87,15 @@ def _pair(name: str, value: str) -> Line:
 def density(per_dot: float, axis: Axis = Axis.STEP) -> str:
     """Say how many steps (seconds, epochs, tokens) share a column of dots, or how many columns a step has."""
     if axis in (Axis.SINCE, Axis.CLOCK):
-        return f"1 px = {compact_time(per_dot)}" if per_dot >= 1 else f"1 px = {per_dot * 1000:,.0f} ms"
+        return f"1 dot = {compact_time(per_dot)}" if per_dot >= 1 else f"1 dot = {per_dot * 1000:,.0f} ms"
     if axis is Axis.EPOCH:
-        return f"1 px = {per_dot:.2g} epochs"
+        return f"1 dot = {per_dot:.2g} epochs"
     one = "token" if axis is Axis.TOKENS else "step"
     if per_dot >= 0.75:
         few = per_dot < 9.5 and abs(per_dot - round(per_dot)) > 0.05
         count = f"{per_dot:.1f}" if few else f"{per_dot:,.0f}"
-        return f"1 px = {count} {one}" + ("" if count == "1" else "s")
-    return f"1 {one} = {1 / max(per_dot, 1e-9):,.0f} px"
+        return f"1 dot = {count} {one}" + ("" if count == "1" else "s")
+    return f"1 {one} = {1 / max(per_dot, 1e-9):,.0f} dots"
 
 
 def nothing_to_draw(
@@ -226,7 +226,13 @@ def _entry(
     else:
         value = series.last[1] if series is not None and series.last is not None else None
     state = cell.state if cell is not None else ""
-    age = now - run.progressed_at if state in {"running", ""} and run.progressed_at is not None else None
+    if state == "running" and run.wait is not None:
+        state = "holding"
+    age = (
+        now - run.progressed_at
+        if state in {"running", "holding", ""} and run.progressed_at is not None
+        else None
+    )
     step = (
         run.step if run.step is not None else (series.last[0] if series is not None and series.last else None)
     )

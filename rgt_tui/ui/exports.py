@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from rgt_tui.files import here_or, state_directory, write_new
+from rgt_tui.files import here_or, note_written, state_directory, write_new
 from rgt_tui.model.evidence import CheckResult
 from rgt_tui.model.run import EPOCH, TIME
 from rgt_tui.ui.notation import clean, compact_time
@@ -152,7 +152,9 @@ def write(name: str, content: bytes, env: Mapping[str, str] = os.environ) -> Pat
             if folder == own:
                 folder.mkdir(parents=True, exist_ok=True, mode=0o700)
                 return write_new(folder / given.name, content)
-            return write_new(folder / given, content)
+            path = write_new(folder / given, content)
+            note_written([path], env)
+            return path
         except OSError as error:
             why = why or f"{(folder / given).parent}: {error.strerror or error}"
     raise NotExported(f"nothing written: {clean(why)}")

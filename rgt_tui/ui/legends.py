@@ -63,7 +63,7 @@ def _fleet() -> Legend:
         LegendRow(
             f"{g.opened} {g.rising}", "the rows are sorted by this column, the most first; the least first"
         ),
-        LegendRow(g.dash, "nobody reported it: not zero, not free"),
+        LegendRow(g.dash, "not reported: not zero, not free"),
         LegendRow(f"{g.at_least} {g.at_most} ~", "at least, at most, about"),
         LegendRow(g.power, "the box stops itself then, as rgt autostop was told"),
     )

@@ -103,14 +103,18 @@ def number(value: float | None, digits: int = 3) -> str:
     return f"{value:.{digits}f}"
 
 
-def money(value: float | None, currency: str = "USD", at_least: bool = False) -> str:
-    """Return an amount with its currency: ``$1.11``, ``¥5.12``, ``7.00 PLN``, ``<$0.01``, ``≥ $0.50``."""
-    return prices.money(value, currency, at_least, none=NONE)
+def money(
+    value: float | None, currency: str = "USD", at_least: bool = False, *, estimated: bool = False
+) -> str:
+    """Return an amount with its currency: ``$1.11``, ``¥5.12``, ``7.00 PLN``, ``<$0.01``, ``≥ $0.50``, ``~$0.50``."""
+    return prices.money(value, currency, at_least, estimated=estimated, none=NONE)
 
 
 def known(amount: Amount | None) -> str:
     """Return an amount with its currency and its bound; a dash where nobody knows it, never zero."""
-    return NONE if amount is None else money(amount.value, amount.currency, amount.at_least)
+    if amount is None:
+        return NONE
+    return money(amount.value, amount.currency, amount.at_least, estimated=amount.estimated)
 
 
 class Glyphs(NamedTuple):

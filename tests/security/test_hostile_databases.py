@@ -117,6 +117,7 @@ def test_an_honest_database(kind: str, tmp_path: Path) -> None:
     assert [series.ys for series in store.series.values()] == [[0.5]]
 
 
+@pytest.mark.full_matrix
 @pytest.mark.parametrize("python", pythons())
 @pytest.mark.parametrize("kind", DATABASES)
 def test_a_generated_column_costs_no_memory(kind: str, tmp_path: Path, agent: Agent, python: str) -> None:

@@ -45,7 +45,7 @@ class Pull:
         self.news = threading.Event()
 
     def begin(self, **sizes: int) -> tuple[Fetcher, Stream]:
-        files = tuple(RemoteFile(f"/w/{name}", Stamp(size, 1, 2, 3)) for name, size in sizes.items())
+        files = tuple(RemoteFile(f"/w/{name}", Stamp(size, 1, 2, 3), 1) for name, size in sizes.items())
         todo = plan(Listing(roots=("/w",), files=files), self.ledger, self.folder)
         self.fetcher = Fetcher(todo, self.ledger, self.folder, "", self.news.set)
         self.stream = Stream(self.fetcher, 0, self.news.set)
@@ -177,7 +177,7 @@ def test_a_box_that_reads_nothing_is_named_file_by_file(pull: Pull) -> None:
 def test_a_name_that_is_a_directory_here_costs_that_file_alone(pull: Pull) -> None:
     (pull.folder / "w").mkdir()
     (pull.folder / "w" / "a").write_bytes(b"in the way of a directory")
-    files = (RemoteFile("/w/a/b", Stamp(5, 1, 2, 3)), RemoteFile("/w/c", Stamp(5, 1, 2, 3)))
+    files = (RemoteFile("/w/a/b", Stamp(5, 1, 2, 3), 1), RemoteFile("/w/c", Stamp(5, 1, 2, 3), 1))
     todo = plan(Listing(roots=("/w",), files=files), pull.ledger, pull.folder)
     pull.fetcher = Fetcher(todo, pull.ledger, pull.folder, "", pull.news.set)
     pull.stream = Stream(pull.fetcher, 0, pull.news.set)

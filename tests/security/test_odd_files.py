@@ -83,6 +83,7 @@ def folder_in_itself(path: Path) -> None:
 ODD: tuple[Callable[[Path], None], ...] = (
     fifo, listening, device, link_to_device, link_to_fifo, link_loop, dangling, folder, folder_in_itself,
 )  # fmt: skip
+ALIKE = (listening, link_to_device, link_to_fifo, dangling, folder)
 odd = pytest.mark.parametrize("make", ODD, ids=lambda make: make.__name__)
 
 
@@ -167,6 +168,7 @@ def test_every_other_reader(tmp_path: Path, name: str, make: Callable[[Path], No
         SMALL[name](str(path))
 
 
+@pytest.mark.full_matrix
 @odd
 @pytest.mark.parametrize("name", ["job.json", "queue.txt", "indexes.json"])
 def test_who_asks_whether_a_job_names_what_was_pushed(
@@ -316,6 +318,7 @@ CALLS: dict[str, Callable[[Path, Callable[[Path], None]], list[list[str]]]] = {
     "grep": _words("grep", "loss", "{}", "{}/*"),
     "scalars": _words("scalars", "{}"),
     "reap": _jobs("reap", "--job", "{}"),
+    "stop": _jobs("stop", "--run", "a", "--job", "{}"),
     "gpu-health": lambda *_: [["gpu-health"]],
     "measure": _words("measure", "--dir", "{}", "--bytes", "4194304", "--seconds", "5"),
     "mirrors": lambda *_: [["mirrors", "show"]],
@@ -389,7 +392,14 @@ json.dump([answers[at] for at in sorted(answers)], sys.stdout)
 """Runs verbs in forked children of one interpreter, a few at once: of some two thousand calls most wait."""
 
 
-@odd
+@pytest.mark.parametrize(
+    "make",
+    [
+        # To `open` and `stat` they are what a fifo, a device, a loop or a directory is; each reader takes them above.
+        pytest.param(make, id=make.__name__, marks=pytest.mark.full if make in ALIKE else ())
+        for make in ODD
+    ],
+)
 def test_every_verb(tmp_path: Path, agent: Agent, make: Callable[[Path], None]) -> None:
     """Each call ends, with an answer of its own or a refusal in words, and never in a traceback."""
     agent.state.mkdir()
@@ -435,6 +445,7 @@ def test_send_answers_for_each(tmp_path: Path, agent: Agent, make: Callable[[Pat
         assert b'"id":%d,' % at in done.stdout.replace(b": ", b":")
 
 
+@pytest.mark.full_matrix
 @odd
 @pytest.mark.parametrize("name", STATE)
 def test_every_file_of_the_state_directory(

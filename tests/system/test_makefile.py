@@ -9,7 +9,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -107,16 +108,17 @@ case "$1" in
     setup) exit "${SETUP-0}" ;;
     lint) cat "$MEET" >/dev/null && echo "one fault" && echo "in one piece" >&2 && exit "$LINT" ;;
     test) echo "the tests begin" && echo go >"$MEET" && exit "$TESTS" ;;
+    test-rest) test "$RGT_TESTS_UNTIL" -gt "$EPOCHSECONDS" && exit "$REST" ;;
 esac
 """
 
 
-@pytest.mark.parametrize(("lint", "tests"), [(0, 0), (2, 0), (0, 2), (2, 2)])
-def test_ci_lints_beside_the_tests_and_fails_for_either(clone: Clone, lint: int, tests: int) -> None:
+@pytest.mark.parametrize(("lint", "tests", "rest"), [(0, 0, 0), (2, 0, 0), (0, 2, 0), (2, 2, 0), (0, 0, 2)])
+def test_ci_lints_while_it_tests_and_fails_for_either(clone: Clone, lint: int, tests: int, rest: int) -> None:
     clone.write_program(clone.root / "bin/make", CI_MAKE)
     meet = clone.root / "meet"
     os.mkfifo(meet)
-    answers = {"LINT": str(lint), "TESTS": str(tests), "MEET": str(meet)}
+    answers = {"LINT": str(lint), "TESTS": str(tests), "REST": str(rest), "MEET": str(meet)}
     path = f"{clone.root / 'bin'}:{clone.environment['PATH']}"
     environment = clone.environment | answers | {"PATH": path, "TMPDIR": str(clone.root)}
     done = subprocess.run(
@@ -128,8 +130,10 @@ def test_ci_lints_beside_the_tests_and_fails_for_either(clone: Clone, lint: int,
         timeout=120,
         check=False,
     )
-    assert (done.returncode == 0) is (lint == tests == 0), done
-    assert clone.steps()[0] == "made setup"
+    assert (done.returncode == 0) is (lint == tests == rest == 0), done
+    steps = clone.steps()
+    assert steps[0] == "made setup"
+    assert ("made test-rest" in steps) is (tests == 0), "what has failed already takes no more time"
     assert "the tests begin\n" in done.stdout
     assert "one fault\nin one piece\n" in done.stdout
     assert not list(clone.root.glob("tmp.*"))
@@ -503,20 +507,26 @@ def test_a_package_that_the_distribution_lacks_keeps_no_other_away(clone: Clone)
 
 
 def run_passes(
-    folder: Path, ci: str = "", workers: str = "1", **tests: str
+    folder: Path,
+    ci: str = "",
+    workers: str = "1",
+    arguments: Sequence[str] = (),
+    until: str = "",
+    **tests: str,
 ) -> subprocess.CompletedProcess[str]:
     """Runs the test runner on a small tree of its own, where PYTHONDONTWRITEBYTECODE and perhaps CI are set."""
-    (folder / "scripts").mkdir()
+    (folder / "scripts").mkdir(parents=True)
     shutil.copy(ROOT / "scripts/run_tests.py", folder / "scripts")
     shutil.copy(ROOT / "tests/conftest.py", folder)
     (folder / "pytest.ini").write_text(
-        "[pytest]\nmarkers = serial: alone\naddopts = -p no:cacheprovider -p xdist\n"
+        "[pytest]\nmarkers =\n serial: alone\n full: again\n full_matrix: each value\naddopts = -p xdist\n"
     )
     for name, text in tests.items():
         (folder / f"test_{name}.py").write_text(text)
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
+    ours = ("PYTEST", "RGT_TESTS")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     return subprocess.run(
-        [sys.executable, "scripts/run_tests.py"],
+        [sys.executable, "scripts/run_tests.py", *arguments],
         cwd=folder,
         env=environment
         | {
@@ -524,6 +534,7 @@ def run_passes(
             "PYTEST_XDIST_AUTO_NUM_WORKERS": workers,
             "PYTHONDONTWRITEBYTECODE": "1",
             "CI": ci,
+            "RGT_TESTS_UNTIL": until,
         },
         capture_output=True,
         text=True,
@@ -591,11 +602,65 @@ def test_the_serial_pass_opens_only_files_that_name_serial_tests(both: Both) -> 
     assert not (folder / "opened-serial").exists()
 
 
-def test_a_serial_test_that_its_file_does_not_name_is_an_error(tmp_path: Path) -> None:
-    hidden = "import pytest\n@getattr(pytest.mark, 'ser' + 'ial')\ndef test_c(): pass\n"
-    done = run_passes(tmp_path, one=PASSES, two=hidden)
-    assert done.returncode != 0
-    assert "no mark.serial in the file" in done.stdout + done.stderr
+def test_a_mark_that_the_file_of_its_test_does_not_name_is_an_error(tmp_path: Path) -> None:
+    for start, end in (("ser", "ial"), ("fu", "ll")):
+        hidden = f"import pytest\n@getattr(pytest.mark, '{start}' + '{end}')\ndef test_c(): pass\n"
+        done = run_passes(tmp_path / end, one=PASSES, two=hidden)
+        assert done.returncode != 0
+        assert f"no mark.{start}{end} in the file" in done.stdout + done.stderr
+
+
+MARKED = """
+import pytest
+def test_first(): pass
+def test_slow(): __import__("time").sleep(0.5)
+@pytest.mark.full
+def test_again(): pass
+@pytest.mark.full
+@pytest.mark.serial
+def test_alone(): pass
+@pytest.mark.full_matrix
+@pytest.mark.parametrize("letter", "abc")
+@pytest.mark.parametrize("number", range(4))
+def test_each(letter, number): print(f"seen {letter} {number}")
+@pytest.mark.full_matrix(together=2)
+@pytest.mark.parametrize("first", "abc")
+@pytest.mark.parametrize("second", "de")
+@pytest.mark.parametrize("third", "fg")
+def test_pairs(first, second, third): print(f"pairs {first} {second} {third}")
+"""
+
+
+def test_what_repeats_runs_where_it_is_asked_for_and_while_there_is_time(tmp_path: Path) -> None:
+    runs = {
+        "core": run_passes(tmp_path / "core", arguments=("--core", "-rP"), until="0", one=MARKED),
+        "rest": run_passes(
+            tmp_path / "rest", arguments=("--rest", "-rP"), until=str(time.time() + 3600), one=MARKED
+        ),
+        "late": run_passes(tmp_path / "late", arguments=("--rest",), until="0", one=MARKED),
+        "chosen": run_passes(tmp_path / "chosen", arguments=("test_one.py",), one=MARKED),
+    }
+    assert {name: done.returncode for name, done in runs.items()} == dict.fromkeys(runs, 0), runs
+    total = {
+        name: int(re.findall(r"^total: (\d+) passed, 0 failed", done.stdout, re.MULTILINE)[0])
+        for name, done in runs.items()
+    }
+    assert total["core"] + total["rest"] == total["chosen"] == 28
+    assert total["late"] == 0
+    late = f"not run, because the time was up: {total['rest']} tests"
+    assert [name for name, done in runs.items() if late in done.stdout] == ["late"]
+    assert f"{total['rest']:9}  test_one.py\n" in runs["late"].stdout
+
+    seen = {name: re.findall(r"^seen (\w \d)$", runs[name].stdout, re.MULTILINE) for name in ("core", "rest")}
+    assert (len(seen["core"]), len(seen["rest"]), len({*seen["core"], *seen["rest"]})) == (4, 8, 12)
+    assert {letter for pair in seen["core"] for letter in pair.split()} == set("abc0123")
+    pairs = re.findall(r"^pairs (\w) (\w) (\w)$", runs["core"].stdout, re.MULTILINE)
+    assert 6 <= len(pairs) < 12
+    assert len({two for three in pairs for two in combinations(three, 2)}) == 3 * 2 + 3 * 2 + 2 * 2
+
+    named = runs["chosen"].stdout.partition("the 10 slowest tests:\n")[2].splitlines()[:-1]
+    assert len(named) == 10
+    assert named[0].endswith(" s  test_one::test_slow")
 
 
 def test_a_pass_without_tests_is_no_failure(tmp_path: Path) -> None:
@@ -612,6 +677,40 @@ def test_a_failure_in_the_first_pass_still_runs_the_second(tmp_path: Path) -> No
     done = run_passes(tmp_path, one=FAILS, two=SERIAL)
     assert done.returncode == 1
     assert done.stdout.splitlines()[-1] == "total: 1 passed, 1 failed, 0 skipped"
+
+
+FAILS_ONCE = """
+import pathlib
+def test_{name}():
+    ran = pathlib.Path(__file__).with_suffix(".ran")
+    assert ran.exists() or ran.touch()
+"""
+
+
+def test_a_test_that_passes_only_alone_is_flaky_and_fails_no_run(tmp_path: Path) -> None:
+    serial = SERIAL + FAILS_ONCE.format(name="d").replace("def ", "@pytest.mark.serial\ndef ")
+    done = run_passes(tmp_path, one=PASSES, two=FAILS_ONCE.format(name="b"), three=serial)
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.splitlines()[-3:] == [
+        "flaky: test_three.py::test_d failed, and passed when it ran alone",
+        "flaky: test_two.py::test_b failed, and passed when it ran alone",
+        "total: 4 passed, 0 failed, 0 skipped",
+    ], done.stdout
+
+
+def test_beside_a_flaky_test_a_failing_one_still_fails_the_run(tmp_path: Path) -> None:
+    done = run_passes(tmp_path, one=FAILS, two=FAILS_ONCE.format(name="c"))
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[-2:] == [
+        "flaky: test_two.py::test_c failed, and passed when it ran alone",
+        "total: 1 passed, 1 failed, 0 skipped",
+    ], done.stdout
+
+
+def test_a_file_that_cannot_be_imported_is_not_flaky(tmp_path: Path) -> None:
+    done = run_passes(tmp_path, one=PASSES, two="assert False\n")
+    assert done.returncode != 0
+    assert "flaky" not in done.stdout
 
 
 SKIPS = {

@@ -42,7 +42,9 @@ def test_a_layout_a_mark_and_a_row_are_a_source_that_is_found(tmp_path: Path) ->
     run.mkdir()
     (run / "progress.txt").write_text(PROGRESS)
     copy = tmp_path / "copy"
-    shutil.copytree(ROOT / "remote/rgt_box", copy / "rgt_box", ignore=shutil.ignore_patterns("__pycache__"))
+    for package in ("rgt_box", "rgt_wire"):
+        source = ROOT / "remote" / package
+        shutil.copytree(source, copy / package, ignore=shutil.ignore_patterns("__pycache__"))
     assert scalars(copy, run) == {}, "nobody knows it before"
     put(copy / "rgt_box/metrics/tables.py", LAYOUT, '    "keras": Layout(()),\n')
     put(copy / "rgt_box/metrics/formats.py", MARK, "def _keras(")

@@ -66,17 +66,19 @@ def test_without_one_the_package_names_none(tmp_path: Path) -> None:
 
 def shipped() -> dict[str, str]:
     """Where the source files that belong into the wheel stand in it, and where they come from."""
-    places = {
-        "rgt_tui/": "rgt_tui/",
-        "profiles/": "rgt_tui/_data/profiles/",
-        "handbook/": "rgt_tui/_data/handbook/",
-        "remote/rgt_box/": "rgt_tui/_data/remote/rgt_box/",
-        "remote/rgt_train/": "rgt_train/",
-    }
+    places = (
+        ("rgt_tui/", "rgt_tui/"),
+        ("profiles/", "rgt_tui/_data/profiles/"),
+        ("handbook/", "rgt_tui/_data/handbook/"),
+        ("remote/rgt_box/", "rgt_tui/_data/remote/rgt_box/"),
+        ("remote/rgt_wire/", "rgt_tui/_data/remote/rgt_wire/"),
+        ("remote/rgt_wire/", "rgt_wire/"),
+        ("remote/rgt_train/", "rgt_train/"),
+    )
     found = {}
     for path in tracked_files():
         name = path.relative_to(ROOT).as_posix()
-        for source, target in places.items():
+        for source, target in places:
             if name.startswith(source):
                 found[target + name.removeprefix(source)] = name
     return found

@@ -16,6 +16,7 @@ PACKAGES = {
     "rgt_tui": ROOT / "rgt_tui",
     "rgt_box": ROOT / "remote/rgt_box",
     "rgt_train": ROOT / "remote/rgt_train",
+    "rgt_wire": ROOT / "remote/rgt_wire",
 }
 """Our top-level packages and where they lie."""
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 
 import msgspec
 
 from rgt_tui.fleet import Chronicle, GateClosed, Pulled, TransferNote
+from rgt_tui.gate import Receipt
 from rgt_tui.model.evidence import (
     CheckResult,
     EvidenceItem,
@@ -89,6 +91,8 @@ def _judged(item: EvidenceItem, forfeits: frozenset[str], ignored: frozenset[str
 class FakeFleet:
     """Implements `FleetSource`; tests push states and move the clock."""
 
+    fleet_file: Path | None = Path("/fleets/test.toml")
+
     def __init__(self, state: FleetState | None = None, *, at: float = NOW) -> None:
         self._state = demo_state(at) if state is None else state
         self._now = at
@@ -120,6 +124,9 @@ class FakeFleet:
         self.runs: dict[str, tuple[str, ...] | Exception] = {}
         """By check: what its run prints, or why it cannot be run."""
         self.run_gate: asyncio.Event | None = None
+        self.done_asked = 0
+        self.fail_done: Exception | None = None
+        self.receipts: dict[str, Receipt] = {}
         self.chronicle: Chronicle | None = None
         self.notes: tuple[TransferNote, ...] | OSError = ()
         """What other rgts copy, or why that is not known."""
@@ -251,7 +258,7 @@ class FakeFleet:
             for i in items
             if i.forfeited
         )
-        against = tuple(item.text for item in items if item.stands_against)
+        against = tuple(item.text for item in items if item.blocks)
         asked = f"unprotect {box}" if self.protected and unprotect != f"unprotect {box}" else ""
         return msgspec.structs.replace(
             base,
@@ -283,6 +290,15 @@ class FakeFleet:
             if self.progress_gate is not None:
                 await self.progress_gate.wait()
             yield StopProgress(phase, self._now, phase.value)
+
+    async def done(self, box: str) -> StopProgress:
+        self.done_asked += 1
+        if self.fail_done is not None:
+            raise self.fail_done
+        return StopProgress(StopPhase.METER_OFF, self._now, "done on the console")
+
+    async def receipt(self, box: str) -> Receipt | None:
+        return self.receipts.get(box)
 
     async def pull(
         self,

@@ -20,7 +20,7 @@ STORY = (
         "inodes:/workspace",
         "no inodes left on /workspace, saves fail since step 812",
     ),
-    (-4.9, "vast-demo", "info", "inodes:/workspace", "over: a mount is running out of inodes (/workspace)"),
+    (-4.9, "vast-demo", "info", "inodes:/workspace", "/workspace has free inodes again, after 6m00"),
     (-4.8, "runpod-demo", "warn", "run:gpt-a", "gpt-a interrupted: SIGTERM, 5 s grace"),
     (-4.7, "runpod-demo", "info", "run:gpt-a", "gpt-a resumed from step 320 (SIGTERM)"),
     (-3.0, "autodl-demo", "error", "failed:gpt-b", "gpt-b failed: exit 1"),

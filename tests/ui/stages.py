@@ -29,6 +29,7 @@ from rgt_tui.ui import RgtApp
 from tests.ui.fakes import GIB, NOW, FakeFleet, demo_state, running_box, sample
 from tests.ui.kept import keep_night, told_story
 from tests.ui.screen_pictures import Row, rows_on, text_of_rows
+from tests.ui.snap import resize
 from tests.ui.test_box_history import kept
 from tests.ui.test_curve_compare import timed_box
 from tests.ui.test_gpu_cards import card
@@ -307,7 +308,7 @@ async def rest(app: RgtApp, pilot: Pilot[None], size: tuple[int, int] | None = N
     A pull may go on.
     """
     if size is not None:
-        await pilot.resize_terminal(*size)
+        await resize(pilot, *size)
     if working := [one for one in app.workers if not one.group.startswith("pull:")]:
         await app.workers.wait_for_complete(working)
     await pilot.pause()
@@ -322,6 +323,6 @@ async def rest(app: RgtApp, pilot: Pilot[None], size: tuple[int, int] | None = N
     for _ in range(1000):
         await pilot.pause()
         before, seen = seen, rows_on(app)
-        if seen == before and app.screen.size == (size or app.screen.size):
+        if seen == before and size in {None, (len(seen[0]), len(seen))}:
             return seen
     raise AssertionError("it does not come to rest")

@@ -15,7 +15,7 @@ from rgt_tui.ui.screens.box import BoxScreen
 from rgt_tui.ui.screens.fleet import FleetScreen
 from rgt_tui.ui.widgets.fixed_lines import EventLine
 from tests.ui.fakes import NOW, FakeFleet, demo_state, running_box
-from tests.ui.snap import running, screen_text, settle
+from tests.ui.snap import running, screen_text, settle, until
 
 
 async def test_the_first_frame_is_painted_before_the_fleet_is_made() -> None:
@@ -65,6 +65,33 @@ async def test_a_fleet_that_cannot_be_made_is_explained_and_can_be_tried_again()
         await pilot.press("r")
         await settle(pilot)
         assert "vast-demo" in screen_text(app)
+
+
+class Starts(FakeFleet):
+    """Has no boxes until it has started, as the demo."""
+
+    def __init__(self) -> None:
+        super().__init__(FleetState((), (), NOW))
+        self.may_start = asyncio.Event()
+
+    async def start(self) -> None:
+        await self.may_start.wait()
+        self.push(demo_state())
+        await super().start()
+
+
+async def test_a_fleet_that_is_still_starting_is_not_called_empty() -> None:
+    fleet = Starts()
+    app = RgtApp(lambda: fleet)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: app.fleet is fleet)
+        for _ in range(3):
+            app.tick(force=True)
+            await pilot.pause()
+        text = screen_text(app)
+        assert "connecting to the fleet" in text and "has no boxes" not in text and "rgt demo" not in text
+        fleet.may_start.set()
+        await until(pilot, lambda: "vast-demo" in screen_text(app))
 
 
 async def test_a_fleet_that_does_not_start_is_explained() -> None:

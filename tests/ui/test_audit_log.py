@@ -35,7 +35,7 @@ async def test_newest_first_with_details_and_its_check(log: AuditLog, state_home
     async with running(size=(140, 30), keys=("u",)) as (app, pilot, _):
         assert isinstance(app.screen, AuditScreen)
         text = screen_text(app)
-        assert "✔ whole, 3 lines" in text.splitlines()[0]
+        assert "✔ complete, 3 lines" in text.splitlines()[0]
         assert text.index("text 2") < text.index("text 1") < text.index("text 0")
         assert "\x1b" not in text and "typed   vast-demo" in text
         await pilot.press("j")

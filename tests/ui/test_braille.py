@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rgt_tui.model.run import Series
@@ -115,6 +115,7 @@ def test_log_scale_has_no_place_for_zero() -> None:
     st.floats(-600, 600),
     st.floats(1e-3, 1e6),
 )
+@example([(0, 8.5e90), (1, 0.0)], 1, 1, False, 0.0, 4.4e-218, 0.0, 3.0)  # overflows, on a single row
 @settings(deadline=None, max_examples=60)
 def test_the_rasteriser_never_raises_and_stays_inside(
     points: list[tuple[int, float]],

@@ -101,7 +101,7 @@ async def test_what_it_shows_and_what_the_keys_do(fleet: FakeFleet) -> None:
         assert "y log" in header(screen)
         assert "smooth off" in header(screen)
         assert "3 of 3 runs" in header(screen)
-        assert "1 px = 8.9 steps" in header(screen)
+        assert "1 dot = 8.9 steps" in header(screen)
         assert "resumed from 320 after SIGTERM" in legend(screen)
         assert "╳ NaN at 1,210" in legend(screen)
         assert "◆" in legend(screen)
@@ -316,7 +316,12 @@ def test_notes_are_clean_and_few() -> None:
 
 @pytest.mark.parametrize(
     ("steps", "text"),
-    [(16.2, "1 px = 16 steps"), (1.0, "1 px = 1 step"), (2.5, "1 px = 2.5 steps"), (0.25, "1 step = 4 px")],
+    [
+        (16.2, "1 dot = 16 steps"),
+        (1.0, "1 dot = 1 step"),
+        (2.5, "1 dot = 2.5 steps"),
+        (0.25, "1 step = 4 dots"),
+    ],
 )
 def test_the_density_in_words(steps: float, text: str) -> None:
     assert density(steps) == text

@@ -71,7 +71,7 @@ async def test_it_shows_what_an_earlier_rgt_saw_of_all_boxes_the_newest_selected
         assert rows(app) == [text for *_, text in STORY]
         assert picked(app).text == "gpt-c started"
         text = screen_text(app)
-        assert "2 errors, 1 ended by itself" in text
+        assert "2 errors, 1 over since" in text
         assert "6 events kept" in text
 
 
@@ -79,7 +79,7 @@ async def test_of_one_box_elsewhere(path: Path) -> None:
     async with journal(path, opened=("enter", "J")) as (app, _, _):
         assert app.screen.box_name == "vast-demo"  # type: ignore[attr-defined]
         assert rows(app) == [text for _, box, *_, text in STORY if box == "vast-demo"]
-        assert "1 error, 1 ended by itself" in screen_text(app)
+        assert "1 error, over since" in screen_text(app)
 
 
 async def test_f_shows_errors_alone_and_slash_what_one_looks_for(path: Path) -> None:
@@ -347,11 +347,11 @@ def test_how_long_it_lasted_is_said_once() -> None:
 
 
 def test_the_report_breaks_between_its_words_only() -> None:
-    found = [Word("spent", "$3.10"), Word("for nothing", "$0.40"), Word("", "nothing known to be lost")]
+    found = [Word("spent", "$3.10"), Word("wasted", "$0.40"), Word("", "nothing known to be lost")]
     assert len(packed(found, 120)) == 1
-    assert [text_of(made).strip() for made in packed(found, 30)] == [
+    assert [text_of(made).strip() for made in packed(found, 25)] == [
         "spent $3.10",
-        "for nothing $0.40",
+        "wasted $0.40",
         "nothing known to be lost",
     ]
 

@@ -1,4 +1,4 @@
-"""The evidence on the teardown page: what stands against comes first, and is given up by name or not at all."""
+"""The evidence on the teardown page: what blocks the action comes first, and is given up by name or not at all."""
 
 from __future__ import annotations
 

@@ -63,9 +63,14 @@ def test_columns_fit_and_a_wider_table_never_has_fewer(width: int) -> None:
 
 def test_eighty_columns_keep_what_matters() -> None:
     keys = [column.key for column, _ in layout(80)]
-    assert keys == ["name", "state", "gpu", "inode", "cgroup", "cell", "age", "why"]
+    assert keys == ["name", "state", "gpu", "inode", "cgroup", "cell", "eta", "age", "rate"]
+    assert [column.key for column, _ in layout(80, 16)][-1] == "rate", (
+        "money comes before the time that is left"
+    )
+    assert "loss" in [column.key for column, _ in layout(90)]
+    assert "why" in [column.key for column, _ in layout(110)]
     wide = {column.key for column, _ in layout(120)}
-    assert wide == {"vram", "disk", "step", "loss", "rate", "spent", "clock"} | set(keys) - {"why"}
+    assert wide == {"vram", "disk", "step", "loss", "rate", "spent", "clock"} | set(keys) - {"eta"}
     assert {column.key for column, _ in layout(240)} == {column.key for column in COLUMNS}
 
 
@@ -92,7 +97,7 @@ def test_why_a_box_lets_nobody_in_is_said_once_with_what_to_do(link: Link) -> No
     for made in (
         why_lines(row, 200, NOW, brief=True),
         why_lines(row, 200, NOW),
-        [line for block in why_blocks(row, 200, NOW) for line in (*block.held, *block.rest)],
+        [line for block in why_blocks(row, 200, NOW) for line in block.rows],
     ):
         assert "\n".join(text_of(line) for line in made).count("does not like") == 1
     told = [text_of(line).split()[0] for line in why_lines(row, 200, NOW, brief=True)]
@@ -292,7 +297,7 @@ async def test_an_empty_fleet_says_what_to_do() -> None:
         assert "the fleet has no boxes" in screen_text(app)
         await pilot.press("enter", "l", "j", "G")
         await pilot.pause()
-        assert "no box to act on yet" in screen_text(app)
+        assert "no box selected" in screen_text(app)
 
 
 async def test_a_click_selects_a_double_click_opens_and_a_title_sorts() -> None:
@@ -458,3 +463,11 @@ async def test_two_hundred_boxes_are_drawn_by_what_is_in_sight() -> None:
 
 def test_the_demo_state_is_what_the_sketch_has() -> None:
     assert [box.spec.name for box in demo_state().boxes][2] == "vast-demo"
+
+
+async def test_the_smallest_usual_terminal_shows_the_price_and_when_the_run_ends() -> None:
+    async with running(demo_state(), size=(80, 24)) as (app, _, __):
+        heading, *rows = screen_text(app).splitlines()[1:6]
+        assert {"eta", "/h"} <= set(heading.split())
+        vast = next(row for row in rows if "vast-demo" in row)
+        assert "$0.42" in vast

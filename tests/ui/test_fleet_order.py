@@ -13,10 +13,12 @@ from rgt_tui.health import ClockReading
 from rgt_tui.model.alert import Alert
 from rgt_tui.model.autostop import AutostopReading
 from rgt_tui.model.box import BoxState, Health, Link
+from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.money import Lifecycle
 from rgt_tui.model.profile import ClockMode
 from rgt_tui.ui.box_status import assess, mark, standing
 from rgt_tui.ui.notation import ASCII, UNICODE, glyphs
+from rgt_tui.ui.screens.fleet import FleetScreen
 from rgt_tui.ui.widgets.fleet_rows.fleet_cells import (
     BY_KEY,
     COLUMNS,
@@ -34,6 +36,7 @@ from rgt_tui.ui.widgets.fleet_rows.fleet_filter import matching, parse
 from rgt_tui.ui.widgets.fleet_rows.fleet_order import (
     FILE,
     GROUPS,
+    Arrangement,
     FleetView,
     Order,
     Unreadable,
@@ -43,23 +46,27 @@ from rgt_tui.ui.widgets.fleet_rows.fleet_order import (
     ordered,
     read_view,
     view_path,
+    with_arrangement,
     with_filter,
 )
 from rgt_tui.ui.widgets.fleet_rows.fleet_table import FleetTable
 from rgt_tui.ui.widgets.spans import Tone, text_of
 from tests.ui.fakes import (
     NOW,
+    FakeFleet,
     gpu,
     lost_box,
     many_boxes,
     meter,
     running_box,
     sample,
+    spec,
     stale_box,
     trouble_box,
     warn_box,
 )
 from tests.ui.snap import running, screen_text, settle
+from tests.ui.test_fast_keys import wait_for
 
 replace = msgspec.structs.replace
 
@@ -130,13 +137,20 @@ def test_groups_hold_all_rows_and_the_worst_one_is_on_top(by: str) -> None:
 def test_what_is_kept_comes_back_and_a_damaged_file_is_left_alone(tmp_path: Path) -> None:
     path = view_path({"XDG_STATE_HOME": str(tmp_path)})
     assert read_view(path) == FleetView()
-    keep_view(path, lambda view: replace(view, sort="gpu", flipped=True))
+    keep_view(
+        path, lambda view: with_arrangement(view, "/a", lambda one: replace(one, sort="gpu", flipped=True))
+    )
     kept = keep_view(path, lambda view: with_filter(view, "low", "gpu<50"))
-    assert read_view(path) == kept == FleetView(sort="gpu", flipped=True, filters={"low": "gpu<50"})
-    assert kept.order == Order("gpu", True)
+    assert (
+        read_view(path)
+        == kept
+        == FleetView(fleets={"/a": Arrangement("gpu", True)}, filters={"low": "gpu<50"})
+    )
+    assert kept.of("/a").order == Order("gpu", True)
+    assert kept.of("/b").order == Order(), "what suits one fleet hides the trouble of another"
     assert with_filter(kept, "low", None).filters == {}
-    assert FleetView(sort="nothing", group="nothing").order == Order()
-    assert FleetView(sort="nothing", group="nothing").grouping == ""
+    assert Arrangement(sort="nothing", group="nothing").order == Order()
+    assert Arrangement(sort="nothing", group="nothing").grouping == ""
     for damage in (b"{", b"\xff", b'{"version": 7}'):
         path.write_bytes(damage)
         with pytest.raises(Unreadable, match=r"fleet-view\.json"):
@@ -151,6 +165,33 @@ async def test_a_damaged_view_is_said_and_the_screen_works_all_the_same(state_ho
         assert "not kept:" in screen_text(app) and "fleet-view.json cannot be read" in screen_text(app)
         assert "gpu 1m▴" in screen_text(app)
     assert (state_home / "fleet-view.json").read_text() == "{"
+
+
+async def test_trouble_that_an_order_hides_is_counted_and_one_key_shows_it() -> None:
+    state = FleetState((*many_boxes(30).boxes, replace(trouble_box(), spec=spec("zz-trouble"))))
+    async with running(state, size=(120, 24)) as (app, pilot, _):
+        assert "out of sight" not in screen_text(app), "trouble is first"
+        screen = app.screen
+        assert isinstance(screen, FleetScreen)
+        screen._set_order(Order("name"))
+        await wait_for(pilot, lambda: "out of sight: t" in screen_text(app))
+        assert "3 out of sight: t" in screen_text(app)
+        await pilot.press("t")
+        await wait_for(pilot, lambda: "out of sight" not in screen_text(app))
+        table = screen.query_one(FleetTable)
+        assert table.names[0] == table.picked
+
+
+async def test_an_order_is_kept_for_its_own_fleet_alone(state_home: Path) -> None:
+    async with running(many_boxes(3), size=(120, 34), keys=("o",)) as (_app, pilot, _):
+        path = state_home / "fleet-view.json"
+        await wait_for(pilot, path.exists)
+    other = FakeFleet(many_boxes(3))
+    other.fleet_file = Path("/fleets/other.toml")
+    for fleet, sort in ((FakeFleet(many_boxes(3)), "gpu"), (other, "state")):
+        screen = FleetScreen(fleet)
+        screen._view = read_view(path)
+        assert screen._arrangement.order.key == sort
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 119, 120, 200])

@@ -90,7 +90,7 @@ async def test_what_a_box_showed_when_it_was_last_seen_is_not_called_now() -> No
 
 def test_a_page_names_the_alerts_and_checks_that_lead_to_it() -> None:
     text = [text_of(row).strip() for row in page_sections(shipped_pages()["U7"], (), 80)[-1].body]
-    assert "alerts bytes, inodes, filling" in text and "checks 0.2, 0.5, 4.3" in text
+    assert "alerts holding, bytes, inodes, filling" in text and "checks 0.2, 0.5, 4.3" in text
     assert not any(
         text_of(row).startswith(("alerts", "checks"))
         for row in page_sections(shipped_pages()["M19"], (), 80)[-1].body

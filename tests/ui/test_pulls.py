@@ -192,7 +192,7 @@ async def test_losing_the_network_in_mid_pull_locks_nothing_open() -> None:
         assert "✖" in said(screen)
         fleet.advance(1.0)
         await type_name(pilot, screen)
-        assert button(screen, "ok").disabled, "the row stands against it as before"
+        assert button(screen, "ok").disabled, "the row blocks it as before"
         assert fleet.executed == []
 
 
@@ -220,7 +220,7 @@ async def asked(pilot: Pilot[None], fleet: ParkFleet, key: str = "p") -> Teardow
     screen = await evidence_page(pilot, fleet)
     fleet.advance(1.0)
     await pilot.press(key)
-    await until(pilot, lambda: "the pull asks" in said(screen))
+    await until(pilot, lambda: "fetch          4.3 GB" in said(screen))
     return screen
 
 
@@ -228,25 +228,25 @@ async def test_what_the_traffic_costs_is_agreed_to_before_the_first_byte() -> No
     fleet = ParkFleet()
     async with app_of(fleet).run_test(size=SIZES[1]) as pilot:
         screen = await asked(pilot, fleet)
-        for part in ("4.3 GB, at most $0.34   Y yes   p no", "$0.08 per GB (vast.ai)"):
+        for part in ("4.3 GB for at most $0.34?   Y yes   p no", "$0.08 per GB (vast.ai)"):
             assert part in said(screen)
         assert "to go" not in said(screen)
         await pilot.press("Y")
         await pilot.pause()
-        assert "the pull asks" in said(screen), (
+        assert "fetch          4.3 GB" in said(screen), (
             "a key that was on its way when the question came does not count"
         )
         fleet.advance(1.0)
         await pilot.press("Y")
         await until(pilot, lambda: "to go" in said(screen))
-        assert "the pull asks" not in said(screen)
+        assert "fetch          4.3 GB" not in said(screen)
         fleet.advance(1.0)
         await pilot.press("p")
         await until(pilot, lambda: fleet.pulls_stopped == 1)
         fleet.advance(1.0)
         await pilot.press("p")
         await until(pilot, lambda: len(fleet.pulls) == 2 and "to go" in said(screen))
-        assert "the pull asks" not in said(screen), "the price of the same files was agreed to"
+        assert "fetch          4.3 GB" not in said(screen), "the price of the same files was agreed to"
 
 
 async def test_what_grew_or_is_another_pull_is_asked_for_again() -> None:
@@ -268,7 +268,7 @@ async def test_what_grew_or_is_another_pull_is_asked_for_again() -> None:
             fleet.pull_toll = toll
             fleet.advance(1.0)
             await pilot.press(key)
-            await until(pilot, lambda: "the pull asks" in said(screen))
+            await until(pilot, lambda: "fetch          4.3 GB" in said(screen))
 
 
 async def test_a_pull_that_came_to_its_end_is_paid_for() -> None:
@@ -282,7 +282,7 @@ async def test_a_pull_that_came_to_its_end_is_paid_for() -> None:
         await until(pilot, lambda: "✔ 3 files" in said(screen))
         fleet.advance(1.0)
         await pilot.press("p")
-        await until(pilot, lambda: "the pull asks" in said(screen))
+        await until(pilot, lambda: "fetch          4.3 GB" in said(screen))
 
 
 async def test_who_does_not_agree_pulls_nothing() -> None:
@@ -294,7 +294,7 @@ async def test_who_does_not_agree_pulls_nothing() -> None:
         await until(pilot, lambda: fleet.pulls_stopped == 1 and "stopped" in said(screen))
         fleet.advance(1.0)
         await pilot.press("p")
-        await until(pilot, lambda: "the pull asks" in said(screen))
+        await until(pilot, lambda: "fetch          4.3 GB" in said(screen))
 
 
 async def test_a_pull_that_asks_is_not_lost_from_sight() -> None:
@@ -309,7 +309,7 @@ async def test_a_pull_that_asks_is_not_lost_from_sight() -> None:
                 region = screen.query_one(name).region
                 assert region.area > 0, (name, size)
                 assert screen.region.contains_region(region), (name, size)
-            assert "4.3 GB, at most $0.34   Y yes   p no" in said(screen)
+            assert "4.3 GB for at most $0.34?   Y yes   p no" in said(screen)
 
 
 async def test_a_pull_that_asks_without_its_page_says_where() -> None:
@@ -334,6 +334,6 @@ async def test_a_pull_that_asks_without_its_page_says_where() -> None:
         await until(pilot, lambda: app.screen is not screen)
         gate.set()
         await until(pilot, lambda: len(app._notifications) == 1)
-        assert "the pull waits: 4.3 GB, at most $0.34" in next(iter(app._notifications)).message
+        assert "fetch 4.3 GB for at most $0.34?" in next(iter(app._notifications)).message
         again = await open_dialog(pilot, fleet)
         assert "Y yes" in said(again)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,11 +15,15 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 
 from rgt_tui.fleet import GateClosed, NoControlPlane
+from rgt_tui.gate import ActionState, Kept, Receipt
 from rgt_tui.model.evidence import EvidenceItem, Review, StopPhase, StopProgress, Verb
+from rgt_tui.model.money import Lifecycle, Meter, MeterKind
 from rgt_tui.model.profile import BillingAction, Profile
 from rgt_tui.profiles import load_profile
 from rgt_tui.ui import RgtApp
 from rgt_tui.ui.screens import teardown
+from rgt_tui.ui.screens.help import HelpScreen
+from rgt_tui.ui.screens.receipt import ReceiptScreen
 from rgt_tui.ui.screens.teardown import TOO_SOON, TeardownScreen
 from rgt_tui.ui.widgets.spans import text_of
 from rgt_tui.ui.widgets.teardown.confirm import DialogButton, Facts
@@ -220,7 +225,8 @@ async def test_the_name_then_the_button_parks() -> None:
         await until(pilot, lambda: screen.state.stage is Stage.OFF)
         assert fleet.executed == [(BOX, Verb.PARK, BOX)]
         assert "✔ meter off" in said(screen)
-        assert button(screen, "ok").disabled
+        assert button(screen, "ok").text == "Receipt"
+        assert str(screen.query_one("#dialog").border_title).startswith("vast-demo: stopped"), "no question"
         assert button(screen, "cancel").text == "Close"
 
 
@@ -538,3 +544,153 @@ async def test_all_that_is_lost_and_all_evidence_can_be_scrolled_to() -> None:
         assert all(text in seen for text in fleet.LOST)
         assert all(item.text in seen for item in fleet.ITEMS)
         assert "▼" not in text_of(screen.query_one("#more", Facts).shown_lines[0])
+
+
+@pytest.mark.parametrize("focus", ["#cancel", "#name"])
+async def test_the_help_key_opens_the_page_of_keys_and_types_nothing(focus: str) -> None:
+    fleet = ParkFleet()
+    app = app_of(fleet)
+    async with app.run_test(size=(120, 34)) as pilot:
+        screen = await open_dialog(pilot, fleet)
+        screen.query_one(focus).focus()
+        await pilot.pause()
+        await pilot.press("question_mark")
+        await until(pilot, lambda: isinstance(app.screen, HelpScreen))
+        await pilot.press("escape")
+        await until(pilot, lambda: app.screen is screen)
+        assert screen.state.typed == ""
+
+
+LONG = "compute off; keeps billing: " + "; ".join(f"volume {n}, 10 GB, $1.50 a month" for n in range(6))
+RECEIPT_OF = Receipt(
+    action="a1",
+    box=BOX,
+    verb=Verb.DESTROY,
+    label="Destroy",
+    platform="Vast.ai",
+    instance="9918231",
+    who="han@desk",
+    begun_at=1.0,
+    call="DELETE /instances/9918231/",
+    state=ActionState.OFF,
+    ended_at=2.0,
+    said=LONG,
+    spent=4.2,
+    per_hour=0.42,
+    kept=(
+        Kept(
+            path="/workspace/out",
+            owner="cell lstm-b",
+            files=3,
+            bytes=99,
+            by="copy",
+            where="/h/p",
+            sha256="e" * 64,
+        ),
+    ),
+    keeps_billing=tuple(f"volume {n}, 10 GB, $1.50 a month" for n in range(6)),
+    to_end="Destroy, and the deletion of every Volume",
+)
+
+
+class WithReceipt(ParkFleet):
+    """The call ends with a sentence that is longer than any line."""
+
+    async def execute(self, *arguments: Any, **given: Any) -> AsyncIterator[StopProgress]:
+        async for step in super().execute(*arguments, **given):
+            yield StopProgress(step.phase, step.at, LONG) if step.phase is StopPhase.METER_OFF else step
+        self.receipts[BOX] = RECEIPT_OF
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_it_ends_with_a_receipt_and_what_still_bills_is_not_cut_off(size: tuple[int, int]) -> None:
+    fleet = WithReceipt()
+    app = app_of(fleet)
+    async with app.run_test(size=size) as pilot:
+        screen = await open_dialog(pilot, fleet)
+        await type_name(pilot, screen)
+        screen.query_one("#ok").focus()
+        fleet.advance(1.0)
+        await pilot.press("enter")
+        await until(pilot, lambda: screen.state.stage is Stage.OFF)
+        await until(pilot, lambda: screen.focused is button(screen, "ok"))
+        assert "volume 5, 10 GB, $1.50 a month" in " ".join(said(screen).split())
+        fleet.advance(1.0)
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(app.screen, ReceiptScreen) and app.screen.is_read)
+        page = app.screen
+        text = " ".join(" ".join(text_of(row) for row in page.query_one(Facts).shown_lines).split())
+        for part in ("still bills", "volume 5", "to end that", "Vast.ai 9918231", "e" * 8, "$4.20 in all"):
+            assert part in text, part
+        assert "disk" not in text and "is kept" not in text, "the machine was destroyed with its disk"
+        assert str(page.query_one("#page").border_title) == f"{BOX}: destroyed"
+        await pilot.press("escape")
+        await until(pilot, lambda: app.screen is screen)
+
+
+async def test_d_on_a_machine_that_is_gone_shows_the_receipt_and_offers_no_action() -> None:
+    fleet = WithReceipt()
+    app = app_of(fleet)
+    gone = Meter(
+        lifecycle=Lifecycle.GONE, kind=MeterKind.STORAGE_ONLY, at=1.0, source="vast", native_status="404"
+    )
+    async with app.run_test(size=(100, 30)) as pilot:
+        await until(pilot, lambda: app.fleet is not None)
+        fleet.change(BOX, meter=gone)
+        app.open_screen("teardown", BOX)
+        await until(pilot, lambda: isinstance(app.screen, ReceiptScreen) and app.screen.is_read)
+        text = "\n".join(text_of(row) for row in app.screen.query_one(Facts).shown_lines)
+        assert "was not ended from here" in text and "storage that outlived it" in text
+        assert "kept" not in text, "nothing says that the disk of a destroyed machine is kept"
+        assert fleet.reviews == []
+
+
+class Clicked(ParkFleet):
+    """Nobody but the person can stop its meter: the call ends at the console."""
+
+    steps_by_hand = (StopPhase.YOURS,)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps = self.steps_by_hand
+        self.waits = ""
+
+    async def review(self, *arguments: Any, **given: Any) -> Review:
+        made = await super().review(*arguments, **given)
+        return msgspec.structs.replace(made, waits=self.waits, waiting=Verb.DESTROY if self.waits else None)
+
+
+async def test_the_click_is_the_person_s_and_so_is_the_word_that_it_is_done() -> None:
+    fleet = Clicked()
+    fleet.fail_done = GateClosed((f"{BOX} still answers over SSH",))
+    async with app_of(fleet).run_test(size=(100, 34)) as pilot:
+        screen = await open_dialog(pilot, fleet)
+        await type_name(pilot, screen)
+        screen.query_one("#ok").focus()
+        fleet.advance(1.0)
+        await pilot.press("enter")
+        await until(pilot, lambda: screen.state.stage is Stage.YOURS)
+        assert "click" in said(screen)
+        assert screen.focused is button(screen, "cancel"), "the word is given on purpose"
+        assert button(screen, "ok").text == f"{BOX} is stopped"
+        assert not str(screen.query_one("#dialog").border_title).endswith("?")
+        screen.query_one("#ok").focus()
+        fleet.advance(1.0)
+        await pilot.press("enter")
+        await until(pilot, lambda: "still answers over SSH" in said(screen))
+        assert screen.state.stage is Stage.YOURS
+        fleet.fail_done = None
+        await pilot.press("enter")
+        await until(pilot, lambda: screen.state.stage is Stage.OFF)
+        assert fleet.done_asked == 2
+
+
+async def test_a_dialog_that_is_opened_again_waits_for_the_word() -> None:
+    fleet = Clicked()
+    fleet.waits = f"destroy of {BOX} waits since 05:20 for your click on the console"
+    async with app_of(fleet).run_test(size=(100, 34)) as pilot:
+        screen = await open_dialog(pilot, fleet)
+        await until(pilot, lambda: screen.state.stage is Stage.YOURS)
+        assert screen.state.verb is Verb.DESTROY
+        assert "waits since 05:20" in said(screen)
+        assert button(screen, "ok").text == f"{BOX} is destroyed"

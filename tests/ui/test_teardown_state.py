@@ -148,7 +148,7 @@ def test_a_change_between_opening_and_ok_is_shown_and_guarded() -> None:
 def test_a_gate_that_closes_in_between_locks() -> None:
     state = ready().reviewed(review(refusals=("training runs",), at=LATER), LATER)
     assert not state.may_confirm(LATER + 1)
-    assert state.changed == ("newly refused; see above",)
+    assert state.changed == ("refused now: training runs",)
 
 
 def test_ages_and_sums_are_no_change() -> None:
@@ -164,8 +164,8 @@ def test_sizes_grow_and_names_do_not() -> None:
     assert [one.text for one in found] == [
         "lost, new: /data2  38.2 GB",
         "lost, no longer: /data1  38.2 GB",
-        "newly refused; see above",
-        "a refusal no longer applies",
+        "refused now: somebody types",
+        "no longer refused: pid 9 trains",
     ]
 
 
@@ -196,11 +196,11 @@ def test_reasons_that_come_and_go_leave_what_was_typed() -> None:
     found = changes(
         review(items=(busy, EvidenceItem("quiet:pid 7", False, "pid 7 trains"))), review(items=(busy,))
     )
-    assert [(one.text, one.shuts) for one in found] == [("quiet:pid 7 no longer stands against it", False)]
+    assert [(one.text, one.shuts) for one in found] == [("quiet:pid 7 no longer blocks it", False)]
     better = changes(review(items=(EvidenceItem("quiet", False, "trains"),)), review())
     assert [(one.text, one.shuts) for one in better] == [("quiet is proved now", False)]
     worse = changes(review(), review(items=(*review().items, busy)))
-    assert [(one.text, one.shuts) for one in worse] == [("quiet:pid 9 stands against it now", False)]
+    assert [(one.text, one.shuts) for one in worse] == [("quiet:pid 9 blocks it now", False)]
     assert changes(review(items=()), review()) == (), "what holds from the first is no news"
     gone = changes(review(), review(items=()))
     assert [(one.text, one.shuts) for one in gone] == [("quiet is no longer checked", True)]
@@ -301,12 +301,21 @@ def whole(state: Confirm, width: int) -> str:
 
 def test_the_facts_are_all_there() -> None:
     shown = whole(ready(), 100)
-    money = ("$0.42/h", "spent $1.11", "compute $0.40/h", "not storage $0.02/h", "nothing found")
-    state = ("running", "/workspace", "no training process", " 1s", "none: what is lost is lost")
+    money = (
+        "$0.42/h",
+        "spent $1.11",
+        "saves          compute $0.40/h   storage $0.02/h goes on",
+        "nothing found",
+    )
+    state = ("running", "/workspace", "no training process", " 1s", "this cannot be undone")
     for part in (*money, *state, "DELETE /instances/9918231/"):
         assert part in shown
     assert title(ready(), SETTING) == "Destroy vast-demo?  Vast.ai instance 9918231"
     assert "nothing is sent" in promise(ready())
+    by_click = ready()
+    assert by_click.review is not None
+    by_click = replace(by_click, review=msgspec.structs.replace(by_click.review, by_hand=True))
+    assert promise(by_click) == "rgt sends nothing here"
     assert "no undo" in text_of(status(ready(), SETTING, 100))
 
 
@@ -326,17 +335,17 @@ def test_a_meter_that_is_off_has_no_price_that_is_stopped_again() -> None:
         per_hour=0.02, compute_per_hour=0.0, storage_per_hour=0.02, spent=1.12, native_status="EXITED"
     )
     shown = flat(facts(off, replace(SETTING, meter=meter), 100))
-    for part in ("$0.02/h", "spent $1.12", "says EXITED", "stopped        compute   not storage $0.02/h"):
+    for part in ("$0.02/h", "spent $1.12", "says EXITED", "stopped        compute   storage $0.02/h goes on"):
         assert part in shown
     assert "$0.42/h" not in shown
     assert "$0.00/h" not in shown
-    assert "stops   " not in shown
+    assert "saves   " not in shown
 
 
 def test_storage_that_costs_nothing_now_is_not_promised_to_be_free_after_the_stop() -> None:
     meter = Meter(compute_per_hour=1.98, storage_per_hour=0.0)
     shown = flat(facts(opened(), replace(SETTING, meter=meter), 100))
-    assert "compute $1.98/h   not storage" in shown
+    assert "compute $1.98/h   storage goes on" in shown
     assert "$0.00/h" not in shown
 
 
@@ -355,7 +364,7 @@ def test_lower_bounds_and_what_makes_them_so_are_said() -> None:
         "≥ $0.42/h",
         "spent ≥ $1.11",
         "compute $0.40/h",
-        "not storage ≥ $0.02/h",
+        "storage ≥ $0.02/h goes on",
         "without a price that is known: volume disk",
         "the list may be wrong",
         "the provider's books say $0.50 less than price × time since",

@@ -50,8 +50,8 @@ LOOK = PullProgress(
             Pull(("/w",), progress=LOOK),
             ("pulling", "63%", "25.8 GB of 40.8 GB", "131 of 214 files", "312 MB/s", "45s left", "0 refused"),
         ),
-        (Pull(("/w",), end=Pulled(whole=True, text="3 files"), ended_at=NOW), ("✔", "whole", "3 files")),
-        (Pull(("/w",), end=Pulled(whole=False, text="lost"), ended_at=NOW), ("✖", "not whole", "lost")),
+        (Pull(("/w",), end=Pulled(whole=True, text="3 files"), ended_at=NOW), ("✔", "complete", "3 files")),
+        (Pull(("/w",), end=Pulled(whole=False, text="lost"), ended_at=NOW), ("✖", "incomplete", "lost")),
         (Pull(("/w",), end=Pulled(whole=False, text="x"), stopped=True, ended_at=NOW), ("▲", "stopped")),
     ],
 )
@@ -122,7 +122,7 @@ def note(name: str, **changes: Any) -> TransferNote:
 def test_what_another_rgt_wrote_is_told_as_it_was_left() -> None:
     rows = {
         "pushing": note("1", kind="push data", look=msgspec.structs.replace(LOOK, phase="pushing", files=0)),
-        "whole": note("2", ended_at=NOW - 3 * 86400, whole=True, text="214 files verified"),
+        "complete": note("2", ended_at=NOW - 3 * 86400, whole=True, text="214 files verified"),
         "cut off": note("3", cut_off=True, told_at=NOW - 7200),
         "stopped": note("4", ended_at=NOW - 5, whole=False, text="stopped"),
     }
@@ -132,7 +132,7 @@ def test_what_another_rgt_wrote_is_told_as_it_was_left() -> None:
         assert state_of(entry.pull)[2] == word
         shown[word] = text_of(pull_row(entry.box, entry.pull, 9, NOW, entry.kind))
     assert "push data" in shown["pushing"] and "63%" in shown["pushing"] and "files" not in shown["pushing"]
-    assert "3d 0h ago" in shown["whole"] and "214 files verified" in shown["whole"]
+    assert "3d 0h ago" in shown["complete"] and "214 files verified" in shown["complete"]
     assert "2h00 ago" in shown["cut off"] and "its rgt was killed" in shown["cut off"]
 
 

@@ -43,6 +43,7 @@ BLIND = msgspec.structs.replace(
 )
 
 
+@pytest.mark.full_matrix(together=2)
 @pytest.mark.parametrize("box", [NEVER, WAITING], ids=["never reached", "connecting"])
 @pytest.mark.parametrize("keys", [(), ("enter",), ("enter", "l"), ("c",), ("p",), ("a",)], ids=str)
 @pytest.mark.parametrize("size", [(120, 34), (200, 50)])

@@ -44,7 +44,7 @@ def test_nothing_found_is_nothing_said_but_nobody_looked_is() -> None:
     empty = msgspec.structs.replace(BILL, things=())
     assert told(empty) == ""
     failed = msgspec.structs.replace(empty, machines_at=None, machines_error="the key was refused")
-    assert "machines: not known (the key was refused)" in told(failed)
+    assert "machines: unknown (the key was refused)" in told(failed)
     old = msgspec.structs.replace(BILL, machines_at=NOW - 120, machines_error="429")
     assert "machines: as listed 2m00 ago (429)" in told(old)
 
@@ -58,7 +58,7 @@ def test_what_is_not_billed_is_not_counted() -> None:
 async def test_the_fleet_screen_says_it_in_the_header_and_below_the_boxes() -> None:
     async with running(msgspec.structs.replace(CALM, accounts=(BILL,)), size=(120, 40)) as (app, _, __):
         text = screen_text(app)
-        assert "2 unseen" in text.splitlines()[0]
-        assert "bills unseen" in text and "machine old (k3v9)" in text
+        assert "2 not in your fleet" in text.splitlines()[0]
+        assert "billed, not in your fleet" in text and "machine old (k3v9)" in text
     async with running(msgspec.structs.replace(CALM, accounts=(BILL,)), size=(80, 24)) as (app, _, __):
-        assert "2 unseen" in screen_text(app).splitlines()[0]
+        assert "2 not in your fleet" in screen_text(app).splitlines()[0]

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from rgt_tui.model.fleet import Spend
-from rgt_tui.model.protocol import Gpu, GpuHolder, Hello
+from rgt_tui.model.protocol import Cell, Checkpoint, Checkpoints, Gpu, GpuHolder, Hello, QueueState, Wait
+from rgt_tui.model.run import RunState
 from rgt_tui.ui.box_status import spend_parts
 from rgt_tui.ui.widgets.gpu_cards import fault_lines
+from rgt_tui.ui.widgets.queue_lines import queue_lines
 from rgt_tui.ui.widgets.spans import pick, text_of
-from rgt_tui.ui.widgets.vitals import limited_lines, link_lines
+from rgt_tui.ui.widgets.vitals import checkpoint_lines, limited_lines, link_lines
 from tests.ui.fakes import NOW, demo_state, running_box
 
 
@@ -81,3 +84,26 @@ def test_sums_that_lack_lost_hours_are_lower_bounds() -> None:
         "yesterday ≥ $12.40",
         "month ≥ $61.20",
     ]
+
+
+@pytest.mark.parametrize("width", [36, 40, 50, 78], ids=["80", "120", "200", "alone"])
+def test_the_parts_of_a_checkpoint_never_run_together(width: int) -> None:
+    item = Checkpoint(path="/w/ckpt/step-1900", bytes=48_000_000, at=NOW - 40, step=1900)
+    begun = msgspec.structs.replace(item, step=1910)
+    listed = Checkpoints(run="a-long-name-of-a-run", at=NOW, items=(item,), writing=(begun,))
+    box = msgspec.structs.replace(running_box(), clock_skew=0.0, checkpoints=(listed,))
+    whole, writing = (text_of(made) for made in checkpoint_lines(box, width, NOW))
+    assert "step 1,900  " in whole and whole.endswith("  40s ago") and len(whole) == width
+    assert "step 1,910 not complete" in writing and len(writing) <= width
+    assert ("1 kept" in whole) is (width > 50), "the age stays longest, the number goes first"
+
+
+def test_a_cell_that_holds_is_not_cut_off_in_the_queue_of_a_small_screen() -> None:
+    base = running_box()
+    cell = Cell(name="lstm-a", cfg="c", task="t", state="running", started=NOW - 60)
+    run = RunState(name="lstm-a", step=401, wait=Wait(what="disk", step=401, unsaved=81))
+    queue = QueueState(path="q", at=NOW, cells=(cell,), runner_alive=True)
+    box = msgspec.structs.replace(base, queues=(queue,), runs=(run,))
+    wide, narrow = (text_of(queue_lines(box, width, NOW)[0]).rstrip() for width in (70, 34))
+    assert "holding at step 401, 81 steps not saved" in wide
+    assert narrow.endswith("holding at step 401")

@@ -7,7 +7,7 @@ import msgspec
 from rgt_tui.health import AlertState, Memory, clock_readings, step_alerts
 from rgt_tui.model.box import BoxState, Life, Link
 from rgt_tui.model.evidence import Review, Verb
-from rgt_tui.model.fleet import FleetState
+from rgt_tui.model.fleet import FleetState, Spend
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
 from rgt_tui.profiles import load_profile
 from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row, clock_cell
@@ -34,20 +34,32 @@ def stopped_box(name: str = "autodl-demo", *, currency: str = "CNY", life: Life 
 async def test_the_header_adds_the_worst_cases_up_per_currency() -> None:
     state = FleetState((stopped_box(), stopped_box("autodl-2")), (), NOW)
     async with running(state, size=(160, 34)) as (app, _, __):
-        assert "worst ≤ ¥9.60" in screen_text(app).splitlines()[0]
+        assert "at most ¥9.60 more" in screen_text(app).splitlines()[0]
 
 
 async def test_what_nothing_ends_is_beside_the_sum_which_is_then_a_lower_bound() -> None:
     state = FleetState((stopped_box(), running_box("autodl-run")), (), NOW)
     async with running(state, size=(200, 34)) as (app, _, __):
-        assert "worst ≥ ¥4.80, 1 without a limit" in screen_text(app).splitlines()[0]
+        assert "could cost ≥ ¥4.80, 1 box without a limit" in screen_text(app).splitlines()[0]
 
 
 async def test_no_end_at_all_is_no_zero() -> None:
     async with running(FleetState((running_box(),), (), NOW), size=(160, 34)) as (app, _, __):
         head = screen_text(app).splitlines()[0]
-        assert "worst unlimited" in head
+        assert "no spending limit" in head
         assert "0.00" not in head
+
+
+async def test_a_narrow_header_drops_what_could_be_lost_before_what_is_wasted_now() -> None:
+    spend = Spend(today=(("USD", 8.9),), idle_today=(("USD", 3.1),))
+    state = replace(FleetState((stopped_box(),), (), NOW), spend=spend)
+    seen = set()
+    for width in (200, 120, 100, 80, 70, 60):
+        async with running(state, size=(width, 24)) as (app, _, __):
+            head = screen_text(app).splitlines()[0]
+            seen.add(("idle $3.10" in head, "at most" in head))
+    assert (True, True) in seen and (True, False) in seen
+    assert (False, True) not in seen
 
 
 async def test_the_box_page_has_the_worst_case_the_clocks_and_the_dangers() -> None:
@@ -81,11 +93,11 @@ def test_screen_and_alert_say_the_same_words() -> None:
     assert (real.seconds_left, real.bound) == (shown.seconds_left, shown.bound)
 
 
-def test_the_dialog_says_what_happens_by_itself() -> None:
+def test_the_dialog_says_what_happens_without_the_person() -> None:
     review = Review(
         "a", Verb.PARK, "Stop", "1", False, None, None, "CNY", (), (), (), (), (), "POST", "running", NOW,
         dangers=("15d 0h after a stop: auto-release",),
     )  # fmt: skip
     state = Confirm("a", Verb.PARK, NOW, review=review)
     text = [text_of(made) for made in facts(state, Setting(Meter(), None, "AutoDL", NOW), 80)]
-    assert any("by itself" in made and "auto-release" in made for made in text)
+    assert any("without you" in made and "auto-release" in made for made in text)

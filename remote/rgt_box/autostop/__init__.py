@@ -7,5 +7,5 @@ tells a person.
 
 from __future__ import annotations
 
-__all__ = ["armed_plan", "autostop_command", "sink", "watchman"]
+__all__ = ["armed_plan", "autostop_command", "saving", "sink", "watchman"]
 """Modules that other packages may use."""

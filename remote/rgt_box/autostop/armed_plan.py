@@ -153,10 +153,22 @@ def bind(request: Mapping[str, Any], at: Now, key: Mapping[str, Any] | None) -> 
         armed_boot=at.boot,
         slept=at.boot - at.awake,
         accepted=accepted,
+        devices=devices_of(request["durable"]),
         key=dict(key) if key else None,
         kept_until=None,
         kept_until_boot=None,
     )
+
+
+def devices_of(folders: list[str]) -> dict[str, int]:
+    """Return the device of each directory: once the storage there is unmounted, a copy would go to the root's."""
+    found = {}
+    for folder in folders:
+        try:
+            found[folder] = os.stat(folder).st_dev
+        except OSError:
+            found[folder] = -1
+    return found
 
 
 def own_identity() -> dict[str, str]:

@@ -41,6 +41,9 @@ GPU_PCT = 3.0
 """Utilisation of a card from which on it works: drivers and monitors take a percent or two."""
 RUN_PCT, OTHER_PCT = 2.0, 10.0
 """Percent of a core from which on a process works: one that trains, is a notebook or has a card open, and any other."""
+STARVED_PCT = 1.0
+"""Percent of a core from which on the time that a process waits for one counts as well: where others leave it little,
+work looks like idleness. What uses less only wakes now and then."""
 MUCH_RAM = 1 << 30
 """Bytes of RAM from which on an idle process holds something that a stop would lose."""
 NOTEBOOK_RAM = 256 << 20
@@ -84,13 +87,22 @@ def judge(
     active += ["Slurm has the job %s" % job.get("id", "?") for job in session.get("slurm") or []]
     holders = []
     for process in signs.get("processes") or []:
-        share = process.get("cpu_pct")
+        share = process.get("cpu_pct") or 0.0
         least = RUN_PCT if process.get("works") else OTHER_PCT
-        if share is not None and share >= least:
-            active.append("%s, pid %d, uses %.0f%% of a core" % (process["name"], process["pid"], share))
+        if demand(process) >= least:
+            words = "%s, pid %d, uses %.0f%% of a core" % (process["name"], process["pid"], share)
+            if share < least:
+                words += ", and waits for one %.0f%% of the time" % process["waits_pct"]
+            active.append(words)
         elif _holds(process) and (process["pid"], process["ticks"]) not in accepted:
             holders.append(process)
     return Verdict(tuple(active), tuple(unknown), tuple(holders))
+
+
+def demand(process: Mapping[str, Any]) -> float:
+    """Return the percent of a core that a process uses, or would use if it did not have to wait for one."""
+    share, waits = process.get("cpu_pct") or 0.0, process.get("waits_pct") or 0.0
+    return float(share + waits if share >= STARVED_PCT else share)
 
 
 def _judge_card(
@@ -196,8 +208,13 @@ else:
     from collections import namedtuple
 
     Step = namedtuple("Step", "action stops_in")
-RETRY = 600.0
-"""Seconds after which a lease that could not be ended is ended anew."""
+RETRY, LONGEST_RETRY = 600.0, 7200.0
+"""Seconds until a stop that failed is tried again: doubled by each further failure, up to the second figure."""
+
+
+def retry_after(failures: int) -> float:
+    """Return the seconds to wait after so many failures in a row; a stop that was withdrawn counts as none."""
+    return float(min(LONGEST_RETRY, RETRY * 2 ** min(10, max(0, failures - 1))))
 
 
 def due_when_idle(plan: Mapping[str, Any], idle_since: float | None, inspected: bool) -> float | None:

@@ -1,14 +1,17 @@
-"""The box's own call to its provider: its identity proved by a read, the one call that parks, what the answer proves.
+"""The box's own call to its provider: the proof that it may stop itself, the one call that parks, what answers prove.
 
-Only what parks is here. The key is read from the environment each time that it is needed, is sent to the one host that
-was named, and never stands in a file, a command line or a message.
+Nothing here can destroy. The key is read each time that it is needed, is sent only to the one named host, and is
+never written to a file, a command line or a message. A key that may read its machine often may not stop it, so a read
+proves nothing: the proof is a call that needs the same right as a stop, and changes nothing on a running machine.
 
 RunPod: ``RUNPOD_API_KEY`` and ``RUNPOD_POD_ID`` are set in every pod
 (https://docs.runpod.io/pods/templates/environment-variables, verified 2026-08); the call is
-``POST /v2/pods/ID/action`` (https://docs.runpod.io/api-reference-v2/overview, verified 2026-08).
+``POST /v2/pods/ID/action`` (https://docs.runpod.io/api-reference-v2/overview, verified 2026-08); on a RUNNING pod,
+``start`` is refused with 409 (https://docs.runpod.io/api-reference-v2/pods/trigger-a-pod-state-transition, 2026-08).
 vast.ai: ``CONTAINER_API_KEY``, which may start and stop its own instance alone, and ``CONTAINER_ID``
 (https://docs.vast.ai/guides/instances/docker-environment, verified 2026-11); the call is ``PUT /api/v0/instances/ID/``
-(https://docs.vast.ai/api-reference/introduction, verified 2026-08).
+(https://docs.vast.ai/api-reference/introduction, verified 2026-08), which sets the wanted state: ``running`` again
+changes nothing on a running instance.
 AutoDL: ``/usr/bin/shutdown`` is its own and ends the charge
 (https://www.autodl.com/docs/instance_pro_api/, verified 2026-08).
 """
@@ -20,7 +23,10 @@ import os
 import re
 import stat
 
-from rgt_box import ownership, procstat
+from rgt_wire import USER_AGENT
+
+from rgt_box import files, ownership, procstat
+from rgt_box.credentials import secret_store
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,6 +38,8 @@ if TYPE_CHECKING:
         state: str
         """on, off or unknown."""
         text: str
+        status: str
+        """The platform's own word for the state; "" where it sent none."""
 
     class Answer(NamedTuple):
         """What a call for the stop came to."""
@@ -48,7 +56,7 @@ if TYPE_CHECKING:
 else:
     from collections import namedtuple
 
-    Seen = namedtuple("Seen", "state text")
+    Seen = namedtuple("Seen", "state text status", defaults=("",))
     Answer = namedtuple("Answer", "proves text")
     Key = namedtuple("Key", "secret instance")
 
@@ -61,12 +69,30 @@ ON = {
 }
 OFF = {"runpod": ("EXITED", "TERMINATED"), "vastai": ("exited", "stopped")}
 """Kind → the states in which compute is billed, and in which it is not. Any other is unknown."""
+STOPS: dict[str, tuple[str, str, dict[str, str]]] = {
+    "runpod": ("POST", "/v2/pods/%s/action", {"action": "stop"}),
+    "vastai": ("PUT", "/api/v0/instances/%s/", {"state": "stopped"}),
+}
+"""Kind → method, path and body of the call that parks."""
+TRIALS: dict[str, tuple[str, dict[str, str]]] = {
+    "runpod": ("RUNNING", {"action": "start"}),
+    "vastai": ("running", {"state": "running"}),
+}
+"""Kind → state in which this body, sent in place of the stop's, changes nothing and needs the same right."""
 _IDS = {"runpod": re.compile(r"[A-Za-z0-9_-]{1,80}"), "vastai": re.compile(r"[0-9]{1,18}")}
 
 NOTHING, ASK, MAYBE, ACCEPTED = "nothing", "ask", "maybe", "accepted"
 PROOFS: dict[str, dict[Any, str]] = {
     "runpod": {401: NOTHING, 403: NOTHING, 404: ASK, 409: ASK, 422: NOTHING, 429: NOTHING},
-    "vastai": {401: NOTHING, 403: NOTHING, 404: ASK, 409: ASK, 429: NOTHING, "no_such_instance": ASK},
+    "vastai": {
+        401: NOTHING,
+        403: NOTHING,
+        404: ASK,
+        409: ASK,
+        429: NOTHING,
+        "no_such_instance": ASK,
+        "auth_error": NOTHING,
+    },
 }
 """Kind → status, or the error's own word → what it proves: nothing was done, or ask. Any other: maybe it was."""
 
@@ -85,19 +111,37 @@ class NoKey(Exception):
 
 
 def own_key(kind: str, own: Mapping[str, str] | None = None) -> Key:
-    """Return the box's own key, from the environment of the first process, which the platform has started, or our own.
+    """Return the key with which this box stops itself.
+
+    It is the one that a person put there, else that of the environment of the first process, which the platform has
+    started, else of our own.
 
     Raises:
         NoKey: neither has one.
     """
     names = NAMES[kind]
+    given = _given_key(names[0])
     for environment in (_first_process(), os.environ if own is None else own):
         secret, instance = (environment.get(name, "").strip() for name in names)
+        secret = given or secret
         if secret and instance:
             if not _IDS[kind].fullmatch(instance):
                 raise NoKey("%s is not an ID: %r" % (names[1], instance[:80]))
             return Key(secret, instance)
     raise NoKey("this box cannot stop itself: %s and %s are not in its environment" % names)
+
+
+def _given_key(name: str) -> str:
+    """Return the key that a person put on the box with ``rgt secret BOX NAME``; "" where there is none.
+
+    It takes precedence: it was put there because the platform's own key may not stop the box.
+    """
+    for row in secret_store.index():
+        if row["name"] == name and row["job"] is None and not secret_store.why_unfit(row["path"]):
+            data = files.read(row["path"], secret_store.MOST)
+            if data is not None:
+                return data.decode("utf-8", "replace").strip()
+    return ""
 
 
 def _first_process() -> dict[str, str]:
@@ -143,33 +187,64 @@ class OwnStop:
     def read(self) -> Seen:
         """Ask the provider for the machine's state; whatever is not said plainly is unknown."""
         if self.kind == "command":
-            return Seen("on", "this process runs, so the box does")
+            return Seen("on", "this process runs, so the box does", "")
         path = "/v2/pods/%s" if self.kind == "runpod" else "/api/v0/instances/%s/?owner=me"
         try:
             status, data = self._send("GET", path % self._key.instance, None)
         except OSError as error:
-            return Seen("unknown", "no answer: %s" % self._clean(error))
+            return Seen("unknown", "no answer: %s" % self._clean(error), "")
         if status != 200 or not isinstance(data, dict) or data.get("success") is False:
-            return Seen("unknown", "answered %d%s" % (status, self._said(data)))
+            return Seen("unknown", "answered %d%s" % (status, self._said(data)), "")
         box = data if self.kind == "runpod" else data.get("instances")
         if not isinstance(box, dict) or str(box.get("id")) != self._key.instance:
-            return Seen("unknown", "answered with something other than this instance")
+            return Seen("unknown", "answered with something other than this instance", "")
         state = box.get("status") if self.kind == "runpod" else box.get("actual_status")
         word = self._clean(state)
         if state in ON[self.kind]:
             if box.get("locked") is True:
-                return Seen("unknown", "the instance is locked: the platform refuses a stop; unlock it")
-            return Seen("on", "it is %s" % word)
-        return Seen("off" if state in OFF[self.kind] else "unknown", "it is %s" % word)
+                return Seen("unknown", "the instance is locked: the platform refuses a stop; unlock it", word)
+            if box.get("intended_status") == "stopped":
+                return Seen("on", "it is %s, and is being stopped" % word, "")
+            return Seen("on", "it is %s" % word, word)
+        return Seen("off" if state in OFF[self.kind] else "unknown", "it is %s" % word, word)
+
+    def try_right(self) -> tuple[bool, str]:
+        """Return whether the key may stop this box, by a call that needs the same right and changes nothing."""
+        state, body = TRIALS[self.kind]
+        seen = self.read()
+        if seen.state != "on":
+            return False, "the box's own key cannot be used: %s" % seen.text
+        if seen.status != state:
+            return False, "%s; its key can be tried only once it is %s: try again then" % (seen.text, state)
+        method, path, _ = STOPS[self.kind]
+        try:
+            status, data = self._send(method, path % self._key.instance, body)
+        except OSError as error:
+            return False, "no answer to the trial of its key: %s" % self._clean(error)
+        text = "%d%s" % (status, self._said(data))
+        if self.kind == "runpod" and status == 409:
+            return True, "its key may stop this instance: a start of the running pod was refused (%s)" % text
+        if self.kind == "vastai" and status == 200 and isinstance(data, dict) and data.get("success") is True:
+            return (
+                True,
+                "its key may stop this instance: setting the running instance to running was accepted",
+            )
+        if status in (401, 403) and not _blocked(data):
+            return False, "its key may read this instance, but not stop it (%s). %s" % (
+                text,
+                "Make a key that may stop it, restricted as far as the platform allows, and put it here: "
+                "rgt secret BOX %s" % NAMES[self.kind][0],
+            )
+        return (
+            False,
+            "nothing proves that its key may stop this instance: its trial was answered with %s" % text,
+        )
 
     def park(self) -> Answer:
         """Make the call, once. The box may be gone before this returns."""
         if self.kind == "command":
             return self._run()
-        words = {"runpod": ("POST", "/v2/pods/%s/action", {"action": "stop"})}.get(
-            self.kind, ("PUT", "/api/v0/instances/%s/", {"state": "stopped"})
-        )
-        method, path, body = words
+        method, path, body = STOPS[self.kind]
         try:
             status, data = self._send(method, path % self._key.instance, body)
         except OSError as error:
@@ -209,7 +284,7 @@ class OwnStop:
         return Answer(ACCEPTED, "%s ended with 0" % self._command[0])
 
     def _send(self, method: str, path: str, body: dict[str, Any] | None) -> tuple[int, Any]:
-        """Return status and JSON of an answer. No redirect is followed: the key goes to the one host.
+        """Return an answer's status and its JSON, or else its text. No redirect is followed: the key goes to one host.
 
         Raises:
             OSError: there is none.
@@ -219,7 +294,11 @@ class OwnStop:
 
         parts = urlsplit(self._url)
         maker: Any = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        headers = {"Authorization": "Bearer " + self._key.secret, "Accept": "application/json"}
+        headers = {
+            "Authorization": "Bearer " + self._key.secret,
+            "Accept": "application/json",
+            "User-Agent": USER_AGENT,
+        }
         data = None
         if body is not None:
             data = json.dumps(body).encode()
@@ -236,10 +315,15 @@ class OwnStop:
         try:
             return answer.status, json.loads(raw)
         except (ValueError, RecursionError):
-            return answer.status, None
+            return answer.status, raw[:1000].decode("utf-8", "replace")
 
     def _said(self, data: Any) -> str:
         """Return the words of an error, as far as there are any."""
+        if _blocked(data):
+            return (
+                ": Cloudflare, in front of the platform, refused this program (error code: 1010), before the key "
+                "was read; a proxy on the way may have changed the User-Agent header %s" % USER_AGENT
+            )
         if not isinstance(data, dict):
             return ""
         words = [
@@ -303,11 +387,18 @@ def _command_unsafe(words: list[str], marks: list[str]) -> str:
     return ""
 
 
+def _blocked(data: Any) -> bool:
+    """Tell whether Cloudflare refused the program itself, by its User-Agent: the platform has not seen the request.
+
+    The text is ``error code: 1010``: https://github.com/source-cooperative/data.source.coop/issues/134 (2026-05)
+    """
+    return isinstance(data, str) and re.search(r"error code: 1010\b", data) is not None
+
+
 def prove(own: OwnStop) -> tuple[bool, str]:
-    """Return whether a read with the box's own key shows this very box, and what it said. Nothing is changed."""
-    seen = own.read()
-    if own.kind == "command":
-        return True, "the platform's own command is there; its outcome cannot be checked"
-    if seen.state == "on":
-        return True, "the box's own key has read this instance: %s" % seen.text
-    return False, "the box's own key cannot be used: %s" % seen.text
+    """Return whether this box may stop itself, and what showed it. Nothing is changed."""
+    if (
+        own.kind == "command"
+    ):  # checked when `own` was made: root's alone, and one of the platform's marks is there
+        return True, "the platform's own command can be run here; its outcome cannot be checked"
+    return own.try_right()

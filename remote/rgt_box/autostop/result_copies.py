@@ -11,7 +11,7 @@ import os
 
 from rgt_box import files, place
 from rgt_box.background import describe
-from rgt_box.commands import hashing, mirror, result_walk
+from rgt_box.commands import file_tree, hashing, mirror, result_walk, work_folders
 from rgt_box.discovery import found_run
 from rgt_box.queue import queue_file, queue_state
 from rgt_box.recorder import state_files
@@ -32,6 +32,8 @@ else:
 
 FOLDER = "rgt-autostop"
 """Where copies stand, in the first directory that survives: each under its own path."""
+WALKS = 3
+"""Times that a tree is copied while its files come and go."""
 HARMLESS = ("is a link that leads out of", ": refused")
 """Failures of a mirror that lose no result: links, sockets and the like."""
 
@@ -46,13 +48,15 @@ def save(jobs: list[str], patterns: list[str], ignore: list[str], durable: list[
         durable: Directories that survive a stop.
     """
     sources = [path for path in sources_of(jobs, patterns) if not _ignored(path, ignore)]
-    outside = [path for path in sources if not any(is_below(path, where) for where in durable)]
-    inside = len(sources) - len(outside)
-    if not outside:
+    outside = [path for path in sources if not is_kept(path, durable)]
+    outside += [path for path in mounts_within(sources, durable) if not _ignored(path, ignore)]
+    inside = sum(is_kept(path, durable) for path in sources)
+    hidden = [path for run in _found_runs() for path in run.hidden() if not _ignored(path, ignore)]
+    problems = ["%s: is in a container, from where nothing can be copied" % path for path in hidden]
+    if not outside and not problems:
         return Saved("every known result (%d places) lies where it survives a stop" % inside, [])
     if not durable:
-        return Saved("", ["no directory survives a stop: %s" % ", ".join(outside[:3])])
-    problems: list[str] = []
+        return Saved("", [*problems, "no directory survives a stop: %s" % ", ".join(outside[:3])])
     copied = 0
     cache = hashing.HashCache(hashing.default_path())
     try:
@@ -60,13 +64,14 @@ def save(jobs: list[str], patterns: list[str], ignore: list[str], durable: list[
             target = os.path.join(os.path.realpath(durable[0]), FOLDER, os.path.realpath(path).lstrip("/"))
             if not os.path.isdir(path):
                 target = os.path.dirname(target)
-            work = Copy(os.path.realpath(path), target, cache)
+            work = Copy(os.path.realpath(path), target, cache, durable)
             try:
-                work.run()
+                work.run_until_steady()
             except mirror.NoRoom as error:
                 problems.append("%s: %s" % (path, error))
             except OSError as error:
-                problems.append("%s: %s" % (path, describe(error)))
+                if os.path.lexists(path):
+                    problems.append("%s: %s" % (path, describe(error)))
             problems += work.lost
             copied += work.files
     finally:
@@ -80,18 +85,49 @@ def save(jobs: list[str], patterns: list[str], ignore: list[str], durable: list[
 
 
 class Copy(mirror.Mirror):
-    """A mirror that keeps what it says.
+    """A mirror that keeps what it says, and leaves out what survives in `durable`, its own target above all.
+
+    It leaves out what is no storage, such as a /proc that is mounted there, too.
 
     Attributes:
         files: Files that are there, whole.
         lost: What could not be copied and is a result, with why.
     """
 
-    def __init__(self, source: str, target: str, cache: hashing.HashCache) -> None:
-        super().__init__(source, target, cache, quiet=True)
+    def __init__(self, source: str, target: str, cache: hashing.HashCache, durable: list[str]) -> None:
+        kept = [os.path.realpath(path) for path in durable if is_below(path, source)]
+        no_storage = map(os.fsdecode, result_walk.read_mounts().pseudo)
+        kept += [path for path in no_storage if is_below(path, source)]
+        left_out = frozenset(os.fsencode(os.path.relpath(path, source)) for path in kept)
+        super().__init__(source, target, cache, quiet=True, left_out=left_out)
         self._top = source
-        self.files = 0
+        self.files = self._gone = 0
         self.lost: list[str] = []
+
+    def run_until_steady(self) -> None:
+        """Copy, and again where a file was removed meanwhile: a file that is renamed may be missed under both names.
+
+        Raises:
+            NoRoom, OSError: as `run`.
+        """
+        for _ in range(WALKS):
+            self._gone, self.lost = 0, []
+            self.run()
+            if not self._gone:
+                return
+        self.lost.append("%s: files came and went while they were copied" % self._top)
+
+    def _one(self, entry: file_tree.Entry) -> dict[str, Any] | None:
+        try:
+            row = super()._one(entry)
+        except FileNotFoundError:
+            if not entry.is_gone():
+                raise
+            row = {"status": "failed"}
+        if row is not None and row["status"] == "failed" and entry.is_gone():
+            self._gone += 1
+            return None
+        return row
 
     def _print(self, row: dict[str, Any]) -> None:
         if row.get("end"):
@@ -111,21 +147,49 @@ def sources_of(jobs: list[str], patterns: list[str]) -> list[str]:
             for path in [*outs, *(job.out(line.name) for line in job.lines()[0])]
             if isinstance(path, str)
         ]
+        work = work_folders.folder_of(job.workdir)
+        if work is not None:
+            found.append(work[0])
         found += [job.path(name) for name in ("logs", "job.json", "queue.txt", "state.json", "master.log")]
     for pattern in patterns:
         found += glob.glob(os.path.abspath(os.path.expanduser(pattern)), recursive=True)
-    for raw in state_files.read_json(place.state_dir(), state_files.FOUND).get("runs") or []:
-        run = found_run.load(raw)
-        if run is not None:
-            here = (os.path.expanduser("~"), run.cwd)
-            found += [path for path in run.dirs if os.path.realpath(path) not in here]
-            found += [*run.files, *run.logs]
+    for run in _found_runs():
+        dirs, written = run.written()
+        found += [*dirs, *written]
+    mounts = result_walk.read_mounts()
+    found = [path for path in found if not mounts.is_pseudo(os.fsencode(os.path.realpath(path)))]
     whole = [path for path in dict.fromkeys(found) if os.path.exists(path) and not _is_everybodys(path)]
     return [path for path in whole if not any(other != path and is_below(path, other) for other in whole)]
 
 
+def _found_runs() -> list[found_run.Run]:
+    raws = state_files.read_json(place.state_dir(), state_files.FOUND).get("runs") or []
+    return [run for run in map(found_run.load, raws) if run is not None]
+
+
 def _is_everybodys(path: str) -> bool:
     return os.fsencode(os.path.realpath(path)) in result_walk.COMMON
+
+
+def is_kept(path: str, durable: list[str]) -> bool:
+    """Tell whether a path is on the storage of one of these directories: below it, and not on a disk mounted there."""
+    try:
+        device = os.stat(path).st_dev
+        return any(is_below(path, where) and os.stat(where).st_dev == device for where in durable)
+    except OSError:
+        return False
+
+
+def mounts_within(sources: list[str], durable: list[str]) -> list[str]:
+    """Return other disks, and memory, that are mounted at a place of results that survives: they may not survive."""
+    points = map(os.fsdecode, result_walk.read_mounts().rows)
+    return [
+        point
+        for point in points
+        if any(is_below(point, source) for source in sources)
+        and is_kept(os.path.dirname(point), durable)
+        and not is_kept(point, durable)
+    ]
 
 
 def is_below(path: str, folder: str) -> bool:

@@ -9,6 +9,7 @@ import os
 import re
 
 from rgt_box import files, procstat
+from rgt_box.autostop import idle_clock
 from rgt_box.discovery import found_run
 from rgt_box.queue import queue_file
 from rgt_box.recorder import state_files
@@ -53,9 +54,9 @@ def runs_of(sample: Mapping[str, Any], signs: Mapping[str, Any], plan: Mapping[s
         name, cell = row["run"], cells.get(processes.session_of(row["pid"]) or 0)
         if cell is not None:
             name = cell[0]
-        share = row.get("cpu_pct") or 0.0
         holds = row["vram"] or row["rss"] >= (1 << 30)
-        if not (name or cell or holds or share >= 10.0) or (row["pid"], row["ticks"]) in accepted:
+        works = idle_clock.demand(row) >= idle_clock.OTHER_PCT
+        if not (name or cell or holds or works) or (row["pid"], row["ticks"]) in accepted:
             continue
         name = name or short(row["cmd"])
         if name in rows:

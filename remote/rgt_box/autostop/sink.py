@@ -12,6 +12,8 @@ import signal
 import sys
 import time
 
+from rgt_wire import USER_AGENT
+
 from rgt_box import files, jsonline, options, ownership, place
 from rgt_box.background import describe
 from rgt_box.recorder import state_files
@@ -132,7 +134,7 @@ def post(address: Address, event: dict[str, Any]) -> str:
     shape = shape_of(host)
     url, more = target(shape, address.url)
     body = json.dumps(dict(message(shape, event), **more), ensure_ascii=False).encode("utf-8", "replace")
-    headers = {"Content-Type": "application/json"}
+    headers = {"Content-Type": "application/json", "User-Agent": USER_AGENT}
     if address.token:
         headers["Authorization"] = "Bearer " + address.token
     parts = urlsplit(url)

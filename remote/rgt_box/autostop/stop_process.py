@@ -1,5 +1,7 @@
 """Carries out a stop in a process of its own: seal, save, check once more, write down the intent, park.
 
+A lease first proves again that its key may stop the box: runs are ended only if the charge can be ended after them.
+
 Whatever works or cannot be told in the last look withdraws it. The journal is on the disk before the call is made; who
 finds an intent without an end asks what came of it, and never sends it again on a guess.
 """
@@ -159,6 +161,8 @@ class Stop:
                 return
             raise Withdrawn("the stop was not carried out, and the box has gone on since")
         self._write(BEGUN)
+        if self._mode == "lease":
+            self._prove_right(own)
         self._take_seal()
         if self._mode == "lease":
             self._end_runs()
@@ -172,6 +176,21 @@ class Stop:
             if self._try(own):
                 return
         raise Failed("tried %d times, and this box is still running: stop it by hand" % self._tries)
+
+    def _prove_right(self, own: OwnStop) -> None:
+        """Check that the box can be stopped, before its runs are ended for it.
+
+        Raises:
+            Failed: nothing proves it; nothing was ended.
+        """
+        text = ""
+        for pause in PAUSES:
+            time.sleep(pause * pace())
+            self._check_kept()
+            proved, text = own_stop.prove(own)
+            if proved:
+                return
+        raise Failed("the lease is over, and no run was ended, since this box cannot be stopped: %s" % text)
 
     def _try(self, own: OwnStop) -> bool:
         """Ask for the stop once; returns whether the box is off."""
@@ -355,6 +374,14 @@ class Stop:
         Raises:
             Failed: something could not be brought there.
         """
+        durable = self._armed["durable"]
+        then, now = self._armed.get("devices") or {}, plan.devices_of(durable)
+        moved = [path for path in durable if now[path] != then.get(path)]
+        if moved:
+            raise Failed(
+                "not stopped, since this is not the storage that survived when it was armed: %s"
+                % ", ".join(moved)
+            )
         saved = result_copies.save(
             self._armed["jobs"], self._armed["results"], self._armed["ignore"], self._armed["durable"]
         )

@@ -201,14 +201,15 @@ def time_words(seconds: float) -> str:
 
 def warning_text(plan: Mapping[str, Any], mode: str, stops_in: float, unsaving: list[str]) -> str:
     """Return the warning, on one line."""
-    why = (
-        "idle for %s" % time_words(plan["idle_s"])
-        if mode == "idle"
-        else "its lease of %s ends" % time_words(plan["lease_s"])
-    )
-    ask = plan["action"] == "ask"
-    what = "should be stopped, which it cannot do itself" if ask else "will be parked"
-    words = "%s: this box %s in %s" % (why, what, time_words(stops_in))
+    left = time_words(stops_in)
+    if mode == "idle":
+        words = "Idle for %s, its limit ends in %s" % (time_words(plan["idle_s"]), left)
+    else:
+        words = "Lease of %s ends in %s" % (time_words(plan["lease_s"]), left)
+    if plan["action"] == "ask":
+        words += ". This box cannot stop itself: stop it"
+    else:
+        words += ". This box then parks itself"
     if mode == "lease" and unsaving:
         words += "; not known to save on SIGTERM: %s" % ", ".join(unsaving[:5])
     return words

@@ -79,9 +79,13 @@ class Watchman:
         self._verdict: Verdict = idle_clock.Verdict()
         self._counts: dict[str, idle_clock.Countdown] = {}
         self._states: dict[str, str] = {}
+        self._failures: dict[str, int] = {}
+        """Mode → stops that failed one after the other."""
         self._told: set[str] = set()
         self._stops: dict[str, float | None] = {}
         self._looked = self._said = self._started = float("-inf")
+        self._interval = 0.0
+        """Seconds between two samples."""
         self._saved: Any = None
         self._unsaving: list[str] = []
         self._asked: Any = None
@@ -102,7 +106,8 @@ class Watchman:
             return config
         limits = [armed[mode + "_s"] for mode, armed in self._plans.items()]
         interval = max(control.MIN_INTERVAL, min(SLOWEST, min(limits) / 8.0))
-        wide = dict(config, find=True, interval=min(float(config.get("interval") or 1.0), interval))
+        self._interval = min(float(config.get("interval") or 1.0), interval)
+        wide = dict(config, find=True, interval=self._interval)
         for key in ("jobs", "mounts"):
             own = [path for armed in self._plans.values() for path in armed[key]]
             wide[key] = list(dict.fromkeys([*(config.get(key) or []), *own]))
@@ -134,7 +139,8 @@ class Watchman:
         if not self._plans:
             return {}
         at = idle_clock.now()
-        if at.boot - self._looked >= self._every:
+        # The sample that is due now may come a little early: a look at the next one could be twice as late.
+        if at.boot - self._looked >= self._every - self._interval / 4.0:
             self._looked = at.boot
             self._disarm_void(at)
             if not self._plans:
@@ -172,6 +178,7 @@ class Watchman:
             elif old is None or old["id"] != new["id"]:
                 self._counts[mode] = idle_clock.Countdown()
                 self._states[mode] = "armed"
+                self._failures[mode] = 0
                 self._told -= {mode}
                 self._begin()
             elif (
@@ -287,12 +294,12 @@ class Watchman:
         if armed["action"] == "ask":
             if self._states.get(mode) != "asked":
                 self._states[mode] = "asked"
-                what = (
-                    "idle for %s" % story.time_words(armed["idle_s"])
-                    if mode == "idle"
-                    else "its lease is over"
+                what = "The lease is over"
+                if mode == "idle":
+                    what = "Idle for %s" % story.time_words(armed["idle_s"])
+                story.tell(
+                    self._folder, "asked", "%s. This box cannot stop itself: stop it" % what, mode=mode
                 )
-                story.tell(self._folder, "asked", "%s: stop it, it cannot do so itself" % what, mode=mode)
             return
         self._begin_stop(mode, at)
 
@@ -315,12 +322,15 @@ class Watchman:
         if phase not in story.FINISHED:
             text = "the stop was not carried out: its process was killed, or could not be started"
             story.tell(self._folder, "failed", text, mode=mode)
-        self._states[mode] = "armed" if phase == story.WITHDRAWN else "failed"
+        failed = phase != story.WITHDRAWN
+        self._states[mode] = "failed" if failed else "armed"
+        self._failures[mode] = self._failures.get(mode, 0) + 1 if failed else 0
         self._counts[mode] = idle_clock.Countdown()
         if mode == "idle":
             self._clock.begin_anew()
-        else:
-            self._counts[mode].not_before = at.boot + idle_clock.RETRY * story.pace()
+        if failed or mode == "lease":
+            wait = idle_clock.retry_after(self._failures[mode])
+            self._counts[mode].not_before = at.boot + wait * story.pace()
         story.forget_journal(self._folder)
         return False
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         """ctime, ns."""
         size: int
         folder: bool
+        """It is a directory to look into."""
 
     class Change(NamedTuple):
         """What changed last."""
@@ -75,7 +76,8 @@ class WorkSigns:
         self._files = background.Background(self._look_at_files, 0.0, max(wait, FILES_HANG))
         self._wait = wait
         self._written: list[str] = []
-        self._cpu: dict[tuple[int, int], int] = {}
+        self._cpu: dict[tuple[int, int], tuple[int, float]] = {}
+        """Process → ticks of CPU time, and seconds that it has waited for a core."""
         self._looked: float | None = None
         self._typed: float | None = None
         self._open: tuple[float, dict[int, set[int]]] = (float("-inf"), {})
@@ -156,16 +158,20 @@ class WorkSigns:
             if row is None:
                 continue
             known = (pid, row["ticks"])
-            self._cpu[known] = row["cpu"]
+            self._cpu[known] = row["cpu"], row["waited"]
             if not row["counts"]:
                 continue
-            grown = row["cpu"] - before.get(known, 0 if before else row["cpu"])
-            share = 100.0 * grown / procstat.CLOCK_TICKS / passed if passed > 0 else None
+            cpu, waited = before.get(known, (0, 0.0) if before else self._cpu[known])
+            share = waits = None
+            if passed > 0:
+                share = 100.0 * (row["cpu"] - cpu) / procstat.CLOCK_TICKS / passed
+                waits = 100.0 * (row["waited"] - waited) / passed
             run = runs.get(pid) or row["run"]
             vram = pid in listed or (pid in cards and not row["looks_on"])
             row.update(
                 started=round(boot + row["ticks"] / procstat.CLOCK_TICKS, 2),
                 cpu_pct=share,
+                waits_pct=waits,
                 run=run,
                 vram=vram,
                 bytes=listed.get(pid) if vram else row["rss"],
@@ -183,6 +189,7 @@ def _pids() -> list[int]:
 def read_process(pid: int) -> dict[str, Any] | None:
     """Return what a process is and has used: ticks, cpu (with that of its ended children), rss, cmd, run, notebook.
 
+    ``waited`` is the seconds that its first thread was ready to run, and had no core.
     ``counts`` is false for what only carries or watches others. None for the kernel's own threads, and what has ended.
     """
     text = procstat.read_bytes("/proc/%d/stat" % pid, 4096)
@@ -205,6 +212,7 @@ def read_process(pid: int) -> dict[str, Any] | None:
         "pid": pid,
         "ticks": stat.start,
         "cpu": stat.cpu + (0 if own_only else reaped),
+        "waited": _waited(pid),
         "rss": stat.rss,
         "cmd": cmd or "pid %d" % pid,
         "run": cmd[:80] if command.why else "",
@@ -212,6 +220,12 @@ def read_process(pid: int) -> dict[str, Any] | None:
         "looks_on": gpu.is_onlooker(words),
         "counts": ours is None or verb in OWN_WORK,
     }
+
+
+def _waited(pid: int) -> float:
+    """Return the second number of ``/proc/PID/schedstat``, in seconds; 0 where the kernel has none (proc(5))."""
+    words = (procstat.read_bytes("/proc/%d/schedstat" % pid, 256) or b"").split()
+    return int(words[1]) / 1e9 if len(words) > 1 and words[1].isdigit() else 0.0
 
 
 def there_are_cards() -> bool:
@@ -272,7 +286,9 @@ class Results:
 
 
 def result_roots(jobs: list[str], patterns: list[str]) -> list[str]:
-    """Return the directories of cells, their durable copies, and what the globs of results name."""
+    """Return the directories of cells, those that they work in, their durable copies, and what the globs name."""
+    from rgt_box.commands import work_folders  # it loads much: only on a box that is armed
+
     found: list[str] = []
     for folder in jobs:
         job = queue_file.Job(folder)
@@ -280,13 +296,23 @@ def result_roots(jobs: list[str], patterns: list[str]) -> list[str]:
             found += [path for path in (cell.get("out"), cell.get("durable_path")) if isinstance(path, str)]
         for line in job.lines()[0]:
             found += [path for path in (job.out(line.name), job.durable(line.name)) if path]
+        work = work_folders.folder_of(job.workdir)
+        if work is not None and work[0] != os.path.realpath(
+            job.folder
+        ):  # its own files change without any work
+            found.append(work[0])
     for pattern in patterns:
         found += glob.glob(os.path.expanduser(pattern))[:FILES_EACH]
     return list(dict.fromkeys(found))
 
 
 def _entries(top: str) -> list[Entry]:
-    """Return a directory or file and what lies right in it, of very many only the first."""
+    """Return a directory or file and what lies right in it, of very many only the first.
+
+    Directories of packages are not to be looked into: next to a job's results they hold a million files.
+    """
+    from rgt_box.commands import result_rules  # as above
+
     found = []
     try:
         seen = os.lstat(top)
@@ -297,6 +323,7 @@ def _entries(top: str) -> list[Entry]:
                     seen, folder = entry.stat(follow_symlinks=False), entry.is_dir(follow_symlinks=False)
                 except OSError:
                     continue
+                folder = folder and not result_rules.holds_packages(entry.path)
                 found.append(Entry(entry.path, seen.st_ctime_ns, seen.st_size, folder))
     except OSError:
         pass  # a file, or what is gone: that its directory has changed says so

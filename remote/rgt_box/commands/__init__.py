@@ -18,9 +18,12 @@ __all__ = [
     "reap",
     "reconcile",
     "remove",
+    "result_rules",
     "result_walk",
     "results",
     "seal",
     "send",
+    "stop",
+    "work_folders",
 ]
 """Modules that other packages may use."""

@@ -6,7 +6,7 @@ import os
 import stat
 import sys
 
-from rgt_box import options
+from rgt_box import files, options
 from rgt_box.background import describe
 
 TYPE_CHECKING = False
@@ -74,6 +74,16 @@ class Entry:
         """
         return os.open(self._name, OPEN_FOLDER, dir_fd=self._folder)
 
+    def is_gone(self) -> bool:
+        """Return whether its name was removed since it was listed."""
+        try:
+            os.stat(self._name, dir_fd=self._folder, follow_symlinks=False)
+        except FileNotFoundError:
+            return True
+        except OSError:
+            pass
+        return False
+
     def target(self) -> bytes:
         """Return what a link points to.
 
@@ -88,23 +98,27 @@ class Entry:
         return self
 
 
-def walk(root: str) -> Iterator[Entry]:
+def walk(root: str, left_out: frozenset[bytes] = frozenset()) -> Iterator[Entry]:
     """Yield what is below a directory in the byte order of the paths, or a file alone.
 
     Links are yielded, never followed (but `root` itself may be one).
+
+    Args:
+        root: A directory or a file.
+        left_out: Paths of directories, from `root`, that are left out with all below them.
 
     Raises:
         OSError: when `root` cannot be opened.
     """
     real = os.path.realpath(root)
     if not stat.S_ISDIR(os.stat(real).st_mode):
-        folder = os.open(os.path.dirname(real), OPEN_FOLDER)
+        folder = files.open_folder(os.path.dirname(real))
         try:
             yield Entry(folder, os.path.basename(real), os.path.basename(os.fsencode(real)))
         finally:
             os.close(folder)
         return
-    first = os.open(real, OPEN_FOLDER)
+    first = files.open_folder(real, OPEN_FOLDER)
     stack = [(first, _listed(first, b""))]
     try:
         while stack:
@@ -114,6 +128,8 @@ def walk(root: str) -> Iterator[Entry]:
                 continue
             if entry.kind != FOLDER:
                 yield entry
+                continue
+            if entry.path in left_out:
                 continue
             try:
                 below = entry.open_folder()

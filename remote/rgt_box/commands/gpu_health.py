@@ -124,7 +124,9 @@ def examine(gpu: Gpu, hot: float, watch: XidWatch | None) -> list[dict[str, Any]
     if not gpu.get("error"):
         verdicts += [(name, check(gpu)) for name, check in CHECKS]
         verdicts.append(("temperature", _temperature(gpu, hot)))
-    return [{"gpu": gpu["index"], "check": name, "ok": ok, "text": text} for name, (ok, text) in verdicts]
+    rows = [{"gpu": gpu["index"], "check": name, "ok": ok, "text": text} for name, (ok, text) in verdicts]
+    rows[0]["vram_total"] = gpu.get("vram_total")
+    return rows
 
 
 def _temperature(gpu: Gpu, hot: float) -> Verdict:

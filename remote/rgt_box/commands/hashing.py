@@ -60,6 +60,11 @@ def stamp(found: os.stat_result) -> list[int]:
     return [found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino]
 
 
+def listed(found: os.stat_result) -> dict[str, Any]:
+    """Return what a list of files says of one; its device and inode are those that ``send`` is given back."""
+    return {"stamp": stamp(found), "device": found.st_dev}
+
+
 def steady(opened: Callable[[], int]) -> tuple[str, os.stat_result]:
     """Hash a file that was the same before and after it was read.
 

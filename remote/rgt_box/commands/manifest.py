@@ -8,15 +8,16 @@ import sys
 
 from rgt_box import jsonline
 from rgt_box.background import describe
-from rgt_box.commands import file_tree, hashing
-from rgt_box.commands.hashing import HashCache, default_path, stamp
+from rgt_box.commands import file_tree, hashing, results
+from rgt_box.commands.hashing import HashCache, default_path
+from rgt_box.credentials import secret_store
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Iterator
 
 HELP = """
-usage: manifest PATH... [--out FILE] [--cache FILE | --no-cache] [--no-hash]
+usage: manifest PATH... [--out FILE] [--cache FILE | --no-cache] [--no-hash [--job DIR]...]
 
 Print one JSON line for each file below each PATH, sorted: {"path", "size", "sha256", "mtime"}. A line {"root"}
 precedes the files of each PATH. A link is named {"path", "link"} and never followed ("outside": true where it leads out
@@ -27,15 +28,17 @@ A name that is not UTF-8 also comes as "path_b64".
   --out FILE    write to FILE (through a temporary file and a rename) and print the last line only
   --cache FILE  where hashes are remembered; by default in the agent's state directory
   --no-cache    hash everything
-  --no-hash     read no file: {"path", "stamp"} with [size, mtime_ns, ctime_ns, inode] instead of size, hash and mtime;
-                "~", globs and links in PATH are resolved; {"root", "file": true} precedes what is not a directory
+  --no-hash     read no file: {"path", "stamp", "device"} instead, where stamp is [size, mtime_ns, ctime_ns, inode];
+                "~", globs and links in PATH are resolved; {"root", "file": true} precedes what is not a directory;
+                files of rgt itself below PATH (its agent, recordings and locks) are left out
+  --job DIR     a job directory, whose locks are rgt's own, too
 
 Exit status: 0 everything is listed, 1 something is not (see the lines with "error"), 2 wrong command line, or FILE
 cannot be written.
 
 Example: manifest /workspace/runs --out /workspace/manifest.jsonl
 """
-SPEC = {"--out": "str", "--cache": "str", "--no-cache": "flag", "--no-hash": "flag"}
+SPEC = {"--out": "str", "--cache": "str", "--no-cache": "flag", "--no-hash": "flag", "--job": "list"}
 NICE = 10
 """Hashing must not slow the training next to it."""
 
@@ -57,7 +60,9 @@ def main(argv: list[str]) -> int:
     if not roots:
         return file_tree.refuse("manifest: PATH is required")
     cache: HashCache | None = None
+    own_places: frozenset[bytes] = frozenset()
     if found["no-hash"]:
+        own_places = frozenset(os.fsencode(os.path.realpath(at)) for at in results.own_places(found["job"]))
         roots = list(dict.fromkeys(path for root in roots for path in expanded(root)))
     else:
         os.nice(NICE)
@@ -68,7 +73,7 @@ def main(argv: list[str]) -> int:
         if found["out"]:
             _to_file(found["out"], roots, cache, counts)
         else:
-            _print(roots, cache, counts, sys.stdout.buffer.write)
+            _print(roots, cache, counts, sys.stdout.buffer.write, secret_store.inodes(), own_places)
         jsonline.say(counts.row())
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter would complain once more at its end
@@ -92,15 +97,16 @@ def _print(
     cache: HashCache | None,
     counts: Counts,
     write: Callable[[bytes], Any],
-    own: tuple[int, int] | None = None,
+    omitted: frozenset[tuple[int, int]],
+    own_places: frozenset[bytes] = frozenset(),
 ) -> None:
     for root in roots:
         path = os.path.realpath(root) if cache is None else os.path.abspath(root)
         head = file_tree.named(os.fsencode(path), "root")
-        if cache is None and not os.path.isdir(root):
+        if cache is None and not os.path.isdir(path):
             head["file"] = True
         write(jsonline.line(head))
-        for row in rows(root, cache, counts, own):
+        for row in rows(path, cache, counts, omitted, own_places):
             write(jsonline.line(row))
 
 
@@ -109,7 +115,8 @@ def _to_file(path: str, roots: list[str], cache: HashCache | None, counts: Count
     try:
         with open(temporary, "wb") as file:
             stat = os.fstat(file.fileno())
-            _print(roots, cache, counts, file.write, (stat.st_dev, stat.st_ino))
+            omitted = secret_store.inodes() | {(stat.st_dev, stat.st_ino)}
+            _print(roots, cache, counts, file.write, omitted)
             file.write(jsonline.line(counts.row()))
             file.flush()
             os.fsync(file.fileno())
@@ -123,7 +130,11 @@ def _to_file(path: str, roots: list[str], cache: HashCache | None, counts: Count
 
 
 def rows(
-    root: str, cache: HashCache | None, counts: Counts, own: tuple[int, int] | None = None
+    root: str,
+    cache: HashCache | None,
+    counts: Counts,
+    omitted: frozenset[tuple[int, int]] = frozenset(),
+    own_places: frozenset[bytes] = frozenset(),
 ) -> Iterator[dict[str, Any]]:
     """Yield the lines of one tree.
 
@@ -131,11 +142,20 @@ def rows(
         root: A directory or a file.
         cache: Hashes that are known; None = nothing is hashed.
         counts: Counts along.
-        own: Device and inode of the file that the manifest is being written to: it does not list itself.
+        omitted: Device and inode of files that it does not list: itself, and secrets.
+        own_places: Absolute paths of rgt's own files and directories: left out, unless `root` is within one.
     """
+    if secret_store.is_place(root):
+        counts.problems += 1
+        yield {"path": ".", "error": "holds secrets that rgt keeps here: it stays on the box"}
+        return
+    top = os.fsencode(os.path.realpath(root)).rstrip(b"/") + b"/"
+    inside = [path[len(top) :] for path in own_places if path.startswith(top)]
     try:
         for entry in file_tree.walk(root):
-            if entry.stat is not None and own == (entry.stat.st_dev, entry.stat.st_ino):
+            if any(entry.path == own_path or entry.path.startswith(own_path + b"/") for own_path in inside):
+                continue
+            if entry.stat is not None and (entry.stat.st_dev, entry.stat.st_ino) in omitted:
                 continue
             row = _row(root, entry, cache, counts)
             if row is not None:
@@ -171,7 +191,7 @@ def _file(entry: file_tree.Entry, cache: HashCache | None, counts: Counts) -> di
     if cache is None and stat is not None:
         counts.files += 1
         counts.bytes += stat.st_size
-        return {"stamp": stamp(stat)}
+        return hashing.listed(stat)
     assert cache is not None
     found = cache.get(stat) if stat is not None else None
     if found is None or stat is None:

@@ -6,15 +6,21 @@ import errno
 import json
 import os
 import pkgutil
+import re
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 
+from rgt_wire import USER_AGENT
+
 from rgt_box import jsonline, options, place
+from rgt_box.queue import cell_hooks, queue_file
 from rgt_box.sampling.gpu import GpuSampler
 
 TYPE_CHECKING = False
@@ -25,6 +31,7 @@ if TYPE_CHECKING:
 
 HELP = """
 usage: measure [--dir DIR] [--bytes N] [--python PATH] [--index PATH] [--url URL ...] [--seconds S]
+       measure ... --platform  < {"env": {NAME: VALUE}, "hooks": {"env": LINE, "proxy": LINE, "no_proxy": [NAME...]}}
 
 Test this box and print one JSON object: the GPUs that its driver names; with --python, whether that Python's torch can
 compute on them, how fast, and how fast bytes get there and back; how fast DIR can be written and read, and what is free
@@ -34,6 +41,9 @@ there; how soon and how fast each URL answers. All of it ends within --seconds (
   --bytes N      write at most this many bytes there (default: 256 MiB, and 5% of what is free)
   --python PATH  a Python that has torch; without it the GPUs are not tested
   --index PATH   a Python whose pip names the package index that it would use, which is tested as well
+
+  --platform     test with the environment, the mirrors and the proxy that the cells of jobs would get, and Hugging Face
+                 as well; what `mirrors off` has turned off stays off
 
 Example: rgt-box.pyz measure --dir /workspace --python /usr/bin/python3 --url https://huggingface.co/
 """
@@ -48,6 +58,9 @@ DISK_SHARE = 0.05
 BLOCK = 4 << 20
 NET_SECONDS = 8.0
 NET_BYTES = 8 << 20
+HOOK_SECONDS = 10.0
+HUB = "https://huggingface.co/"
+SHOW_ENVIRONMENT = "import json, os; print('\\n' + json.dumps(dict(os.environ)), end='')"
 MOST_OUTPUT = 1 << 20
 INDEX = """
 import sys
@@ -79,12 +92,20 @@ def main(argv: list[str]) -> int:
         "--index": "str",
         "--url": "list",
         "--seconds": "float",
+        "--platform": "flag",
     }
     found = options.parse_or_exit(argv, spec, HELP)
     until = time.monotonic() + (found["seconds"] or SECONDS)
     urls: List[str] = list(found["url"])
+    route_error = None
+    if found["platform"]:
+        # As jobs do, torch included: a module that a hook loads may bring its libraries.
+        env, route_error = job_environment(jsonline.loads_dict(sys.stdin.buffer.read(1 << 20)) or {})
+        os.environ.clear()
+        os.environ.update(env)
+        urls.append(env.get("HF_ENDPOINT") or HUB)
     index = index_of(found["index"]) if found["index"] else None
-    report: Found = {"at": round(time.time(), 3), "index": index}
+    report: Found = {"at": round(time.time(), 3), "index": index, "route_error": route_error}
     net: List[Found] = [{"url": url} for url in dict.fromkeys(urls + ([index] if index else []))]
     asking = [threading.Thread(target=ask, args=(row,), daemon=True) for row in net]
     for thread in asking:
@@ -100,6 +121,35 @@ def main(argv: list[str]) -> int:
     report["net"] = [dict(row) for row in net]
     jsonline.say(report)
     return 0
+
+
+def job_environment(told: Found) -> tuple[Dict[str, str], str | None]:
+    """Return the environment of a cell on this box, its platform's proxy turned on; and why a hook could not be used.
+
+    Args:
+        told: ``env`` and ``hooks`` of the platform, as its profile has them.
+    """
+    off = set(queue_file.turned_off(place.state_dir()))
+    given = told.get("env")
+    env = queue_file.environment(given) if isinstance(given, dict) else {}
+    env = {name: value for name, value in env.items() if name not in off}
+    env.update(os.environ)
+    hooks = {key: line for key, line in cell_hooks.hooks(told.get("hooks")).items() if key not in off}
+    show = [sys.executable, "-c", SHOW_ENVIRONMENT]
+    words = cell_hooks.wrapped(show, hooks, env)
+    if words == show:
+        return env, None
+    try:
+        done = subprocess.run(
+            words, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            timeout=HOOK_SECONDS, check=False, cwd="/",
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError) as error:
+        return env, "the platform's hook for jobs: %s" % error
+    said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+    failed = next((line for line in reversed(said) if line.startswith("rgt: ")), None)
+    shown = parsed(done.stdout.decode("utf-8", "replace").rpartition("\n")[2])
+    return ({**queue_file.environment(shown)} if shown else env), failed
 
 
 def gpus() -> Found:
@@ -252,11 +302,22 @@ def index_of(python: str) -> str | None:
     return None
 
 
+def proxy_of(url: str) -> str | None:
+    """Return host and port of the proxy that the environment names for an address; None = it is reached directly."""
+    parts = urllib.parse.urlsplit(url)
+    if urllib.request.proxy_bypass(parts.hostname or ""):
+        return None
+    proxy = urllib.request.getproxies().get(parts.scheme)
+    # Without the scheme, and without a name and password.
+    return re.sub(r"^(?:\w+://)?(?:.*@)?|/+$", "", proxy) if proxy else None
+
+
 def ask(row: Found) -> None:
     """Fetch the beginning of a page; note how soon and how fast it came. The box's own proxies count."""
     begun = time.monotonic()
+    row["proxy"] = proxy_of(row["url"])
     try:
-        request = urllib.request.Request(row["url"], headers={"User-Agent": "rgt"})
+        request = urllib.request.Request(row["url"], headers={"User-Agent": USER_AGENT})
         with urllib.request.urlopen(request, timeout=NET_SECONDS) as answer:
             row["status"] = answer.status
             read = len(answer.read(1))

@@ -210,10 +210,19 @@ class Mirror:
         target: The directory to fill.
         cache: Hashes of the source that are known.
         quiet: Print failures only.
+        left_out: Paths of directories, from the source, that are not copied.
     """
 
-    def __init__(self, source: str, target: str, cache: HashCache, quiet: bool) -> None:
+    def __init__(
+        self,
+        source: str,
+        target: str,
+        cache: HashCache,
+        quiet: bool,
+        left_out: frozenset[bytes] = frozenset(),
+    ) -> None:
         self._source, self._target, self._cache, self._quiet = source, target, cache, quiet
+        self._left_out = left_out
         self._counts = {"verified": 0, "copied": 0, "same": 0, "failed": 0, "bytes": 0}
 
     def run(self) -> int:
@@ -226,7 +235,7 @@ class Mirror:
         self._foresee()
         os.makedirs(self._target, exist_ok=True)
         clear_part(os.fsencode(self._target))
-        for entry in file_tree.walk(self._source):
+        for entry in file_tree.walk(self._source, self._left_out):
             try:
                 row = self._one(entry)
             except OSError as error:
@@ -258,7 +267,7 @@ class Mirror:
     def _foresee(self) -> None:
         """Refuse before the first byte what cannot fit: half a copy helps nobody and fills the disk for others."""
         needed, inodes, largest = 0, 0, 0
-        for entry in file_tree.walk(self._source):
+        for entry in file_tree.walk(self._source, self._left_out):
             if entry.stat is None or entry.kind not in (file_tree.FILE, file_tree.FOLDER, file_tree.LINK):
                 continue
             try:

@@ -40,13 +40,13 @@ def end_process(pid: int, start: int) -> str | None:
     Returns:
         None when it has ended, else why not.
     """
-    fd = _open(pid)
+    fd = open_process(pid)
     try:
         if not procstat.is_alive(pid, start):
             return "it has already ended, or it is another process now"
         for number, patience in ((signal.SIGTERM, POLITE), (signal.SIGKILL, HARD)):
             try:
-                _send(fd, pid, number)
+                send_to_process(fd, pid, number)
             except ProcessLookupError:
                 return None
             except PermissionError:
@@ -59,7 +59,8 @@ def end_process(pid: int, start: int) -> str | None:
             os.close(fd)
 
 
-def _open(pid: int) -> int | None:
+def open_process(pid: int) -> int | None:
+    """Return a descriptor that stays this process's whatever becomes of its number; None where there are none."""
     opener: Any = getattr(os, "pidfd_open", None)
     if opener is None or not hasattr(signal, "pidfd_send_signal"):
         return None
@@ -70,7 +71,8 @@ def _open(pid: int) -> int | None:
         return None
 
 
-def _send(fd: int | None, pid: int, number: int) -> None:
+def send_to_process(fd: int | None, pid: int, number: int) -> None:
+    """Send a signal to a process, by its descriptor where there is one."""
     if fd is None:
         os.kill(pid, number)
     else:
@@ -116,7 +118,7 @@ def main(argv: list[str]) -> int:
     found = options.parse_or_exit(argv, spec, HELP)
     try:
         pattern = re.compile(found["pattern"] or DEFAULT_PATTERN)
-        named = [parse_name(text) for text in found["kill"]]
+        named = [parse_process("--kill", text) for text in found["kill"]]
     except (re.error, ValueError) as problem:
         print("%s (--help tells more)" % problem, file=sys.stderr)
         return UNKNOWN
@@ -135,7 +137,7 @@ def main(argv: list[str]) -> int:
     return status(report)
 
 
-def parse_name(text: str) -> tuple[int, int]:
+def parse_process(option: str, text: str) -> tuple[int, int]:
     """Parse ``PID:START``.
 
     Raises:
@@ -143,7 +145,7 @@ def parse_name(text: str) -> tuple[int, int]:
     """
     pid, separator, start = text.partition(":")
     if not separator or not pid.isdigit() or not start.isdigit():
-        raise ValueError("--kill needs PID:START (as reap lists it), not %r" % text)
+        raise ValueError("%s needs PID:START (as reap lists it), not %r" % (option, text))
     return int(pid), int(start)
 
 

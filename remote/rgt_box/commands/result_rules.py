@@ -1,28 +1,31 @@
-"""Which files of a box are nobody's results: a table of caches, packages and system files. Pure.
+"""Which files of a box are not results although no package manager lists them: a table of caches and the like. Pure.
 
-A rule is told with what it left out. Only those of packages, of downloads that a library keeps by their names, and of
-rgt itself hide a file that looks like a checkpoint or a result; every other rule steps aside for one.
+The answer lists every rule with the size, number and newest of the files that it left out. A rule goes by the place of
+a file, which proves little: so a file that looks like a checkpoint or a result counts all the same unless the rule
+`hides` it, and the gate asks about a rule that left out much, unless it is `proved`.
 """
 
 from __future__ import annotations
 
 import re
 
+from rgt_wire import checkpoint_names
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NamedTuple, Optional, Pattern
 
     class Rule(NamedTuple):
-        """Why files of a directory, and of all below it, are nobody's result."""
+        """Why files of a directory, and of all below it, are not results."""
 
         name: str
         hides: bool = False
-        """Also what looks like a checkpoint or a result."""
-        counted: bool = True
-        """Its files are; else nobody walks there: packages are nine of ten files of a box."""
+        """Also those that look like a checkpoint or a result."""
+        proved: bool = False
+        """More than the place of the file says so: a package list, a content hash, a time, a person."""
 
     class Rows(NamedTuple):
-        """What tells that a rule holds."""
+        """Where a rule applies."""
 
         rule: Rule
         paths: "tuple[str, ...]" = ()
@@ -31,15 +34,13 @@ if TYPE_CHECKING:
         """Names of directories, wherever they are."""
         at_home: "tuple[str, ...]" = ()
         """Names of directories in a home directory."""
-        marks: "tuple[str, ...]" = ()
-        """Names of entries: the directory that holds one."""
         pattern: "Optional[Pattern[str]]" = None
         """Of the path of a directory."""
 else:
     from collections import namedtuple
 
-    Rule = namedtuple("Rule", "name hides counted", defaults=(False, True))
-    Rows = namedtuple("Rows", "rule paths names at_home marks pattern", defaults=((), (), (), (), None))
+    Rule = namedtuple("Rule", "name hides proved", defaults=(False, False))
+    Rows = namedtuple("Rows", "rule paths names at_home pattern", defaults=((), (), (), None))
 
 RESULT = re.compile(
     r".*\.(?:pt|pth|ckpt|safetensors|distcp|gguf|ggml|onnx|h5|hdf5|keras|npz|npy|pkl|pickle|joblib|msgpack|orbax"
@@ -50,49 +51,56 @@ RESULT = re.compile(
 )
 """Names of files that look like a checkpoint, or like what a run has measured."""
 
-PACKAGES = Rule("packages", hides=True, counted=False)
+LISTED = Rule("packages, by their lists of files", hides=True, proved=True)
+OLDER = Rule("older than the machine", hides=True, proved=True)
+BYTECODE = Rule("compiled Python", hides=True, proved=True)
+DOWNLOADS = Rule("downloads", hides=True, proved=True)
+OWN = Rule("rgt's own", hides=True, proved=True)
+RECORDS = Rule("records of rgt push")
+CLONED = Rule("in git, and on a remote", hides=True, proved=True)
+PUSHED = Rule("pushed by rgt, unchanged", hides=True, proved=True)
+PACKAGES = Rule("node_modules", hides=True)
+UNLISTED = Rule("in package directories, in no package's list")
+SEARCH_PATHS = Rule("search paths of Python", hides=True)
 ENVIRONMENTS = Rule("Python environments")
+OBJECTS = Rule("objects of git", hides=True)
 CACHES = Rule("caches")
 SETTINGS = Rule("settings of programs")
-SYSTEM = Rule("the system's own")
-IMAGE = Rule("came with the image, as far as can be told")
-OBJECTS = Rule("objects of git", hides=True, counted=False)
+SYSTEM = Rule("files that the system writes")
+CONTAINERS = Rule("containers and images of Docker")
 HOME_FILES = Rule("start-up files and histories of shells")
-OWN = Rule("rgt's own", hides=True)
-RECORDS = Rule("records of rgt push")
-READ_ONLY = Rule("mounted read-only")
-DOWNLOADS = Rule("downloads", hides=True)
+READ_ONLY = Rule("mounted read-only", proved=True)
 
 TABLE = (
-    Rows(PACKAGES, names=("site-packages", "dist-packages", "node_modules", "__pycache__")),
+    Rows(UNLISTED, names=("site-packages", "dist-packages")),
+    Rows(PACKAGES, names=("node_modules",)),
     Rows(
-        PACKAGES,
-        paths=(
-            "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/boot", "/usr/bin", "/usr/sbin", "/usr/lib",
-            "/usr/lib32", "/usr/lib64", "/usr/libexec", "/usr/share", "/usr/include", "/var/lib/dpkg",
-            "/var/lib/apt", "/var/lib/rpm", "/var/cache",
-        ),
-        pattern=re.compile(
-            r"/lib/python\d\.\d+$|/(?:conda|mamba|mini(?:conda|forge|mamba)\d?|anaconda\d?|\.conda)/pkgs$"
-        ),
+        ENVIRONMENTS,
+        names=(".pyenv", ".nvm"),
+        pattern=re.compile(r"/lib/python\d\.\d+$|/share/uv/(?:python|tools)$"),
     ),
     Rows(
         DOWNLOADS,
-        # huggingface_hub: hub/models--ORG--NAME (guides/manage-cache); datasets; torch.hub.load_state_dict_from_url.
+        paths=("/var/cache/apt/archives", "/var/lib/apt/lists"),
+        # Stores that only their program fills, under names made from the content or the origin of each file.
+        # huggingface_hub: hub/models--ORG--NAME/blobs/HASH (guides/manage-cache).
         pattern=re.compile(
-            r"/hub/(?:models|datasets|spaces)--[^/]+$|/\.cache/huggingface/(?:datasets|xet)$"
-            r"|/\.cache/torch/hub/checkpoints$"
+            r"/hub/(?:models|datasets|spaces)--[^/]+/(?:blobs|refs|\.no_exist)$|/\.cache/huggingface/xet$"
+            r"|/\.cache/(?:pip/(?:http(?:-v2)?|wheels|selfcheck)|uv/[a-z-]+-v\d+|yarn|pnpm)$|/\.npm/_cacache$"
+            r"|/(?:conda|mamba|mini(?:conda|forge|mamba)\d?|anaconda\d?|\.conda)/pkgs$"
+            r"|/\.cargo/registry$|/\.rustup/toolchains$|/go/pkg/mod$|/\.m2/repository$|/\.pnpm-store$"
         ),
     ),
-    Rows(ENVIRONMENTS, names=(".pyenv",), marks=("pyvenv.cfg", "conda-meta")),
     Rows(OBJECTS, pattern=re.compile(r"/\.git/(?:modules/.*/)?objects$")),
     Rows(
         CACHES,
         names=(
-            ".cache", ".npm", ".nv", ".triton", ".yarn", ".pnpm-store", ".cargo", ".rustup", ".m2", ".gradle",
+            "__pycache__", ".cache", ".npm", ".nv", ".triton", ".yarn", ".cargo", ".rustup", ".m2", ".gradle",
             ".conda", ".ccache", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".ipynb_checkpoints", ".keras",
         ),
-        pattern=re.compile(r"^(?:/var)?/tmp/(?:torchinductor_|triton|pip-|uv-|npm-)[^/]*$"),
+        pattern=re.compile(
+            r"^(?:/var)?/tmp/(?:torchinductor_|triton|pip-|uv-|npm-)[^/]*$|/wandb/(?:offline-)?run-[^/]+/tmp$"
+        ),
     ),
     Rows(RECORDS, names=(".rgt-push",)),
     Rows(
@@ -104,15 +112,81 @@ TABLE = (
     ),
     Rows(
         SYSTEM,
-        paths=("/usr", "/etc", "/var", "/snap", "/run", "/dev", "/lost+found"),
-        pattern=re.compile(r"^(?:/var)?/tmp/(?:systemd-private-|snap-private-)[^/]*$|/lost\+found$"),
+        paths=(
+            "/etc", "/run", "/dev", "/snap", "/boot", "/boot/efi", "/lost+found", "/var/cache", "/var/log",
+            "/var/backups", "/var/spool", "/var/mail", "/usr/lib/locale", "/lib/apk", "/usr/lib/apk",
+            "/usr/lib/sysimage", "/usr/lib/udev", "/usr/share/mime",
+            "/usr/share/icons", "/usr/share/applications", "/usr/share/glib-2.0", "/usr/share/info", "/usr/share/fonts",
+            *(
+                "/var/lib/" + name
+                for name in (
+                    "alternatives", "apk", "apt", "cloud", "dbus", "dpkg", "fontconfig", "ieee-data", "locales",
+                    "logrotate", "man-db", "misc", "NetworkManager", "nfs", "pacman", "pam", "polkit-1", "private",
+                    "python", "rpm", "sgml-base", "snapd", "sudo", "systemd", "ubuntu-advantage", "ucf",
+                    "update-manager", "update-notifier", "vim", "xml-core",
+                )
+            ),
+        ),
+        pattern=re.compile(
+            r"^(?:/var)?/tmp/(?:systemd-private-|snap-private-)[^/]*$|/lost\+found$|^/(?:usr/)?lib/modules/[^/]+$"
+        ),
+    ),
+    Rows(
+        CONTAINERS,
+        paths=(
+            *(
+                "/var/lib/docker/" + name
+                for name in ("buildkit", "containers", "image", "network", "overlay2", "tmp")
+            ),
+            "/var/lib/containerd",
+        ),
     ),
 )  # fmt: skip
-BEYOND = ("/var/tmp", "/var/lib/docker/volumes")
-"""Directories to which the rule of one above does not reach."""
-MARKS = frozenset(mark for row in TABLE for mark in row.marks)
-OF_IMAGE = ("/opt",)
-"""Directories that images fill; what is in them counts where it is known how old the instance is."""
+BEYOND = ("/dev/shm",)
+"""Directories to which the rule of the one above does not apply."""
+IN_ENVIRONMENT = frozenset(
+    (
+        "bin",
+        "lib",
+        "lib64",
+        "include",
+        "Scripts",
+        "share/man",
+        "share/doc",
+        "share/jupyter",
+        "share/locale",
+        "pyvenv.cfg",
+    )
+)
+"""What belongs to the Python environment next to its ``pyvenv.cfg``; all else there is the project's own."""
+IN_CONDA = IN_ENVIRONMENT | frozenset(
+    (
+        "conda-meta",
+        "pkgs",
+        "sbin",
+        "libexec",
+        "etc",
+        "ssl",
+        "man",
+        "info",
+        "compiler_compat",
+        "condabin",
+        "shell",
+    )
+)
+VENV = "pyvenv.cfg"
+MARKERS = {VENV: IN_ENVIRONMENT, "conda-meta": IN_CONDA}
+SYSTEM_FILES = frozenset(("/.dockerenv", "/.dockerinit"))
+COMPILED = (".pyc", ".pyo")
+SHARED_MEMORY = re.compile(r"/dev/shm/(?:sem\.|nccl-|torch_|psm_|cuda\.shm|__KMP)[^/]*")
+TORCH_DOWNLOAD = re.compile(r".*/torch/hub/checkpoints/[^/]*-[0-9a-f]{8,64}\.[a-z]+")
+"""torch.hub.load_state_dict_from_url(check_hash=True): the file name ends with the hash of its content."""
+SEARCH_PATH_FILE = re.compile(r".*/(?:site|dist)-packages/[^/]+\.pth")
+"""The module `site` reads these lines at each start of Python; only the name ends like that of a PyTorch checkpoint.
+
+uv (`_virtualenv.pth`), `setup.py develop` and administrators write them, and no package's list names them. The place
+proves little, so the gate asks as soon as they are large.
+"""
 PSEUDO = frozenset(
     (
         "autofs", "binfmt_misc", "bpf", "cgroup", "cgroup2", "configfs", "debugfs", "devpts", "efivarfs",
@@ -121,24 +195,22 @@ PSEUDO = frozenset(
     )
 )  # fmt: skip
 """File systems that hold no files of anybody."""
+MEMORY = frozenset(("tmpfs", "ramfs", "devtmpfs"))
+"""File systems that a restart empties."""
 
 _PATHS = {path: row.rule for row in TABLE for path in row.paths}
 _NAMES = {name: row.rule for row in TABLE for name in row.names}
 _AT_HOME = {name: row.rule for row in TABLE for name in row.at_home}
-_MARKS = {mark: row.rule for row in TABLE for mark in row.marks}
 _PATTERNS = [(row.pattern, row.rule) for row in TABLE if row.pattern is not None]
 
 
-def folder_rule(
-    path: str, above: Rule | None, at_home: bool = False, since_known: bool = True
-) -> Rule | None:
+def folder_rule(path: str, above: Rule | None, at_home: bool = False) -> Rule | None:
     """Return the rule of a directory.
 
     Args:
-        path: Absolute.
-        above: The rule of the directory that it stands in.
-        at_home: That one is a home directory.
-        since_known: Older files are told from newer ones; else what looks like the image's is left out.
+        path: Absolute, from the root that is walked.
+        above: The rule of its parent directory.
+        at_home: The parent is a home directory.
     """
     if above is not None and above.hides:
         return above
@@ -148,17 +220,40 @@ def folder_rule(
     found = _PATHS.get(path) or _NAMES.get(name) or (_AT_HOME.get(name) if at_home else None)
     if found is None:
         found = next((rule for pattern, rule in _PATTERNS if pattern.search(path)), None)
-    if found is None and not since_known and path in OF_IMAGE:
-        found = IMAGE
-    # A package inside of a cache is a package; what is named like a cache inside of the system stays the system's.
-    return found if found is not None and (above is None or found.hides) else above
+    if found is None or above is None or found.hides or found is UNLISTED:
+        return found or above
+    return above  # a cache of the system is the system's
 
 
-def marked_rule(names: list[str]) -> Rule | None:
-    """Return the rule for a directory by the names of its entries."""
-    return next((_MARKS[name] for name in names if name in _MARKS), None)
+def holds_packages(path: str) -> bool:
+    """Tell whether a directory, by its path, is one of packages, downloads or git's objects, which no run writes to."""
+    return folder_rule(path, None) in (UNLISTED, PACKAGES, ENVIRONMENTS, DOWNLOADS, OBJECTS)
+
+
+def environment_parts(names: list[str]) -> frozenset[str]:
+    """Return which entries of a directory belong to a Python environment, if one of them marks it as such."""
+    found: frozenset[str] = frozenset()
+    for name in names:
+        found |= MARKERS.get(name, frozenset())
+    return found
+
+
+def file_rule(path: str) -> Rule | None:
+    """Return the rule of a file by its own name and place."""
+    if path.endswith(COMPILED):
+        return BYTECODE
+    if path in SYSTEM_FILES or SHARED_MEMORY.fullmatch(path):
+        return SYSTEM
+    if TORCH_DOWNLOAD.fullmatch(path):
+        return DOWNLOADS
+    if SEARCH_PATH_FILE.fullmatch(path):
+        return SEARCH_PATHS
+    return None
 
 
 def looks_like_result(name: str) -> bool:
     """Tell whether a file's name is that of a checkpoint or of a result."""
-    return RESULT.fullmatch(name) is not None
+    if RESULT.fullmatch(name) is not None:
+        return True
+    read = checkpoint_names.read_name(name)
+    return checkpoint_names.is_weights(read) and not read.temporary

@@ -28,9 +28,11 @@ HELP = """
 usage: seal [--seconds N] [--pattern REGEX] [options of results]
 
 Take the locks of the queues, so that no runner starts a cell; check once more for any activity; and report what could
-be lost, as one number. The seal expires after N seconds (default 120), or is released by unseal.
+be lost: its files as one number, and the rest as results does. The seal expires after N seconds (default 120), or is
+released by unseal.
 
-Prints {"nonce", "generation", "at", "seconds", "busy"}: busy lists why the box is not quiet.
+Prints {"nonce", "generation", "at", "seconds", "skipped", "problems", "mounts", "busy"}: busy lists why the box is not
+quiet.
 
 Exit status: 0 sealed, 1 too much to list, 2 wrong command line, or a lock cannot be taken at all, 3 another
 seal is in force.
@@ -96,6 +98,9 @@ def main(argv: list[str]) -> int:
         "generation": answer["generation"],
         "at": round(time.time(), 3),
         "seconds": seconds,
+        "skipped": answer["skipped"],
+        "problems": answer["problems"],
+        "mounts": answer["mounts"],
     }
     jsonline.say(dict(seal, busy=busy))
     return OK

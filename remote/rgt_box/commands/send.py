@@ -27,7 +27,9 @@ Read requests on standard input, one JSON object a line, and answer them in orde
   {"id": N, "path": P, "start": A, "end": B, "hash": true}   only the SHA-256 of those bytes
   {"id": N, "path": P, "start": A, "end": B, "run": true}    send them, and hash all of the file from its beginning,
                                                              if the request before this one ended where it begins
-A name that is not UTF-8 is given as "path_b64". Links are not followed; only regular files are opened.
+A name that is not UTF-8 is given as "path_b64". PATH is absolute, as "manifest --no-hash" lists it; a link that has
+taken the place of the file or of a directory in its path is refused; only regular files are opened. With "listed":
+[DEVICE, INODE], another file than that one is refused as well.
 
 Answers:
   {"id": N, "n": COUNT, "stamp": S}     COUNT bytes follow this line, then:
@@ -36,7 +38,8 @@ Answers:
                                         requests did not follow each other. S is [size, mtime_ns, ctime_ns, inode]:
                                         a different one than before means that the file has changed
   {"id": N, "busy": COUNT}              so much has been hashed so far; more follows
-  {"id": N, "error": TEXT}              it cannot be read
+  {"id": N, "error": TEXT}              it cannot be read; with "stamp": another file of the same device has taken the
+                                        place of the listed one, and this is its stamp
 
   {"id": N, "verb": "manifest" or "results", "words": [WORD...]}   run that verb here: what it prints, and then
   {"id": N, "status": STATUS}
@@ -195,6 +198,10 @@ class Server:
 
     def _file(self, fd: int, number: int, request: dict[str, Any]) -> None:
         found = os.fstat(fd)
+        listed = request.get("listed")
+        if listed is not None and listed != [found.st_dev, found.st_ino]:
+            self._refuse_other(number, listed, found)
+            return
         if time.time_ns() - max(found.st_mtime_ns, found.st_ctime_ns) < hashing.RACY_NS:
             # A write within one tick of the clock would not show in the stamp.
             time.sleep(hashing.RACY_NS / 10**9)
@@ -207,6 +214,12 @@ class Server:
             self._run(fd, number, found, start, end)
         else:
             self._send(fd, number, found, start, end)
+
+    def _refuse_other(self, number: int, listed: Any, found: os.stat_result) -> None:
+        row: dict[str, Any] = {"id": number, "error": "another file has taken its place since it was listed"}
+        if isinstance(listed, list) and listed[:1] == [found.st_dev]:
+            row["stamp"] = stamp(found)  # saved again by rename, as trainers do
+        self._say(row)
 
     def _send(self, fd: int, number: int, found: os.stat_result, start: int, end: int) -> None:
         head = b'{"id":%d,"n":%d,"stamp":%s}\n' % (number, end - start, _stamp_text(found))

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 HELP = """
-usage: secret put --name NAME [--job DIR] [--to DIR] [--durable DIR]... < VALUE
+usage: secret put --name NAME [--job DIR | --all-cells] [--to DIR] [--durable DIR]... < VALUE
        secret list [--durable DIR]...
-       secret remove --name NAME [--job DIR]
+       secret remove --name NAME [--job DIR | --all-cells]
        secret find [--job DIR]... [--durable DIR]...
 
 Keep VALUE, byte for byte, in a file with mode 0600 on storage that no other machine has; with --job, as a variable of
-the cells of that job, read when a cell starts. find looks in the usual places for keys that others can read; it never
-prints a value.
+the cells of that job, or of all jobs, read when a cell starts. find looks in the usual places for keys that others can
+read; it never prints a value.
 
   --durable DIR   storage that outlives this box, or that others share
 
@@ -33,7 +33,7 @@ written.
 
 Example: secret list
 """
-SPEC = {"--name": "str", "--job": "list", "--to": "str", "--durable": "list"}
+SPEC = {"--name": "str", "--job": "list", "--all-cells": "flag", "--to": "str", "--durable": "list"}
 
 
 def main(argv: list[str]) -> int:
@@ -61,7 +61,7 @@ def put(found: dict[str, Any]) -> dict[str, Any]:
     """Keep what comes on standard input."""
     value = sys.stdin.buffer.read(secret_store.MOST + 1)
     job = _job(found)
-    if job is not None and not os.path.isdir(job):
+    if job not in (None, secret_store.ALL_JOBS) and not os.path.isdir(str(job)):
         raise secret_store.Refused("%s is not a directory" % job)
     return {"put": secret_store.put(found["name"], value, found["to"], job, found["durable"])}
 
@@ -89,6 +89,8 @@ def find(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _job(found: dict[str, Any]) -> str | None:
+    if found["all-cells"]:
+        return secret_store.ALL_JOBS
     return os.path.abspath(os.path.expanduser(found["job"][-1])) if found["job"] else None
 
 

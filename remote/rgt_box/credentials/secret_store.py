@@ -21,6 +21,8 @@ INDEX, LOCK = "secrets.json", "secrets.lock"
 """In the state directory: which secrets there are, and where."""
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 MOST = 64 << 10
+ALL_JOBS = "*"
+"""Stands for the job of a secret that the cells of every job of this box get."""
 MASK = "***"
 LEAST_MASKED = 6
 """Characters of the shortest value that is masked in logs: shorter ones stand in every text by chance."""
@@ -69,7 +71,7 @@ def proposal(durable: list[str], but: str = "") -> str:
 
 
 def index() -> list[dict[str, Any]]:
-    """Return what was given: ``name``, ``path`` and ``job`` (None = a file alone)."""
+    """Return what was given: ``name``, ``path`` and ``job`` (None = a file alone, `ALL_JOBS` = for all)."""
     told = (files.read_json(os.path.join(place.state_dir(), INDEX), 1 << 20) or {}).get("secrets")
     return [row for row in told if _is_row(row)] if isinstance(told, list) else []
 
@@ -83,6 +85,28 @@ def _is_row(row: Any) -> bool:
     )
 
 
+def inodes() -> frozenset[tuple[int, int]]:
+    """Return device and inode of all files with secrets that rgt keeps: no list of results has them."""
+    paths = [row["path"] for row in index()]
+    for top in usual_places():
+        for folder, _, names in os.walk(top):
+            paths += [os.path.join(folder, name) for name in names]
+    found = set()
+    for path in paths:
+        try:
+            seen = os.lstat(path)
+        except OSError:
+            continue
+        found.add((seen.st_dev, seen.st_ino))
+    return frozenset(found)
+
+
+def is_place(path: str) -> bool:
+    """Tell whether a path is, or is below, a directory of rgt's for secrets alone."""
+    real = os.path.realpath(path)
+    return any(files.is_below(real, os.path.realpath(top)) for top in usual_places())
+
+
 def put(name: str, value: bytes, folder: str | None, job: str | None, durable: list[str]) -> dict[str, Any]:
     """Write a secret, in place of one of the same name; returns its row.
 
@@ -90,7 +114,7 @@ def put(name: str, value: bytes, folder: str | None, job: str | None, durable: l
         name: As a variable of the environment is called.
         value: What is kept, to the byte.
         folder: Where; None = the first of the usual places that will do.
-        job: A job directory whose cells get it.
+        job: A job directory whose cells get it, or `ALL_JOBS`.
         durable: As for `why_not`.
 
     Raises:
@@ -111,7 +135,10 @@ def put(name: str, value: bytes, folder: str | None, job: str | None, durable: l
         other = proposal(durable, chosen)
         raise Refused(why + ("; %s would do (--to %s)" % (other, other) if other else ""))
     top = os.path.abspath(os.path.expanduser(chosen))
-    where = top if job is None else os.path.join(top, "cells", "%08x" % zlib.crc32(os.fsencode(job)))
+    where = top
+    if job is not None:
+        own = "all" if job == ALL_JOBS else "%08x" % zlib.crc32(os.fsencode(job))
+        where = os.path.join(top, "cells", own)
     for path in dict.fromkeys((top, os.path.dirname(where) if job else top, where)):
         ownership.take(path)
         os.chmod(path, 0o700)
@@ -175,11 +202,13 @@ def why_unfit(path: str) -> str:
 
 
 def of_job(job: str) -> tuple[dict[str, str], list[str]]:
-    """Return the variables for the cells of a job, and messages about those that cannot be read."""
+    """Return the variables for the cells of a job, and messages about those that cannot be read.
+
+    A secret of this job takes precedence over one for all jobs.
+    """
     found, notes = {}, []
-    for row in index():
-        if row["job"] != job:
-            continue
+    rows = [row for row in index() if row["job"] in (job, ALL_JOBS)]
+    for row in sorted(rows, key=lambda row: row["job"] != ALL_JOBS):
         why = why_unfit(row["path"])
         data = None if why else files.read(row["path"], MOST)
         if data is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import time
 
 from rgt_box import background, masking, ownership, place, procstat
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from typing import Any, Collection, Mapping
 
     from rgt_box.discovery.open_files import Open, Streams
+    from rgt_box.streams.job_looks import JobLooks
 
 PROCESSES = 16
 """Of a run that are asked for their files at a look: the ranks, hardly ever more on one box."""
@@ -125,7 +127,11 @@ MAX_COMMAND, MAX_PIDS = 1000, 64
 SCRIPT_WAIT = 0.1
 """Seconds that a script is waited for: it may lie on a mount that hangs, and is told of at a later look then."""
 ASK_END = 300.0
-"""Seconds for which Slurm is asked how a job ended."""
+"""Seconds for which Slurm, or the job's queue, is asked how a run ended."""
+RUNNERS = frozenset(("RGT_CELL", "RGT_SMOKE"))
+"""Variables that a runner sets for what it starts."""
+RUNNER_WRITES_S = 5.0
+"""Seconds within which a runner has written which process its cell is."""
 
 
 def every() -> float:
@@ -143,13 +149,17 @@ class Finder:
     Args:
         pattern: What tells one by its command line; None = rgt's own guess.
         kept: What `report` returned before, of an earlier recorder or configuration.
+        jobs: The jobs of this box; None = nothing is known of jobs that no client names.
 
     Attributes:
         events: What was found and what ended, as ``{"kind", "text", "level"}``; whoever tells them takes them out.
         changed: True when `report` says something new.
     """
 
-    def __init__(self, pattern: re.Pattern[str] | None, kept: Mapping[str, Any]) -> None:
+    def __init__(
+        self, pattern: re.Pattern[str] | None, kept: Mapping[str, Any], jobs: JobLooks | None = None
+    ) -> None:
+        self._queued = jobs
         self._every = every()
         self._table = Table(pattern)
         self._panes, self._jobs = (
@@ -188,7 +198,8 @@ class Finder:
         for run in self._live():
             known = self._table.known(run.pid)
             gone = known is None or known.stat.start != run.ticks
-            if self._restarted or (gone and not procstat.is_alive(run.pid, run.ticks)):
+            over = self._restarted or (gone and not procstat.is_alive(run.pid, run.ticks))
+            if over and not self._awaits_queue(run):
                 self._end(run)
         self._restarted = False
         self._leave_to_queues(cells)
@@ -208,6 +219,10 @@ class Finder:
         for run in self._live() if cells else ():
             if cells_of.session_of(run.pid) in cells:
                 del self._runs[run.name]
+        if self._queued is not None:
+            named = [run.name for run in self._runs.values() if run.job and self._queued.is_named(run.job)]
+            for name in named:
+                del self._runs[name]
 
     def _live(self) -> list[Run]:
         return [run for run in self._runs.values() if run.ended is None]
@@ -223,19 +238,61 @@ class Finder:
         for run in self._live():
             if run.pid in nodes:
                 known.update(process_tree.members(run.pid, below, nodes))
+        unnamed = self._queued.unnamed_cells() if self._queued is not None else {}
         for pid in self._table.positive():
             if pid in known or len(self._live()) >= MOST:
                 continue
             root = process_tree.root_of(pid, nodes)
             known.update(process_tree.members(root, below, nodes))
-            if cells and cells_of.session_of(root) in cells:
+            session = self._session(root, nodes, {**cells, **unnamed})
+            if session in cells or (session not in unnamed and self._is_fresh_cell(root)):
                 continue
             new = self._begin(root, pid, nodes)
             if new is not None:
+                if session in unnamed:
+                    new.job, new.cell = unnamed[session]
                 old = self._runs.pop(new.name, None)  # a restart takes its place, as the newest
                 if old is not None:
                     new.succeed(old)
                 self._runs[new.name] = new
+
+    def _session(self, root: int, nodes: Mapping[int, Node], cells: Collection[int]) -> int:
+        """Return the session that a training belongs to: that of the cell above it, else its own."""
+        at = root
+        for _ in range(process_tree.DEEP):
+            if at in cells or at not in nodes:
+                break
+            at = nodes[at].ppid
+        return at if at in cells else cells_of.session_of(root) or 0
+
+    def _is_fresh_cell(self, root: int) -> bool:
+        """Tell whether the next look will know better whose a training is: a runner started it, and just now.
+
+        Its environment may be anybody's, so it only delays the answer.
+        """
+        known = self._table.known(root)
+        age = time.time() - self._table.boot - known.stat.start / procstat.CLOCK_TICKS if known else 0.0
+        if age > max(RUNNER_WRITES_S, self._every):
+            return False
+        return not RUNNERS.isdisjoint(found_run.environ(root) or {})
+
+    def _awaits_queue(self, run: Run) -> bool:
+        """Note how the queue says that a run of a job ended; True while its runner has not written that yet."""
+        cell = self._queued.cell(run.job, run.cell) if self._queued is not None and run.job else None
+        if cell is None or run.exit_code is not None:
+            return False
+        if cell.get("state") in ("running", "waiting"):
+            again = float(cell.get("started") or 0.0) > run.seen
+            return not again and time.time() - run.seen < ASK_END
+        if cell.get("signal"):
+            number = getattr(signal, str(cell["signal"]), None)
+            run.exit_code = 128 + number if number else 1
+        elif cell.get("exit_code") is not None:
+            # A result that could not be copied is a failed cell, although its process ended with 0.
+            run.exit_code = cell["exit_code"] or int(cell["state"] != "done")
+        if cell.get("reason"):
+            run.notes.append(str(cell["reason"]))
+        return False
 
     def _begin(self, root: int, positive: int, nodes: Mapping[int, Node]) -> Run | None:
         known, other = self._table.known(root), self._table.known(positive)
@@ -303,7 +360,12 @@ class Finder:
         # What ran before a reboot was gone at the latest when the present life of the machine began.
         run.ended = round(max(run.seen, min(now, self._began())) if self._restarted else now, 2)
         run.deleted = {}
-        text = "%s: pid %d has ended; nobody but its parent knows its exit status" % (run.name, run.pid)
+        text = "%s: pid %d has ended; " % (run.name, run.pid)
+        text += (
+            "nobody but its parent knows its exit status"
+            if run.exit_code is None
+            else "exit %d" % run.exit_code
+        )
         if now - run.seen > 2 * max(PERIOD, self._every):
             text += "; it was last seen %d s ago" % (now - run.seen)
         self._say("training-ended", text)

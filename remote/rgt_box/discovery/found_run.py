@@ -45,7 +45,8 @@ SOCKET_WAIT = 0.5
 """Seconds that it is waited for whose a tmux's socket is."""
 FIELDS = (
     "name", "key", "pid", "ticks", "started", "command", "why", "cwd", "user", "session", "place", "pane", "socket",
-    "silent", "deleted", "seen", "ended", "exit_code", "outcome", "marks", "cache", "world", "world_before", *LISTS,
+    "silent", "deleted", "seen", "ended", "exit_code", "outcome", "marks", "cache", "world", "world_before",
+    "job", "cell", *LISTS,
 )  # fmt: skip
 
 
@@ -74,13 +75,14 @@ class Run:
         outcome: Slurm's word for how the job ended, such as TIMEOUT; None where nobody says one.
         uses, marks, cache: See `script_look.look`.
         world, world_before: How many ranks it has, and had before it was started again; None = not known.
+        job, cell: Directory and cell of the job that it is of, where no client names that; "" = of none.
     """
 
     __slots__ = FIELDS
 
     def __init__(self, name: str, key: int, pid: int, ticks: int, started: float) -> None:
         self.name, self.key, self.pid, self.ticks, self.started = name, key, pid, ticks, started
-        self.command = self.why = self.silent = ""
+        self.command = self.why = self.silent = self.job = self.cell = ""
         self.session = "unknown"
         self.cwd: str | None = None
         self.user: str | None = None
@@ -120,9 +122,31 @@ class Run:
         """When it was started for the first time."""
         return self.lives[0][0] if self.lives else self.started
 
+    def written(self) -> tuple[list[str], list[str]]:
+        """Return the directories that it was told to write to, and its metrics and logs: those that this box can read.
+
+        Left out are a home directory and the one that it was started in, which hold anything; a log that was deleted,
+        which has no name left but ``/proc/PID/fd/N``, where later another process may have another file; and what is
+        in a container: see `hidden`.
+        """
+        here = (os.path.expanduser("~"), self.cwd)
+        dirs = [path for path in self.dirs if not _is_of_process(path) and os.path.realpath(path) not in here]
+        return dirs, [path for path in [*self.files, *self.logs] if not _is_of_process(path)]
+
+    def hidden(self) -> list[str]:
+        """Return what it writes in a container: a path that leads there only as long as that process lives."""
+        return [path for path in [*self.dirs, *self.files, *self.logs] if _OTHER_ROOT.match(path)]
+
     def as_dict(self) -> dict[str, Any]:
         """Return it as JSON can hold it."""
         return jsonline.compact({field: getattr(self, field) for field in FIELDS})
+
+
+_OTHER_ROOT = re.compile(r"/proc/\d+/root/")
+
+
+def _is_of_process(path: str) -> bool:
+    return path.startswith("/proc/")
 
 
 def load(raw: Any) -> Run | None:
@@ -161,15 +185,9 @@ def environ(pid: int) -> dict[str, str] | None:
     """Return the environment that a process was started with; None where it may not be read."""
     try:
         with open("/proc/%d/environ" % pid, "rb") as file:
-            raw = file.read(1 << 20)
+            return procstat.split_environment(file.read(1 << 20))
     except OSError:
         return None
-    found = {}
-    for item in raw.split(b"\0"):
-        name, sign, value = item.partition(b"=")
-        if sign:
-            found[name.decode("utf-8", "replace")] = value.decode("utf-8", "replace")
-    return found
 
 
 def life_of(pid: int, chain: list[list[str]]) -> Life:

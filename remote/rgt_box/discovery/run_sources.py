@@ -147,7 +147,7 @@ class RunSources:
             kind = self._kind(path, candidates(path))
             if kind is not None:
                 found[path] = Source(path, kind[0], run_name(self._base(path), path, kind[0]), kind[1])
-        for root in self._roots():
+        for root in self.roots():
             for source in self._walk(root):
                 if source.kind != "console" and self._claims.is_mine(run, source.path, source.mtime):
                     found[source.path] = source
@@ -182,7 +182,7 @@ class RunSources:
             return None
         return None if known[1] is None else (known[1], status.st_mtime)
 
-    def _roots(self) -> list[str]:
+    def roots(self) -> list[str]:
         """Return the directories below which to look: told ones, those of open files, and where the training runs."""
         run = self._run
         roots: list[str] = []
@@ -195,9 +195,7 @@ class RunSources:
         finder, due, found = self._walks.get(root) or (None, 0.0, [])
         now = time.monotonic()
         if finder is None:
-            finder = Finder(
-                root, limits=SHALLOW if root in HOMES or os.path.dirname(root) == "/home" else GENTLE
-            )
+            finder = Finder(root, limits=SHALLOW if is_home(root) else GENTLE)
         elif now < due:
             return found
         found = finder.scan()
@@ -205,6 +203,11 @@ class RunSources:
         wait = min(WALK_MOST, max(WALK_EVERY, COST * (time.monotonic() - now)))
         self._walks[root] = finder, now + wait, found
         return found
+
+
+def is_home(root: str) -> bool:
+    """Tell whether a directory may hold everything of a box."""
+    return root in HOMES or os.path.dirname(root) == "/home"
 
 
 def _renamed(sources: list[Source]) -> list[Source]:

@@ -24,6 +24,7 @@ from rgt_box.metrics import rows
 from rgt_box.metrics.metric_names import STEP_KEYS
 from rgt_box.metrics.reader_base import BUDGET, MAX_TAGS, STEP, TOTAL, WINDOW, Lines, Point, Reader, Window
 from rgt_box.metrics.rows import Layout, clock, flatten, position, whole
+from rgt_box.metrics.trainer_events import EVENTS, describe_event, read_wait
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -78,10 +79,6 @@ class JsonLines(Lines):
             rows.add(row, where, self._layout, batch, offset)
 
 
-EVENTS = {"checkpoint-failed": "error", "checkpoint-recovered": "info", "done": "info"}
-"""Events of a run that the client gets as ``event`` frames, with their level."""
-
-
 class RunMetrics(JsonLines):
     """The ``metrics.jsonl`` of a run, which is sent row by row: a read ends after `limit` rows, and before a resume."""
 
@@ -98,28 +95,50 @@ class RunMetrics(JsonLines):
     def _line(self, raw: bytes, offset: int, state: dict[str, Any], batch: Batch) -> None:
         row = decode_row(raw) if b'"event"' in raw else None
         kind = row.get("event") if row is not None else None
-        if row is None or kind == "resume":
+        if row is None or not isinstance(kind, str):
+            if batch.wait is not None:
+                batch.wait = {"what": ""}  # a point: the training has gone on
             super()._line(raw, offset, state, batch)
             return
         step = position(row.get("step"))
+        at = clock(row.get("time"))
+        batch.wait = read_wait(row, step or 0.0, at) or batch.wait
+        if kind == "resume":
+            super()._line(raw, offset, state, batch)
+            return
         total = position(row.get("total_steps"))
         if kind == "start" and step is not None and total is not None:
             batch.rows.append(len(batch.points))
-            batch.points.append(Point(TOTAL, STEP, step, total, clock(row.get("time"))))
-        elif isinstance(kind, str) and kind in EVENTS and step is not None:
-            batch.events.append(
-                {"kind": kind, "level": EVENTS[kind], "at": clock(row.get("time")), "text": words(row, step)}
-            )
+            batch.points.append(Point(TOTAL, STEP, step, total, at))
+        elif kind in EVENTS and EVENTS[kind].level is not None and step is not None:
+            text = describe_event(row, step)
+            batch.events.append({"kind": kind, "level": EVENTS[kind].level, "at": at, "text": text})
 
 
-def words(row: dict[str, Any], step: float) -> str:
-    """Return an event of a run in words."""
-    text = "step %d" % step
-    if row.get("error"):
-        text += ": %s" % row["error"]
-    if row.get("resource"):
-        text += " (%s of %s)" % (row["resource"], row.get("mount") or "the disk")
-    return text[:2000]
+def read_last_wait(path: str) -> dict[str, Any] | None:
+    """Return what the trainer waits for now, by the end of its ``metrics.jsonl``; None = nothing, or unknown."""
+    try:
+        descriptor = open_regular(path)
+    except OSError:
+        return None
+    try:
+        with os.fdopen(descriptor, "rb") as stream:
+            stream.seek(max(0, os.fstat(stream.fileno()).st_size - CHUNK))
+            lines = stream.read(CHUNK).split(b"\n")
+    except OSError:
+        return None
+    found: dict[str, Any] | None = None
+    for raw in lines:  # the first may be cut off, the last half written: neither decodes
+        row = decode_row(raw)
+        if row is None:
+            continue
+        if not isinstance(row.get("event"), str):
+            found = None  # a point: the training has gone on
+            continue
+        waits = read_wait(row, position(row.get("step")) or 0.0, clock(row.get("time")))
+        if waits is not None:
+            found = waits if waits["what"] else None
+    return found
 
 
 def decode_row(raw: bytes) -> dict[str, Any] | None:

@@ -87,10 +87,11 @@ class Batch:
         problems: The first `PROBLEMS` things that could not be read.
         problem_count: All of them.
         rows: Where the rows begin in `points`, and `events` what is told beside them: of `jsonl.RunMetrics` alone.
+        wait: What is news of a wait for the disk or the mirror, see `trainer_events.read_wait`; the last word counts.
     """
 
     __slots__ = (
-        "cursor", "events", "more", "path", "points", "problem_count", "problems", "reset", "rows", "starts",
+        "cursor", "events", "more", "path", "points", "problem_count", "problems", "reset", "rows", "starts", "wait",
     )  # fmt: skip
 
     def __init__(self, path: str, cursor: Cursor | None) -> None:
@@ -104,6 +105,7 @@ class Batch:
         self.problem_count = 0
         self.rows: list[int] = []
         self.events: list[dict[str, Any]] = []
+        self.wait: dict[str, Any] | None = None
 
     def problem(self, offset: int, reason: str) -> None:
         """Note what could not be read."""

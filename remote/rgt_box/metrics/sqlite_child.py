@@ -42,7 +42,8 @@ class Confined(Reader):
         os.close(files.open_regular(self.path))
         if is_unchanged(self.path, batch.cursor) or time.monotonic() < self._until:
             return
-        request = {"reader": self._reader, "path": self.path, "cursor": batch.cursor, "limit": limit}
+        path = os.path.abspath(self.path)  # the child works in another directory
+        request = {"reader": self._reader, "path": path, "cursor": batch.cursor, "limit": limit}
         try:
             answer = child.ask(request)
         except Later:
@@ -63,7 +64,7 @@ def tables(path: str) -> str:
         OSError: when that takes longer; ask again.
     """
     try:
-        return str(child.ask({"path": path})["tables"])
+        return str(child.ask({"path": os.path.abspath(path)})["tables"])
     except Later:
         raise OSError(0, "it is still being read", path) from None
     except Ended:

@@ -110,12 +110,12 @@ class Snapshot:
         return connect(self._path, "immutable=1" if wal else "mode=ro")
 
     def _copied(self, beside: str) -> sqlite3.Connection:
-        import tempfile
+        from rgt_box import own_temporary
 
         if size(self._path) + size(beside) > MAX_COPY:
             raise ValueError("being written, and too large to copy")
         began = time.monotonic()
-        self._directory = tempfile.mkdtemp(prefix="rgt-db-")
+        self._directory = own_temporary.make()
         copy = os.path.join(self._directory, "db")
         try:
             for _ in range(3):

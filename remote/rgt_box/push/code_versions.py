@@ -14,6 +14,7 @@ from rgt_box import files, jsonline
 from rgt_box.commands import hashing
 from rgt_box.push import file_holders, push_staging
 from rgt_box.push.push_staging import FOLDER, Manifest
+from rgt_box.push.pushed_files import PushedFiles, record_path
 from rgt_box.sampling import disks
 
 TYPE_CHECKING = False
@@ -24,11 +25,6 @@ TREE = "tree"
 UNFINISHED = 24 * 3600.0
 """Seconds after which a push that has not gone on is taken to be given up."""
 _DERIVED = ("__pycache__", ".pytest_cache", ".ruff_cache", ".mypy_cache")
-
-
-def record_path(place: str, version: str) -> str:
-    """Return the file that tells what a version holds."""
-    return os.path.join(place, FOLDER, version + ".json")
 
 
 def records(place: str) -> dict[str, dict[str, Any]]:
@@ -225,17 +221,14 @@ def _shared(place: str) -> str:
 
 def extra(folder: str, told: dict[str, Any]) -> list[str]:
     """Return files of a version that were not pushed, or changed since: only their owner knows their worth."""
-    pushed = {row[0]: row[1] for row in told["files"]}
-    links = {row[0]: row[1] for row in told.get("links") or []}
-    found = []
+    pushed, found = PushedFiles(folder, told), []
     for path, seen in _below(folder):
-        if stat.S_ISREG(seen.st_mode) and pushed.get(path) == seen.st_size:
-            rows = [row for row in told["files"] if row[0] == path]
-            if seen.st_mtime_ns == rows[0][3] or hashing.of_path(os.path.join(folder, path)) == rows[0][2]:
-                continue
-        elif stat.S_ISLNK(seen.st_mode) and links.get(path) == _target(os.path.join(folder, path)):
+        whole = os.path.join(folder, path)
+        target = _target(whole) if stat.S_ISLNK(seen.st_mode) else None
+        if stat.S_ISREG(seen.st_mode) and pushed.is_unchanged(os.fsencode(whole), seen):
             continue
-        found.append(path)
+        if target is None or not pushed.is_link(os.fsencode(whole), os.fsencode(target)):
+            found.append(path)
     return found
 
 

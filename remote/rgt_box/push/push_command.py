@@ -10,7 +10,7 @@ from rgt_box import background, files, jsonline, options
 from rgt_box.commands.hashing import HashCache, default_path
 from rgt_box.push import code_versions, placed_data, push_staging
 from rgt_box.push.push_staging import BadManifest, Manifest
-from rgt_box.queue import job_making
+from rgt_box.queue import known_jobs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ def prune(found: dict[str, Any]) -> int:
 
 def _jobs(found: dict[str, Any]) -> list[str]:
     """Return the job directories that are told, and those that rgt has made here: nobody lists all of them."""
-    top = os.path.expanduser(job_making.JOBS)
+    top = os.path.expanduser(known_jobs.JOBS)
     try:
         made = [os.path.join(top, name) for name in sorted(os.listdir(top))]
     except OSError:

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 __all__ = [
     "cell_hooks",
+    "cell_process",
     "detach",
     "disk_budget",
     "durable_copy",
-    "job_making",
+    "known_jobs",
     "launch",
     "queue_command",
     "queue_file",
     "queue_state",
+    "stop_request",
 ]
 """Modules that other packages may use."""

@@ -10,6 +10,7 @@ import sys
 import time
 
 from rgt_box import files, procstat
+from rgt_box.background import which
 from rgt_box.sampling import cgroup
 from rgt_box.sampling.cgroup import parse_fields
 
@@ -43,7 +44,30 @@ def says_killed(tail: bytes) -> bool:
     return any(_KILLED.match(row) for row in rows[-LAST_LINES:])
 
 
-def judge(status: int, stopped_by: str | None, oom: str | None = None, tail: bytes = b"") -> dict[str, Any]:
+_NO_PYTHON = re.compile(rb"(?:^|[\s:/])python: (?:command )?not found|cannot start python: ", re.M)
+"""As bash, dash and this module say it."""
+
+
+def python_hint(path: str) -> str:
+    """Return what to write if PATH has no ``python`` but a ``python3``; "" if it has one, or neither.
+
+    Args:
+        path: The PATH of the command.
+    """
+    if which("python", path) or not which("python3", path):
+        return ""
+    return "there is no python on this box, but a %s: write python3" % which("python3", path)
+
+
+def python_missed(status: int, tail: bytes, path: str) -> str:
+    """Return `python_hint` for a command that ended because it found no ``python``; "" if that was not the reason."""
+    hint = python_hint(path) if status == MISSING and _NO_PYTHON.search(tail) else ""
+    return ": %s" % hint if hint else ""
+
+
+def judge(
+    status: int, stopped_by: str | None, oom: str | None = None, tail: bytes = b"", path: str = ""
+) -> dict[str, Any]:
     """Turn a process's end into the fields of its cell.
 
     Args:
@@ -51,6 +75,7 @@ def judge(status: int, stopped_by: str | None, oom: str | None = None, tail: byt
         stopped_by: The signal that the runner was stopped with, if that is why the cell ended.
         oom: What the kernel's counter says: why it killed, "" = it did not, None = cannot be told.
         tail: The last bytes that the cell logged.
+        path: Its PATH.
 
     Returns:
         ``state`` (done, failed or interrupted), ``exit_code``, ``signal`` and ``reason``.
@@ -59,7 +84,7 @@ def judge(status: int, stopped_by: str | None, oom: str | None = None, tail: byt
     found: dict[str, Any] = {"exit_code": status if status >= 0 else None, "signal": name, "reason": None}
     if status == 0:
         return dict(found, state="done")
-    how = _how(status, name, oom, tail)
+    how = _how(status, name, oom, tail) + python_missed(status, tail, path)
     if stopped_by:
         return dict(
             found,

@@ -8,9 +8,9 @@ How much a checkpoint weighs, by the newest one that is there.
 from __future__ import annotations
 
 import os
-import re
 
 from rgt_box import background
+from rgt_box.checkpoint_search import CheckpointSearch, weight_of
 from rgt_box.queue.queue_file import Job, Line
 from rgt_box.sampling import disks
 
@@ -67,68 +67,14 @@ def room_size(number: int) -> str:
     return "%d bytes" % number
 
 
-_FOLDER = re.compile(r"(?:(?:step|checkpoint|global_step|epoch|iter)[-_=]?\d+|(?:best|last|latest)\w*$)")
-_FILE = re.compile(r".\.(pt|pth|ckpt|bin|safetensors|pkl|npz|tar|h5|keras)$")
-
-MOST = 20000
-"""Entries looked at below one run directory: a check must not become a crawl."""
-
-DEEP = 3
-
-
 def newest_checkpoint(outs: list[str]) -> tuple[str, int, int] | None:
     """Return (path, bytes, inodes) of the newest checkpoint in any of the run directories; None = there is none."""
-    found: tuple[float, str] | None = None
-    for out in outs:
-        for path in _checkpoints(out):
-            try:
-                at = os.stat(path).st_mtime
-            except OSError:
-                continue
-            if found is None or at > found[0]:
-                found = (at, path)
-    return None if found is None else (found[1],) + weight_of(found[1])
+    found = [one for out in outs for one in CheckpointSearch(out, waits=False).poll() if not one.unfinished]
+    newest = max(found, key=lambda one: one.at, default=None)
+    return None if newest is None else (newest.path, newest.bytes, newest.inodes)
 
 
-def _checkpoints(out: str) -> list[str]:
-    found = []
-    seen = 0
-    for folder, names, files in os.walk(out):
-        depth = folder[len(out) :].count(os.sep)
-        seen += len(names) + len(files)
-        if seen > MOST:
-            break
-        chosen = [name for name in names if _FOLDER.match(name)]
-        found += [os.path.join(folder, name) for name in chosen]
-        found += [os.path.join(folder, name) for name in files if _FILE.search(name)]
-        # What is inside a checkpoint is part of it, and what is being written is none yet.
-        names[:] = [
-            name
-            for name in names
-            if depth + 1 < DEEP and name not in chosen and not name.startswith((".", "tmp"))
-        ]
-    return found
-
-
-def weight_of(path: str) -> tuple[int, int]:
-    """Return (bytes, inodes) of a file or a tree; (0, 0) where there is nothing."""
-    try:
-        total, entries = os.lstat(path).st_size if not os.path.isdir(path) else 0, 1
-    except OSError:
-        return 0, 0
-    for folder, names, files in os.walk(path):
-        entries += len(names) + len(files)
-        for name in files:
-            try:
-                total += os.lstat(os.path.join(folder, name)).st_size
-            except OSError:
-                continue
-        if entries > MOST:
-            break
-    return total, entries
-
-
-NEITHER = '%s: the budget in %s is not checked: no checkpoint found and no "ckpt_%s"; set it'
+NEITHER = "%s: the budget in %s is not checked: no checkpoint found and no %s; set it (rgt run: --ckpt-size)"
 """Note where nothing tells how large a checkpoint is."""
 
 
@@ -137,15 +83,17 @@ class Size:
 
     Attributes:
         each: The amount; None = not known.
+        one: What the newest checkpoint takes; None = there is none.
         source: Where the figure comes from, in words.
     """
 
-    __slots__ = ("each", "scratch", "source", "unit")
+    __slots__ = ("each", "one", "scratch", "source", "unit")
 
     def __init__(self, job: Job, unit: str, found: tuple[str, int, int] | None) -> None:
         self.unit = unit
         self.scratch = int(job.settings["scratch_%s" % unit] or 0)
         self.each: int | None = job.settings["ckpt_%s" % unit]
+        self.one: int | None = None if found is None else found[1] if unit == "bytes" else found[2]
         self.source = '"ckpt_%s" in job.json' % unit
         if self.each is None and found is not None:
             self.each = found[1] if unit == "bytes" else found[2]
@@ -170,21 +118,26 @@ class Demand:
         return self.where.free_bytes if unit == "bytes" else self.where.free_inodes
 
 
-def check_budget(job: Job, lines: list[Line]) -> tuple[list[str], list[str]]:
+def check_budget(
+    job: Job, lines: list[Line], reclaimable: tuple[int, int] = (0, 0)
+) -> tuple[list[str], list[str]]:
     """Compare what the given cells will write with what is free.
 
     Args:
         job: The job.
         lines: The cells that are still to run. What they have written already counts as paid for.
+        reclaimable: Bytes and inodes of finished cells that are given back as soon as a cell needs them.
 
     Returns:
         Problems, and notes on what could not be checked.
     """
     outs = [path for path in (job.out(line.name) for line in job.lines()[0]) if path]
     known = [job.settings["ckpt_bytes"], job.settings["ckpt_inodes"]]
-    found = newest_checkpoint(outs) if None in known else None
+    found = newest_checkpoint(outs) if None in known or job.settings["prune"] else None
     sizes = [Size(job, unit, found) for unit in ("bytes", "inodes")]
-    notes = [NEITHER % (job.source.where("out"), size.unit, size.unit) for size in sizes if size.each is None]
+    unknown = [size.unit for size in sizes if size.each is None]
+    keys = " and ".join('"ckpt_%s"' % unit for unit in unknown)
+    notes = [NEITHER % (job.source.where("out"), " and ".join(unknown), keys)] if unknown else []
     problems: list[str] = []
     demands: dict[int, Demand] = {}
     for key in ("out", "durable"):
@@ -202,6 +155,8 @@ def check_budget(job: Job, lines: list[Line]) -> tuple[list[str], list[str]]:
         demand.keys.append(key)
         for size in sizes:
             _add(demand, size, job, lines, key)
+            if key == "out":
+                _give_back(demand, size, reclaimable)
     for demand in demands.values():
         problems += [text for size in sizes for text in _short(demand, size, job)]
     return problems, notes
@@ -209,7 +164,16 @@ def check_budget(job: Job, lines: list[Line]) -> tuple[list[str], list[str]]:
 
 def _add(demand: Demand, size: Size, job: Job, lines: list[Line], key: str) -> None:
     amount = 0
-    if size.each:
+    if size.each and key == "out" and job.settings["prune"] and len(lines) > 1:
+        rest = min(
+            size.each, size.one or 0
+        )  # not known before the first one: the check before each cell decides
+        amount = size.each + rest * (len(lines) - 1)
+        demand.words[size.unit].append(
+            "%s for one cell + %d × %s of finished ones"
+            % (size.show(size.each), len(lines) - 1, size.show(rest))
+        )
+    elif size.each:
         amount = size.each * len(lines)
         demand.words[size.unit].append(
             "%d %s × %s" % (len(lines), "cell" if len(lines) == 1 else "cells", size.show(size.each))
@@ -223,6 +187,13 @@ def _add(demand: Demand, size: Size, job: Job, lines: list[Line], key: str) -> N
         if size.scratch:
             demand.words[size.unit].append("%s scratch" % size.show(size.scratch))
     demand.amounts[size.unit] += amount
+
+
+def _give_back(demand: Demand, size: Size, reclaimable: tuple[int, int]) -> None:
+    amount = reclaimable[0 if size.unit == "bytes" else 1]
+    if amount:
+        demand.amounts[size.unit] -= amount
+        demand.words[size.unit].append("less %s that finished cells give back" % size.show(amount))
 
 
 def _held(size: Size, job: Job, lines: list[Line]) -> int:

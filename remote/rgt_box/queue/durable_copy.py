@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import stat
@@ -25,14 +26,27 @@ class CopyFailed(Exception):
     """The copy is not there or not the same; the message says why."""
 
 
-def copy_verified(out: str, keep: list[str], target: str, log: str | None = None) -> list[str]:
+WORK = "rgt-work"
+"""The copies of files that a job has written into the directory that it works in, below their paths there."""
+
+
+def copy_verified(
+    out: str,
+    keep: list[str],
+    target: str,
+    log: str | None = None,
+    work: str = "",
+    written: tuple[str, ...] = (),
+) -> list[str]:
     """Copy what exists of `keep` from `out` to `target`, with the cell's log, all or nothing.
+
+    Files that the cell has `written` into the directory `work` are copied as well, see `WORK`.
 
     Everything goes to a temporary directory beside `target`, is flushed, read back and compared by SHA-256; only
     then it takes the place of `target`.
 
     Returns:
-        The paths of `keep` that were copied.
+        The paths of `keep` that were copied, and `work` if files of it were.
 
     Raises:
         CopyFailed: with the reason; `target` is then as it was.
@@ -45,11 +59,18 @@ def copy_verified(out: str, keep: list[str], target: str, log: str | None = None
         pairs = [
             pair for path in kept for pair in _files(os.path.join(out, path), os.path.join(temporary, path))
         ]
-        kept = kept if pairs else []  # directories alone are no result
+        if not pairs:
+            kept = []  # directories alone are no result
+        for path in written:
+            copy = os.path.join(temporary, WORK, os.path.relpath(path, work))
+            os.makedirs(os.path.dirname(copy), exist_ok=True)
+            pairs.append((Source(path), copy))
+        if written:
+            kept = [*kept, work]
         if kept and log and os.path.isfile(log) and os.path.getsize(log):
-            pairs.append((log, os.path.join(temporary, LOG)))
+            pairs.append((Source(log), os.path.join(temporary, LOG)))
         _foresee(pairs, temporary)
-        copies = [(copy,) + _copy(source, copy) for source, copy in pairs]
+        copies = [(copy, *_copy(source, copy)) for source, copy in pairs]
         _write_manifest(temporary, target, copies)
         for folder, _, _ in os.walk(temporary):
             hashing.sync_folder(folder)
@@ -64,7 +85,31 @@ def copy_verified(out: str, keep: list[str], target: str, log: str | None = None
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _files(source: str, copy: str) -> list[tuple[str, str]]:
+class Source:
+    """A file as it was found: links in its path are followed then, and no other file is taken for it later.
+
+    Args:
+        path: It.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.stat = os.stat(path)
+
+    def open(self) -> int:
+        """Open it.
+
+        Raises:
+            OSError: when it cannot be opened, or another file has taken its place.
+        """
+        fd = files.open_regular(self.path)
+        if os.path.samestat(os.fstat(fd), self.stat):
+            return fd
+        os.close(fd)
+        raise OSError(errno.ESTALE, "another file took its place while it was copied", self.path)
+
+
+def _files(source: str, copy: str) -> list[tuple[Source, str]]:
     """Return (source, copy) for every file, making the directories.
 
     Links are followed: a copy must not dangle. One that leads back to where it stands adds nothing, and is left out;
@@ -77,8 +122,8 @@ def _files(source: str, copy: str) -> list[tuple[str, str]]:
         if not os.path.isfile(source):
             raise CopyFailed("%s is not a regular file" % source)
         os.makedirs(os.path.dirname(copy), exist_ok=True)
-        return [(source, copy)]
-    pairs: list[tuple[str, str]] = []
+        return [(Source(source), copy)]
+    pairs: list[tuple[Source, str]] = []
     seen: dict[tuple[int, int], int] = {}
     waiting: list[tuple[str, str, frozenset[tuple[int, int]]]] = [(source, copy, frozenset())]
     while waiting:
@@ -92,30 +137,30 @@ def _files(source: str, copy: str) -> list[tuple[str, str]]:
             raise CopyFailed("%s: links lead there under more than %d names; remove some" % (folder, NAMES))
         os.makedirs(to, exist_ok=True)
         for name in sorted(os.listdir(folder)):
-            path, mode = os.path.join(folder, name), os.stat(os.path.join(folder, name)).st_mode
-            if stat.S_ISREG(mode):
-                pairs.append((path, os.path.join(to, name)))
-            elif stat.S_ISDIR(mode) and not name.startswith(".tmp-"):
-                waiting.append((path, os.path.join(to, name), above | {this}))
+            file = Source(os.path.join(folder, name))
+            if stat.S_ISREG(file.stat.st_mode):
+                pairs.append((file, os.path.join(to, name)))
+            elif stat.S_ISDIR(file.stat.st_mode) and not name.startswith(".tmp-"):
+                waiting.append((file.path, os.path.join(to, name), above | {this}))
     return pairs
 
 
-def _foresee(pairs: list[tuple[str, str]], temporary: str) -> None:
+def _foresee(pairs: list[tuple[Source, str]], temporary: str) -> None:
     """Refuse before the first byte what cannot fit: a link may lead to anything, /proc/kcore included.
 
     Raises:
         CopyFailed: with what is needed and what is free.
     """
-    needed = sum(os.stat(source).st_size for source, _ in pairs)
+    needed = sum(source.stat.st_size for source, _ in pairs)
     where, _ = disk_budget.ask_room(temporary)
     if where is not None and needed > where.free_bytes:
         words = (temporary, disk_budget.room_size(needed), disk_budget.room_size(where.free_bytes))
         raise CopyFailed("%s: No space left on device: %s needed, %s free" % words)
 
 
-def _copy(source: str, copy: str) -> tuple[str, int]:
+def _copy(source: Source, copy: str) -> tuple[str, int]:
     """Copy one file; returns its SHA-256 and size."""
-    reader = files.open_regular(source)
+    reader = source.open()
     try:
         writer = os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
         try:

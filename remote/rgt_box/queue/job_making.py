@@ -7,19 +7,16 @@ import os
 import re
 import shutil
 
-from rgt_box import files, jsonline, place
+from rgt_box import files, jsonline, masking, place
 from rgt_box.background import describe, which
-from rgt_box.queue import cell_hooks, queue_file
+from rgt_box.queue import cell_hooks, command_variables, known_jobs, queue_file
+from rgt_box.queue.command_variables import OUT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-JOBS = "~/jobs"
-"""Where jobs stand, by their names: in the home directory, which a full data disk leaves alone."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-OUT = "RGT_OUT"
-"""Environment variable of a cell: the run's directory, which its durable copy is made of."""
 TASK, EPOCHS = "run", 1
 """What the one line of the queue says: a command of a person has no tasks and no epochs."""
 
@@ -36,31 +33,34 @@ def folder_of(name: str) -> str:
     """
     if not NAME.fullmatch(name):
         raise NotMade("%r is not a valid job name; use letters, digits, '.', '_' and '-'" % name)
-    return os.path.join(os.path.expanduser(JOBS), name)
+    return os.path.join(os.path.expanduser(known_jobs.JOBS), name)
 
 
 def make(asked: dict[str, Any]) -> dict[str, Any]:
-    """Make a job directory.
+    """Make a job directory. One that was made and never begun gets the settings that are asked for now.
 
     Args:
-        asked: ``name``; ``digest``, by which the same job is known again; ``words``, a command that no shell sees, or
-            ``line``, one for a shell; and where they are wanted ``workdir``, ``env``, ``platform_env``,
-            ``platform_hooks`` (as `cell_hooks.hooks` takes them), ``paths`` (directories for the front of PATH),
-            ``data``, ``durable``, ``retries``, ``detach``, ``smoke`` (a line for a shell).
+        asked: ``name``; ``digest``, by which the same job is known again, and ``same_command``, without the code;
+            ``again``: one more, although there is one; ``words``, a command that no shell sees, or ``line``, one for a
+            shell; and where they are wanted ``workdir``, ``env``, ``platform_env``, ``platform_hooks`` (as
+            `cell_hooks.hooks` takes them), ``paths`` (directories for the front of PATH), ``data``, ``durable``,
+            ``retries``, ``detach``, ``smoke`` (a line for a shell), ``keep``, ``ckpt_bytes``, ``ckpt_inodes``.
 
     Returns:
-        ``folder``, ``made`` (False: it already exists), ``same`` (it has this digest), ``out``, ``workdir``,
-        ``durable``, ``notes``.
+        ``folder``, ``made`` (False: it already exists), ``same`` (it has this digest), ``same_command`` (at least
+        that), ``out``, ``workdir``, ``durable``, ``notes``.
 
     Raises:
         NotMade: nothing was made.
     """
-    name = str(asked.get("name"))
-    folder = folder_of(name)
-    there = standing(folder, asked)
-    if there is not None:
+    folder = _free_folder(asked) if asked.get("again") else folder_of(str(asked.get("name")))
+    there = existing(folder, asked)
+    if there is not None and (not there["same"] or known_jobs.is_taken(queue_file.Job(folder))):
         return there
-    workdir = os.path.abspath(os.path.expanduser(str(asked.get("workdir") or "~")))
+    name = os.path.basename(folder)
+    refuse_secrets(asked)
+    before = None if there is None else there["workdir"]
+    workdir = os.path.abspath(os.path.expanduser(str(asked.get("workdir") or before or "~")))
     if not os.path.isdir(workdir):
         raise NotMade("%s is not a directory on the box; create it, or name another one" % workdir)
     queue_file.remember_platform(
@@ -69,66 +69,146 @@ def make(asked: dict[str, Any]) -> dict[str, Any]:
         cell_hooks.hooks(asked.get("platform_hooks")),
     )
     notes: list[str] = []
-    out = os.path.join(_base(asked, notes), "runs", name)
+    out = os.path.join(base_of(asked, notes), "runs", name)
+    words, env = _filled(asked, name, out)
     settings: dict[str, Any] = {
-        "command": command(asked),
+        "command": words,
         "workdir": workdir,
         "out": os.path.join(os.path.dirname(out), "{name}"),
-        "durable": _durable(asked, notes),
-        "keep": ["."],
-        "env": dict(_path(asked), **{OUT: out}, **queue_file.environment(_object(asked, "env"))),
+        "durable": _durable(asked, workdir, notes),
+        "keep": asked.get("keep") or ["."],
+        "ignore": [
+            path for path in asked.get("ignore") or [] if isinstance(path, str) and path.startswith("/")
+        ],
+        "env": dict(path_of(asked), **{OUT: out}, **env),
         "retries": asked.get("retries") or 0,
         "detach": asked.get("detach") or "auto",
         "smoke": asked.get("smoke"),
+        "ckpt_bytes": asked.get("ckpt_bytes"),
+        "ckpt_inodes": asked.get("ckpt_inodes"),
         "digest": asked.get("digest"),
+        "same_command": asked.get("same_command"),
     }
     content = {
         "job.json": jsonline.line({key: value for key, value in settings.items() if value is not None}),
         "%s.cmd" % name: (_shown(asked) + "\n").encode("utf-8", "surrogateescape"),
-        "queue.txt": ("%s/%s/%s.cmd %s %d\n" % (JOBS, name, name, TASK, EPOCHS)).encode(),
+        "queue.txt": ("%s/%s/%s.cmd %s %d\n" % (known_jobs.JOBS, name, name, TASK, EPOCHS)).encode(),
     }
     try:
         os.makedirs(out, exist_ok=True)
-        _publish(folder, content)
+        if there is None:
+            publish(folder, content)
+        else:
+            for file in content.keys() - {"queue.txt"}:
+                files.replace(os.path.join(folder, file), content[file], sync=True)
     except FileExistsError:
-        return standing(folder, asked) or {"folder": folder, "made": False, "same": False}
+        return existing(folder, asked) or {"folder": folder, "made": False, "same": False}
     except OSError as error:
         raise NotMade("%s: %s; nothing was created" % (error.filename or folder, describe(error))) from error
     return {
-        "folder": folder, "made": True, "same": True, "out": out, "workdir": workdir,
+        "folder": folder, "made": there is None, "same": True, "same_command": True, "out": out, "workdir": workdir,
         "durable": settings["durable"], "notes": notes,
     }  # fmt: skip
 
 
-def standing(folder: str, asked: dict[str, Any]) -> dict[str, Any] | None:
-    """Return what `make` answers where the job is there already; None where it is not."""
+def check(asked: dict[str, Any]) -> None:
+    """Refuse what `make` would refuse for its command or environment, before anything is pushed for it.
+
+    Raises:
+        NotMade: for what it would be refused.
+    """
+    name = str(asked.get("name"))
+    _filled(asked, name, os.path.join(folder_of(name), "out"))
+    refuse_secrets(asked)
+
+
+def refuse_secrets(asked: dict[str, Any]) -> None:
+    """Refuse a job whose ``job.json`` would hold a secret.
+
+    Raises:
+        NotMade: a variable of its environment, its command or its smoke command does.
+    """
+    for name, value in queue_file.environment(_object(asked, "env")).items():
+        why = masking.why_secret(name, value)
+        if why:
+            raise NotMade(
+                "%s looks like a secret, by its %s: it would be stored in job.json, and come home with every pull; "
+                "give it with --secret %s" % (name, why, name)
+            )
+    for text in (_shown(asked), str(asked.get("smoke") or "")):
+        if masking.has_shape(text):
+            raise NotMade(
+                "the command holds a secret, by its shape: everybody on the box sees it in the list of processes; "
+                "give it with --secret NAME, and let the program read that variable"
+            )
+
+
+def _filled(asked: dict[str, Any], name: str, out: str) -> tuple[list[str], dict[str, str]]:
+    """Return command and environment with rgt's variables filled in.
+
+    Raises:
+        NotMade: one could not have its value, or there is no command.
+    """
+    env = queue_file.environment(_object(asked, "env"))
+    values = {OUT: out, command_variables.CELL: name}
+    values.update({key: value for key, value in env.items() if key.startswith("RGT_")})
+    try:
+        words = [queue_file.escaped(word) for word in command(asked, values)]
+        return words, {key: command_variables.fill(value, values) for key, value in env.items()}
+    except command_variables.WrongVariable as error:
+        raise NotMade(str(error)) from None
+
+
+def _free_folder(asked: dict[str, Any]) -> str:
+    """Return the directory of one more job of this name: NAME, NAME-2, …, the first that has not begun."""
+    name, number = str(asked.get("name")), 1
+    while True:
+        folder = folder_of(name if number == 1 else "%s-%d" % (name, number))
+        there = existing(folder, asked)
+        if there is None or (there["same"] and not known_jobs.is_taken(queue_file.Job(folder))):
+            return folder
+        number += 1
+
+
+def existing(folder: str, asked: dict[str, Any]) -> dict[str, Any] | None:
+    """Return what `make` answers if the job already exists; None if it does not."""
     if not os.path.lexists(os.path.join(folder, "job.json")):
         return None
     settings = files.read_json(os.path.join(folder, "job.json")) or {}
     job = queue_file.Job(folder)
     same = bool(asked.get("digest")) and settings.get("digest") == asked.get("digest")
+    alike = settings.get("same_command", "") == asked.get("same_command")
     return {
-        "folder": folder, "made": False, "same": same, "out": job.out(os.path.basename(folder)),
-        "workdir": job.workdir, "durable": job.durable(os.path.basename(folder)), "notes": [],
+        "folder": folder, "made": False, "same": same, "same_command": same or alike,
+        "out": job.out(os.path.basename(folder)), "workdir": job.workdir,
+        "durable": job.durable(os.path.basename(folder)), "notes": [],
     }  # fmt: skip
 
 
-def command(asked: dict[str, Any]) -> list[str]:
-    """Return the command of ``job.json``: exactly what was typed, with no field that would be filled in.
+def command(asked: dict[str, Any], values: dict[str, str]) -> list[str]:
+    """Return the words of the command that was typed, with the values of rgt's variables.
+
+    Args:
+        asked: As `make` takes it.
+        values: Variables of rgt's that may be named → values.
 
     Raises:
         NotMade: there is none.
+        command_variables.WrongVariable: it names a variable that could not have its value.
     """
     line, words = asked.get("line"), asked.get("words")
+    for script in (line, asked.get("smoke")):
+        if isinstance(script, str):
+            command_variables.check_line(script, values)
     if isinstance(line, str) and line.strip():
         found = shell(line)
     elif isinstance(words, list) and words and all(isinstance(word, str) for word in words):
-        found = [str(word) for word in words]
+        found = command_variables.fill_words([str(word) for word in words], values)
     else:
         raise NotMade("there is no command to run")
     if any("\0" in word for word in found):
         raise NotMade("a command cannot contain a NUL byte")
-    return [queue_file.escaped(word) for word in found]
+    return found
 
 
 def shell(line: str) -> list[str]:
@@ -147,7 +227,8 @@ def _object(asked: dict[str, Any], key: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _base(asked: dict[str, Any], notes: list[str]) -> str:
+def base_of(asked: dict[str, Any], notes: list[str]) -> str:
+    """Return the directory for runs: the platform's data disk, else the home directory."""
     data = asked.get("data")
     if isinstance(data, str) and data:
         if os.path.isdir(data):
@@ -158,20 +239,25 @@ def _base(asked: dict[str, Any], notes: list[str]) -> str:
     return os.path.expanduser("~")
 
 
-def _durable(asked: dict[str, Any], notes: list[str]) -> str | None:
+def _durable(asked: dict[str, Any], workdir: str, notes: list[str]) -> str | None:
     durable = asked.get("durable")
     if not isinstance(durable, str) or not durable:
         return None
-    if OUT not in " ".join(command(asked)):
+    from rgt_box.commands import work_folders  # it loads much: only where there is a durable directory
+
+    named = any(OUT in text for text in (_shown(asked), *_object(asked, "env").values()))
+    if not named and work_folders.folder_of(workdir) is None:
         notes.append(
-            "no durable copy is made: the command does not name $%s, and what it writes elsewhere is not known; "
-            "rgt pull brings it home" % OUT
+            "no durable copy is made: the command does not name $%s, and %s, where it works, is not the job's alone: "
+            "push the code (--push) or name a directory (--in), so that it is known which files it writes"
+            % (OUT, workdir)
         )
         return None
     return os.path.join(os.path.expanduser(durable), "runs", "{name}")
 
 
-def _path(asked: dict[str, Any]) -> dict[str, str]:
+def path_of(asked: dict[str, Any]) -> dict[str, str]:
+    """Return PATH with the platform's interpreters in front, as an environment."""
     paths = asked.get("paths")
     first = (
         [path for path in paths if isinstance(path, str) and os.path.isdir(path)]
@@ -181,7 +267,7 @@ def _path(asked: dict[str, Any]) -> dict[str, str]:
     return {"PATH": ":".join([*first, os.environ.get("PATH", os.defpath)])} if first else {}
 
 
-def _publish(folder: str, content: dict[str, bytes]) -> None:
+def publish(folder: str, content: dict[str, bytes]) -> None:
     """Put a directory with these files at `folder`, in one step.
 
     Raises:
@@ -195,7 +281,7 @@ def _publish(folder: str, content: dict[str, bytes]) -> None:
     try:
         os.mkdir(temporary)
         for file, data in content.items():
-            files.replace(os.path.join(temporary, file), data, sync=True, mode=0o644)
+            files.replace(os.path.join(temporary, file), data, sync=True)
         try:
             os.rename(temporary, folder)  # onto a directory that is not empty it fails
         except OSError as error:

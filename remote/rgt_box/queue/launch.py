@@ -9,11 +9,22 @@ import sys
 import time
 import zlib
 
-from rgt_box import files, jsonline, options, place
+from rgt_box import files, jsonline, options, ownership, place, procstat
 from rgt_box.background import describe
 from rgt_box.credentials import secret_store
-from rgt_box.queue import cell_hooks, detach, job_making, queue_check, queue_file, queue_state
+from rgt_box.queue import (
+    cell_hooks,
+    cell_process,
+    detach,
+    job_making,
+    known_jobs,
+    queue_check,
+    queue_file,
+    queue_state,
+)
 from rgt_box.queue.beginning import WELL, Beginning
+from rgt_box.recorder import launched_jobs
+from rgt_box.sampling.processes import SMOKE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,11 +33,13 @@ if TYPE_CHECKING:
 HELP = """
 usage: launch --job DIR [--from NAME] [--seconds S] [--no-smoke] [--smoke-seconds S]
        launch --make [--seconds S] [--no-smoke]
+       launch --find
 
 Launch a queue in one go: its smoke command first ("smoke" in job.json, or the reference trainer's own), then what
 "queue check" and "detach" do, then check how it begins: alive, first line, first step, no traceback. A runner that
-is alive is left alone, and reported. With --make the job comes as one JSON object on standard input; a job of that
-name that has begun before is not started again, only reported.
+is alive is left alone, and reported. With --make the job comes as one JSON object on standard input; one with the same
+command, environment, name and code that has begun before is not started again, only reported, and nothing is started
+while another job runs the same command with other code ("others"), unless "again" is true. --find only looks.
 
 Prints JSON lines: {"phase": "job"}, {"phase": "smoke"}, {"phase": "check"}, what detach prints, {"phase": "begins"}.
 
@@ -34,44 +47,108 @@ Prints JSON lines: {"phase": "job"}, {"phase": "smoke"}, {"phase": "check"}, wha
   --no-smoke         start without the smoke command
   --smoke-seconds S  how long the smoke command may take (default: 600)
 
-Exit status: 0 alive, done, or waiting in Slurm's queue, 1 it died, or the smoke command failed, 2 it cannot be run.
+Exit status: 0 alive, done, or waiting in Slurm's queue, 1 it died, the smoke command failed, or others run, 2 it
+cannot be run.
 
 Example: launch --job ~/jobs/sweep
 """
 SPEC = {
-    "--job": "str", "--make": "flag", "--from": "str", "--seconds": "float", "--no-smoke": "flag",
+    "--job": "str", "--make": "flag", "--find": "flag", "--from": "str", "--seconds": "float", "--no-smoke": "flag",
     "--smoke-seconds": "float",
 }  # fmt: skip
 OK, FAILED, USAGE = 0, 1, 2
 SECONDS, SMOKE_S = 60.0, 600.0
 MOST_INPUT = 1 << 20
-LOCK, PROVED, LOG = "launch.lock", "smoke.json", "smoke.log"
+LOG = "smoke.log"
+MAKING_LOCK, MAKING_WAITS_S = "jobs.lock", 30.0
+"""In the state directory: held while a job is looked for and made, so that two launches of one command see each
+other."""
 
 
 def main(argv: list[str]) -> int:
     """Run the verb; returns the exit status."""
     found = options.parse_or_exit(argv, SPEC, HELP)
-    if bool(found["job"]) == bool(found["make"]):
-        return _refuse("give either --job DIR or --make")
+    if [bool(found["job"]), found["make"], found["find"]].count(True) != 1:
+        return _refuse("give one of --job DIR, --make and --find")
     seconds = SECONDS if found["seconds"] is None else found["seconds"]
     try:
-        if not found["make"]:
+        if found["job"]:
             return launch(queue_file.Job(found["job"]), found, seconds)
         asked = jsonline.loads_dict(sys.stdin.buffer.read(MOST_INPUT))
         if asked is None:
             return _refuse("standard input is not a JSON object")
-        made = job_making.make(asked)
+        if found["find"]:
+            job_making.check(asked)
+            known = known_jobs.find(asked)
+            _tell({"phase": "job", "folder": known.same, "begun": known.begun, "others": known.others})
+            return OK
+        made, held = _make(asked)
         _tell(dict(made, phase="job"))
+        if made.get("others"):
+            return FAILED
         if not made["same"]:
             return USAGE
-        return launch(queue_file.Job(made["folder"]), found, seconds, once=True)
+        return launch(queue_file.Job(made["folder"]), found, seconds, once=True, held=held)
     except job_making.NotMade as error:
         return _refuse(str(error))
     except OSError as error:
         return _refuse("%s: %s" % (error.filename or found["job"] or "job", describe(error)))
 
 
-def launch(job: queue_file.Job, found: dict[str, Any], seconds: float, once: bool = False) -> int:
+def _make(asked: dict[str, Any]) -> tuple[dict[str, Any], files.Lock | None]:
+    """Make a job unless it exists or its command runs; returns what `job_making.make` does, and its launch lock.
+
+    Raises:
+        job_making.NotMade: nothing was made.
+    """
+    ownership.take(place.state_dir())
+    making = files.Lock(os.path.join(place.state_dir(), MAKING_LOCK))
+    if not making.acquire(MAKING_WAITS_S):
+        raise job_making.NotMade(
+            "another rgt is making a job on this box, for more than %g s" % MAKING_WAITS_S
+        )
+    try:
+        known = known_jobs.find(asked)
+        if not asked.get("again"):
+            if known.same is not None and known.begun:
+                return job_making.existing(known.same, asked) or {}, None
+            if known.others:
+                return {"folder": known.same, "made": False, "same": False, "others": known.others}, None
+        made = job_making.make(asked)
+        if not made["same"]:
+            return made, None
+        _put_secrets(made["folder"], asked)
+        # Before the other lock is released: from here on this job counts as one that is at work.
+        held = files.Lock(os.path.join(made["folder"], known_jobs.LAUNCH_LOCK))
+        return made, held if held.acquire(0.0) else None
+    finally:
+        making.release()
+
+
+def _put_secrets(folder: str, asked: dict[str, Any]) -> None:
+    """Store the secrets that came with a job, for its cells alone.
+
+    Raises:
+        job_making.NotMade: one cannot be stored where nobody else reads it.
+    """
+    secrets = asked.get("secrets")
+    for name, value in (secrets if isinstance(secrets, dict) else {}).items():
+        data = str(value).encode("utf-8", "surrogateescape")
+        try:
+            secret_store.put(str(name), data, None, folder, list(asked.get("outlives") or []))
+        except secret_store.Refused as error:
+            raise job_making.NotMade(
+                "the secret %s was not stored, and nothing was started: %s" % (name, error)
+            ) from error
+
+
+def launch(
+    job: queue_file.Job,
+    found: dict[str, Any],
+    seconds: float,
+    once: bool = False,
+    held: files.Lock | None = None,
+) -> int:
     """Launch a job, one at a time.
 
     Args:
@@ -79,17 +156,20 @@ def launch(job: queue_file.Job, found: dict[str, Any], seconds: float, once: boo
         found: The options.
         seconds: How long to look at its beginning.
         once: Leave a job alone that has begun before.
+        held: Its launch lock, if this process has it; it is released here.
     """
     if not os.path.isdir(job.folder):
         return _refuse("%s is not a directory" % job.folder)
-    held = files.Lock(job.path(LOCK))
-    if not held.acquire(_smoke_seconds(found) + SECONDS):
-        return _refuse("%s is being launched by another process" % job.folder)
+    if held is None:
+        held = files.Lock(job.path(known_jobs.LAUNCH_LOCK))
+        if not held.acquire(_smoke_seconds(found) + SECONDS):
+            return _refuse("%s is being launched by another process" % job.folder)
     try:
         slurm = job.settings["detach"] == "slurm"
-        if has_begun(job, slurm) if once else queue_state.is_runner_alive(job):
+        if known_jobs.has_begun(job) if once else queue_state.is_runner_alive(job):
             _tell({"phase": "stands"})
             return _begins(job, Beginning(job, fresh=False), seconds, slurm)
+        launched_jobs.register(job.folder)
         code = _smoke(job, found)
         if code == OK:
             code = _check(job, found["from"])
@@ -101,17 +181,6 @@ def launch(job: queue_file.Job, found: dict[str, Any], seconds: float, once: boo
     finally:
         held.release()
     return code or _begins(job, beginning, seconds, slurm)
-
-
-def has_begun(job: queue_file.Job, slurm: bool) -> bool:
-    """Tell whether a job was started before, however that went."""
-    if queue_state.is_runner_alive(job) or any(
-        queue_state.is_lane_alive(job, name) for name in queue_state.lane_names(job)
-    ):
-        return True
-    if any(cell.get("attempts") for cell in queue_state.load_state(job)["cells"]):
-        return True
-    return slurm and detach.waiting_in_slurm(job) is not None
 
 
 def _begins(job: queue_file.Job, beginning: Beginning, seconds: float, slurm: bool) -> int:
@@ -130,6 +199,13 @@ def in_slurm(job: queue_file.Job) -> tuple[str, str] | None:
 
 def _check(job: queue_file.Job, start: str | None) -> int:
     checked = queue_check.check_queue(job, start)
+    env = {**os.environ, **job.settings["env"]}
+    # A platform's hook may bring its own Python, and so may the node that Slurm chooses.
+    hooked = {cell_hooks.ENV, cell_hooks.PROXY} & queue_file.platform_hooks(place.state_dir()).keys()
+    fixed = not hooked and job.settings["detach"] != "slurm"
+    if fixed and queue_file.command_words(job.settings["command"])[:1] == ["python"]:
+        hint = cell_process.python_hint(env.get("PATH", os.defpath))
+        checked.problems += [hint] if hint else []
     _tell(
         {"phase": "check", "cells": len(checked.lines), "problems": checked.problems, "notes": checked.notes}
     )
@@ -139,15 +215,15 @@ def _check(job: queue_file.Job, start: str | None) -> int:
 def smoke_words(job: queue_file.Job) -> list[str] | None:
     """Return the smoke command of a job: its own, or the reference trainer's; None where none is known."""
     own = (files.read_json(job.path("job.json")) or {}).get("smoke")
+    py = job.settings["py"] or sys.executable
     if isinstance(own, str) and own.strip():
-        return job_making.shell(own)
+        return job_making.shell(queue_file.fill_template(own, {"py": queue_file.quoted(py)}))
     if isinstance(own, list) and own:
-        return [str(word) for word in own]
+        return [queue_file.fill_template(str(word), {"py": py}) for word in own]
     words = queue_file.command_words(job.settings["command"])
     for at, word in enumerate(words):
         base = os.path.basename(word)
         if word == "rgt_train" or (base.startswith("rgt-train-") and base.endswith(".pyz")):
-            py = job.settings["py"] or sys.executable
             return [queue_file.fill_template(one, {"py": py}) for one in words[: at + 1]] + ["--smoke", "2"]
     return None
 
@@ -164,12 +240,12 @@ def _smoke(job: queue_file.Job, found: dict[str, Any]) -> int:
     digest = "%08x" % zlib.crc32(
         jsonline.dumps({"words": words, "command": job.settings["command"], "env": job.settings["env"]})
     )
-    before = files.read_json(job.path(PROVED)) or {}
+    before = files.read_json(job.path(SMOKE)) or {}
     if before.get("digest") == digest and before.get("ok") is True:
         _tell({"phase": "smoke", "known": True, "ok": True, "before": True})
         return OK
     row = dict(run_smoke(job, words, _smoke_seconds(found)), phase="smoke", known=True)
-    files.write_json(job.path(PROVED), {"digest": digest, "ok": row["ok"], "at": round(time.time(), 3)})
+    files.write_json(job.path(SMOKE), {"digest": digest, "ok": row["ok"], "at": round(time.time(), 3)})
     _tell(row)
     return OK if row["ok"] else FAILED
 
@@ -199,6 +275,9 @@ def run_smoke(job: queue_file.Job, words: list[str], seconds: float) -> dict[str
         except OSError as error:
             reason = "could not be started: %s" % describe(error)
         else:
+            # So that the recorder knows whose process it is.
+            running = {"pid": child.pid, "ticks": procstat.start_ticks(child.pid)}
+            files.write_json(job.path(SMOKE), {"running": running})
             try:
                 status = child.wait(seconds)
             except subprocess.TimeoutExpired:
@@ -209,9 +288,11 @@ def run_smoke(job: queue_file.Job, words: list[str], seconds: float) -> dict[str
                 except OSError:
                     pass
                 child.wait()
-    tail = (files.read(log, 1 << 30) or b"")[-16384:].decode("utf-8", "replace").splitlines()[-40:]
+    end = (files.read(log, 1 << 30) or b"")[-16384:]
+    tail = end.decode("utf-8", "replace").splitlines()[-40:]
     if reason is None and status:
         reason = "exit %d" % status if status > 0 else "killed by signal %d" % -status
+        reason += cell_process.python_missed(status, end, env.get("PATH", os.defpath))
     return {
         "ok": status == 0, "exit": status, "seconds": round(time.monotonic() - began, 1), "log": log,
         "reason": reason, "tail": [line[:1000] for line in tail],

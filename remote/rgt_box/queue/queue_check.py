@@ -9,7 +9,7 @@ import os
 import stat
 
 from rgt_box import files
-from rgt_box.queue import disk_budget, queue_file, queue_state
+from rgt_box.queue import disk_budget, pruning, queue_file, queue_state, shared_out
 from rgt_box.queue.queue_file import BOM, Job, Line
 
 MOST = 1 << 20
@@ -127,9 +127,18 @@ def check_queue(job: Job, start: str | None = None) -> Checked:
             found.problems.append("--from %s: %s" % (start, error))
     if not found.lines and not found.problems:
         found.problems.append("%s:1: has no cells; write <cfg> <task> [epochs]" % job.path("queue.txt"))
+    if job.settings["out"]:
+        found.problems += shared_out.shared_out_problems(job, found.lines)
     pending = to_run(job, [line for line in found.lines if line.number >= found.first])
     if pending and job.settings["out"]:
-        problems, notes = disk_budget.check_budget(job, pending)
+        spare = pruning.removable(job, queue_state.load_state(job)["cells"])
+        if spare:
+            found.notes.append(
+                '"prune": %s may be removed when a cell needs room: all but the best of each, after their copies '
+                "were proved again (nothing is removed now)" % pruning.summary(spare)
+            )
+        amounts = (sum(one.bytes for one in spare), sum(len(one.files) for one in spare))
+        problems, notes = disk_budget.check_budget(job, pending, amounts)
         found.problems += problems
         found.notes += notes
     return found

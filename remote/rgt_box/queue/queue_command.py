@@ -99,6 +99,7 @@ AUTO = ("SLURM_ARRAY_TASK_ID", "JOB_COMPLETION_INDEX")
 def run_lane(job: queue_file.Job, found: dict[str, Any]) -> int:
     """Be the runner of one cell; returns the exit status."""
     from rgt_box.queue import cell_process, runner  # here: check and status do without
+    from rgt_box.recorder import launched_jobs
 
     checked = queue_check.check_queue(job)
     if checked.problems:
@@ -129,6 +130,7 @@ def run_lane(job: queue_file.Job, found: dict[str, Any]) -> int:
         words = "a runner is at work on the whole queue of %s" % job.folder
         print(busy(job) if queue_state.is_sealed(job) else words, file=sys.stderr)
         return BUSY
+    launched_jobs.register(job.folder)
     cell_process.block_signals()
     status = runner.Runner(job, only=name).run()
     held.release()
@@ -156,8 +158,11 @@ usage: queue run --job DIR [--from NAME]         run every cell that is not done
        queue cell --job DIR [--index K]          run one cell in a lane of its own, beside others
        queue check --job DIR [--json] [--fix]    list everything that keeps the queue from running
        queue status --job DIR                    print the state of the queue as one JSON line
+       queue list                                print the job directories that this box knows: {"jobs": [DIR, ...]}
        queue wait --job DIR [--seconds S]        the same, once no runner is at work, or after S seconds (default: 60);
                                                  "queued" = it waits in Slurm's queue
+       queue new < JSON                          make a job with an empty queue for one command with fields; prints
+                                                 {"folder", "made", "out", "workdir", "durable", "notes"}
        queue add --job DIR < LINES               append lines, all or none; prints {"added", "there"}
        queue take-out --job DIR --cell NAME ... [--why TEXT]
                                                  comment out lines of cells that are neither running nor
@@ -206,10 +211,14 @@ def main(argv: list[str]) -> int:
         "again": lambda job, found: edit(job, found, "again"),
         "take-out": lambda job, found: edit(job, found, "take-out"),
     }
-    if not argv or argv[0] not in actions:
+    if not argv or argv[0] not in (*actions, "list", "new"):
         print(HELP.strip(), file=sys.stdout if argv and argv[0] in ("-h", "--help") else sys.stderr)
         return 0 if argv and argv[0] in ("-h", "--help") else USAGE
+    if argv[0] == "new":
+        return new()
     found = options.parse_or_exit(argv[1:], SPEC, HELP)
+    if argv[0] == "list":
+        return list_jobs()
     if not found["job"]:
         print("--job DIR is missing", file=sys.stderr)
         return USAGE
@@ -222,9 +231,27 @@ def main(argv: list[str]) -> int:
         return USAGE
 
 
+def list_jobs() -> int:
+    """Print the directories of the jobs that this box knows: in the usual place, or launched here."""
+    from rgt_box.queue import known_jobs
+    from rgt_box.recorder import launched_jobs
+
+    launched = [job for job in launched_jobs.LaunchedJobs(place.state_dir()).read() if os.path.isdir(job)]
+    jsonline.say({"jobs": list(dict.fromkeys([*known_jobs.folders(), *launched]))})
+    return 0
+
+
 def status(job: queue_file.Job, _: dict[str, Any]) -> int:
     """Print the ``queue`` frame."""
-    jsonline.say(queue_state.queue_frame(job, job.folder))
+    from rgt_box.metrics.jsonl import read_last_wait
+
+    frame = queue_state.queue_frame(job, job.folder)
+    for cell in frame.get("cells", ()):
+        out = job.out(cell["name"]) if cell["state"] == "running" else None
+        waits = read_last_wait(os.path.join(out, "metrics.jsonl")) if out else None
+        if waits is not None:
+            cell["wait"] = jsonline.compact(waits)
+    jsonline.say(frame)
     return 0 if not job.problems else USAGE
 
 
@@ -238,10 +265,32 @@ def wait(job: queue_file.Job, found: dict[str, Any]) -> int:
     return 0 if not job.problems else USAGE
 
 
+def new() -> int:
+    """Make the job of a sweep from the JSON object on standard input."""
+    from rgt_box.queue import job_making, sweep_making
+
+    asked = jsonline.loads_dict(sys.stdin.buffer.read(1 << 20))
+    try:
+        if asked is None:
+            raise job_making.NotMade("standard input is not a JSON object")
+        jsonline.say(sweep_making.make_sweep(asked))
+    except job_making.NotMade as error:
+        print("queue new: %s" % error, file=sys.stderr)
+        return USAGE
+    return 0
+
+
 def edit(job: queue_file.Job, found: dict[str, Any], action: str) -> int:
     """Append lines, comment them out, or have cells run again."""
     from rgt_box.queue import queue_edit
 
+    if not os.path.isfile(job.path("job.json")):
+        words = (
+            "there is no job %s on this box; make it first: rgt queue BOX new %s --push . -- "
+            "'python train.py --config {cfg}'" % (job.folder, os.path.basename(job.folder))
+        )
+        print("queue %s: %s" % (action, words), file=sys.stderr)
+        return USAGE
     try:
         if action == "add":
             done = queue_edit.add(job, sys.stdin.buffer.read(8 << 20))
@@ -301,6 +350,7 @@ def printable(rows: list[str]) -> str:
 def run(job: queue_file.Job, found: dict[str, Any]) -> int:
     """Be the runner of a job."""
     from rgt_box.queue import cell_process, runner  # here: only this action needs them
+    from rgt_box.recorder import launched_jobs
 
     checked = queue_check.check_queue(job, found["from"])
     if checked.problems:
@@ -321,6 +371,7 @@ def run(job: queue_file.Job, found: dict[str, Any]) -> int:
     if lanes:
         print("running in lanes of their own: %s" % ", ".join(lanes), file=sys.stderr)
         return BUSY
+    launched_jobs.register(job.folder)
     cell_process.block_signals()
     status = runner.Runner(job, checked.first).run()
     held.release()

@@ -69,7 +69,11 @@ def quoted(path: str) -> str:
 COMMAND = [
     "{py}", "-m", "rgt_train", "--config", "{cfg}", "--task", "{task}", "--epochs", "{epochs}", "--out", "{out}",
 ]  # fmt: skip
+JOBS = "~/jobs"
+"""Where rgt makes jobs, by their names: in the home directory, which a full data disk leaves alone."""
 KEEP = ["best", "best.json", "metrics.jsonl", "result.json"]
+PRUNE = "keep-best"
+"""What a job says whose finished, copied cells may give their room to the next: all checkpoints but the best one."""
 ON_SIGTERM = "saves"
 """What a job says of cells that save, and end, when they get SIGTERM; of the trainer's own it is known."""
 DETACH = ("auto", "tmux", "setsid", "slurm")
@@ -80,6 +84,7 @@ KEYS: dict[str, tuple[Any, Any]] = {
     "out": (str, None),
     "durable": (str, None),
     "keep": (list, KEEP),
+    "ignore": (list, []),
     "env": (dict, {}),
     "workdir": (str, None),
     "default_epochs": (int, 20),
@@ -88,6 +93,7 @@ KEYS: dict[str, tuple[Any, Any]] = {
     "nice": (int, 0),
     "detach": (str, "auto"),
     "on_sigterm": (str, None),
+    "prune": (str, None),
     "sbatch": (list, []),
     "ckpt_bytes": (int, None),
     "ckpt_inodes": (int, None),
@@ -165,6 +171,9 @@ class Settings:
         for kept in self.values["keep"]:
             if not isinstance(kept, str) or kept.startswith("/") or ".." in kept.split("/") or kept == "":
                 self.say("keep", 'must hold paths below "out", not %r' % (kept,))
+        for ignored in self.values["ignore"]:
+            if not isinstance(ignored, str) or not ignored.startswith("/"):
+                self.say("ignore", "must hold absolute paths, globs allowed, not %r" % (ignored,))
 
     def _check_rest(self) -> None:
         try:
@@ -184,6 +193,10 @@ class Settings:
             )
         if self.values["on_sigterm"] not in (None, ON_SIGTERM):
             self.say("on_sigterm", 'must be "%s", or be left out' % ON_SIGTERM)
+        if self.values["prune"] not in (None, PRUNE):
+            self.say("prune", 'must be "%s", or be left out' % PRUNE)
+        if self.values["prune"] and not self.values["durable"]:
+            self.say("prune", 'needs "durable": only what has a verified copy there is ever removed')
         if self.values["parallel"] < 1:
             self.say("parallel", "must be 1 or more")
         elif self.values["parallel"] > 1 and self.values["detach"] in ("tmux", "setsid"):

@@ -269,6 +269,7 @@ def queue_frame(job: Job, path: str) -> dict[str, Any]:
             "runner_alive": alive or bool(at_work),
             "done": bool(state.get("done")) and is_over(cells),
             "error": "; ".join(problems) or state.get("error"),
+            "same_command": (files.read_json(job.path("job.json"), 1 << 20) or {}).get("same_command"),
         }
     )
 

@@ -12,7 +12,16 @@ import zlib
 from rgt_box import files, place, procstat
 from rgt_box.background import describe
 from rgt_box.credentials import secret_store
-from rgt_box.queue import cell_hooks, cell_process, disk_budget, durable_copy, queue_file, queue_state
+from rgt_box.queue import (
+    cell_hooks,
+    cell_process,
+    disk_budget,
+    durable_copy,
+    pruning,
+    queue_file,
+    queue_state,
+    stop_request,
+)
 from rgt_box.queue.queue_file import Job, Line
 from rgt_box.queue.queue_state import Journal, now
 
@@ -77,6 +86,16 @@ def span(seconds: float) -> str:
     return "%.0f min" % (seconds / 60) if seconds < 7200 else "%.1f h" % (seconds / 3600)
 
 
+BOOKKEEPING = (
+    "job.json",
+    "queue.txt",
+    "state.json",
+    "master.log",
+    "smoke.json",
+    "indexes.json",
+    "runner.sbatch",
+)
+"""Files of a job directory that say nothing of a result; cells may work in there."""
 TAIL = 4096
 """Bytes at the end of a log in which a bare ``Killed`` is looked for."""
 
@@ -97,7 +116,7 @@ def run_attempt(job: Job, line: Line, words: list[str], journal: Journal) -> int
     """
     cell = journal.cell(line.name)
     cell.update(state="running", attempts=int(cell.get("attempts") or 0) + 1, started=now(), ended=None)
-    cell.update(exit_code=None, signal=None, reason=None)
+    cell.update(exit_code=None, signal=None, reason=None, pruned=None)
     note_config(job, line, cell)
     journal.mark("START %s attempt=%d" % (line.name, cell["attempts"]))
     log = job.log(line.name)
@@ -119,15 +138,19 @@ def run_attempt(job: Job, line: Line, words: list[str], journal: Journal) -> int
     journal.save()
     child.release()
     status, stopped = child.wait()
+    at = now()  # before the copy: it may lack what is written from now on
     del journal.state["cell_pid"], journal.state["cell_ticks"]
     add_usual(cell, time.monotonic() - began)
     name = cell_process.signal_name(stopped) if stopped else None
-    ended = cell_process.judge(status, name, watch.verdict(), _tail(log, before) if status else b"")
+    if stopped and stop_request.names_this_process(job):
+        name = stop_request.BY_PERSON
+    tail = _tail(log, before) if status else b""
+    ended = cell_process.judge(status, name, watch.verdict(), tail, env.get("PATH", os.defpath))
     shown = cell_process.shown_exit(status)
     if ended["state"] == "done":
-        ended.update(keep_result(job, line))
+        ended.update(keep_result(job, line, cell["started"]))
         shown = 0 if ended["state"] == "done" else 1
-    cell.update(ended, ended=now(), best=best_of(cell.get("out")))
+    cell.update(ended, ended=at, best=best_of(cell.get("out")))
     _flag(cell, journal)
     journal.mark("FINISHED %s exit=%d" % (line.name, shown))
     journal.save()
@@ -157,17 +180,52 @@ def _flag(cell: dict[str, Any], journal: Journal) -> None:
         journal.say("%s: %s" % (cell["name"], cell["flag"]))
 
 
-def keep_result(job: Job, line: Line) -> dict[str, Any]:
-    """Copy a finished run to durable storage; only a verified copy makes it done."""
+def written_files(job: Job, since: float) -> tuple[str, tuple[str, ...]]:
+    """Return the directory that a job works in, and the files that it has written there and that count as results.
+
+    Args:
+        job: The job.
+        since: When the attempt began: of several cells, each has the files that were written since.
+
+    Raises:
+        rgt_box.queue.durable_copy.CopyFailed: they cannot all be listed.
+    """
+    from rgt_box.commands import results, work_folders  # it loads much: only where there is a copy to make
+
+    found = work_folders.folder_of(job.workdir)
+    if found is None:
+        return "", ()
+    folder, is_pushed = found
+    if len(job.lines()[0]) == 1:
+        since = 0.0 if is_pushed else os.stat(job.path("job.json")).st_mtime
+    files_there, problems = results.files_of_job(job, folder)
+    if problems:
+        raise durable_copy.CopyFailed(problems[0])
+    own = {job.path(name) for name in BOOKKEEPING}
+    return folder, tuple(path for path, changed in files_there if changed >= since and path not in own)
+
+
+def keep_result(job: Job, line: Line, since: float) -> dict[str, Any]:
+    """Copy a finished run to durable storage; only a verified copy makes it done.
+
+    Args:
+        job: The job.
+        line: The cell.
+        since: When its attempt began.
+    """
     target, out = job.durable(line.name), job.out(line.name)
     if not target or not out:
         return {"state": "done", "durable": None}
     try:
-        kept = durable_copy.copy_verified(out, list(job.settings["keep"]), target, job.log(line.name))
+        work, written = written_files(job, since)
+        kept = durable_copy.copy_verified(
+            out, list(job.settings["keep"]), target, job.log(line.name), work, written
+        )
     except durable_copy.CopyFailed as error:
         return {"state": "failed", "durable": "failed", "reason": "the durable copy failed: %s" % error}
     if not kept:
-        reason = "it ended with 0 but left nothing to keep in %s" % out
+        places = " or %s" % work if work else ""
+        reason = "it ended with 0 but left nothing to keep in %s%s" % (out, places)
         return {"state": "failed", "durable": "failed", "reason": reason}
     return {"state": "done", "durable": "verified", "durable_path": target}
 
@@ -175,7 +233,7 @@ def keep_result(job: Job, line: Line) -> dict[str, Any]:
 def cell_environment(job: Job, line: Line) -> dict[str, str]:
     """Return the environment of a cell: the platform's, over it the runner's, over it the job's own."""
     env = queue_file.platform_environment(place.state_dir())
-    env.update(os.environ, PYTHONUNBUFFERED="1", RGT_CELL=line.name)
+    env.update(os.environ, PYTHONUNBUFFERED="1", RGT_CELL=line.name, RGT_OUT=job.out(line.name) or "")
     env.update({str(key): str(value) for key, value in job.settings["env"].items()})
     return env
 
@@ -295,11 +353,31 @@ class Runner:
     def _lacks_room(self, line: Line) -> int | None:
         """Check the disks again, which other cells have filled meanwhile: half a result is worth nothing."""
         problems, _ = disk_budget.check_budget(self._job, [line])
+        if problems:
+            problems = self._make_room(line, problems)
         if not problems:
             return None
         self._journal.cell(line.name)["reason"] = "not started: %s" % "; ".join(problems)
         self._journal.mark("STOPPED before %s: %s" % (line.name, "; ".join(problems)))
         return NO_ROOM
+
+    def _make_room(self, line: Line, problems: list[str]) -> list[str]:
+        """Remove checkpoints of finished cells until a cell fits; returns what is wrong then."""
+        for one in pruning.removable(self._job, self._journal.everyone()):
+            what = "%s of %s: %s" % (disk_budget.room_size(one.bytes), one.cell, one.path)
+            self._journal.mark("PRUNE %s (room for %s)" % (what, line.name))
+            why = pruning.remove(one)
+            self._journal.mark("KEPT %s: %s" % (one.path, why) if why else "PRUNED %s" % what)
+            if why:
+                continue
+            cell = queue_state.by_name(self._journal.state).get(one.cell)
+            if cell is not None:
+                cell["pruned"] = int(cell.get("pruned") or 0) + one.bytes
+                self._journal.save()
+            problems, _ = disk_budget.check_budget(self._job, [line])
+            if not problems:
+                break
+        return problems
 
     def _cell(self, line: Line) -> int | None:
         """Run one cell, with its retries; returns the runner's exit status where the queue must stop."""

@@ -1,10 +1,10 @@
 """History that outlives the client: a ring on disk, the recorder that fills it, the readers that resume.
 
 control starts, finds and stops the recorder from other processes, daemon is what runs in it; ring_history writes and
-reads, ring is the form on the disk, state_files the small files beside it.
+reads, ring is the form on the disk, state_files the small files beside it; launched_jobs lists the jobs of this box.
 """
 
 from __future__ import annotations
 
-__all__ = ["control", "record_command", "ring", "ring_history", "state_files"]
+__all__ = ["control", "launched_jobs", "record_command", "ring", "ring_history", "state_files"]
 """Modules that other packages may use."""

@@ -215,6 +215,12 @@ class Watchers:
         return entry
 
 
+def has_live_watcher(folder: str) -> bool:
+    """Tell whether a client watches through this state directory. Only reads."""
+    entries = map(Watchers._load, Watchers._paths(state_files.places(folder)))
+    return any(entry is not None and procstat.is_alive(entry["pid"], entry["ticks"]) for entry in entries)
+
+
 def entry_name(pid: int) -> str:
     """Return the name of a watcher's file."""
     return "watch-%d.json" % pid

@@ -14,6 +14,7 @@ from rgt_box.recorder.state_files import (
     ARMED,
     CONFIG,
     FOUND,
+    KNOWN_QUEUES,
     LOCK,
     SINK,
     STATUS,
@@ -28,11 +29,10 @@ from rgt_box.streams.job_looks import JobLooks
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Callable
 
     from rgt_box.autostop.watchman import Watchman
 
-KNOWN = "recorder-queues.json"
 LEVELS = {"failed": "error", "interrupted": "warn"}
 
 
@@ -45,14 +45,20 @@ class QueueLog:
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        self._known: dict[str, Any] = state_files.read_json(folder, KNOWN)
+        self._known: dict[str, Any] = state_files.read_json(folder, KNOWN_QUEUES)
         self._taken: dict[str, dict[str, Any]] = {}
 
-    def take(self, frames: dict[str, dict[str, Any]]) -> list[tuple[str, str, str]]:
+    def take(
+        self,
+        frames: dict[str, dict[str, Any]],
+        launched_at: Callable[[str], float | None] = lambda path: None,
+    ) -> list[tuple[str, str, str]]:
         """Return events as ``(kind, text, level)``, in order.
 
         Args:
             frames: The last ``queue`` frame of each job.
+            launched_at: Returns when a job was launched last on this box. What its cells did since then is news, even
+                where the queue is seen for the first time.
         """
         events = []
         changed = False
@@ -60,12 +66,17 @@ class QueueLog:
             if self._taken.get(path) is not frame:
                 changed = True
                 now = standing(frame)
-                if path in self._known:  # the first sight of a queue is no news
-                    events += transitions(self._known[path], now, frame.get("cells", []))
+                cells = frame.get("cells", [])
+                launched = launched_at(path)
+                if path in self._known:
+                    events += transitions(self._known[path], now, cells)
+                elif launched is not None:
+                    before = [cell for cell in cells if float(cell.get("started") or 0.0) < launched]
+                    events += transitions(standing({"cells": before}), now, cells)
                 self._known[path] = now
         self._taken = frames
         if changed:
-            state_files.write_json(self._folder, KNOWN, self._known)
+            state_files.write_json(self._folder, KNOWN_QUEUES, self._known)
         return events
 
 
@@ -121,21 +132,22 @@ class Recorder:
         folder: The state directory.
         store: Where to write.
         idle_hours: Hours without a watcher after which the recorder ends by itself.
+        held: Its lock.
     """
 
-    def __init__(self, folder: str, store: Store, idle_hours: float) -> None:
+    def __init__(self, folder: str, store: Store, idle_hours: float, held: files.Lock) -> None:
         self._folder, self._store, self._idle_hours = folder, store, idle_hours
+        self._held = held
         self._watchers = control.Watchers(folder)
         self._config: dict[str, Any] = dict(DEFAULT_CONFIG, **state_files.read_json(folder, CONFIG))
         self._queues = QueueLog(folder)
         self._clock = ClockWatch()
-        self._jobs = JobLooks()
+        self._jobs = JobLooks(folder)
         self._written: list[str] = []
-        self._sampler = Sampler(
-            folder, store.last_sample.get("mem", {}).get("oom_kills"), cells=self._jobs.cells
-        )
+        self._sampler = Sampler(folder, store.last_sample.get("mem", {}).get("oom_kills"), jobs=self._jobs)
         self._watched = time.monotonic()
         self._live: list[dict[str, Any]] = []
+        self._unwatched_since: float | None = time.clock_gettime(time.CLOCK_BOOTTIME)
         self._boot = place.boot_id()
         self._watchman: Watchman | None = None
         self._watch_over()
@@ -150,6 +162,8 @@ class Recorder:
         due = time.monotonic()
         give_back, pause = due + GIVE_BACK_FIRST, GIVE_BACK_FIRST
         while True:
+            if not self._held.is_in_place():
+                return  # its directory was removed: to write there would make it again, and it would run for days
             self._changes()
             self._sample(wait)
             wait = 0.0
@@ -164,6 +178,9 @@ class Recorder:
                 self.event("agent-stopped", "the recorder was asked to stop")
                 return
             due = min(due, time.monotonic())
+            if not self._armed and not os.path.exists(place.root()):
+                self.event("agent-stopped", "its agent file is gone: %s" % place.root(), "warn")
+                return
             if not self._armed and time.monotonic() - self._watched > self._idle_hours * 3600.0:
                 self.event("agent-stopped", "nobody has watched for %g hours" % self._idle_hours)
                 return
@@ -187,7 +204,7 @@ class Recorder:
         for kind, text, level in self._jobs.poll(self._config["jobs"]):
             self.event(kind, text, level)
         try:
-            for kind, text, level in self._queues.take(self._jobs.frames()):
+            for kind, text, level in self._queues.take(self._jobs.frames(), self._jobs.launched_at):
                 self.event(kind, text, level)
         except (OSError, ValueError, TypeError, KeyError):
             pass  # a queue file that makes no sense is shown by `watch`, with its words
@@ -215,6 +232,9 @@ class Recorder:
         self._live = self._watchers.live()
         if self._live:
             self._watched = time.monotonic()
+        came_or_left = bool(self._live) == (self._unwatched_since is not None)
+        if came_or_left:
+            self._unwatched_since = None if self._live else time.clock_gettime(time.CLOCK_BOOTTIME)
         for entry in self._live:
             after = entry.get("after") or {}
             if after.get("boot") == self._boot and isinstance(after.get("seq"), int):
@@ -224,13 +244,14 @@ class Recorder:
         if self._watchman is not None:
             merged = self._watchman.widened(merged)
         changed = first or merged != self._config
-        if not changed:
-            return False
-        self._config = merged
-        self._sampler.configure(merged, self._written)
-        state_files.write_json(self._folder, CONFIG, merged)
-        write_status(self._folder, self._status())
-        return True
+        if changed:
+            self._config = merged
+            self._sampler.configure(merged, self._written)
+            state_files.write_json(self._folder, CONFIG, merged)
+        # Only now: before its first configuration the sampler knows of no GPU.
+        if changed or came_or_left:
+            write_status(self._folder, self._status())
+        return changed
 
     def _status(self) -> dict[str, Any]:
         trouble = self._store.trouble or ""
@@ -240,6 +261,7 @@ class Recorder:
             gpu_source=self._sampler.gpu_source,
             limited=self._sampler.limited + ["history is in memory: " + trouble] * bool(trouble),
             interval=self._config["interval"],
+            unwatched_since=self._unwatched_since,
         )
 
     def _sample(self, wait: float) -> None:
@@ -321,13 +343,14 @@ def serve(folder: str, idle_hours: float = IDLE_HOURS) -> int:
         state_files.unlink(folder, STATUS)
         held.write(describe_self())
         claim(held)
-        Recorder(folder, Store(folder, place.boot_id()), idle_hours).run()
+        Recorder(folder, Store(folder, place.boot_id()), idle_hours, held).run()
     except (OSError, ValueError) as error:
         text = "the ring in %s cannot be written: %s" % (folder, background.describe(error))
         write_status(folder, dict(describe_self(), error=text))
         print(text, file=sys.stderr)
         return UNUSABLE
-    state_files.unlink(folder, STATUS)
+    if held.is_in_place():  # else it may be that of the next recorder
+        state_files.unlink(folder, STATUS)
     memory = state_files.ram(folder)
     if memory is not None and os.listdir(memory) in ([], [LOCK]):
         files.unlink(os.path.join(memory, LOCK))

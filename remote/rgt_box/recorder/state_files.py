@@ -158,8 +158,10 @@ STATUS, CONFIG = "recorder.json", "recorder-config.json"
 ARMED, STOP_STATE, SINK = "autostop.json", "autostop-state.json", "sink.json"
 """Of `rgt_box.autostop`, which is loaded where one of them is."""
 FOUND = "found.json"
+KNOWN_QUEUES = "recorder-queues.json"
+"""What the recorder last knew of each queue."""
 
-VERSION = 4
+VERSION = 5
 """Raised when the recorder records something that it did not before."""
 
 JUMP = 5.0

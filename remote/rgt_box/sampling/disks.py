@@ -18,8 +18,23 @@ if TYPE_CHECKING:
     Table = List[Tuple[str, str]]
     from typing import Any, Callable
 
+DEMO_DISK = "rgt-demo-disk"
+"""Source, and here also type, of a tmpfs that is a disk of the demo: its boxes have no other."""
 LOCAL = frozenset(
-    ("ext2", "ext3", "ext4", "xfs", "btrfs", "tmpfs", "ramfs", "overlay", "zfs", "f2fs", "devtmpfs")
+    (
+        "ext2",
+        "ext3",
+        "ext4",
+        "xfs",
+        "btrfs",
+        "tmpfs",
+        "ramfs",
+        "overlay",
+        "zfs",
+        "f2fs",
+        "devtmpfs",
+        DEMO_DISK,
+    )
 )
 """File systems whose statvfs answers from memory; all others (NFS, FUSE, Lustre, …) may hang."""
 
@@ -31,7 +46,72 @@ def mount_table() -> Table:
     """Return (mount point, type) of every mount, later ones (which cover earlier ones) last."""
     text = (procstat.read_whole("/proc/self/mounts") or b"").decode("utf-8", "replace")
     rows = [row.split() for row in text.splitlines()]
-    return [(unescape(row[1]), row[2]) for row in rows if len(row) >= 3]
+    return [(unescape(row[1]), row[0] if row[0] == DEMO_DISK else row[2]) for row in rows if len(row) >= 3]
+
+
+EVERY_DATA_MOUNT = "*"
+"""In a list of mount points: every file system of this box that may hold somebody's data."""
+DISKS_OF_DATA = frozenset(("ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "bcachefs"))
+SHARES_OF_DATA = frozenset(
+    (
+        "nfs",
+        "nfs4",
+        "cifs",
+        "smb3",
+        "lustre",
+        "ceph",
+        "gpfs",
+        "beegfs",
+        "glusterfs",
+        "9p",
+        "virtiofs",
+        "wekafs",
+    )
+)
+NO_FUSE_OF_DATA = frozenset(("fuse.lxcfs", "fuse.gvfsd-fuse", "fuse.portal", "fuse.snapfuse", "fuse.fusectl"))
+SYSTEM_PLACES = (
+    "/boot",
+    "/snap",
+    "/run",
+    "/etc",
+    "/usr",
+    "/proc",
+    "/sys",
+    "/dev",
+    "/var/lib",
+    "/var/snap",
+    "/var/log",
+)
+MOST_DATA_MOUNTS = 12
+
+
+def data_mounts(text: str) -> list[str]:
+    """Return the mount points of a mount table that may hold data, by name; each file system once, without ``/``.
+
+    Args:
+        text: As ``/proc/self/mounts`` has it (proc(5)).
+    """
+    rows = [row.split() for row in text.splitlines()]
+    rows = [row for row in rows if len(row) >= 4]
+    seen = {_file_system(row[0], row[2]) for row in rows if row[1] == "/"}
+    found: list[str] = []
+    for source, point, kind, given in (row[:4] for row in rows):
+        path = unescape(point)
+        holds_data = kind in DISKS_OF_DATA or kind in SHARES_OF_DATA
+        holds_data = holds_data or (kind.startswith("fuse.") and kind not in NO_FUSE_OF_DATA)
+        if not holds_data or path == "/" or "ro" in given.split(","):
+            continue
+        if any(path == place or path.startswith(place + "/") for place in SYSTEM_PLACES):
+            continue
+        if _file_system(source, kind) not in seen:
+            seen.add(_file_system(source, kind))
+            found.append(path)
+    return sorted(found)[:MOST_DATA_MOUNTS]
+
+
+def _file_system(source: str, kind: str) -> str:
+    """Return what has one free space: of ZFS, whose file systems share it, the pool."""
+    return source.partition("/")[0] if kind == "zfs" else source
 
 
 def mount_of(path: str, mounts: Table) -> tuple[str, str]:
@@ -247,13 +327,17 @@ class DiskSampler:
         """Choose what to sample.
 
         Args:
-            configured: Mount points (or any directories) that the client asked for.
+            configured: Mount points (or any directories) that the client asked for; see `EVERY_DATA_MOUNT`.
             written: Directories that runs write to; their mounts are added where not yet named.
         """
         self._wanted = (configured, written)
         self._changes.any()  # what changed until now is read here
         table = mount_table()
         wanted = ["/"] + [path for path in configured if path.startswith("/")]
+        if EVERY_DATA_MOUNT in configured:
+            wanted += data_mounts(
+                (procstat.read_whole("/proc/self/mounts") or b"").decode("utf-8", "replace")
+            )
         wanted += [mount_of(resolve(path, table), table)[0] for path in written]
         unique = list(dict.fromkeys(os.path.normpath(path) for path in wanted))
         known = {(mount.path, mount.kind, mount.on): mount for mount in self._mounts}

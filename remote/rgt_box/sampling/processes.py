@@ -15,8 +15,12 @@ if TYPE_CHECKING:
     Rows = Callable[[Collection[int], Mapping[int, str]], dict[int, tuple[int, list[str], str]]]
 
 
+SMOKE = "smoke.json"
+"""File of a job that says which process its smoke command is while it runs, and how it ended afterwards."""
+
+
 class LiveCells:
-    """The running cells of some job directories; a queue's state is read again only when its file changed."""
+    """The running cells and smoke commands of some job directories; a file is read again only when it changed."""
 
     def __init__(self, jobs: list[str]) -> None:
         self._folders = [os.path.abspath(os.path.expanduser(job)) for job in jobs]
@@ -26,14 +30,29 @@ class LiveCells:
         """Return the pid of each cell that is alive → its name."""
         found = {}
         for path in self._paths():
-            signature = files.signature(path)
-            if path not in self._known or self._known[path][0] != signature:
-                self._known[path] = (signature, files.read_json(path) or {})
-            state = self._known[path][1]
+            state = self._state(path)
             pid, name = state.get("cell_pid"), running(state)
             if isinstance(pid, int) and name and procstat.is_alive(pid, state.get("cell_ticks")):
                 found[pid] = name
         return found
+
+    def read_smoke(self) -> dict[int, str]:
+        """Return the pid of each smoke command that runs → a name for it: it is no run, and no result of it counts."""
+        found = {}
+        for folder in self._folders:
+            process = self._state(os.path.join(folder, SMOKE)).get("running")
+            if not isinstance(process, dict):
+                continue
+            pid = process.get("pid")
+            if isinstance(pid, int) and procstat.is_alive(pid, process.get("ticks")):
+                found[pid] = "%s (smoke)" % os.path.basename(folder)
+        return found
+
+    def _state(self, path: str) -> dict[str, Any]:
+        signature = files.signature(path)
+        if path not in self._known or self._known[path][0] != signature:
+            self._known[path] = (signature, files.read_json(path) or {})
+        return self._known[path][1]
 
     def _paths(self) -> list[str]:
         """Return the state files: that of each queue, and those of its lanes."""

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from rgt_box.discovery.finder import Finder
     from rgt_box.sampling.rank_waits import RankWatch
+    from rgt_box.streams.job_looks import JobLooks
 
 DEFAULT_PATTERN = "rgt_train"
 """Asked for by name it stands for rgt's own guess, where trainings are to be found."""
@@ -39,8 +40,8 @@ class Sampler:
         state_dir: Where a sampler may keep a cache.
         oom_kills: The counter's last known value, so that a kill between two recorders is noticed.
         remember: False for a single look, which must not move what the recorder has told.
-        cells: Returns the pid of each cell of the jobs that is alive → its name; None = their directories are read
-            here, which waits for the disks that they lie on.
+        jobs: What is known of the jobs of this box; None = their directories are read here, which waits for the disks
+            that they lie on.
 
     Attributes:
         limited: What this agent cannot do here, in words.
@@ -51,9 +52,9 @@ class Sampler:
         state_dir: str,
         oom_kills: int | None = None,
         remember: bool = True,
-        cells: Callable[[], dict[int, str]] | None = None,
+        jobs: JobLooks | None = None,
     ) -> None:
-        self._state_dir, self._remember, self._cells = state_dir, remember, cells
+        self._state_dir, self._remember, self._jobs = state_dir, remember, jobs
         self._config: dict[str, Any] = {}
         self._oom_kills = oom_kills
         self._gpu: GpuSampler | None = None
@@ -96,7 +97,8 @@ class Sampler:
                 pattern = DEFAULT_PATTERN
             self._find(pattern, bool(config.get("find")))
             found = self.finder.rows if self.finder is not None else None
-            self._procs = ProcSampler(pattern, jobs, found, self._cells)
+            cells = self._jobs.cells if self._jobs is not None else None
+            self._procs = ProcSampler(pattern, jobs, found, cells)
         self._disks.configure(list(config.get("mounts") or []), written)
 
     def _find(self, pattern: str, wanted: bool) -> None:
@@ -108,7 +110,7 @@ class Sampler:
         kept = (
             self.finder.report() if self.finder is not None else state_files.read_json(self._state_dir, FOUND)
         )
-        self.finder = Finder(None if pattern == DEFAULT_PATTERN else re.compile(pattern), kept)
+        self.finder = Finder(None if pattern == DEFAULT_PATTERN else re.compile(pattern), kept, self._jobs)
 
     @property
     def gpu_source(self) -> str:

@@ -6,5 +6,5 @@ watch is the loop, pipes its two ends, config what the client may ask; sample_so
 
 from __future__ import annotations
 
-__all__ = ["follows", "job_looks", "log_follower", "watch"]
+__all__ = ["follows", "job_files", "job_looks", "log_follower", "watch"]
 """Modules that other packages may use."""

@@ -12,6 +12,7 @@ import zlib
 from array import array
 from itertools import chain, islice
 
+from rgt_box import jsonline
 from rgt_box.metrics.discover import Finder, Source
 from rgt_box.metrics.formats import candidates, identify, open_source, preference
 from rgt_box.metrics.jsonl import RunMetrics
@@ -390,6 +391,8 @@ class ScalarFollower:
         resumes = [[int(start.x), start.why] for start in batch.starts if start.x is not None]
         if resumes:
             frame["resumes"] = resumes
+        if batch.wait is not None:
+            frame["wait"] = jsonline.compact(batch.wait)
         return frame, batch.events
 
     @property

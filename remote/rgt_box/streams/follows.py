@@ -10,6 +10,7 @@ from functools import partial
 
 from rgt_box import files
 from rgt_box.background import describe
+from rgt_box.checkpoint_search import CheckpointSearch
 from rgt_box.credentials.secret_store import Masker
 from rgt_box.streams.job_files import CheckpointWatch, JobWatch
 from rgt_box.streams.log_follower import LogFollower
@@ -305,11 +306,11 @@ class Follows:
                 self._add_log(path)
             for name, out in job.runs:
                 self.at = out
-                self._add_run(name, out, job.log(name))
+                self._add_run(name, out, job.log(name), job)
         for wanted in self._config["runs"]:
             self.at = wanted
             for path in expand(wanted):
-                self._add_run(os.path.basename(os.path.normpath(path)), os.path.normpath(path), None)
+                self._add_run(os.path.basename(os.path.normpath(path)), os.path.normpath(path), None, None)
         for wanted in self._wanted:
             self.at = wanted
             for path in expand(wanted):
@@ -329,7 +330,7 @@ class Follows:
                     frames += self._frozen.look(name, job.log(name), self._checkpoints[out].newest)
         return frames
 
-    def _add_run(self, name: str, out: str, console: str | None) -> None:
+    def _add_run(self, name: str, out: str, console: str | None, job: JobWatch | None) -> None:
         """Follow a run's scalars and checkpoints: our own metrics where it writes them, else what is found."""
         source = os.path.join(out, "metrics.jsonl")
         if os.path.isfile(source):
@@ -347,7 +348,9 @@ class Follows:
 
             self._found[out] = FoundScalars(name, out, console, self._scalar_cursors)
         if out not in self._checkpoints:
-            self._checkpoints[out] = CheckpointWatch(name, out)
+            self._checkpoints[out] = (
+                CheckpointWatch(name, CheckpointSearch(out)) if job is None else job.checkpoints(name, out)
+            )
 
     def _add_log(self, path: str) -> None:
         if path not in self._logs and path not in self._unwanted and len(self._logs) < MOST_LOGS:

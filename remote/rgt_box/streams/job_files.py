@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-import re
 import time
 
-from rgt_box import files
+from rgt_box import files, jsonline
+from rgt_box.checkpoint_search import CheckpointSearch, Found
 from rgt_box.queue import queue_state
 from rgt_box.queue.queue_file import Job
 
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Callable
 
 SOURCES = ("job.json", "queue.txt", "state.json")
 
@@ -70,6 +70,20 @@ class JobWatch:
         """Return the log of a cell."""
         return self._job.log(name)
 
+    def checkpoints(self, name: str, out: str) -> CheckpointWatch:
+        """Return a watch on a cell's checkpoints: in its run directory, and where its program works.
+
+        A program that knows nothing of rgt writes below its working directory. That counts from the day of the job on,
+        and where the queue has several cells, only below a directory with the cell's name.
+        """
+        searches = [CheckpointSearch(out)]
+        workdir, home = self._job.workdir, os.path.expanduser("~")
+        if not any(files.is_below(path, workdir) for path in (home, self._job.folder)):
+            made = files.signature(self._job.path("job.json"))
+            since = made[2] / 1e9 if made else 0.0
+            searches.append(CheckpointSearch(workdir, since, name if len(self.runs) > 1 else ""))
+        return CheckpointWatch(name, *searches)
+
     def logs(self) -> list[str]:
         """Return the logs that belong to the job."""
         folder = self._job.path("logs")
@@ -80,123 +94,50 @@ class JobWatch:
         return [self._job.path("master.log")] + [os.path.join(folder, name) for name in names]
 
 
-_STEP = re.compile(r"step-(\d{1,15})(?:-a\d+(?:\.\d+)?)?$")
 MOST = 500
-MOST_FILES = 20_000
-"""Files of a checkpoint that has no manifest whose sizes are added up: our trainer's have one."""
+"""Checkpoints of one run that are listed, the newest."""
 
 
 class CheckpointWatch:
-    """Lists a run's checkpoints when its directories changed.
+    """Lists a run's checkpoints when they changed.
 
     Args:
         run: The cell's name.
-        out: Its run directory.
+        searches: Where they may be.
+        is_mine: Says of a path and the time it was written whether it is this run's; None = all are.
     """
 
-    def __init__(self, run: str, out: str) -> None:
-        self.run, self._out = run, out
-        self._seen: object = None
-        self._items: list[dict[str, Any]] | None = None
-        self._known: dict[tuple[str, tuple[int, int, int] | None], dict[str, Any]] = {}
+    def __init__(
+        self, run: str, *searches: CheckpointSearch, is_mine: Callable[[str, float], bool] | None = None
+    ) -> None:
+        self.run, self._searches, self._is_mine = run, searches, is_mine
+        self._sent: dict[str, Any] = {"items": [], "writing": []}
 
     @property
     def newest(self) -> float:
         """When the newest one was written; 0 where there is none."""
-        return max((item["at"] for item in self._items or []), default=0.0)
+        return max((item["at"] for item in self._sent["items"]), default=0.0)
 
     def poll(self) -> dict[str, Any] | None:
         """Return a ``ckpt`` frame when the list changed since the last call, else None."""
-        seen = (
-            _mark(self._out),
-            _mark(os.path.join(self._out, "checkpoints")),
-            _mark(os.path.join(self._out, "best")),
-        )
-        if seen == self._seen:
+        by_path = {one.path: one for search in self._searches for one in search.poll()}
+        found = sorted(by_path.values(), key=lambda one: (one.at, -1 if one.step is None else one.step))
+        if self._is_mine is not None:
+            found = [one for one in found if self._is_mine(one.path, one.at)]
+        body = {
+            "items": [_item(one) for one in found if not one.unfinished][-MOST:],
+            "writing": [dict(_item(one), why=one.unfinished) for one in found if one.unfinished][-MOST:],
+        }
+        if body == self._sent:
             return None
-        self._seen = seen
-        items = self._list()
-        if items == self._items or (self._items is None and not items):
-            return None
-        self._items = items
-        return {"t": "ckpt", "run": self.run, "at": round(time.time(), 3), "items": items}
-
-    def _list(self) -> list[dict[str, Any]]:
-        folder = os.path.join(self._out, "checkpoints")
-        found = []
-        for name in _names(folder):
-            match = _STEP.match(name)
-            if match:
-                found.append(self._describe(os.path.join(folder, name), int(match.group(1)), False))
-        best = os.path.join(self._out, "best")
-        if os.path.isdir(best):
-            found.append(self._describe(best, _best_step(self._out), True))
-        items = [item for item in found if item is not None]
-        items.sort(key=lambda item: (item["step"], item["at"]))
-        return items[-MOST:]
-
-    def _describe(self, path: str, step: int, best: bool) -> dict[str, Any] | None:
-        manifest = os.path.join(path, "manifest.json")
-        key = (path, files.signature(manifest) or _mark(path))
-        if key not in self._known:
-            try:
-                at = os.stat(manifest if os.path.exists(manifest) else path).st_mtime
-            except OSError:
-                return None
-            content = files.read_json(manifest) or {}
-            size = manifest_bytes(content)
-            if size is None and os.path.islink(path):
-                return None  # it may lead to ``/``, and is none that our trainer has published
-            if best and isinstance(content.get("step"), int):
-                step = content["step"]
-            item = {
-                "path": path,
-                "step": step,
-                "bytes": _tree_bytes(path) if size is None else size,
-                "at": round(at, 3),
-            }
-            self._known[key] = dict(item, best=True) if best else item
-        return self._known[key]
+        self._sent = body
+        return jsonline.compact({"t": "ckpt", "run": self.run, "at": round(time.time(), 3), **body})
 
 
-def manifest_bytes(manifest: dict[str, Any]) -> int | None:
-    """Return the bytes that a manifest lists; None when it lists none in a form we know."""
-    listed = manifest.get("files")
-    entries = list(listed.values()) if isinstance(listed, dict) else listed
-    if not isinstance(entries, list) or not entries:
-        return None
-    sizes: list[Any] = [
-        entry.get("size", entry.get("bytes")) if isinstance(entry, dict) else None for entry in entries
-    ]
-    return sum(sizes) if all(isinstance(size, int) and not isinstance(size, bool) for size in sizes) else None
-
-
-def _names(folder: str) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except OSError:
-        return []
-
-
-def _mark(path: str) -> tuple[int, int, int] | None:
-    return files.signature(path)
-
-
-def _best_step(out: str) -> int:
-    step = (files.read_json(os.path.join(out, "best.json"), 1 << 20) or {}).get("step")
-    return step if isinstance(step, int) and not isinstance(step, bool) else 0
-
-
-def _tree_bytes(top: str) -> int:
-    """Return the bytes of the first `MOST_FILES` entries below a directory."""
-    total, left = 0, MOST_FILES
-    for folder, inside, names in os.walk(top):
-        left -= len(inside) + len(names)
-        if left < 0:
-            break
-        for name in names:
-            try:
-                total += os.lstat(os.path.join(folder, name)).st_size
-            except OSError:
-                continue
-    return total
+def _item(one: Found) -> dict[str, Any]:
+    """Return a checkpoint as the frame has it; what is not known is left out."""
+    item = {
+        "path": one.path, "step": one.step, "epoch": one.epoch, "bytes": one.bytes, "at": round(one.at, 3),
+        "best": one.best or None, "group": one.group,
+    }  # fmt: skip
+    return {key: value for key, value in item.items() if value is not None}

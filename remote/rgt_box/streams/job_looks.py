@@ -6,6 +6,7 @@ import os
 import time
 
 from rgt_box.background import Background
+from rgt_box.recorder.launched_jobs import LaunchedJobs
 from rgt_box.sampling.processes import LiveCells
 
 TYPE_CHECKING = False
@@ -18,6 +19,10 @@ EVERY, TIMEOUT = 1.0, 5.0
 PATIENCE, FIRST = 0.02, 1.0
 """Seconds that a round of looks is waited for, and one with a job that was not asked before: whose the processes are
 that run must be known before trainings are looked for."""
+
+
+DONE_S = 300.0
+"""Seconds for which a job that is done is still looked at: the end of its processes is noticed later than its own."""
 
 
 class JobLook:
@@ -41,20 +46,22 @@ class JobLook:
         """The last ``queue`` frame; None as long as there was none."""
         self.cells: dict[int, str] = {}
         """The pid of each cell that is alive → its name."""
+        self.smoke: dict[int, str] = {}
+        """The pid of its smoke command, while that runs → a name for it."""
 
-    def _look(self) -> tuple[dict[str, Any] | None, dict[int, str], list[str]]:
+    def _look(self) -> tuple[dict[str, Any] | None, dict[int, str], dict[int, str], list[str]]:
         try:
             self._newest = self._job.poll() or self._newest
         except (OSError, ValueError, TypeError, KeyError):
             pass  # a queue file that makes no sense is shown by `watch`, with its words
-        return self._newest, self._live.read(), self._job.written()
+        return self._newest, self._live.read(), self._live.read_smoke(), self._job.written()
 
     def poll(self, wait: float) -> list[tuple[str, str, str]]:
         """Take over what the last look has found; returns events as ``(kind, text, level)``: it hangs, it answers."""
         self.is_new = False
         told, error = self._asking.poll(0.0 if self.hangs else wait)
         if told is not None:
-            self.frame, self.cells, self._written = told
+            self.frame, self.cells, self.smoke, self._written = told
         if self._asking.hangs == self.hangs:
             return []
         self.hangs = not self.hangs
@@ -70,27 +77,85 @@ class JobLook:
 
 
 class JobLooks:
-    """The jobs that the sampler has to know of. A hanging disk delays no caller."""
+    """The jobs that the sampler has to know of: those that a client names, and those that were launched on the box.
 
-    def __init__(self) -> None:
+    A hanging disk delays no caller.
+
+    Args:
+        folder: The state directory.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._launched = LaunchedJobs(folder)
         self._all: dict[str, JobLook] = {}
+        self._named: set[str] = set()
+        self._over: dict[str, float] = {}
+        """Jobs that nobody names and that are done → when they had been launched."""
 
     def poll(self, jobs: list[str]) -> list[tuple[str, str, str]]:
-        """Look at the jobs in these directories, and take over what is known; returns events, see `JobLook.poll`."""
-        self._all = {path: self._all.get(path) or JobLook(path) for path in jobs}
-        new = any(look.is_new for look in self._all.values())
-        until = time.monotonic() + (FIRST if new else PATIENCE)
-        looks = self._all.values()
-        return [event for look in looks for event in look.poll(max(0.0, until - time.monotonic()))]
+        """Look at the jobs, and take over what is known.
+
+        Args:
+            jobs: Directories that clients name.
+
+        Returns:
+            Events, see `JobLook.poll`; of jobs that nobody names, there are none.
+        """
+        launched = self._launched.read()
+        self._over = {path: at for path, at in self._over.items() if launched.get(path) == at}
+        looks = {path: self._all.get(path) or JobLook(path) for path in jobs}
+        self._named = {look.path for look in looks.values()}
+        for path, at in launched.items():
+            if path not in self._named and not self._is_over(path, at):
+                looks[path] = self._all.get(path) or JobLook(path)
+        self._all = looks
+        until = time.monotonic() + (FIRST if any(look.is_new for look in looks.values()) else PATIENCE)
+        events = []
+        for look in looks.values():
+            news = look.poll(max(0.0, until - time.monotonic()))
+            if look.path in self._named:
+                events += news
+        return events
+
+    def _is_over(self, path: str, launched: float) -> bool:
+        """Tell whether a job that nobody names has been done for long. Launched again, it is looked at again."""
+        frame = self._all[path].frame if path in self._all else None
+        if frame is not None and frame.get("done") and time.time() - frame["at"] > DONE_S:
+            self._over[path] = launched
+        return path in self._over
+
+    def launched_at(self, path: str) -> float | None:
+        """Return when the job in a directory was launched last, if it was on this box."""
+        return self._launched.read().get(path)
 
     def frames(self) -> dict[str, dict[str, Any]]:
-        """Return the last ``queue`` frame of each job that has sent one."""
-        return {path: look.frame for path, look in self._all.items() if look.frame is not None}
+        """Return the last ``queue`` frame of each job that has sent one, by its directory's absolute path."""
+        return {look.path: look.frame for look in self._all.values() if look.frame is not None}
 
     def cells(self) -> dict[int, str]:
-        """Return the pid of each cell that is alive → its name."""
-        return {pid: name for look in self._all.values() for pid, name in look.cells.items()}
+        """Return the pid of each cell of the named jobs that is alive → its name; smoke commands of any job as well."""
+        found: dict[int, str] = {}
+        for look in self._all.values():
+            found.update(look.smoke)
+            if look.path in self._named:
+                found.update(look.cells)
+        return found
+
+    def unnamed_cells(self) -> dict[int, tuple[str, str]]:
+        """Return the pid of each cell that is alive of jobs that nobody names → its job's directory and its name."""
+        unnamed = [look for look in self._all.values() if look.path not in self._named]
+        return {pid: (look.path, name) for look in unnamed for pid, name in look.cells.items()}
+
+    def is_named(self, path: str) -> bool:
+        """Tell whether a client names the job in a directory."""
+        return path in self._named
+
+    def cell(self, path: str, name: str) -> dict[str, Any] | None:
+        """Return a cell as its job's queue has it; None where that is not known."""
+        look = self._all.get(path)
+        cells = (look.frame or {}).get("cells", []) if look is not None else []
+        return next((cell for cell in cells if cell["name"] == name), None)
 
     def written(self) -> list[str]:
         """Return the directories whose mounts matter."""
-        return [path for look in self._all.values() for path in look.written]
+        return [path for look in self._all.values() if look.path in self._named for path in look.written]

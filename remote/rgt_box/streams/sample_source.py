@@ -87,8 +87,8 @@ class LocalSource:
         self._boot = place.boot_id()
         self._seq = after["seq"] if after and after["boot"] == self._boot else 0
         self._config = config
-        self._jobs = JobLooks()
-        self._sampler = Sampler(folder, cells=self._jobs.cells)
+        self._jobs = JobLooks(folder)
+        self._sampler = Sampler(folder, jobs=self._jobs)
         self._written: list[str] | None = None
         self._news = self._look()
         self._due = time.monotonic()

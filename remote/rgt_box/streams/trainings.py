@@ -13,8 +13,9 @@ import time
 
 from rgt_box import jsonline
 from rgt_box.background import Background
+from rgt_box.checkpoint_search import CheckpointSearch
 from rgt_box.discovery.found_run import Run, ask_tmux, load
-from rgt_box.discovery.run_sources import Claims, RunSources
+from rgt_box.discovery.run_sources import SHALLOW, SLACK, Claims, RunSources, is_home
 from rgt_box.streams.curve_followers import FoundScalars, ScalarFollower
 from rgt_box.streams.job_files import CheckpointWatch
 
@@ -136,6 +137,9 @@ class Training:
         self._curves: FoundScalars | None = None
         self._own: dict[str, ScalarFollower] = {}
         self._saved: dict[str, CheckpointWatch] = {}
+        self._claims = claims
+        self._searches: list[CheckpointSearch] = []
+        self._found = CheckpointWatch(run.name)
         self._since = self._news = time.monotonic()
         self.is_over = False
         """It has ended, and all that it wrote has been sent."""
@@ -200,7 +204,8 @@ class Training:
             frames += self._curves.poll(BUDGET)
         own = self._sources.own
         if not own:
-            return frames
+            saved = self._find_checkpoints()
+            return [*frames, saved] if saved else frames
         frames = []  # what our own trainer writes says all that is found beside it
         for sub, path in own.items():
             if len(frames) >= BUDGET:
@@ -208,9 +213,26 @@ class Training:
             if path not in self._own:
                 name = "%s/%s" % (self.run.name, sub) if sub else self.run.name
                 self._own[path] = ScalarFollower(name, path, self._cursors.pop(path, None))
-                self._saved[path] = CheckpointWatch(name, os.path.dirname(path))
+                self._saved[path] = CheckpointWatch(name, CheckpointSearch(os.path.dirname(path)))
             frames += self._read_own(path)
         return frames
+
+    def _find_checkpoints(self) -> dict[str, Any] | None:
+        """Return a frame when there is news of what the training has saved where it works and writes."""
+        roots, since = self._sources.roots(), self.run.since - SLACK
+        if [search.root for search in self._searches] != roots:
+            self._searches = [
+                CheckpointSearch(root, since, most=SHALLOW.entries, depth=SHALLOW.depth)
+                if is_home(root)
+                else CheckpointSearch(root, since)
+                for root in roots
+            ]
+            self._found = CheckpointWatch(
+                self.run.name,
+                *self._searches,
+                is_mine=lambda path, at: self._claims.is_mine(self.run, path, at),
+            )
+        return self._found.poll()
 
     @property
     def is_looked_at(self) -> bool:

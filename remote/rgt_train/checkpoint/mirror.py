@@ -163,15 +163,25 @@ class Mirror:
             seconds: How long.
             wait: Sleeps for so many seconds; True ends the waiting.
         """
-        deadline = time.monotonic() + seconds
+        deadline, told = time.monotonic() + seconds, False
         while self._current or self._waiting:
             self.poll()
+            if self._failing and not told:
+                told = True
+                self._tell_wait(max(0.0, deadline - time.monotonic()))
             if time.monotonic() >= deadline or ((self._current or self._waiting) and wait(POLL_S)):
                 break
         left = [*([self._current[1]] if self._current else []), *self._waiting.values()]
         for errand in left:
             self._report.say(f"not mirrored: {errand.name} is on the local disk only")
         return not left
+
+    def _tell_wait(self, seconds: float) -> None:
+        left = [*([self._current[1]] if self._current else []), *self._waiting.values()]
+        names = ", ".join(errand.name for errand in left)
+        step = max((errand.step for errand in left), default=0)
+        self._report.say(f"waiting for the mirror, up to {seconds:.0f} s: {names} is on the local disk only")
+        self._report.event("mirror-wait", step, url=self._url, left=names, limit_s=round(seconds, 1))
 
     def close(self) -> None:
         """End the helper."""

@@ -63,7 +63,7 @@ class Telling:
             f"holding at step {step}: {unsaved} steps are not saved (limit {most}); waiting up to {limit_s:.0f} s "
             f"until {self._store.root} takes {space.human(size)} and {inodes} inodes"
         )
-        self._report.event("hold", step, unsaved=unsaved)
+        self._report.event("hold", step, unsaved=unsaved, limit_s=limit_s)
 
     def given_up(self, step: int, unsaved: int, limit_s: float, good: str) -> None:
         """Tell that the training ends because nothing could be saved."""
@@ -71,6 +71,7 @@ class Telling:
             f"giving up at step {step}: nothing could be saved for {limit_s:.0f} s; {good}, {unsaved} steps are lost. "
             "Free space and launch the same command"
         )
+        self._report.event("given-up", step, unsaved=unsaved)
 
     def mistaken(self, step: int, unsaved: int, error: BaseException, good: str) -> None:
         """Tell that the training ends because of a mistake that no room on the disk would mend."""
@@ -78,6 +79,7 @@ class Telling:
             f"giving up at step {step}: saving fails again and again, and not because of the disk: "
             f"{type(error).__name__}: {error}; {good}, {unsaved} steps are lost. Mend that and launch the same command"
         )
+        self._report.event("given-up", step, unsaved=unsaved, error=f"{type(error).__name__}: {error}")
 
     @staticmethod
     def replace(path: str, body: Mapping[str, Any]) -> Optional[OSError]:

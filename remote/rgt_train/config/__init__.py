@@ -1,6 +1,6 @@
-"""Configuration: one list of fields, small YAML files, merged with the command line in one place."""
+"""Configuration: one list of fields; config files and the command line are merged over their defaults."""
 
 from __future__ import annotations
 
-__all__ = ["fields", "merge"]
+__all__ = ["fields", "merge", "shipped"]
 """Modules that other packages may use."""

@@ -10,7 +10,7 @@ import time
 from rgt_tui.cli import running
 from rgt_tui.cli.autostop.autostop_lines import body_of, show, show_status, status_body
 from rgt_tui.cli.commands import FAILED, OK, UNREACHABLE, USAGE
-from rgt_tui.cli.gathering import make_fleet, settle, stop
+from rgt_tui.cli.gathering import settled_fleet
 from rgt_tui.cli.opening import open_box
 from rgt_tui.cli.printing import complain, interactive, print_json, types, waiting
 from rgt_tui.fleet import Fleet, GateClosed
@@ -126,21 +126,22 @@ def _arm(arguments: argparse.Namespace, wish: Wish) -> int:
 
 async def _rehearsed(arguments: argparse.Namespace, spec: BoxSpec, wish: Wish) -> int:
     readonly = getattr(arguments, "readonly", False)
-    fleet = make_fleet([spec], accept_new_host_keys=arguments.accept_new_host_key, readonly=readonly)
-    await fleet.start()
     try:
-        with waiting(f"asking {spec.name} and its provider …"):
-            await settle(fleet, arguments.timeout)
-        arming = Arming(fleet, audit_log(), armed_book(), readonly=readonly)
-        return await _decide(arguments, fleet, arming, spec, wish)
+        async with settled_fleet(
+            spec,
+            f"asking {spec.name} and its provider …",
+            arguments.timeout,
+            accept_new_host_keys=arguments.accept_new_host_key,
+            readonly=readonly,
+        ) as fleet:
+            arming = Arming(fleet, audit_log(), armed_book(), readonly=readonly)
+            return await _decide(arguments, fleet, arming, spec, wish)
     except NotNamed as error:
         complain(f"{spec.name}: {error}")
         return USAGE
     except BoxError as error:
         code = UNREACHABLE if isinstance(error, Unreachable) else FAILED
         return _refused(arguments, spec, wish, (str(error),), None, code)
-    finally:
-        await stop(fleet)
 
 
 async def _decide(

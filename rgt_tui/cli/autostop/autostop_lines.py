@@ -60,23 +60,30 @@ def _sections(found: Rehearsal) -> Iterator[tuple[str, Sequence[str]]]:
     wish, review, request = found.wish, found.review, found.request
     status = found.answer.status if found.answer is not None else AutostopStatus()
     when = f"when idle for {age(wish.limit_s)}" if wish.mode is Mode.IDLE else f"after {age(wish.limit_s)}"
-    does = "parks itself" if wish.action is EndsBy.PARK else "calls you"
+    does = "parks itself" if wish.action is EndsBy.PARK else "notifies you and stops nothing,"
     label = f" ({review.native_label})" if review is not None and wish.action is EndsBy.PARK else ""
     yield found.spec.name, (f"{does}{label} {when}",)
     if request is not None:
         yield "for", (f"instance {request.instance or 'none'}, boot {request.boot}, and no other",)
         yield "warns", (f"{age(request.warn_s)} before; rgt keep {found.spec.name} 2h puts it off",)
+    if wish.action is EndsBy.ASK:
+        yield (
+            "notifies",
+            (
+                f"the address of rgt notify {found.spec.name}; without one, only rgt and terminals there show it",
+            ),
+        )
     yield "holds", found.promises
     if wish.action is EndsBy.PARK:
-        proof = status.key.text if status.key is not None else "not asked"
-        yield "its own key", (f"{found.key_words}: {proof}",)
-    if found.answer is not None:
+        proof = status.key.text if status.key is not None else f"not asked; it would be {found.key_proof}"
+        yield "its own key", (found.key_words, f"proof: {proof}")
+    if found.answer is not None and wish.mode is Mode.IDLE:
         yield "blocks it now", status.why or ("nothing: it is idle",)
         yield (
             "holds memory",
             tuple(_holder(one, request.accept_holders if request else ()) for one in status.holders),
         )
-    if wish.mode is Mode.LEASE:
+    if wish.mode is Mode.LEASE and wish.action is EndsBy.PARK:
         yield "saves at SIGTERM", status.saving or ("no run is known to",)
         yield (
             "does not",
@@ -90,7 +97,7 @@ def _sections(found: Rehearsal) -> Iterator[tuple[str, Sequence[str]]]:
         yield "only copy", found.erased
         yield "kept", review.kept or ("nothing",)
         yield "keeps billing", review.keeps_billing or ("nothing found",)
-        yield "then by itself", review.dangers
+        yield "then without you", review.dangers
         now = f"{money(review.per_hour, review.currency, review.at_least)}/h"
         yield "costs now", (now,)
 
@@ -107,7 +114,8 @@ def _holder(one: IdleHolder, accepted: Sequence[object]) -> str:
 
 def status_body(box: str, status: AutostopStatus, story: Sequence[StopEvent]) -> dict[str, Any]:
     """Return what scripts read of a box's own stop."""
-    return {"ok": True, "box": box, **msgspec.to_builtins(status), "story": msgspec.to_builtins(story)}
+    # The status names the box that it was armed as: none, where it is not armed.
+    return {"ok": True, **msgspec.to_builtins(status), "box": box, "story": msgspec.to_builtins(story)}
 
 
 def show_status(box: str, status: AutostopStatus, story: Sequence[StopEvent]) -> None:

@@ -103,21 +103,24 @@ def add_secret(subparsers: Subparsers) -> None:
         "secret",
         about="Put a key or token on a box: typed without an echo, or read from standard input; never on a command\n"
         "line. It is kept in a file that you alone can read, on storage of that machine alone: a network file\n"
-        "system or storage that outlives the box is refused, and another place is named. With --cell, the cells\n"
-        "of that job get it as a variable. --list shows what is kept, and keys in the usual places; no value is\n"
-        "ever printed.",
+        "system or storage that outlives the box is refused, and another place is named. With --job, the cells of\n"
+        "that job get it as a variable, with --all-cells those of every job. --list shows what is kept, and keys in\n"
+        "the usual places; no value is ever printed.",
         examples=(
             "rgt secret lab HF_TOKEN",
-            "pass wandb | rgt secret lab WANDB_API_KEY --cell ~/jobs/sweep",
+            "pass wandb | rgt secret lab WANDB_API_KEY --job sweep",
+            "pass hf | rgt secret lab HF_TOKEN --all-cells",
             "rgt secret lab --list",
             "rgt secret lab HF_TOKEN --remove",
         ),
     )
     box_argument(parser)
     parser.add_argument("name", metavar="NAME", nargs="?", help="name of the variable")
-    parser.add_argument(
-        "--cell", metavar="JOB", help="a variable of the cells of this job directory on the box"
+    whose = parser.add_mutually_exclusive_group()
+    whose.add_argument(
+        "--job", metavar="J", help="a variable of the cells of this job: its name, or directory"
     )
+    whose.add_argument("--all-cells", action="store_true", help="a variable of the cells of every job there")
     parser.add_argument("--to", metavar="DIR", help="another directory on the box")
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--list", action="store_true", help="list what is kept there, and keys that lie open")

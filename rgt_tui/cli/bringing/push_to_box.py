@@ -12,7 +12,7 @@ import msgspec
 
 from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK, USAGE
-from rgt_tui.cli.opening import open_box
+from rgt_tui.cli.opening import open_boxes
 from rgt_tui.cli.printing import complain, print_json
 from rgt_tui.cli.set_up import box_files
 from rgt_tui.fleet.errands import reached
@@ -23,7 +23,7 @@ from rgt_tui.model.profile import Profile
 from rgt_tui.profiles import load_profile
 from rgt_tui.profiles.readings import age, how_many, size
 from rgt_tui.ssh import Deployed
-from rgt_tui.transfer.sending import LeftOut, SourceError
+from rgt_tui.transfer.sending import LeftOut, SourceError, SourceTree
 
 MOST_SHOWN = 8
 """Lines of what was left out; --json has all of it."""
@@ -37,8 +37,9 @@ def run_push(arguments: argparse.Namespace) -> int:
     if wrong:
         complain(wrong)
         return USAGE
-    spec = open_box(arguments, trusted=True)
-    work = _versions(arguments, spec) if arguments.list or arguments.prune else _push(arguments, spec)
+    config, (spec,) = open_boxes(arguments, [arguments.box], trusted=True)
+    listing = arguments.list or arguments.prune
+    work = _versions(arguments, spec) if listing else _push(arguments, spec, config.path)
     return running.run_on_box(spec.name, work, hint="; what has arrived is kept: push again")
 
 
@@ -54,7 +55,7 @@ def _wrong(arguments: argparse.Namespace) -> str:
     return ""
 
 
-async def _push(arguments: argparse.Namespace, spec: BoxSpec) -> int:
+async def _push(arguments: argparse.Namespace, spec: BoxSpec, fleet: Path) -> int:
     profile = load_profile(spec.profile)
     choice = PushChoice(
         kind="data" if arguments.data else "code",
@@ -65,6 +66,7 @@ async def _push(arguments: argparse.Namespace, spec: BoxSpec) -> int:
         mend=arguments.fix_crlf,
         replace_newer=arguments.replace_newer,
         dry_run=arguments.dry_run,
+        fleet=fleet,
     )
     code = OK
     async with reached(spec, accept_new_host_keys=arguments.accept_new_host_key) as (connection, deployed):
@@ -99,6 +101,7 @@ async def noted_push(
     path: Path,
     choice: PushChoice,
     line: ProgressLine,
+    tree: SourceTree | None = None,
 ) -> Arrived:
     """Push, show how far it is, and write that down for other rgts; what only looks leaves no note.
 
@@ -106,14 +109,14 @@ async def noted_push(
         Exception: as `push_tree`.
     """
     if choice.dry_run:
-        return await push_tree(*way, profile, path, choice, progress=line.tell)
+        return await push_tree(*way, profile, path, choice, tree=tree, progress=line.tell)
     async with noted(box, f"push {choice.kind}", (str(path.absolute()),), choice.to or "") as page:
 
         def tell(done: int, total: int) -> None:
             page.sent(done, total)
             line.tell(done, total)
 
-        arrived = await push_tree(*way, profile, path, choice, progress=tell)
+        arrived = await push_tree(*way, profile, path, choice, tree=tree, progress=tell)
         what = f"{how_many(arrived.files, 'file')}, {size(arrived.bytes)} verified, {arrived.same:,} there already"
         refused = f"{len(arrived.refused):,} not replaced: {arrived.refused[0][0]}" if arrived.refused else ""
         page.end(refused or what, whole=not arrived.refused, to=arrived.path)

@@ -11,9 +11,10 @@ import msgspec
 from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import open_box
-from rgt_tui.cli.printing import complain, print_json
-from rgt_tui.fleet.box_settings import SecretAnswer, ask_secret, durable_dirs
+from rgt_tui.cli.printing import complain, expanded_here, print_json
+from rgt_tui.fleet.box_settings import KeptSecret, SecretAnswer, ask_secret, durable_dirs
 from rgt_tui.fleet.errands import reached
+from rgt_tui.fleet.work.launching import job_directory
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.plain import Secret
 from rgt_tui.profiles import load_profile
@@ -58,7 +59,10 @@ async def _work(arguments: argparse.Namespace, spec: BoxSpec, value: Secret | No
             jobs = [word for job in spec.jobs for word in ("--job", job)]
             found = await ask_secret(connection, deployed, "find", *jobs, *outlives)
             return _tell(arguments, spec, msgspec.structs.replace(kept, found=found.found))
-        words = ["--name", arguments.name, *(["--job", arguments.cell] if arguments.cell else [])]
+        words = ["--name", arguments.name]
+        if arguments.job:
+            words += ["--job", job_directory(spec, arguments.job)]
+        words += ["--all-cells"] * arguments.all_cells
         if arguments.remove:
             return _tell(arguments, spec, await ask_secret(connection, deployed, "remove", *words))
         words += [*(["--to", arguments.to] if arguments.to else []), *outlives]
@@ -72,20 +76,28 @@ def _tell(arguments: argparse.Namespace, spec: BoxSpec, answer: SecretAnswer) ->
         for line in lines(spec.name, answer):
             sys.stdout.write(line + "\n")
     if answer.refused is not None:
-        complain(f"{spec.name}: {answer.refused}")
+        complain(f"{spec.name}: {answer.refused}{expanded_here(arguments.job)}")
         return FAILED
     return OK
+
+
+ALL_JOBS = "*"
+"""How the agent names all jobs of a box."""
+
+
+def _whose(row: KeptSecret) -> str:
+    return "cells of every job" if row.job == ALL_JOBS else f"cells of {row.job}"
 
 
 def lines(box: str, answer: SecretAnswer) -> list[str]:
     """Return what is printed, one line for each thing; no value is known here."""
     found = []
     if answer.put is not None:
-        whose = f"for the cells of {answer.put.job}" if answer.put.job else "in a file"
+        whose = f"for the {_whose(answer.put)}" if answer.put.job else "in a file"
         found.append(f"{box}: {answer.put.name} {whose}: {answer.put.path}")
     found += [f"{box}: removed {row.path}" for row in answer.removed]
     for row in answer.secrets:
-        whose = f"cells of {row.job}" if row.job else "file"
+        whose = _whose(row) if row.job else "file"
         found.append(f"{box}: {row.name}  {row.path}  ({whose}){f': {row.problem}' if row.problem else ''}")
     for token in answer.found:
         found.append(f"{box}: found {token.path}: {token.why}; {token.open or 'this user alone may read it'}")

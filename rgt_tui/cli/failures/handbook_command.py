@@ -85,9 +85,7 @@ def page_lines(page: Page) -> Iterator[str]:
     yield ""
     yield f"{page.topic}{', your own page' if page.own else ''}. {page.severity}; {ACTION_WORDS[page.action]}."
     yield ""
-    yield f"**Symptom.** {page.symptom}"
-    yield ""
-    yield f"**Cause.** {page.cause}"
+    yield f"**Never.** {page.never}"
     yield ""
     yield "**Fix.**"
     yield ""
@@ -96,7 +94,9 @@ def page_lines(page: Page) -> Iterator[str]:
         if fix.command is not None:
             yield f"   `{fix.command}`"
     yield ""
-    yield f"**Never.** {page.never}"
+    yield f"**Symptom.** {page.symptom}"
+    yield ""
+    yield f"**Cause.** {page.cause}"
     if page.beats:
         yield ""
         yield f"More exact than {', '.join(page.beats)}."

@@ -104,13 +104,13 @@ def as_text(name: str, found: list[FileFinding], told: Sequence[Advice] = ()) ->
     for one in found:
         where = f"{clean(name)}:{one.line_no}" if one.line_no else clean(name)
         yield f"{where}: {one.gotcha} {one.title} ({one.severity}, {one.confidence:.0%} sure)"
-        yield f"  proof  {clean(one.line)[:400]}"
         yield f"  do     {ACTION_WORDS[Action(one.action)]}"
         yield f"  never  {one.never}"
         for number, fix in enumerate(one.fix, 1):
             yield f"  fix {number}  {fix.text}"
             if fix.command is not None:
                 yield f"         $ {fix.command}"
+        yield f"  proof  {clean(one.line)[:400]}"
     for advice in told:
         page = f" ({advice.page})" if advice.page else ""
         yield f"{clean(name)}: advice: {clean(advice.text)}{page}"

@@ -170,5 +170,8 @@ def _say_costs(bills: Sequence[AccountBill]) -> None:
             sys.stdout.write(
                 f"# {bill.kind}: volumes, addresses and snapshots: not known ({clean(bill.leftovers_error)})\n"
             )
-    if any(bill.things for bill in bills):
+        if bill.gaps:
+            gaps = clean(", ".join(bill.gaps))
+            sys.stdout.write(f"# {bill.kind}: may bill besides, and is in no list of it: {gaps}\n")
+    if any(bill.things or bill.gaps for bill in bills):
         sys.stdout.write("\n")

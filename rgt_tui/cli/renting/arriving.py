@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import getpass
 import os
 import sys
 from collections.abc import Callable
@@ -14,12 +13,14 @@ from typing import Any
 import msgspec
 
 from rgt_tui.cli.commands import FAILED, OK, UNCONFIRMED, UNREACHABLE
-from rgt_tui.cli.gathering import make_fleet, stop
+from rgt_tui.cli.gathering import make_fleet, running_fleet
 from rgt_tui.cli.printing import columns, complain, prompt, waiting
 from rgt_tui.cli.renting.account_import import box_values
 from rgt_tui.cli.set_up.adding import keep_trust
 from rgt_tui.cli.teardown.down import end_fresh_box
+from rgt_tui.cli.terminal_questions import TerminalQuestions
 from rgt_tui.fleet import Fleet
+from rgt_tui.fleet.attention import FOR_ONE_QUESTION
 from rgt_tui.fleet.config import FleetFileError, Place, open_place, read_fleet
 from rgt_tui.fleet.config.editing import add_boxes, with_boxes
 from rgt_tui.fleet.config.loading import read_source
@@ -34,7 +35,7 @@ from rgt_tui.fleet.renting.acceptance import (
 )
 from rgt_tui.fleet.renting.rental import Creation
 from rgt_tui.model.box import BoxSpec, Link, ProviderRef
-from rgt_tui.model.fleet import FleetState, Question, QuestionKind
+from rgt_tui.model.fleet import FleetState, Question
 from rgt_tui.model.plain import clean
 from rgt_tui.model.renting import MACHINE, AccountBill, Offer, Unlisted, Wish
 from rgt_tui.profiles import ProfileError, load_profile
@@ -166,7 +167,7 @@ async def _meet(
         return UNREACHABLE, (arrival.why, *arrival.differs)
     link, why = await _login(arguments, spec)
     if link is not Link.LIVE:
-        return UNREACHABLE, (f"its SSH answers, but nobody could log in: {why}", *arrival.differs)
+        return UNREACHABLE, (f"its SSH answers, but the login failed: {why}", *arrival.differs)
     say(f"{spec.name} answers")
     reasons = (*arrival.differs, *(await _tried(arguments, spec, say) if arguments.check else ()))
     return (UNCONFIRMED if reasons else OK), reasons
@@ -190,7 +191,13 @@ async def _tried(arguments: argparse.Namespace, spec: BoxSpec, say: Callable[[st
 async def _login(arguments: argparse.Namespace, spec: BoxSpec) -> tuple[Link, str]:
     """Log in, putting what is asked to the person; return how the box stands, and why."""
     asks = not _is_script(arguments)
-    fleet = make_fleet([spec], accept_new_host_keys=arguments.accept_new_host_key, asks=asks)
+    fleet = make_fleet(
+        [spec],
+        accept_new_host_keys=arguments.accept_new_host_key,
+        asks=asks,
+        budget=FOR_ONE_QUESTION,
+    )
+    questions = TerminalQuestions()
     answering: set[asyncio.Task[None]] = set()
     asked: set[int] = set()
 
@@ -198,17 +205,16 @@ async def _login(arguments: argparse.Namespace, spec: BoxSpec) -> tuple[Link, st
         for question in state.questions:
             if question.id not in asked:
                 asked.add(question.id)
-                answering.add(asyncio.create_task(_answer(fleet, question)))
+                answering.add(asyncio.create_task(_answer(fleet, questions, question)))
 
     unsubscribe = fleet.subscribe(look)
-    await fleet.start()
-    try:
-        return await _logged_in(fleet, spec.name)
-    finally:
-        unsubscribe()
-        for task in answering:
-            task.cancel()
-        await stop(fleet)
+    async with running_fleet(fleet):
+        try:
+            return await _logged_in(fleet, spec.name)
+        finally:
+            unsubscribe()
+            for task in answering:
+                task.cancel()
 
 
 async def _logged_in(fleet: Fleet, name: str) -> tuple[Link, str]:
@@ -229,16 +235,8 @@ async def _logged_in(fleet: Fleet, name: str) -> tuple[Link, str]:
     return link, why
 
 
-async def _answer(fleet: Fleet, question: Question) -> None:
-    """Put a question to the person at the terminal."""
-    for line in (question.title, *question.lines):
-        sys.stderr.write(clean(line) + "\n")
-    if question.kind is QuestionKind.SECRET:
-        answer = getpass.getpass("")
-    else:
-        hint = "yes accepts it, anything else refuses: " if question.kind is QuestionKind.HOST_KEY else ""
-        answer = prompt(hint)
-    fleet.answer(question.id, answer or None)
+async def _answer(fleet: Fleet, questions: TerminalQuestions, question: Question) -> None:
+    fleet.answer(question.id, await questions.ask(question))
 
 
 async def _offer_end(

@@ -147,6 +147,25 @@ def public_key(named: str | None, home: Path) -> str:
     return text
 
 
+def no_offer(found: Search) -> tuple[tuple[str, ...], int]:
+    """Return why a search has no candidate, and the exit status: that nobody was asked is no answer."""
+    reasons: list[str] = []
+    if found.answered:
+        reasons.append(f"nothing that fits is offered now by {', '.join(found.answered)}")
+    if found.unanswered:
+        reasons.append(f"no answer from {', '.join(found.unanswered)}: what is offered there is not known")
+        return tuple(reasons), UNREACHABLE
+    unfit = [one.kind for one in found.troubles if one.refused and not one.no_market]
+    keyless = list(dict.fromkeys(one.kind for one in found.troubles if one.no_key))
+    if not found.answered and not unfit and keyless:
+        reasons.append(
+            f"no provider was asked: there is no key for {', '.join(keyless)}; set one, then try again "
+            "(rgt up --on NAME says which variable it is read from)"
+        )
+        return tuple(reasons), UNREACHABLE
+    return tuple(reasons) or ("no provider that was asked can fulfil this",), FAILED
+
+
 async def _up(arguments: argparse.Namespace, place: Place, refs: Sequence[ProviderRef]) -> int:
     log = AuditLog(default_path(os.environ))
     journal = Journal(log.path.parent / JOURNAL)
@@ -201,9 +220,8 @@ class _Run:
             if self._arguments.on or missed:
                 complain(f"{trouble.kind}: {trouble.text}")
         if not found.candidates:
-            away = bool(found.troubles) and not any(trouble.refused for trouble in found.troubles)
-            code = UNREACHABLE if away else FAILED
-            return self._refused(("nothing that fits is offered now",), None, found, code)
+            reasons, code = no_offer(found)
+            return self._refused(reasons, None, found, code)
         taken = why_not_taken(self._place, self._name, found.candidates[0].ref.kind)
         if self._arguments.dry_run or self._arguments.confirm is not None:
             return await self._script(found, wish, taken)

@@ -16,7 +16,8 @@ from typing import Any
 
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import rgt_with
-from rgt_tui.cli.printing import complain
+from rgt_tui.cli.printing import complain, expanded_here
+from rgt_tui.files import note_written
 from rgt_tui.fleet.config import FleetFileError, Place, find_place, load_fleet, loading, working_directory
 from rgt_tui.fleet.config.editing import add_boxes, box_table, write_atomically
 from rgt_tui.fleet.config.loading import FILE_NAME, VARIABLE, Source
@@ -272,6 +273,7 @@ def run_init(arguments: argparse.Namespace) -> int:
     except OSError as error:
         complain(f"cannot write {path}: {error.strerror}")
         return FAILED
+    note_written([path])
     doubt = keep_trust(None, Source(path, path.resolve(), TEMPLATE.encode()))
     if doubt is not None:
         complain(doubt)
@@ -308,6 +310,10 @@ def run_add(arguments: argparse.Namespace) -> int:
             values[key] = anchored(values[key])
     if "profile" not in values and (guess := guess_profile(values["host"])) is not None:
         values["profile"] = guess
+    there = [*values.get("jobs", ()), *values.get("runs", ()), *values.get("logs", ())]
+    for where in there if values.get("user") != Path.home().name else ():
+        if hint := expanded_here(where):
+            complain(f"{where} is a path on the box{hint}")
     return write(arguments.fleet, {arguments.name: values}, as_json=arguments.json)
 
 

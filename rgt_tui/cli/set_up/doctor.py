@@ -16,6 +16,7 @@ from rgt_tui.cli.printing import columns, complain, print_json
 from rgt_tui.cli.set_up import doctor_here
 from rgt_tui.cli.set_up.doctor_box import BoxDoctor
 from rgt_tui.cli.set_up.doctor_here import Finding
+from rgt_tui.cli.terminal_questions import asked_here
 from rgt_tui.fleet.config import FleetFileError
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.ssh import Policy
@@ -25,7 +26,11 @@ STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red", "skip": "dim"}
 
 
 def run_doctor(arguments: argparse.Namespace) -> int:
-    """Check; return the exit code."""
+    """Check, or record what a provider answers; return the exit code."""
+    if arguments.record is not None:
+        from rgt_tui.cli.set_up.account_recording import run_record
+
+        return run_record(arguments)
     return running.run(_examine(arguments))
 
 
@@ -56,11 +61,15 @@ async def _boxes(specs: Sequence[BoxSpec], arguments: argparse.Namespace) -> lis
         async with gate:
             found = await BoxDoctor(spec, policy).check(arguments.timeout)
         findings.extend(found)
-        for finding in found:
-            _print(finding, arguments.json)
-        sys.stdout.flush()
+        async with screen:
+            for finding in found:
+                _print(finding, arguments.json)
+            sys.stdout.flush()
 
-    await asyncio.gather(*(one(spec) for spec in specs))
+    with asked_here() as questions:
+        # A question that is on the screen is not scrolled away by the findings of another box.
+        screen = asyncio.Lock() if questions is None else questions.turn
+        await asyncio.gather(*(one(spec) for spec in specs))
     return findings
 
 

@@ -10,6 +10,7 @@ import time
 import asyncssh
 import msgspec
 
+from rgt_tui.cli.set_up.box_recorders import ListedRecorder, judge_recorders
 from rgt_tui.cli.set_up.doctor_here import BOX_CHECKS, Finding, Status, box_id
 from rgt_tui.fleet.errands import elsewhere, provider_word, says
 from rgt_tui.gate import GENERIC, SAID, recognised, recognised_words
@@ -19,10 +20,12 @@ from rgt_tui.model.profile import Profile
 from rgt_tui.model.protocol import Disk, Sample
 from rgt_tui.profiles import load_profile
 from rgt_tui.profiles.readings import byte_pct, inode_pct, pct
+from rgt_tui.profiles.survival import watched_mounts
 from rgt_tui.ssh import (
     AuthFailed,
     BoxError,
     CommandFailed,
+    Deadline,
     Deployed,
     DeployFailed,
     Elsewhere,
@@ -142,6 +145,7 @@ def gpu(sample: Sample) -> Judged:
 STEP_SECONDS = 10.0
 COMMAND_SECONDS = 20.0
 MOST_BYTES = 64 << 10
+LIST_RECORDERS = ("record", "--list")
 BEGIN = "RGT-BEGIN"
 """Stands before what a command prints, behind what the start-up files of the login shell print."""
 
@@ -164,7 +168,7 @@ class BoxDoctor:
     async def check(self, seconds: float) -> list[Finding]:
         """Return a finding for each check, in their order, within `seconds`."""
         try:
-            async with asyncio.timeout(seconds):
+            async with Deadline(seconds):
                 await self._examine()
         except TimeoutError:
             self._broke_off(f"no result within {seconds:g} s", "try again with a longer --timeout")
@@ -185,7 +189,8 @@ class BoxDoctor:
             self._put(first, Status.FAIL, text, advice)
 
     def _put(self, check: str, status: Status, text: str, advice: str = "") -> None:
-        self._found[check] = Finding(box_id(self._spec.name, check), status, clean(text), advice)
+        name = self._spec.name
+        self._found[check] = Finding(box_id(name, check), status, clean(text), advice, box=name)
 
     async def _examine(self) -> None:
         try:
@@ -203,6 +208,7 @@ class BoxDoctor:
             if deployed is not None:
                 await self._sample(connection, deployed)
                 await self._tmux(connection)
+                await self._recorders(connection, deployed)
                 await self._platform(connection)
         finally:
             connection.abort()
@@ -319,7 +325,11 @@ class BoxDoctor:
 
     async def _sample(self, connection: asyncssh.SSHClientConnection, deployed: Deployed) -> None:
         named = self._spec.mounts or tuple(mount for tier in self._profile.tiers for mount in tier.mounts)
-        words = [word for mount in dict.fromkeys((*named, "~")) for word in ("--mount", mount)]
+        words = [
+            word
+            for mount in dict.fromkeys((*watched_mounts(self._spec.mounts, self._profile), "~"))
+            for word in ("--mount", mount)
+        ]
         if self._spec.gpu_trace:
             words += ["--gpu-trace", self._spec.gpu_trace]
         before = time.time()
@@ -343,6 +353,26 @@ class BoxDoctor:
             return
         for check, (status, text, advice) in judge(sample, self._spec, named, before, after).items():
             self._put(check, status, text, advice)
+
+    async def _recorders(self, connection: asyncssh.SSHClientConnection, deployed: Deployed) -> None:
+        command = deployed.command(*LIST_RECORDERS)
+        done = await run(
+            connection, command, seconds=COMMAND_SECONDS, most_bytes=MOST_BYTES, name="listing its recorders"
+        )
+        try:
+            lines = filter(None, map(record, done.out.splitlines()))
+            found = [msgspec.json.decode(line, type=ListedRecorder) for line in lines]
+        except (msgspec.DecodeError, RecursionError) as error:
+            self._put(
+                "recorders", Status.WARN, f"the agent sends no list: {error}", "please report this line"
+            )
+            return
+        if done.status != 0:
+            text = f"the agent sends no list: {done.words or f'exit status {done.status}'}"
+            self._put("recorders", Status.WARN, text, "please report this line")
+            return
+        status, text, advice = judge_recorders(found, deployed.command)
+        self._put("recorders", status, text, advice)
 
     async def _platform(self, connection: asyncssh.SSHClientConnection) -> None:
         if self._spec.profile != GENERIC or self._spec.untrusted:

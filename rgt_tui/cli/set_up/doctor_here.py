@@ -45,6 +45,8 @@ class Finding(msgspec.Struct, frozen=True):
     """What was found, in one line."""
     advice: str = ""
     """What to do about it; empty where there is nothing to do."""
+    box: str | None = None
+    """None = about this machine or the fleet file."""
 
 
 BOX_CHECKS: dict[str, str] = {
@@ -59,6 +61,7 @@ BOX_CHECKS: dict[str, str] = {
     "clock-skew": "the box's clock against ours",
     "mounts": "the mount points that the fleet file or the profile names",
     "gpu": "the GPUs and where their readings come from",
+    "recorders": "recorders on the box that are no longer needed",
     "platform": "the profile is that of the platform on which the box seems to be",
 }
 """In the order in which they are done; the full id is ``box.NAME.CHECK``."""

@@ -9,10 +9,10 @@ from rgt_tui.cli.arguments import (
     boxes_argument,
     command,
     connection_options,
+    duration,
     fleet_option,
     json_option,
     port,
-    positive_seconds,
     provider_kinds,
     words_list,
 )
@@ -38,13 +38,13 @@ def add_demo(subparsers: Subparsers) -> None:
     )
     demo.add_argument("--headless", action="store_true", help="no screen: progress on stderr")
     demo.add_argument(
-        "--for", dest="seconds", type=positive_seconds, metavar="SECONDS", help="stop after this time"
+        "--for", dest="seconds", type=duration, metavar="TIME", help="stop after this time: 45s, 30m"
     )
     demo.add_argument(
         "--until",
         choices=["story", "teardown", "autostop"],
         help="stop when all three stories have happened; or let one box train, bring its results home and end it; or "
-        "park itself while nobody watches",
+        "park itself while rgt is not connected",
     )
     json_option(demo, "print one JSON object on the last line")
     demo.add_argument("--port-base", type=port, metavar="PORT", help="first SSH port (default: any free)")
@@ -190,13 +190,20 @@ def add_doctor(subparsers: Subparsers) -> None:
         "doctor",
         about="Check this machine, the fleet file and each box, from its name to its GPUs, and say what to do. The\n"
         "boxes are examined side by side: one that hangs holds up none of the others. The ids of the checks stay\n"
-        "as they are.",
+        "as they are. On a terminal, it shows an unknown host key and asks.",
         examples=(
             "rgt doctor",
             'rgt doctor lab --json | jq -r \'select(.status == "fail") | .id + ": " + .advice\'',
+            "rgt doctor vastai --record vastai.json",
         ),
     )
     boxes_argument(parser)
+    parser.add_argument(
+        "--record",
+        metavar="FILE",
+        help="instead of checking, write what a provider (vastai, runpod, …, or the one of a box) answers to reads of "
+        "your account, with ids, names, addresses and keys replaced, for a report",
+    )
     connection_options(parser, json="print one JSON object per check", seconds=60.0)
 
 

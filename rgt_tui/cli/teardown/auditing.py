@@ -10,9 +10,10 @@ import time
 import msgspec
 
 from rgt_tui.cli.commands import FAILED, OK, USAGE
-from rgt_tui.cli.printing import complain, print_json
+from rgt_tui.cli.printing import columns, complain, print_json
 from rgt_tui.gate import (
     JOURNAL,
+    RECEIPTS,
     ActionState,
     AuditEntry,
     AuditEvent,
@@ -23,8 +24,12 @@ from rgt_tui.gate import (
     Journal,
     JournalFailed,
     OpenAction,
+    Receipt,
+    ReceiptBook,
     chain_words,
     read_checked,
+    receipt_rows,
+    receipt_title,
     words,
 )
 from rgt_tui.gate.audit import default_path
@@ -38,6 +43,8 @@ def run_audit(arguments: argparse.Namespace) -> int:
     journal = Journal(log.path.parent / JOURNAL)
     if arguments.seen is not None:
         return _settle(log, journal, arguments.box, arguments.seen)
+    if arguments.receipt is not None:
+        return _receipt(ReceiptBook(log.path.parent / RECEIPTS), arguments.receipt, as_json=arguments.json)
     try:
         if arguments.verify:
             return _verify(log, as_json=arguments.json)
@@ -57,16 +64,37 @@ def run_audit(arguments: argparse.Namespace) -> int:
     return USAGE if problems else OK
 
 
+def _receipt(book: ReceiptBook, box: str, *, as_json: bool) -> int:
+    """Print the newest receipt of a box."""
+    found = book.newest(box)
+    if found is None:
+        complain(f"there is no receipt of {clean(box)}: rgt has stopped no meter of it")
+        return FAILED
+    print_receipt(found, as_json=as_json)
+    return OK
+
+
+def print_receipt(receipt: Receipt, *, as_json: bool) -> None:
+    """Print a receipt: for a person a line for each fact, for a script one object."""
+    if as_json:
+        print_json(receipt)
+        return
+    sys.stdout.write(f"{clean(receipt_title(receipt))}\n")
+    for label, text in receipt_rows(receipt):
+        sys.stdout.write(columns([(label, 13, "dim")], text))
+
+
 def _settle(log: AuditLog, journal: Journal, box: str | None, seen: str) -> int:
     """Write a person's word for how a box's open action ended: no reading can tell everywhere. Nothing is sent."""
     if box is None:
         complain("--seen is about one box: say which, as in rgt audit --box lab --seen off")
         return USAGE
-    found, _ = journal.open_actions()
+    found, problems = journal.open_actions()
     mine = [one for one in found if one.first.box == box and one.first.verb is not None]
     if not mine:
-        complain(f"nothing of {clean(box)} is open")
-        return FAILED
+        for problem in problems or (f"nothing of {clean(box)} is open",):
+            complain(problem)
+        return USAGE if problems else FAILED
     state = ActionState.OFF if seen == "off" else ActionState.FAILED
     for one in mine:
         first = one.first
@@ -85,6 +113,7 @@ def _settle(log: AuditLog, journal: Journal, box: str | None, seen: str) -> int:
                 )
                 if held.earlier is not None:
                     held.settle(state, text, audit=line)
+                    ReceiptBook(log.path.parent / RECEIPTS).finish(first.action, state, time.time(), text)
         except (AuditFailed, JournalFailed, Held) as error:
             complain(error)
             return FAILED
@@ -103,7 +132,7 @@ def _print(line: AuditLine, *, as_json: bool) -> None:
 
 
 def _row(entry: AuditEntry) -> str:
-    what = (entry.who, entry.box, entry.verb or "rent", entry.instance, entry.event, entry.text)
+    what = (entry.who, entry.box, entry.deed_text, entry.instance, entry.event, entry.text)
     return "  ".join((moment(entry.at), *(clean(part) for part in what if part))) + "\n"
 
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import TextIO
 
 import msgspec
 
 from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK, UNCONFIRMED, UNREACHABLE, USAGE
-from rgt_tui.cli.gathering import make_fleet, settle, stop
+from rgt_tui.cli.gathering import settled_fleet
 from rgt_tui.cli.opening import open_box
 from rgt_tui.cli.printing import columns, complain, interactive, print_json, types, waiting
+from rgt_tui.cli.teardown.auditing import print_receipt
 from rgt_tui.fleet import Fleet, GateClosed, Given
 from rgt_tui.gate import RESULTS
 from rgt_tui.model.box import BoxSpec, Link
@@ -34,6 +37,8 @@ def run_down(arguments: argparse.Namespace) -> int:
         complain(problem)
         return USAGE
     spec = open_box(arguments, trusted=True)
+    if arguments.done:
+        return running.run_on_box(spec.name, _done(arguments, spec))
     if arguments.verb is None:
         complain(f"say what is to become of {spec.name}: --park keeps its disks, --destroy ends it for good")
         return USAGE
@@ -42,6 +47,10 @@ def run_down(arguments: argparse.Namespace) -> int:
 
 def _contradiction(arguments: argparse.Namespace) -> str:
     """Return why the options make no sense together; empty where they do."""
+    if arguments.done:
+        others = ("dry_run", "confirm", "evidence", "forfeit", "ignore", "unprotect")
+        extra = any(getattr(arguments, name) for name in others)
+        return "--done sends nothing and needs no evidence: leave the other options out" if extra else ""
     if (arguments.confirm is None) != (arguments.evidence is None):
         return "--confirm and --evidence belong together: run it with --dry-run --json first, which prints the digest"
     if arguments.dry_run and arguments.confirm is not None:
@@ -56,18 +65,48 @@ def _contradiction(arguments: argparse.Namespace) -> str:
 
 async def _down(arguments: argparse.Namespace, spec: BoxSpec, verb: Verb) -> int:
     ordered_at = steady()
-    fleet = make_fleet(
-        [spec],
+    async with _settled_fleet(arguments, spec, f"asking {spec.name} and its provider …") as fleet:
+        return await _decide(arguments, fleet, spec, verb, ordered_at)
+
+
+def _settled_fleet(
+    arguments: argparse.Namespace, spec: BoxSpec, doing: str
+) -> AbstractAsyncContextManager[Fleet]:
+    return settled_fleet(
+        spec,
+        doing,
+        arguments.timeout,
         accept_new_host_keys=arguments.accept_new_host_key,
         readonly=getattr(arguments, "readonly", False),
     )
-    await fleet.start()
+
+
+async def _done(arguments: argparse.Namespace, spec: BoxSpec) -> int:
+    """Close what waits for a click on the console by the person's word, unless the box still answers."""
     try:
-        with waiting(f"asking {spec.name} and its provider …"):
-            await settle(fleet, arguments.timeout)
-        return await _decide(arguments, fleet, spec, verb, ordered_at)
-    finally:
-        await stop(fleet)
+        async with _settled_fleet(arguments, spec, f"checking whether {spec.name} still answers …") as fleet:
+            step = await fleet.done(spec.name)
+            if arguments.json:
+                receipt = await fleet.receipt(spec.name)
+                print_json({"ok": True, "exit": OK, "box": spec.name, "steps": [step], "receipt": receipt})
+            else:
+                sys.stdout.write(f"{step.phase:<12} {clean(step.text)}\n")
+                await _print_receipt(fleet, spec.name)
+            return OK
+    except GateClosed as closed:
+        if arguments.json:
+            print_json({"ok": False, "exit": FAILED, "box": spec.name, "reasons": closed.reasons})
+        for reason in () if arguments.json else closed.reasons:
+            complain(reason)
+        return FAILED
+
+
+async def _print_receipt(fleet: Fleet, box: str) -> None:
+    receipt = await fleet.receipt(box)
+    if receipt is not None:
+        sys.stdout.write("\n")
+        print_receipt(receipt, as_json=False)
+        sys.stdout.write(f"\nrgt audit --receipt {clean(box)} prints this again\n")
 
 
 async def _decide(
@@ -90,21 +129,27 @@ async def _decide(
     unknown = sorted(key for key in given["forfeits"] | given["ignored"] if _is_unknown(key, review))
     # With a digest it was no slip: what the dry run had is no longer there, and the gate says so.
     if unknown and arguments.evidence is None:
-        known = ", ".join(item.key for item in review.items if item.stands_against or item.forfeited)
+        known = ", ".join(item.key for item in review.items if item.blocks or item.forfeited)
         complain(f"{spec.name}: no item of the evidence is called {', '.join(unknown)}; there are: {known}")
         return USAGE
     if review.refusals:
         away = _away(fleet, spec)
         return _refused(arguments, spec, verb, review.refusals, review, UNREACHABLE if away else FAILED)
     if arguments.dry_run:
-        _show(arguments, review)
+        if arguments.json:
+            print_json({**_body(review, True, ()), "exit": OK})
+        else:
+            _show(review)
         return OK
     typed = arguments.confirm
     if typed is None:
-        _show(arguments, review)
+        _show(review, sys.stderr if arguments.json else sys.stdout)
         typed, shown = review.phrase, clean(review.phrase)
-        if not types(typed, f'type "{shown}" to send it, anything else to leave it: '):
-            complain("nothing was sent")
+        does, undone = ("go on to your click", "begun") if review.by_hand else ("send it", "sent")
+        if not types(typed, f'type "{shown}" to {does}, anything else to leave it: '):
+            complain(f"nothing was {undone}")
+            if arguments.json:
+                print_json({**_body(review, False, (f"nothing was {undone}",)), "exit": FAILED})
             return FAILED
     return await _send(arguments, fleet, review, typed, given, ordered_at)
 
@@ -125,23 +170,24 @@ async def end_fresh_box(spec: BoxSpec, accept_new_host_keys: bool, readonly: boo
         accept_new_host_keys: Write the key of an unknown host to known_hosts.
         readonly: Refuse.
     """
-    fleet = make_fleet([spec], accept_new_host_keys=accept_new_host_keys, readonly=readonly)
-    await fleet.start()
     try:
-        with waiting(f"asking {spec.name} and its provider …"):
-            await settle(fleet, FRESH_SECONDS)
-        review = await fleet.review(spec.name, Verb.DESTROY, patience=None)
-        given = [item.key for item in review.items if item.stands_against and item.forfeitable]
-        arguments = argparse.Namespace(
-            forfeit=given, ignore=[], unprotect="", dry_run=False, confirm=None, evidence=None, json=False
-        )
-        return await _decide(arguments, fleet, spec, Verb.DESTROY)
+        async with settled_fleet(
+            spec,
+            f"asking {spec.name} and its provider …",
+            FRESH_SECONDS,
+            accept_new_host_keys=accept_new_host_keys,
+            readonly=readonly,
+        ) as fleet:
+            review = await fleet.review(spec.name, Verb.DESTROY, patience=None)
+            given = [item.key for item in review.items if item.blocks and item.forfeitable]
+            arguments = argparse.Namespace(
+                forfeit=given, ignore=[], unprotect="", dry_run=False, confirm=None, evidence=None, json=False
+            )
+            return await _decide(arguments, fleet, spec, Verb.DESTROY)
     except GateClosed as closed:
         for reason in closed.reasons:
             complain(reason)
         return FAILED
-    finally:
-        await stop(fleet)
 
 
 def _away(fleet: Fleet, spec: BoxSpec) -> bool:
@@ -172,9 +218,14 @@ async def _send(
         return _refused(arguments, None, review.verb, closed.reasons, review, FAILED)
     code = status_of(steps)
     if arguments.json:
-        body = {**_body(review, code == OK, ()), "exit": code, "steps": steps}
+        receipt = await fleet.receipt(review.box)
+        body = {**_body(review, code == OK, ()), "exit": code, "steps": steps, "receipt": receipt}
         print_json(body)
-    if code == UNCONFIRMED:
+    elif code == OK:
+        await _print_receipt(fleet, review.box)
+    if StopPhase.YOURS in [step.phase for step in steps]:
+        complain(f"{review.box}: open until you say that it is done: rgt down {review.box} --done")
+    elif code == UNCONFIRMED:
         complain(f"{review.box}: sent, and not confirmed; rgt audit --box {review.box} shows its state")
     return code
 
@@ -205,15 +256,27 @@ def _refused(
         print_json({**body, "exit": code})
         return code
     if review is not None:
-        _show(arguments, review)
+        _show(review)
     for reason in reasons:
         complain(reason)
-    if review is not None and any(item.stands_against and item.forfeitable for item in review.items):
-        complain(
-            "what is marked `give up` can be given up by name: --forfeit KEY; files that nobody owns: --ignore KEY"
-        )
+    if review is not None:
+        for line in _exits(review):
+            complain(line)
     complain("nothing was sent")
     return code
+
+
+def _exits(review: Review) -> list[str]:
+    """Return what a person can do about the items that block, as lines."""
+    blocking = [item for item in review.items if item.blocks and item.kind != "name"]
+    lines = []
+    if any(item.forfeitable for item in blocking):
+        firm = [clean(item.key) for item in blocking if not item.forfeitable]
+        but = f" (all that block but {', '.join(firm)})" if firm else ""
+        lines.append(f"to give an item up by its name: --forfeit KEY{but}")
+    if any(item.ignorable for item in blocking):
+        lines.append("files that nobody owns, if they are no results: --ignore KEY")
+    return lines
 
 
 def _body(review: Review, ok: bool, reasons: tuple[str, ...]) -> dict[str, object]:
@@ -236,7 +299,9 @@ def _body(review: Review, ok: bool, reasons: tuple[str, ...]) -> dict[str, objec
         "at_least": review.at_least,
         "spent": review.spent,
         "spent_at_least": review.spent_at_least,
+        "spent_estimated": review.spent_estimated,
         "currency": review.currency,
+        "first": review.first,
         "note": review.note,
         "how": review.how,
         "dangers": review.dangers,
@@ -246,45 +311,50 @@ def _body(review: Review, ok: bool, reasons: tuple[str, ...]) -> dict[str, objec
     }
 
 
-def _show(arguments: argparse.Namespace, review: Review) -> None:
-    """Print the review: for a person a line each, for a script one object."""
-    if arguments.json:
-        print_json({**_body(review, True, ()), "exit": OK})
-        return
+def _show(review: Review, out: TextIO | None = None) -> None:
+    """Print the review for a person, a line each; None = to standard output."""
+    out = sys.stdout if out is None else out
     name = f"{review.verb} {review.box} ({review.native_label}), instance {review.instance}"
-    sys.stdout.write(f"{clean(name)}: the provider says {clean(review.status)}\n\n")
+    says = "seen from here:" if review.by_hand else "the provider says"
+    out.write(f"{clean(name)}: {says} {clean(review.status)}\n\n")
     now = f"{money(review.per_hour, review.currency, review.at_least)}/h"
-    so_far = f"{money(review.spent, review.currency, review.spent_at_least)} so far"
+    spent = money(review.spent, review.currency, review.spent_at_least, estimated=review.spent_estimated)
+    so_far = f"{spent} so far"
     for title, texts in (
         ("now", (f"{now}, {so_far}",)),
+        *((("first", (f"{review.first} (rgt pull {review.box})",)),) if review.first else ()),
         ("lost", review.lost),
         ("kept", review.kept),
         ("keeps billing", review.keeps_billing),
-        *((("by itself", review.dangers),) if review.dangers else ()),
+        *((("without you", review.dangers),) if review.dangers else ()),
         *((("note", (review.note,)),) if review.note else ()),
     ):
         for text in texts or ("nothing" if title != "keeps billing" else "nothing found",):
-            sys.stdout.write(columns([(title, 13, "dim")], clean(text)))
+            out.write(columns([(title, 13, "dim")], clean(text)))
             title = ""
-    sys.stdout.write("\n")
-    for item in sorted(review.items, key=lambda item: not item.stands_against):
+    out.write("\n")
+    for item in sorted(review.items, key=lambda item: not item.blocks):
         if item.kind != "name":
-            sys.stdout.write(_row(review, item))
-    sys.stdout.write("\n" + columns([("will send", 13, "dim")], clean(review.will_send)))
+            out.write(_row(review, item))
+    out.write("\n" + columns([("will send", 13, "dim")], clean(review.will_send)))
     title = "or by hand"
     for way in review.how:
-        sys.stdout.write(columns([(title, 13, "dim")], clean(way)))
+        out.write(columns([(title, 13, "dim")], clean(way)))
         title = ""
 
 
 def _row(review: Review, item: EvidenceItem) -> str:
     """Return one line of evidence: its state, its name, its age, what it says and what it would cost."""
-    state = "given up" if item.forfeited else "ok" if item.ok else "give up" if item.forfeitable else "stands"
-    if item.ignorable and item.stands_against:
-        state = "nobody's"
+    state = "ok"
+    if item.ok and item.doubt:
+        state = "doubt"
+    elif item.forfeited:
+        state = "given up"
+    elif not item.ok:
+        state = "blocks"
     lost = f" ({size(item.bytes)})" if item.bytes and not item.ok else ""
     cells = [
-        (state, 8, "bold" if item.stands_against else "dim"),
+        (state, 8, "bold" if item.blocks else "dim"),
         (age(review.age(item, review.at)), 8, "dim"),
         (clean(item.key), 24, ""),
     ]

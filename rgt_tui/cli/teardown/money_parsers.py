@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 from datetime import date
 
 from rgt_tui.cli.arguments import (
     box_argument,
     box_names,
+    byte_count,
     command,
     connection_options,
     count,
     currency,
+    duration,
     fleet_option,
     gpu_wish,
     host_key_option,
     json_option,
-    positive_seconds,
     price,
     provider_kinds,
     readonly_option,
@@ -30,6 +32,7 @@ from rgt_tui.cli.set_up.set_up_parsers import profiles
 __all__ = [
     "add_audit",
     "add_autostop",
+    "add_bid",
     "add_check_box",
     "add_down",
     "add_keep",
@@ -54,6 +57,7 @@ def add_down(subparsers: Subparsers) -> None:
             "rgt down lab --destroy --dry-run --json",
             "rgt down lab --destroy --confirm lab --evidence 3f9a…",
             "rgt down lab --destroy --forfeit 'results:/root/scratch'",
+            "rgt down lab --done",
         ),
     )
     box_argument(parser)
@@ -71,6 +75,12 @@ def add_down(subparsers: Subparsers) -> None:
         action="store_const",
         const="destroy",
         help="end it for good, with its disks",
+    )
+    verbs.add_argument(
+        "--done",
+        action="store_true",
+        help="for a box without a provider: you have clicked it on the console, and it shows that it is done; "
+        "refused while the box still answers",
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="gather the evidence and print it; send nothing"
@@ -120,7 +130,10 @@ def add_up(subparsers: Subparsers) -> None:
     )
     parser.add_argument("name", metavar="NAME", help="what the fleet file will call the box")
     parser.add_argument(
-        "--gpu", type=gpu_wish, metavar="MODEL[:N]", help="which GPU, and how many (default 1)"
+        "--gpu",
+        type=gpu_wish,
+        metavar="GPU[:N]",
+        help="model, memory or both (A100, A100:80GB, 24GB+), and how many (default 1)",
     )
     parser.add_argument(
         "--max-price", type=price, metavar="P", help="the most per hour, compute and disk together"
@@ -157,7 +170,7 @@ def add_up(subparsers: Subparsers) -> None:
         help="you have looked at the console: the creation with this token made nothing",
     )
     parser.add_argument(
-        "--find", type=positive_seconds, metavar="S",
+        "--find", type=duration, metavar="TIME",
         help="when it continues an earlier one: look for its machine for this long (default: until 10 minutes after it "
         "was sent, at least 30 s)",
     )  # fmt: skip
@@ -169,9 +182,33 @@ def add_up(subparsers: Subparsers) -> None:
     fleet_option(parser)
     host_key_option(parser)
     parser.add_argument(
-        "--timeout", type=positive_seconds, default=600.0, metavar="S",
-        help="wait at most S seconds for the machine's SSH (default 600)",
+        "--timeout", type=duration, default=600.0, metavar="TIME",
+        help="wait at most this long for the machine's SSH (default 10m)",
     )  # fmt: skip
+    json_option(parser, "print one JSON object")
+
+
+def add_bid(subparsers: Subparsers) -> None:
+    """Declare ``rgt bid``."""
+    parser = command(
+        subparsers,
+        "bid",
+        about="Change what is bid for a spot machine at Vast.ai: shows what the bid is now, the least that keeps the\n"
+        "machine, and what the new one costs at most a day, and asks for the box's name. A bid below the least gives\n"
+        "the machine away at once; a higher one gets back a machine that was outbid.",
+        examples=("rgt bid mill 0.45", "rgt bid mill 0.45 --dry-run --json"),
+    )
+    parser.add_argument("box", metavar="BOX", help="a box of the fleet file")
+    parser.add_argument(
+        "price", type=price, metavar="PRICE", help="the new bid, an hour of the whole machine"
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="show the bid and what it costs; change nothing"
+    )
+    parser.add_argument("--confirm", metavar="PHRASE", help="what a person would type, for a script")
+    parser.add_argument("--evidence", metavar="DIGEST", help="the digest of the dry run that is confirmed")
+    readonly_option(parser)
+    fleet_option(parser)
     json_option(parser, "print one JSON object")
 
 
@@ -190,7 +227,7 @@ def add_check_box(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--expect",
         type=gpu_wish,
-        metavar="MODEL[:N]",
+        metavar="GPU[:N]",
         help="the GPUs that it must have (default: what the fleet file says it was rented as)",
     )
     parser.add_argument(
@@ -216,6 +253,7 @@ def add_audit(subparsers: Subparsers) -> None:
             "rgt audit --box lab --json | jq -r .text",
             "rgt audit --verify",
             "rgt audit --box lab --seen off",
+            "rgt audit --receipt lab",
         ),
     )
     box = parser.add_argument("--box", metavar="NAME", help="only what was done to this box")
@@ -223,13 +261,20 @@ def add_audit(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--verify",
         action="store_true",
-        help="only follow the hashes from line to line, and say whether it is whole",
+        help="only follow the hashes from line to line, and say whether it is complete",
     )
     parser.add_argument(
         "--seen",
         choices=("off", "on"),
-        help="write down what you have seen on the console of the --box whose end nobody could tell, and settle it",
+        help="write down what you have seen on the console of the --box whose end is unknown, and settle it",
     )
+    receipt = parser.add_argument(
+        "--receipt",
+        metavar="NAME",
+        help="print the receipt of this box's last stop or destroy: when, its cost, the copies of its results, what "
+        "still bills",
+    )
+    receipt.completer = box_names  # type: ignore[attr-defined]
     json_option(
         parser, "print one JSON object per line; with --verify: one: ok, lines, begins, broken, reason, torn"
     )
@@ -288,9 +333,6 @@ def months(text: str) -> int:
     return int(text)
 
 
-RATES = {"K": 1e3, "M": 1e6, "G": 1e9}
-
-
 def add_pull(subparsers: Subparsers) -> None:
     """Declare ``rgt pull``."""
     parser = command(
@@ -317,6 +359,10 @@ def add_pull(subparsers: Subparsers) -> None:
         "--limit", metavar="RATE", type=byte_rate, help="at most so many bytes per second: 500K, 20M, 1G"
     )
     parser.add_argument(
+        "--unclaimed", metavar="SIZE", type=byte_count,
+        help="without PATH: end with 1 if files that no job, run or `results` claims are larger (default 1M)",
+    )  # fmt: skip
+    parser.add_argument(
         "--streams", metavar="N", type=stream_count, default=4, help="side by side (default 4, at most 16)"
     )
     connection_options(
@@ -330,11 +376,9 @@ def byte_rate(text: str) -> float:
     Raises:
         argparse.ArgumentTypeError: it is none.
     """
-    number, unit = (text[:-1], RATES[text[-1].upper()]) if text[-1:].upper() in RATES else (text, 1.0)
-    try:
-        found = float(number) * unit
-    except ValueError:
-        found = 0.0
+    found = 0
+    with contextlib.suppress(argparse.ArgumentTypeError):
+        found = byte_count(text)
     if not 1 <= found < 1e15:
         raise argparse.ArgumentTypeError(f"{text!r} is not a rate such as 500K, 20M or 1G")
     return found
@@ -357,13 +401,13 @@ def add_verify(subparsers: Subparsers) -> None:
         subparsers,
         "verify",
         about="Look at every file below a directory of results: hash it, compare it with what the pull, a manifest or\n"
-        "the last verification knew of it, and prove that every checkpoint in it is whole and loads. Nothing\n"
+        "the last verification knew of it, and prove that every checkpoint in it is complete and loads. Nothing\n"
         "in a file is ever run. PULL_VERIFIED.json in the directory says what was found.",
         examples=("rgt verify pulled/lab", "rgt verify pulled/lab --expect 12 --json"),
     )
     parser.add_argument("directory", metavar="DIR", help="the directory")
     parser.add_argument(
-        "--expect", metavar="N", type=count, help="how many whole checkpoints there must be, at least"
+        "--expect", metavar="N", type=count, help="how many complete checkpoints there must be, at least"
     )
     parser.add_argument(
         "--renew", action="store_true",

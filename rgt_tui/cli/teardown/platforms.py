@@ -24,6 +24,7 @@ from rgt_tui.profiles import (
     clock_rows,
     load_profile,
     mark_seen,
+    old_tables,
     own_profile,
     platform_page,
 )
@@ -122,9 +123,15 @@ def _told(rows: Iterable[PageRow]) -> Iterator[str]:
 
 
 def _check(profiles: Sequence[Profile], arguments: argparse.Namespace) -> int:
-    """Say which facts about money or data have no source, or an old one."""
+    """Say which facts about money or data have no source, or an old one, and which tables of an API are old."""
     as_of = arguments.as_of or datetime.now().astimezone().date()
     found = check_sources(profiles, as_of, arguments.max_age)
+    try:
+        old = tuple(old_tables((profile.id for profile in profiles), as_of))
+    except ProfileError as error:
+        complain(error)
+        return USAGE
+    found = msgspec.structs.replace(found, shortfalls=(*found.shortfalls, *old))
     if arguments.json:
         shortfalls = [msgspec.to_builtins(one) for one in found.shortfalls]
         told = {"as_of": as_of.isoformat(), "profiles": len(profiles), "facts": found.facts}

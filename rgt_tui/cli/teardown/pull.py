@@ -17,7 +17,7 @@ from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK
 from rgt_tui.cli.opening import open_box
 from rgt_tui.cli.printing import complain, print_json
-from rgt_tui.fleet.pulls.pull_way import PullFailed, PullRequest
+from rgt_tui.fleet.pulls.pull_way import UNCLAIMED_BYTES, PullFailed, PullRequest
 from rgt_tui.fleet.pulls.pulling import PullReport, pull
 from rgt_tui.fleet.transfer_diary import noted
 from rgt_tui.model.box import BoxSpec
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 SHOWN = 50
 """Names of one kind that are printed; --json has them all."""
+RULES_SHOWN = 3
+"""Rules that left out files, the largest first; `rgt down` shows all."""
 EVERY_S = 5.0
 """Between two lines of progress where there is no terminal."""
 
@@ -45,6 +47,7 @@ def run_pull(arguments: argparse.Namespace) -> int:
         destination=destination,
         streams=arguments.streams,
         limit=arguments.limit,
+        unclaimed_bytes=UNCLAIMED_BYTES if arguments.unclaimed is None else arguments.unclaimed,
         dry_run=arguments.dry_run,
         patience=arguments.timeout,
         accept_new_host_keys=arguments.accept_new_host_key,
@@ -71,7 +74,7 @@ async def _work(spec: BoxSpec, request: PullRequest, *, as_json: bool) -> int:
             complain(f"{spec.name}: {clean(str(error))}")
             return FAILED
     tell(report, as_json=as_json)
-    return OK if report.whole else FAILED
+    return OK if report.complete else FAILED
 
 
 async def _noted_pull(spec: BoxSpec, request: PullRequest, display: Display) -> PullReport:
@@ -89,16 +92,20 @@ async def _noted_pull(spec: BoxSpec, request: PullRequest, display: Display) -> 
             display.planned(plan, listing, traffic)
 
         report = await pull(spec, request, show, planned)
-        page.end(in_short(report), whole=report.whole)
+        page.end(in_short(report), whole=report.complete)
         return report
 
 
 def in_short(report: PullReport) -> str:
     """Return what has come, or what has not, in one line."""
-    if not report.whole:
-        count = len(report.refused) + report.uncounted
-        first = f": {report.refused[0].path}: {report.refused[0].reason}" if report.refused else ""
-        return f"{how_many(count, 'file')} not pulled{first}"
+    if not report.complete:
+        reasons = [f"{row.path}: {row.reason}" for row in report.incomplete]
+        if report.unconfirmed:
+            reasons.append(f"the box did not confirm it: {report.unconfirmed}")
+        if report.too_much_unclaimed:
+            reasons.append(f"{report.unclaimed[0].path} and others are claimed by no job")
+        count = len(reasons) + report.uncounted
+        return f"incomplete, {how_many(count, 'reason')}: {reasons[0] if reasons else 'not named'}"
     same = f", {report.same:,} already here" if report.same else ""
     return f"{how_many(report.landed, 'file')}, {size(report.landed_bytes)} verified{same}"
 
@@ -199,7 +206,7 @@ def drawn(name: str, progress: PullProgress) -> RenderableType:
 def tell(report: PullReport, *, as_json: bool) -> None:
     """Print what was found and done."""
     if as_json:
-        body = {"end": True, "ok": report.whole, **msgspec.to_builtins(shown(report))}
+        body = {"end": True, "ok": report.complete, **msgspec.to_builtins(shown(report))}
         print_json(body)
         return
     name = report.box
@@ -216,19 +223,46 @@ def tell(report: PullReport, *, as_json: bool) -> None:
     links = ((path, f"is a link to {target}: not followed") for path, target in report.links)
     _list(name, "link", links, len(report.links))
     for folder in report.folders:
-        whole = f"whole here, {how_many(folder.files, 'file')}"
-        missing = f"not whole: {folder.missing[0][1]}" if folder.missing else whole
-        sys.stdout.write(f"{name}: {clean(folder.path)}: {clean(utf8(missing))}\n")
-    if report.nobodys:
-        total = sum(group.bytes for group in report.nobodys)
-        rest = [clean(group.path) for group in sorted(report.nobodys, key=lambda group: -group.bytes)[:3]]
-        directories = how_many(len(report.nobodys), "directory", "directories")
-        sys.stdout.write(
-            f"{name}: {size(total)} more that nobody owns, in {directories} ({', '.join(rest)}"
-            f"{' …' if len(report.nobodys) > len(rest) else ''}): rgt pull {name} PATH\n"
+        found = f"complete here, {how_many(folder.files, 'file')}"
+        if folder.missing:
+            path, reason = folder.missing[0]
+            first = path.removeprefix(folder.path.rstrip("/") + "/")
+            more = f" (and {len(folder.missing) - 1:,} more)" if len(folder.missing) > 1 else ""
+            found = f"incomplete: {first}: {reason}{more}"
+        sys.stdout.write(f"{name}: {clean(folder.path)}: {clean(utf8(found))}\n")
+    if report.unconfirmed:
+        complain(
+            f"{name}: incomplete: the box could not list its results at the end, so files may be missing here: "
+            f"{clean(report.unconfirmed)}; run rgt pull again"
         )
+    if report.left_out:
+        largest = sorted(report.left_out, key=lambda rule: -rule.bytes)[:RULES_SHOWN]
+        rules = ", ".join(f"{clean(rule.rule)} ({size(rule.bytes)})" for rule in largest)
+        sys.stdout.write(
+            f"{name}: no results, by their place: {rules}; `results` in the fleet file adds files\n"
+        )
+    if report.unclaimed:
+        _tell_unclaimed(report)
     if report.uncounted:
         complain(f"{name}: and {report.uncounted:,} more that are not named")
+
+
+def _tell_unclaimed(report: PullReport) -> None:
+    """Print the directories that nobody claims; all of them if they keep the copy from being complete."""
+    name, groups = report.box, sorted(report.unclaimed, key=lambda group: -group.bytes)
+    directories = how_many(len(groups), "directory", "directories")
+    total = f"{size(sum(group.bytes for group in groups))} in {directories}"
+    if not report.too_much_unclaimed:
+        sys.stdout.write(
+            f"{name}: not pulled, claimed by no job, run or `results`: {total}: rgt pull {name} PATH\n"
+        )
+        return
+    complain(
+        f"{name}: incomplete: {total} claimed by no job, run or `results`; rgt pull {name} PATH brings one, `results` "
+        "in the fleet file always brings it, `ignore` never"
+    )
+    rows = [(group.path, f"{how_many(group.files, 'file')}, {size(group.bytes)}") for group in groups]
+    _list(name, "unclaimed", rows, len(rows))
 
 
 def shown(report: PullReport) -> PullReport:

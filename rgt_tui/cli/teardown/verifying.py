@@ -18,7 +18,7 @@ from rgt_tui.model.plain import clean
 from rgt_tui.profiles.readings import how_many
 from rgt_tui.transfer import Copied, FolderRow, LedgerError, NotVerifiable, Verification, copies, verify
 
-STYLES = {"whole": "green", "unproven": "yellow", "error": "bold red"}
+STYLES = {"complete": "green", "unproven": "yellow", "error": "bold red"}
 MOST_LINES = 200
 """Of one kind; the rest is counted, and all of them are in the record."""
 
@@ -77,9 +77,9 @@ def as_json(found: Verification) -> dict[str, Any]:
 
 
 def as_text(found: Verification) -> str:
-    """Return what a person reads: what is whole, what could not be proven and why, what is wrong."""
+    """Return what a person reads: what is complete, what could not be proven and why, what is wrong."""
     rows = [
-        *(("whole", each.path, f"{each.kind}: {each.how}") for each in found.checkpoints),
+        *(("complete", each.path, f"{each.kind}: {each.how}") for each in found.checkpoints),
         *(("unproven", each.path, each.reason) for each in found.unproven),
         *(("error", each.path, each.reason) for each in found.errors),
     ]
@@ -101,7 +101,7 @@ def as_text(found: Verification) -> str:
     counted = (
         (found.files, "file"),
         (found.bytes, "byte"),
-        (len(found.checkpoints), "whole checkpoint"),
+        (len(found.checkpoints), "complete checkpoint"),
         (len(found.errors), "error"),
     )
     shown.append(f"{word}: " + ", ".join(how_many(n, what) for n, what in counted) + "\n")

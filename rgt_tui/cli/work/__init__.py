@@ -1,4 +1,13 @@
 """Commands that start work on a box, look after it, and open the box to a person's own programs."""
 
-__all__ = ["box_tools", "editors", "queue_commands", "run_job", "shells", "tunnels", "work_parsers"]
+__all__ = [
+    "box_tools",
+    "editors",
+    "queue_commands",
+    "run_job",
+    "shells",
+    "stop_run",
+    "tunnels",
+    "work_parsers",
+]
 """Modules that other packages may use."""

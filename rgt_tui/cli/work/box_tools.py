@@ -8,14 +8,17 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+import msgspec
+
 from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import open_box, rgt_with
-from rgt_tui.cli.printing import complain, interactive, json_line, print_json, prompt
+from rgt_tui.cli.printing import complain, interactive, print_json, prompt
 from rgt_tui.fleet.errands import reached
 from rgt_tui.fleet.work.agent_answers import Answer, Row, ask, number, rows_of, text, texts
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.figures import memory
+from rgt_tui.model.gpu_names import gpus_not_as_asked
 from rgt_tui.profiles.readings import size
 
 
@@ -28,13 +31,38 @@ class Tool(NamedTuple):
     """Lines for a person, of one row."""
     statuses: Mapping[int, int] = MappingProxyType({})
     """Exit status of the agent → ours, where ours means something else."""
+    completed: Callable[[Row, BoxSpec], Row] | None = None
+    """Adds what only this side knows to the agent's one row, whose `status` then is the exit status."""
 
 
 def _gpu_health(arguments: argparse.Namespace, spec: BoxSpec) -> list[str]:
+    asked = spec.asked
+    expected = arguments.expect
+    if expected is None and asked is not None and asked.gpu is not None:
+        expected = asked.gpu_count
     words = ["gpu-health"]
-    words += ["--expect", str(arguments.expect)] if arguments.expect is not None else []
+    words += ["--expect", str(expected)] if expected is not None else []
     words += ["--hot", f"{arguments.hot:g}"] if arguments.hot is not None else []
     return words + ["--strict"] * arguments.strict
+
+
+def _gpus_as_asked(row: Row, spec: BoxSpec) -> Row:
+    """Add whether each GPU is the model that the box was rented with; the agent does not know what was asked for."""
+    asked = spec.asked
+    if asked is None or asked.gpu is None:
+        return row
+    checks = []
+    for check in rows_of(row, "checks"):
+        checks.append(check)
+        if check.get("check") == "visible" and check.get("ok") is True:
+            total = check.get("vram_total")
+            other = gpus_not_as_asked(
+                asked.gpu, 1, [(text(check, "text"), total if isinstance(total, int) else None)]
+            )
+            said = other or f"{text(check, 'text')}, as asked for"
+            checks.append({"gpu": check.get("gpu"), "check": "model", "ok": other is None, "text": said})
+    wrong = any(check.get("ok") is False for check in checks)
+    return {**row, "checks": checks, "status": FAILED if wrong else row.get("status")}
 
 
 WORDS_OF = {True: "ok", False: "trouble", None: "unknown"}
@@ -67,7 +95,7 @@ def _reap_lines(row: Row) -> Iterator[str]:
         who = text(holder, "cmd") or text(holder, "name") or "?"
         yield f"{said:<9} {text(holder, 'kill'):<20} {memory(number(holder, 'rss')):>9}  {who}"
     if not holders:
-        yield "nobody holds a GPU"
+        yield "no process holds a GPU"
     if row.get("why"):
         yield f"which of them are orphans is not known: {text(row, 'why')}"
     for name in texts(row, "ended"):
@@ -129,7 +157,7 @@ def _mirror_lines(row: Row) -> Iterator[str]:
 
 
 TOOLS = {
-    "gpu-health": Tool(_gpu_health, _gpu_lines),
+    "gpu-health": Tool(_gpu_health, _gpu_lines, completed=_gpus_as_asked),
     "reap": Tool(_reap, _reap_lines),
     "grep": Tool(_grep, _grep_lines),
     "manifest": Tool(_manifest, _manifest_lines),
@@ -181,16 +209,23 @@ async def _answer(name: str, arguments: argparse.Namespace, spec: BoxSpec) -> in
 
 
 async def _asked(tool: Tool, words: list[str], arguments: argparse.Namespace, spec: BoxSpec) -> Answer:
+    status: list[int] = []
+
     def show(row: Row) -> None:
-        told = [json_line(row).decode()] if arguments.json else [f"{line}\n" for line in tool.shown(row)]
-        sys.stdout.write("".join(told))
+        if tool.completed is not None:
+            row = tool.completed(row, spec)
+            status.append(number(row, "status"))
+        if arguments.json:
+            print_json({"box": spec.name, **row})
+        else:
+            sys.stdout.write("".join(f"{line}\n" for line in tool.shown(row)))
 
     accept: bool = arguments.accept_new_host_key
     async with reached(spec, accept_new_host_keys=accept) as (connection, deployed):
         answer = await ask(connection, deployed, words, seconds=arguments.timeout, each=show)
     if answer.words and answer.status:
         complain(f"{spec.name}: {answer.words}")
-    return answer
+    return msgspec.structs.replace(answer, status=status[-1]) if status else answer
 
 
 async def _end(arguments: argparse.Namespace, spec: BoxSpec) -> int:
@@ -214,7 +249,7 @@ async def _end(arguments: argparse.Namespace, spec: BoxSpec) -> int:
         answer = await ask(connection, deployed, words, seconds=arguments.timeout)
     ended = texts(answer.last, "ended")
     if arguments.json:
-        print_json(answer.last)
+        print_json({"box": spec.name, **answer.last})
     else:
         sys.stdout.write("".join(f"ended     {name}\n" for name in ended))
     for refusal in rows_of(answer.last, "refused"):

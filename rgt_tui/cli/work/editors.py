@@ -21,7 +21,17 @@ from rgt_tui.fleet.errands import connected, elsewhere, provider_word
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.plain import exact
 from rgt_tui.profiles import load_profile
-from rgt_tui.ssh import AuthFailed, CommandFailed, Host, NoCommands, Unreachable, config_blocks, hops, run
+from rgt_tui.ssh import (
+    AuthFailed,
+    CommandFailed,
+    Deadline,
+    Host,
+    NoCommands,
+    Unreachable,
+    config_blocks,
+    hops,
+    run,
+)
 
 FILE = "ssh_config"
 """Of rgt's own, in its directory of settings."""
@@ -40,7 +50,7 @@ async def _code(arguments: argparse.Namespace, spec: BoxSpec) -> int:
     try:
         with waiting(f"connecting to {spec.name} …"):
             async with (
-                asyncio.timeout(arguments.timeout),
+                Deadline(arguments.timeout),
                 connected(spec, accept_new_host_keys=arguments.accept_new_host_key) as connection,
             ):
                 host = connection.get_extra_info("rgt_host")

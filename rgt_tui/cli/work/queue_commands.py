@@ -16,9 +16,11 @@ import msgspec
 from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK, UNREACHABLE, USAGE
 from rgt_tui.cli.opening import open_boxes
-from rgt_tui.cli.printing import complain, print_json
+from rgt_tui.cli.printing import complain, expanded_here, print_json
+from rgt_tui.cli.status_line import HOLDING
 from rgt_tui.cli.work.box_tools import typed
-from rgt_tui.cli.work.run_job import launch, told
+from rgt_tui.cli.work.run_job import keep_job, launch, print_outcome
+from rgt_tui.cli.work.sweeps import make_sweep
 from rgt_tui.fleet.config import FleetConfig
 from rgt_tui.fleet.errands import provider_word, reached, says
 from rgt_tui.fleet.renting.acceptance import checks_path, load_checks
@@ -37,7 +39,7 @@ from rgt_tui.fleet.work.fleet_roster import (
     roster,
     same_job,
 )
-from rgt_tui.fleet.work.launching import JOBS
+from rgt_tui.fleet.work.launching import job_directory
 from rgt_tui.fleet.work.queue_split import (
     UNDONE,
     NoQueue,
@@ -52,14 +54,25 @@ from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.money import Lifecycle
 from rgt_tui.model.plain import clean
 from rgt_tui.model.protocol import QueueState
-from rgt_tui.profiles.readings import ago, how_many
+from rgt_tui.profiles.readings import ago, how_many, size, wait_text
 from rgt_tui.ssh import BoxError, CommandFailed, ConfigError, Unreachable
 from rgt_tui.store import History, HistoryError, history_path
 
 SECONDS = 60.0
+TASK = "run"
+"""What a line of a queue says where a program has no tasks."""
 HASHING_S = 4 * 3600.0
 """Every file of every copy is read."""
 UNKNOWN = 2
+NEW_ALONE = {
+    "--push": "push",
+    "--in": "workdir",
+    "--env": "env",
+    "--smoke": "smoke",
+    "--retries": "retries",
+    "--prune": "prune",
+}
+"""Options that describe the job which ``new`` makes, with their names in the namespace."""
 
 
 def run_queue(arguments: argparse.Namespace) -> int:
@@ -77,6 +90,9 @@ def run_queue(arguments: argparse.Namespace) -> int:
     except ValueError as error:
         complain(error)
         return USAGE
+    if arguments.action == "new":
+        making = make_sweep(arguments, config.path, [by_name[name] for name in names], jobs)
+        return running.run_on_box(",".join(names), making)
     work = Queues(arguments, config, [by_name[name] for name in names], jobs)
     if arguments.action == "reconcile" and len(names) > 1:
         return running.run(work.reconcile_fleet())
@@ -91,6 +107,18 @@ def _wrong(arguments: argparse.Namespace, names: Sequence[str]) -> str | None:
     action, rest = arguments.action, arguments.rest
     if not names:
         return "name a box, or several separated by commas: a,b,c"
+    if action == "new" and len(rest) != 1:
+        return "new takes the name of the job: rgt queue BOX new sweep -- 'python train.py --config {cfg}'"
+    if action == "new" and not arguments.words:
+        return "which command? write it after --: rgt queue BOX new sweep -- 'python train.py --config {cfg}'"
+    if action == "new" and arguments.job is not None:
+        return "new takes the name of the job, and no --job"
+    if action != "new" and arguments.words:
+        return f"{action} takes no command"
+    only_new = [word for word, name in NEW_ALONE.items() if action != "new" and getattr(arguments, name)]
+    if only_new:
+        goes = "goes" if len(only_new) == 1 else "go"
+        return f"{' and '.join(only_new)} {goes} with new: it is part of the job that new makes"
     if action == "add" and (len(names) > 1 or not rest):
         return "add takes lines, and one box; several boxes share a file: rgt queue a,b run QUEUEFILE"
     if action == "take-out" and not rest:
@@ -109,20 +137,22 @@ def _wrong(arguments: argparse.Namespace, names: Sequence[str]) -> str | None:
 
 
 def jobs_of(spec: BoxSpec, arguments: argparse.Namespace) -> tuple[str, ...]:
-    """Return the job directories of a box to act on: one, except for ``reconcile``.
+    """Return the job directories of a box to act on: one, except for ``reconcile`` and ``status``.
 
     Raises:
         ValueError: none is known, or several are.
     """
+    if arguments.action == "new":
+        return (job_directory(spec, arguments.rest[0]),)
     if arguments.job is not None:
-        said: str = arguments.job
-        if "/" in said:
-            return (said,)
-        return (next((job for job in spec.jobs if same_job(job, said)), f"{JOBS}/{said}"),)
-    if len(spec.jobs) == 1 or (spec.jobs and arguments.action == "reconcile"):
+        return (job_directory(spec, arguments.job),)
+    if len(spec.jobs) == 1 or arguments.action == "status" or (spec.jobs and arguments.action == "reconcile"):
         return spec.jobs
     if not spec.jobs:
-        raise ValueError(f"{spec.name}: the fleet file names no job of it; say one: --job DIR")
+        raise ValueError(
+            f"{spec.name}: the fleet file names no job of it; name one with --job DIR, or make one: rgt queue "
+            f"{spec.name} new sweep --push . -- 'python train.py --config {{cfg}}'"
+        )
     names = ", ".join(posixpath.basename(job.rstrip("/")) for job in spec.jobs)
     raise ValueError(f"{spec.name}: which of its jobs? --job one of: {names}")
 
@@ -163,7 +193,7 @@ class Queues:
                 return await action(spec)
             except BoxError as error:
                 complain(f"{spec.name}: {error}")
-                return _status_of(error)
+                return running.status_of(error)
 
         codes = await asyncio.gather(*map(guarded, self._specs))
         return max(codes, key=lambda code: (code != OK, code == FAILED, code))
@@ -178,20 +208,20 @@ class Queues:
     def _job(self, spec: BoxSpec) -> str:
         return self._jobs[spec.name][0]
 
-    def _print(self, spec: BoxSpec, row: Row, lines: Sequence[str]) -> None:
+    def _print(self, spec: BoxSpec, row: Row, lines: Sequence[str], job: str | None = None) -> None:
         if self._arguments.json:
-            print_json({"box": spec.name, "job": self._job(spec), **row})
+            print_json({"box": spec.name, "job": job or self._job(spec), **row})
         else:
             sys.stdout.write("".join(f"{spec.name}: {line}\n" for line in lines))
 
     def _end(self, spec: BoxSpec, answer: Answer) -> int:
         if answer.words and answer.status:
-            complain(f"{spec.name}: {answer.words}")
+            complain(f"{spec.name}: {answer.words}{expanded_here(self._arguments.job)}")
         # The agent's own 3 is that a runner is alive; ours is that the box was not reached.
         return FAILED if answer.status == UNREACHABLE else answer.status
 
     async def _add(self, spec: BoxSpec) -> int:
-        data = "\n".join(self._arguments.rest).encode() + b"\n"
+        data = "\n".join(map(with_task, self._arguments.rest)).encode() + b"\n"
         answer = await self._ask(spec, ["queue", "add", "--job", self._job(spec)], data)
         if answer.status == OK:
             added, there = texts(answer.last, "added"), texts(answer.last, "there")
@@ -236,13 +266,33 @@ class Queues:
         words += ["--from", arguments.start] if arguments.start else []
         launched = await launch(spec, words, b"", arguments, alone=len(self._specs) == 1)
         name = posixpath.basename(job.rstrip("/"))
-        return await told(arguments, spec, launched, name, {"job": job})
+        if "start" in launched.rows or "begins" in launched.rows:
+            keep_job(arguments, self._config.path, spec, job)
+        return await print_outcome(arguments, spec, launched, name, {"job": job})
 
     async def _status(self, spec: BoxSpec) -> int:
-        answer = await self._ask(spec, ["queue", "status", "--job", self._job(spec)])
-        queue = queue_of(answer)
-        self._print(spec, answer.last, queue_lines(queue, time.time()))
-        return self._end(spec, answer)
+        """Show one job, or all of them: those of the fleet file, then the others that the box knows."""
+        named = self._jobs[spec.name]
+        accept: bool = self._arguments.accept_new_host_key
+        async with reached(spec, accept_new_host_keys=accept) as (connection, deployed):
+            others: list[str] = []
+            if self._arguments.job is None:
+                known = await ask(connection, deployed, ["queue", "list"], seconds=SECONDS)
+                if known.status != OK:
+                    raise CommandFailed(f"its other jobs could not be listed: {known.words}")
+                others = [
+                    job for job in texts(known.last, "jobs") if not any(same_job(job, one) for one in named)
+                ]
+            codes = []
+            for job in (*named, *others):
+                answer = await ask(connection, deployed, ["queue", "status", "--job", job], seconds=SECONDS)
+                lines = queue_lines(queue_of(answer), time.time())
+                if len(named) + len(others) > 1:
+                    unnamed = "" if job in named else ", which the fleet file does not name"
+                    lines = [f"job {clean(job)}{unnamed}", *(f"  {line}" for line in lines)]
+                self._print(spec, answer.last, lines, job)
+                codes.append(self._end(spec, answer))
+        return max(codes, default=OK)
 
     async def _check(self, spec: BoxSpec) -> int:
         arguments = self._arguments
@@ -439,7 +489,7 @@ class Queues:
         ):
             self._say(f"{spec.name}: {says(meter)}")
             return True
-        word = f"; {says(meter)}" if meter is not None else "; nobody can be asked"
+        word = f"; {says(meter)}" if meter is not None else "; no provider to ask"
         complain(f"{spec.name}: {error}{word}. Unreachable is not dead: it may still run its cells.")
         return typed(
             self._arguments, spec.name, "say that you have seen that it is off, and hand its cells over"
@@ -511,6 +561,16 @@ class Queues:
         out.flush()
 
 
+def with_task(line: str) -> str:
+    """Return a line of a queue, with the word ``run`` for a task where it names none: ``CONFIG``, ``CONFIG 20``."""
+    words, hash_mark, comment = line.partition("#")
+    parts = words.split()
+    if len(parts) == 1 or (len(parts) == 2 and parts[1].isdecimal()):
+        parts.insert(1, TASK)
+        return " ".join(parts) + (f" {hash_mark}{comment}" if hash_mark else "")
+    return line
+
+
 def take_out_words(job: str, names: Sequence[str], why: str) -> list[str]:
     """Return the agent's verb that comments cells out."""
     return [
@@ -544,8 +604,12 @@ def queue_lines(queue: QueueState, now: float) -> list[str]:
     for cell in queue.cells:
         when = f", {ago(cell.ended or cell.started, now)}" if cell.started else ""
         why = f": {clean(cell.reason)}" if cell.reason else ""
+        state = clean(cell.state)
+        if cell.wait is not None:
+            state, why = HOLDING, f": at step {cell.wait.step:,}, {wait_text(cell.wait, queue.at - now, now)}"
         epochs = "" if cell.epochs is None else f", {how_many(cell.epochs, 'epoch')}"
-        lines.append(f"{clean(cell.state):<11} {clean(cell.name)} ({clean(cell.task)}{epochs}{when}){why}")
+        freed = f", gave {size(cell.pruned)} of room back" if cell.pruned else ""
+        lines.append(f"{state:<11} {clean(cell.name)} ({clean(cell.task)}{epochs}{when}{freed}){why}")
     runner = f"runner pid {queue.runner_pid}" if queue.runner_pid else "a runner"
     lines.append(
         f"{runner} is at work"
@@ -571,9 +635,3 @@ def speeds_of(env: Mapping[str, str]) -> dict[str, float]:
         if check.tflops:
             found[check.box] = check.tflops
     return found
-
-
-def _status_of(error: BoxError) -> int:
-    if isinstance(error, ConfigError):
-        return USAGE
-    return UNREACHABLE if isinstance(error, Unreachable) else FAILED

@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import os
 import posixpath
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,24 +17,36 @@ import msgspec
 
 from rgt_tui.cli import running
 from rgt_tui.cli.bringing.push_to_box import ProgressLine, doubts, noted_push
+from rgt_tui.cli.bringing.secret_values import read_value
 from rgt_tui.cli.commands import FAILED, OK, UNREACHABLE, USAGE
 from rgt_tui.cli.opening import meant, open_boxes, rgt_with
-from rgt_tui.cli.printing import complain, print_json, waiting
+from rgt_tui.cli.printing import complain, expanded_here, interactive, print_json, says_yes, waiting
 from rgt_tui.cli.set_up.adding import keep_trust
+from rgt_tui.cli.work.local_smoke import passes_here
 from rgt_tui.fleet.config import FleetFileError
 from rgt_tui.fleet.config.editing import add_entry
 from rgt_tui.fleet.errands import reached
-from rgt_tui.fleet.pushes import PushChoice
+from rgt_tui.fleet.pushes import PushChoice, read_source
 from rgt_tui.fleet.work.agent_answers import Row, ask, rows_of, text
-from rgt_tui.fleet.work.launching import CannotRun, Job, Launched, finding_lines, job_for, phase_of, said
+from rgt_tui.fleet.work.launching import (
+    CannotRun,
+    Code,
+    Job,
+    Launched,
+    finding_lines,
+    job_for,
+    phase_of,
+    said,
+)
 from rgt_tui.model.box import BoxSpec
-from rgt_tui.model.plain import clean
+from rgt_tui.model.plain import Secret, clean
 from rgt_tui.profiles import load_profile
+from rgt_tui.profiles.readings import age
 from rgt_tui.ssh import AuthFailed, ConfigError, HostKeyRefused, Unreachable
-from rgt_tui.transfer.sending import SourceError
+from rgt_tui.transfer.sending import SourceError, SourceTree
 
 SLACK_S = 60.0
-"""What the box may take beside the smoke command and the look at the beginning."""
+"""What the box may take on top of the smoke command and the look at the beginning."""
 AGAIN_S = 5.0
 """Between two tries to get back to a box whose job is waited for."""
 WAIT_S = 60.0
@@ -64,30 +77,163 @@ def run_run(arguments: argparse.Namespace) -> int:
     if not arguments.words:
         complain("which command? write it after --: rgt run BOX -- python train.py")
         return USAGE
-    config, (spec,) = open_boxes(arguments, [arguments.box], trusted=True)
     try:
-        job = _job(arguments, spec, arguments.workdir)
-    except (CannotRun, ValueError) as error:
-        complain(f"{spec.name}: {error}")
+        env = environment(arguments.env or ())
+        secrets = read_secrets(arguments.secret or ())
+        place = meant(arguments)
+        choice = PushChoice(fleet=None if place is None else place.path)
+        tree = read_source(Path(arguments.push), choice) if arguments.push else None
+        if arguments.smoke_here and not passes_here(arguments, tree, env, secrets):
+            return FAILED
+        config, (spec,) = open_boxes(arguments, [arguments.box], trusted=True)
+        start = _Start(arguments, config.path, spec, choice, tree, env, secrets)
+        start.job(None)
+    except SourceError as error:
+        complain(error)
         return USAGE
-    return running.run_on_box(spec.name, _run(arguments, config.path, spec, job))
+    except (CannotRun, ValueError) as error:
+        complain(f"{arguments.box}: {error}")
+        return USAGE
+    return running.run_on_box(spec.name, start.run())
 
 
-def _job(arguments: argparse.Namespace, spec: BoxSpec, workdir: str | None) -> Job:
-    return job_for(
-        spec,
-        load_profile(spec.profile),
-        arguments.words,
-        name=arguments.name,
-        workdir=workdir,
-        env=environment(arguments.env or ()),
-        retries=arguments.retries,
-        smoke=arguments.smoke,
-    )
+def read_secrets(names: Sequence[str]) -> dict[str, Secret]:
+    """Return the values of secrets: from this machine's environment, else typed, or from standard input.
+
+    Raises:
+        ValueError: one has no value, or is no text, or two would come from standard input.
+    """
+    missing = [name for name in dict.fromkeys(names) if not os.environ.get(name)]
+    if len(missing) > 1 and not sys.stdin.isatty():
+        raise ValueError(
+            f"standard input holds one secret, and {' and '.join(missing)} are not in the environment here"
+        )
+    found = {name: Secret(os.environ[name]) for name in names if name not in missing}
+    for name in missing:
+        value = read_value(name)
+        if value is None:
+            raise ValueError(f"--secret {name}: it is not in the environment here, and nothing was given")
+        found[name] = value
+    for name, value in found.items():
+        try:
+            value.reveal().encode()
+        except UnicodeEncodeError:
+            raise ValueError(f"--secret {name}: it is not UTF-8 text") from None
+    return found
 
 
-async def _pushed(arguments: argparse.Namespace, spec: BoxSpec) -> str:
-    """Push the code; return where the job starts: in this version of it, which never changes."""
+class _Start:
+    """One command on its way to a box.
+
+    Args:
+        arguments: The command line.
+        fleet: The fleet file, which will name the job.
+        spec: The box.
+        choice: How the code is pushed.
+        tree: The code as it was read; None = none is pushed.
+        env: Environment of the command.
+        secrets: Name → value of the secrets that its cells get.
+    """
+
+    def __init__(
+        self,
+        arguments: argparse.Namespace,
+        fleet: Path,
+        spec: BoxSpec,
+        choice: PushChoice,
+        tree: SourceTree | None,
+        env: Mapping[str, str],
+        secrets: Mapping[str, Secret],
+    ) -> None:
+        self._arguments, self._fleet, self._spec = arguments, fleet, spec
+        self._choice, self._tree, self._env, self._secrets = choice, tree, env, secrets
+        self._again: bool = arguments.again
+
+    def job(self, code: Code | None) -> Job:
+        """Return the job of this command.
+
+        Raises:
+            CannotRun: there is none on this platform.
+        """
+        arguments = self._arguments
+        return job_for(
+            self._spec,
+            load_profile(self._spec.profile),
+            arguments.words,
+            name=arguments.name,
+            workdir=arguments.workdir,
+            code=code,
+            env=self._env,
+            secrets=tuple(self._secrets),
+            retries=arguments.retries,
+            smoke=arguments.smoke,
+            ckpt_bytes=arguments.ckpt_size,
+            keep=arguments.keep or (),
+            again=self._again,
+        )
+
+    async def run(self) -> int:
+        """Push the code unless the job has begun, start it unless it runs, and show how it begins."""
+        arguments, spec, code = self._arguments, self._spec, None
+        if self._tree is not None:
+            code = Code(self._tree.digest)
+            known = await self._launch(["launch", "--find"], self.job(code))
+            if known.status != OK or (known.others and not known.begun and not self._wanted_again(known)):
+                return await self._print_outcome(known, self.job(code))
+            if self._again or not known.begun:
+                try:
+                    code = await _push(arguments, spec, self._choice, self._tree)
+                except SourceError as error:
+                    complain(error)
+                    return USAGE
+        words = ["launch", "--make", "--seconds", f"{arguments.probe:g}"]
+        words += ["--smoke-seconds", f"{arguments.smoke_seconds:g}"] + ["--no-smoke"] * arguments.no_smoke
+        for note in self.job(code).notes:
+            complain(f"note: {note}")
+        launched = await self._launch(words, self.job(code))
+        if launched.others and self._wanted_again(launched):
+            launched = await self._launch(words, self.job(code))
+        folder = launched.folder_of(self.job(code))
+        if launched.job.get("same"):
+            keep_job(arguments, self._fleet, spec, folder)
+        status = await self._print_outcome(launched, self.job(code))
+        if status == OK and arguments.wait and "begins" in launched.rows:
+            return await follow(arguments, spec, folder)
+        return status
+
+    async def _launch(self, words: Sequence[str], job: Job) -> Launched:
+        secrets = {name: value.reveal() for name, value in self._secrets.items()}
+        data = msgspec.json.encode({**job.asked, "secrets": secrets})
+        return await launch(self._spec, words, data, self._arguments)
+
+    def _wanted_again(self, launched: Launched) -> bool:
+        """Ask whether the command is started although it runs with other code; in a script --again says so."""
+        if self._again:
+            return True
+        names = ", ".join(f"{each.name} (for {age(each.seconds)})" for each in launched.others)
+        runs = f"this command runs already, with other code: {names}"
+        if interactive() and not self._arguments.json:
+            self._again = says_yes(f"{self._spec.name}: {runs}. Start it once more?")
+        if not self._again:
+            complain(
+                f"{self._spec.name}: {runs}; nothing was started. --again starts it once more, next to that"
+            )
+        return self._again
+
+    async def _print_outcome(self, launched: Launched, job: Job) -> int:
+        more: dict[str, Any] = {"job": text(launched.job, "folder") or None}
+        if "is not a directory" in launched.words:
+            hint = expanded_here(self._arguments.workdir)
+            launched = msgspec.structs.replace(launched, words=launched.words + hint)
+        if launched.others:
+            more["others"] = [each._asdict() for each in launched.others]
+            launched = msgspec.structs.replace(launched, status=FAILED)
+        name = posixpath.basename(launched.folder_of(job))
+        return await print_outcome(self._arguments, self._spec, launched, name, more)
+
+
+async def _push(arguments: argparse.Namespace, spec: BoxSpec, choice: PushChoice, tree: SourceTree) -> Code:
+    """Push the code; return this version of it, which never changes."""
     accept: bool = arguments.accept_new_host_key
     async with reached(spec, accept_new_host_keys=accept) as (connection, deployed):
         line = ProgressLine()
@@ -97,8 +243,9 @@ async def _pushed(arguments: argparse.Namespace, spec: BoxSpec) -> str:
                 (connection, deployed),
                 load_profile(spec.profile),
                 Path(arguments.push),
-                PushChoice(),
+                choice,
                 line,
+                tree,
             )
         finally:
             line.end()
@@ -107,34 +254,13 @@ async def _pushed(arguments: argparse.Namespace, spec: BoxSpec) -> str:
     if not arguments.json:
         sys.stdout.write(f"{spec.name}: code   {clean(arrived.path)}\n")
         sys.stdout.flush()
-    return posixpath.join(arrived.path, arguments.workdir or "")
-
-
-async def _run(arguments: argparse.Namespace, fleet: Path, spec: BoxSpec, job: Job) -> int:
-    if arguments.push:
-        try:
-            job = _job(arguments, spec, await _pushed(arguments, spec))
-        except SourceError as error:
-            complain(error)
-            return USAGE
-    words = ["launch", "--make", "--seconds", f"{arguments.probe:g}"]
-    words += ["--smoke-seconds", f"{arguments.smoke_seconds:g}"] + ["--no-smoke"] * arguments.no_smoke
-    for note in job.notes:
-        complain(f"note: {note}")
-    launched = await launch(spec, words, msgspec.json.encode(job.asked), arguments)
-    made = launched.rows.get("job", {})
-    if made.get("same"):
-        _keep(arguments, fleet, spec, job.folder)
-    code = await told(arguments, spec, launched, job.name, {"job": text(made, "folder") or None})
-    if code == OK and arguments.wait and "begins" in launched.rows:
-        return await follow(arguments, spec, job.folder)
-    return code
+    return Code(arrived.digest, arrived.path)
 
 
 async def launch(
     spec: BoxSpec, words: Sequence[str], data: bytes, arguments: argparse.Namespace, *, alone: bool = True
 ) -> Launched:
-    """Have the agent launch a job, and print what it tells as it comes; `alone` = no other one at the same time.
+    """Have the agent launch a job, and print what it sends as it comes; `alone` = no other one at the same time.
 
     Raises:
         BoxError: the box was not reached, or lost.
@@ -143,7 +269,7 @@ async def launch(
 
     def take(row: Row) -> None:
         rows[phase_of(row)] = row
-        if not arguments.json:
+        if not arguments.json and "--find" not in words:
             sys.stdout.write("".join(f"{spec.name}: {line}\n" for line in said(row)))
             sys.stdout.flush()
 
@@ -162,7 +288,7 @@ async def launch(
     return Launched(status=answer.status, words=answer.words, rows=rows)
 
 
-async def told(
+async def print_outcome(
     arguments: argparse.Namespace, spec: BoxSpec, launched: Launched, name: str, more: dict[str, Any]
 ) -> int:
     """Print the rest of what a launch has to report; return its exit status."""
@@ -184,7 +310,7 @@ async def told(
     return code
 
 
-def _keep(arguments: argparse.Namespace, fleet: Path, spec: BoxSpec, folder: str) -> None:
+def keep_job(arguments: argparse.Namespace, fleet: Path, spec: BoxSpec, folder: str) -> None:
     """Have the fleet file name the job, so that every rgt watches its queue."""
     if folder in spec.jobs:
         return

@@ -18,7 +18,16 @@ from rgt_tui.files import state_directory
 from rgt_tui.fleet.errands import connected
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.profiles import load_profile
-from rgt_tui.ssh import AuthFailed, NotCarried, Unreachable, by_hand, hops, pass_through, pinned_host_key
+from rgt_tui.ssh import (
+    AuthFailed,
+    Deadline,
+    NotCarried,
+    Unreachable,
+    by_hand,
+    hops,
+    pass_through,
+    pinned_host_key,
+)
 
 
 def shell_line(words: Sequence[str]) -> str:
@@ -39,10 +48,10 @@ async def _exec(spec: BoxSpec, arguments: argparse.Namespace) -> int:
     interrupted = asyncio.Event()
     began = False
     try:
-        async with asyncio.timeout(arguments.timeout) as limit:
+        async with Deadline(arguments.timeout) as limit:
             accept: bool = arguments.accept_new_host_key
             async with connected(spec, accept_new_host_keys=accept) as connection:
-                limit.reschedule(None)  # the command itself may take as long as it likes
+                limit.stop()  # the command itself may take as long as it likes
                 began = True
                 asyncio.get_running_loop().add_signal_handler(signal.SIGINT, interrupted.set)
                 passed = await pass_through(connection, shell_line(arguments.words), interrupted)
@@ -75,7 +84,8 @@ def run_ssh(arguments: argparse.Namespace) -> int:
         found.extend(await way_of(spec, arguments))
         return OK
 
-    code = running.run_on_box(spec.name, look())
+    # Passwords are left to ssh, which would ask for them again.
+    code = running.run_on_box(spec.name, look(), secrets=False)
     if code == OK:
         rest = ["-t", *found, shell_line(arguments.words)] if arguments.words else found
         os.execv(program, ["ssh", *rest])
@@ -90,7 +100,7 @@ async def way_of(spec: BoxSpec, arguments: argparse.Namespace) -> tuple[str, ...
     """
     try:
         async with (
-            asyncio.timeout(arguments.timeout),
+            Deadline(arguments.timeout),
             connected(spec, accept_new_host_keys=arguments.accept_new_host_key) as connection,
         ):
             words = by_hand(connection)

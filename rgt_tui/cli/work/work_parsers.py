@@ -7,6 +7,7 @@ import argparse
 from rgt_tui.cli.arguments import (
     box_argument,
     box_names,
+    byte_count,
     command,
     connection_options,
     count,
@@ -44,13 +45,16 @@ def add_run(subparsers: Subparsers) -> None:
         about="Run a command on a box so that it outlives the connection: as a job of its own (docs/jobs.md), with\n"
         "Python, disks and environment as the platform's profile says. First its smoke command runs, then the\n"
         "queue is checked, then it is started, detached, and watched: alive, first line, first step, no\n"
-        "traceback. A single word after -- is a line for a shell; several are run exactly as they are. The same\n"
-        "command again starts nothing: it says how the job is doing. $RGT_OUT in its environment is the directory\n"
-        "of its results.",
+        "traceback. A single word after -- is a line for a shell; several are run without a shell. The same\n"
+        "command again, with the same code, starts nothing: it says how the job is doing. If it runs with other\n"
+        "code, you are asked; a script needs --again. $RGT_OUT in its environment is the directory of its results;\n"
+        "in the words of a command without a shell it is filled in.",
         examples=(
             "rgt run lab --push . -- python train.py --config big.yaml",
             "rgt run lab --in /workspace/code --smoke 'python train.py --steps 2' -- python train.py",
             "rgt run lab --name try-2 --env LR=3e-4 -- 'python train.py --out \"$RGT_OUT\"'",
+            "rgt run lab --push . --smoke 'python train.py --steps 2' --smoke-here -- python train.py",
+            "rgt run lab --push . --secret HF_TOKEN --ckpt-size 2G -- python train.py --out '$RGT_OUT'",
             "rgt run lab --wait --json -- ./sweep.sh",
         ),
     )
@@ -62,13 +66,39 @@ def add_run(subparsers: Subparsers) -> None:
     )
     parser.add_argument("--smoke", metavar="CMD", help="a shell line that must end with 0 first")
     parser.add_argument(
+        "--smoke-here",
+        action="store_true",
+        help="run it on this machine first, without a GPU, in a copy of what --push would push",
+    )
+    parser.add_argument(
         "--env", metavar="K=V", action="append", help="environment of the command; several times"
+    )
+    parser.add_argument(
+        "--secret",
+        metavar="NAME",
+        action="append",
+        help="a key or token for the command: from this variable here, else typed, or from standard input",
     )
     parser.add_argument(
         "--in", dest="workdir", metavar="DIR", help="where it starts (default: the home directory)"
     )
     parser.add_argument(
         "--retries", metavar="N", type=count, default=0, help="further attempts when it fails"
+    )
+    parser.add_argument(
+        "--ckpt-size",
+        metavar="SIZE",
+        type=byte_count,
+        help="of one checkpoint, such as 2G: it must fit on the disk before anything starts; 0 = do not check",
+    )
+    parser.add_argument(
+        "--keep",
+        metavar="PATH",
+        action="append",
+        help="copy only this to durable storage, below $RGT_OUT; several times (default: all of it)",
+    )
+    parser.add_argument(
+        "--again", action="store_true", help="start it once more, although it was started before"
     )
     parser.add_argument("--wait", action="store_true", help="then wait until it has ended: 0 done, 1 failed")
     launch_options(parser)
@@ -77,7 +107,7 @@ def add_run(subparsers: Subparsers) -> None:
     )
 
 
-QUEUE_ACTIONS = ("add", "run", "status", "check", "reconcile", "take-out")
+QUEUE_ACTIONS = ("new", "add", "run", "status", "check", "reconcile", "take-out")
 
 
 def add_queue(subparsers: Subparsers) -> None:
@@ -85,12 +115,15 @@ def add_queue(subparsers: Subparsers) -> None:
     parser = command(
         subparsers,
         "queue",
-        about="The queue of a box, or one queue over several: a,b,c. add appends lines; run tries, checks and starts\n"
+        about="The queue of a box, or one queue over several: a,b,c. new makes the job of a sweep of your own code:\n"
+        "the command after --, with {cfg} {name} {task} {epochs} {out} {py} filled in for each cell, in one version\n"
+        "of the code on every box. add appends lines: CONFIG [TASK] [EPOCHS]; run tries, checks and starts\n"
         "it, and watches how it begins; status, check and reconcile change nothing (check --fix corrects line\n"
         "ends). With several boxes run QUEUEFILE shares out its lines by what such cells have cost so far, and\n"
         "reconcile compares the cells of all boxes with what is there. run --hand-over BOX gives the unfinished\n"
         "cells of a box that is off to the others.",
         examples=(
+            "rgt queue lab new sweep --push . -- 'python train.py --config {cfg} --epochs {epochs} --out {out}'",
             "rgt queue lab add 'configs/a.yaml classify 20' 'configs/b.yaml classify'",
             "rgt queue lab run --from b",
             "rgt queue lab check --fix",
@@ -106,7 +139,28 @@ def add_queue(subparsers: Subparsers) -> None:
         "rest",
         metavar="WORD",
         nargs="*",
-        help="add: lines; run: a queue file of this machine; take-out: cells",
+        help="new: the job's name; add: lines; run: a queue file of this machine; take-out: cells",
+    )
+    parser.set_defaults(words=[])
+    parser.add_argument(
+        "--push", metavar="PATH", help="new: push this code first, and work in this version of it"
+    )
+    parser.add_argument(
+        "--in", dest="workdir", metavar="DIR", help="new: where cells start (default: the pushed code)"
+    )
+    parser.add_argument(
+        "--env", metavar="K=V", action="append", help="new: environment of the cells; several times"
+    )
+    parser.add_argument(
+        "--smoke", metavar="CMD", help="new: a shell line that must end with 0 before a launch"
+    )
+    parser.add_argument(
+        "--retries", metavar="N", type=count, default=0, help="new: further attempts of a failed cell"
+    )
+    parser.add_argument(
+        "--prune",
+        choices=("keep-best",),
+        help="new: finished cells with a verified copy give their room to the next",
     )
     parser.add_argument(
         "--job", metavar="J", help="name or directory of the job (default: the one of the fleet file)"
@@ -217,13 +271,43 @@ def _add(
     return parser
 
 
+def add_stop(subparsers: Subparsers) -> None:
+    """Declare ``rgt stop``."""
+    parser = command(
+        subparsers,
+        "stop",
+        about="End one run of a box: a job, a cell, or a training that rgt has found, by the name that rgt shows. It\n"
+        "gets SIGTERM, and time to save; then you see what it has saved, and where. A run of a queue ends through\n"
+        "its runner: the cell counts as interrupted, and the rest of the queue waits. No process is ended by a\n"
+        "number alone: it must be the one that was shown.",
+        examples=(
+            "rgt stop lab try-1",
+            "rgt stop lab exp/train --after-checkpoint",
+            "rgt stop lab try-1 --yes --json",
+        ),
+    )
+    box_argument(parser)
+    parser.add_argument("run", metavar="RUN", help="job (name or directory), cell, or found training")
+    parser.add_argument(
+        "--after-checkpoint", action="store_true", help="wait until it has saved once more, then end it"
+    )
+    parser.add_argument(
+        "--wait", metavar="TIME", type=duration, default=3600.0, help="how long to wait for that (1h)"
+    )
+    parser.add_argument(
+        "--seconds", metavar="TIME", type=duration, help="how long to wait for its end (default: 2m30)"
+    )
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+    connection_options(parser, json="print one JSON object per step: found, waits, asked, ended")
+
+
 def add_gpu_health(subparsers: Subparsers) -> None:
     """Declare ``rgt gpu-health``."""
     parser = _add(
         subparsers,
         "gpu-health",
         "Check every GPU of a box, and change nothing: does it answer, memory errors, throttling, the kernel's Xid\n"
-        "messages, PCIe lanes, temperature, memory that nobody holds. What cannot be determined is\n"
+        "messages, PCIe lanes, temperature, memory that no process holds. What cannot be determined is\n"
         "reported as such.",
         ("rgt gpu-health lab --expect 8", "rgt gpu-health lab --strict --json"),
         "print one JSON object: checks, source, error, status",

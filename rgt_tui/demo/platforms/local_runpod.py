@@ -49,6 +49,8 @@ class LocalPod:
     gpus: int = 1
     status: str = "RUNNING"
     locked: bool = False
+    machine_full: bool = False
+    """Its machine has no free GPU: a start is refused."""
     cloud: str = "SECURE"
     region: str | None = "LOCAL-1"
     host: str | None = None
@@ -96,23 +98,26 @@ class LocalPod:
         runtime = None
         if self.status == "RUNNING":
             uptime = int(max(0.0, now - (self.started or now)))
-            runtime = {"uptime": uptime, "gpus": [], "cpu": None, "memory": None, "ports": []}
+            port = {"private": 22, "public": self.port, "type": "tcp", "ip": self.host}
+            runtime = {"uptime": uptime, "gpus": [], "ports": [port] if direct else []}
+        mounts: dict[str, object] = {}
+        if self.persistent is not None:
+            mounts["persistent"] = {"size": _whole(self.persistent), "path": self.mount}
+        if self.networks:
+            mounts["network"] = [{"volumeId": volume, "path": path} for volume, path in self.networks]
         return {
             "id": self.id,
             "name": self.name,
             "status": self.status,
             "actions": list(self.actions),
             "image": "rgt/demo",
-            "args": None,
-            "disk": self.disk,
-            "mounts": {
-                "persistent": None
-                if self.persistent is None
-                else {"size": self.persistent, "path": self.mount},
-                "network": [{"volumeId": volume, "path": path} for volume, path in self.networks],
-            },
+            "args": "",
+            "disk": _whole(self.disk),
+            "mounts": mounts,
+            "ports": ["22/tcp", "8888/http"],
+            "env": {},
+            "registry": None,
             "gpu": {"id": self.gpu, "count": self.gpus},
-            "cpu": None,
             "cloud": self.cloud,
             "dataCenterId": self.region,
             "cudaVersion": None,
@@ -124,8 +129,7 @@ class LocalPod:
             "runtime": runtime,
             "createdAt": iso(self.created),
             "startedAt": iso(self.started) if self.started is not None else None,
-            "globalNetworking": False,
-            "cluster": None,
+            "globalNetworking": {"enabled": False},
         }
 
     def billing(self, now: float) -> dict[str, object]:
@@ -140,6 +144,11 @@ class LocalPod:
             "cpuAmount": 0.0,
             "diskAmount": round(self.spent_disk, 6),
         }
+
+
+def _whole(size: float) -> float:
+    """Return a size as the API writes it: GB are integers there."""
+    return int(size) if size == int(size) else size
 
 
 def _version(text: str) -> tuple[int, ...]:
@@ -163,6 +172,8 @@ class LocalGpu:
     most: int = 8
     stock: dict[tuple[str, str], str] = field(default_factory=dict)
     """``(cloud, data center)`` → NONE, LOW, MEDIUM or HIGH; there is none in those that are not named."""
+    bid: float | None = None
+    """The least bid for one as spot, an hour; None = there is none."""
     cuda: str = "12.8"
     """The newest that any host of this type knows."""
 
@@ -216,6 +227,9 @@ CREATION_KEYS = frozenset(
 NO_CAPACITY = "There are no longer any instances available with the requested specifications."
 
 _POD = re.compile(r"/v2/pods/([^/]+)(/action)?")
+_LIBRARY = re.compile(r"(?i)python-(urllib|httpx|requests)|aiohttp|urllib3|Go-http-client")
+"""User-Agents of HTTP libraries, which a program sends that gives itself no name."""
+_WORKERS = re.compile(r"/v2/serverless/([^/]+)/workers")
 
 
 @dataclass(frozen=True)
@@ -240,6 +254,12 @@ class LocalRunPod(LocalServer):
         self.volumes: dict[str, NetworkVolume] = {}
         self.gpus: dict[str, LocalGpu] = {}
         """The catalogue, by id."""
+        self.endpoints: dict[str, tuple[int, int]] = {}
+        """Serverless endpoints by their id: workers that are always on, and workers that run now."""
+        self.clusters: dict[str, int] = {}
+        """Clusters by their id: how many pods each has."""
+        self.page_size: int | None = None
+        """Most things on one page of a list; None = all."""
         self.balance: float | None = None
         """What the account has left; None = there is no API that tells it."""
 
@@ -267,6 +287,12 @@ class LocalRunPod(LocalServer):
         """Set what the account has left; None = nothing tells it."""
         self.balance = amount
 
+    def _answer(self, request: Request) -> Response:
+        # Cloudflare, in front of RunPod, bans programs without a name of their own; the API does not see the request.
+        if not request.headers.get("user-agent", "").strip() or _LIBRARY.match(request.headers["user-agent"]):
+            return Response(403, headers={"Content-Type": "text/plain"}, raw=b"error code: 1010")
+        return super()._answer(request)
+
     def handle(self, request: Request) -> Response:
         """Answer one request whose key has been checked."""
         now = self.clock()
@@ -274,14 +300,22 @@ class LocalRunPod(LocalServer):
             "/v2/pods": self._list,
             "/v2/billing/pods": self._billing,
             "/v2/network-volumes": self._volumes,
+            "/v2/serverless": self._endpoints,
+            "/v2/clusters": self._clusters,
             "/v2/catalog/gpus": self._catalogue,
         }.get(request.path)
         if request.path == "/v2/pods" and request.method == "POST":
             return self._create(request, now)
         if fixed is not None:
             return fixed(request, now) if request.method == "GET" else problem(405, "only GET is taken here")
+        if request.path == "/graphql" and b"gpuTypes" in request.body:
+            return self._bids()
+        if request.path == "/graphql" and b"podRentInterruptable" in request.body:
+            return self._rent_spot(request)
         if request.path == "/graphql" and self.balance is not None:
             return self._myself(request, now)
+        if workers := _WORKERS.fullmatch(request.path):
+            return self._workers(workers[1])
         match = _POD.fullmatch(request.path)
         pod = self.pods.get(match[1]) if match else None
         if match is None or pod is None or pod.status == "TERMINATED":
@@ -298,7 +332,58 @@ class LocalRunPod(LocalServer):
         return problem(405, "only GET and DELETE are taken here")
 
     def _list(self, request: Request, now: float) -> Response:
-        return Response(200, {"pods": [p.json(now) for p in self.pods.values() if p.status != "TERMINATED"]})
+        pods = [p.json(now) for p in self.pods.values() if p.status != "TERMINATED"]
+        return self._page(request, "pods", pods)
+
+    def _page(self, request: Request, key: str, items: list[dict[str, object]]) -> Response:
+        """Return a page of a list; a cursor is the place of its first thing, in letters that need escaping."""
+        first = int(request.query.get("cursor", "at=0+").strip("at=+ "))
+        most = min(int(request.query.get("limit", "1000")), self.page_size or 1000)
+        more = first + most < len(items)
+        pagination = {"nextCursor": f"at={first + most}+" if more else None, "hasNextPage": more}
+        return Response(200, {key: items[first : first + most], "pagination": pagination})
+
+    def _endpoints(self, request: Request, now: float) -> Response:
+        items: list[dict[str, object]] = [
+            {
+                "id": endpoint,
+                "name": endpoint,
+                "type": "QUEUE",
+                "workers": {"min": least, "max": 3},
+                "scaling": {"type": "QUEUE_DELAY", "queueDelay": 4.0},
+                "dataCenterIds": [],
+                "networkVolumes": [],
+                "timeout": 600,
+                "flashboot": "OFF",
+                "createdAt": iso(now),
+            }
+            for endpoint, (least, _) in self.endpoints.items()
+        ]
+        return self._page(request, "endpoints", items)
+
+    def _workers(self, endpoint: str) -> Response:
+        if endpoint not in self.endpoints:
+            return problem(404, "not found")
+        states = ("running", "idle", "initializing", "throttled", "unhealthy")
+        running = self.endpoints[endpoint][1]
+        summary: dict[str, int] = dict.fromkeys(states, 0) | {"running": running, "total": running}
+        worker = {"status": "RUNNING", "isStale": False, "gpuCount": 1}
+        workers = [{"id": f"w{number}", **worker} for number in range(running)]
+        return Response(200, {"workers": workers, "summary": summary})
+
+    def _clusters(self, request: Request, now: float) -> Response:
+        items: list[dict[str, object]] = [
+            {
+                "id": cluster,
+                "name": cluster,
+                "type": "TRAINING",
+                "compute": {"gpuTypeId": "NVIDIA H100 80GB HBM3", "gpuCountPerPod": 8, "podCount": count},
+                "pods": {"total": count, "byStatus": {"RUNNING": count}},
+                "createdAt": iso(now),
+            }
+            for cluster, count in self.clusters.items()
+        ]
+        return self._page(request, "clusters", items)
 
     def _catalogue(self, request: Request, now: float) -> Response:
         """Answer with prices, and with the stock for pods, which has to be asked for by name."""
@@ -360,9 +445,11 @@ class LocalRunPod(LocalServer):
     def _billing(self, request: Request, now: float) -> Response:
         wanted = request.query.get("podId")
         records = [pod.billing(now) for pod in self.pods.values() if wanted in (None, pod.id)]
-        totals = {"totalAmount": round(sum(float(str(r["totalAmount"])) for r in records), 6)}
+        amounts = ("totalAmount", "gpuAmount", "cpuAmount", "diskAmount")
+        totals = {key: round(sum(float(str(r[key])) for r in records), 6) for key in amounts}
+        query = {"startTime": iso(now - 86400.0), "endTime": iso(now), "bucketSize": "day", **request.query}
         metadata = {
-            "query": request.query,
+            "query": query,
             "recordCount": len(records),
             "totals": totals,
             "uniquePodCount": len(records),
@@ -377,12 +464,56 @@ class LocalRunPod(LocalServer):
         burn = sum(cost for cost in costs if isinstance(cost, float))
         return Response(200, {"data": {"myself": {"clientBalance": self.balance, "currentSpendPerHr": burn}}})
 
+    def _bids(self) -> Response:
+        """Return the least bids, as GraphQL does for the aliases that rgt chooses."""
+        rows = [
+            {
+                "id": gpu.id,
+                "displayName": gpu.name,
+                "memoryInGb": gpu.memory,
+                **{
+                    cloud: {
+                        "minimumBidPrice": gpu.bid if any(of == cloud for of, _ in gpu.stock) else None,
+                        "stockStatus": "Low",
+                    }
+                    for cloud in ("SECURE", "COMMUNITY")
+                },
+            }
+            for gpu in self.gpus.values()
+        ]
+        return Response(200, {"data": {"gpuTypes": rows}})
+
+    def _rent_spot(self, request: Request) -> Response:
+        """Rent a pod by a bid; what is wrong comes with status 200."""
+        wanted = request.json()["variables"]["input"]
+        gpu = self.gpus.get(wanted["gpuTypeId"])
+        if gpu is None or gpu.bid is None or wanted["bidPerGpu"] < gpu.bid:
+            return Response(
+                200, {"errors": [{"message": NO_CAPACITY}], "data": {"podRentInterruptable": None}}
+            )
+        pod = self.add_pod(
+            f"spot{len(self.pods):04d}{secrets.token_hex(3)}",
+            wanted["name"],
+            cost=wanted["bidPerGpu"] * wanted["gpuCount"],
+            disk=wanted["containerDiskInGb"],
+            persistent=wanted["volumeInGb"],
+            mount=wanted["volumeMountPath"],
+            gpu=gpu.id,
+            gpus=wanted["gpuCount"],
+            cloud=wanted["cloudType"],
+            region=None,
+            status="PROVISIONING",
+            changing="create",
+        )
+        self.later(lambda: self._take_effect(pod, "create"))
+        return Response(200, {"data": {"podRentInterruptable": {"id": pod.id}}})
+
     def _volumes(self, request: Request, now: float) -> Response:
-        items = [
-            {"id": v.id, "name": v.id, "size": v.size, "dataCenter": "LOCAL-1", "type": v.kind}
+        items: list[dict[str, object]] = [
+            {"id": v.id, "name": v.id, "size": _whole(v.size), "dataCenter": "LOCAL-1", "type": v.kind}
             for v in self.volumes.values()
         ]
-        return Response(200, {"networkVolumes": items})
+        return self._page(request, "networkVolumes", items)
 
     def _action(self, pod: LocalPod, request: Request) -> Response:
         try:
@@ -402,6 +533,8 @@ class LocalRunPod(LocalServer):
         if action not in pod.actions:
             why = "the pod is locked" if pod.locked else f"pod is {pod.status}"
             return problem(409, f"action '{action}' is not available while {why}")
+        if action == "start" and pod.machine_full:
+            return Response(400, {"error": "not enough free GPUs on the host machine"})
         if pod.changing not in (None, "create") and action != "terminate":
             return problem(409, f"action '{action}' is not available while '{pod.changing}' is under way")
         pod.changing = action

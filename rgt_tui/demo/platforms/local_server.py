@@ -97,6 +97,8 @@ class Fault:
 
     on: str = ""
     """Start of ``METHOD /path``; empty = every request."""
+    sends: bytes = b""
+    """What the body of the request must contain."""
     status: int | None = None
     """Answer with this status instead: with `raw`, else as an error in the platform's own shape."""
     headers: dict[str, str] = field(default_factory=dict)
@@ -116,9 +118,9 @@ class Fault:
     times: int = 1
     """How many requests; a negative number = all."""
 
-    def matches(self, what: str) -> bool:
-        """Tell whether this fault is due for ``METHOD /path``; uses one of its `times` up if so."""
-        if self.times == 0 or not what.startswith(self.on):
+    def matches(self, what: str, body: bytes = b"") -> bool:
+        """Tell whether this fault is due for ``METHOD /path`` and a body; uses one of its `times` up if so."""
+        if self.times == 0 or not what.startswith(self.on) or self.sends not in body:
             return False
         self.times -= 1
         return True
@@ -178,6 +180,8 @@ class LocalServer:
         """Of the same requests."""
         self.machine_keys: dict[str, str] = {}
         """Key that the platform has put into a machine → the machine's id: it is good for that machine alone."""
+        self.machine_keys_read_only = False
+        """A machine's key may read that machine and change nothing, as is often so at RunPod."""
         self.askers: list[str] = []
         """Who has made the same requests: ``account``, the id of a machine, or empty for a wrong key."""
         self.settle_s = settle_s
@@ -277,7 +281,7 @@ class LocalServer:
             what = f"{request.method} {request.path}"
             self.requests = [*self.requests[-999:], what]
             self.bodies = [*self.bodies[-999:], request.body]
-            fault = next((fault for fault in self._faults if fault.matches(what)), None)
+            fault = next((fault for fault in self._faults if fault.matches(what, request.body)), None)
             self.askers = [*self.askers[-999:], self._asker(request)]
             answer = Response(status=200) if fault and not fault.needs_answer else self._answer(request)
             return answer if fault is None else fault.distort(answer, self.refusal), fault
@@ -296,6 +300,8 @@ class LocalServer:
             return self.refusal(401, "invalid or missing API key")
         if asker != "account" and (asker not in request.path.split("/") or request.method == "DELETE"):
             return self.refusal(403, "the key of a machine is good for that machine alone, and ends none")
+        if asker != "account" and self.machine_keys_read_only and request.method != "GET":
+            return self.refusal(403, "Forbidden: the API key lacks the permission for this operation")
         now = self.clock()
         begun, used = self._window
         if not 0 <= now - begun < 60:
@@ -357,6 +363,10 @@ class _Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
     """Else a body waits for the client's word that it has the headers: 40 ms for each answer."""
     server: _Server
+
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        """Return the server's own date, as every answer has it."""
+        return super().date_time_string(int(self.server.plane.clock() if timestamp is None else timestamp))
 
     def do_GET(self) -> None:
         request = self._request()

@@ -6,14 +6,19 @@ Shape and states: https://docs.vast.ai/api-reference/introduction (2026-08)
 from __future__ import annotations
 
 import json
+import operator
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from rgt_tui.demo.platforms.local_server import Change, LocalServer, Request, Response
+from rgt_tui.demo.platforms.vast_fields import ENDPOINT, INSTANCE, OFFER, VOLUME
 
 PAGE = 25
-MONTH_H = 730.0
+MONTH_H = 720.0
+RENTAL_S = 30 * 86400.0
+"""How long a contract runs if its end is not given."""
 
 
 @dataclass
@@ -32,6 +37,8 @@ class LocalInstance:
     actual: str | None = "running"
     intended: str = "running"
     is_bid: bool = False
+    min_bid: float = 0.41
+    """$ an hour: the least that keeps it, if it is a bid."""
     host: str | None = None
     port: int | None = None
     ends: float | None = None
@@ -61,46 +68,46 @@ class LocalInstance:
         if self.on:
             self.spent_gpu += hours * self.dph_base
 
-    def json(self) -> dict[str, object]:
-        """Return the instance as the API shows it."""
+    def json(self, *, listed: bool) -> dict[str, object]:
+        """Return the instance as the API shows it, alone or in the list, which names its volumes as well."""
         resting = "stopped" if self.actual in ("exited", "stopped") else "running"
-        total = self.disk_hour + (self.dph_base if self.on else 0.0)
+        compute = self.dph_base if self.on else 0.0
+        total = round(self.disk_hour + compute, 6)
+        ends = self.created + RENTAL_S if self.ends is None else self.ends
         direct = self.host is not None and self.on
-        return {
+        costs = {
+            "gpuCostPerHour": compute,
+            "diskHour": round(self.disk_hour, 6),
+            "totalHour": total,
+            "discountTotalHour": 0,
+            "discountedTotalPerHour": total,
+        }
+        shown = {
+            **INSTANCE,
             "id": self.id,
             "label": self.label,
             "actual_status": self.actual,
             "intended_status": self.intended,
             "cur_state": resting,
             "next_state": self.intended,
-            "status_msg": "",
-            "machine_id": 4242,
-            "host_id": 77,
             "gpu_name": self.gpu,
             "num_gpus": self.gpus,
-            "gpu_ram": 24564,
             "dph_base": self.dph_base,
-            "dph_total": round(total, 6),
+            "dph_total": total,
             "storage_cost": self.storage_cost,
             "storage_total_cost": round(self.disk_hour, 6),
-            "internet_up_cost_per_tb": 2.0,
+            "search": costs,
+            "instance": costs,
             "is_bid": self.is_bid,
-            "min_bid": 0.41,
+            "min_bid": self.min_bid,
             "start_date": self.created,
-            "end_date": self.ends,
-            "uptime_mins": None,
+            "end_date": ends,
+            "duration": ends - self.created,
             "disk_space": self.disk,
-            "disk_usage": -1,
-            "ssh_host": "ssh5.vast.ai",
-            "ssh_port": 31592,
-            "image_runtype": "ssh",
-            "public_ipaddr": self.host,
+            "public_ipaddr": "198.51.100.40" if self.host is None else self.host,
             "ports": {"22/tcp": [{"HostIp": "0.0.0.0", "HostPort": str(self.port)}]} if direct else {},
-            "geolocation": "Norway, NO",
-            "extra_env": [],
-            "jupyter_token": "secret",
-            "volume_info": [{"id": one} for one in self.volumes],
         }
+        return {**shown, "volume_info": [{"id": one} for one in self.volumes]} if listed else shown
 
 
 @dataclass(frozen=True)
@@ -110,14 +117,60 @@ class Ask:
     id: int
     gpu: str = "RTX 4090"
     gpus: int = 1
+    memory_gb: float = 24.0
     dph_base: float = 0.40
     min_bid: float = 0.15
     storage_cost: float = 0.15
     disk: float = 500.0
 
+    def json(self, disk: float) -> dict[str, object]:
+        """Return the offer as the API shows it, priced with so much disk."""
+        return {
+            **OFFER,
+            "id": self.id,
+            "ask_contract_id": self.id,
+            "gpu_name": self.gpu,
+            "num_gpus": self.gpus,
+            "gpu_ram": int(self.memory_gb * 1024),
+            "dph_base": self.dph_base,
+            "dph_total": round(self.dph_base + disk * self.storage_cost / MONTH_H, 6),
+            "min_bid": self.min_bid,
+            "storage_cost": self.storage_cost,
+            "disk_space": self.disk,
+        }
 
-_INSTANCE = re.compile(r"/api/v0/instances/(\d+)/")
-_ASK = re.compile(r"/api/v0/asks/(\d+)/")
+
+OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
+    "eq": operator.eq,
+    "neq": operator.ne,
+    "gt": operator.gt,
+    "gte": operator.ge,
+    "lt": operator.lt,
+    "lte": operator.le,
+    "in": lambda value, wanted: value in wanted,
+    "notin": lambda value, wanted: value not in wanted,
+}
+"""Of a filter: https://docs.vast.ai/api-reference/search/search-offers (2026-08)."""
+
+
+def _fits(value: object, filters: dict[str, Any]) -> bool:
+    """Return whether a value passes a filter such as ``{"gte": 24576}``; TypeError and KeyError for no filter."""
+
+    def like(wanted: Any) -> Any:
+        # The vendor's own client sends some numbers as text.
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return float(wanted) if is_number and isinstance(wanted, str) else wanted
+
+    return all(OPERATORS[name](value, like(wanted)) for name, wanted in filters.items())
+
+
+def _searched(row: dict[str, object], key: str) -> object:
+    """Return what a filter compares: ``verified`` is one, and no field of an offer."""
+    return row["verification"] == "verified" if key == "verified" else row.get(key)
+
+
+_INSTANCE = re.compile(r"/api/v0/instances/(?:(reboot|bid_price)/)?(\d+)")
+_ASK = re.compile(r"/api/v0/asks/(\d+)")
 
 
 class LocalVast(LocalServer):
@@ -133,7 +186,13 @@ class LocalVast(LocalServer):
         self.asks: dict[int, Ask] = {}
         self.volumes: dict[int, float] = {}
         """Id of a volume → its size."""
+        self.network_volumes: set[int] = set()
+        """Those of the volumes that are in a network and on no machine; the list names them only if asked."""
+        self.endpoints: dict[int, str] = {}
+        """Id of a serverless endpoint → its name."""
         self.credit: float | None = 23.45
+        self.most_charges = 500
+        """Contracts of a page of charges at most."""
         self.created: list[dict[str, Any]] = []
         """The bodies of the creations that were carried out."""
 
@@ -147,39 +206,58 @@ class LocalVast(LocalServer):
 
     def refusal(self, status: int, text: str, headers: dict[str, str] | None = None) -> Response:
         """Return an error as vast.ai does."""
-        words = {429: "API requests too frequent: endpoint threshold=1.0"}.get(status, text)
-        data = {"success": False, "error": text.replace(" ", "_"), "msg": words}
+        if status == 401:  # as the specification has it, a key that no user has is not found
+            return Response(
+                404, {"success": False, "error": "auth_error", "msg": "Invalid user key"}, headers or {}
+            )
+        if status == 429:
+            words = {"detail": "API requests too frequent endpoint threshold=1.0"}
+            return Response(status, words, headers or {})
+        data = {"success": False, "error": text.replace(" ", "_"), "msg": text}
         return Response(status, data, headers or {})
 
     def handle(self, request: Request) -> Response:
         """Answer one request whose key has been checked."""
+        path = request.path.rstrip("/")  # the vendor's own client sends both forms
         fixed = {
-            ("GET", "/api/v1/instances/"): self._list,
-            ("GET", "/api/v0/instances/"): self._deprecated,
-            ("GET", "/api/v0/users/current/"): self._user,
-            ("GET", "/api/v0/charges/"): self._charges,
-            ("GET", "/api/v0/volumes/"): self._volumes,
-            ("POST", "/api/v0/bundles/"): self._search,
-        }.get((request.method, request.path))
+            ("GET", "/api/v1/instances"): self._list,
+            ("GET", "/api/v0/instances"): self._deprecated,
+            ("GET", "/api/v0/users/current"): self._user,
+            ("GET", "/api/v0/charges"): self._charges,
+            ("GET", "/api/v0/volumes"): self._volumes,
+            ("GET", "/api/v0/endptjobs"): self._endpoints,
+            ("POST", "/api/v0/bundles"): self._search,
+        }.get((request.method, path))
         if fixed is not None:
             return fixed(request)
-        if match := _ASK.fullmatch(request.path):
+        if match := _ASK.fullmatch(path):
             return self._take(int(match[1]), request)
-        if match := _INSTANCE.fullmatch(request.path):
-            return self._instance(int(match[1]), request)
+        if match := _INSTANCE.fullmatch(path):
+            return self._instance(int(match[2]), match[1], request)
         return self.refusal(404, "not found")
 
-    def _instance(self, instance: int, request: Request) -> Response:
+    def _instance(self, instance: int, verb: str | None, request: Request) -> Response:
         found = self.instances.get(instance)
-        if request.method == "GET":
-            return Response(200, {"instances": None if found is None else found.json()})
+        if request.method == "GET" and verb is None:
+            return Response(200, {"instances": None if found is None else found.json(listed=False)})
         if found is None:
             words = {"success": False, "error": "no_such_instance", "msg": f"Instance {instance} not found."}
             return Response(404, words)
+        body = request.json()
+        if request.method == "PUT" and verb == "bid_price":
+            return self._bid(found, body)
+        if request.method == "PUT" and verb == "reboot":
+            found.actual = "rebooting"
+            self.later(lambda: self._take_effect(found, "restart"))
+            return Response(200, {"success": True})
+        if verb is not None:
+            return self.refusal(404, "not found")
         if request.method == "DELETE":
             self.later(lambda: self._take_effect(found, "terminate"))
             return Response(200, {"success": True})
-        body = request.json()
+        if request.method == "PUT" and isinstance(body, dict) and isinstance(body.get("label"), str):
+            found.label = body["label"]
+            return Response(200, {"success": True})
         state = body.get("state") if isinstance(body, dict) else None
         if request.method != "PUT" or state not in ("stopped", "running"):
             return self.refusal(400, "invalid_args")
@@ -188,6 +266,29 @@ class LocalVast(LocalServer):
             found.intended = state
             self.later(lambda: self._take_effect(found, action))
         return Response(200, {"success": True})
+
+    def _bid(self, found: LocalInstance, body: Any) -> Response:
+        """Take a bid: one below the least rests the instance, one above it lets it run again."""
+        price = body.get("price") if isinstance(body, dict) else None
+        if isinstance(price, bool) or not isinstance(price, int | float) or not 0.001 <= price <= 32:
+            words = {"success": False, "error": "invalid_args", "msg": "Please set a bid price >= 0.001."}
+            return Response(400, words)
+        if not found.is_bid:
+            words = {"success": False, "error": "invalid_args", "msg": "Instance is not a bid."}
+            return Response(400, words)
+        found.book(self.clock())
+        found.dph_base = float(price)
+        low = price < found.min_bid
+        if low and found.on:
+            self.outbid(found)
+        elif not low and found.actual == "stopped" and found.intended == "running":
+            self.later(lambda: self._take_effect(found, "start"))
+        return Response(200, {"success": True})
+
+    def outbid(self, found: LocalInstance) -> None:
+        """Let somebody else's higher bid take an instance: it rests, and is still meant to run."""
+        found.book(self.clock())
+        found.actual = "stopped"
 
     async def _take_effect(self, found: LocalInstance, action: str) -> None:
         if found.id not in self.instances or (action == "stop" and found.intended != "stopped"):
@@ -207,18 +308,18 @@ class LocalVast(LocalServer):
             after = int(request.query.get("after_token", "0"))
             limit = min(PAGE, int(request.query.get("limit", str(PAGE))))
         except ValueError:
-            return self.refusal(400, "invalid_args")
+            return self.refusal(400, "invalid_request")
         label = filters.get("label", {}).get("eq")
         fitting = [one for key, one in sorted(self.instances.items()) if label in (None, one.label)]
         page = [one for one in fitting if one.id > after][:limit]
         more = bool(page) and page[-1] is not fitting[-1]
         data = {
             "success": True,
-            "instances_found": len(fitting),
-            "total_instances": len(self.instances),
+            "instances_found": len(page),
+            "total_instances": len(fitting),
             "label_counts": {},
             "next_token": str(page[-1].id) if more else None,
-            "instances": [one.json() for one in page],
+            "instances": [one.json(listed=True) for one in page],
         }
         return Response(200, data)
 
@@ -227,71 +328,95 @@ class LocalVast(LocalServer):
         return Response(200, words)
 
     def _user(self, request: Request) -> Response:
-        return Response(200, {"id": 1001, "email": "a@example.org", "balance": 0, "credit": self.credit})
+        user = {"id": 1001, "email": "a@example.org", "username": "a", "balance": 0, "credit": self.credit}
+        return Response(200, {**user, "ssh_key": "", "sid": "x", "key_id": 1})
 
     def _charges(self, request: Request) -> Response:
         now = self.clock()
         for one in self.instances.values():
             one.book(now)
-        rows = [
-            {
-                "start": one.created,
-                "end": now,
-                "type": "instance",
-                "source": f"instance-{one.id}",
-                "amount": round(one.spent_gpu + one.spent_disk, 6),
-                "items": [
-                    {"type": "gpu", "amount": round(one.spent_gpu, 6), "description": "GPU"},
-                    {"type": "disk", "amount": round(one.spent_disk, 6), "description": "Storage"},
-                ],
-            }
-            for one in self.instances.values()
-        ]
-        return Response(200, {"success": True, "results": rows})
+        rows = [self._charge(one, int(now)) for one in self.instances.values()]
+        try:
+            limit = min(self.most_charges, int(request.query.get("limit", "100")))
+            after = int(request.query.get("after_token", "0"))
+        except ValueError:
+            return self.refusal(400, "invalid_args")
+        if not {"gte", "lte"} <= set(self._filters(request).get("day", ())):
+            words = "Must provide both 'day' gte and lte filters for instance charges"
+            return Response(400, {"success": False, "msg": words})
+        page = rows[after : after + limit]
+        token = str(after + limit) if after + limit < len(rows) else None
+        return Response(
+            200,
+            {"success": True, "count": len(page), "total": len(rows), "results": page, "next_token": token},
+        )
+
+    @staticmethod
+    def _charge(one: LocalInstance, now: int) -> dict[str, object]:
+        """Return what an instance has cost, in all and by kind."""
+        days = {"start": int(one.created), "end": now, "metadata": {}}
+
+        def item(kind: str, amount: float, words: str) -> dict[str, object]:
+            sums = {"type": kind, "amount": round(amount, 6), "description": words}
+            return {**days, **sums, "source": None, "items": []}
+
+        return {
+            **days,
+            "type": "instance",
+            "source": f"instance-{one.id}",
+            "description": f"Instance {one.id} Charges",
+            "amount": round(one.spent_gpu + one.spent_disk, 6),
+            "items": [item("gpu", one.spent_gpu, "GPU"), item("disk", one.spent_disk, "Storage")],
+        }
+
+    @staticmethod
+    def _filters(request: Request) -> dict[str, Any]:
+        """Return the JSON of ``select_filters``; an empty object where there is none."""
+        try:
+            found = json.loads(request.query.get("select_filters", "{}"))
+        except ValueError:
+            return {}
+        return found if isinstance(found, dict) else {}
 
     def _volumes(self, request: Request) -> Response:
+        wanted = request.query.get("type", "local_volume")
         rows = [
             {
+                **VOLUME,
                 "id": volume,
+                "start_date": self.clock() - 3600.0,
                 "disk_space": size,
                 "storage_total_cost": round(size * 0.15 / MONTH_H, 6),
                 "instances": [{"id": one.id} for one in self.instances.values() if volume in one.volumes],
-                "machine_id": 4242,
-                "status": "in-use",
             }
             for volume, size in self.volumes.items()
+            if wanted == "all_volume" or (wanted == "network_volume") is (volume in self.network_volumes)
         ]
         return Response(200, {"volumes": rows})
+
+    def _endpoints(self, request: Request) -> Response:
+        if not self.endpoints:
+            words = {"success": False, "error": "invalid_args", "msg": "No endpoints for user found"}
+            return Response(400, words)
+        rows = [{**ENDPOINT, "id": key, "endpoint_name": name} for key, name in self.endpoints.items()]
+        return Response(200, {"success": True, "results": rows})
 
     def _search(self, request: Request) -> Response:
         body = request.json()
         if not isinstance(body, dict):
             return self.refusal(400, "invalid_args")
         disk = float(body.get("allocated_storage", 8))
-        names = body.get("gpu_name", {}).get("in")
-        count = body.get("num_gpus", {}).get("eq")
-        rows = [
-            {
-                "id": ask.id,
-                "gpu_name": ask.gpu,
-                "num_gpus": ask.gpus,
-                "gpu_ram": 24564,
-                "dph_base": ask.dph_base,
-                "dph_total": round(ask.dph_base + disk * ask.storage_cost / MONTH_H, 6),
-                "min_bid": ask.min_bid,
-                "storage_cost": ask.storage_cost,
-                "inet_up_cost": 0.002,
-                "inet_down_cost": 0.001,
-                "disk_space": ask.disk,
-                "reliability": 0.997,
-                "duration": 864000.0,
-                "direct_port_count": 20,
-                "geolocation": "Norway, NO",
-            }
-            for ask in self.asks.values()
-            if (names is None or ask.gpu in names) and count in (None, ask.gpus) and ask.disk >= disk
-        ]
-        return Response(200, {"success": True, "offers": rows})
+        rows = [ask.json(disk) for ask in self.asks.values()]
+        filters = {key: ops for key, ops in body.items() if isinstance(ops, dict)}
+        try:
+            found = [
+                row for row in rows if all(_fits(_searched(row, key), ops) for key, ops in filters.items())
+            ]
+        except (KeyError, TypeError, ValueError):
+            return self.refusal(400, "invalid_args")
+        # By default the vendor sorts by a score of its own; the price will do here.
+        found.sort(key=lambda row: float(str(row["dph_total"])))
+        return Response(200, {"offers": found[: int(body.get("limit", 64))]})
 
     def _take(self, ask: int, request: Request) -> Response:
         """Rent an ask: a ``price`` makes it a bid; one that is too low leaves a stopped instance, and an error."""
@@ -322,7 +447,7 @@ class LocalVast(LocalServer):
         if low:
             words = {
                 "success": False,
-                "error": "bid_too_low",
+                "error": "invalid_price",
                 "msg": "The bid is too low.",
                 "new_contract": made.id,
             }

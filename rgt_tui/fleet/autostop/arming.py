@@ -31,6 +31,7 @@ from rgt_tui.model.autostop import (
 )
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.evidence import Review, Verb
+from rgt_tui.model.plain import short_command
 from rgt_tui.model.profile import Profile
 from rgt_tui.profiles.readings import age
 from rgt_tui.providers import own_stop
@@ -72,6 +73,8 @@ class Rehearsal:
     """Why it is not armed, all at once."""
     key_words: str
     """What it would stop itself with."""
+    key_proof: str = ""
+    """How the box proves that it may stop itself with that."""
 
     @property
     def promises(self) -> tuple[str, ...]:
@@ -116,17 +119,19 @@ class Arming:
         if wish.action is EndsBy.PARK:
             reasons += wrong_machine(review)
         found = own_stop(spec.provider)
-        words = found.what if found is not None and wish.action is EndsBy.PARK else ""
+        words, proof = "", ""
+        if found is not None and wish.action is EndsBy.PARK:
+            words, proof = found.what, found.proof
         way = self._fleet.agent(spec.name)
         request = await self._request(spec, wish, found.way if found is not None else None)
         if request.stop is None and wish.action is EndsBy.PARK:
-            return Rehearsal(spec, wish, request, None, review, tuple(reasons), words)
+            return Rehearsal(spec, wish, request, None, review, tuple(reasons), words, proof)
         answer = await autostop_verbs.rehearse(way, request)
         if wish.accept and wish.mode is Mode.IDLE:
             request = msgspec.structs.replace(request, accept_holders=accepted(answer.status, wish.accept))
             answer = await autostop_verbs.rehearse(way, request)
         reasons += answer.reasons
-        return Rehearsal(spec, wish, request, answer, review, tuple(dict.fromkeys(reasons)), words)
+        return Rehearsal(spec, wish, request, answer, review, tuple(dict.fromkeys(reasons)), words, proof)
 
     async def arm(self, rehearsed: Rehearsal, typed: str) -> ArmAnswer:
         """Arm the box, if there are no objections and its name was typed.
@@ -217,7 +222,10 @@ def accepted(status: AutostopStatus, words: Sequence[str]) -> tuple[HolderId, ..
     holders = {str(one.pid): one for one in status.holders}
     unknown = [word for word in words if word not in holders]
     if unknown:
-        known = ", ".join(f"{one.pid} ({one.cmd[:60]})" for one in status.holders) or "there is none"
+        known = (
+            ", ".join(f"{one.pid} ({short_command(one.cmd)[:60]})" for one in status.holders)
+            or "there is none"
+        )
         raise NotNamed(f"no idle process that holds memory has the pid {', '.join(unknown)}; {known}")
     return tuple(holders[word].id for word in dict.fromkeys(words))
 

@@ -85,7 +85,7 @@ def wrong_machine(review: Review | None) -> Iterator[str]:
 
 def erased(review: Review) -> tuple[str, ...]:
     """Return the results of which a park, by what is known now, would take the only copy."""
-    return tuple(item.text for item in review.items if item.kind == "results" and item.stands_against)
+    return tuple(item.text for item in review.items if item.kind == "results" and item.blocks)
 
 
 def promises(mode: Mode, action: EndsBy) -> tuple[str, ...]:
@@ -93,13 +93,14 @@ def promises(mode: Mode, action: EndsBy) -> tuple[str, ...]:
     stops = (
         "the box itself, with its own key, and only a park: it never destroys"
         if action is EndsBy.PARK
-        else "nobody: it calls you, and stops nothing"
+        else "you alone: the box notifies you, and keeps billing"
     )
-    during = (
-        "a box that is working is never stopped"
-        if mode is Mode.IDLE
-        else "it also ends what runs then: warned, SIGTERM, mirrored, parked"
-    )
+    if mode is Mode.IDLE:
+        during = "a box that is working is never stopped"
+    elif action is EndsBy.PARK:
+        during = "it also ends what runs then: warned, SIGTERM, mirrored, parked"
+    else:
+        during = "what runs then goes on: nothing is sent SIGTERM, copied or parked"
     return (
         f"stopped by: {stops}",
         "this computer may sleep, or be off: the box keeps its own clock, and your absence stops nothing",

@@ -17,6 +17,7 @@ import msgspec
 from rgt_tui import files
 from rgt_tui.model.alert import AlertSettings
 from rgt_tui.model.box import Agreed, BoxSpec, ProviderRef, parse_tunnel
+from rgt_tui.model.evidence import IGNORED_RULE
 from rgt_tui.profiles import ProfileError, load_profile
 from rgt_tui.providers import IN_BOX, OVER
 from rgt_tui.ssh import check_host, check_user, percent
@@ -171,7 +172,7 @@ class Positions:
         return bisect_right(self._starts, self._at)
 
 
-FILE_NAME = "rgt.toml"
+FILE_NAME = files.FLEET_FILE
 VARIABLE = "RGT_FLEET"
 
 
@@ -360,7 +361,9 @@ def _globs(value: Sequence[str]) -> str | None:
 
 def _ignored(value: Sequence[str]) -> str | None:
     whole = next((glob for glob in value if not glob.strip("/*?[]!")), None)
-    return f"holds {whole!r}, which would ignore every result" if whole is not None else _globs(value)
+    if whole is not None:
+        return f"holds {whole!r}, which would ignore every result"
+    return _globs([glob for glob in value if not glob.startswith(IGNORED_RULE)])
 
 
 def _tunnels(value: Sequence[str]) -> str | None:

@@ -26,6 +26,13 @@ replace = msgspec.structs.replace
 
 KEPT = ("name", "host", "per_hour", "currency")
 """What counts of a box whose file is not trusted. Whatever is not listed here does not."""
+REVIEWED_ONCE = (
+    "per_hour", "currency", "asked", "mounts", "jobs", "logs", "runs", "pattern", "interval",
+)  # fmt: skip
+"""Keys of a box that may change in a trusted file without another review: they say what to watch and what it costs.
+
+Every other key decides what runs, where a key is sent, or which files a destroy may take.
+"""
 VERSION = 1
 MAX_BYTES = 64 << 20
 MAX_BESIDE = 1 << 20
@@ -102,11 +109,35 @@ def differs(known: Entry | None, now: Entry) -> str | None:
     if known is None:
         return "is not trusted"
     if known.file.sha256 != now.file.sha256:
-        return "has changed since it was trusted"
+        acting = _acting_changes(known.file.text, now.file.text)
+        if acting is None:
+            return "has changed since it was trusted"
+        if acting:
+            return f"has changed since it was trusted ({', '.join(acting[:4])}{', …' * (len(acting) > 4)})"
     for path, seen in now.beside.items():
         if known.beside.get(path, Seen("?")).sha256 != seen.sha256:
             return f"names {path}, which has changed since it was trusted"
     return None
+
+
+def _acting_changes(before: str, now: str) -> list[str] | None:
+    """Return what has changed in a trusted file and needs another review, by key; None = it cannot be compared."""
+    try:
+        old, new = (parse_fleet(Path(), text) for text in (before, now))
+    except FleetFileError:
+        return None
+    known = {spec.name: spec for spec in old.boxes}
+    keys = [key for key in BoxSpec.__struct_fields__ if key not in REVIEWED_ONCE]
+    changes = []
+    for spec in new.boxes:
+        was = known.get(spec.name)
+        if was is None:
+            changes.append(f"boxes.{spec.name} is new")
+        else:
+            changes += [f"boxes.{spec.name}.{key}" for key in keys if getattr(spec, key) != getattr(was, key)]
+    if old.alerts.sinks != new.alerts.sinks:
+        changes.append("sinks")
+    return changes
 
 
 def trust(path: Path, real: Path, entry: Entry) -> None:
@@ -302,8 +333,11 @@ def renew(path: Path, before: Source | None, after: Source, env: Mapping[str, st
         FleetFileError: the book cannot be used or written.
     """
     known = read_book(path).files.get(str(after.real))
-    if before is not None and (known is None or known.file.sha256 != _hash(before.data)):
-        return False
+    if before is not None:
+        # Whether the files that it names have changed is asked when it is used.
+        written = Entry(Seen(_hash(before.data), before.text), 0.0)
+        if differs(known, written) is not None:
+            return False
     try:
         config = with_absolute_paths(parse_fleet(after.path, after.text), after.real.parent, env)
         entry = look(after, config, env)

@@ -1,4 +1,4 @@
-"""The morning report: what a night cost, what went wrong, and what of that cleared by itself. Pure.
+"""The morning report: what a night cost, what went wrong, and which of the errors are over. Pure.
 
 What nobody knows is said to be unknown, never shown as nothing; a sum that lacks hours or prices is a lower bound.
 """
@@ -49,7 +49,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     money_since: float | None = None
     """From when on money is counted, where that is another time than `since`."""
     saved: tuple[Amount, ...] = ()
-    """What boxes that stopped themselves would have cost: at least so much."""
+    """What boxes that stopped themselves would have cost: an estimate, price × time."""
     stopped: tuple[str, ...] = ()
     """Boxes that stopped themselves."""
     lost: tuple[str, ...] = ()
@@ -137,10 +137,14 @@ def _spent(
     idle: list[Amount] = []
     for now in after:
         then = old.get(now.currency, Tally(now.currency, 0.0, 0.0))
-        for into, value in ((spent, now.billed - then.billed), (idle, now.idle - then.idle)):
+        estimated = now.estimated - then.estimated >= CENT
+        for into, value, is_estimate in (
+            (spent, now.billed - then.billed, estimated),
+            (idle, now.idle - then.idle, False),
+        ):
             # "At least nothing" says nothing: then it is not known.
             if value >= CENT or not at_least:
-                into.append(Amount(max(0.0, value), now.currency, at_least))
+                into.append(Amount(max(0.0, value), now.currency, at_least, is_estimate))
     return tuple(spent), tuple(idle)
 
 
@@ -154,7 +158,9 @@ def _saved(stopped: Iterable[BoxState], until: float) -> tuple[Amount, ...]:
         value = stop.saved
         if value is None and price is not None and price.per_hour is not None:
             value = max(0.0, until - stop.off_at) / 3600.0 * price.per_hour
-        found.append(None if value is None or price is None else Amount(value, price.currency, True))
+        found.append(
+            None if value is None or price is None else Amount(value, price.currency, estimated=True)
+        )
     return prices.total(found)
 
 
@@ -167,25 +173,31 @@ class Word(NamedTuple):
     """As of an event: what is wrong stands out."""
 
 
+def _how_many_over(report: Report) -> str:
+    """Return how many of the errors are over. The events do not say whether a person or the box ended them."""
+    if not report.errors:
+        return ""
+    if not report.ended:
+        return ", not over yet" if report.errors == 1 else ", none over yet"
+    if report.ended == report.errors:
+        return ", over since" if report.errors == 1 else ", all over since"
+    return f", {report.ended} over since"
+
+
 def report_words(report: Report, now: float) -> tuple[Word, ...]:
     """Return the report in words, what matters most first."""
     span_s = report.until - report.since
     span = f"{day_and_clock(report.since, now)} to {day_and_clock(report.until, now)}"
-    over = (
-        f", {report.ended} ended by {'itself' if report.ended == 1 else 'themselves'}"
-        if report.errors
-        else ""
-    )
     found = [
         Word("night" if span_s <= NIGHT_SECONDS else "", span),
         Word(
             "",
-            f"{how_many(report.errors, 'error')}{over}",
+            f"{how_many(report.errors, 'error')}{_how_many_over(report)}",
             "error" if report.errors > report.ended else "warn" if report.errors else "info",
         ),
         Word("spent", _sum(report.spent)),
         Word(
-            "for nothing",
+            "wasted",
             _sum(report.idle),
             "warn" if any(each.value > CENT for each in report.idle) else "info",
         ),
@@ -199,10 +211,10 @@ def report_words(report: Report, now: float) -> tuple[Word, ...]:
     else:
         found.append(Word("", "nothing known to be lost"))
     if report.unwatched > 0:
-        found.append(Word("nobody watched for", age(report.unwatched), "warn"))
+        found.append(Word("not watched for", age(report.unwatched), "warn"))
     found.append(Word("next clock", report.clock or "none known"))
     return tuple(found)
 
 
 def _sum(amounts: tuple[Amount, ...]) -> str:
-    return prices.written(amounts) if amounts else "not known"
+    return prices.written(amounts) if amounts else "unknown"

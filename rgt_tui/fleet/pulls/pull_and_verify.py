@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
+from rgt_tui.fleet.box_questions import Wanted
 from rgt_tui.fleet.fleet_source import Pulled
 from rgt_tui.fleet.pulls.pull_streams import OnProgress
 from rgt_tui.fleet.pulls.pull_way import PullRequest
@@ -38,6 +39,7 @@ async def pull_and_verify(
     on_plan: Callable[[str], None],
     agree: Agree,
     meter: Meter,
+    wanted: Wanted | None,
     env: Mapping[str, str] = os.environ,
 ) -> Pulled:
     """Pull directories of a box and verify the copy. Cancelled, it keeps what has come.
@@ -50,6 +52,7 @@ async def pull_and_verify(
         on_plan: Told what will be fetched, and what its traffic costs, before the first byte.
         agree: Asked then, where that may cost money; see `pull`.
         meter: What the provider says of the machine.
+        wanted: With it, `paths` are directories of the list of results that was made so: see `PullRequest.wanted`.
         env: Where the state of rgt lies, in which stands what was pulled.
 
     Raises:
@@ -69,7 +72,7 @@ async def pull_and_verify(
             page.look(look)
             on_progress(look)
 
-        request = PullRequest(paths=paths, destination=destination.absolute())
+        request = PullRequest(paths=paths, wanted=wanted, destination=destination.absolute())
         report = await pull(spec, request, progress, planned, env, agree=agree, meter=meter)
         found = await _verified(spec.name, destination.absolute(), progress, env)
         end = ended(report, found, destination)
@@ -85,22 +88,22 @@ def ended(report: PullReport, found: Verification, destination: Path) -> Pulled:
         found: What was found in the copy.
         destination: As a person named it.
     """
-    wrong = [f"{quoted(row.path)}: {quoted(row.reason)}" for row in report.refused]
-    wrong += [
-        f"{quoted(path)}: {quoted(reason)}" for folder in report.folders for path, reason in folder.missing
-    ]
+    wrong = [f"{quoted(row.path)}: {quoted(row.reason)}" for row in report.incomplete]
+    if report.unconfirmed:
+        wrong.append(f"the box could not list its results at the end: {quoted(report.unconfirmed)}")
+    if report.too_much_unclaimed:
+        wrong += [f"{quoted(group.path)}: claimed by no job, run or `results`" for group in report.unclaimed]
     wrong += [f"{quoted(row.path)}: {quoted(row.reason)}" for row in found.errors]
     wrong = list(dict.fromkeys(wrong))
     count = len(wrong) + report.uncounted
     if count:
         more = f"; and {count - SHOWN} more" if count > SHOWN else ""
-        return Pulled(
-            whole=False, text=f"{count} not whole in {destination}: {'; '.join(wrong[:SHOWN])}{more}"
-        )
+        text = f"incomplete in {destination}, {how_many(count, 'reason')}: {'; '.join(wrong[:SHOWN])}{more}"
+        return Pulled(whole=False, text=text)
     came = f"{how_many(report.landed, 'file')}, {size(report.landed_bytes)}"
     same = f", {report.same:,} already here" if report.same else ""
     count = len(found.checkpoints)
-    loads = f", {how_many(count, 'checkpoint')} whole" if count else ""
+    loads = f", {how_many(count, 'checkpoint')} complete" if count else ""
     return Pulled(whole=True, text=f"{came} verified in {destination}{same}{loads}")
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import asyncssh
 import msgspec
 
+from rgt_tui.fleet.box_questions import Wanted
 from rgt_tui.fleet.errands import connected, reached
 from rgt_tui.fleet.pulls.box_pipe import BoxPipe
 from rgt_tui.model.box import BoxSpec
@@ -46,12 +47,16 @@ class PullFailed(Exception):
     """Nothing (more) can be pulled; the message says why. What has arrived is kept for the next pull."""
 
 
-def silent() -> Unreachable:
+def silent(seconds: float = SILENCE_S) -> Unreachable:
     """Return the message about a box that has sent nothing for too long."""
     return Unreachable(
-        f"the box has sent nothing for {SILENCE_S:g} s, though the connection is up: a disk or network file system "
+        f"the box has sent nothing for {seconds:g} s, though the connection is up: a disk or network file system "
         "there may hang"
     )
+
+
+UNCLAIMED_BYTES = 1_000_000
+"""Unclaimed files of more bytes in all make a pull of a box's results incomplete: a few shell scripts do not."""
 
 
 class PullRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,11 +64,16 @@ class PullRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     paths: tuple[str, ...] = ()
     """On the box; empty = what its results are."""
+    wanted: Wanted | None = None
+    """With it, `paths` are directories of the list of results that was made so, and exactly the files that it counts
+    in them are fetched; None = everything below them."""
     destination: Path
     """Absolute."""
     streams: int = 4
     limit: float | None = None
     """Bytes per second; None = as fast as it goes."""
+    unclaimed_bytes: float = UNCLAIMED_BYTES
+    """Without `paths`: how many bytes of files that no job, run or `results` claims may stay on the box."""
     dry_run: bool = False
     patience: float = PATIENCE_S
     """Seconds for which a lost connection is tried again."""

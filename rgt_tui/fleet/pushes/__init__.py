@@ -10,6 +10,7 @@ from rgt_tui.fleet.pushes.pushing import (
     data_place,
     prune_code,
     push_tree,
+    read_source,
     versions_of,
 )
 
@@ -23,5 +24,6 @@ __all__ = [
     "data_place",
     "prune_code",
     "push_tree",
+    "read_source",
     "versions_of",
 ]

@@ -41,6 +41,10 @@ class RsyncFailed(Exception):
     """It started and did not finish: what is on the box must be asked again."""
 
 
+class NotTaken(CommandFailed):
+    """The agent ended with an error: another push of the same code may have published it meanwhile."""
+
+
 async def send(
     connection: asyncssh.SSHClientConnection,
     deployed: Deployed,
@@ -65,7 +69,7 @@ async def send(
         env: With the PATH.
 
     Raises:
-        CommandFailed: the box cannot write it.
+        NotTaken: the box did not write it.
         Unreachable: the connection was lost; the next push goes on.
         RsyncFailed: plan again, and do without it.
     """
@@ -79,7 +83,7 @@ async def send(
     command = deployed.command("push", "take", "--staging", staging)
     done = await feed(connection, command, _pieces(wanted, tell), name="pushing")
     if done.status != 0:
-        raise CommandFailed(f"the box did not take it: {done.words or f'exit {done.status}'}")
+        raise NotTaken(f"the box did not take it: {done.words or f'exit {done.status}'}")
     return "ssh"
 
 

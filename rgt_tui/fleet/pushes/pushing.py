@@ -14,13 +14,21 @@ from typing import TypeVar
 import asyncssh
 import msgspec
 
-from rgt_tui.fleet.pushes.push_transport import RSYNC_FROM, RsyncFailed, send
+from rgt_tui.fleet.pushes.push_transport import RSYNC_FROM, NotTaken, RsyncFailed, send
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.plain import clean, exact
 from rgt_tui.model.profile import Profile
 from rgt_tui.profiles.readings import size
 from rgt_tui.ssh import CommandFailed, Deployed, record, run
-from rgt_tui.transfer.sending import ALWAYS_LEFT_OUT, IgnoreRules, LeftOut, SourceFile, SourceTree, read_tree
+from rgt_tui.transfer.sending import (
+    ALWAYS_LEFT_OUT,
+    IgnoreRules,
+    LeftOut,
+    OwnFiles,
+    SourceFile,
+    SourceTree,
+    read_tree,
+)
 
 CODE_FOLDER = "rgt-code"
 MOST_ANSWER = 64 << 20
@@ -54,6 +62,8 @@ class PushChoice(msgspec.Struct, frozen=True, kw_only=True):
     mend: bool = False
     replace_newer: bool = False
     dry_run: bool = False
+    fleet: Path | None = None
+    """The fleet file in use: never pushed, whatever its name."""
 
 
 class Arrived(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,6 +141,23 @@ def data_place(profile: Profile) -> str:
     return profile.overrides.data_dir
 
 
+def read_source(path: Path, choice: PushChoice) -> SourceTree:
+    """Read and hash what a push would put on a box; it blocks for as long as reading all of it takes.
+
+    Raises:
+        SourceError: it cannot be read here.
+    """
+    code = choice.kind == "code"
+    return read_tree(
+        path,
+        IgnoreRules((*(ALWAYS_LEFT_OUT if code else ()), *choice.exclude)),
+        own=OwnFiles(choice.fleet, pulled_too=not code),
+        secrets_too=choice.secrets_too,
+        mend=choice.mend,
+        name=choice.name,
+    )
+
+
 async def push_tree(
     connection: asyncssh.SSHClientConnection,
     deployed: Deployed,
@@ -138,6 +165,7 @@ async def push_tree(
     path: Path,
     choice: PushChoice,
     *,
+    tree: SourceTree | None = None,
     progress: Progress | None = None,
     rsync_from: int = RSYNC_FROM,
 ) -> Arrived:
@@ -149,6 +177,7 @@ async def push_tree(
         profile: Of its platform.
         path: Here: a directory or a file.
         choice: What, and how.
+        tree: What `read_source` has just returned for it, so that it is not read twice.
         progress: Is told how far it is.
         rsync_from: Bytes from which on rsync is used.
 
@@ -159,15 +188,11 @@ async def push_tree(
     """
     code = choice.kind == "code"
     place = choice.to or (code_place(profile) if code else data_place(profile))
-    rules = IgnoreRules((*(ALWAYS_LEFT_OUT if code else ()), *choice.exclude))
     sent, carrier, by_rsync = 0, "", True
     damaged: tuple[str, ...] = ()
-    tree = None
-    for _ in range(TRIES):
+    for tries_left in reversed(range(TRIES)):
         if tree is None:
-            tree = await asyncio.to_thread(
-                read_tree, path, rules, secrets_too=choice.secrets_too, mend=choice.mend, name=choice.name
-            )
+            tree = await asyncio.to_thread(read_source, path, choice)
         plan = await _plan(
             connection, deployed, _manifest(tree, choice, place, as_folder=code or path.is_dir()), tree.bytes
         )
@@ -182,11 +207,15 @@ async def push_tree(
                 connection, deployed, plan.staging, wanted,
                 rsync_there=plan.rsync if by_rsync else None, tell=_telling(progress, total), rsync_from=rsync_from,
             )  # fmt: skip
+            sent, carrier = sent + total, way or carrier
+            published = await _publish(connection, deployed, plan, tree)
         except RsyncFailed:
             by_rsync = False
             continue
-        sent, carrier = sent + total, way or carrier
-        published = await _publish(connection, deployed, plan, tree)
+        except NotTaken:
+            if tries_left:
+                continue
+            raise
         damaged = published.damaged
         if not damaged:
             return _arrived(tree, choice, plan, published, sent, carrier)
@@ -256,7 +285,7 @@ def _usable(path: str) -> bool:
 def _answer(out: bytes, status: int | None, words: str, kind: type[T]) -> T:
     lines = [line for raw in out.splitlines() if (line := record(raw))]
     if status != 0 or not lines:
-        raise CommandFailed(f"the box did not take it: {clean(words) or f'exit {status}'}")
+        raise NotTaken(f"the box did not take it: {clean(words) or f'exit {status}'}")
     try:
         return msgspec.json.decode(lines[-1], type=kind)
     except (msgspec.DecodeError, RecursionError) as error:

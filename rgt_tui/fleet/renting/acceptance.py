@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import enum
 import math
 import re
@@ -13,15 +12,16 @@ from pathlib import Path
 import msgspec
 
 from rgt_tui import files
+from rgt_tui.fleet.box_settings import platform_settings
 from rgt_tui.fleet.errands import reached
 from rgt_tui.health.facts import DISK_ERROR_PCT, DISK_WARN_PCT
 from rgt_tui.model.box import BoxSpec
+from rgt_tui.model.gpu_names import gpus_not_as_asked
 from rgt_tui.model.plain import clean
 from rgt_tui.model.profile import Profile
 from rgt_tui.profiles import load_profile
 from rgt_tui.profiles.readings import pct, size
-from rgt_tui.providers import same_gpu
-from rgt_tui.ssh import CommandFailed, Unreachable, find_torch, record, run
+from rgt_tui.ssh import CommandFailed, Deadline, Unreachable, find_torch, record, run
 
 SECONDS = 90.0
 """All of it, login included."""
@@ -39,7 +39,6 @@ SLOW_DISK_MBS = 20.0
 SLOW_ANSWER_S, SLOW_NET_MBS = 3.0, 1.0
 KEPT = 400
 """Earlier checks that are kept, the newest."""
-HUB = "https://huggingface.co/"
 
 
 class Verdict(enum.StrEnum):
@@ -116,6 +115,8 @@ class NetTrial(msgspec.Struct, frozen=True):
     first_byte_s: float | None = None
     bytes: int | None = None
     mbs: float | None = None
+    proxy: str | None = None
+    """The proxy through which it was reached, without a name or password; None = directly."""
 
 
 class Measured(msgspec.Struct, frozen=True):
@@ -128,6 +129,8 @@ class Measured(msgspec.Struct, frozen=True):
     """None = no Python with torch was found."""
     disk: DiskTrial = DiskTrial()
     net: tuple[NetTrial, ...] = ()
+    route_error: str | None = None
+    """Why the proxy of jobs could not be set up; the addresses were then tried without it."""
 
 
 class Earlier(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -157,11 +160,19 @@ def expected_of(spec: BoxSpec) -> Expected:
 
 
 def addresses(profile: Profile) -> tuple[str, ...]:
-    """Return what to try: the platform's mirrors and Hugging Face; the package index is told by the box itself."""
-    told = [*profile.network.mirrors, *profile.overrides.env.values()]
-    found = [match for text in told for match in re.findall(r"https?://[^\s,;'\")]+", text)]
-    hub = profile.overrides.env.get("HF_ENDPOINT", HUB)
-    return tuple(dict.fromkeys((*found, hub)))[:6]
+    """Return the platform's mirrors; the box itself adds Hugging Face and the package index, as its jobs reach them."""
+    texts = [*profile.network.mirrors, *profile.overrides.env.values()]
+    found = [match for text in texts for match in re.findall(r"https?://[^\s,;'\")]+", text)]
+    return tuple(dict.fromkeys(found))[:6]
+
+
+def data_folder(spec: BoxSpec, profile: Profile) -> str | None:
+    """Return where the runs of a box write, not where finished results are copied to; None = its home directory."""
+    if profile.overrides.data_dir is not None:
+        return profile.overrides.data_dir
+    mounts = [mount for mount in spec.mounts if mount.startswith("/") and mount != "/"]
+    scratch = [mount for mount in mounts if not f"{spec.durable or ''}/".startswith(f"{mount.rstrip('/')}/")]
+    return next(iter((*scratch, *mounts)), None)
 
 
 async def measure(
@@ -182,12 +193,13 @@ async def measure(
     pythons = (spec.python,) if spec.python else profile.overrides.python
     left = max(10.0, seconds - LOGIN_SECONDS)
     words = ["measure", "--seconds", f"{left:g}", "--bytes", str(QUICK_BYTES if quick else DISK_BYTES)]
-    folder = spec.durable or profile.overrides.data_dir
-    words += ["--dir", folder] if folder and folder.startswith("/") else []
-    words += [] if quick else [word for url in addresses(profile) for word in ("--url", url)]
+    folder = data_folder(spec, profile)
+    words += ["--dir", folder] if folder else []
+    words += [] if quick else ["--platform", *(word for url in addresses(profile) for word in ("--url", url))]
+    platform = msgspec.json.encode(platform_settings(profile))
     try:
         async with (
-            asyncio.timeout(seconds + LOGIN_SECONDS),
+            Deadline(seconds + LOGIN_SECONDS),
             reached(spec, accept_new_host_keys=accept_new_host_keys) as (connection, deployed),
         ):
             python, torch = await find_torch(connection, pythons, deployed.python)
@@ -195,7 +207,12 @@ async def measure(
             words += [] if quick else ["--index", python]
             command = deployed.command(*words)
             done = await run(
-                connection, command, seconds=left + LOGIN_SECONDS, most_bytes=MOST_BYTES, name="measuring"
+                connection,
+                command,
+                data=platform,
+                seconds=left + LOGIN_SECONDS,
+                most_bytes=MOST_BYTES,
+                name="measuring",
             )
     except TimeoutError as error:
         raise Unreachable(f"not done within {seconds + LOGIN_SECONDS:g} s") from error
@@ -219,6 +236,12 @@ def judge(found: Measured, expected: Expected, earlier: Sequence[Earlier], platf
     """
     rows = [_gpus(found, expected), _cuda(found, expected), *_speeds(found, earlier)]
     rows += [*_disk(found.disk, [one for one in earlier if one.platform == platform]), *map(_net, found.net)]
+    if found.route_error is not None:
+        rows.append(
+            Row(
+                "network route", Verdict.DOUBTFUL, found.route_error, "rgt mirrors shows what jobs start with"
+            )
+        )
     return tuple(msgspec.structs.replace(row, text=clean(row.text)) for row in rows)
 
 
@@ -231,18 +254,13 @@ def _gpus(found: Measured, expected: Expected) -> Row:
     end = "this is not what was asked for: end it, and rent another"
     if broken:
         return Row("gpu", Verdict.REFUSE, f"{text}; {'; '.join(broken)}", "end it, and rent another")
-    if expected.gpu is not None:
-        other = [name for name in names if not same_gpu(expected.gpu, name, _memory(found, name))]
-        if other or len(names) < (expected.count or 1):
-            return Row("gpu", Verdict.REFUSE, f"{text}{wanted}", end)
+    if gpus_not_as_asked(
+        expected.gpu, expected.count, [(gpu.name or "unnamed", gpu.total) for gpu in found.gpus]
+    ):
+        return Row("gpu", Verdict.REFUSE, f"{text}{wanted}", end)
     if not names:
         return Row("gpu", Verdict.OK, f"{text}; none was asked for", "")
     return Row("gpu", Verdict.OK, f"{text}{wanted}")
-
-
-def _memory(found: Measured, name: str) -> float | None:
-    total = next((gpu.total for gpu in found.gpus if gpu.name == name and gpu.total), None)
-    return None if total is None else total / 2**30
 
 
 def _cuda(found: Measured, expected: Expected) -> Row:
@@ -321,7 +339,12 @@ def _against(value: float, peers: Sequence[float], unit: str) -> tuple[Verdict, 
 
 def _disk(disk: DiskTrial, peers: Sequence[Earlier]) -> Iterator[Row]:
     if disk.error is not None:
-        yield Row("disk", Verdict.REFUSE, disk.error, "choose another directory (`durable`), or rent another")
+        yield Row(
+            "disk",
+            Verdict.REFUSE,
+            disk.error,
+            "name a data disk that can be written (`mounts`), or rent another",
+        )
         return
     for id_, what, field in DISK_SPEEDS:
         value = _finite(getattr(disk, field))
@@ -361,10 +384,13 @@ def _disk(disk: DiskTrial, peers: Sequence[Earlier]) -> Iterator[Row]:
 def _net(net: NetTrial) -> Row:
     where = net.url.partition("://")[2].partition("/")[0] or net.url
     advice = "rgt profiles names the platform's mirrors and proxy"
+    route = f", through the proxy {net.proxy}" if net.proxy else ""
     if net.error is not None or net.first_byte_s is None:
-        return Row(f"network {where}", Verdict.DOUBTFUL, net.error or "it has not answered in time", advice)
+        trouble = net.error or "it has not answered in time"
+        return Row(f"network {where}", Verdict.DOUBTFUL, trouble + route, advice)
     speed = f", {net.mbs:.1f} MB/s" if net.mbs is not None and (net.bytes or 0) >= 1 << 20 else ""
-    text = f"first byte after {net.first_byte_s:.2f} s{speed}{f', status {net.status}' if net.status != 200 else ''}"
+    status = f", status {net.status}" if net.status != 200 else ""
+    text = f"first byte after {net.first_byte_s:.2f} s{speed}{status}{route}"
     slow = net.first_byte_s > SLOW_ANSWER_S or (bool(speed) and (net.mbs or 0.0) < SLOW_NET_MBS)
     return Row(f"network {where}", Verdict.DOUBTFUL if slow else Verdict.OK, text, advice if slow else "")
 

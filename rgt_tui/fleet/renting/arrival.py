@@ -11,10 +11,11 @@ import msgspec
 from rgt_tui.model.box import Agreed
 from rgt_tui.model.evidence import steady
 from rgt_tui.model.figures import how_many
+from rgt_tui.model.gpu_names import same_gpu
 from rgt_tui.model.money import Lifecycle
 from rgt_tui.model.renting import Offer, Wish
 from rgt_tui.profiles.prices import money
-from rgt_tui.providers import Instance, Market, ProviderError, same_gpu
+from rgt_tui.providers import Instance, Market, ProviderError
 
 SSH_SECONDS = 600.0
 """A machine that does not answer by then is of no use, and bills."""

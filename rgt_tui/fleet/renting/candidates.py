@@ -45,6 +45,14 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
     """The cheapest first, compute and disk together; in another currency than the wish's after those in it, and at a
     price that nobody tells last."""
     troubles: tuple[Trouble, ...] = ()
+    answered: tuple[str, ...] = ()
+    """Kinds of the providers that were asked and said what they offer, each once; perhaps nothing that fits."""
+
+    @property
+    def unanswered(self) -> tuple[str, ...]:
+        """Kinds of those that were asked, and of whose offers nothing is known."""
+        silent = [one.kind for one in self.troubles if not (one.refused or one.no_key)]
+        return tuple(dict.fromkeys(silent))
 
 
 def market_of(providers: Providers, ref: ProviderRef) -> Market:
@@ -80,9 +88,11 @@ async def search(providers: Providers, refs: Sequence[ProviderRef], wish: Wish) 
 
     parts = await asyncio.gather(*(one(ref) for ref in refs))
     found = [candidate for some, _ in parts for candidate in some]
+    answered = [ref.kind for ref, (_, troubles) in zip(refs, parts, strict=True) if not troubles]
     return Search(
         candidates=tuple(sorted(found, key=lambda one: _rank(one.offer, wish))),
         troubles=tuple(trouble for _, some in parts for trouble in some),
+        answered=tuple(dict.fromkeys(answered)),
     )
 
 

@@ -69,7 +69,10 @@ def _entry(name: str, copies: Sequence[tuple[Part, Row]]) -> Entry:
             return Entry(name=name, boxes=boxes, status=OK)
         if len(good) > 1:
             return Entry(
-                name=name, boxes=boxes, status="duplicate", why=f"whole on {', '.join(p.box for p in good)}"
+                name=name,
+                boxes=boxes,
+                status="duplicate",
+                why=f"complete on {', '.join(p.box for p in good)}",
             )
         return _spare(name, boxes, copies, good[0])
     if len(copies) > 1:

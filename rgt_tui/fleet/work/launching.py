@@ -7,15 +7,18 @@ import posixpath
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
-from rgt_tui.fleet.work.agent_answers import Row, number, text, texts
+from rgt_tui.fleet.box_settings import durable_dirs
+from rgt_tui.fleet.work.agent_answers import Row, number, rows_of, text, texts
+from rgt_tui.fleet.work.fleet_roster import same_job
 from rgt_tui.health import log_finding
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.evidence import Finding
 from rgt_tui.model.figures import how_many
+from rgt_tui.model.plain import clean
 from rgt_tui.model.profile import Profile
 
 JOBS = "~/jobs"
@@ -37,6 +40,15 @@ class CannotRun(ValueError):
     """There is no job for this; the message says why."""
 
 
+class Code(NamedTuple):
+    """Code that is pushed for a job."""
+
+    digest: str
+    """Of all of its content (`SourceTree.digest`)."""
+    path: str = ""
+    """Of this version on the box; empty = it is not pushed yet."""
+
+
 class Job(msgspec.Struct, frozen=True, kw_only=True):
     """What the agent is asked to make."""
 
@@ -44,11 +56,6 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     asked: dict[str, Any]
     """Of the ``launch`` verb's standard input."""
     notes: tuple[str, ...] = ()
-
-    @property
-    def folder(self) -> str:
-        """The job's directory, as the fleet file names it."""
-        return f"{JOBS}/{self.name}"
 
 
 def job_for(
@@ -58,23 +65,34 @@ def job_for(
     *,
     name: str | None = None,
     workdir: str | None = None,
+    code: Code | None = None,
     env: Mapping[str, str] | None = None,
+    secrets: Sequence[str] = (),
     retries: int = 0,
     smoke: str | None = None,
+    ckpt_bytes: int | None = None,
+    keep: Sequence[str] = (),
+    again: bool = False,
 ) -> Job:
     """Return the job of a command: what the person typed, and of everything else what the platform's profile says.
 
-    Without a name it is called after its command and a digest of it, so that the same command again is the same job.
+    A job is known again by its command, its environment, its name if it was given one, and the content of the code
+    that was pushed for it. Without a name it is called after its command and a digest of all this.
 
     Args:
         spec: The box.
         profile: Of its platform.
         words: The command: one word is a line for a shell, several are run as they are.
         name: What to call it.
-        workdir: Where it starts, on the box; None = the home directory.
+        workdir: Where it starts, on the box, below the code if there is any; None = there, or in the home directory.
+        code: What is pushed for it.
         env: Its environment, beyond the platform's.
+        secrets: Names of the secrets that it gets; their values are not part of the job.
         retries: Further attempts.
         smoke: A line for a shell that is tried before.
+        ckpt_bytes: Of one checkpoint; 0 = room for it is not checked, None = not known.
+        keep: What is copied to durable storage, below the run's directory; empty = all of it.
+        again: Start one more, although there is one.
 
     Raises:
         CannotRun: no process outlives a login on this platform.
@@ -83,13 +101,23 @@ def job_for(
     if overrides.detach in BY_HAND:
         raise CannotRun(f"{profile.name}: {BY_HAND[overrides.detach]}")
     command: dict[str, Any] = {"line": words[0]} if len(words) == 1 else {"words": list(words)}
-    meaning = {**command, "workdir": workdir, "env": dict(env or {})}
-    digest = hashlib.sha256(msgspec.json.encode(meaning, order="sorted")).hexdigest()
+    meaning = {
+        **command,
+        "workdir": workdir,
+        "env": dict(env or {}),
+        "secrets": sorted(secrets),
+        "name": name,
+    }
+    same_command = _digest(meaning)
+    digest = _digest([same_command, code.digest if code else None])
     pythons = (spec.python,) if spec.python else overrides.python
-    asked = {
-        **meaning,
+    asked: dict[str, Any] = {
+        **{key: value for key, value in meaning.items() if key != "secrets"},
+        "workdir": _start_directory(workdir, code),
         "name": name or f"{stem(words)}-{digest[:SHORT]}",
         "digest": digest,
+        "same_command": same_command,
+        "again": again,
         "platform_env": dict(overrides.env),
         "platform_hooks": {
             "env": overrides.env_hook,
@@ -99,12 +127,71 @@ def job_for(
         "paths": [posixpath.dirname(python) for python in pythons if python.startswith("/")],
         "data": overrides.data_dir,
         "durable": spec.durable or overrides.durable_dir,
+        "ignore": list(spec.ignore),
         "detach": DETACH.get(overrides.detach, "auto"),
         "retries": retries,
         "smoke": smoke,
+        "ckpt_bytes": ckpt_bytes,
+        "ckpt_inodes": None if ckpt_bytes is None else 0,
+        "keep": list(keep),
+        "outlives": durable_dirs(spec, profile),
     }
     notes = (f"{profile.name}: {FLEETING}",) if overrides.detach == "none" else ()
     return Job(name=str(asked["name"]), asked=asked, notes=notes)
+
+
+def _start_directory(workdir: str | None, code: Code | None) -> str | None:
+    """Return where a job starts, on the box; None = in the home directory, or where the existing job starts."""
+    if code is None:
+        return workdir
+    return posixpath.join(code.path, workdir or "") if code.path else None
+
+
+def job_directory(spec: BoxSpec, said: str) -> str:
+    """Return the job directory on a box that a person means by its name or its path."""
+    if "/" in said:
+        return said
+    return next((job for job in spec.jobs if same_job(job, said)), f"{JOBS}/{said}")
+
+
+def sweep_for(
+    spec: BoxSpec,
+    profile: Profile,
+    words: Sequence[str],
+    *,
+    name: str,
+    code: Code | None,
+    workdir: str | None = None,
+    env: Mapping[str, str] | None = None,
+    retries: int = 0,
+    smoke: str | None = None,
+    prune: str | None = None,
+) -> dict[str, Any]:
+    """Return what the agent is asked for the job of a sweep.
+
+    Args:
+        spec: The box.
+        profile: Of its platform.
+        words: The command, with fields: one word is a line for a shell, several are run as they are.
+        name: What to call it.
+        code: What is pushed for it.
+        workdir: Where cells start, below the code if there is any.
+        env: Their environment, beyond the platform's.
+        retries: Further attempts of a failed cell.
+        smoke: A line for a shell that is tried before.
+        prune: ``keep-best``: finished cells with a verified copy give their room to the next one.
+
+    Raises:
+        CannotRun: no process outlives a login on this platform.
+    """
+    job = job_for(
+        spec, profile, words, name=name, workdir=workdir, code=code, env=env, retries=retries, smoke=smoke
+    )
+    return {**job.asked, "prune": prune, "digest": _digest([job.asked["digest"], retries, smoke, prune])}
+
+
+def _digest(meaning: object) -> str:
+    return hashlib.sha256(msgspec.json.encode(meaning, order="sorted")).hexdigest()
 
 
 def stem(words: Sequence[str]) -> str:
@@ -120,12 +207,41 @@ def stem(words: Sequence[str]) -> str:
     return re.sub(r"[^A-Za-z0-9_-]+", "-", posixpath.splitext(found)[0]).strip("-_")[:40] or "job"
 
 
+class Running(NamedTuple):
+    """A job on the box that runs the same command with other code."""
+
+    name: str
+    seconds: float
+    """Since it was started."""
+
+
 class Launched(msgspec.Struct, frozen=True, kw_only=True):
     """What a launch has told, by phase."""
 
     status: int
     words: str = ""
     rows: dict[str, Row] = {}
+
+    @property
+    def job(self) -> Row:
+        """What the agent found of the job."""
+        return self.rows.get("job", {})
+
+    @property
+    def begun(self) -> bool:
+        """Whether this very job was started before, however that went."""
+        return bool(self.job.get("begun"))
+
+    def folder_of(self, job: Job) -> str:
+        """Return the job's directory as the fleet file names it: of one more job of this name, NAME-2 and so on."""
+        name = posixpath.basename(text(self.job, "folder"))
+        return f"{JOBS}/{name if re.fullmatch(re.escape(job.name) + r'(-[0-9]+)?', name) else job.name}"
+
+    @property
+    def others(self) -> tuple[Running, ...]:
+        """Jobs that run the same command with other code, for which nothing was started."""
+        rows = rows_of(self.job, "others")
+        return tuple(Running(text(row, "name"), number(row, "seconds")) for row in rows)
 
     @property
     def finding(self) -> Finding | None:
@@ -149,13 +265,17 @@ def said(row: Row) -> list[str]:
 
 def _job(row: Row) -> list[str]:
     folder = text(row, "folder")
+    if rows_of(row, "others"):
+        return []
     if row.get("made"):
         lines = [f"job    {folder}, in {text(row, 'workdir')}; $RGT_OUT is {text(row, 'out')}"]
     elif row.get("same"):
         lines = [f"job    {folder} is there already, with this very command"]
     else:
+        what = "other code" if row.get("same_command") else "another command"
         lines = [
-            f"job    {folder} is there already, with another command: choose another --name; nothing was started"
+            f"job    {folder} is there already, with {what}: choose another --name, or type --again for "
+            f"{posixpath.basename(folder)}-2; nothing was started"
         ]
     return lines + [f"note   {note}" for note in texts(row, "notes")]
 
@@ -167,10 +287,8 @@ def _smoke(row: Row) -> list[str]:
         return ["smoke  no smoke known: nothing has tried this before it runs (--smoke CMD tries something)"]
     if row.get("ok"):
         return ["smoke  passed before" if row.get("before") else f"smoke  passed in {text(row, 'seconds')} s"]
-    return [
-        f"smoke  FAILED: {text(row, 'reason')}; nothing was started; its log is {text(row, 'log')}",
-        *_tail(row),
-    ]
+    log = f"; its log is {text(row, 'log')}" if row.get("log") else ""
+    return [f"smoke  FAILED: {text(row, 'reason')}; nothing was started{log}", *_tail(row)]
 
 
 def _check(row: Row) -> list[str]:
@@ -230,8 +348,8 @@ SAID = {
 
 
 def finding_lines(finding: Finding) -> list[str]:
-    """Return a finding with its way out, as lines."""
-    lines = [f"why    {finding.gotcha}: {finding.title}"]
+    """Return a finding with its steps, as lines."""
+    lines = [f"why    {finding.gotcha}: {finding.title}", f"never  {finding.never}"]
     for fix in finding.fixes:
         lines.append(f"fix    {fix.text}" + (f": {fix.command}" if fix.command else ""))
-    return [*lines, f"never  {finding.never}"]
+    return [*lines, *([f"proof  {clean(finding.evidence)}"] if finding.evidence else [])]

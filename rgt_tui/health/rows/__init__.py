@@ -2,6 +2,7 @@
 
 __all__ = [
     "conditions_autostop",
+    "conditions_checked",
     "conditions_curves",
     "conditions_domains",
     "conditions_gpu",

@@ -12,7 +12,6 @@ from typing import NamedTuple
 from rgt_tui.health.condition import Proof, Reading
 from rgt_tui.health.facts import Facts
 from rgt_tui.health.rows.conditions_runs import attempt_of, runs_of
-from rgt_tui.model.protocol import Checkpoint
 from rgt_tui.model.run import EPOCH, TIME, Resume, RunState, training_of
 
 WINDOW = 30
@@ -30,6 +29,8 @@ STARTED_AGAIN = "started again"
 """What the agent calls a segment of a curve that follows another one."""
 BACK_POINTS, BACK_SPACINGS = 5, 5
 """A step has gone back where so many points stay below what was reached, by so many usual steps between two points."""
+LEAST_PART, MOST_PART = 0.05, 2.5
+"""A run's newest checkpoint is between these parts of the end of its curve; else the two count different things."""
 GONE_BACK = 0.5
 """A run that goes on below this part of its newest checkpoint has not loaded it."""
 
@@ -144,10 +145,25 @@ def read_anew(view: Facts) -> Sequence[Reading] | None:
         resume = run.resumes[-1]
         if "rollback" in resume.reason:
             continue
-        newest: Checkpoint = max(items, key=lambda item: item.step)
-        anew = resume.step < GONE_BACK * newest.step and run.step < newest.step
+        counted = [(item.step, item) for item in items if item.step is not None]
+        if not counted:
+            continue
+        step, newest = max(counted, key=lambda pair: pair[0])
+        if not _same_count(run, step):
+            continue
+        anew = resume.step < GONE_BACK * step and run.step < step
         out.append(Reading(run.name, 1.0 if anew else 0.0, (resume, newest)))
     return out
+
+
+def _same_count(run: RunState, step: int) -> bool:
+    """Tell whether a checkpoint counts as the run's curve does: some count epochs, images or steps of a simulation."""
+    loss = run.series.get("loss")
+    if loss is None or not len(loss):
+        return False
+    xs, _, count = loss.columns()
+    top = max(xs[:count])
+    return LEAST_PART * top <= step <= MOST_PART * top
 
 
 def say_anew(view: Facts, reading: Reading, since: float) -> str:
@@ -167,7 +183,10 @@ def read_back(view: Facts) -> Sequence[Reading] | None:
         if fall is None:
             out.append(Reading(run.name, 0.0))
             continue
-        fell = _unexplained(run, fall, began, [item.step for item in kept.get(run.name, ())], single)
+        saved = [item.step for item in kept.get(run.name, ()) if item.step is not None]
+        if saved and not _same_count(run, max(saved)):
+            saved = []
+        fell = _unexplained(run, fall, began, saved, single)
         out.append(Reading(run.name, 1.0 if fell else 0.0, fall))
     return out
 

@@ -11,6 +11,7 @@ from rgt_tui.health.remembered import HARDWARE, xid_level
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.evidence import Finding
 from rgt_tui.model.figures import memory
+from rgt_tui.model.gpu_names import gpus_not_as_asked
 from rgt_tui.model.plain import clean
 from rgt_tui.model.protocol import Gpu
 from rgt_tui.profiles.readings import age, how_many, pct, stall_after, step_time
@@ -177,7 +178,7 @@ def say_cpu(view: Facts, reading: Reading, since: float) -> str:
 
 
 def check_gpu_seen(view: Facts) -> Verdict:
-    """A card answers. A replayed trace is called what it is, and proves nothing."""
+    """A card answers, as many and of the model that were asked for. A replayed trace proves nothing, and is named."""
     if view.box.sample is None:
         return waiting("no sample yet")
     gpus, at = view.box.sample.gpus, view.box.sample_at
@@ -186,6 +187,11 @@ def check_gpu_seen(view: Facts) -> Verdict:
     broken = [gpu for gpu in gpus if gpu.error is not None]
     if broken:
         return failed(f"GPU {broken[0].index}: {broken[0].error}", at)
+    asked = view.box.spec.asked
+    if asked is not None:
+        other = gpus_not_as_asked(asked.gpu, asked.gpu_count, [(gpu.name, gpu.vram_total) for gpu in gpus])
+        if other is not None:
+            return failed(other, at)
     names = f"{len(gpus)} × {gpus[0].name}"
     if any(gpu.sim for gpu in gpus):
         return warn(f"SIM: {names} replayed from a trace, no real GPU was seen", at)

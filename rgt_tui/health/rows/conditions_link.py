@@ -117,9 +117,7 @@ def read_stopped(view: Facts) -> Sequence[Reading] | None:
 
 def say_stopped(view: Facts, reading: Reading, since: float) -> str:
     """Name who says so."""
-    meter = view.box.meter
-    native = f" ({meter.native_status})" if meter.native_status else ""
-    return f"{meter.source} says stopped{native}, and it was not asked for here"
+    return view.box.meter.state_text(", and it was not asked for here")
 
 
 def read_gone(view: Facts) -> Sequence[Reading] | None:
@@ -133,9 +131,7 @@ def read_gone(view: Facts) -> Sequence[Reading] | None:
 
 def say_gone(view: Facts, reading: Reading, since: float) -> str:
     """Name who says so."""
-    meter = view.box.meter
-    native = f" ({meter.native_status})" if meter.native_status else ""
-    return f"{meter.source} says gone{native}, and it was not destroyed from here"
+    return view.box.meter.state_text(", and it was not destroyed from here")
 
 
 def read_contested(view: Facts) -> Sequence[Reading]:
@@ -151,12 +147,8 @@ def say_contested(view: Facts, reading: Reading, since: float) -> str:
 def contested_words(view: Facts) -> str:
     """Say what the provider calls the machine, and what SSH shows, each with its age."""
     meter = view.box.meter
-    native = f" ({meter.native_status})" if meter.native_status else ""
     read = "" if meter.at is None else f", read {age(view.now - meter.at)} ago"
-    return (
-        f"{meter.source} says {meter.lifecycle.value}{native}{read}; but it answers over SSH, last sample "
-        f"{age(view.sample_age)} ago"
-    )
+    return meter.state_text(f"{read}; but it answers over SSH, last sample {age(view.sample_age)} ago")
 
 
 def read_skew(view: Facts) -> Sequence[Reading] | None:
@@ -169,6 +161,24 @@ def say_skew(view: Facts, reading: Reading, since: float) -> str:
     """Say which is ahead."""
     skew: float = reading.about
     return f"the box's clock is {age(abs(skew))} {'ahead of' if skew > 0 else 'behind'} this machine's"
+
+
+def read_own_clock(view: Facts) -> Sequence[Reading] | None:
+    """This computer's clock and the provider's are apart."""
+    meter = view.box.meter
+    if meter.at is None or meter.error is not None:
+        return None
+    return (Reading("", abs(meter.clock_skew or 0.0), meter.clock_skew or 0.0),)
+
+
+def say_own_clock(view: Facts, reading: Reading, since: float) -> str:
+    """Say which is ahead, and what is counted by the other one."""
+    skew: float = reading.about
+    way = "ahead of" if skew > 0 else "behind"
+    return (
+        f"this computer's clock is {age(abs(skew))} {way} the provider's ({view.box.meter.source}): what was spent is "
+        "counted by the provider's"
+    )
 
 
 def read_stream(view: Facts) -> Sequence[Reading] | None:

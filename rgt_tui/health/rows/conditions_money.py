@@ -15,12 +15,13 @@ from rgt_tui.health.facts import (
     METER_OLD_S,
     Facts,
 )
-from rgt_tui.model.money import Lifecycle, MeterKind
+from rgt_tui.model.evidence import Verb
+from rgt_tui.model.money import FLEET_FILE, Lifecycle, MeterKind
 from rgt_tui.model.renting import MACHINE, AccountBill, Unlisted
 from rgt_tui.profiles import ProfileError, is_cluster
 from rgt_tui.profiles.prices import caveats, money, thing_price, thing_words
 from rgt_tui.profiles.readings import age
-from rgt_tui.profiles.survival import survival
+from rgt_tui.profiles.survival import path_survives, survival
 
 CLOCK = tuple(
     Rung(level, left / 3600.0, left / 3600.0)
@@ -66,7 +67,7 @@ def _is_over(view: Facts) -> bool:
 
 
 def say_done_billing(view: Facts, reading: Reading, since: float) -> str:
-    """Say what it costs an hour, and what it has cost for nothing."""
+    """Say what it costs an hour, and what was wasted so far."""
     meter = view.box.meter
     rate = money(meter.per_hour, meter.currency, meter.at_least)
     waited = max(0.0, view.now - since)
@@ -74,7 +75,7 @@ def say_done_billing(view: Facts, reading: Reading, since: float) -> str:
     if waited < SHORT_S:
         return f"{what}, still billing {rate}/h ({meter.source})"
     wasted = None if meter.per_hour is None else meter.per_hour * waited / 3600.0
-    spent = f": {money(wasted, meter.currency, meter.at_least)} for nothing" if wasted is not None else ""
+    spent = f": {money(wasted, meter.currency, meter.at_least)} wasted" if wasted is not None else ""
     length = f"{age(waited)} ago" if view.box.queues else f"for {age(waited)}"
     return f"{what} {length}, still billing {rate}/h{spent} ({meter.source})"
 
@@ -132,7 +133,7 @@ def read_leftovers(view: Facts) -> Sequence[Reading] | None:
 def say_unlisted(view: Facts, reading: Reading, since: float) -> str:
     """Say what it is, and what it costs."""
     thing: Unlisted = reading.about
-    return f"no box names {thing_words(thing)} of {thing.kind}: {thing_price(thing)}"
+    return f"{thing_words(thing)}, of {thing.kind}, belongs to no box: {thing_price(thing)}"
 
 
 def read_agreed(view: Facts) -> Sequence[Reading] | None:
@@ -170,7 +171,8 @@ def read_clock(view: Facts) -> Sequence[Reading] | None:
         profile = view.profile
     except ProfileError:
         return None  # of a platform that nobody describes, no clock is known
-    found = soonest(clock_readings(profile, view.box, view.now, charges=False))
+    clocks = clock_readings(profile, view.box, view.now, charges=False)
+    found = soonest(one for one in clocks if not one.of_run)  # that has an alert of its own
     if found is None:
         return None if view.meter_unread else NOTHING
     left = urgency(found)
@@ -212,7 +214,7 @@ def check_profile_known(view: Facts) -> Verdict:
     said = f"{view.profile.name}: {view.profile.top_danger}"
     if not view.page_seen:
         return waiting(
-            f"{said} Nobody has read its page yet: press i, or rgt profiles show {view.profile.id}"
+            f"{said} Its page has not been read yet: press i, or rgt profiles show {view.profile.id}"
         )
     return passed(said)
 
@@ -223,19 +225,23 @@ def check_durable_survives(view: Facts) -> Verdict:
     used = next((cell.durable_path for cell in view.cells if cell.durable_path), path)
     if used is None:
         return warn(f"no durable directory is named; on {view.profile.name} pull before you destroy")
-    tier = survival(view.profile, used, known=view.tiers)
+    storage = view.storage(Verb.DESTROY)
+    tier = survival(view.profile, used, known=storage.known)
+    doubts = "".join(f"; {doubt.text}" for doubt in storage.doubts_at(used))
     if tier is None:
-        return warn(f"{used}: the profile does not know that disk")
-    if tier.survives_destroy is True:
-        return passed(f"{used} is on {tier.name}, which survives destroy")
-    if tier.survives_destroy is None:
-        return warn(f"{used} is on {tier.name}; whether it survives destroy is not known")
+        return warn(f"{used}: the profile does not know that disk{doubts}")
+    stays = path_survives(used, view.profile, storage.known, Verb.DESTROY)
+    if stays is True:
+        text = f"{used} is on {tier.name}, which survives destroy{doubts}"
+        return warn(text) if doubts else passed(text)
+    if stays is None:
+        return warn(f"{used} is on {tier.name}; whether it survives destroy is not known{doubts}")
     other = next(
         (one for one in view.profile.tiers if one.survives_destroy and set(one.mounts) & set(tier.mounts)),
         None,
     )
     unless = f", unless a {other.name} is mounted there" if other is not None else ""
-    return failed(f"{used} is on {tier.name}, which destroy deletes{unless}")
+    return failed(f"{used} is on {tier.name}, which destroy deletes{unless}{doubts}")
 
 
 def check_meter_read(view: Facts) -> Verdict:
@@ -246,6 +252,11 @@ def check_meter_read(view: Facts) -> Verdict:
     if meter.at is None:
         return waiting(f"not read yet{f': {meter.error}' if meter.error else ''}")
     rate = f"{money(meter.per_hour, meter.currency, meter.at_least)}/h"
+    if meter.source == FLEET_FILE:
+        return warn(
+            f"no provider was asked: {rate} is the price in the fleet file; compare it with the console",
+            meter.at,
+        )
     text = "; ".join(
         (f"{meter.source}: {meter.lifecycle.value}, {meter.kind.value}, {rate}", *caveats(meter))
     )

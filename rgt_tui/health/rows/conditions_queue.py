@@ -7,10 +7,22 @@ from collections.abc import Iterator, Sequence
 
 from rgt_tui.health.condition import NOTHING, Proof, Reading, Verdict, absent, failed, passed, waiting, warn
 from rgt_tui.health.facts import NO_QUEUE_STALL_S, PREEMPTED, Facts, trainers
-from rgt_tui.model.evidence import Finding
+from rgt_tui.model.evidence import Finding, Verb
+from rgt_tui.model.plain import short_command
 from rgt_tui.model.protocol import Cell, Proc, QueueState
 from rgt_tui.model.run import RunState
-from rgt_tui.profiles.readings import age, how_many, stall_after, step_time
+from rgt_tui.profiles.box_storage import copy_survives
+from rgt_tui.profiles.readings import (
+    age,
+    cells_made_good,
+    held_runs,
+    how_many,
+    listed,
+    stall_after,
+    step_time,
+    stopped_by_person,
+    wait_text,
+)
 
 SHORT_OF_PLAN = 0.5
 """Part of the planned steps below which a cell that is done has ended much too soon."""
@@ -73,11 +85,15 @@ def read_stalled(view: Facts) -> Sequence[Reading] | None:
     """Seconds without progress, in parts of what is usual for the run: 30 s, or ten of its steps."""
     found = []
     for queue, cell, run in view.running:
+        if run is not None and run.wait is not None:
+            continue  # why it stands still is known, see `read_holding`
         if run is not None and run.progressed_at is not None and (queue.runner_alive or view.trains):
             still = (view.now - run.progressed_at) / stall_after(cell, run)
             found.append(Reading(cell.name, None if view.unread(run) else still, (cell, run)))
     for runs in view.beside:
         newest = runs[0]
+        if newest.wait is not None:
+            continue
         still = (view.now - (newest.progressed_at or view.now)) / NO_QUEUE_STALL_S
         found.append(Reading(newest.name, None if view.unread(newest) else still, (None, newest)))
     return found if view.live and not view.blind else None
@@ -91,6 +107,20 @@ def say_stalled(view: Facts, reading: Reading, since: float) -> str:
     usual = "" if per_step is None else f", usually {per_step:.1f} s a step"
     still = age(view.now - (run.progressed_at or view.now))
     return f"{run.name} stuck at step {run.step or 0:,} for {still}{usual}"
+
+
+def read_holding(view: Facts) -> Sequence[Reading] | None:
+    """Runs that stand still with unsaved work in memory, because they cannot save, or their mirror takes no copy."""
+    if not view.live or view.blind:
+        return None
+    return [Reading(run.name, 1.0, run) for run in held_runs(view.box)]
+
+
+def say_holding(view: Facts, reading: Reading, since: float) -> str:
+    """Say at which step, what would be lost, and when it gives up."""
+    run: RunState = reading.about
+    assert run.wait is not None
+    return f"{run.name} holds at step {run.wait.step:,}: {wait_text(run.wait, view.box.clock_skew, view.now)}"
 
 
 def read_halted(view: Facts) -> Sequence[Reading] | None:
@@ -111,7 +141,7 @@ def read_halted(view: Facts) -> Sequence[Reading] | None:
 def say_halted(view: Facts, reading: Reading, since: float) -> str:
     """Name the process, and what resumes it."""
     proc: Proc = reading.about
-    who = f"{proc.run}, pid {proc.pid}" if proc.run else f"pid {proc.pid} ({proc.cmd})"
+    who = f"{proc.run}, pid {proc.pid}" if proc.run else f"pid {proc.pid} ({short_command(proc.cmd)})"
     resumes = f"; kill -CONT {proc.pid} resumes it" if proc.pid > 1 else ""
     return f"stopped by a signal (state T): {who}{resumes}"
 
@@ -142,7 +172,7 @@ def say_queue_error(view: Facts, reading: Reading, since: float) -> str:
 
 
 def _cells(view: Facts, state: str) -> list[Cell]:
-    return [cell for queue in view.box.queues for cell in queue.cells if cell.state == state]
+    return [cell for _, cell in _cells_of(view) if cell.state == state]
 
 
 def read_failed(view: Facts) -> Sequence[Reading] | None:
@@ -176,21 +206,24 @@ def read_fast(view: Facts) -> Sequence[Reading] | None:
 
 
 def _left(view: Facts) -> list[QueueState]:
-    """Queues that are not through and that nobody works on."""
+    """Queues that are not done and have no runner."""
     return [queue for queue in view.box.queues if not queue.runner_alive and not queue.done]
 
 
 def read_interrupted(view: Facts) -> Sequence[Reading] | None:
-    """Cells that were cut off (preempted, killed), with no runner left to continue them."""
+    """Cells that were cut off (preempted, killed) but not by a person, with no runner left to continue them."""
     found = []
+    over = cells_made_good(view.box)
     for queue in _left(view):
         for cell in queue.cells:
+            if (queue.path, cell.name) in over or stopped_by_person(cell):
+                continue
             if cell.state == "interrupted":
                 cause = "preempted" if cell.exit_code == PREEMPTED else "interrupted"
-                text = f"{cell.name} {cause}, nobody runs it"
+                text = f"{cell.name} was {cause} and is not running"
                 found.append(Reading(cell.name, 1.0, text, word=cause))
             elif cell.state == "running":
-                left = "the training continues without it" if view.trains else "nobody runs the cell"
+                left = "the training continues without it" if view.trains else "the cell is not running"
                 if view.blind and not view.trains:
                     left = "whether the training continues is unknown"
                 found.append(Reading(cell.name, 1.0, f"{cell.name}: its runner is gone, {left}"))
@@ -299,13 +332,14 @@ def check_all_done(view: Facts) -> Verdict:
     """Every cell of every queue is done."""
     if not view.cells:
         return absent(view, "no cell yet")
-    done = sum(cell.state == "done" for cell in view.cells)
+    cells = [cell for _, cell in _cells_of(view)]
+    done = sum(cell.state == "done" for cell in cells)
     at = view.client(max(queue.at for queue in view.box.queues))
-    text = f"{done} of {how_many(len(view.cells), 'cell')} done"
-    lost = [cell.name for cell in view.cells if cell.state == "failed"]
+    text = f"{done} of {how_many(len(cells), 'cell')} done"
+    lost = [cell.name for cell in cells if cell.state == "failed"]
     if lost:
         return failed(f"{text}; failed: {', '.join(lost)}", at)
-    return passed(text, at) if done == len(view.cells) else waiting(text, at)
+    return passed(text, at) if done == len(cells) else waiting(text, at)
 
 
 def check_all_verified(view: Facts) -> Verdict:
@@ -315,7 +349,16 @@ def check_all_verified(view: Facts) -> Verdict:
         return absent(view, "no cell is done yet")
     at = view.client(max(queue.at for queue in view.box.queues))
     good = sum(cell.durable == "verified" for cell in done)
+    known = view.storage(Verb.DESTROY).known
+    lost = [
+        cell
+        for cell in done
+        if cell.durable == "verified" and copy_survives(cell, view.profile, known, Verb.DESTROY) is False
+    ]
     text = f"{good} of {how_many(len(done), 'finished cell')} verified on durable storage"
+    if lost:
+        where = f"{lost[0].durable_path} is erased with the box"
+        return failed(f"{text}, but the copy of {listed([cell.name for cell in lost])} goes too: {where}", at)
     if any(cell.durable == "failed" for cell in done):
         return failed(text, at)
     if good == len(done):
@@ -331,7 +374,9 @@ def check_quiet(view: Facts) -> Verdict:
     if box.sample is None:
         return waiting("no sample yet")
     if live := trainers(box.sample):
-        return waiting(f"{len(live)} training: pid {live[0].pid} {live[0].cmd[:60]}", box.sample_at)
+        return waiting(
+            f"{len(live)} training: pid {live[0].pid} {short_command(live[0].cmd)[:60]}", box.sample_at
+        )
     if view.blind:
         return warn(f"whether anything trains is unknown: {view.unseen}", box.sample_at)
     if view.marked_running or any(queue.runner_alive and not queue.done for queue in box.queues):
@@ -350,8 +395,10 @@ def prove_copy_failed(view: Facts) -> Iterator[Proof]:
 
 
 def prove_preempted(view: Facts) -> Iterator[Proof]:
-    """Yield the cells that were asked to stop and have not been resumed."""
+    """Yield the cells that were asked to stop, but not by a person, and have not been resumed."""
     for queue, cell in _cells_of(view):
+        if stopped_by_person(cell):
+            continue
         if cell.state == "interrupted" and cell.exit_code == PREEMPTED and not queue.runner_alive:
             yield _proof(queue, cell, _how(cell))
 
@@ -393,7 +440,7 @@ def _killed(view: Facts, *, by_kernel: bool) -> Iterator[Proof]:
     if by_kernel:
         yield from _found_killed(view)
     for queue, cell in _cells_of(view):
-        if _kernel_killed(view, cell) is not by_kernel:
+        if _kernel_killed(view, cell) is not by_kernel or stopped_by_person(cell):
             continue
         preempted = cell.state == "interrupted" and cell.exit_code == PREEMPTED
         killed = cell.exit_code in KILLED or cell.signal == "SIGKILL"
@@ -433,7 +480,14 @@ def _found_killed(view: Facts) -> Iterator[Proof]:
 
 
 def _cells_of(view: Facts) -> Iterator[tuple[QueueState, Cell]]:
-    return ((queue, cell) for queue in view.box.queues for cell in queue.cells)
+    """Yield the cells that count: not those that a later attempt made good."""
+    over = cells_made_good(view.box)
+    return (
+        (queue, cell)
+        for queue in view.box.queues
+        for cell in queue.cells
+        if (queue.path, cell.name) not in over
+    )
 
 
 def _how(cell: Cell) -> str:

@@ -11,9 +11,10 @@ from rgt_tui.health.facts import CHECKPOINT_OLD_S, HOPELESS_STALL, LAYER_OLD_S, 
 from rgt_tui.model.alert import Alert
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.evidence import Finding
+from rgt_tui.model.plain import clean
 from rgt_tui.model.protocol import FoundRun
 from rgt_tui.model.run import RunState
-from rgt_tui.profiles.readings import age, how_ended, size, stall_after
+from rgt_tui.profiles.readings import age, how_ended, saved_point, size, stall_after, wait_text
 
 LOOK_BACK = 49
 """Points that say what is usual."""
@@ -189,7 +190,7 @@ def check_smoke(view: Facts) -> Verdict:
     if view.newest is not None:
         run, point = view.newest
         return waiting(
-            f"{run} wrote step {point.step:,}; no run has gone on from one yet", view.client(point.at)
+            f"{run} wrote {saved_point(point)}; no run has gone on from one yet", view.client(point.at)
         )
     return person("run a few steps, stop, start again: does the step continue where it was?")
 
@@ -258,6 +259,10 @@ def check_progress(view: Facts) -> Verdict:
     """The step advances. Utilisation is not looked at."""
     if not view.marked_running:
         return absent(view, "no cell is running")
+    for _, cell, run in view.marked_running:
+        if run is not None and run.wait is not None:
+            text = f"{cell.name} holds at step {run.wait.step:,}: {wait_text(run.wait, view.box.clock_skew, view.now)}"
+            return failed(text, view.box.sample_at)
     moved = [
         (run.progressed_at, cell, run)
         for _, cell, run in view.marked_running
@@ -297,16 +302,24 @@ def check_losses_finite(view: Facts) -> Verdict:
 
 def check_checkpoint_age(view: Facts) -> Verdict:
     """The newest checkpoint is recent: its age is what a preemption would cost."""
-    if not view.marked_running:
-        return absent(view, "no cell is running")
-    names = {cell.name for _, cell, _ in view.marked_running}
-    points = [(e.run, e.items[-1]) for e in view.box.checkpoints if e.items and e.run in names]
+    names = {cell.name for _, cell, _ in view.marked_running} | {
+        run.name for run in view.box.found if run.alive
+    }
+    if not names:
+        return absent(view, "nothing is running")
+    of_running = [entry for entry in view.box.checkpoints if entry.run in names]
+    points = [(entry.run, entry.items[-1]) for entry in of_running if entry.items]
     if not points:
-        return absent(view, "the running cell has written none yet")
+        begun = next((entry.writing[-1] for entry in of_running if entry.writing), None)
+        if begun is not None:
+            return absent(
+                view, f"no complete one yet; {clean(begun.path)} is not complete: {clean(begun.why or '')}"
+            )
+        return absent(view, "what is running has written none yet")
     run, point = max(points, key=lambda pair: pair[1].at)
     at = view.client(point.at)
     old = view.now - (at or view.now)
-    text = f"{run} step {point.step:,}, {size(point.bytes)}, {age(old)} ago"
+    text = f"{run} {saved_point(point)}, {size(point.bytes)}, {age(old)} ago"
     return warn(text, at) if old > CHECKPOINT_OLD_S else passed(text, at)
 
 

@@ -30,11 +30,21 @@ from rgt_tui.health.facts import (
     Facts,
 )
 from rgt_tui.model.box import BoxState
-from rgt_tui.model.evidence import Finding
+from rgt_tui.model.evidence import Finding, Verb
 from rgt_tui.model.figures import memory
 from rgt_tui.model.protocol import Disk
-from rgt_tui.profiles.readings import age, byte_pct, disk_of, inode_pct, is_absent, memory_pct, pct, size
-from rgt_tui.profiles.survival import survival
+from rgt_tui.profiles.readings import (
+    age,
+    byte_pct,
+    disk_of,
+    inode_pct,
+    is_absent,
+    memory_pct,
+    pct,
+    saved_point,
+    size,
+)
+from rgt_tui.profiles.survival import path_survives, survival
 
 DISK = (
     Rung("warn", DISK_WARN_PCT, DISK_WARN_PCT - DISK_MARGIN_PCT),
@@ -221,15 +231,19 @@ def check_checkpoints_stay(view: Facts) -> Verdict:
         return absent(view, "no checkpoint yet")
     run, point = view.newest
     at = view.client(point.at)
-    tier = survival(view.profile, point.path, known=view.tiers)
+    storage = view.storage(Verb.PARK)
+    tier = survival(view.profile, point.path, known=storage.known)
+    doubts = "".join(f"; {doubt.text}" for doubt in storage.doubts_at(point.path))
     if tier is None:
-        return warn(f"{run}: {point.path}; the profile does not know that disk", at)
-    text = f"{run}: step {point.step:,} on {tier.name}"
-    if tier.survives_stop is True:
-        return passed(f"{text}, which survives a stop", at)
-    if tier.survives_stop is False:
-        return failed(f"{text}, which a stop empties", at)
-    return warn(f"{text}; whether it survives a stop is not known", at)
+        return warn(f"{run}: {point.path}; the profile does not know that disk{doubts}", at)
+    text = f"{run}: {saved_point(point)} on {tier.name}"
+    stays = path_survives(point.path, view.profile, storage.known, Verb.PARK)
+    if stays is False:
+        return failed(f"{text}, which a stop empties{doubts}", at)
+    if stays is None:
+        return warn(f"{text}; whether it survives a stop is not known{doubts}", at)
+    text = f"{text}, which survives a stop{doubts}"
+    return warn(text, at) if doubts else passed(text, at)
 
 
 def check_memory(view: Facts) -> Verdict:

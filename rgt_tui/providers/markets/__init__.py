@@ -6,7 +6,7 @@ __all__ = [
     "paperspace_market",
     "rented_market",
     "runpod_market",
+    "vast_bids",
     "vast_market",
-    "wish_matching",
 ]
 """Modules that other packages may use."""

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from rgt_tui.model.gpu_names import same_gpu
 from rgt_tui.model.renting import Offer, Wish
 from rgt_tui.providers.answers import array, number, table, text, whole
 from rgt_tui.providers.control_plane import BadAnswer, ProviderError
 from rgt_tui.providers.markets.rented_market import RentedMarket
-from rgt_tui.providers.markets.wish_matching import check_wish, in_order, same_gpu, unknown_gpu
+from rgt_tui.providers.markets.wish_matching import check_wish, in_order, unknown_gpu
+from rgt_tui.providers.paging import read_single_page
 from rgt_tui.providers.rented import Call
 
 NO_SPOT = "Lambda rents nothing that may be taken away"
@@ -99,9 +101,8 @@ class LambdaMarket(RentedMarket):
             raise ProviderError("Lambda launches nothing without a public key", sent=False)
         http = self.account.http
         await self.account.pace.turn("keys")
-        items = table((await http.get("/api/v1/ssh-keys")).data).get("data")
-        if not isinstance(items, list):
-            raise BadAnswer("Lambda's list of keys has no 'data'", console=http.console)
+        answer = await http.get("/api/v1/ssh-keys")
+        items = read_single_page(answer, table(answer.data).get("data"), "keys", self.account.odd)
         for item in map(table, items):
             name = text(item.get("name"), 80)
             if name is not None and _same_key(item.get("public_key"), wish.public_key):

@@ -15,11 +15,12 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from rgt_tui.model.gpu_names import same_gpu
 from rgt_tui.model.renting import Offer, Wish
 from rgt_tui.providers.answers import array, said, table, text, whole
 from rgt_tui.providers.control_plane import BadAnswer, ProviderError, printable
 from rgt_tui.providers.markets.rented_market import RentedMarket
-from rgt_tui.providers.markets.wish_matching import check_wish, in_order, same_gpu, unknown_gpu
+from rgt_tui.providers.markets.wish_matching import check_wish, in_order, unknown_gpu
 from rgt_tui.providers.rented import Call, RentedAccount
 
 REGIONS = ("East Coast (NY2)", "West Coast (CA1)", "Europe (AMS1)")

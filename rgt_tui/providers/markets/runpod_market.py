@@ -2,21 +2,23 @@
 
 Catalogue: https://docs.runpod.io/api-reference-v2/catalog/list-gpu-types; creation:
 https://docs.runpod.io/api-reference-v2/pods/create-a-pod (OpenAPI of REST v2, verified 2026-08). A creation names one
-type of GPU and searches for nothing else; version 2 has no pods that may be taken away for a lower price.
+type of GPU and searches for nothing else; version 2 has no spot pods, which `runpod_spot` rents.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from urllib.parse import urlencode
 
 import msgspec
 
 from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.evidence import RentPermit, steady
+from rgt_tui.model.gpu_names import read_gpu_name, same_gpu
+from rgt_tui.model.money import Lifecycle, Meter
 from rgt_tui.model.renting import Offer, Wish
-from rgt_tui.providers.answers import number
+from rgt_tui.providers.answers import number, table
 from rgt_tui.providers.control_plane import (
     BadAnswer,
     Instance,
@@ -26,7 +28,9 @@ from rgt_tui.providers.control_plane import (
     use_rent_permit,
 )
 from rgt_tui.providers.http import AccountHttp
-from rgt_tui.providers.markets.wish_matching import check_wish, in_order, same_gpu, unknown_gpu
+from rgt_tui.providers.markets import runpod_spot
+from rgt_tui.providers.markets.wish_matching import check_wish, in_order, unknown_gpu
+from rgt_tui.providers.paging import read_single_page
 from rgt_tui.providers.runpod_pod import price_of
 
 IMAGE = "runpod/pytorch:1.0.2-cu1281-torch280-ubuntu2404"
@@ -38,18 +42,18 @@ CONTAINER_GB = 40
 SMALLEST_VOLUME_GB = 10
 VOLUME_PATH = "/workspace"
 CLOUDS = ("SECURE", "COMMUNITY")
-NO_SPOT = "RunPod's API rents no spot pods any more (version 2 has none, and the older call is being removed)"
-"""https://docs.runpod.io/api-reference-v2/overview; https://github.com/runpod/runpodctl/issues/267 (2026-04)."""
 NOTES = (
     "the volume disk costs twice as much while the pod is stopped, and goes with it when it is terminated",
     "RunPod wants credit for at least an hour before it rents a pod",
 )
 COMMUNITY_NOTE = (
-    "third parties' hardware: the API cannot ask for a public address, and RunPod's SSH proxy moves no files"
+    "limited: third parties' hardware, which may have no public address, and the API cannot ask for one; over RunPod's "
+    "SSH proxy alone rgt can neither copy files nor put its agent on the pod"
 )
-"""https://docs.runpod.io/api-reference-v2/pods/create-a-pod: ``ssh.direct`` needs a public port."""
+"""https://docs.runpod.io/api-reference-v2/pods/create-a-pod: ``ssh.direct`` needs a public port;
+https://docs.runpod.io/pods/configuration/use-ssh: the proxy has neither SCP nor SFTP (2026-08)."""
 
-_OFFER = re.compile(r"(SECURE|COMMUNITY)/([A-Za-z0-9_.-]+)/([0-9]{1,3})x(.+)")
+_OFFER = re.compile(r"(?:SPOT-)?(SECURE|COMMUNITY)/([A-Za-z0-9_.-]+)/([0-9]{1,3})x(.+)")
 _ANYWHERE = "any"
 
 
@@ -69,7 +73,10 @@ class GpuType(msgspec.Struct, frozen=True, kw_only=True):
 
     def is_wished(self, wish: Wish) -> bool:
         """Tell whether it is the model that a person asked for."""
-        return any(same_gpu(wish.gpu, name, self.memory_gb) for name in (self.id, self.name))
+        names = (self.id, self.name)
+        if any(read_gpu_name(name).is_slice for name in names):
+            return False
+        return any(same_gpu(wish.gpu, name, self.memory_gb) for name in names)
 
 
 class RunPodMarket:
@@ -98,8 +105,12 @@ class RunPodMarket:
 
     async def offers(self, wish: Wish) -> tuple[Offer, ...]:
         """Return what the catalogue has in stock for a wish; see `Market.offers`."""
-        check_wish("RunPod", wish, currency="USD", spot=NO_SPOT)
-        catalogues = {cloud: await self._catalogue(wish, cloud) for cloud in CLOUDS}
+        check_wish("RunPod", wish, currency="USD")
+        if wish.spot:
+            spot = await runpod_spot.spot_catalogue(self._http, wish, CLOUDS)
+            catalogues = {cloud: _gpu_types(rows, cloud) for cloud, rows in spot.items()}
+        else:
+            catalogues = {cloud: await self._catalogue(wish, cloud) for cloud in CLOUDS}
         types = [gpu for gpus in catalogues.values() for gpu in gpus]
         if not any(gpu.is_wished(wish) for gpu in types):
             raise unknown_gpu("RunPod", wish, (gpu.id for gpu in types), self._http.console)
@@ -117,31 +128,41 @@ class RunPodMarket:
         query = {"include": "AVAILABILITY", "product": "POD", "count": wish.gpu_count, "cloud": cloud}
         if wish.image is None:
             query["minCudaVersion"] = IMAGE_CUDA
-        data = (await self._http.get(f"/v2/catalog/gpus?{urlencode(query)}")).data
-        gpus = data.get("gpus") if isinstance(data, dict) else None
-        if not isinstance(gpus, list):
-            raise BadAnswer(
-                "RunPod's catalogue has no 'gpus'; nothing follows from it", console=self._http.console
-            )
-        return tuple(gpu for raw in gpus if (gpu := _gpu_type(raw, cloud.lower())) is not None)
+        answer = await self._http.get(f"/v2/catalog/gpus?{urlencode(query)}")
+
+        def odd(what: str) -> BadAnswer:
+            return BadAnswer(f"RunPod sent {what}; nothing follows from it", console=self._http.console)
+
+        return _gpu_types(read_single_page(answer, table(answer.data).get("gpus"), "GPUs", odd), cloud)
 
     def describe_creation(self, offer: Offer, wish: Wish, token: str) -> str:
         """Return the exact call; a public key is no secret."""
-        body = msgspec.json.encode(_body(offer, wish, token)).decode()
-        return printable(f"POST {self._http.base_url}/v2/pods {body}", 20_000)
+        path, body = _request(offer, wish, token)
+        return printable(f"POST {self._http.base_url}{path} {msgspec.json.encode(body).decode()}", 20_000)
 
     async def create(self, offer: Offer, wish: Wish, token: str, permit: RentPermit) -> Instance:
         """Send the one call; see `Market.create`. The pod may have been made although the answer is an error."""
         try:
-            body = _body(offer, wish, token)
+            path, body = _request(offer, wish, token)
         except ProviderError as error:
             raise PermitRefused(str(error)) from None
         use_rent_permit(permit, offer, token, self._ref, steady())
-        return self._read((await self._http.send("POST", "/v2/pods", body)).data)
+        if not offer.spot:
+            return self._read((await self._http.send("POST", path, body)).data)
+        made = await runpod_spot.rent_spot(self._http, body)
+        try:
+            return self._read((await self._http.get(f"/v2/pods/{made}")).data)
+        except ProviderError as error:
+            doubt = f"it was made, and could not be read: {error}"
+            return Instance(id=made, name=token, meter=Meter(lifecycle=Lifecycle.STARTING, doubt=doubt))
 
     async def find(self, token: str) -> tuple[Instance, ...]:
         """Return the pods whose name holds the token; names need not be unique."""
         return tuple(pod for pod in await self._pods() if token in pod.name)
+
+
+def _gpu_types(rows: Iterable[object], cloud: str) -> tuple[GpuType, ...]:
+    return tuple(gpu for raw in rows if (gpu := _gpu_type(raw, cloud.lower())) is not None)
 
 
 def _gpu_type(raw: object, cloud: str) -> GpuType | None:
@@ -179,9 +200,11 @@ def _offer(wish: Wish, gpu: GpuType, cloud: str, kind: str) -> Offer | None:
         price_of("volume-disk", volume, running=True),
         price_of("container-disk", CONTAINER_GB, running=True),
     ]
+    notes = runpod_spot.NOTES + NOTES if wish.spot else NOTES
     return Offer(
         kind=kind,
-        id=f"{cloud}/{wish.region or _ANYWHERE}/{wish.gpu_count}x{gpu.id}",
+        spot=wish.spot,
+        id=f"{'SPOT-' if wish.spot else ''}{cloud}/{wish.region or _ANYWHERE}/{wish.gpu_count}x{gpu.id}",
         gpu=gpu.id,
         gpu_count=wish.gpu_count,
         gpu_memory_gb=gpu.memory_gb,
@@ -192,8 +215,22 @@ def _offer(wish: Wish, gpu: GpuType, cloud: str, kind: str) -> Offer | None:
         disk_gb=volume,
         region=wish.region,
         stock=f"{cloud.lower()} cloud, {stock.lower()}",
-        notes=(COMMUNITY_NOTE, *NOTES) if cloud == "COMMUNITY" else NOTES,
+        notes=(COMMUNITY_NOTE, *notes) if cloud == "COMMUNITY" else notes,
     )
+
+
+def _request(offer: Offer, wish: Wish, token: str) -> tuple[str, dict[str, object]]:
+    """Return path and body of the creation call.
+
+    Raises:
+        ProviderError: the offer is none of this market.
+    """
+    body = _body(offer, wish, token)
+    if not offer.spot:
+        return "/v2/pods", body
+    if offer.compute_per_hour is None:
+        raise ProviderError("a spot offer without a price cannot be bid for", sent=False)
+    return runpod_spot.PATH, runpod_spot.spot_request(body, offer.compute_per_hour / offer.gpu_count)
 
 
 def _body(offer: Offer, wish: Wish, token: str) -> dict[str, object]:

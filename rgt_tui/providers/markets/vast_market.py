@@ -9,11 +9,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Awaitable, Callable, Mapping
 
+from rgt_tui.model.gpu_names import MEMORY_TOLERANCE, read_gpu_name, same_gpu
+from rgt_tui.model.gpu_table import GPUS
 from rgt_tui.model.renting import Offer, Wish
 from rgt_tui.providers.answers import number, table, text, whole
 from rgt_tui.providers.control_plane import BadAnswer, Instance
 from rgt_tui.providers.markets.rented_market import RentedMarket
-from rgt_tui.providers.markets.wish_matching import check_wish, in_order, same_gpu
+from rgt_tui.providers.markets.wish_matching import check_wish, in_order, unknown_gpu
 from rgt_tui.providers.rented import Call, Machine, RentedAccount
 
 Pages = Callable[[Mapping[str, object]], Awaitable[tuple[Machine, ...]]]
@@ -21,8 +23,8 @@ IMAGE = "pytorch/pytorch:2.4.0-cuda12.4-cudnn9-runtime"
 """Any image will do: with an ``ssh`` runtype vast.ai starts its own sshd in it."""
 LIMIT = 64
 LEAST_DISK_GB = 8
-FORMS = ("", " SXM", " SXM2", " SXM4", " SXM5", " PCIE", " NVL")
-"""How vast.ai's names of GPUs may go on after the model, as in ``A100 SXM4``."""
+FORMS = ("", " SXM", " SXM2", " SXM4", " SXM5", " PCIE")
+"""How vast.ai's name of a GPU that our table lacks may continue after the model, as in ``A100 SXM4``."""
 BIDS = (0.001, 128.0)
 """The least and the most that a bid may be, USD an hour of the machine."""
 
@@ -48,8 +50,13 @@ class VastMarket(RentedMarket):
         items = table(data).get("offers")
         if not isinstance(items, list):
             raise BadAnswer("vast.ai's answer to a search has no 'offers'", console=self.account.http.console)
-        found = (self._offer(table(item), wish) for item in items)
-        return in_order((offer for offer in found if offer is not None and _fits(offer, wish)), wish)
+        read = (self._offer(table(item), wish) for item in items)
+        found = [offer for offer in read if offer is not None and _fits(offer, wish)]
+        if not found and not _names(wish) and read_gpu_name(wish.gpu).words:
+            # Its search compares whole names, so that another spelling looks like nothing in stock.
+            known = (name for row in GPUS for name in row.vast or (row.name,))
+            raise unknown_gpu("vast.ai", wish, known, self.account.http.console)
+        return in_order(found, wish)
 
     def _offer(self, item: Mapping[str, object], wish: Wish) -> Offer | None:
         """Read one offer; None = nothing that could be rented."""
@@ -118,12 +125,22 @@ def _fits(offer: Offer, wish: Wish) -> bool:
 
 def search(wish: Wish) -> dict[str, object]:
     """Return the body of a search: every filter is explicit, for the vendor's defaults may change."""
-    model = wish.gpu.replace("_", " ").strip()
-    models = dict.fromkeys((model, model.upper(), f"RTX {model}".upper()))
+    name = read_gpu_name(wish.gpu)
+    wanted: dict[str, object] = {}
+    if name.words:
+        wanted["gpu_name"] = {"in": _names(wish) or _spellings(wish)}
+    if name.memory_gb is not None:
+        megabytes = name.memory_gb * 1024
+        wanted["gpu_ram"] = {"gte": int(megabytes * (1 - MEMORY_TOLERANCE))}
+        if not name.at_least:
+            wanted["gpu_ram"] = {
+                "gte": int(megabytes * (1 - MEMORY_TOLERANCE)),
+                "lte": int(megabytes * (1 + MEMORY_TOLERANCE)),
+            }
     return {
         "verified": {"eq": True},
         "rentable": {"eq": True},
-        "gpu_name": {"in": [f"{one}{form}" for one in models for form in FORMS]},
+        **wanted,
         "num_gpus": {"eq": wish.gpu_count},
         "disk_space": {"gte": _disk(wish)},
         "direct_port_count": {"gte": 1},
@@ -132,6 +149,19 @@ def search(wish: Wish) -> dict[str, object]:
         "order": [["dph_total", "asc"]],
         "limit": LIMIT,
     }
+
+
+def _names(wish: Wish) -> list[str]:
+    """Return vast.ai's names of the wished model; empty = our table lacks it."""
+    model = read_gpu_name(wish.gpu).model
+    return [] if model is None else list(model.vast or (model.name,))
+
+
+def _spellings(wish: Wish) -> list[str]:
+    """Return how vast.ai may spell a model that our table lacks."""
+    model = wish.gpu.replace("_", " ").strip()
+    models = dict.fromkeys((model, model.upper(), f"RTX {model}".upper()))
+    return [f"{one}{form}" for one in models for form in FORMS]
 
 
 def taking(offer: Offer, wish: Wish, token: str) -> dict[str, object]:

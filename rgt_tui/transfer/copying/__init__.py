@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from rgt_tui.transfer.copying.box_listing import (
+    PARTS,
     Listing,
     ListingError,
     ListingReader,
     Refused,
     RemoteFile,
+    beneath,
     folds_case,
 )
 from rgt_tui.transfer.copying.fetching import Copy, Fetcher, empty_but_listed, whole_request
@@ -20,12 +22,14 @@ from rgt_tui.transfer.copying.pull_plan import (
     Rate,
     parts_folder,
     plan,
+    remove_left_parts,
     time_to_go,
 )
 from rgt_tui.transfer.copying.request_stream import Stream
 
 __all__ = [
     "LONGEST_LINE",
+    "PARTS",
     "RANGE_BYTES",
     "Copy",
     "Fetcher",
@@ -40,10 +44,12 @@ __all__ = [
     "RemoteFile",
     "Stream",
     "StreamError",
+    "beneath",
     "empty_but_listed",
     "folds_case",
     "parts_folder",
     "plan",
+    "remove_left_parts",
     "time_to_go",
     "whole_request",
 ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 import unicodedata
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
@@ -26,6 +27,8 @@ LONGEST_NAME, LONGEST_PATH = 255, 4096
 """Bytes, as Linux and macOS have them."""
 PARTS = ".rgt-parts"
 """Directory of unfinished copies, in the destination."""
+SMALL_PART = re.compile(r"\.[0-9a-f]{16}\.rgt-part")
+"""Name of a small copy that is being written, next to its place."""
 CHECKPOINTS = frozenset((".pt", ".pth", ".ckpt", ".safetensors", ".distcp", ".npz", ".h5", ".gguf"))
 """Ends of names of files that hold something or are damaged."""
 TRAINERS_LIST = "manifest.json"
@@ -42,6 +45,8 @@ class RemoteFile(msgspec.Struct, frozen=True, gc=False):
     path: str
     """On the box, absolute; bytes that are no UTF-8 as `os.fsdecode` gives them."""
     there: Stamp
+    device: int
+    """Number of the file system on the box; with the inode of the stamp it tells the file from any other one."""
 
 
 class Refused(msgspec.Struct, frozen=True):
@@ -76,6 +81,7 @@ class _Row(msgspec.Struct, frozen=True, gc=False):
     path: str | None = None
     path_b64: str | None = None
     stamp: Stamp | None = None
+    device: int | None = None
     link: str | None = None
     error: str | None = None
     end: bool = False
@@ -86,7 +92,7 @@ _decode = msgspec.json.Decoder(_Row).decode
 
 
 class ListingReader:
-    """Takes the lines of ``manifest --no-hash``.
+    """Takes the lines of ``manifest --no-hash``, or of ``results --list``.
 
     Args:
         most_files: More are not held in memory.
@@ -101,6 +107,7 @@ class ListingReader:
         self._files: dict[str, RemoteFile] = {}
         self._refused: list[Refused] = []
         self._links: list[tuple[str, str]] = []
+        self._root = ""
         self._prefix: str | None = None
         self._rows = self._uncounted = 0
 
@@ -135,7 +142,9 @@ class ListingReader:
         reason = why_not_root(root)
         if reason is not None:
             raise ListingError(f"the box lists {clean(root)!r}, which is {reason}")
-        self._roots.append(root)
+        if root not in self._roots:
+            self._roots.append(root)
+        self._root = root
         self._prefix = (root.rpartition("/")[0] if is_file else root).rstrip("/") + "/"
 
     def _entry(self, row: _Row) -> None:
@@ -143,15 +152,15 @@ class ListingReader:
         if name is None or self._prefix is None:
             raise ListingError("the box lists something without a name")
         if row.error is not None:
-            return self._refuse(self._roots[-1] if name == "." else self._prefix + name, clean(row.error))
+            return self._refuse(self._root if name == "." else self._prefix + name, clean(row.error))
         if row.link is not None:
             if len(self._links) < MOST_REFUSED:
                 self._links.append((self._prefix + name, row.link))
             else:
                 self._uncounted += 1
             return None
-        if row.stamp is None:
-            raise ListingError(f"the box lists {clean(name)!r} without its size")
+        if row.stamp is None or row.device is None:
+            raise ListingError(f"the box lists {clean(name)!r} without its size or its device")
         self._rows += 1
         if len(self._files) >= self._most:
             raise ListingError(f"the box lists more than {self._most:,} files: {self._advice()}")
@@ -159,7 +168,7 @@ class ListingReader:
         if reason is not None:
             return self._refuse(self._prefix + name, reason)
         path = self._prefix + name
-        self._files[path] = RemoteFile(path, row.stamp)
+        self._files[path] = RemoteFile(path, row.stamp, row.device)
         return None
 
     def _refuse(self, path: str, reason: str) -> None:

@@ -22,7 +22,7 @@ import msgspec
 from rgt_tui.transfer.copying.box_listing import TRAINERS_LIST, Refused, size_in_trainers_list
 from rgt_tui.transfer.copying.group_sync import Gatherer, group_sync
 from rgt_tui.transfer.copying.local_copy import OF_ONE, PartFile, dated, failed, settle, write_part
-from rgt_tui.transfer.copying.piece_stream import Head, StreamError, Tail
+from rgt_tui.transfer.copying.piece_stream import Failed, Head, StreamError, Tail
 from rgt_tui.transfer.copying.pull_plan import (
     LARGE_BYTES,
     WHOLE_BYTES,
@@ -48,6 +48,9 @@ ROWS, ROWS_S = 256, 0.5
 
 
 CHANGES = "it changes while it is read"
+REPLACED = "it is replaced by another file again and again"
+MOST_REPLACED = 5
+"""A trainer saves by rename: the file that has taken the place is as good, unless that goes on for ever."""
 DAMAGED = "what came is not what the box says that it holds"
 
 
@@ -87,14 +90,19 @@ class Task:
     def line(self) -> bytes:
         """Return the request."""
         path = said(self.copy.step.file.path)
+        listed = self.copy.step.file.device, self.copy.stamp.inode
         if self.kind is Kind.WHOLE and not path.startswith(CODED):
             text = msgspec.json.encode(path)
-            return b'{"id":%d,"path":%b,"start":0,"end":%d}\n' % (self.number, text, MOST_WHOLE)
+            words = self.number, text, MOST_WHOLE, *listed
+            return b'{"id":%d,"path":%b,"start":0,"end":%d,"listed":[%d,%d]}\n' % words
         name = {"path_b64": path[len(CODED) :]} if path.startswith(CODED) else {"path": path}
         end = MOST_WHOLE if self.kind is Kind.WHOLE else self.end
         only = {"hash": True} if self.kind in HASHES else {"run": True} if self.kind is Kind.RANGE else {}
         return (
-            msgspec.json.encode({"id": self.number, **name, "start": self.start, "end": end, **only}) + b"\n"
+            msgspec.json.encode(
+                {"id": self.number, **name, "start": self.start, "end": end, **only, "listed": listed}
+            )
+            + b"\n"
         )
 
     @property
@@ -108,7 +116,7 @@ class Copy:
     """The state of one file under way."""
 
     __slots__ = (
-        "asked", "counted", "moved", "open", "part", "sha256", "stamp", "step", "stream", "tries", "why",
+        "asked", "counted", "moved", "open", "part", "replaced", "sha256", "stamp", "step", "stream", "tries", "why",
     )  # fmt: skip
 
     def __init__(self, step: Step) -> None:
@@ -122,6 +130,8 @@ class Copy:
         self.sha256: str | None = None
         self.moved: Stamp | None = None
         """Another stamp was seen meanwhile."""
+        self.replaced = 0
+        """How often another file had taken its place before a byte of it was sent."""
         self.why = ""
         """Why this try cannot succeed."""
         self.stream: object = None
@@ -493,10 +503,17 @@ class Fetcher:
                 else:
                     self._ask_hash(copy)
 
-    def refused(self, error: str, task: Task, _: Sequence[Chunk]) -> None:
-        """Take the box's word that it cannot read a file."""
-        self._spoil(task.copy, f"the box cannot read it: {error}", last=True)
-        self._answered(task.copy)
+    def refused(self, answer: Failed, task: Task, _: Sequence[Chunk]) -> None:
+        """Take the box's word that it cannot read a file, or that another one has taken its place."""
+        copy = task.copy
+        if answer.stamp is None:
+            self._spoil(copy, f"the box cannot read it: {answer.error}", last=True)
+        else:
+            copy.moved = answer.stamp
+            if not copy.why:
+                copy.replaced += 1
+            self._spoil(copy, REPLACED, last=copy.replaced >= MOST_REPLACED)
+        self._answered(copy)
 
     # One file.
 
@@ -711,7 +728,8 @@ class Fetcher:
             why, copy.why = copy.why, ""
             self._count(copy, -copy.counted)
             if copy.tries < TRIES:
-                copy.tries += 1
+                if why != REPLACED:
+                    copy.tries += 1
                 copy.stamp = copy.moved or copy.stamp
                 copy.moved = copy.sha256 = None
                 return self._begin(copy)

@@ -10,6 +10,7 @@ import errno
 import fcntl
 import hashlib
 import os
+import shlex
 import shutil
 import stat
 from collections.abc import Sequence
@@ -45,8 +46,29 @@ def failed(path: str, needed: int, destination: Path, error: OSError) -> Landing
             f"the disk under {destination} is full: {path} needs {needed:,} bytes, {room(destination)} are free; make "
             "room and pull again: what has arrived is kept"
         )
+    blocking = _file_in_the_path(error)
+    if blocking is not None:
+        aside = shlex.join(["mv", "-n", blocking, beside(blocking, sha256_of(Path(blocking))[0])])
+        return LandingFailed(
+            f"cannot write {path}: {blocking} is a file here and a directory on the box now; it is kept. To go on, "
+            f"move it with `{aside}` and pull again"
+        )
     where = f" ({error.filename})" if error.filename else ""
     return LandingFailed(f"cannot write {path} below {destination}{where}: {error.strerror or error}")
+
+
+def _file_in_the_path(error: OSError) -> str | None:
+    """Return the regular file that is where a directory has to be made; None where something else went wrong."""
+    if error.errno not in (errno.ENOTDIR, errno.EEXIST) or not error.filename:
+        return None
+    path = Path(error.filename)
+    for candidate in (path, *path.parents):
+        try:
+            found = candidate.lstat()
+        except OSError:
+            continue  # below a file nothing can be there
+        return str(candidate) if stat.S_ISREG(found.st_mode) else None
+    return None
 
 
 def room(folder: Path) -> str:

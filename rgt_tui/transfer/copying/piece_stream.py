@@ -51,6 +51,8 @@ class Failed(msgspec.Struct, frozen=True):
 
     id: int
     error: str
+    stamp: Stamp | None = None
+    """Of the file that has taken its place, if it can be requested instead."""
 
 
 class _Answer(msgspec.Struct, frozen=True, gc=False):
@@ -146,7 +148,7 @@ class PieceDecoder:
         number, most = self.expected[0]
         if answer.error is not None and not self._headed:
             self.expected.popleft()
-            return Failed(number, clean(answer.error)[:500])
+            return Failed(number, clean(answer.error)[:500], answer.stamp)
         if answer.busy is not None and most is None:
             return Busy(number, answer.busy)
         if answer.stamp is None:

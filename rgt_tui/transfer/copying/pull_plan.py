@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import hashlib
 import math
 import os
 import stat
+import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
-from rgt_tui.transfer.copying.box_listing import PARTS, Listing, ListingError, Refused, RemoteFile, beneath
+from rgt_tui.transfer.copying.box_listing import (
+    PARTS,
+    SMALL_PART,
+    Listing,
+    ListingError,
+    Refused,
+    RemoteFile,
+    beneath,
+)
 from rgt_tui.transfer.ledger import FileRow, Ledger, Stamp, sha256_of
 
 WHOLE_BYTES = 2 << 20
 """A file up to this comes in one piece, with its hash; it is not resumed but sent anew."""
 RANGE_BYTES = 8 << 20
 """Of a larger one: so much is lost when the connection breaks."""
+LEFT_S = 3600.0
+"""A small copy that was not finished and is older belongs to no pull that is at work."""
 LARGE_BYTES = 256 << 20
 """From here on a file is worth a login of its own."""
 
@@ -67,6 +79,16 @@ def part_path(destination: Path, path: str) -> str:
 def parts_folder(destination: Path) -> Path:
     """Return where unfinished copies are kept."""
     return destination / PARTS
+
+
+def remove_left_parts(destination: Path) -> None:
+    """Remove the small copies that a killed pull left; what cannot be removed stays."""
+    for folder, _, names in os.walk(destination):
+        for name in filter(SMALL_PART.fullmatch, names):
+            path = Path(folder, name)
+            with contextlib.suppress(OSError):
+                if time.time() - path.lstat().st_ctime > LEFT_S:  # its mtime is that of the original
+                    path.unlink()
 
 
 def plan(

@@ -115,7 +115,7 @@ class Stream:
                 self._do(task, partial(self._fetcher.end, piece))
             elif isinstance(piece, Failed):
                 self._next()
-                self._do(task, partial(self._fetcher.refused, piece.error))
+                self._do(task, partial(self._fetcher.refused, piece))
             else:
                 assert isinstance(piece, Busy)
         if self._pending and (chunks := self._pending[0].chunks) and not isinstance(chunks[-1], bytes):

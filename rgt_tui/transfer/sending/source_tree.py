@@ -16,6 +16,7 @@ from pathlib import Path, PurePosixPath
 import msgspec
 
 from rgt_tui.transfer.sending.ignore_rules import FILES, IgnoreRules
+from rgt_tui.transfer.sending.own_files import OwnFiles
 
 SCRIPTS = (".sh", ".bash", ".zsh", ".ksh", ".slurm", ".sbatch", ".sub", ".pbs")
 QUEUES = ("queue.txt", "job.json")
@@ -75,13 +76,20 @@ class SourceTree(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_tree(
-    path: Path, rules: IgnoreRules, *, secrets_too: bool = False, mend: bool = False, name: str | None = None
+    path: Path,
+    rules: IgnoreRules,
+    *,
+    own: OwnFiles | None = None,
+    secrets_too: bool = False,
+    mend: bool = False,
+    name: str | None = None,
 ) -> SourceTree:
     """Walk and hash what is to be pushed; takes as long as reading all of it.
 
     Args:
         path: A directory or a regular file.
         rules: What is left out, before the files of the tree say more.
+        own: Tells what rgt wrote there itself, which no pattern includes again; None = without a fleet file in use.
         secrets_too: Files that look like keys are pushed, too.
         mend: Scripts and queue files get the line ends of Unix on the box.
         name: What it is called there; None = as here.
@@ -89,17 +97,18 @@ def read_tree(
     Raises:
         SourceError: it is not there, cannot be read, or changes while it is read.
     """
+    own = OwnFiles() if own is None else own
     top = path.expanduser().absolute()
     if top.name == "..":
         top = top.resolve()
     if not top.exists():
         raise SourceError(f"{path} is not there")
     if top.is_dir():
-        walk = _Walk(top, secrets_too, mend)
+        walk = _Walk(top, own, secrets_too, mend)
         walk.all(rules)
     elif top.is_file():
-        walk = _Walk(top.parent, secrets_too, mend)
-        walk.file(top.name)
+        walk = _Walk(top.parent, own, secrets_too, mend)
+        walk.one(top.name)
     else:
         raise SourceError(f"{path} is neither a directory nor a regular file")
     if not walk.files and not walk.links:
@@ -127,8 +136,9 @@ def box_name(name: str) -> str:
 
 
 class _Walk:
-    def __init__(self, top: Path, secrets_too: bool, mend: bool) -> None:
-        self._top, self._secrets_too, self._mend = top, secrets_too, mend
+    def __init__(self, top: Path, own: OwnFiles, secrets_too: bool, mend: bool) -> None:
+        self._top, self._own, self._secrets_too, self._mend = top, own, secrets_too, mend
+        self._real = os.path.realpath(top)
         self.files: list[SourceFile] = []
         self.links: list[tuple[str, str]] = []
         self.left_out: list[LeftOut] = []
@@ -149,6 +159,9 @@ class _Walk:
         except OSError as error:
             raise SourceError(f"{here}: {error.strerror or error}") from error
         names = {entry.name: entry for entry in entries}
+        if folder and (why := self._own.why_folder(names)) is not None:
+            self.left_out.append(LeftOut(f"{folder}/", why))
+            return
         for name in FILES:
             entry = names.get(name)
             # As for git, which follows no link here: https://git-scm.com/docs/gitignore
@@ -158,7 +171,7 @@ class _Walk:
             path = f"{folder}/{entry.name}" if folder else entry.name
             is_folder = entry.is_dir(follow_symlinks=False)
             shown = path + "/" * is_folder
-            why = rules.why(path, is_folder=is_folder)
+            why = self._own.why(f"{self._real}/{path}", entry) or rules.why(path, is_folder=is_folder)
             if why is None and not _is_plain(entry.name):
                 why = "its name is not UTF-8, or holds what a terminal would obey"
             if why is not None:
@@ -171,6 +184,16 @@ class _Walk:
                 self.file(path)
             else:
                 self.left_out.append(LeftOut(path, "a socket, pipe or device"))
+
+    def one(self, name: str) -> None:
+        """Take in a single file that a person named."""
+        with os.scandir(self._top) as entries:
+            entry = next((each for each in entries if each.name == name), None)
+        why = None if entry is None else self._own.why(f"{self._real}/{name}", entry)
+        if why is not None:
+            self.left_out.append(LeftOut(name, why))
+        else:
+            self.file(name)
 
     def _link(self, path: str) -> None:
         target = str((self._top / path).readlink())

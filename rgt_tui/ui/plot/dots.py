@@ -19,6 +19,8 @@ from rgt_tui.ui.plot.trace import Path
 
 HUGE = 1e150
 """Values beyond are drawn as if they were this, so that no difference overflows."""
+FAR = 1e6
+"""Heights of the plot beyond which a value is drawn as if it were there."""
 Rows = NDArray[np.int64]
 
 
@@ -53,8 +55,9 @@ class Scale:
                 low, high = np.log(self.low), np.log(self.high)
             else:
                 shown, low, high = np.clip(values, -HUGE, HUGE), self.low, self.high
-            rows: Floats = (high - shown) / (high - low) * (height - 1)
-            return np.clip(rows, -1e6, 1e6)
+            # Limited before it is multiplied: an overflow times the 0 of a single row would be NaN.
+            share: Floats = np.clip((high - shown) / (high - low), -FAR, FAR)
+            return share * (height - 1)
 
     def row(self, value: float, height: int) -> float:
         """Return the row of one value."""
@@ -63,7 +66,7 @@ class Scale:
         low, high, shown = self.low, self.high, max(-HUGE, min(value, HUGE))
         if self.log:
             low, high, shown = math.log(low), math.log(high), math.log(value)
-        return max(-1e6, min((high - shown) / (high - low) * (height - 1), 1e6))
+        return max(-FAR, min((high - shown) / (high - low), FAR)) * (height - 1)
 
 
 def edges_of(window: tuple[float, float], columns: int) -> Floats:

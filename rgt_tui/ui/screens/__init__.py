@@ -14,6 +14,7 @@ __all__ = [
     "log",
     "platform",
     "question",
+    "receipt",
     "teardown",
     "time_machine",
     "transfers",

@@ -28,7 +28,7 @@ from rgt_tui.ui.widgets.fixed_lines import Parts
 from rgt_tui.ui.widgets.fleet_rows.since_lines import story_section
 from rgt_tui.ui.widgets.lines import EntryClosed, RowChosen
 from rgt_tui.ui.widgets.panes import Section
-from rgt_tui.ui.widgets.pick_list import LEAST_ROWS, PickList, PickRow
+from rgt_tui.ui.widgets.pick_list import PickList, PickRow
 from rgt_tui.ui.widgets.spans import (
     EMPTY,
     Line,
@@ -96,9 +96,7 @@ def row_line(row: AlertRow, names: int, now: float) -> Line:
     )
 
 
-def detail_lines(
-    row: AlertRow, width: int, now: float, *, said: bool, height: int | None = None
-) -> list[Line]:
+def detail_lines(row: AlertRow, width: int, now: float, *, said: bool) -> list[Line]:
     """Return what the line of an alert does not say: since when, what to do, the place, the proof.
 
     Args:
@@ -106,7 +104,6 @@ def detail_lines(
         width: Cells.
         now: Client clock.
         said: Its line is shown to its end; what it says is not said again.
-        height: Lines that there are; None = as many as it takes.
     """
     alert = row.alert
     out = (
@@ -122,8 +119,7 @@ def detail_lines(
     if row.ended_at is not None:
         out += labelled("ended", f"{clock(row.ended_at)}, {compact_time(now - row.ended_at)} ago", width)
     elif row.finding is not None:
-        left = None if height is None else height - len(out)
-        return [*out, *finding_details(row.finding, width, said=said, height=left)]
+        return [*out, *finding_details(row.finding, width, said=said)]
     if row.advice:
         out += labelled("do", clean(row.advice), width, Tone.STRONG, most=3)
     out += labelled("id", clean(alert.id), width, Tone.DIM)
@@ -244,9 +240,7 @@ class AlertsScreen(Moves, FleetAwareScreen):
 
     def _details(self, row: AlertRow, names: int, width: int, now: float) -> list[Line]:
         said = width_of(row_line(row, names, now)) <= self.size.width
-        return detail_lines(
-            row, width, now, said=said, height=self.body_height - min(LEAST_ROWS, len(self.shown)) - 1
-        )
+        return detail_lines(row, width, now, said=said)
 
     def _calm(self, state: FleetState) -> str:
         """Say that no alert holds, and of how many boxes nobody can say so."""

@@ -58,7 +58,7 @@ def audit_row(one: AuditLine, names: int, width: int = WHOLE) -> Line:
     if entry is None:
         return line(Span(f" {glyphs().trouble} line {one.number} cannot be read", Tone.TROUBLE))
     tone = TONES.get(entry.event, Tone.TEXT)
-    verb = entry.verb.value if entry.verb is not None else "rent"
+    verb = entry.deed_text
     when = moment(entry.at)
     head = line(
         dim(f"  {when[5:16] if width < NARROW else when}  "), Span(fit_name(clean(entry.box), names)), "  "
@@ -205,7 +205,7 @@ class AuditScreen(Moves, FleetAwareScreen):
             return Copied(
                 what=f"line {one.number}", text=f"line {one.number} cannot be read, sha256 {one.hash}"
             )
-        verb = entry.verb.value if entry.verb is not None else "rent"
+        verb = entry.deed_text
         parts = (
             moment(entry.at),
             entry.who,

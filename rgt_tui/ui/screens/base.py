@@ -33,6 +33,7 @@ from rgt_tui.ui.widgets.fixed_lines import (
     Parts,
 )
 from rgt_tui.ui.widgets.lines import Below, Ground
+from rgt_tui.ui.widgets.panes import Pane
 from rgt_tui.ui.widgets.spans import Span, Tone, line
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from rgt_tui.ui.widgets.panes import Section
 
 WHY_NOT = {
-    "box": "there is no box to act on",
+    "box": "no box selected",
     "live": "this is a replay: nothing can be done to its boxes",
     "replay": "this is not a replay",
     "question": "no box is asking for anything",
@@ -160,6 +161,11 @@ class Entries:
         screen = cast("Screen[None]", self)
         if all(entry.leaving for entry in screen.query(EntryLine)):
             screen.mount(EntryLine(label, text), before="#event")
+
+    def main_widget(self) -> Widget | None:
+        """Return the widget that gets the keys when an entry or a side pane gives them up; None = the screen itself."""
+        screen = cast("Screen[None]", self)
+        return screen.query_one(screen.AUTO_FOCUS) if screen.AUTO_FOCUS else None
 
     @property
     def takes_keys(self) -> bool:
@@ -473,14 +479,25 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
             self.hint(f"{key_for('app.quit')} quits; the boxes keep running")
 
     def action_escape(self) -> None:
-        """Clear what `clear` finds to clear, else go back; on the first screen the event that stands is seen."""
-        if self.end_selection() or self.clear():
+        """Undo one step: a selection, the focus of a side pane, a search; with nothing to undo, go back.
+
+        The first screen never closes: there the last event is marked as seen.
+        """
+        if self.end_selection() or self.leave_pane() or self.clear():
             return
         if len(self.app.screen_stack) > 1:
             self.dismiss()
         elif self.has_fleet:
             setattr(self.app, "seen_at", self.now)  # noqa: B010  (an app of tests has none)
             self.redraw_now()
+
+    def leave_pane(self) -> bool:
+        """Give the keys of a side pane back to the list; return False when no side pane has them."""
+        main = self.main_widget()
+        if not isinstance(self.focused, Pane) or self.focused is main:
+            return False
+        self.set_focus(main)
+        return True
 
     def clear(self) -> bool:
         """Clear a filter or a search; return False when there was none."""
@@ -567,7 +584,7 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
         if self.has_fleet and self.target_box is not None and self.fleet_state is not None:
             found = self.fleet_state.box(self.target_box)
         if found is None:
-            self.hint("no box to act on yet")
+            self.hint("no box selected")
         return found
 
     def action_open_past(self, place: str) -> None:
@@ -587,6 +604,6 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
         if place in OF_ALL_BOXES and self.has_fleet and not self.target_box:
             self.action_open_all(place)
         elif self.target_box is None or not self.has_fleet:
-            self.hint("no box to act on yet")
+            self.hint("no box selected")
         else:
             cast("Dashboard", self.app).open_screen(place, self.target_box)

@@ -320,10 +320,8 @@ class BoxScreen(LogKeys):
         after = 0 if here is None else here + 1
         self._span = after if after < len(SPANS) else HIDDEN
         self.redraw_now()
-        if not self.log_pane.display:
-            self.query_one("#past").focus()
-        elif self.span is None:
-            self.log_pane.focus()
+        if not self.log_pane.display or self.span is None:
+            self.set_focus(self.main_widget())
         self.hint(
             "the log alone"
             if self.span is None
@@ -333,6 +331,10 @@ class BoxScreen(LogKeys):
     def on_resize(self, event: events.Resize) -> None:
         """Lay out for the new size."""
         self.call_after_refresh(self.redraw_now)
+
+    def main_widget(self) -> Widget:
+        """Return the log, or the past where there is no room for the log."""
+        return self.log_pane if self.log_pane.display else self.query_one("#past")
 
     def _focused_pane(self) -> Pane | None:
         return self.focused if isinstance(self.focused, Pane) else None

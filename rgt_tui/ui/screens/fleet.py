@@ -30,6 +30,7 @@ from rgt_tui.ui.widgets.fleet_rows.fleet_filter import Filter, Filtered, FilterE
 from rgt_tui.ui.widgets.fleet_rows.fleet_order import (
     FILE,
     GROUPS,
+    Arrangement,
     FleetView,
     Order,
     Unreadable,
@@ -39,6 +40,7 @@ from rgt_tui.ui.widgets.fleet_rows.fleet_order import (
     ordered,
     read_view,
     view_path,
+    with_arrangement,
     with_filter,
 )
 from rgt_tui.ui.widgets.fleet_rows.fleet_table import FleetTable
@@ -179,6 +181,25 @@ class FleetScreen(Moves, FleetAwareScreen):
             self.hint(str(error), 2 * HINT_SECONDS)
         self.redraw_now()
 
+    @property
+    def _fleet_key(self) -> str:
+        """Path of the fleet file; empty = the boxes come from none, such as those of a demo: nothing is kept of it."""
+        path = getattr(self._fleet, "fleet_file", None)
+        return "" if path is None else str(path.absolute())
+
+    @property
+    def _arrangement(self) -> Arrangement:
+        return self._view.of(self._fleet_key)
+
+    def _arrange_rows(self, change: Callable[[Arrangement], Arrangement]) -> None:
+        """Change order or groups of this fleet, and keep that for it alone."""
+        key = self._fleet_key
+        if key:
+            self._keep(lambda view: with_arrangement(view, key, change))
+        else:
+            self._view = with_arrangement(self._view, key, change)
+            self.redraw_now()
+
     def _keep(self, change: Callable[[FleetView], FleetView]) -> None:
         """Change how the fleet is shown, and keep that."""
         self._view = change(self._view)
@@ -229,7 +250,7 @@ class FleetScreen(Moves, FleetAwareScreen):
         self._looked = Looked(judged, rows, health.worst_of(cases))
         yield
         yield from self.query_one(FleetTable).ahead(
-            ordered(matching(rows, self._asked).rows, self._view.order)
+            ordered(matching(rows, self._asked).rows, self._arrangement.order)
         )
 
     def _look(self, state: FleetState) -> Looked:
@@ -256,15 +277,23 @@ class FleetScreen(Moves, FleetAwareScreen):
         self._filtered = matching(looked.rows, self._asked)
         said = self._filtered.words
         shown: Parts = [(0, line(Span(said, Tone.ACCENT)))] if said else []
+        order, hidden = self._arrangement.order, 0
+        if order != Order():
+            hidden = self.query_one(FleetTable).trouble_out_of_sight(ordered(self._filtered.rows, order))
+        if hidden:
+            words = f"{glyphs().trouble} {hidden} out of sight: {key_for('fleet.trouble-first')}"
+            shown.append((0, line(Span(words, Tone.TROUBLE))))
         return [*shown, *super().summary(state, now), *unseen_parts(state), *worst_parts(looked.worst)]
 
     def show_state(self, state: FleetState, now: float) -> None:
         """Draw the rows that changed, and the pane of the selected box."""
         if self._failure is not None:
             return
-        rows, heads = grouped(ordered(self._filtered.rows, self._view.order), self._view.grouping)
+        rows, heads = grouped(
+            ordered(self._filtered.rows, self._arrangement.order), self._arrangement.grouping
+        )
         self.query_one(FleetTable).show(
-            rows, order=self._view.order, heads=heads, empty=self._empty_lines(self._filtered.total)
+            rows, order=self._arrangement.order, heads=heads, empty=self._empty_lines(self._filtered.total)
         )
         self._rows_shown = rows
         self._show_panes(rows, state, now)
@@ -276,6 +305,8 @@ class FleetScreen(Moves, FleetAwareScreen):
                 line("no box matches ", Span(self._filter, Tone.ACCENT)),
                 line(dim(f"{key_for('screen.escape')} clears the filter")),
             )
+        if getattr(self.app, "starting", False):
+            return (EMPTY, line(dim(self.WAITING)))
         return (
             EMPTY,
             line("the fleet has no boxes"),
@@ -283,7 +314,7 @@ class FleetScreen(Moves, FleetAwareScreen):
         )
 
     def _show_empty(self, lines: Sequence[Line]) -> None:
-        self.query_one(FleetTable).show([], order=self._view.order, empty=lines)
+        self.query_one(FleetTable).show([], order=self._arrangement.order, empty=lines)
         self._arrange()
 
     def _arrange(self) -> None:
@@ -446,8 +477,8 @@ class FleetScreen(Moves, FleetAwareScreen):
         """Sort by the column whose title was clicked; a second click turns the order round."""
         if not can_sort(message.column):
             return
-        again = message.column == self._view.order.key
-        self._set_order(Order(message.column, not self._view.order.flipped if again else False))
+        again = message.column == self._arrangement.order.key
+        self._set_order(Order(message.column, not self._arrangement.order.flipped if again else False))
 
     def action_open(self) -> None:
         """Open the selected box."""
@@ -492,22 +523,27 @@ class FleetScreen(Moves, FleetAwareScreen):
     def action_sort(self) -> None:
         """Sort by the next column, which is shown from then on; after the last one, as in the fleet file."""
         keys = [*(column.key for column in COLUMNS if can_sort(column.key)), FILE]
-        here = self._view.order.key
+        here = self._arrangement.order.key
         self._set_order(Order(keys[(keys.index(here) + 1) % len(keys)] if here in keys else "state"))
+
+    def action_trouble_first(self) -> None:
+        """Sort by trouble, and show the worst box: whatever else the rows were sorted by."""
+        self._set_order(Order())
+        self.query_one(FleetTable).release()
 
     def action_turn_order(self) -> None:
         """Turn the order round."""
-        self._set_order(Order(self._view.order.key, not self._view.order.flipped))
+        self._set_order(Order(self._arrangement.order.key, not self._arrangement.order.flipped))
 
     def _set_order(self, order: Order) -> None:
-        self._keep(lambda view: msgspec.structs.replace(view, sort=order.key, flipped=order.flipped))
+        self._arrange_rows(lambda one: msgspec.structs.replace(one, sort=order.key, flipped=order.flipped))
         self.hint(f"sorted {order.words}; {key_for('fleet.turn-order')} reverses it")
 
     def action_group(self) -> None:
         """Group by the next thing, or by none."""
         names = list(GROUPS)
-        group = names[(names.index(self._view.grouping) + 1) % len(names)]
-        self._keep(lambda view: msgspec.structs.replace(view, group=group))
+        group = names[(names.index(self._arrangement.grouping) + 1) % len(names)]
+        self._arrange_rows(lambda one: msgspec.structs.replace(one, group=group))
         self.hint(GROUPS[group][0])
 
     def action_filter(self) -> None:

@@ -138,7 +138,7 @@ def _proof(found: Found, page: Page, width: int, tone: Tone) -> Section:
 
 
 def page_sections(page: Page, found: Sequence[Found], width: int) -> list[Section]:
-    """Return a page for a pane of that inner width: what proves it here, then never before the steps."""
+    """Return a page for a pane of that inner width: what to do, what never to do, the steps, what proves it here."""
     mark, tone = SEVERITIES[page.severity].mark
     head = [
         *wrapped(clean(page.title), width, Tone.STRONG),
@@ -146,7 +146,6 @@ def page_sections(page: Page, found: Sequence[Found], width: int) -> list[Sectio
         *labelled("do", ACTION_WORDS[page.action], width),
     ]
     made = [Section(line(page.id, dim("  your own" if page.own else "")), head)]
-    made += [_proof(one, page, width, tone) for one in found]
     steps = steps_of(page, found)
     rows = labelled("never", clean(page.never), width, Tone.WARN, most=6)
     for number, fix in enumerate(steps, 1):
@@ -154,6 +153,7 @@ def page_sections(page: Page, found: Sequence[Found], width: int) -> list[Sectio
         if fix.command is not None:
             rows += labelled("", f"$ {clean(fix.command)}", width, Tone.ACCENT, most=6)
     made.append(Section(line("fix"), rows))
+    made += [_proof(one, page, width, tone) for one in found]
     about = [
         *labelled("seen", clean(page.symptom), width, pad=7, most=12),
         *labelled("cause", clean(page.cause), width, pad=7, most=12),

@@ -147,7 +147,7 @@ class HelpPanel(LineWidget):
             ]
         title = f"{self._place} keys" if self._place else "keys"
         if self._without:
-            title += f"  {how_many(self._without, 'key')} without use now"
+            title += f"  {how_many(self._without, 'key')} hidden: no use here"
         hint = line(dim(f"{key_for('help.search')} searches  click runs  {key_for('help.escape')} closes"))
         return framed(body[self._top :], width, height, title=line(title), hint=hint, active=True)
 

@@ -52,7 +52,7 @@ DRAW_SECONDS = 0.1
 """Between what a run prints and its being drawn."""
 
 LIFECYCLE: tuple[Command, ...] = (
-    Command("phases.next-open", ("e",), "next open",
+    Command("phases.next-open", ("e",), "next to do",
             "Go to the next check that failed, warns, or needs you.", "next_open(1)", footer=1),
     Command("phases.previous-open", ("E",), "previous open", "Go to the previous one.", "next_open(-1)"),
     Command("phases.run", ("enter",), "run",

@@ -225,6 +225,10 @@ class LogScreen(LogKeys):
         self._counted: set[str] = set()
         """Logs whose older lines were asked to be counted."""
 
+    def main_widget(self) -> Widget:
+        """Return the log: it has the keys again when an entry closes."""
+        return self.log_pane
+
     def body(self) -> Iterable[Widget]:
         """One pane."""
         yield LogPane(id="log", margins=True)

@@ -152,9 +152,13 @@ class PlatformPage(Moves, FleetAwareScreen):
             (1, line(dim(KNOWN.get(profile.confidence, profile.confidence)))),
         ]
 
+    def main_widget(self) -> Pane:
+        """Return the first column."""
+        return self.query_one("#page", Pane)
+
     @property
     def _pane(self) -> Pane:
-        return self.focused if isinstance(self.focused, Pane) else self.query_one("#page", Pane)
+        return self.focused if isinstance(self.focused, Pane) else self.main_widget()
 
     def action_move(self, count: int) -> None:
         """Scroll the column that has the keys."""

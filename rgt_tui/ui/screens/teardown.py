@@ -17,6 +17,7 @@ from textual.widgets import Input
 from textual.worker import Worker
 
 from rgt_tui.fleet import FleetSource, GateClosed, NoControlPlane
+from rgt_tui.gate import GENERIC
 from rgt_tui.model.evidence import Level, Verb
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.money import Meter
@@ -29,6 +30,7 @@ from rgt_tui.ui.commands import APP, Command, bindings, key_for, keys_for
 from rgt_tui.ui.enduring import Enduring
 from rgt_tui.ui.mouse import MouseSelection
 from rgt_tui.ui.notation import clean, glyphs, plain
+from rgt_tui.ui.screens.receipt import ReceiptScreen
 from rgt_tui.ui.widgets.panes import out_of_sight
 from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, line
 from rgt_tui.ui.widgets.teardown.confirm import CHOOSE, PRESS, DialogButton, Facts, NameField, VerbChoice
@@ -38,11 +40,11 @@ from rgt_tui.ui.widgets.teardown.confirm_view import (
     NAMES,
     Setting,
     asked,
+    button,
     called,
     clicks,
     course,
     facts,
-    label,
     price_lines,
     promise,
     pull_line,
@@ -149,7 +151,7 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
             with Horizontal(id="answer"):
                 with Horizontal(id="typing"):
                     yield Facts(lambda width: [(dim("here"),)], id="prompt")
-                    yield NameField(self.listens)
+                    yield NameField(self.listens, lambda: self.state.wanted)
                 with Horizontal(id="buttons"):
                     yield DialogButton("Cancel", id="cancel")
                     yield DialogButton("", id="ok", disabled=True)
@@ -267,11 +269,15 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
         verb = self.state.verb
         keeps = keeps_billing(self._profile, verb)
         lacks = lacking(self._profile, verb)
-        return Setting(meter, self._described(verb), self._profile.name, self.now, console, keeps, lacks)
+        owner = "your provider" if self._profile.id == GENERIC else ""
+        return Setting(
+            meter, self._described(verb), self._profile.name, self.now, console, keeps, owner, lacks
+        )
 
     def _set(self, state: Confirm) -> None:
         """Take a state and show it; harmless after the dialog was closed."""
         cleared = self.state.typed and not state.typed
+        moved = self.state.stage is not state.stage
         self.state = state
         if not self.is_mounted or not self.is_attached:
             return
@@ -291,15 +297,18 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
         if cleared:
             field.value = ""
         ok, cancel = self.query_one("#ok", DialogButton), self.query_one("#cancel", DialogButton)
-        may = state.may_confirm(setting.now)
+        after = state.stage in (Stage.OFF, Stage.YOURS)
+        may = after or state.may_confirm(setting.now)
         lost_focus = ok.has_focus and not may
         level = level_of(state.review) if state.review is not None else Level.IRREVERSIBLE
-        ok.show(f"{label(state, setting)} {clean(self.box_name)}", disabled=not may, level=level)
+        ok.show(button(state, setting), disabled=not may, level=Level.LOCAL if after else level)
         closes = "Cancel" if state.stage is Stage.REVIEW and not state.by_hand else "Close"
         cancel.show(closes, disabled=False)
         self._arrange(*self.size)
-        if lost_focus or field.disabled:
+        if lost_focus or (field.disabled and not after):
             cancel.focus()
+        elif after and moved:
+            (ok if state.stage is Stage.OFF else cancel).focus()
 
     def ask(self) -> None:
         """Have the review made anew, unless that is already being done."""
@@ -354,7 +363,7 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
             self._ask_anew()
 
     def _pull(self, key: str | None) -> None:
-        """Pull the files of an item, or of all that stand against the action; stop it if that is under way."""
+        """Pull the files of an item, or of all that block the action; stop a pull that is under way."""
         item = self.state.item(key) if key is not None else None
         paths: tuple[str, ...] = (item.path,) if item is not None and item.path and not item.ok else ()
         if key is None:
@@ -390,7 +399,9 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
             return
         field = self.query_one(NameField)
         letter = event.character if event.is_printable else None
-        if letter is None or letter == " " or field.has_focus or field.disabled or not self.listens():
+        if letter is None or letter == " " or field.has_focus or field.disabled or field.asks_for_help(event):
+            return
+        if not self.listens():
             return
         if self.query_one(EvidenceList).has_focus:
             if not any(letter in keys_for(command.id) for command in (*EVIDENCE, COPY)):
@@ -440,6 +451,12 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
             return
         if not self.listens():
             return
+        if self.state.stage is Stage.OFF:
+            self.app.push_screen(ReceiptScreen(self._fleet, self.box_name))
+            return
+        if self.state.stage is Stage.YOURS:
+            self.run_worker(self._done(), group="done", exclusive=True, exit_on_error=False)
+            return
         typed, choice = self.state.typed, self.state.choice
         state, send = self.state.confirm(self.now)
         if send:
@@ -452,6 +469,16 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
                 exit_on_error=False,
                 description=f"{state.verb} {self.box_name}",
             )
+
+    async def _done(self) -> None:
+        """Say that the click was made: closed only where the box answers no more."""
+        self._set(self.state.not_done(("looking whether it still answers",)))
+        try:
+            step = await self._fleet.done(self.box_name)
+        except GateClosed as closed:
+            self._set(self.state.not_done(closed.reasons))
+            return
+        self._set(self.state.progressed(step))
 
     async def _send(self, verb: Verb, typed: str, choice: Choice) -> None:
         steps = self._fleet.execute(
@@ -513,7 +540,7 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
 
     def to_copy(self) -> Copied | None:
         """Return the steps of who must do it by hand, else the row of the evidence that is selected."""
-        if self.state.by_hand:
+        if self.state.by_hand or self.state.stage is Stage.YOURS:
             steps = clicks(self._setting())
             told = "\n".join(f"{number}. {step}" for number, step in enumerate(steps, 1))
             return Copied(what=f"what to click for {clean(self.box_name)}", text=told) if steps else None

@@ -133,8 +133,8 @@ def state_of(pull: Pull, kind: str = "pull") -> tuple[str, Tone, str]:
     if pull.stopped or pull.cut_off:
         return g.warn, Tone.WARN, "cut off" if pull.cut_off else "stopped"
     if pull.end is not None and pull.end.whole:
-        return g.check, Tone.PROVED, "whole"
-    return g.trouble, Tone.TROUBLE, "not whole"
+        return g.check, Tone.PROVED, "complete"
+    return g.trouble, Tone.TROUBLE, "incomplete"
 
 
 def pull_row(
@@ -164,8 +164,8 @@ def pull_row(
     )
     room = width - width_of(head) if width else WHOLE
     if pull.asks is not None:
-        agrees = dim(f"   {key_for('transfers.agree')} agrees")
-        return line(head, Span(clean(pull.asks.short), Tone.WARN), agrees)
+        yes = dim(f"   {key_for('transfers.agree')} yes")
+        return line(head, Span(f"fetch {clean(pull.asks.short)}?", Tone.WARN), yes)
     if not pull.under_way and pull.end is not None:
         when = dim(f"  {compact_time(now - pull.ended_at)} ago") if pull.ended_at is not None else dim("")
         text = line(Span(clean(pull.end.text), Tone.TEXT if pull.end.whole else Tone.STRONG))
@@ -407,7 +407,7 @@ class TransfersScreen(Moves, FleetAwareScreen):
         self.hint(f"agreed: {clean(picked.pull.asks.short)}")
 
     def action_again(self) -> None:
-        """Pull the same again: what is whole here is not fetched again."""
+        """Pull the same again: what is complete here is not fetched again."""
         picked = self._picked()
         if picked is None or isinstance(self._fleet, Playback):
             self.hint("there is nothing to pull")

@@ -131,6 +131,7 @@ def state_mark(state: str) -> tuple[str, Tone]:
     g = glyphs()
     return {
         "running": (g.ok, Tone.TEXT),
+        "holding": (g.trouble, Tone.TROUBLE),
         "done": (g.finished, Tone.TEXT),
         "failed": (g.trouble, Tone.TROUBLE),
         "interrupted": (g.warn, Tone.WARN),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, Protocol, cast
 
 from rich.cells import cell_len
 from textual import events
@@ -282,8 +282,16 @@ class EntryNote(LineWidget):
         return [clip(line(" ", Span(self._text, Tone.WARN)), width)]
 
 
+class EntryHost(Protocol):
+    """A screen that an entry line is put on."""
+
+    def main_widget(self) -> Widget | None:
+        """Return the widget that gets the keys when the entry closes; None = the screen itself."""
+        ...
+
+
 class EntryLine(Enduring, Horizontal):
-    """Sends each change; Enter keeps the text, Escape gives it up. Either way it goes away."""
+    """Sends each change; Enter keeps the text, Escape gives it up. Then it goes away and the list has the keys."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "give_up", show=False)]
 
@@ -292,7 +300,6 @@ class EntryLine(Enduring, Horizontal):
         self._label, self._text = label, text
         self.leaving = False
         """It is closed: nothing of it is seen any more."""
-        self._before: Widget | None = None
 
     @property
     def takes_keys(self) -> bool:
@@ -313,7 +320,6 @@ class EntryLine(Enduring, Horizontal):
     def on_mount(self) -> None:
         """Take the keys and the place of the event line."""
         self.screen.query_one("#event").display = False
-        self._before = self.screen.focused
         self.query_one(Input).focus()
 
     def on_input_changed(self, event: Input.Changed) -> None:
@@ -334,7 +340,7 @@ class EntryLine(Enduring, Horizontal):
 
     def _close(self, text: str | None) -> None:
         self.leaving = True
-        self.screen.set_focus(self._before)
+        self.screen.set_focus(cast("EntryHost", self.screen).main_widget())
         self.display = False
         self.screen.query_one("#event").display = True
         self.screen.post_message(EntryClosed(text))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from rgt_tui import health
 from rgt_tui.health.facts import BUSY_PCT
 from rgt_tui.model.box import BoxState
+from rgt_tui.model.plain import short_command
 from rgt_tui.model.protocol import Gpu, MigSlice
 from rgt_tui.profiles.readings import how_many
 from rgt_tui.profiles.readings import percent as ratio
@@ -195,7 +196,7 @@ def fault_lines(gpu: Gpu, width: int = 200) -> list[Line]:
     if gpu.ecc_corrected:
         out.append(line(dim(how_many(gpu.ecc_corrected, "corrected memory error"))))
     if gpu.orphans:
-        held = ", ".join(f"{holder.pid} {clean(holder.cmd)[:20]}" for holder in gpu.orphans[:2])
+        held = ", ".join(f"{holder.pid} {short_command(holder.cmd)[:20]}" for holder in gpu.orphans[:2])
         out += wrapped(f"{g.warn} held by processes unknown to the driver: {held}", width, Tone.WARN, most=3)
     return out
 

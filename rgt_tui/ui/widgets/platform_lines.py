@@ -1,4 +1,4 @@
-"""What a platform does by itself, as lines: the worst case in money, deadlines, dangers, and unlisted costs."""
+"""What a platform does without you, as lines: the worst case in money, deadlines, dangers, and unlisted costs."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from rgt_tui.model.money import Amount
 from rgt_tui.model.profile import Profile
 from rgt_tui.model.renting import MACHINE, AccountBill
 from rgt_tui.profiles.prices import caveats, thing_price, thing_words, written
+from rgt_tui.profiles.readings import how_many
 from rgt_tui.ui.box_status import level_tone
-from rgt_tui.ui.notation import clean, compact_time, glyphs, plain
+from rgt_tui.ui.notation import clean, compact_time, plain
 from rgt_tui.ui.widgets.fixed_lines import Parts
 from rgt_tui.ui.widgets.panes import Section
 from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, line, wrapped
@@ -60,15 +61,27 @@ def _told(label: str, text: str, width: int, tone: Tone) -> list[Line]:
 
 
 def worst_parts(worst: Worst | None) -> Parts:
-    """Return the worst case of the whole fleet for the header; what is not in the sum is counted beside it."""
+    """Return the worst case of the whole fleet for the header; what is not in the sum is counted next to it.
+
+    What is wasted now has the room first: this could be lost in days.
+    """
     if worst is None or not (worst.amounts or worst.open):
         return []
     if not worst.amounts:
-        return [(4, line(dim("worst "), Span("unlimited")))]
+        return [(6, line(dim("no spending limit")))]
     text = plain(written(worst.amounts))
     if not worst.open:
-        return [(4, line(dim("worst "), Span(f"{glyphs().at_most} {text}")))]
-    return [(4, line(dim("worst "), Span(text), dim(f", {worst.open} without a limit")))]
+        return [(6, line(dim("at most "), Span(text), dim(" more")))]
+    return [
+        (
+            6,
+            line(
+                dim("could cost "),
+                Span(text),
+                dim(f", {how_many(worst.open, 'box', 'boxes')} without a limit"),
+            ),
+        )
+    ]
 
 
 # What the accounts are billed for that no box names: never hidden, and never said to be nothing.
@@ -77,7 +90,7 @@ INDENT = "  "
 
 
 def unseen_section(state: FleetState, width: int, now: float) -> Section | None:
-    """Return what bills unseen, account by account; None where all is known and nothing does."""
+    """Return what is billed and not in the fleet, by account; None where all is known and nothing is."""
     body: list[Line] = []
     for bill in state.accounts:
         body += _account(bill, width, now)
@@ -85,7 +98,9 @@ def unseen_section(state: FleetState, width: int, now: float) -> Section | None:
         return None
     total = written(_total(state), none="price unknown")
     priced = any(bill.things for bill in state.accounts)
-    return Section(line("bills unseen ", Span(plain(f"{total}/h") if priced else "", Tone.WARN)), body)
+    return Section(
+        line("billed, not in your fleet ", Span(plain(f"{total}/h") if priced else "", Tone.WARN)), body
+    )
 
 
 def _account(bill: AccountBill, width: int, now: float) -> list[Line]:
@@ -101,12 +116,14 @@ def _account(bill: AccountBill, width: int, now: float) -> list[Line]:
         ("volumes, addresses and snapshots", bill.leftovers_at, bill.leftovers_error),
     ):
         if error is not None:
-            stands = "not known" if at is None else f"as listed {compact_time(now - at)} ago"
+            stands = "unknown" if at is None else f"as listed {compact_time(now - at)} ago"
             # Some platforms have no call for what is not a machine: that is so for ever, and asks for nobody's eyes.
             warns = at is None and what == "machines"
             told += _rows(f"{what}: {stands} ({error})", width, Tone.WARN if warns else Tone.DIM)
     if not told:
         return []
+    if bill.gaps:
+        told += _rows(f"may bill besides, and is in no list: {', '.join(bill.gaps)}", width, Tone.DIM)
     if any(thing.what == MACHINE for thing in bill.things):
         told += _rows(f"rgt import --from {bill.kind} takes machines in", width, Tone.ACCENT)
     return [line(Span(clean(bill.kind), Tone.STRONG), dim(f"  {clean(bill.account)}")), *told]
@@ -131,4 +148,6 @@ def unseen_parts(state: FleetState) -> Parts:
     count = sum(thing.bills for bill in state.accounts for thing in bill.things)
     if not count:
         return []
-    return [(1, line(Span(f"{count} unseen {plain(written(_total(state), none='?'))}/h", Tone.WARN)))]
+    return [
+        (1, line(Span(f"{count} not in your fleet {plain(written(_total(state), none='?'))}/h", Tone.WARN)))
+    ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from rgt_tui.model.box import BoxState
+from rgt_tui.model.plain import short_command
 from rgt_tui.model.protocol import Cpu, Proc, Sample, Workers
 from rgt_tui.profiles.readings import how_many
 from rgt_tui.ui.notation import NONE, clean, compact_time, glyphs, memory, percent
@@ -109,7 +110,7 @@ def _process(proc: Proc, depth: int, cards: tuple[int, ...], width: int, *, whos
     )
     threads = f"  {proc.threads or NONE} thr"
     branch = f"{'  ' * (depth - 1)}{BRANCH[glyphs().braille]}" if depth else ""
-    named = command(proc.cmd)
+    named = short_command(proc.cmd)
     left = line(
         dim(f"{branch}{proc.pid} "),
         Span(f"{state} ", Tone.TROUBLE if bad else Tone.DIM),
@@ -139,12 +140,6 @@ def _workers(workers: Workers) -> Line:
         for letter, count in counts
     ]
     return line(dim(f"{how_many(workers.count, 'worker')}, {how_many(workers.threads, 'thread')} "), *states)
-
-
-def command(cmd: str) -> str:
-    """Return a command line that begins with what tells it: the program's name without its directory."""
-    program, _, rest = clean(cmd).partition(" ")
-    return f"{program.rsplit('/', 1)[-1] or program} {rest}".rstrip()
 
 
 def cpu_lines(box: BoxState, width: int) -> list[Line]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.protocol import Cell
 from rgt_tui.model.run import RunState
-from rgt_tui.profiles.readings import how_ended, no_agent
+from rgt_tui.profiles.box_storage import copies_of
+from rgt_tui.profiles.readings import how_ended, how_many, no_agent
 from rgt_tui.profiles.readings import percent as ratio
 from rgt_tui.profiles.run_advice import advised, from_its_start, run_cost
 from rgt_tui.ui.box_status import cells_of
@@ -44,9 +45,10 @@ def _lines(box: BoxState, width: int, now: float) -> list[Line]:
     runs = {run.name: run for run in box.runs}
     names = min(max(len(clean(cell.name)) for cell in cells), 20)
     skew = box.clock_skew or 0.0
+    survives = copies_of(box)
     out = []
     for cell in cells:
-        made = _cell_line(cell, runs.get(cell.name), names, width, now + skew)
+        made = _cell_line(cell, runs.get(cell.name), names, width, now + skew, survives(cell))
         out += _with_cost(made, box, cell.name, width, now)
     for queue in box.queues:
         if queue.error:
@@ -114,14 +116,18 @@ def found_lines(box: BoxState, width: int, now: float) -> list[Line]:
     return out
 
 
-def _cell_line(cell: Cell, run: RunState | None, names: int, width: int, box_now: float) -> Line:
-    glyph, tone = cell_mark(cell)
+def _cell_line(
+    cell: Cell, run: RunState | None, names: int, width: int, box_now: float, survives: bool | None
+) -> Line:
+    glyph, tone = cell_mark(cell, survives)
+    if cell.state == "running" and run is not None and run.wait is not None:
+        glyph, tone = glyphs().trouble, Tone.TROUBLE
     name = fit_name(clean(cell.name), names)
     head = line(Span(glyph, tone), Span(f" {name}  ", Tone.DIM if cell.state == "waiting" else Tone.TEXT))
-    return line(*head, *_cell_rest(cell, run, width - width_of(head), box_now))
+    return line(*head, *_cell_rest(cell, run, width - width_of(head), box_now, survives))
 
 
-def _cell_rest(cell: Cell, run: RunState | None, room: int, box_now: float) -> Line:
+def _cell_rest(cell: Cell, run: RunState | None, room: int, box_now: float, survives: bool | None) -> Line:
     """Return how a cell stands: where not all fits, what matters least is left out, and nothing is cut off."""
     if cell.state == "waiting":
         return line(dim("waiting"))
@@ -136,6 +142,10 @@ def _cell_rest(cell: Cell, run: RunState | None, room: int, box_now: float) -> L
         spent = dim("" if took is None else f"{compact_time(took)}{_remaining(run, took)}")
         stands = line(_progress(run))
         parts = [(0, stands), (2, line(loss)), (1, line(spent))]
+        if run is not None and run.wait is not None and width_of(stands) > room:
+            return line(
+                f"holding at step {thousands(run.wait.step)}"
+            )  # what is unsaved is said with the alert
         return pick(max(room, width_of(stands)), parts)
     bad = Tone.TROUBLE if cell.state == "failed" else Tone.WARN
     parts = []
@@ -152,11 +162,19 @@ def _cell_rest(cell: Cell, run: RunState | None, room: int, box_now: float) -> L
         why = Span(clean(cell.reason), bad)
         return line(*pick(room - 2 - min(room // 2, width_of((why,))), parts), "  ", why)
     kept = KEPT.get(cell.durable or "", dim("no durable copy requested" if cell.state == "done" else ""))
+    if cell.durable == "verified":
+        kept = _verified(cell, survives)
     return pick(room, [*parts, (0, line(kept))])
 
 
+def _verified(cell: Cell, survives: bool | None) -> Span:
+    """Return what a verified copy is worth: green only where it is known to outlive a destroy of the box."""
+    if survives is False and cell.state == "done":
+        return Span(f"{glyphs().warn} copy verified, goes with the box", Tone.WARN)
+    return Span("durable: verified", Tone.PROVED if survives else Tone.TEXT)
+
+
 KEPT = {
-    "verified": Span("durable: verified", Tone.PROVED),
     "failed": Span("NO durable copy", Tone.TROUBLE),
     "pending": Span("durable: pending", Tone.WARN),
 }
@@ -165,6 +183,9 @@ KEPT = {
 def _progress(run: RunState | None) -> str:
     if run is None or run.step is None:
         return "no step yet"
+    if run.wait is not None:
+        unsaved = "" if run.wait.unsaved is None else f", {how_many(run.wait.unsaved, 'step')} not saved"
+        return f"holding at step {thousands(run.wait.step)}{unsaved}"
     total = f" of {thousands(run.total_steps)}" if run.total_steps else ""
     share = f" ({percent(ratio(run.step, run.total_steps))})" if run.total_steps else ""
     return f"step {thousands(run.step)}{total}{share}"
@@ -174,4 +195,7 @@ def _remaining(run: RunState | None, took: float | None) -> str:
     """Return how long the cell should take in all, as far as its pace tells."""
     if run is None or not run.step or not run.total_steps or not took or run.step >= run.total_steps:
         return ""
-    return f" of about {compact_time(took * run.total_steps / run.step)}"
+    if run.wait is not None:
+        return ""
+    worked = max(0.0, took - run.held_s)
+    return f" of about {compact_time(run.held_s + worked * run.total_steps / run.step)}"

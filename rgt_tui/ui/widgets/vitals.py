@@ -8,10 +8,20 @@ from rgt_tui.fleet.attention import words
 from rgt_tui.health.autostop_words import box_words, of_box
 from rgt_tui.health.facts import DISK_ERROR_PCT, DISK_WARN_PCT, MEMORY_ERROR_PCT, MEMORY_WARN_PCT
 from rgt_tui.model.box import BoxState, Health
+from rgt_tui.model.evidence import Verb
 from rgt_tui.model.profile import Profile
 from rgt_tui.model.protocol import Disk
-from rgt_tui.profiles.readings import byte_pct, how_many, inode_pct, is_absent, memory_pct, stale_after
-from rgt_tui.profiles.survival import survival, unmounted
+from rgt_tui.profiles.box_storage import Storage, storage_of
+from rgt_tui.profiles.readings import (
+    byte_pct,
+    how_many,
+    inode_pct,
+    is_absent,
+    memory_pct,
+    saved_point,
+    stale_after,
+)
+from rgt_tui.profiles.survival import path_survives
 from rgt_tui.ui.box_status import old_mark
 from rgt_tui.ui.notation import (
     NONE,
@@ -40,6 +50,7 @@ from rgt_tui.ui.widgets.spans import (
     dim,
     fit,
     line,
+    pick,
     spread,
     toned,
     width_of,
@@ -103,14 +114,14 @@ def disk_lines(box: BoxState, profile: Profile | None, width: int) -> list[Line]
     disks = box.sample.disks if box.sample else ()
     if not disks:
         return [line(dim("no sample yet" if box.sample is None else "no mounts"))]
-    known = {**unmounted(profile, disks, box.spec.tiers), **box.spec.tiers} if profile is not None else {}
+    fates = {verb: storage_of(box, profile, verb) for verb in Verb}
     there = [disk for disk in disks if not is_absent(disk, box)]
     missing = ", ".join(clean(disk.mount) for disk in disks if is_absent(disk, box))
-    lines = [made for disk in there for made in _disk(disk, profile, known, width)]
+    lines = [made for disk in there for made in _disk(disk, profile, fates, width)]
     return [*lines, line(dim(fit(f"not on this box: {missing}", width)))] if missing else lines
 
 
-def _disk(disk: Disk, profile: Profile | None, known: Mapping[str, str], width: int) -> list[Line]:
+def _disk(disk: Disk, profile: Profile | None, fates: Mapping[Verb, Storage], width: int) -> list[Line]:
     tail = 13 + (5 if profile else 0)
     mount = Span(fit(clean(disk.mount), max(4, width - tail)))
     if disk.error:
@@ -121,9 +132,12 @@ def _disk(disk: Disk, profile: Profile | None, known: Mapping[str, str], width: 
         mount,
         _share(used, 6, quiet=quiet),
         _share(inodes, 7, quiet=quiet),
-        *(_survives(profile, disk.mount, known) if profile else ()),
+        *(_survives(profile, disk.mount, fates) if profile else ()),
     ]
     out: list[Line] = [tuple(spans)]
+    for doubt in fates[Verb.DESTROY].doubts_at(disk.mount):
+        if doubt.mount == disk.mount:
+            out += wrapped(f"{glyphs().warn} {clean(doubt.text)}", width, Tone.WARN)
     for hog in disk.hogs[:3]:
         out.append(
             line(dim(fit(f"  {clean(hog.path)}", max(4, width - 15)) + f"{thousands(hog.inodes):>9} files"))
@@ -136,11 +150,10 @@ def _share(value: float | None, width: int, *, quiet: bool) -> Span:
     return Span(fit(percent(value), width, right=True), tone)
 
 
-def _survives(profile: Profile, mount: str, known: Mapping[str, str]) -> tuple[Span, ...]:
-    tier = survival(profile, mount, known=known)
-    stop = None if tier is None else tier.survives_stop
-    destroy = None if tier is None else tier.survives_destroy
-    return (Span("  "), _badge("s", stop), Span(" "), _badge("d", destroy))
+def _survives(profile: Profile, mount: str, fates: Mapping[Verb, Storage]) -> tuple[Span, ...]:
+    stop, destroy = (path_survives(mount, profile, fates[verb].known, verb) for verb in Verb)
+    doubted = Span(f" {glyphs().warn}", Tone.WARN) if fates[Verb.DESTROY].doubts_at(mount) else Span("  ")
+    return (doubted, _badge("s", stop), Span(" "), _badge("d", destroy))
 
 
 def _badge(letter: str, value: bool | None) -> Span:
@@ -219,12 +232,23 @@ def checkpoint_lines(box: BoxState, width: int, now: float) -> list[Line]:
     out: list[Line] = []
     skew = box.clock_skew or 0.0
     for run in box.checkpoints[-3:]:
-        if not run.items:
-            continue
-        newest = run.items[-1]
-        age = dim(f"  {compact_time(now + skew - newest.at)} ago")
-        text = f"{fit(clean(run.run), min(14, max(6, width - 34)))} step {thousands(newest.step)}"
-        out.append(spread(line(text), line(dim(f"{len(run.items)} kept  "), size(newest.bytes), age), width))
+        name = fit(clean(run.run), min(14, max(6, width - 34)))
+        if run.items:
+            newest = run.items[-1]
+            saved = line(f"{name} {saved_point(newest)}")
+            right = [
+                (2, line(dim(f"{len(run.items)} kept"))),
+                (1, line(size(newest.bytes))),
+                (0, line(dim(f"{compact_time(now + skew - newest.at)} ago"))),
+            ]
+            out.append(spread(saved, pick(width - width_of(saved) - 2, right), width))
+        for begun in run.writing[-1:]:
+            text = line(dim(f"{name} {saved_point(begun)} not complete"))
+            right = [
+                (1, line(size(begun.bytes))),
+                (0, line(dim(f"{compact_time(now + skew - begun.at)} ago"))),
+            ]
+            out.append(spread(text, pick(width - width_of(text) - 2, right), width))
     return out
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from rgt_tui import health
@@ -12,6 +12,7 @@ from rgt_tui.model.box import BoxState, Health
 from rgt_tui.model.evidence import Finding, Severity
 from rgt_tui.model.protocol import Cell
 from rgt_tui.model.run import RunState
+from rgt_tui.profiles.box_storage import copies_of
 from rgt_tui.profiles.readings import percent as ratio
 from rgt_tui.ui.box_status import SEVERITIES, cells_of, current_run, level_tone, mark
 from rgt_tui.ui.notation import NONE, clean, compact_time, glyphs, number, percent, plain, thousands
@@ -27,16 +28,32 @@ _SAID_FIRST = {Health.UNREACHABLE, Health.UNKNOWN, Health.STOPPED, Health.GONE}
 
 WHOLE = 1000
 """Lines of what is never cut off."""
-ROOMY = 60
-"""In narrower panes the steps come before the line that sums them up."""
 
 
 class Block(NamedTuple):
     """Lines that belong together."""
 
-    held: Sequence[Line]
-    """Stay in sight for as long as anything of the block is: what is wrong, and what must never be done."""
-    rest: Sequence[Line]
+    rows: Sequence[Line]
+    held: frozenset[int] = frozenset()
+    """Indexes of the rows that stay in sight for as long as anything of the block is: what is wrong, and what must
+    never be done."""
+
+    @property
+    def scrolling(self) -> int:
+        """How many rows scroll away."""
+        return len(self.rows) - len(self.held)
+
+    def below(self, hidden: int) -> list[Line]:
+        """Return the rows without the first `hidden` of those that scroll."""
+        out = []
+        for place, row in enumerate(self.rows):
+            if place in self.held:
+                out.append(row)
+            elif hidden:
+                hidden -= 1
+            else:
+                out.append(row)
+        return out
 
 
 def why_lines(row: Row, width: int, now: float, *, brief: bool = False, marked: str = "") -> list[Line]:
@@ -47,7 +64,7 @@ def why_lines(row: Row, width: int, now: float, *, brief: bool = False, marked: 
     out = _before(row, width, now)
     told = row.box.reason if out else ""
     for finding in row.box.findings:
-        out += finding_lines(finding, width, now, proof_first=not brief, marked=marked)
+        out += finding_lines(finding, width, now, marked=marked)
     out += _alert_lines(row, width, told, advised=brief)
     if not out:
         out = _state(row, width, now)
@@ -63,16 +80,18 @@ def why_blocks(row: Row, width: int, now: float, marked: str = "") -> list[Block
         now: Client clock.
         marked: Command of the step that stands out.
     """
-    out = [Block((), _before(row, width, now))]
+    before = _before(row, width, now)
+    out = [Block(before)]
     for finding in row.box.findings:
         parts = _parts(finding, width, now, marked)
-        rest = [*parts.told, *parts.proof, *parts.steps]
-        out.append(Block([*parts.head, *parts.never], rest))
-    said = _alert_lines(row, width, row.box.reason if out[0].rest else "")
-    if not (said or row.box.findings or out[0].rest):
+        first = len(parts.head) + len(parts.do)
+        held = frozenset({0, *range(first, first + len(parts.never))})
+        out.append(Block([row for part in parts for row in part], held))
+    said = _alert_lines(row, width, row.box.reason if before else "")
+    if not (said or row.box.findings or before):
         said = _state(row, width, now)
-    out.append(Block((), [*said, *_doing_lines(row, width, now)]))
-    return [block for block in out if block.held or block.rest]
+    out.append(Block([*said, *_doing_lines(row, width, now)]))
+    return [block for block in out if block.rows]
 
 
 def _before(row: Row, width: int, now: float) -> list[Line]:
@@ -114,7 +133,7 @@ def _doing_lines(row: Row, width: int, now: float) -> list[Line]:
         out += run_lines(run, width)
     cells = cells_of(row.box)
     if cells:
-        out.append(cells_line(cells, width))
+        out.append(cells_line(cells, width, copies_of(row.box)))
     for text in row.box.limited[:2]:
         out += labelled("limited", clean(text), width, Tone.DIM, pad=9, most=3)
     return out
@@ -134,55 +153,46 @@ def _state(row: Row, width: int, now: float) -> list[Line]:
 
 
 class _Parts(NamedTuple):
-    """A diagnosis, taken apart."""
+    """A diagnosis, taken apart, in the order in which every screen and command shows it."""
 
     head: list[Line]
-    told: list[Line]
-    proof: list[Line]
+    """What broke, with its reading."""
+    do: list[Line]
     never: list[Line]
     steps: list[Line]
+    """In the order in which to take them: check, look, and only then remove."""
+    proof: list[Line]
+    """What the diagnosis is called, and the line that proves it."""
 
 
-def finding_lines(
-    finding: Finding, width: int, now: float, *, proof_first: bool = True, marked: str = ""
-) -> list[Line]:
-    """Return a diagnosis: what broke with its reading, what not to do, the steps out of it, the line that proves it.
+def finding_lines(finding: Finding, width: int, now: float, *, marked: str = "") -> list[Line]:
+    """Return a diagnosis: what broke, what to do, what never to do, the steps, what proves it.
 
-    What to do now, how sure that is, and where the proof stands come right below what broke,
-    in narrow panes below the steps.
-    The steps are in the order in which to take them: check, look, and only then remove. What must not be done stands
-    above them, so that no small screen shows a removal without it. Where not all may fit, the proof goes last.
+    What must never be done comes before the steps, so that no small screen shows a removal without it.
     """
-    parts = _parts(finding, width, now, marked)
-    before, after = (parts.proof, []) if proof_first else ([], parts.proof)
-    return [*parts.head, *parts.told, *before, *parts.never, *parts.steps, *after]
+    return [row for part in _parts(finding, width, now, marked) for row in part]
 
 
-def finding_details(finding: Finding, width: int, *, said: bool, height: int | None = None) -> list[Line]:
-    """Return what the line of an alert does not say of the diagnosis behind it: the way out, its place and its proof.
-
-    Where not all fits, the steps come before what they follow from; what must never be done stands above them.
+def finding_details(finding: Finding, width: int, *, said: bool) -> list[Line]:
+    """Return what the line of an alert does not say of the diagnosis behind it, in the order of `finding_lines`.
 
     Args:
         finding: The diagnosis.
         width: Cells.
         said: The line of the alert is shown to its end: its reading, or its proof where there is none.
-        height: Lines that there are; None = as many as it takes.
     """
     words = action_words(finding)
-    do = labelled("do", words, width, Tone.STRONG) if words and not finding.cleared else []
+    out = labelled("do", words, width, Tone.STRONG) if words and not finding.cleared else []
+    out += [*_never(finding, width), *_steps(finding, width, "")]
     run = f"{clean(finding.run)}: " if finding.run else ""
-    out = labelled("what", run + clean(finding.title), width)
+    out += labelled("what", run + clean(finding.title), width)
     sure = f", {percent(100.0 * finding.confidence)} sure" if finding.confidence is not None else ""
     out += labelled("where", f"{place_of(finding)}{sure}", width)
     if finding.reading and not said:
         out += labelled("now", clean(finding.reading), width, most=WHOLE)
     if finding.reading or not said:
         out += labelled("proof", clean(finding.evidence), width, most=WHOLE)
-    way_out = [*_never(finding, width), *_steps(finding, width, "")]
-    if height is not None and len(do) + len(out) + len(way_out) > height:
-        return [*do, *way_out, *out]
-    return [*do, *out, *way_out]
+    return out
 
 
 def _parts(finding: Finding, width: int, now: float, marked: str = "") -> _Parts:
@@ -195,17 +205,14 @@ def _parts(finding: Finding, width: int, now: float, marked: str = "") -> _Parts
     )
     fits = width_of(name) + 2 + len(reading) + width_of(tail) <= width
     head = [spread(line(name, "  ", reading) if fits else name, tail, width)]
-    summary = [] if finding.cleared else action_lines(finding, width)
-    told = summary if width >= ROOMY else []
     if not fits:
-        told = [*told, *labelled("now", reading, width, most=4)]
+        head += labelled("now", reading, width, most=4)
+    do = [] if finding.cleared else action_lines(finding, width)
+    proof = labelled("proof", clean(finding.evidence), width, most=4)
     if finding.reading:
         run = f"{clean(finding.run)}: " if finding.run else ""
-        told = [*told, *labelled("what", run + clean(finding.title), width, most=4)]
-    proof = labelled("proof", clean(finding.evidence), width, most=4)
-    never = _never(finding, width)
-    steps = _steps(finding, width, marked)
-    return _Parts(head, told, proof, never, steps if width >= ROOMY else [*steps, *summary])
+        proof = [*labelled("what", run + clean(finding.title), width, most=4), *proof]
+    return _Parts(head, do, _never(finding, width), _steps(finding, width, marked), proof)
 
 
 def _never(finding: Finding, width: int) -> list[Line]:
@@ -213,16 +220,14 @@ def _never(finding: Finding, width: int) -> list[Line]:
 
 
 def _steps(finding: Finding, width: int, marked: str) -> list[Line]:
-    """Return the steps out of it, ticked where the cause is gone."""
+    """Return the steps out of it. None is ticked where the cause is gone: nobody knows which one was done."""
     steps: list[Line] = []
     if finding.cleared:
         steps += labelled("now", "the cause is gone; the run has yet to make progress", width)
     for place, fix in enumerate(finding.fixes, 1):
         label = f"fix {place}" if len(finding.fixes) > 1 else "fix"
         made = labelled(label, clean(fix.text), width, Tone.STRONG, most=WHOLE)
-        if finding.cleared:
-            made[0] = line(Span(f"{glyphs().check} {place:<5}", Tone.PROVED), *made[0][1:])
-        elif fix.command and fix.command == marked:
+        if not finding.cleared and fix.command and fix.command == marked:
             made[0] = line(Span(f"{label:<7}", Tone.ACCENT), *made[0][1:])
         steps += made
         if fix.command:
@@ -263,7 +268,7 @@ def remedy_lines(remedies: Sequence[Remedy], width: int, now: float) -> list[Lin
     out: list[Line] = []
     for one in remedies:
         if one.done:
-            ago = f"over for {compact_time(now - (one.over_at or now))}"
+            ago = f"fixed {compact_time(now - (one.over_at or now))} ago"
             mark_, tone = f"{glyphs().check} ", Tone.PROVED
         elif one.doubt:
             ago, mark_, tone = one.doubt, f"{glyphs().unknown} ", Tone.DIM
@@ -272,7 +277,7 @@ def remedy_lines(remedies: Sequence[Remedy], width: int, now: float) -> list[Lin
         out.append(spread(line(Span(mark_, tone), clean(one.title)), line(dim(f"  {ago}")), width))
         if one.done:
             out += [
-                line("  ", Span(f"{glyphs().check} ", Tone.PROVED), Span(row, Tone.DIM))
+                line("    ", Span(row, Tone.DIM))  # no tick: one of the steps may have been enough
                 for fix in one.steps
                 for row in [clean(fix.text)]
             ]
@@ -314,11 +319,11 @@ def _flowing(label: str, parts: Sequence[Span], width: int) -> list[Line]:
     return out
 
 
-def cell_mark(cell: Cell) -> tuple[str, Tone]:
-    """Return the glyph of a queue cell; green for what is durable: verified storage alone."""
+def cell_mark(cell: Cell, survives: bool | None) -> tuple[str, Tone]:
+    """Return the glyph of a queue cell; green only for a verified copy that `survives` a destroy of the box."""
     g = glyphs()
     if cell.state == "done":
-        return (g.finished, Tone.PROVED if cell.durable == "verified" else Tone.TEXT)
+        return (g.finished, Tone.PROVED if survives else Tone.TEXT)
     if cell.state == "running":
         return (g.ok, Tone.TEXT)
     if cell.state == "failed":
@@ -328,11 +333,11 @@ def cell_mark(cell: Cell) -> tuple[str, Tone]:
     return (g.unknown, Tone.DIM)
 
 
-def cells_line(cells: tuple[Cell, ...], width: int) -> Line:
+def cells_line(cells: tuple[Cell, ...], width: int, survives: Callable[[Cell], bool | None]) -> Line:
     """Return the queue in one line: a mark and a name for each cell."""
     out: list[Span] = [dim("queue  ")]
     for cell in cells:
-        glyph, tone = cell_mark(cell)
+        glyph, tone = cell_mark(cell, survives(cell))
         out += [
             Span(glyph, tone),
             Span(f" {clean(cell.name)}  ", Tone.DIM if cell.state == "waiting" else Tone.TEXT),

@@ -45,7 +45,7 @@ async def test_what_is_muted_is_not_over() -> None:
         for _ in range(3):
             world.see(60, sample=sample())
         assert [
-            event.text for event in world.events if event.text.startswith("over: ") and not event.muted
+            event.text for event in world.events if "free inodes again" in event.text and not event.muted
         ] == []
         await world.until(lambda: len(world.ear.heard) == 4)
         assert told(world)[2:] == [("resolved", "inodes:/workspace"), ("resolved", "host-key")]

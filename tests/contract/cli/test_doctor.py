@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import re
+import select
 import shlex
 import socket
 import subprocess
 import sys
+import termios
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from rgt_tui.cli.set_up.box_recorders import ListedRecorder, judge_recorders
 from rgt_tui.cli.set_up.doctor_box import WHERE, BoxDoctor
 from rgt_tui.cli.set_up.doctor_here import BOX_CHECKS
 from rgt_tui.gate import recognised
 from rgt_tui.model.box import BoxSpec
-from rgt_tui.ssh import Policy
+from rgt_tui.ssh import Policy, build_agent, connect, deploy, run
 from tests.contract.cli.conftest import Rgt
 from tests.contract.ssh.conftest import RealSshd
 from tests.free_ports import free_port
@@ -45,7 +49,7 @@ PROMISED = [
     "client.python", "client.terminal", "client.ssh-agent", "client.ssh-config", "config.file", "config.secrets",
     "box.lab.dns", "box.lab.tcp", "box.lab.hostkey", "box.lab.login", "box.lab.python", "box.lab.agent",
     "box.lab.disk", "box.lab.tmux", "box.lab.clock-skew", "box.lab.mounts", "box.lab.gpu",
-    "box.lab.platform",
+    "box.lab.recorders", "box.lab.platform",
 ]  # fmt: skip
 """Scripts look for these: a change here breaks them."""
 
@@ -62,6 +66,61 @@ def test_the_ids_are_those_that_were_promised_and_a_good_box_has_no_failure(rgt:
         item for item in found(done).values() if item["status"] == "fail" and item["id"] != "box.lab.disk"
     ]
     assert failed == []
+
+
+async def test_a_recorder_that_nobody_needs_is_listed_with_the_command_that_ends_it(
+    lab: BoxSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = tmp_path / "left home" / "state"
+    connection = await connect(lab, policy=Policy.ASK)
+    try:
+        agent = await deploy(connection, build_agent())
+        begun = await run(connection, f"RGT_STATE_DIR={shlex.quote(str(state))} {agent.command('record')}")
+        assert begun.status == 0, begun.words
+        new = (await BoxDoctor(lab, Policy.ASK).check(90))[RECORDERS]
+        assert (new.status, str(state) in new.text) == ("ok", False), new
+        monkeypatch.setattr("rgt_tui.cli.set_up.box_recorders.LONG_UNWATCHED_S", 0.0)
+        old = (await BoxDoctor(lab, Policy.ASK).check(90))[RECORDERS]
+        assert old.status == "warn", old
+        pid = json.loads((state / "recorder.json").read_text())["pid"]
+        assert f"{state} (pid {pid}" in old.text
+        commands = old.advice.removeprefix("end on the box: ").split(" ; ")
+        command = next(command for command in commands if str(state) in command)
+        assert (await run(connection, command)).status == 0
+        assert not (state / "recorder.json").exists()
+    finally:
+        await run(connection, f"RGT_STATE_DIR={shlex.quote(str(state))} {agent.command('record', '--stop')}")
+        connection.abort()
+
+
+RECORDERS = list(BOX_CHECKS).index("recorders")
+
+
+async def test_a_list_of_recorders_that_failed_is_not_an_empty_one(
+    lab: BoxSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An agent of another version may not know the word."""
+    monkeypatch.setattr("rgt_tui.cli.set_up.doctor_box.LIST_RECORDERS", ("record", "--no-such-word"))
+    finding = (await BoxDoctor(lab, Policy.ASK).check(90))[RECORDERS]
+    assert (finding.status, "--no-such-word" in finding.text) == ("warn", True), finding
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        {"own": True},
+        {"watched": True},
+        {"armed": True},
+        {"jobs": 1},
+        {"unwatched_s": None},
+        {"unwatched_s": 60.0},
+    ],
+)
+def test_a_recorder_that_somebody_uses_is_not_called_superfluous(use: dict[str, Any]) -> None:
+    idle = ListedRecorder(pid=7, folder="/old\x1b]52;c;eA==\x07", unwatched_s=7200.0)
+    status, text, advice = judge_recorders([idle], lambda *words: " ".join(("agent", *words)))
+    assert (status, "\x1b" in text + advice, "2 h" in text) == ("warn", False, True)
+    assert judge_recorders([replace(idle, **use)], " ".join)[0] == "ok"
 
 
 def test_the_ids_are_documented() -> None:
@@ -188,3 +247,60 @@ def test_what_tells_a_platform_comes_without_values() -> None:
     assert "RUNPOD_POD_ID" in lines and "/" in lines
     assert "SLURM_JOB_ID" not in lines and "k3v9" not in done.stdout
     assert recognised(lines, lines) == ("runpod", "RUNPOD_POD_ID")
+
+
+def on_terminal(rgt: Rgt, *words: str) -> tuple[int, subprocess.Popen[bytes]]:
+    """Start a command on a terminal of 80 columns; return the terminal's other end."""
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, 80))
+    env = {**rgt.environment(), "TERM": "xterm", "NO_COLOR": "1"}
+    env.pop("COLUMNS")
+    started = subprocess.Popen(
+        rgt.command(words[0], "--fleet", str(rgt.fleet), *words[1:]),
+        cwd=rgt.folder, env=env, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
+    )  # fmt: skip
+    os.close(theirs)
+    return ours, started
+
+
+def read_until(terminal: int, pattern: str, seen: str = "") -> str:
+    while not re.search(pattern, seen):
+        ready, _, _ = select.select([terminal], [], [], 60)
+        assert ready, seen
+        try:
+            seen += os.read(terminal, 4096).decode()
+        except OSError:  # the command has ended
+            break
+    return seen
+
+
+@pytest.mark.parametrize("words", [("doctor", "lab"), ("exec", "lab", "--", "echo", "hello")])
+def test_on_a_terminal_the_first_contact_shows_the_host_key_and_asks(
+    rgt: Rgt, lab: BoxSpec, real_sshd: RealSshd, words: tuple[str, ...]
+) -> None:
+    known = rgt.folder / "unknown"
+    rgt.describe([replace(lab, known_hosts=str(known))])
+    key = (real_sshd.folder / "host_key.pub").read_text()
+    shown = subprocess.run(
+        ["ssh-keygen", "-lf", "-"], input=key, capture_output=True, text=True, check=True
+    ).stdout.split()[1]
+
+    terminal, started = on_terminal(rgt, *words)
+    seen = read_until(terminal, "refuses: ")
+    assert shown in seen
+    os.write(terminal, b"no\n")
+    refused = read_until(terminal, "no such text", seen)[len(seen) :]
+    assert started.wait(60) != 0
+    os.close(terminal)
+    assert shown in refused
+    assert "nobody" not in refused
+    assert not known.exists()
+
+    terminal, started = on_terminal(rgt, *words)
+    read_until(terminal, "refuses: ")
+    os.write(terminal, b"yes\n")
+    accepted = read_until(terminal, "no such text")  # what the terminal echoes is a "yes" alone
+    assert started.wait(60) in (0, 1), accepted
+    os.close(terminal)
+    assert ("as known" if words[0] == "doctor" else "hello") in accepted
+    assert key.split()[1] in known.read_text()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 import socket
 import subprocess
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +20,7 @@ from rgt_tui.cli.teardown.down import status_of
 from rgt_tui.demo import LocalRunPod
 from rgt_tui.model.box import BoxSpec, ProviderRef
 from rgt_tui.model.evidence import StopPhase, StopProgress
-from tests.contract.cli.conftest import Rgt
+from tests.contract.cli.conftest import Rgt, fresh_sshd
 from tests.contract.ssh.conftest import RealSshd
 from tests.pseudo_terminal import PseudoTerminal
 
@@ -124,13 +125,39 @@ async def test_the_dry_run_names_the_price_the_platform_s_note_and_its_own_ways(
     assert "console: Stop" in body["how"]
 
 
-async def test_a_box_without_a_control_plane_is_told_how_to_do_it_by_hand(down: Down) -> None:
-    down.describe(provider=None, profile="autodl")
-    code, body = await down.json("--park", "--dry-run")
-    assert (code, body["ok"], down.sent()) == (FAILED, False, [])
-    assert "no control plane" in body["reasons"][0]
-    assert "by hand: console: 关机 (stop)" in body["reasons"]
-    assert "by hand: on the box: /usr/bin/shutdown" in body["reasons"]
+@pytest.fixture
+def down_alone(down: Down, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Down]:
+    """On a box of its own: a person clicks while the seal is in force, so it stays after the test."""
+    with fresh_sshd(tmp_path_factory.mktemp("alone")) as own:
+        described = {"name": "lab", "pattern": "^no such training$", "provider": down.spec.provider}
+        yield Down(down.rgt, down.server, msgspec.structs.replace(own.spec, **described))
+
+
+@pytest.mark.parametrize(
+    ("provider", "profile"), [(None, "autodl"), (ProviderRef("gpushare", "instance-7"), "gpushare")]
+)
+async def test_a_box_whose_provider_has_no_api_is_judged_as_any_other_and_clicked_by_the_person(
+    down_alone: Down, provider: ProviderRef | None, profile: str
+) -> None:
+    down = down_alone
+    down.describe(provider=provider, profile=profile)
+    _, body = await down.json("--park", "--dry-run")
+    kinds = {item["key"].partition(":")[0] for item in body["items"]}
+    assert {"identity", "quiet", "queue", "results", "provider", "seal", "name"} <= kinds
+    assert body["request"].startswith("nothing; you do it: console: 关机 (stop)")
+    given = every_forfeit(body)
+    code, body = await down.json("--park", "--dry-run", *given)
+    assert code == OK, body["reasons"]
+    code, body = await down.json("--park", *given, "--confirm", body["phrase"], "--evidence", body["digest"])
+    assert (code, [step["phase"] for step in body["steps"]]) == (UNCONFIRMED, ["yours"]), body["reasons"]
+    code, body = await down.json("--done")
+    assert (code, down.sent()) == (FAILED, [])
+    assert "still answers over SSH" in body["reasons"][0]
+    code, body = await down.json("--done", "--readonly")
+    assert (code, body["reasons"]) == (
+        FAILED,
+        ["rgt was started with --readonly: it records no word of yours"],
+    )
 
 
 async def test_on_a_platform_without_an_api_the_gate_judges_and_a_person_clicks(down: Down) -> None:
@@ -156,6 +183,8 @@ async def test_on_a_platform_without_an_api_the_gate_judges_and_a_person_clicks(
         (("lab", "--park", "--dry-run", "--confirm", "lab", "--evidence", "x"), "nothing to confirm"),
         (("nobody", "--park", "--dry-run"), "no box 'nobody'"),
         (("lab", "--park", "--destroy"), "not allowed with"),
+        (("lab", "--done", "--ignore", "results:/data"), "leave the other options out"),
+        (("lab", "--done", "--unprotect", "lab"), "leave the other options out"),
         (
             ("lab", "--park", "--dry-run", "--forfeit", "everything"),
             "no item of the evidence is called everything",
@@ -178,16 +207,19 @@ async def test_a_box_that_cannot_be_reached_is_no_refusal(down: Down) -> None:
     assert (code, body["ok"], down.sent()) == (UNREACHABLE, False, [])
 
 
-async def test_a_box_without_a_control_plane_is_refused_with_what_to_do(down: Down) -> None:
+async def test_a_word_for_which_nothing_waits_is_refused(down: Down) -> None:
     down.describe(provider=None)
-    code, body = await down.json("--park", "--dry-run")
-    assert (code, body["ok"]) == (FAILED, False)
-    assert "do it by hand" in body["reasons"][0]
+    code, body = await down.json("--done")
+    assert (code, body["reasons"]) == (FAILED, ["nothing of lab waits for a click"])
 
 
 def on_a_terminal(rgt: Rgt, typed: str, *words: str) -> tuple[int, str]:
+    """Answer the prompt of `rgt down` on a terminal; return its exit status and all that it showed."""
+    return answer_prompt(rgt, rgt.command("down", "--fleet", str(rgt.fleet), *words), typed)
+
+
+def answer_prompt(rgt: Rgt, command: Sequence[str], typed: str) -> tuple[int, str]:
     """Answer the prompt of a command that has a terminal; return its exit status and all that it showed."""
-    command = rgt.command("down", "--fleet", str(rgt.fleet), *words)
     with PseudoTerminal(command, cwd=rgt.folder, env=rgt.environment() | {"TERM": "xterm"}) as person:
         person.until("anything else to leave it")
         person.type(f"{typed}\n")
@@ -205,6 +237,24 @@ async def test_a_person_types_the_phrase_or_nothing_is_sent(down: Down) -> None:
     code, shown = await asyncio.to_thread(on_a_terminal, down.rgt, body["phrase"], "lab", "--park", *given)
     assert (code, down.sent()) == (OK, [f"POST /v2/pods/{POD}/action"]), shown
     assert "will send" in shown and "meter-off" in shown
+
+
+async def test_a_script_that_a_person_answers_reads_one_object(down: Down) -> None:
+    """Standard output is a pipe, while the question goes to the terminal that standard error is."""
+    _, body = await down.json("--park", "--dry-run")
+    given = every_forfeit(body)
+    _, body = await down.json("--park", "--dry-run", *given)
+    out = down.rgt.folder / "out.json"
+    command = shlex.join(
+        down.rgt.command("down", "--fleet", str(down.rgt.fleet), "lab", "--park", "--json", *given)
+    )
+    for typed, code, ok in (("lab ", FAILED, False), (body["phrase"], OK, True)):
+        ended, shown = await asyncio.to_thread(
+            answer_prompt, down.rgt, ["sh", "-c", f"{command} > {out}"], typed
+        )
+        found = json.loads(out.read_text())  # one document: two would not be JSON
+        assert (ended, found["exit"], found["ok"]) == (code, code, ok), shown
+        assert "will send" in shown
 
 
 def test_what_went_out_and_is_not_confirmed_is_never_a_plain_failure() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 import pty
@@ -121,6 +122,27 @@ def test_what_a_terminal_would_obey_is_taken_out_on_a_terminal_alone(rgt: Rgt, l
     assert b"\x1b[2J" in shown[("--raw",)]
 
 
+def test_plain_takes_out_of_a_pipe_what_a_terminal_would_obey(rgt: Rgt, lab: BoxSpec) -> None:
+    """A clipboard (OSC 52) and a link (OSC 8) that wait in a file for whoever shows it."""
+    log = rgt.folder / "train.log"
+    log.write_bytes(b"a\x1b]52;c;cm0gLXJmIH4=\x07b\n\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\\nlast")
+    exact = rgt.on("logs", "lab", str(log)).stdout
+    assert exact.encode() == log.read_bytes()
+    assert rgt.on("logs", "lab", str(log), "--plain").stdout == "ab\nlink\nlast\n"
+
+
+class Severable(Proxy):
+    """Passes everything on until all connections are cut at once."""
+
+    def __init__(self, target: int) -> None:
+        super().__init__(target, random.Random(0))
+        self.gentle = True
+
+    def sever(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+
+
 class Cuts(Proxy):
     """Cuts in the midst of the file: an SSH packet of it has up to 32 KiB, and counts only as a whole."""
 
@@ -133,8 +155,6 @@ class Cuts(Proxy):
 async def test_cut_connections_leave_no_gap_and_no_repeat(
     rgt: Rgt, lab: BoxSpec, real_sshd: RealSshd, seed: int
 ) -> None:
-    import asyncio
-
     data = content(700_000, seed)
     (rgt.folder / "train.log").write_bytes(data)
     async with Cuts(real_sshd.port, random.Random(seed)) as proxy:
@@ -202,6 +222,26 @@ def test_a_file_that_is_not_there_yet_is_waited_for_when_following(rgt: Rgt, lab
     log.write_bytes(b"here\n")
     printed.until(b"here\n")
     assert printed.end() == 0
+
+
+async def test_a_link_that_is_lost_before_the_first_line_does_not_end_the_following(
+    rgt: Rgt, lab: BoxSpec, real_sshd: RealSshd
+) -> None:
+    log = rgt.folder / "later.log"
+    proxy = Severable(real_sshd.port)
+    async with proxy:
+        host_key = (real_sshd.folder / "host_key.pub").read_text()
+        known = rgt.folder / "known_hosts"
+        known.write_text(f"[127.0.0.1]:{proxy.port} {host_key}")
+        rgt.describe([replace(lab, port=proxy.port, known_hosts=str(known))])
+        # No patience at all: a box that was never reached would be given up at once.
+        printed = Printed(rgt.start("logs", "lab", str(log), "--follow", "--timeout", "0.001"))
+        await asyncio.to_thread(printed.until, b"waiting for it", "said")
+        proxy.sever()
+        await asyncio.to_thread(printed.until, b"trying again", "said")
+        log.write_bytes(b"here\n")
+        await asyncio.to_thread(printed.until, b"here\n")
+        assert await asyncio.to_thread(printed.end) == 0
 
 
 def test_the_newest_log_is_taken_and_the_others_are_named(rgt: Rgt, lab: BoxSpec) -> None:

@@ -98,7 +98,7 @@ def test_a_real_box_that_may_only_ask_is_armed_kept_and_disarmed_in_writing(rgt:
     assert {line["boot"] for line in lines} == {boot}
     assert [line["event"] for line in lines][::2] == ["requested"] * 3
     assert [line["event"] for line in lines][1::2] == ["armed", "kept", "disarmed"]
-    assert "whole" in rgt("audit", "--verify").stdout
+    assert "complete" in rgt("audit", "--verify").stdout
 
 
 def test_what_a_login_shell_prints_is_no_part_of_the_answer(rgt: Rgt, tmp_path: Path) -> None:

@@ -42,9 +42,9 @@ def test_the_report_and_the_events_of_the_time_that_is_asked_for(kept: Rgt) -> N
     done = kept.on("journal", "--since", "1h")
     assert (done.returncode, done.stderr) == (0, "")
     report, _, events = done.stdout.partition("\n\n")
-    assert "1 error, 0 ended by themselves" in report
+    assert "1 error, not over yet" in report
     assert "spent ≥ $1.00" in report
-    assert "for nothing ≥ $0.50" in report
+    assert "wasted ≥ $0.50" in report
     assert [line[21:] for line in events.splitlines()] == [
         "error  lab  a cell failed",
         "info   other  connected",

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -26,7 +27,7 @@ from rgt_tui.fleet.transfer_diary import read_notes
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.evidence import Results
 from rgt_tui.transfer import Ledger, LedgerError, ledger_path
-from rgt_tui.transfer.copying import RANGE_BYTES, Fetcher
+from rgt_tui.transfer.copying import RANGE_BYTES, Fetcher, pull_plan, remove_left_parts
 from rgt_tui.transfer.copying.pull_plan import WHOLE_BYTES, part_path
 from rgt_tui.transfer.ledger import proofs
 from tests.contract.cli.conftest import Rgt
@@ -111,6 +112,161 @@ def test_a_pull_is_whole_and_the_next_one_takes_nothing(rgt: Rgt, lab: BoxSpec, 
     assert now.text == f"0 files, 0 B verified, {SMALL + 3} already here"
 
 
+def test_a_directory_that_changed_meanwhile_is_incomplete_and_ends_with_1(
+    rgt: Rgt, lab: BoxSpec, source: Source
+) -> None:
+    """What the box holds at the end is compared; until a pull brings just that, its exit status says so."""
+    done = rgt.start("pull", "lab", str(source.folder / "logs"))
+    number = 0
+    while done.poll() is None:
+        number += 1
+        (source.folder / "logs/1" / f"new-{number}.txt").write_text(str(number))
+        time.sleep(0.01)
+    out, err = (text.decode() for text in done.communicate())
+    assert done.returncode == 1, err
+    assert re.search(
+        rf"{source.folder}/logs/1: incomplete: new-\d+.txt: was written while it was pulled", out
+    ), out
+    assert read_notes(rgt.environment())[0].text.startswith("incomplete, ")
+    again = rgt.on("pull", "lab", str(source.folder / "logs"))
+    assert again.returncode == 0, again.stderr
+    assert f"{source.folder}/logs/1: complete here" in again.stdout
+
+
+def test_a_copy_that_the_box_did_not_confirm_is_incomplete(
+    lab: BoxSpec, source: Source, tmp_path: Path, env: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def no_answer(*_: object) -> Results:
+        raise TimeoutError
+
+    monkeypatch.setattr(pulling, "_closing_look", no_answer)
+    report = pulled(lab, source.folder / "logs", to=tmp_path / "out")
+    assert (report.landed, report.complete) == (SMALL, False)
+    assert report.unconfirmed == "no answer within 300 s"
+
+
+def swapped(path: Path, secret: Path) -> None:
+    path.unlink()
+    path.symlink_to(secret)
+
+
+def test_a_file_that_became_a_link_during_the_pull_brings_nothing_else_home(
+    lab: BoxSpec, source: Source, tmp_path: Path, env: dict[str, str]
+) -> None:
+    """Nor does a directory on its way; the links are the user's own, which a reader of logs may follow."""
+    secret = tmp_path / "secret"
+    (secret / "0").mkdir(parents=True)
+    for path in (secret / "key", *(secret / "0" / f"{number}.txt" for number in range(0, SMALL, 3))):
+        path.write_bytes(b"a private key")
+
+    def swap(*_: object) -> None:
+        for name in ("a.pt", "logs/1/1.txt"):
+            swapped(source.folder / name, secret / "key")
+        (source.folder / "logs/0").rename(tmp_path / "away")
+        (source.folder / "logs/0").symlink_to(secret / "0")
+
+    request = PullRequest(paths=(str(source.folder),), destination=tmp_path / "out")
+    report = asyncio.run(pulling.pull(lab, request, on_plan=swap))
+    held = source.held(source.copy(tmp_path / "out"))
+    assert b"a private key" not in held.values()
+    named = {Path(row.path).relative_to(source.folder): row.reason for row in report.refused}
+    assert {Path("a.pt"), Path("logs/1/1.txt"), Path("logs/0/0.txt")} <= set(named)
+    assert all("symbolic link" in reason for reason in named.values()), named
+    assert not report.complete
+
+
+def test_a_file_that_became_a_directory_between_pulls_keeps_its_copy_and_says_how_to_go_on(
+    lab: BoxSpec, source: Source, tmp_path: Path, env: dict[str, str]
+) -> None:
+    out = tmp_path / "my out"
+    assert pulled(lab, source.folder, to=out).complete
+    there, local = source.folder / "a.pt", source.copy(out) / "a.pt"
+    good = local.read_bytes()
+    there.unlink()
+    (there / "sub").mkdir(parents=True)
+    (there / "sub" / "small.txt").write_bytes(b"new")
+    (there / "large.bin").write_bytes(good)
+    report = pulled(lab, source.folder, to=out)
+    reasons = {row.path: row.reason for row in report.refused}
+    assert set(reasons) == {f"{there}/sub/small.txt", f"{there}/large.bin"}
+    assert not report.complete
+    assert local.read_bytes() == good
+    for reason in reasons.values():
+        assert "a directory on the box now" in reason
+        command = reason.partition("`")[2].partition("`")[0]
+    subprocess.run(["sh", "-c", command], check=True)
+    again = pulled(lab, source.folder, to=out)
+    assert again.complete, again
+    assert (local / "sub" / "small.txt").read_bytes() == b"new"
+    assert good in [path.read_bytes() for path in local.parent.iterdir() if path.is_file()]
+
+
+def test_a_file_that_becomes_a_directory_during_the_pull_is_named_and_comes_with_the_next_one(
+    lab: BoxSpec, source: Source, tmp_path: Path, env: dict[str, str]
+) -> None:
+    def replace_by_directory(*_: object) -> None:
+        for name in ("a.pt", "logs/1/1.txt"):
+            (source.folder / name).unlink()
+            (source.folder / name).mkdir()
+            (source.folder / name / "inside").write_bytes(b"new")
+
+    request = PullRequest(paths=(str(source.folder),), destination=tmp_path / "out")
+    report = asyncio.run(pulling.pull(lab, request, on_plan=replace_by_directory))
+    reasons = {Path(row.path).name: row.reason for row in report.refused}
+    assert not report.complete
+    for name in ("a.pt", "1.txt"):
+        assert "a directory now" in reasons[name]
+        assert "pull again" in reasons[name]
+    again = pulled(lab, source.folder, to=tmp_path / "out")
+    assert again.complete, again
+    assert (source.copy(tmp_path / "out") / "a.pt" / "inside").read_bytes() == b"new"
+
+
+def test_a_results_directory_that_is_a_link_comes_home_under_its_own_path(
+    lab: BoxSpec, source: Source, tmp_path: Path, env: dict[str, str]
+) -> None:
+    link = tmp_path / "latest"
+    link.symlink_to(source.folder)
+    for paths, spec in (((link,), lab), ((), msgspec.structs.replace(lab, results=(str(link),)))):
+        out = tmp_path / f"out-{len(paths)}"
+        report = pulled(spec, *paths, to=out)
+        assert report.complete and set(report.roots) >= {str(source.folder)}
+        assert source.held(source.copy(out)) == source.held()
+
+
+def test_a_checkpoint_that_is_saved_again_by_rename_is_taken_as_it_is_now(
+    lab: BoxSpec, source: Source, tmp_path: Path, env: dict[str, str]
+) -> None:
+    """As every trainer saves ``latest.pt``; the file that was listed is no longer there."""
+
+    def save(*_: object) -> None:
+        for name in ("a.pt", "logs/1/1.txt"):
+            new = tmp_path / "new"
+            new.write_bytes(b"saved again " + (source.folder / name).read_bytes())
+            new.rename(source.folder / name)
+        source.settled()
+
+    request = PullRequest(paths=(str(source.folder),), destination=tmp_path / "out")
+    report = asyncio.run(pulling.pull(lab, request, on_plan=save))
+    assert report.refused == ()
+    assert source.held(source.copy(tmp_path / "out")) == source.held()
+
+
+def test_what_killed_pulls_left_is_removed_an_hour_later_and_verified_never(
+    rgt: Rgt, lab: BoxSpec, source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copies = source.copy(rgt.folder / "pulled" / "lab")
+    (copies / "logs").mkdir(parents=True)
+    left = copies / "logs" / f".{'0' * 16}.rgt-part"
+    left.write_bytes(b"half of it")
+    assert rgt.on("pull", "lab", str(source.folder)).returncode == 0
+    assert left.exists(), "another pull may be writing it"
+    assert left.name not in rgt.on("verify", str(copies), "--json").stdout
+    monkeypatch.setattr(pull_plan, "LEFT_S", -1.0)
+    remove_left_parts(copies)
+    assert not left.exists()
+
+
 def test_a_dry_run_writes_nothing(rgt: Rgt, lab: BoxSpec, source: Source) -> None:
     done = rgt.on("pull", "lab", str(source.folder), "--dry-run")
     assert done.returncode == 0, done.stderr
@@ -125,9 +281,12 @@ def test_without_paths_the_results_are_what_has_an_owner(rgt: Rgt, lab: BoxSpec,
     assert "name paths" in nothing.stderr
     rgt.describe([msgspec.structs.replace(lab, results=(f"{source.folder}/logs/*",))])
     done = rgt.on("pull", "lab")
+    assert done.returncode == 1, "two big files next to them are nobody's"
+    assert f"{source.folder}/logs/1: complete here" in done.stdout
+    assert f"unclaimed: {source.folder}: 3 files, " in done.stderr
+    done = rgt.on("pull", "lab", "--unclaimed", "1G")
     assert done.returncode == 0, done.stderr
-    assert f"{source.folder}/logs/1: whole here" in done.stdout
-    assert f"that nobody owns, in 1 directory ({source.folder}): rgt pull lab PATH" in done.stdout
+    assert "in 1 directory: rgt pull lab PATH" in done.stdout
     assert len(list(source.copy(rgt.folder / "pulled/lab").rglob("*.txt"))) == SMALL
 
 
@@ -271,7 +430,7 @@ def test_a_connection_that_is_cut_is_made_again_and_no_file_is_lost(
     monkeypatch.setattr(Way, "__init__", keep)
     at(RANGE_BYTES + 5, cut)
     report = pulled(lab, source.folder, to=tmp_path / "out")
-    assert report.whole
+    assert report.complete
     assert source.held(source.copy(tmp_path / "out")) == source.held()
 
 
@@ -287,7 +446,7 @@ def test_what_an_interrupted_pull_left_is_not_fetched_again(
     for name, value in env.items():
         monkeypatch.setenv(name, value)
     total = came_in(monkeypatch)
-    assert pulled(lab, source.folder / "a.pt", to=tmp_path / "out").whole
+    assert pulled(lab, source.folder / "a.pt", to=tmp_path / "out").complete
     assert total[0] <= BIG - RANGE_BYTES
     assert source.held(source.copy(tmp_path / "out"))["a.pt"] == source.held()["a.pt"]
 
@@ -303,7 +462,7 @@ def test_a_damaged_part_is_found_and_only_its_range_fetched_again(
     data[RANGE_BYTES + 7] ^= 1
     part.write_bytes(data)
     total = came_in(monkeypatch)
-    assert pulled(lab, original, to=out).whole
+    assert pulled(lab, original, to=out).complete
     assert (out / str(original).lstrip("/")).read_bytes() == original.read_bytes()
     assert total[0] == BIG - RANGE_BYTES
 
@@ -325,7 +484,7 @@ def test_a_file_that_changes_while_it_is_read_is_taken_again(
 
     at(100_000, change)
     report = pulled(lab, path, to=tmp_path / "out", streams=1, limit=400e6)
-    assert report.whole, report.refused
+    assert report.complete, report.refused
     # A small one may have been sent whole before the change; what must not come is something of both.
     copy = (tmp_path / "out" / str(path).lstrip("/")).read_bytes()
     assert copy == path.read_bytes() or (copy == before and name != "a.pt")
@@ -408,7 +567,7 @@ def test_a_disk_that_fills_up_loses_nothing(
         pulled(lab, source.folder / "logs", path, to=tiny, streams=1)
     filler.unlink()
     report = pulled(lab, source.folder / "logs", path, to=tiny)
-    assert report.whole
+    assert report.complete
     assert report.same == SMALL
     assert (tiny / str(path).lstrip("/")).read_bytes() == path.read_bytes()
 
@@ -438,7 +597,7 @@ def test_a_verified_copy_is_not_replaced_by_a_shorter_one(
 ) -> None:
     path, out = source.folder / "logs/1/37.txt", tmp_path / "out"
     good = path.read_bytes()
-    assert pulled(lab, path, to=out).whole
+    assert pulled(lab, path, to=out).complete
     path.write_bytes(good[:100])
     report = pulled(lab, path, to=out)
     local = out / str(path).lstrip("/")
@@ -453,10 +612,10 @@ def test_a_copy_that_was_changed_here_is_kept_and_fetched_again(
     lab: BoxSpec, source: Source, tmp_path: Path, env: dict[str, str]
 ) -> None:
     path, out = source.folder / "logs/1/37.txt", tmp_path / "out"
-    assert pulled(lab, path, to=out).whole
+    assert pulled(lab, path, to=out).complete
     local = out / str(path).lstrip("/")
     local.write_bytes(b"my own notes")
-    assert pulled(lab, path, to=out).whole
+    assert pulled(lab, path, to=out).complete
     assert local.read_bytes() == path.read_bytes()
     assert [file.read_bytes() for file in local.parent.glob("37.rgt-*")] == [b"my own notes"]
 
@@ -466,7 +625,7 @@ def test_a_box_that_grants_one_session_at_a_time_is_pulled_from(tmp_path: Path, 
     with running_sshd(tmp_path / "sshd", options="MaxSessions 1") as running:
         source = Source(running.folder / "box" / "results")
         report = pulled(running.spec, source.folder / "logs", to=tmp_path / "out")
-    assert (report.whole, report.landed) == (True, SMALL)
+    assert (report.complete, report.landed) == (True, SMALL)
 
 
 def test_a_pull_that_cannot_write_down_what_came_leaves_nobody_looking(

@@ -81,7 +81,7 @@ def test_bytes_go_through_the_systems_ssh(
     started: list[subprocess.Popen[bytes]],
 ) -> None:
     report = pulled(lab, source, tmp_path / "out")
-    assert (report.whole, report.carrier) == (True, "")
+    assert (report.complete, report.carrier) == (True, "")
     assert is_whole(source, tmp_path / "out")
     assert started
     assert [process.returncode for process in started] == [0] * len(started)
@@ -125,7 +125,7 @@ def test_an_ssh_that_does_not_get_there_is_done_without(
     program(tmp_path, "echo 'command-line line 0: Bad SSH2 cipher spec' >&2; exit 255\n")
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     report = pulled(lab, source, tmp_path / "out")
-    assert report.whole
+    assert report.complete
     assert report.carrier == "ssh does not get there (command-line line 0: Bad SSH2 cipher spec)"
     assert is_whole(source, tmp_path / "out")
 
@@ -149,7 +149,7 @@ def test_one_that_is_killed_is_started_again_and_no_file_is_lost(
 
     monkeypatch.setattr(Fetcher, "came", kill)
     report = pulled(lab, source, tmp_path / "out")
-    assert (report.whole, report.carrier, len(killed)) == (True, "", 2)
+    assert (report.complete, report.carrier, len(killed)) == (True, "", 2)
     assert len(started) >= 2
     assert is_whole(source, tmp_path / "out")
 
@@ -241,7 +241,7 @@ def test_a_key_of_the_agent_is_named_by_its_public_half(
     finally:
         agent.kill()
         agent.wait()
-    assert (report.whole, report.carrier) == (True, "")
+    assert (report.complete, report.carrier) == (True, "")
 
 
 @pytest.mark.usefixtures("env")

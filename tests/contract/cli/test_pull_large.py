@@ -70,7 +70,7 @@ def pulled(spec: BoxSpec, source: Path, to: Path, **options: Any) -> PullReport:
     report = asyncio.run(pulling.pull(spec, request))
     copies = to / str(source).lstrip("/")
     assert all((copies / path.name).read_bytes() == path.read_bytes() for path in source.iterdir())
-    assert (report.whole, report.landed, report.carrier) == (True, 2, "")
+    assert (report.complete, report.landed, report.carrier) == (True, 2, "")
     assert not list(to.rglob(".rgt-parts/*"))
     return report
 

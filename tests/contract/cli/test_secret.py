@@ -46,6 +46,36 @@ def test_a_secret_comes_by_standard_input_and_goes_again(rgt: Rgt, lab: BoxSpec,
     assert given(rgt, "secret", "lab", "HF_TOKEN", value="").returncode == 2
 
 
+def test_a_secret_for_a_job_by_its_name_and_for_every_job(
+    rgt: Rgt, lab: BoxSpec, real_sshd: RealSshd
+) -> None:
+    jobs = real_sshd.folder / "home/jobs"
+    (jobs / "sweep").mkdir(parents=True, exist_ok=True)
+    done = given(rgt, "secret", "lab", "HF_TOKEN", "--job", "sweep")
+    assert done.returncode == 0 and f"for the cells of {jobs}/sweep" in done.stdout, done.stderr
+    done = given(rgt, "secret", "lab", "HF_TOKEN", "--all-cells", value="every-job\n")
+    assert done.returncode == 0 and "for the cells of every job" in done.stdout, done.stderr
+    line = "echo $HF_TOKEN | tr a-z A-Z"
+    ran = rgt.on("run", "lab", "--name", "any", "--json", "--", line)
+    assert json.loads(ran.stdout)["begins"]["first"] == "EVERY-JOB", ran.stdout + ran.stderr
+    (jobs / "sweep/queue.txt").write_text("~/jobs/any/any.cmd run\n")
+    command = ["sh", "-c", line]
+    (jobs / "sweep/job.json").write_text(json.dumps({"command": command, "out": str(jobs / "o/{name}")}))
+    ran = rgt.on("queue", "lab", "run", "--job", "sweep", "--json")
+    assert f'"first":"{VALUE.upper()}"' in ran.stdout, "the job's own takes precedence"
+    listed = rgt.on("secret", "lab", "--list").stdout
+    assert "(cells of every job)" in listed and "every-job" not in listed
+    assert rgt.on("secret", "lab", "HF_TOKEN", "--all-cells", "--remove").returncode == 0
+    assert rgt.on("secret", "lab", "HF_TOKEN", "--job", "sweep", "--remove").returncode == 0
+
+
+def test_a_path_that_a_shell_here_expanded_is_named(rgt: Rgt, lab: BoxSpec) -> None:
+    done = given(rgt, "secret", "lab", "HF_TOKEN", "--job", f"{rgt.folder}/jobs/sweep")
+    assert done.returncode == 1 and "write '~/jobs/sweep' in quotes" in done.stderr
+    done = rgt.on("run", "lab", "--in", f"{rgt.folder}/code", "--", "true")
+    assert done.returncode == 2 and "write '~/code' in quotes" in done.stderr
+
+
 def test_a_durable_place_is_refused_in_words(rgt: Rgt, lab: BoxSpec, real_sshd: RealSshd) -> None:
     durable = real_sshd.folder / "home" / "netdisk"
     durable.mkdir()

@@ -85,6 +85,20 @@ def test_a_box_that_never_answers_costs_the_timeout_and_no_more(rgt: Rgt, lab: B
     assert (first["state"], second["state"]) == ("connecting", "idle")
 
 
+def test_a_box_is_printed_when_it_answers_and_waits_for_no_other(rgt: Rgt, lab: BoxSpec) -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        rgt.describe([replace(lab, name="silent", port=silent.getsockname()[1]), lab])
+        started = rgt.start("status", "--timeout", "1h")
+        assert started.stdout is not None
+        first = started.stdout.readline().decode()
+        assert first.startswith("lab ")
+        assert started.poll() is None, "it still waits for the other box"
+        started.terminate()
+        started.communicate(timeout=60)
+
+
 def test_a_failed_cell_is_trouble(rgt: Rgt, lab: BoxSpec) -> None:
     job = make_job(rgt.folder / "job", [sys.executable, "-c", "raise SystemExit(3)"], ["a", "b"])
     agent = ["-m", "rgt_box", "queue", "run", "--job", str(job)]

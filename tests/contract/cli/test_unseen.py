@@ -53,7 +53,7 @@ async def test_status_has_a_line_of_the_account_and_an_alert(unseen: Unseen) -> 
     done = await unseen("status")
     assert done.returncode == 1, done.stderr
     _, account = done.stdout.splitlines()
-    assert account.startswith("runpod           unseen      $1.31/h ")
+    assert account.startswith("runpod           unlisted    $1.31/h ")
     assert "machine forgotten one (pod9)" in account and "volume vol1, 100 GB" in account
     assert account.endswith("rgt import --from runpod takes machines in")
     done = await unseen("status", "--json")

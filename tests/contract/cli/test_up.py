@@ -164,7 +164,7 @@ async def test_what_is_never_found_is_4_until_a_person_writes_it_off(up: Up) -> 
             "not that of the dry run any more",
         ),
         (lambda up: up.server.inject(Fault(on=CREATE, status=400)), FAILED, "injected fault"),
-        (lambda up: up.server.inject(Fault(status=500, times=-1)), UNREACHABLE, "nothing that fits"),
+        (lambda up: up.server.inject(Fault(status=500, times=-1)), UNREACHABLE, "no answer from runpod"),
     ],
     ids=["no stock", "another price", "no capacity", "no market"],
 )
@@ -177,6 +177,21 @@ async def test_what_cannot_be_rented_is_said_and_leaves_nothing_open(
     assert (code, len(up.server.pods)) == (status, 0)
     assert any(says in reason for reason in body["reasons"]), body["reasons"]
     assert up.journal().open_actions() == ((), ())
+
+
+async def test_that_nobody_was_asked_is_no_answer(up: Up) -> None:
+    up.rgt.env.pop(KEY)
+    code, body = await up.json("--dry-run")
+    assert (code, body["exit"]) == (UNREACHABLE, UNREACHABLE)
+    assert [
+        why for why in body["reasons"] if why.startswith("no provider was asked: there is no key for runpod")
+    ]
+    assert not any("nothing that fits" in why for why in body["reasons"])
+    up.rgt.describe([BoxSpec(name="lab", host="lab.invalid")])
+    code, body = await up.json("--dry-run")
+    assert code == UNREACHABLE
+    assert "runpod" in body["reasons"][0], body["reasons"]
+    assert "vastai" in body["reasons"][0], body["reasons"]
 
 
 async def test_a_machine_without_ssh_is_a_box_that_bills_and_says_so(up: Up) -> None:

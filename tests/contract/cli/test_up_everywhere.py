@@ -20,12 +20,13 @@ from rgt_tui.cli.commands import FAILED, OK, UNCONFIRMED, UNREACHABLE
 from rgt_tui.cli.entry import build_parser
 from rgt_tui.cli.renting import arriving, up
 from rgt_tui.demo import Change, Fault, LocalRunPod
-from rgt_tui.demo.platforms import LocalPaperspace, LocalServer, Request, Response
+from rgt_tui.demo.platforms import LocalServer, Request, Response
 from rgt_tui.fleet.config import dump_fleet, load_fleet
 from rgt_tui.fleet.renting import Rental, arrival, wait_for_ssh
 from rgt_tui.fleet.renting.acceptance import Device, Measured, NamedGpu, Torch
 from rgt_tui.gate import Journal
 from rgt_tui.model.box import BoxSpec, Link, ProviderRef
+from tests.contract.providers.fakes.local_paperspace import LocalPaperspace
 from tests.contract.providers.platform_outcomes import Row, edited
 from tests.contract.providers.platform_rows import PUBLIC_KEY, ROWS
 

@@ -15,6 +15,8 @@ import pytest
 
 from rgt_tui.fleet import Fleet
 from rgt_tui.fleet.box_questions import Wanted, ask_results, ask_seal, ask_unseal
+from rgt_tui.fleet.pulls.box_lists import list_results
+from rgt_tui.fleet.pulls.pull_way import PullRequest, Way
 from rgt_tui.model.box import BoxSpec, Link
 from rgt_tui.model.evidence import Seal
 from rgt_tui.model.protocol import Sample
@@ -23,7 +25,7 @@ from tests.contract.cli.conftest import fresh_sshd
 from tests.contract.ssh.conftest import RealSshd
 from tests.process.box.harness import make_job
 
-Way = tuple[asyncssh.SSHClientConnection, Deployed]
+Line = tuple[asyncssh.SSHClientConnection, Deployed]
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +35,7 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealSshd]:
 
 
 @contextlib.asynccontextmanager
-async def way(box: RealSshd) -> AsyncIterator[Way]:
+async def way(box: RealSshd) -> AsyncIterator[Line]:
     async with await connect(box.spec) as connection:
         yield connection, await deploy(connection, build_agent(), (box.spec.python or "",))
 
@@ -64,6 +66,21 @@ async def test_results_are_those_of_the_box(box: RealSshd, job: Path) -> None:
     assert found.since is None and less.since == 1.5
     assert f"{job.parent}/notes" not in {group.path for group in less.groups}
     assert f"ignored: {job.parent}/notes" in {item.rule for item in less.skipped}
+
+
+async def test_files_of_more_directories_than_a_command_line_holds_are_listed(
+    box: RealSshd, job: Path
+) -> None:
+    """Sshd gives a command to the shell as one word, of which Linux takes 128 KiB."""
+    wanted = Wanted(results=(str(job / "out"),))
+    folders = (*(f"{job}/{number:0200d}" for number in range(2000)), str(job / "out/a"))
+    way_to = Way(described(box, job), PullRequest(destination=job.parent))
+    try:
+        found = await list_results(way_to, described(box, job), wanted, folders, folds=False, alone=True)
+    finally:
+        await way_to.close()
+    assert [file.path for file in found.listing.files if file.path.startswith(str(job / "out/a"))]
+    assert len(found.listing.refused) == 2000, "the others hold no results"
 
 
 async def test_a_seal_outlives_the_connection_and_is_opened_by_the_next(box: RealSshd, job: Path) -> None:
@@ -178,6 +195,8 @@ async def test_words_of_the_box_come_without_what_a_terminal_obeys(box: RealSshd
     }
     said["skipped"] = [{"rule": evil, "files": 1, "bytes": 1}]
     seal = {"nonce": "a" * 32, "generation": "g", "at": 1.0, "seconds": 120.0, "busy": [evil]}
+    seal |= {"problems": [evil], "mounts": []}
+    seal["skipped"] = said["skipped"]
     async with await connect(box.spec) as connection:
         found = await ask_results(connection, saying(tmp_path, json.dumps(said).encode()), box.spec)
         held = await ask_seal(connection, saying(tmp_path, json.dumps(seal).encode()), box.spec)
@@ -187,8 +206,10 @@ async def test_words_of_the_box_come_without_what_a_terminal_obeys(box: RealSshd
         *found.problems,
         found.skipped[0].rule,
         *held.busy,
+        *held.problems,
+        held.skipped[0].rule,
     ]
-    assert texts == ["xy"] * 5
+    assert texts == ["xy"] * 7
 
 
 async def test_a_box_that_hangs_or_is_lost_is_an_error_in_words(box: RealSshd, tmp_path: Path) -> None:

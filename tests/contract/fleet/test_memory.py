@@ -11,6 +11,7 @@ import textwrap
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from rgt_tui.fleet import Fleet, Memory
 from rgt_tui.fleet.history import history_keeper
@@ -19,6 +20,7 @@ from rgt_tui.model.fleet import FleetState
 from rgt_tui.store import History
 from tests.contract.fleet.test_record import Job, has, until
 from tests.contract.ssh.conftest import RealSshd
+from tests.process.box.harness import make_job
 
 replace = msgspec.structs.replace
 
@@ -206,3 +208,52 @@ def test_a_state_of_an_earlier_rgt_is_not_saved_as_one_of_this() -> None:
     spec = BoxSpec(name="a", host="h")
     one._newest = {"a": BoxState(spec=spec, remembered_at=5.0), "b": BoxState(spec=replace(spec, name="b"))}
     assert {name for name, told in one._batch(None).items() if told.state is not None} == {"b"}
+
+
+async def test_what_the_fleet_file_has_stopped_naming_is_gone_at_once_and_after_a_restart(
+    real_sshd: RealSshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history_keeper, "STATE_SECONDS", 0.1)
+    kept = make_job(tmp_path / "jobs" / "kept", ["true"], ["still"])
+    dropped = make_job(tmp_path / "jobs" / "dropped", ["true"], ["old"])
+    for folder, name in ((kept, "still"), (dropped, "old")):
+        out = folder / "out" / name
+        (out / "checkpoints" / "step-5").mkdir(parents=True)
+        (out / "checkpoints" / "step-5" / "model.safetensors").write_bytes(b"\2\0\0\0\0\0\0\0{}")
+        (out / "metrics.jsonl").write_text('{"step": 5, "loss": 1.5}\n')
+    named = tmp_path / "lone"
+    named.mkdir()
+    (named / "metrics.jsonl").write_text('{"step": 5, "loss": 1.5}\n')
+    spec = replace(real_sshd.spec, interval=0.2, jobs=(str(kept), str(dropped)), runs=(str(tmp_path / "l*"),))
+    first = Rgt(spec, tmp_path)
+    await first.fleet.start()
+    await until(
+        first.fleet,
+        lambda state: shown(state) == ({"kept", "dropped"}, {"still", "old", "lone"}, {"still", "old"}),
+    )
+    reader = History(tmp_path / "history.db")
+    async with asyncio.timeout(60):
+        while len((await reader.recall([spec]))["real"].checkpoints) < 2:  # noqa: ASYNC110 - another process writes it
+            await asyncio.sleep(0.05)
+    await reader.close()
+    less = replace(spec, jobs=(str(kept),), runs=())
+    await first.fleet.take_over([less])
+    # In the first state with the new description, before the box has answered.
+    after = await until(first.fleet, lambda state: state.boxes[0].spec == less)
+    assert shown(after) == ({"kept"}, {"still"}, {"still"})
+    await first.fleet.stop()
+    second = Rgt(less, tmp_path)
+    await second.fleet.start()
+    assert shown(second.fleet.state) == ({"kept"}, {"still"}, {"still"})
+    await second.fleet.stop()
+
+
+def shown(state: FleetState) -> tuple[set[str], set[str], set[str]]:
+    """The names of the queues, the runs, and the runs with checkpoints; others train on this machine, too."""
+    box = state.boxes[0]
+    mine = {"still", "old", "lone"}
+    return (
+        {Path(queue.path).name for queue in box.queues},
+        {run.name for run in box.runs} & mine,
+        {one.run for one in box.checkpoints} & mine,
+    )

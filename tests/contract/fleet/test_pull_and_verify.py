@@ -53,7 +53,7 @@ async def test_what_is_pulled_is_verified_and_says_so(real_sshd: RealSshd, resul
     copies = results.parent / "copies" / real_sshd.spec.name
     assert end.whole
     assert end.text.startswith("2 files, ")
-    assert end.text.endswith(f" verified in {copies}, 1 checkpoint whole")
+    assert end.text.endswith(f" verified in {copies}, 1 checkpoint complete")
     here = copies / str(results).lstrip("/")
     assert {path.name: path.read_bytes() for path in here.iterdir()} == {
         path.name: path.read_bytes() for path in results.iterdir()
@@ -86,7 +86,7 @@ def test_every_part_that_is_not_whole_is_counted_once() -> None:
     end = ended(report, found, Path("c"))
     assert not end.whole
     assert end.text.startswith(
-        "7 not whole in c: /w/b: is refused; /w/a: it changed; w/c.pt: truncated; and 4 more"
+        "incomplete in c, 7 reasons: /w/b: is refused; /w/a: it changed; w/c.pt: truncated; and 4 more"
     )
     calm = msgspec.structs.replace(report, refused=(), uncounted=0, folders=())
     assert ended(calm, clean, Path("c")).whole
@@ -120,7 +120,7 @@ async def test_nothing_comes_before_its_price_is_agreed_to(real_sshd: RealSshd, 
     def pull() -> Coroutine[Any, Any, Pulled]:
         return fleet.pull(real_sshd.spec.name, (str(results),), lambda look: None, lambda plan: None, refuse)
 
-    with pytest.raises(PullFailed, match=r"nothing was fetched: 1\d\d B, price not known, was not agreed to"):
+    with pytest.raises(PullFailed, match=r"nothing was fetched: you did not agree to 1\d\d B, price unknown"):
         await pull()
     assert not [path for path in (home / "copies").rglob("*") if path.is_file()]
     (price,) = asked

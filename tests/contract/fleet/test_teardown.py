@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,18 @@ from rgt_tui.fleet.box_evidence import Asking
 from rgt_tui.fleet.box_questions import Wanted
 from rgt_tui.gate import AuditLog, Journal, Target
 from rgt_tui.model.box import BoxSpec, BoxState, Link, ProviderRef, Seen
-from rgt_tui.model.evidence import CopyProof, ResultGroup, Results, Review, Seal, StopPhase, Verb, steady
+from rgt_tui.model.evidence import (
+    CopyProof,
+    Mounted,
+    ResultGroup,
+    Results,
+    Review,
+    Seal,
+    Skipped,
+    StopPhase,
+    Verb,
+    steady,
+)
 from rgt_tui.model.money import Lifecycle
 from rgt_tui.model.protocol import Cell, Disk, FoundRun, Gpu, Hello, Proc, QueueState, Sample, Transfer
 from rgt_tui.profiles import load_profile
@@ -31,7 +42,9 @@ BOX = "lab"
 KEY = "RGT_TEST_KEY"
 GB = 10**9
 replace = msgspec.structs.replace
-SAFE = ResultGroup(path="/net/a", owner="cell a", files=1, bytes=GB, newest=1.0, fingerprint="a")
+KINDS = {"/": "overlay", "/workspace": "xfs", "/net": "nfs4"}
+MOUNTS = tuple(Mounted(path=path, kind=kind, device=kind) for path, kind in KINDS.items())
+SAFE = ResultGroup(path="/workspace/a", owner="cell a", files=1, bytes=GB, newest=1.0, fingerprint="a")
 """On the network volume, which outlives the pod."""
 
 
@@ -58,6 +71,10 @@ class World:
     """Seconds that the box takes to list its results, by that clock; it goes on telling samples meanwhile."""
     listing: asyncio.Event | None = None
     """Set once the box may say what it has listed; None = at once."""
+    skipped: tuple[Skipped, ...] = ()
+    mounts: tuple[Mounted, ...] = MOUNTS
+    before_seal: Callable[[], None] | None = None
+    """What happens on the box between the list and the seal."""
     teardown: Teardown = field(init=False)
     log: list[str] = field(default_factory=list)
     """What was done, in order: questions and calls."""
@@ -95,7 +112,9 @@ class World:
         stays = tuple(f"{place.rstrip('/')}/" for place in wanted.survives)
         groups = tuple(group for group in self.groups if not group.path.startswith(stays or ("//",)))
         generation = "|".join(f"{group.path} {group.fingerprint}" for group in groups)
-        return Results(at=time.time(), generation=generation, groups=groups)
+        return Results(
+            at=time.time(), generation=generation, groups=groups, skipped=self.skipped, mounts=self.mounts
+        )
 
     async def _results(self, box: BoxSession, wanted: Wanted) -> Results:
         self.log.append("results")
@@ -112,8 +131,19 @@ class World:
         self.log.append("seal")
         if self.fault:
             raise CommandFailed(self.fault)
-        generation = self._listed(wanted).generation
-        return Seal(nonce="s" * 32, generation=generation, at=time.time(), seconds=120.0, busy=self.busy)
+        if self.before_seal is not None:
+            self.before_seal()
+        now = self._listed(wanted)
+        return Seal(
+            nonce="s" * 32,
+            generation=now.generation,
+            at=time.time(),
+            seconds=120.0,
+            skipped=now.skipped,
+            problems=now.problems,
+            mounts=now.mounts,
+            busy=self.busy,
+        )
 
     async def _unseal(self, box: BoxSession, nonce: str) -> None:
         self.log.append("unseal")
@@ -167,8 +197,9 @@ def quiet_state(spec: BoxSpec) -> BoxState:
         durable="verified",
         durable_path="/net/a",
     )
-    disk = Disk(
-        mount="/workspace", bytes_total=100, bytes_used=10, bytes_free=90, inodes_total=9, inodes_used=1
+    disks = tuple(
+        Disk(mount=mount, kind=kind, bytes_total=9, bytes_used=1, bytes_free=8, inodes_total=9, inodes_used=1)
+        for mount, kind in KINDS.items()
     )
     return BoxState(
         spec=spec,
@@ -183,7 +214,7 @@ def quiet_state(spec: BoxSpec) -> BoxState:
             at=now,
             identity={"RUNPOD_POD_ID": "pod1"},
         ),
-        sample=Sample(boot="b", seq=1, at=now, disks=(disk,), transfers=(), input_at=0.0),
+        sample=Sample(boot="b", seq=1, at=now, disks=disks, transfers=(), input_at=0.0),
         sample_at=now,
         clock_skew=0.0,
         queues=(QueueState(path="/q", at=now, cells=(cell,), done=True),),
@@ -251,7 +282,7 @@ async def test_evidence_of_another_machine_destroys_nothing(world: World) -> Non
     assert hello is not None
     world.put(hello=replace(hello, identity={}), peer=("127.0.0.1", 2222))
     review = await world.review(forfeits=frozenset({"identity"}))
-    assert "we are at 127.0.0.1:2222" in review.refusals[0]
+    assert "rgt is connected to 127.0.0.1:2222" in review.refusals[0]
     assert "203.0.113.9:40022" in await world.refused(forfeits=frozenset({"identity"}))
     world.put(hello=replace(hello, identity={"RUNPOD_POD_ID": "pod2"}), peer=None)
     assert "calls itself pod2" in await world.refused(forfeits=frozenset({"identity"}))
@@ -383,7 +414,7 @@ async def test_what_changes_while_it_is_sealed_stops_the_call(
 async def test_without_an_agent_there_is_no_seal_and_that_has_to_be_given_up(world: World) -> None:
     world.fault = "the agent does not run on lab"
     keys = frozenset({"seal", "results"})
-    assert [item.key for item in (await world.review()).items if item.stands_against] == [
+    assert [item.key for item in (await world.review()).items if item.blocks] == [
         "results",
         "seal",
         "name",
@@ -418,8 +449,8 @@ async def test_where_person_and_provider_disagree_on_a_disk_the_worse_counts(wor
     world.put(spec=spec, queues=(QueueState(path="/q", at=time.time(), cells=(cell,)),))
     world.groups = (ResultGroup(path="/workspace/a", owner="cell a", files=1, bytes=GB, fingerprint="x"),)
     assert "/workspace/a (cell a, 1 file, 1.0 GB) is erased" in await world.refused()
-    (note,) = [item for item in (await world.review()).items if item.kind == "tiers"]
-    assert "network-volume by the fleet file and volume-disk by the provider" in note.text
+    notes = [item.text for item in (await world.review()).items if item.kind == "tiers"]
+    assert any("network-volume by the fleet file and volume-disk by the provider" in note for note in notes)
 
 
 async def test_a_second_rgt_is_told_who_acts(world: World) -> None:
@@ -448,10 +479,33 @@ async def test_a_review_names_what_an_earlier_rgt_left_open(world: World) -> Non
         review = await world.review()
         shown = [item for item in review.items if item.kind == "open"]
         assert len(shown) == (instance == "pod1" and sent)
-    assert shown[0].stands_against
+    assert shown[0].blocks
     assert not shown[0].forfeitable
     assert "destroy of lab (pod1) is open since" in shown[0].text
     assert shown[0].text in review.refusals
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"skipped": (Skipped(rule="caches", files=9, bytes=GB),)}, "left out by a rule: caches"),
+        ({"mounts": (Mounted(path="/", kind="overlay", device="overlay"),)}, "/workspace/a"),
+        ({"skipped": (Skipped(rule="compiled Python", files=9, bytes=9, proved=True),)}, "something changed"),
+    ],
+)
+async def test_a_list_whose_rules_or_mounts_change_before_the_seal_stops_the_call(
+    world: World, change: dict[str, object], why: str
+) -> None:
+    """The seal's generation covers the files that could be lost, and the decision rests on more than these."""
+    await world.review()
+
+    def happens() -> None:
+        for name, value in change.items():
+            setattr(world, name, value)
+
+    world.before_seal = happens
+    assert why in await world.refused()
+    assert world.sent() == []
 
 
 async def test_results_are_listed_anew_once_their_copies_have_changed(world: World) -> None:
@@ -465,6 +519,17 @@ async def test_results_are_listed_anew_once_their_copies_have_changed(world: Wor
     (row,) = [item for item in review.items if item.path == "/workspace/x"]
     assert (row.ok, row.ignorable, row.forfeitable) == (True, False, False)
     assert row.text == "/workspace/x (nobody owns it, 1 file, 1.0 GB) has a verified copy in /pulled"
+
+
+async def test_a_row_of_the_newest_list_is_pulled_as_that_list_was_made(world: World) -> None:
+    world.groups = (ResultGroup(path="/root", files=1, bytes=163, fingerprint="x"),)
+    assert world.teardown.listed_with(BOX, ("/root",)) is None, "nothing was listed yet"
+    await world.review(Verb.DESTROY)
+    wanted = world.teardown.listed_with(BOX, ("/root",))
+    assert wanted is not None
+    assert world._listed(wanted).groups == world.groups
+    assert world.teardown.listed_with(BOX, ("/root", "/typed/by/hand")) is None
+    assert world.teardown.listed_with(BOX, ()) is None
 
 
 async def test_who_asks_once_waits_for_a_list_that_takes_long(
@@ -558,7 +623,7 @@ async def test_an_unreachable_box_is_given_up_item_by_item_and_by_its_instance(w
     world.put(link=Link.UNREACHABLE, reason="ssh: timed out")
     world.fault = "lab is not connected"
     review = await world.review()
-    keys = frozenset(item.key for item in review.items if item.stands_against and item.forfeitable)
+    keys = frozenset(item.key for item in review.items if item.blocks and item.forfeitable)
     assert keys == {"identity", "quiet:unseen", "results", "seal"}
     review = await world.review(forfeits=keys)
     assert (review.refusals, review.phrase) == ((), "forfeit 4 of lab pod1")
@@ -626,7 +691,7 @@ async def test_a_script_confirms_the_evidence_of_its_dry_run(world: World) -> No
     facts, _, made = dry.rpartition("-")
     assert "older than 60 s" in await world.refused(evidence_digest=f"{facts}-{int(made) - 90}")
     assert "not that of the dry run any more" in await world.refused(evidence_digest=f"{'0' * 64}-{made}")
-    world.groups = (SAFE, ResultGroup(path="/net/b", files=1, bytes=GB, fingerprint="new"))
+    world.groups = (SAFE, ResultGroup(path="/workspace/b", files=1, bytes=GB, fingerprint="new"))
     assert "not that of the dry run any more" in await world.refused(evidence_digest=dry)
     world.groups = (SAFE,)
     assert (await world.execute(Verb.DESTROY, evidence_digest=dry))[-1] is StopPhase.METER_OFF
@@ -639,9 +704,3 @@ async def test_an_action_that_cannot_be_recorded_is_not_sent(world: World) -> No
     (world.folder / "journal").rename(world.folder / "away")
     (world.folder / "journal").write_text("in the way")
     assert "Nothing was sent" in await world.refused(Verb.PARK)
-
-
-async def test_a_box_without_a_control_plane_is_ended_by_hand(world: World) -> None:
-    world.put(spec=replace(world.session.state.spec, provider=None))
-    with pytest.raises(GateClosed, match="do it by hand"):
-        await world.review(Verb.PARK)

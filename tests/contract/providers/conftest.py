@@ -4,19 +4,55 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 
 import pytest
+from rgt_wire import USER_AGENT
 
 from rgt_tui.demo import Change, LocalRunPod
+from rgt_tui.demo.platforms import Fault, LocalServer, LocalVast, Request, Response
 from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.evidence import Permit, StopProgress, Verb, steady
 from rgt_tui.model.money import Meter
+from rgt_tui.profiles import load_api_tables
 from rgt_tui.providers import Provider, Providers, carry_out
+from tests.contract.providers.api_check import answer_faults, request_faults
 
 START = 1_790_000_000.0
 POD = "k3v9q0x1fake01"
+
+
+TABLES = {LocalRunPod: "runpod", LocalVast: "vastai"}
+"""Local server → table in ``profiles/api`` with which each of its exchanges is compared."""
+
+
+@pytest.fixture(autouse=True)
+def exchanges_fit_the_table(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """Compare every exchange of a local server with the platform's table: what rgt sends, and what our server answers.
+
+    An answer that a fault distorts is not compared. ``@pytest.mark.odd_exchanges`` is for a test that sends, or puts
+    into a server, on purpose what the platform does not have.
+    """
+    answer, tables, found = LocalServer.answer, load_api_tables(), set[str]()
+
+    def compared(self: LocalServer, asked: Request) -> tuple[Response, Fault | None]:
+        response, fault = answer(self, asked)
+        name = next((TABLES[kind] for kind in type(self).__mro__ if kind in TABLES), None)
+        if name is not None:
+            what = asked.method, asked.path
+            if asked.headers.get("user-agent") == USER_AGENT:
+                found.update(request_faults(tables[name], *what, asked.query, asked.body))
+            if fault is None and response.headers.get("Content-Type") != "text/plain":
+                found.update(answer_faults(tables[name], *what, response.status, response.body))
+        return response, fault
+
+    monkeypatch.setattr(LocalServer, "answer", compared)
+    yield
+    if request.node.get_closest_marker("odd_exchanges") is None:
+        assert sorted(found) == []
 
 
 @dataclass

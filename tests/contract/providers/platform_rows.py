@@ -13,20 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from rgt_tui.demo import LocalRunPod
-from rgt_tui.demo.platforms import (
-    Ask,
-    LocalAutodl,
-    LocalDigitalOcean,
-    LocalGpu,
-    LocalLambda,
-    LocalPaperspace,
-    LocalSize,
-    LocalTemplate,
-    LocalVast,
-)
+from rgt_tui.demo.platforms import Ask, LocalAutodl, LocalGpu, LocalVast
 from rgt_tui.model.renting import Wish
 from tests.contract.providers.conftest import START
+from tests.contract.providers.fakes.local_digitalocean import LocalDigitalOcean, LocalSize
 from tests.contract.providers.fakes.local_dstack import LocalDstack, LocalInstance
+from tests.contract.providers.fakes.local_lambda import LocalLambda
+from tests.contract.providers.fakes.local_paperspace import LocalPaperspace, LocalTemplate
 from tests.contract.providers.fakes.local_skypilot import LocalCluster, LocalSkyPilot
 from tests.contract.providers.platform_outcomes import Edit, Row, table
 from tests.contract.providers.rows_by_command import BY_COMMAND, BY_HAND
@@ -62,6 +55,11 @@ def runpod(**given: Any) -> LocalRunPod:
 def _pod_state(server: LocalRunPod, instance: str) -> str:
     words = {"RUNNING": "on", "EXITED": "resting", "TERMINATED": "gone"}
     return words[server.pods[instance].status]
+
+
+def _more_pods(server: LocalRunPod) -> None:
+    server.add_pod("podmore", "other")
+    server.page_size = 2
 
 
 def _pods(data: Any) -> Sequence[dict[str, Any]]:
@@ -432,7 +430,8 @@ ROWS = (
         wish=Wish(gpu="RTX 4090", disk_gb=40),
         offers_in=lambda data: data["gpus"],
         offer_price=("price",),
-        lacks={**HTTP, "no second page": NO_PAGES, "balance": NO_BALANCE},
+        two_pages=_more_pods,
+        lacks={**HTTP, "balance": NO_BALANCE},
     ),
     Row(
         kind="vastai",

@@ -126,7 +126,7 @@ def _objects(*, train: str, old: str = "resting") -> dict[str, Says]:
         return [one for (kind, _, _), one in world.objects.items() if kind == plural]
 
     found = {
-        f"kubectl get {what} --all-namespaces": shown(of(what))
+        f"kubectl get {what} --namespace={NAMESPACE}": shown(of(what))
         for what in ("jobs", "pods", "persistentvolumeclaims")
     }
     for name in ("train-a", "old", "train-7"):
@@ -206,7 +206,7 @@ KUBERNETES = Row(
     machine=KUBE_JOB,
     resting=SUSPENDED,
     on={
-        "list": "kubectl get jobs --all-namespaces",
+        "list": f"kubectl get jobs --namespace={NAMESPACE}",
         "read": f"kubectl get job train-a --namespace={NAMESPACE}",
         "leftovers": "kubectl get persistentvolumeclaims",
         "start": "kubectl patch job old ",

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rgt_tui.demo.platforms import LocalFeaturize
 from rgt_tui.providers.console import Sight
 from tests.contract.providers.conftest import START
 from tests.contract.providers.fakes.local_commands import LocalCommands, Says
+from tests.contract.providers.fakes.local_featurize import LocalFeaturize
 from tests.contract.providers.platform_outcomes import OUTCOMES, Row
 from tests.contract.providers.rows_by_command import BY_HAND
 

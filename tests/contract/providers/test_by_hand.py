@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.demo.platforms import LocalFeaturize
 from rgt_tui.fleet import BoxSession, ConnectLimit, Meters
 from rgt_tui.fleet.open_actions import SETTLE_SECONDS, came
 from rgt_tui.fleet.renting import search
@@ -26,6 +25,7 @@ from rgt_tui.providers.console import SILENT_S, ConsoleBox, Sight, seen
 from rgt_tui.providers.registry import CONSOLES
 from rgt_tui.ssh import AgentBundle
 from tests.contract.providers.conftest import START, Clock, permit_for
+from tests.contract.providers.fakes.local_featurize import LocalFeaturize
 
 KEY = "SOME_KEY"
 
@@ -74,7 +74,7 @@ async def test_it_says_what_to_click_sends_nothing_and_never_calls_it_off(
 @pytest.mark.parametrize(
     ("sight", "life", "words"),
     [
-        (None, Lifecycle.UNKNOWN, "nobody looks whether it answers"),
+        (None, Lifecycle.UNKNOWN, "rgt does not check whether it answers"),
         (Sight(answers=True, heard=START), Lifecycle.RUNNING, "answers over SSH"),
         (Sight(answers=False), Lifecycle.UNKNOWN, "not heard of so far"),
         (

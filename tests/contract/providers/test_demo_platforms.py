@@ -93,7 +93,7 @@ async def test_each_costs_what_its_platform_says_in_its_own_currency(world: Worl
     }
     assert meters[AUTODL].per_hour == 1.98
     assert meters[RUNPOD].per_hour == pytest.approx(0.69 + (2 * DISK_GB * 0.10 + NETWORK_GB * 0.07) / 730)
-    vast = 0.42 + (DISK_GB + NETWORK_GB) * VAST_STORAGE / 730
+    vast = 0.42 + (DISK_GB + NETWORK_GB) * VAST_STORAGE / 720
     assert meters[VAST].per_hour == pytest.approx(vast, abs=1e-5)
     assert not [name for name, meter in meters.items() if meter.at_least]
     rates = {each.currency: each.value for each in fleet_rate(meters.values())}

@@ -13,7 +13,6 @@ import msgspec
 import pytest
 
 from rgt_tui.demo import Fault
-from rgt_tui.demo.platforms import LocalDigitalOcean, LocalSize
 from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.evidence import RentPermit, StopPhase, StopProgress, Verb, steady
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
@@ -26,10 +25,12 @@ from rgt_tui.providers import (
     Providers,
     carry_out,
     creation_proof,
+    leftover_gaps,
 )
 from rgt_tui.providers.digitalocean import key_of_doctl
 from rgt_tui.providers.markets.digitalocean_market import fingerprint
 from tests.contract.providers.conftest import START, Clock, permit_for
+from tests.contract.providers.fakes.local_digitalocean import LocalDigitalOcean, LocalSize
 
 H100 = LocalSize("gpu-h100x1-80gb", 3.39)
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHRlc3R0ZXN0dGVzdHRlc3R0ZXN0dGVzdHRlc3R0ZXN0 me@here"
@@ -342,7 +343,7 @@ async def test_what_does_not_fit_is_not_offered(
 ) -> None:
     wish = msgspec.structs.replace(WISH, **change)
     if left is None:
-        with pytest.raises(ProviderError, match=r"no GPU called|rents no droplet as spot"):
+        with pytest.raises(ProviderError, match=r"no GPU that is|rents no droplet as spot"):
             await cloud.market.offers(wish)
         return
     assert [offer.id for offer in await cloud.market.offers(wish)] == left
@@ -350,13 +351,14 @@ async def test_what_does_not_fit_is_not_offered(
 
 async def test_memory_in_a_unit_that_nobody_knows_is_not_known(cloud: Cloud) -> None:
     def change(data: Any) -> Any:
-        data["sizes"][0]["gpu_info"]["vram"] = {"amount": 80, "unit": "stones"}
+        data["sizes"][0]["gpu_info"] |= {"model": "nvidia_a100", "vram": {"amount": 80, "unit": "stones"}}
         return data
 
     cloud.server.inject(Fault(on="GET /v2/sizes", change=change, times=-1))
-    assert [offer.gpu_memory_gb for offer in await cloud.market.offers(WISH)] == [None]
-    with pytest.raises(ProviderError, match="no GPU called"):
-        await cloud.market.offers(msgspec.structs.replace(WISH, gpu="H100 80GB"))
+    wish = msgspec.structs.replace(WISH, gpu="A100")
+    assert [offer.gpu_memory_gb for offer in await cloud.market.offers(wish)] == [None]
+    with pytest.raises(ProviderError, match="no GPU that is"):
+        await cloud.market.offers(msgspec.structs.replace(WISH, gpu="A100 80GB"))
 
 
 @pytest.mark.parametrize("strange", ["", "gpu-h100x1-80gb", "/any", "gpu-h100x1-80gb/"])
@@ -476,3 +478,23 @@ def test_the_token_of_doctl_is_that_of_its_present_context(tmp_path: Path, text:
     path.write_text(text)
     assert key_of_doctl(path) == key
     assert key_of_doctl(tmp_path / "none") == ""
+
+
+async def test_clusters_are_listed_among_what_bills_besides_unless_the_token_has_no_scope_for_it(
+    cloud: Cloud,
+) -> None:
+    node = {"id": "n1", "droplet_id": "205545370"}
+    cluster: dict[str, object] = {
+        "id": "bd5f5959",
+        "name": "train",
+        "region": "nyc2",
+        "node_pools": [{"nodes": [node]}],
+    }
+    cloud.server.lists["kubernetes_clusters"].append(cluster)
+    account = cloud.providers.account(cloud.ref)
+    (left,) = [one for one in await account.leftovers() if one.what == "cluster"]
+    assert (left.id, left.per_hour, left.used_by) == ("bd5f5959", None, ("205545370",))
+    cloud.server.inject(Fault(on="GET /v2/kubernetes", status=403))
+    assert [one for one in await account.leftovers() if one.what == "cluster"] == []
+    assert "Kubernetes clusters (the key may not list them)" in leftover_gaps(account)
+    assert "load balancers" in leftover_gaps(account)

@@ -39,13 +39,18 @@ def control(
     server: LocalKubernetes, folder: Path, instance: str = JOB, via: str | None = "local"
 ) -> Provider:
     """Return the control plane of an object, as a fleet file with that instance has it."""
+    return kube_providers(server, folder).open(ProviderRef(kind="kubernetes", instance=instance, via=via))
+
+
+def kube_providers(server: LocalKubernetes, folder: Path) -> Providers:
+    """Return control planes that find the server by a kubeconfig."""
     env = {
         "PATH": os.environ["PATH"],
         "KUBECONFIG": str(server.kubeconfig(folder)),
         "HOME": str(folder),
         "KUBECACHEDIR": str(folder),
     }
-    return Providers(env=env).open(ProviderRef(kind="kubernetes", instance=instance, via=via))
+    return Providers(env=env)
 
 
 def permit(provider: Provider, verb: Verb) -> Permit:
@@ -86,6 +91,82 @@ async def test_a_job_is_listed_with_its_gpus_and_called_by_the_uid_of_its_pod(
     assert (meter.kind, meter.lifecycle) == (MeterKind.COMPUTE_AND_STORAGE, Lifecycle.RUNNING)
     assert meter.names == (uid,)
     assert meter.per_hour is None and "node" in (meter.doubt or "")
+
+
+async def test_rights_in_one_namespace_are_enough(server: LocalKubernetes, tmp_path: Path) -> None:
+    server.add_job("ml", "train-a")
+    server.add_job("prod", "of-others")
+    server.rights = {"ml": ("get", "list", "patch", "delete")}
+    provider = control(server, tmp_path)
+    assert [item.id for item in await provider.list()] == [JOB]
+    assert (await provider.read(JOB)).lifecycle is Lifecycle.RUNNING
+    steps = await carried_out(provider, Verb.DESTROY)
+    assert steps[-1].phase is StopPhase.METER_OFF
+    assert ("jobs", "prod", "of-others") in server.objects
+
+
+async def test_boxes_are_looked_for_in_the_namespace_of_each(server: LocalKubernetes, tmp_path: Path) -> None:
+    server.add_job("ml", "train-a")
+    server.add_job("lab", "train-b")
+    server.rights = {"ml": ("get", "list"), "lab": ("get", "list")}
+    refs = [control(server, tmp_path, one).ref for one in (JOB, "lab/job/train-b")]
+    providers = kube_providers(server, tmp_path)
+    meters = await providers.poll(refs)
+    assert [meters[ref].lifecycle for ref in refs] == [Lifecycle.RUNNING, Lifecycle.RUNNING]
+    assert not [line for line in server.requests if line == "GET /apis/batch/v1/jobs"]
+
+
+async def test_without_the_right_to_list_a_box_is_read_by_name(
+    server: LocalKubernetes, tmp_path: Path
+) -> None:
+    server.add_job("ml", "train-a")
+    server.add_pod("ml", "bare")
+    server.rights = {"ml": ("get", "patch")}
+    refs = [control(server, tmp_path, one).ref for one in (JOB, "ml/pod/bare")]
+    meters = await kube_providers(server, tmp_path).poll(refs)
+    job, pod = (meters[ref] for ref in refs)
+    assert (job.lifecycle, job.kind, job.error) == (
+        Lifecycle.RUNNING,
+        MeterKind.COMPUTE_AND_STORAGE,
+        None,
+    )
+    assert "1 pods by the Job (its pods may not be listed)" in (job.native_status or "")
+    assert (pod.lifecycle, pod.error) == (Lifecycle.RUNNING, None)
+    steps = await carried_out(control(server, tmp_path), Verb.PARK)
+    assert steps[-1].phase is StopPhase.METER_OFF
+    # A server that does not count the pods that are being deleted.
+    del server.objects["jobs", "ml", "train-a"]["status"]["terminating"]
+    meter = await control(server, tmp_path).read(JOB)
+    assert (meter.lifecycle, meter.kind) == (Lifecycle.UNKNOWN, MeterKind.UNKNOWN)
+    assert "not known" in (meter.native_status or "")
+
+
+async def test_a_deleted_job_whose_pods_may_not_be_listed_is_not_called_gone(
+    server: LocalKubernetes, tmp_path: Path
+) -> None:
+    server.add_job("ml", "train-a")
+    server.rights = {"ml": ("get", "delete")}
+    provider = control(server, tmp_path)
+    await provider.read(JOB)
+    steps = await carried_out(provider, Verb.DESTROY, timeout_s=1.0)
+    assert steps[-1].phase is StopPhase.UNCONFIRMED
+    meter = await provider.read(JOB)
+    assert meter.lifecycle is Lifecycle.UNKNOWN and "cannot list" in (meter.error or "")
+
+
+@pytest.mark.parametrize("verb", [Verb.PARK, Verb.DESTROY])
+async def test_without_the_right_nothing_is_changed_and_the_reason_is_shown(
+    server: LocalKubernetes, tmp_path: Path, verb: Verb
+) -> None:
+    server.add_job("ml", "train-a")
+    server.rights = {"ml": ("get", "list")}
+    provider = control(server, tmp_path)
+    await provider.read(JOB)
+    (step,) = await carried_out(provider, verb)
+    assert step.phase is StopPhase.FAILED
+    word = "delete" if verb is Verb.DESTROY else "patch"
+    assert "nothing was done" in step.text and f'cannot {word} resource "jobs"' in step.text
+    assert (await provider.read(JOB)).lifecycle is Lifecycle.RUNNING
 
 
 async def test_deleting_a_job_takes_its_pods_along_and_says_that_the_node_bills_on(
@@ -164,7 +245,7 @@ async def test_the_stand_in_of_the_contract_suite_says_what_kubectl_says(
     real, stand_in = CommandLine(None, env, timeout_s=30), CommandLine(None, made.env, timeout_s=30)
     place = f"--namespace={NAMESPACE}"
     for words in (
-        ("get", "jobs", "--all-namespaces", "--output=json"),
+        ("get", "jobs", place, "--output=json"),
         ("get", "pods", place, "--selector=job-name=train-a", "--output=json"),
         ("get", "job", "train-a", place, "--output=json"),
         ("get", "job", "train-7", place, "--output=json"),

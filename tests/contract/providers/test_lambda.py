@@ -12,7 +12,6 @@ import msgspec
 import pytest
 
 from rgt_tui.demo import Fault
-from rgt_tui.demo.platforms import LocalLambda
 from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.evidence import RentPermit, Verb, steady
 from rgt_tui.model.money import Lifecycle, MeterKind
@@ -23,6 +22,7 @@ from rgt_tui.providers.lambda_cloud import LambdaAccount, open_account
 from rgt_tui.providers.markets.rented_market import CREATE
 from rgt_tui.providers.rented import EVERY
 from tests.contract.providers.conftest import START, Clock, permit_for
+from tests.contract.providers.fakes.local_lambda import LocalLambda
 
 ONE = "0f1e2d3c4b5a69788796a5b4c3d2e1f0"
 KEY = "ssh-ed25519 AAAA me@laptop"
@@ -164,7 +164,7 @@ async def test_the_offers_are_types_in_regions_with_capacity(place: Place) -> No
     ]
     place.server.types["gpu_1x_a10"] = (75, ())
     assert await market.offers(WISH) == ()
-    with pytest.raises(ProviderError, match="no GPU called 'B200'"):
+    with pytest.raises(ProviderError, match="no GPU that is 'B200'"):
         await market.offers(msgspec.structs.replace(WISH, gpu="B200"))
     with pytest.raises(ProviderError, match="without spot"):
         await market.offers(msgspec.structs.replace(WISH, spot=True))

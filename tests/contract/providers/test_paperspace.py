@@ -13,7 +13,6 @@ import msgspec
 import pytest
 
 from rgt_tui.demo import Fault
-from rgt_tui.demo.platforms import LocalPaperspace, LocalTemplate
 from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.evidence import RentPermit, StopPhase, StopProgress, Verb, steady
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
@@ -21,6 +20,7 @@ from rgt_tui.model.renting import Offer, Wish
 from rgt_tui.providers import Market, Proof, Provider, ProviderError, Providers, carry_out, creation_proof
 from rgt_tui.providers.paperspace import key_of_pspace
 from tests.contract.providers.conftest import START, Clock, permit_for
+from tests.contract.providers.fakes.local_paperspace import LocalPaperspace, LocalTemplate
 from tests.contract.providers.platform_rows import PUBLIC_KEY
 
 ID = "psfake01abc"
@@ -280,7 +280,7 @@ async def test_what_has_capacity_is_offered_without_a_price(team: Team) -> None:
         ({"gpu": "A100 80GB"}, []),
         ({"image": "tplain", "region": NY}, [f"A4000@tplain@{NY}"]),
         ({"image": "tdesk"}, []),
-        ({"gpu": "H100"}, "no GPU called"),
+        ({"gpu": "H100"}, "no GPU that is"),
         ({"region": "ny2"}, "has no region 'ny2'"),
         ({"spot": True}, "nothing as spot"),
     ],

@@ -142,12 +142,12 @@ async def test_a_host_too_old_for_the_image_is_not_offered(world: World) -> None
 async def test_what_runpod_cannot_rent_is_said(world: World) -> None:
     stock(world)
     with pytest.raises(
-        ProviderError, match="no GPU called 'TPU v5'; it has: NVIDIA A100 80GB PCIe, NVIDIA L40S"
+        ProviderError, match="no GPU that is 'TPU v5'; it has: NVIDIA A100 80GB PCIe, NVIDIA L40S"
     ):
         await market(world).offers(msgspec.structs.replace(WISH, gpu="TPU v5"))
     asked = len(world.server.requests)
-    with pytest.raises(ProviderError, match="no spot pods any more"):
-        await market(world).offers(msgspec.structs.replace(WISH, spot=True))
+    with pytest.raises(ProviderError, match="no spot prices by region"):
+        await market(world).offers(msgspec.structs.replace(WISH, spot=True, region="EU-RO-1"))
     assert len(world.server.requests) == asked
 
 
@@ -215,6 +215,7 @@ async def test_a_pod_is_made_by_one_call_that_leaves_nothing_to_a_default(world:
 async def test_a_pod_is_found_by_its_name_alone(world: World) -> None:
     stock(world)
     _, token = await created(world)
+    world.server.page_size = 1  # it is on the second page: a second pod must not be rented
     assert [pod.name for pod in await market(world).find(token)] == [token]
     assert await market(world).find("rgt-another") == ()
     world.server.inject(Fault(on="GET /v2/pods", raw=b"[]"))
@@ -310,6 +311,7 @@ async def test_stock_that_went_and_a_balance_too_low_prove_that_nothing_was_made
     assert len(world.server.pods) == 1
 
 
+@pytest.mark.odd_exchanges
 @pytest.mark.parametrize(
     ("body", "status"),
     [
@@ -363,3 +365,79 @@ async def test_a_pod_under_creation_can_be_terminated(world: World) -> None:
     await world.clock.advance(2)
     await world.server.settle()
     assert await market(world).find(token) == ()
+
+
+async def test_a_community_pod_is_named_as_limited_before_money_is_spent(world: World) -> None:
+    stock(world)
+    found = {offer.id.split("/")[0]: offer for offer in await market(world).offers(WISH)}
+    assert (
+        found["COMMUNITY"]
+        .notes[0]
+        .startswith("limited: third parties' hardware, which may have no public address")
+    )
+    assert not any("limited" in note for note in found["SECURE"].notes)
+
+
+SPOT = msgspec.structs.replace(WISH, spot=True)
+
+
+async def test_a_spot_pod_is_bid_for_at_the_price_that_was_shown_and_is_marked_unverified(
+    world: World,
+) -> None:
+    stock(world)
+    world.server.gpus[A100].bid = 0.8
+    offers = await market(world).offers(SPOT)
+    assert [(offer.id, offer.compute_per_hour, offer.spot) for offer in offers] == [
+        (f"SPOT-COMMUNITY/any/2x{A100}", 1.6, True),
+        (f"SPOT-SECURE/any/2x{A100}", 1.6, True),
+    ]
+    assert all(any(note.startswith("unverified: ") for note in offer.notes) for offer in offers)
+    offer = offers[1]
+    given = permit(world, offer)
+    shown = market(world).describe_creation(offer, SPOT, given.token)
+    assert shown.startswith(f"POST {world.server.base_url}/graphql ")
+    made = await market(world).create(offer, SPOT, given.token, given)
+    assert (made.name, made.meter.compute_per_hour, made.gpu_count) == (given.token, 1.6, 2)
+    sent = [json.loads(body) for body in world.server.bodies if b"podRentInterruptable" in body]
+    assert [json.loads(shown.split(" ", 2)[2])] == sent, "once, as it was shown"
+    wanted = sent[0]["variables"]["input"]
+    assert (wanted["bidPerGpu"], wanted["cloudType"], wanted["volumeInGb"]) == (0.8, "SECURE", 200)
+    assert wanted["env"] == [{"key": "PUBLIC_KEY", "value": KEY}]
+    assert [pod.id for pod in await market(world).find(given.token)] == [made.id]
+
+
+async def test_an_outbid_spot_wish_proves_nothing_and_no_bid_is_no_offer(world: World) -> None:
+    stock(world)
+    assert await market(world).offers(SPOT) == ()
+    world.server.gpus[A100].bid = 0.8
+    offer = (await market(world).offers(SPOT))[0]
+    world.server.gpus[A100].bid = 0.9
+    given = permit(world, offer)
+    with pytest.raises(BadAnswer, match="no longer any instances available") as caught:
+        await market(world).create(offer, SPOT, given.token, given)
+    assert creation_proof("runpod", caught.value) is not Proof.NOTHING, "GraphQL answers errors with 200"
+    with pytest.raises(PermitRefused):
+        await market(world).create(offer, SPOT, given.token, given)
+
+
+async def test_a_spot_pod_that_cannot_be_read_was_made_all_the_same(world: World) -> None:
+    stock(world)
+    world.server.gpus[A100].bid = 0.8
+    offer = (await market(world).offers(SPOT))[0]
+    given = permit(world, offer)
+    world.server.inject(Fault(on="GET /v2/pods/spot", status=503))
+    made = await market(world).create(offer, SPOT, given.token, given)
+    assert made.id in world.server.pods
+    assert made.meter.doubt is not None
+    assert "could not be read" in made.meter.doubt
+    assert made.meter.per_hour is None
+
+
+@pytest.mark.parametrize(
+    "raw", [b"[]", b'{"data": null}', b'{"data": {"gpuTypes": 7}}', b"<html>", b'{"errors": [{}]}']
+)
+async def test_bids_that_are_not_told_are_no_offers(world: World, raw: bytes) -> None:
+    stock(world)
+    world.server.inject(Fault(on="POST /graphql", raw=raw))
+    with pytest.raises(ProviderError):
+        await market(world).offers(SPOT)

@@ -14,11 +14,13 @@ from rgt_tui.model.money import Lifecycle, Meter, MeterKind
 from rgt_tui.providers import (
     AuthError,
     BadAnswer,
+    Conflict,
     ProviderError,
     Providers,
     RateLimited,
     Unreachable,
     keep_last_good,
+    leftover_gaps,
 )
 from tests.contract.providers.conftest import POD, START, World
 
@@ -82,11 +84,13 @@ async def test_a_network_volume_of_unknown_price_beside_known_disks_is_a_lower_b
     assert meter.per_hour == pytest.approx(20 / 730)
 
 
-async def test_without_the_books_what_an_unknown_price_adds_up_to_is_a_lower_bound(world: World) -> None:
+async def test_without_the_books_the_price_may_be_a_lower_bound_and_what_was_spent_is_an_estimate(
+    world: World,
+) -> None:
     world.server.inject(Fault(on=BILLING, status=403, times=-1))
     world.server.inject(Fault(on=GET, change=edited(mounts=None), times=-1))
     meter = await world.read()
-    assert (meter.spent_at_least, meter.at_least) == (True, True)
+    assert (meter.spent_at_least, meter.spent_estimated, meter.at_least) == (False, True, True)
     assert meter.unpriced == ("volume disk", "network volume, if there is one")
 
 
@@ -139,6 +143,7 @@ async def test_an_unpriced_network_volume_is_unknown_not_free(world: World) -> N
     assert "price unknown" in world.provider.keeps_billing(Verb.PARK, "netpod")[0]
 
 
+@pytest.mark.odd_exchanges
 @pytest.mark.parametrize(
     ("status", "life", "kind"),
     [
@@ -221,11 +226,29 @@ async def test_without_the_books_the_spend_is_a_marked_estimate(world: World) ->
     meter = await world.read()
     assert meter.spent == pytest.approx(1.38 + 14 / 730)
     assert "estimate: cost × uptime" in meter.source
+    assert meter.spent_estimated
     world.clock.now += 100
     await world.read()
     assert sum(what.startswith(BILLING) for what in world.server.requests) == 1, "retried too soon"
     world.clock.now += 300
     assert "estimate" not in (await world.read()).source
+
+
+@pytest.mark.parametrize("books", [True, False])
+async def test_a_clock_here_that_is_a_month_ahead_costs_nothing(world: World, books: bool) -> None:
+    """Times of the machine are by the provider's clock, which every answer of it tells (RFC 9110, `Date`)."""
+    if not books:
+        world.server.inject(Fault(on=BILLING, status=403, times=-1))
+    true = await world.read()
+    now = world.clock.now
+    world.server.clock = lambda: now
+    world.clock.now += 30 * 86400
+    meter = await world.read()
+    assert meter.spent == pytest.approx(true.spent)
+    assert meter.clock_skew == pytest.approx(30 * 86400, abs=2)
+    assert meter.at == world.clock.now, "ages here are by the clock here"
+    world.clock.now = now
+    assert (await world.read()).clock_skew is None
 
 
 async def test_between_two_readings_of_the_books_the_spend_runs_on(world: World) -> None:
@@ -472,3 +495,116 @@ async def test_the_key_shows_nowhere(world: World, caplog: pytest.LogCaptureFixt
 def _object(data: object) -> dict[str, Any]:
     assert isinstance(data, dict)
     return data
+
+
+async def test_cloudflares_refusal_of_a_program_is_named_and_is_not_the_keys(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (await world.read()).error is None, "rgt names itself"
+    monkeypatch.setattr("rgt_tui.providers.http.USER_AGENT", "python-httpx/0.28")
+    error = (await world.read()).error
+    assert error is not None
+    assert "Cloudflare, in front of 127.0.0.1" in error
+    assert "error code: 1010" in error
+    assert "the key is not the cause" in error
+    with pytest.raises(BadAnswer):
+        await world.provider.list()
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (
+            b'{"error": "not enough free GPUs on the host machine"}',
+            "not enough free GPUs on the host machine",
+        ),
+        (b'{"detail": [{"msg": "Fleet not found", "code": "resource_not_exists"}]}', "Fleet not found"),
+        (b'{"detail": {"msg": "No access", "code": "forbidden"}}', "No access"),
+        (b'{"title": "Bad Request", "detail": ""}', "Bad Request"),
+        (b'{"detail": [], "error": {"code": 7}}', "Bad Request"),
+    ],
+)
+async def test_the_words_of_an_error_are_found_in_every_known_shape(
+    world: World, body: bytes, words: str
+) -> None:
+    world.server.inject(Fault(on=GET, status=400, raw=body))
+    error = (await world.read()).error
+    assert error is not None
+    assert f"answered 400 {words} to" in error
+
+
+async def test_every_page_of_the_list_is_read(world: World) -> None:
+    for number in range(7):
+        world.server.add_pod(f"more{number}", f"more-{number}")
+    world.server.page_size = 3
+    found = [one.id for one in await world.provider.list()]
+    assert sorted(found) == sorted(world.server.pods)
+    assert world.server.requests.count(LIST) == 3
+
+
+@pytest.mark.parametrize(
+    "pagination",
+    [
+        {"nextCursor": None, "hasNextPage": True},
+        {"nextCursor": "", "hasNextPage": True},
+        {"nextCursor": 7, "hasNextPage": True},
+        {"hasNextPage": "yes"},
+        {"nextCursor": "at=0+", "hasNextPage": True},
+    ],
+)
+async def test_a_next_page_that_cannot_be_followed_makes_the_list_unknown(
+    world: World, pagination: dict[str, object]
+) -> None:
+    world.server.inject(
+        Fault(on=GET, status=404),
+        Fault(on=LIST, change=lambda data: {**_object(data), "pagination": pagination}, times=-1),
+    )
+    with pytest.raises(BadAnswer, match="whose next page cannot be requested"):
+        await world.provider.list()
+    meter = await world.read()
+    assert meter.lifecycle is Lifecycle.UNKNOWN, "a pod on the next page is not gone"
+
+
+async def test_what_bills_besides_pods(world: World) -> None:
+    server = world.server
+    server.add_volume("vol2", 50.0)
+    server.endpoints = {"busy": (0, 2), "kept": (1, 0), "asleep": (0, 0)}
+    server.clusters = {"quad": 4}
+    server.page_size = 1
+    found = {one.id: one for one in await world.providers.account(world.provider.ref).leftovers()}
+    assert set(found) == {*server.volumes, "busy", "kept", "quad"}
+    assert (found["busy"].what, found["busy"].name) == ("endpoint", "busy: 2 workers now, always on: 0")
+    assert found["kept"].name == "kept: 0 workers now, always on: 1"
+    assert found["kept"].how == f"DELETE {server.base_url}/v2/serverless/kept"
+    assert (found["quad"].what, found["quad"].name) == ("cluster", "quad: 4 pods, which end only with it")
+    assert found["quad"].per_hour is None, "unknown, not free"
+
+
+async def test_a_key_that_may_not_list_endpoints_says_so(world: World) -> None:
+    world.server.inject(Fault(on="GET /v2/serverless", status=403))
+    account = world.providers.account(world.provider.ref)
+    assert [one for one in await account.leftovers() if one.what == "endpoint"] == []
+    assert leftover_gaps(account) == ("serverless endpoints (the key may not list them)",)
+    world.server.inject(Fault(on="GET /v2/clusters", status=500))
+    with pytest.raises(ProviderError):
+        await world.providers.account(world.provider.ref).leftovers()
+
+
+async def test_a_start_without_a_free_gpu_says_what_is_out_of_reach(world: World) -> None:
+    pod = world.server.pods[POD]
+    pod.status, pod.machine_full = "EXITED", True
+    with pytest.raises(Conflict, match="not enough free GPUs on the host machine") as caught:
+        await world.provider.start()
+    assert "its volume disk is out of reach; it bills until the pod is terminated" in str(caught.value)
+    assert caught.value.status == 400
+    pod.machine_full = False
+    assert "answered 200" in await world.provider.start()
+
+
+async def test_a_page_of_the_books_is_no_total(world: World) -> None:
+    world.server.inject(
+        Fault(on=BILLING, change=lambda data: {**_object(data), "pagination": {"hasNextPage": True}})
+    )
+    meter = await world.read()
+    assert meter.booked is None
+    assert meter.spent_estimated

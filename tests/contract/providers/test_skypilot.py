@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from rgt_tui.demo import Fault
+from rgt_tui.demo.platforms import Request, Response
 from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.evidence import StopPhase, StopProgress, Verb
 from rgt_tui.model.money import Lifecycle, MeterKind
@@ -71,7 +73,7 @@ async def test_a_cluster_costs_what_the_report_says_and_that_is_said_to_be_a_gue
     up, stopped = listed["train-a"], listed["old"]
     assert (up.meter.kind, up.meter.per_hour) == (MeterKind.COMPUTE_AND_STORAGE, 0.75)
     assert "catalogue" in (up.meter.doubt or "")
-    assert (up.gpu, up.gpu_count, up.region) == ("A10", 1, "Lambda us-west-1")
+    assert (up.gpu, up.gpu_count, up.region) == ("A10", 1, "AWS us-west-1")
     assert stopped.meter.kind is MeterKind.STORAGE_ONLY
     assert stopped.meter.unpriced == ("the disks of the stopped cluster",), "a stop is not free"
 
@@ -150,3 +152,38 @@ async def test_a_server_of_ones_own_without_logins_is_asked_without_a_key(world:
     world.server.key, world.server.scheme = "", ""
     meter = await world.box(key_env=None).read("train-a")
     assert meter.lifecycle is Lifecycle.RUNNING, meter.error
+
+
+async def test_an_answer_that_comes_late_is_waited_for(world: World) -> None:
+    """The real server sends no byte until the request has ended, which takes longer than other answers may."""
+    answer = world.server.answer
+
+    def late(request: Request) -> tuple[Response, Fault | None]:
+        if request.path == "/api/get":
+            time.sleep(0.4)  # In the thread of the connection.
+        return answer(request)
+
+    world.server.answer = late  # type: ignore[method-assign]
+    ref = ProviderRef("skypilot", "train-a", world.server.base_url, KEY_ENV)
+    hasty = Providers(clock=world.clock, env={KEY_ENV: world.server.key}, timeout_s=0.1)
+    meter = await hasty.open(ref).read("train-a")
+    assert (meter.error, meter.lifecycle) == (None, Lifecycle.RUNNING)
+    await hasty.close()
+
+
+async def test_a_stop_whose_result_cannot_be_read_was_sent_all_the_same(world: World) -> None:
+    """Whatever the question about the result is answered with, it is no refusal of the stop."""
+    for number, fault in enumerate(
+        (
+            Fault(on="GET /api/get", status=401),
+            Fault(on="GET /api/get", status=429),
+            Fault(on="GET /api/get", status=404),
+            Fault(on="GET /api/get", drop=True),
+        )
+    ):
+        world.clock.now += 1000.0
+        world.server.add(LocalCluster(f"more-{number}"))
+        world.server.inject(fault)
+        steps = await world.ended(Verb.PARK, f"more-{number}")
+        assert steps[0].phase is StopPhase.REQUESTED
+        assert "its result is not known" in steps[0].text

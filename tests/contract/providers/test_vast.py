@@ -17,7 +17,7 @@ from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.evidence import RentPermit, Verb, steady
 from rgt_tui.model.money import Lifecycle, MeterKind
 from rgt_tui.model.renting import Offer, Wish
-from rgt_tui.providers import Context, PermitRefused, ProviderError
+from rgt_tui.providers import AuthError, Context, PermitRefused, ProviderError, leftover_gaps
 from rgt_tui.providers.rented import Pace
 from rgt_tui.providers.vast import VENDOR, VastAccount, open_account
 from tests.contract.providers.conftest import START, Clock
@@ -69,7 +69,7 @@ async def place() -> AsyncIterator[Place]:
     ("actual", "intended", "lifecycle", "kind"),
     [
         (None, "running", Lifecycle.STARTING, MeterKind.STORAGE_ONLY),
-        ("loading", "running", Lifecycle.STARTING, MeterKind.STORAGE_ONLY),
+        ("loading", "running", Lifecycle.STARTING, MeterKind.COMPUTE_AND_STORAGE),
         ("running", "running", Lifecycle.RUNNING, MeterKind.COMPUTE_AND_STORAGE),
         ("running", "stopped", Lifecycle.RUNNING, MeterKind.COMPUTE_AND_STORAGE),
         ("frozen", "frozen", Lifecycle.RUNNING, MeterKind.COMPUTE_AND_STORAGE),
@@ -90,7 +90,16 @@ async def test_what_a_state_is_and_costs(
     meter = place.account.meter(machine)
     assert (meter.lifecycle, meter.kind) == (lifecycle, kind)
     assert meter.per_hour == pytest.approx(0.02 if kind is MeterKind.STORAGE_ONLY else 0.70)
-    assert (meter.doubt is not None) == (kind is MeterKind.UNKNOWN or lifecycle is Lifecycle.STOPPED)
+    doubtful = kind is MeterKind.UNKNOWN or lifecycle is Lifecycle.STOPPED or actual == "loading"
+    assert (meter.doubt is not None) == doubtful
+
+
+@pytest.mark.parametrize("said", [{}, {"storage_total_cost": 0.0021}])
+async def test_the_price_of_a_disk_is_for_a_month_of_30_days(place: Place, said: dict[str, float]) -> None:
+    """The figures of the specification: 10.08 GB at 0.15 a month are 0.0021 an hour."""
+    machine = place.parsed(actual_status="exited", disk_space=10.08, storage_cost=0.15, **said)
+    ((_, price),) = machine.storage
+    assert price == pytest.approx(0.0021, abs=1e-9)
 
 
 async def test_an_instance_that_was_outbid_rests(place: Place) -> None:
@@ -141,7 +150,7 @@ async def test_spot_and_the_end_of_the_rental_are_in_the_meter(place: Place) -> 
     assert place.parsed(actual_status="running").out_per_gb is None
     assert place.parsed(actual_status="running", internet_up_cost_per_tb="much").out_per_gb is None
     assert item.meter.balance == 23.45
-    assert item.meter.booked == pytest.approx(0.68 + 60 * 0.1667 / 730, abs=1e-5)
+    assert item.meter.booked == pytest.approx(0.68 + 60 * 0.1667 / 720, abs=1e-5)
 
 
 async def test_a_list_that_is_shorter_than_it_says_is_no_list(place: Place) -> None:
@@ -149,7 +158,7 @@ async def test_a_list_that_is_shorter_than_it_says_is_no_list(place: Place) -> N
         return {**data, "total_instances": 2}
 
     place.server.inject(Fault(on="GET /api/v1/", change=shorter))
-    with pytest.raises(ProviderError, match="1 instances where there are 2"):
+    with pytest.raises(ProviderError, match="1 instances of 2"):
         await place.account.machines()
 
 
@@ -158,9 +167,72 @@ async def test_a_list_that_begins_again_ends(place: Place) -> None:
         return {**data, "next_token": "5"}
 
     place.server.inject(Fault(on="GET /api/v1/", change=again, times=-1))
-    with pytest.raises(ProviderError, match="begins again"):
+    with pytest.raises(ProviderError, match="next page cannot be requested"):
         await place.account.machines()
     assert len(place.server.requests) == 2
+
+
+@pytest.mark.parametrize("per_page", [500, 50])
+async def test_what_more_than_a_hundred_contracts_cost_is_known_of_each(place: Place, per_page: int) -> None:
+    """By default the server sends the charges of 100 contracts, and a cursor for the next ones."""
+    place.server.most_charges = per_page
+    for number in range(120):
+        place.server.add_instance(6000 + number, f"run-{number}", created=place.clock() - 3600)
+    listed = await place.account.box(str(ONE)).list()
+    assert len(listed) == 121
+    assert all(one.meter.booked is not None for one in listed)
+
+
+async def test_charges_whose_second_page_is_lost_are_unknown_and_not_less(place: Place) -> None:
+    place.server.most_charges = 1
+    place.server.add_instance(6000, "other", created=place.clock() - 3600)
+    place.server.inject(
+        Fault(on="GET /api/v0/charges", act=True), Fault(on="GET /api/v0/charges", status=500)
+    )
+    listed = await place.account.box(str(ONE)).list()
+    assert [one.meter.booked for one in listed] == [None, None]
+
+
+async def test_a_destroy_is_confirmed_although_the_instance_alone_never_named_its_volumes(
+    place: Place,
+) -> None:
+    """By the specification only the list has ``volume_info``."""
+
+    def without(data: Any) -> Any:
+        box = data["instances"]
+        return {"instances": None if box is None else {k: v for k, v in box.items() if k != "volume_info"}}
+
+    place.server.inject(Fault(on=f"GET /api/v0/instances/{ONE}", change=without, times=-1))
+    box = place.account.box(str(ONE))
+    meter = await box.read(str(ONE))
+    assert (meter.at_least, meter.unpriced) == (False, ())
+    assert box.keeps_billing(Verb.DESTROY, str(ONE)) == ()
+    del place.server.instances[ONE]
+    meter = await box.read(str(ONE))
+    assert (meter.lifecycle, meter.kind) == (Lifecycle.GONE, MeterKind.NONE)
+
+
+async def test_volumes_that_neither_answer_names_stay_unknown(place: Place) -> None:
+    def without(data: Any) -> Any:
+        rows = data["instances"]
+        for one in rows if isinstance(rows, list) else [rows]:
+            one.pop("volume_info", None)
+        return data
+
+    place.server.inject(Fault(on="GET /api/", change=without, times=-1))
+    meter = await place.account.box(str(ONE)).read(str(ONE))
+    assert meter.unpriced == ("a volume, if one is attached",)
+
+
+async def test_a_key_that_is_not_known_is_named_as_such_although_the_status_is_404(place: Place) -> None:
+    """By the specification: ``404 {"error": "auth_error", "msg": "Invalid user key"}``."""
+    body = b'{"success": false, "error": "auth_error", "msg": "Invalid user key"}'
+    place.server.inject(Fault(on="", status=404, raw=body, times=-1))
+    meter = await place.account.box(str(ONE)).read(str(ONE))
+    assert meter.lifecycle is not Lifecycle.GONE
+    assert "refused the key (404 Invalid user key)" in (meter.error or "")
+    with pytest.raises(AuthError):
+        await place.account.machines()
 
 
 async def test_the_retired_list_is_an_error_and_no_empty_account(place: Place) -> None:
@@ -169,6 +241,30 @@ async def test_the_retired_list_is_an_error_and_no_empty_account(place: Place) -
     with pytest.raises(ProviderError) as caught:
         await place.account.machines()
     assert caught.value.code == "deprecated_endpoint"
+
+
+async def test_volumes_of_a_network_and_endpoints_are_listed_among_what_bills_besides(place: Place) -> None:
+    place.server.volumes = {77: 50.0, 78: 500.0}
+    place.server.network_volumes = {78}
+    place.server.endpoints = {9: "vLLM"}
+    left = await place.account.leftovers()
+    assert [(one.what, one.id, one.per_hour is None) for one in left] == [
+        ("volume", "77", False),
+        ("volume", "78", False),
+        ("endpoint", "9", True),
+    ]
+    assert leftover_gaps(place.account) == ("deposits for reserved instances",)
+
+
+async def test_a_list_that_the_key_may_not_read_hides_no_other_and_is_named(place: Place) -> None:
+    place.server.volumes = {77: 50.0}
+    place.server.inject(Fault(on="GET /api/v0/endptjobs", status=403))
+    (left,) = await place.account.leftovers()
+    assert left.id == "77"
+    assert "endpoints (the key may not list them)" in leftover_gaps(place.account)
+    place.server.inject(Fault(on="GET /api/v0/endptjobs", status=500))
+    with pytest.raises(ProviderError, match="500"):
+        await place.account.leftovers()
 
 
 async def test_a_volume_outlives_the_instance_and_bills(place: Place) -> None:
@@ -184,7 +280,7 @@ async def test_a_volume_outlives_the_instance_and_bills(place: Place) -> None:
     assert (meter.lifecycle, meter.kind, meter.per_hour) == (Lifecycle.GONE, MeterKind.STORAGE_ONLY, None)
     place.server.add_instance(5, "other", volumes=(77,))
     place.clock.now += 601
-    price = pytest.approx(50 * 0.15 / 730, abs=1e-6)
+    price = pytest.approx(50 * 0.15 / 720, abs=1e-6)
     assert (await box.read("5")).unpriced == ()
     meter = await box.read(str(ONE))
     assert meter.per_hour == price, "what it costs is known of a machine that is gone, too"
@@ -203,7 +299,7 @@ async def test_the_balance_is_what_is_paid_in_less_what_is_owed(
     place.server.inject(Fault(on="GET /api/v0/users", change=lambda _: answer))
     (item,) = await place.account.box(str(ONE)).list()
     assert item.meter.balance == pytest.approx(23.4)
-    assert item.meter.burn_per_hour == pytest.approx(0.68 + 60 * 0.1667 / 730, abs=1e-5)
+    assert item.meter.burn_per_hour == pytest.approx(0.68 + 60 * 0.1667 / 720, abs=1e-5)
 
 
 async def test_a_bid_is_sent_with_its_price_and_read_back(place: Place) -> None:
@@ -212,7 +308,7 @@ async def test_a_bid_is_sent_with_its_price_and_read_back(place: Place) -> None:
     assert market is not None
     (offer,) = await market.offers(msgspec.structs.replace(WISH, spot=True))
     assert (offer.spot, offer.compute_per_hour, offer.disk_gb) == (True, 0.15, 40)
-    assert offer.storage_per_hour == pytest.approx(40 * 0.15 / 730, abs=1e-6)
+    assert offer.storage_per_hour == pytest.approx(40 * 0.15 / 720, abs=1e-6)
     assert offer.notes
     search = json.loads(place.server.bodies[-1])
     assert (search["type"], search["allocated_storage"], search["rentable"]) == ("bid", 40, {"eq": True})
@@ -223,6 +319,40 @@ async def test_a_bid_is_sent_with_its_price_and_read_back(place: Place) -> None:
     await place.server.settle()
     (found,) = await market.find(place.token)
     assert (found.id, found.meter.spot, found.meter.compute_per_hour) == (made.id, True, 0.15)
+
+
+VAST_NAMES = [
+    ("A100", "A100 SXM4", 80),
+    ("A100", "A100 PCIE", 40),
+    ("V100", "Tesla V100", 16),
+    ("T4", "Tesla T4", 16),
+    ("RTX 6000 Ada", "RTX 6000Ada", 48),
+    ("RTX 8000", "Q RTX 8000", 48),
+    ("RTX 4080 SUPER", "RTX 4080S", 16),
+    ("RTX PRO 6000", "RTX PRO 6000 WS", 96),
+    ("RTX PRO 6000", "RTX PRO 6000 S", 96),
+    ("24GB+", "A100 SXM4", 80),
+    ("A100 80GB", "A100 SXM4", 80),
+]
+
+
+@pytest.mark.parametrize(("gpu", "native", "memory"), VAST_NAMES)
+async def test_a_usual_wish_finds_the_name_that_the_platform_has_for_it(
+    place: Place, gpu: str, native: str, memory: int
+) -> None:
+    """The search of the platform compares whole names: another spelling looks like nothing in stock."""
+    place.server.asks = {1: Ask(1, native, memory_gb=memory), 2: Ask(2, "RTX 3080", memory_gb=10)}
+    market = place.account.market()
+    assert market is not None
+    assert [offer.gpu for offer in await market.offers(msgspec.structs.replace(WISH, gpu=gpu))] == [native]
+
+
+async def test_a_model_of_no_known_spelling_is_named_and_is_not_called_out_of_stock(place: Place) -> None:
+    market = place.account.market()
+    assert market is not None
+    with pytest.raises(ProviderError, match="no GPU that is 'RTX 9999'"):
+        await market.offers(msgspec.structs.replace(WISH, gpu="RTX 9999"))
+    assert await market.offers(msgspec.structs.replace(WISH, gpu="B200")) == ()
 
 
 async def test_on_demand_sends_no_price(place: Place) -> None:

@@ -1,4 +1,4 @@
-"""The file itself: made, migrated, refused, damaged, bounded."""
+"""The file itself: made, replaced, refused, damaged, bounded."""
 
 from __future__ import annotations
 
@@ -67,6 +67,17 @@ def test_a_newer_file_is_left_alone_and_said(path: Path) -> None:
         opened(path).recall()
     assert path.read_bytes() == before
     assert sorted(item.name for item in path.parent.iterdir()) == ["history.db", "history.db.lock"]
+
+
+def test_an_earlier_version_is_kept_aside_and_a_new_history_begins(path: Path) -> None:
+    con = connect(path)
+    con.execute(f"PRAGMA user_version = {VERSION - 1}")
+    con.close()
+    inode = path.stat().st_ino
+    con = connect(path)
+    assert con.execute("PRAGMA user_version").fetchone() == (VERSION,)
+    con.close()
+    assert path.with_name(f"history.db.version-{VERSION - 1}").stat().st_ino == inode
 
 
 def test_a_stranger_s_database_is_left_alone(path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import os
 import random
 import signal
@@ -28,8 +27,6 @@ from tests.contract.store.worlds import spec, state
 
 NOW = 1_790_000_000.0
 ROOT = Path(__file__).resolve().parents[3]
-FIXTURE = ROOT / "tests/fixtures/history/version-4-without-moments.db.gz"
-"""Written by the last code that kept no moments: two boxes, six batches of `worlds.batch`."""
 replace = msgspec.structs.replace
 
 
@@ -322,32 +319,3 @@ def test_a_writer_that_is_killed_leaves_every_moment_it_had_written(tmp_path: Pa
     for place in (0, 59, 60, 61, len(line.ns) - 1):
         assert moment(file, place).boxes[0].reason == f"moment {place}"
     file.close()
-
-
-def test_a_history_that_older_code_wrote_opens_with_all_that_it_holds(tmp_path: Path) -> None:
-    path = tmp_path / "history.db"
-    path.write_bytes(gzip.decompress(FIXTURE.read_bytes()))
-    file = HistoryFile(path, clock=lambda: NOW, fleet="/fleet.toml")
-    file.adopt([spec("a"), spec("b")])
-    found = file.recall()
-    assert [len(box.runs[0].series["loss"]) for box in found.values()] == [60, 60]
-    rows = file.look_back(lambda past: past.happened(Wanted(), None, 99)).rows
-    assert sorted(row.text for row in rows) == sorted(2 * [f"event {number}" for number in range(6)])
-    assert [row.at for row in rows] == sorted(row.at for row in rows)
-    assert list(file.look_back(lambda past: past.timeline()).ns) == []
-    keep(file, NOW, state("a", at=NOW))
-    assert [box.link for box in moment(file, 0).boxes] == [Link.LIVE, Link.NOT_KEPT]
-    # An older rgt that still has it open goes on writing there; the next one takes that over.
-    con = rows_of_older(path)
-    file.close()
-    again = HistoryFile(path, clock=lambda: NOW, fleet="/fleet.toml")
-    again.adopt([spec("a"), spec("b")])
-    assert again.look_back(lambda past: past.happened(Wanted(), None, 99)).rows[-1].text == "by an older rgt"
-    con.close()
-
-
-def rows_of_older(path: Path) -> sqlite3.Connection:
-    con = rows(path)
-    con.execute("INSERT INTO events VALUES (?, 1, 'by an older rgt', 'info')", (NOW + 100,))
-    con.commit()
-    return con

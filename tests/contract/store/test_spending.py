@@ -38,9 +38,11 @@ def watch(
             at += seconds
 
 
-def read(con: sqlite3.Connection, at: float, amount: float, since: float = LONG_AGO) -> None:
+def read(
+    con: sqlite3.Connection, at: float, amount: float, since: float = LONG_AGO, estimated: bool = False
+) -> None:
     with transaction(con):
-        take_sum(con, 1, ProviderSum("USD", since, at, amount))
+        take_sum(con, 1, ProviderSum("USD", since, at, amount, estimated))
 
 
 def cost(con: sqlite3.Connection, start: float = DAY0, stop: float = DAY0 + DAY) -> float:
@@ -98,6 +100,60 @@ def test_a_reading_that_is_told_twice_counts_once(con: sqlite3.Connection) -> No
     for _ in range(3):
         read(con, DAY0 + HOUR, 2.0, since=DAY0)
     assert cost(con) == pytest.approx(2.0)
+
+
+def estimate(con: sqlite3.Connection, at: float, since: float = DAY0) -> None:
+    """Read what price × time comes to, at $2/h."""
+    read(con, at, max(0.0, at - since) / HOUR * 2.0, since, estimated=True)
+
+
+def test_an_estimate_of_unwatched_time_is_shown_as_one_and_never_added_to_what_is_known(
+    con: sqlite3.Connection,
+) -> None:
+    watch(con, DAY0, DAY0 + HOUR)
+    estimate(con, DAY0 + HOUR)
+    estimate(con, DAY0 + 9 * HOUR)
+    watch(con, DAY0 + 9 * HOUR, DAY0 + 10 * HOUR)
+    estimate(con, DAY0 + 10 * HOUR)
+    assert cost(con) == pytest.approx(4.0)
+    found = spent(con, (1,), DAY0 + 10 * HOUR)
+    assert dict(found.today) == {"USD": pytest.approx(20.0)}
+    assert (found.estimated, found.at_least) == (("today", "month"), ())
+
+
+def test_a_month_that_a_wrong_clock_saw_is_taken_back(con: sqlite3.Connection) -> None:
+    """One run at +30 days, and the next at the true time: nothing of it stays, and later sums count."""
+    watch(con, DAY0, DAY0 + HOUR)
+    estimate(con, DAY0 + HOUR)
+    estimate(con, DAY0 + HOUR + 30 * DAY)
+    assert everything(con) == pytest.approx(2.0), "no estimate is a fact, at no time"
+    now = DAY0 + 2 * HOUR
+    estimate(con, now)
+    assert dict(spent(con, (1,), now).today)["USD"] == pytest.approx(4.0, abs=0.1)
+    assert dict(spent(con, (1,), DAY0 + DAY + 1).today) == {}
+    assert dict(spent(con, (1,), now + 29 * DAY).month).get("USD", 0.0) <= 4.1
+    later = now + 8 * HOUR
+    estimate(con, later)
+    assert dict(spent(con, (1,), later).today)["USD"] == pytest.approx(20.0, abs=0.1)
+
+
+def test_books_that_a_wrong_clock_read_count_on_the_day_of_the_next_reading(con: sqlite3.Connection) -> None:
+    """What the provider booked is true, whatever the clock here said; only its days are not."""
+    read(con, DAY0 + HOUR, 2.0, since=DAY0)
+    read(con, DAY0 + HOUR + 30 * DAY, 6.0, since=DAY0)
+    read(con, DAY0 + 4 * HOUR, 8.0, since=DAY0)
+    assert everything(con) == pytest.approx(8.0)
+    assert cost(con) == pytest.approx(8.0)
+    read(con, DAY0 + 9 * HOUR, 18.0, since=DAY0)
+    assert cost(con) == pytest.approx(18.0)
+
+
+def test_a_reading_from_before_the_machine_was_there_is_left_out(con: sqlite3.Connection) -> None:
+    """A clock that was reset to 1970, or to the day of its battery."""
+    estimate(con, DAY0 + HOUR)
+    estimate(con, DAY0 - 900 * DAY)
+    estimate(con, DAY0 + 2 * HOUR)
+    assert dict(spent(con, (1,), DAY0 + 2 * HOUR).month)["USD"] == pytest.approx(4.0)
 
 
 def test_a_minute_that_nobody_watched_is_not_looked_into(con: sqlite3.Connection) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.model.box import BoxSpec
+from rgt_tui.model.box import Agreed, BoxSpec
 from tests.contract.cli.conftest import Rgt, fresh_sshd
 from tests.contract.ssh.conftest import RealSshd
 from tests.process.box.harness import until
@@ -48,6 +48,24 @@ def test_gpu_health(rgt: Rgt, box: BoxSpec, sshd: RealSshd) -> None:
     told = rgt.on("gpu-health", "lab", "--expect", "2").stdout
     assert "trouble  gpu all  count        1 of 2 GPUs\n" in told
     assert "\nok       gpu 0    visible" in f"\n{told}"
+
+
+def test_gpu_health_holds_the_gpus_against_what_the_fleet_file_says_was_asked_for(
+    rgt: Rgt, box: BoxSpec
+) -> None:
+    rgt.describe([msgspec.structs.replace(box, asked=Agreed(gpu="no such card", gpu_count=2))])
+    done = rgt.on("gpu-health", "lab", "--json")
+    assert done.returncode == 1, done.stderr
+    body = json.loads(done.stdout)
+    rows = {row["check"]: row for row in body["checks"]}
+    assert (rows["count"]["ok"], rows["count"]["text"]) == (False, "1 of 2 GPUs")
+    assert rows["model"]["ok"] is False
+    assert rows["model"]["text"].endswith("asked for 1 × no such card")
+    assert body["box"] == "lab"
+    name = rows["visible"]["text"]
+    rgt.describe([msgspec.structs.replace(box, asked=Agreed(gpu=name, gpu_count=1))])
+    rows = {row["check"]: row for row in json.loads(rgt.on("gpu-health", "lab", "--json").stdout)["checks"]}
+    assert (rows["model"]["ok"], rows["count"]["ok"]) == (True, True)
 
 
 def test_reap_ends_one_process_after_the_typed_name(rgt: Rgt, box: BoxSpec, sshd: RealSshd) -> None:

@@ -93,7 +93,7 @@ def test_a_smoke_command_of_the_job_is_its_gate(rgt: Rgt, box: BoxSpec, tmp_path
     ("words", "said"),
     [
         (("lab", "add"), "add takes lines"),
-        (("lab", "status"), "which of its jobs?"),
+        (("lab", "check"), "which of its jobs?"),
         (("lab", "status", "x"), "takes no 'x'"),
         (("lib", "status"), "did you mean 'lab'?"),
         (("lab", "run", "nowhere.txt", "--job", "one"), "cannot read nowhere.txt"),
@@ -104,6 +104,21 @@ def test_what_makes_no_sense_is_2(rgt: Rgt, box: BoxSpec, words: tuple[str, ...]
     rgt.describe([msgspec.structs.replace(box, jobs=("~/jobs/one", "~/jobs/two"))])
     done = rgt.on("queue", *words)
     assert done.returncode == 2 and said in done.stderr
+
+
+def test_status_lists_all_jobs_of_the_box(rgt: Rgt, box: BoxSpec, tmp_path: Path, home: Path) -> None:
+    job = make(tmp_path, "a.yaml x 1")
+    done = rgt.on("run", "lab", "--name", "elsewhere", "--", "true")
+    assert done.returncode == 0, done.stderr
+    rgt.describe([msgspec.structs.replace(box, jobs=(str(job),))])
+    told = rgt.on("queue", "lab", "status")
+    assert told.returncode == 0, told.stderr
+    assert f"lab: job {job}\nlab:   waiting     a (x" in told.stdout
+    assert f"lab: job {home}/jobs/elsewhere, which the fleet file does not name\n" in told.stdout
+    rows = [json.loads(line) for line in rgt.on("queue", "lab", "status", "--json").stdout.splitlines()]
+    assert {str(job), f"{home}/jobs/elsewhere"} <= {row["job"] for row in rows}
+    one = rgt.on("queue", "lab", "status", "--job", str(job)).stdout
+    assert "elsewhere" not in one and "lab: waiting     a (x" in one
 
 
 @pytest.fixture(scope="module")

@@ -112,7 +112,7 @@ def tell(
     )
     handed = rgt.on("queue", "b", "run", "--hand-over", "a", "--probe", "1s")
     assert handed.returncode == 0, handed.stdout + handed.stderr
-    assert "says gone" in handed.stdout
+    assert "says gone. Not in this account, never seen there" in handed.stdout
     until(lambda: (durable / "c/best").exists())
     until(lambda: rgt.on("queue", "b", "reconcile").returncode == 0)
     again = rgt.on("queue", "a,b", "reconcile")

@@ -31,16 +31,23 @@ INTERPRETERS = Path(__file__).parents[3] / ".interpreters"
 """Where set-up puts a Python of every version that the agent supports."""
 
 
-def pythons(*wanted: int) -> list[Any]:
-    """Return the interpreters 3.8 to 3.13 (or of these minors) as parameters; one that is absent skips its test."""
+def pythons(*wanted: int, between: pytest.MarkDecorator | None = None) -> list[Any]:
+    """Return the interpreters 3.8 to 3.13 (or of these minors) as parameters; one that is absent skips its test.
+
+    `between` is a mark for all but the oldest and the newest.
+    """
     paths = [INTERPRETERS / f"python3.{minor}" for minor in wanted or range(8, 14)]
+    missing = [pytest.mark.skip(f"no {path.name}: see scripts/interpreters.sh") for path in paths]
     return [
         pytest.param(
             str(path),
             id=path.name,
-            marks=() if path.exists() else pytest.mark.skip(f"no {path.name}: see scripts/interpreters.sh"),
+            marks=[
+                *([] if path.exists() else [skip]),
+                *([between] if between and path not in (paths[0], paths[-1]) else []),
+            ],
         )
-        for path in paths
+        for path, skip in zip(paths, missing, strict=True)
     ]
 
 

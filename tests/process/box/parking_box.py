@@ -270,6 +270,15 @@ def vast(path: Path, folder: Path) -> Iterator[tuple[ParkingBox, LocalVast]]:
             boxes[0].stop()
 
 
+STOP = b'"stop'
+"""In the body of a request for a stop, at RunPod and at vast.ai: a trial of the key has another one."""
+
+
+def stops_sent(plane: LocalServer) -> int:
+    """Return how many requests for a stop a platform has received."""
+    return sum(STOP in body for body in plane.bodies)
+
+
 def by_runpod(plane: LocalServer) -> dict[str, Any]:
     """Return ``stop`` of a request."""
     return {"kind": "runpod", "url": plane.base_url}

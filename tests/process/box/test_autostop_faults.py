@@ -15,13 +15,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from rgt_box.autostop import armed_plan
+from rgt_box.autostop import armed_plan, stop_process
 
 from rgt_tui.demo.platforms import Fault, LocalRunPod
 from tests.process.box.harness import make_job, until
-from tests.process.box.parking_box import POD, ParkingBox, by_runpod, needs_namespaces, pod
-
-ACTION = f"POST /v2/pods/{POD}/action"
+from tests.process.box.parking_box import POD, STOP, ParkingBox, by_runpod, needs_namespaces, pod, stops_sent
 
 
 @pytest.fixture
@@ -59,9 +57,9 @@ def test_killed_between_intent_and_answer_it_asks_and_sends_nothing_on_a_guess(
 ) -> None:
     box, plane = lab
     job = make_job(box.folder / "job", ["true"], ["a"])
-    plane.inject(Fault(on=ACTION, hang=True))
+    plane.inject(Fault(sends=STOP, hang=True))
     assert box.arm(stop=by_runpod(plane), jobs=[str(job)])["ok"]
-    until(lambda: ACTION in plane.requests, "the call")
+    until(lambda: stops_sent(plane), "the call")
     sealed = box.run("queue", "run", "--job", str(job))
     assert (sealed.returncode, b"sealed for a billing action" in sealed.stderr) == (3, True)
     box.kill_recorder()  # first: one that saw the end of the other would ask at once
@@ -72,16 +70,16 @@ def test_killed_between_intent_and_answer_it_asks_and_sends_nothing_on_a_guess(
     assert plane.requests[before].startswith("GET ")
     assert events_until(box, "the stop was not carried out").count("intent") == 1
     until(lambda: is_off(box, plane), "the stop, once it was idle anew")
-    assert plane.requests.count(ACTION) == 2
+    assert stops_sent(plane) == 2
 
 
 def test_killed_after_it_was_carried_out_the_platform_tells_and_nothing_is_sent(
     lab: tuple[ParkingBox, LocalRunPod],
 ) -> None:
     box, plane = lab
-    plane.inject(Fault(on=ACTION, hang=True))
+    plane.inject(Fault(sends=STOP, hang=True))
     assert box.arm(stop=by_runpod(plane))["ok"]
-    until(lambda: ACTION in plane.requests, "the call")
+    until(lambda: stops_sent(plane), "the call")
     before = len(plane.requests)
     plane.pods[POD].status = "EXITED"  # its processes live a moment longer
     kill_the_stop(box)
@@ -106,7 +104,10 @@ def test_killed_before_the_intent_it_is_told_and_begins_anew(
         kill_the_stop(box)
         until(lambda: box.told("failed"), "the word")
         assert "was killed, or could not be started" in box.told("failed")[0]
-        assert plane.requests.count(ACTION) == 0
+        assert stops_sent(plane) == 0
+        box.env["RGT_AUTOSTOP_PACE"] = "0.002"  # else it would wait minutes before it tries again
+        box.kill_recorder()
+        assert box.run("record").returncode == 0
     elif number:  # it was quicker than this test
         with suppress(ProcessLookupError):
             os.kill(number, signal.SIGCONT)
@@ -119,7 +120,7 @@ def test_work_that_begins_in_the_last_moment_withdraws_it(lab: tuple[ParkingBox,
     until(lambda: box.told("warned"), "the warning")
     box.spawn(sys.executable, "-c", "while True: pass")
     until(lambda: box.told("withdrawn") or not box.on)
-    assert (box.on, plane.requests.count(ACTION)) == (True, 0)
+    assert (box.on, stops_sent(plane)) == (True, 0)
     assert "of a core" in box.told("withdrawn")[0]
 
 
@@ -158,7 +159,7 @@ def test_the_last_look_is_its_own_and_withdraws_by_itself(lab: tuple[ParkingBox,
     work = box.spawn(sys.executable, "-c", f"open({str(begun)!r}, 'w').close()\nwhile True: pass")
     until(begun.exists, "the work")
     assert "of a core" in withdrawn()
-    assert plane.requests.count(ACTION) == 0
+    assert stops_sent(plane) == 0
     os.killpg(work.pid, signal.SIGKILL)
 
 
@@ -194,12 +195,12 @@ def test_who_types_keeps_it_and_reads_how_to_keep_it_longer(lab: tuple[ParkingBo
         read = b""
         while b"autostop --keep 2h" not in read:
             read += os.read(master, 4096)
-        assert b"rgt: idle for 100 s" in read
+        assert b"rgt: Idle for 100 s" in read
         os.write(master, b"ls\n")
         os.read(slave, 100)
         os.utime(os.ttyname(slave), (time.time(), time.time()))  # the kernel notes it only every 8 seconds
         until(lambda: box.told("withdrawn") or not box.on)
-        assert (box.on, plane.requests.count(ACTION)) == (True, 0)
+        assert (box.on, stops_sent(plane)) == (True, 0)
         assert "somebody" in box.told("withdrawn")[0]
     finally:
         os.close(master)
@@ -214,7 +215,7 @@ def test_a_card_that_cannot_be_read_is_told_and_never_idle(lab: tuple[ParkingBox
     until(lambda: box.told("unknown"), "the word")
     assert "there is a GPU, and it cannot be read" in " ".join(box.told("unknown"))
     found = box.autostop("--status")
-    assert (found["idle_s"], found["state"], plane.requests.count(ACTION)) == (None, "armed", 0)
+    assert (found["idle_s"], found["state"], stops_sent(plane)) == (None, "armed", 0)
     assert found["unknown_s"] >= 1.0
 
 
@@ -227,7 +228,25 @@ def test_results_that_cannot_be_saved_keep_it_running(lab: tuple[ParkingBox, Loc
     assert box.arm(stop=by_runpod(plane), jobs=[str(job)])["ok"]
     until(lambda: box.told("failed"), "the failure")
     assert "results could not be saved" in box.told("failed")[0]
-    assert (box.on, plane.requests.count(ACTION)) == (True, 0)
+    assert (box.on, stops_sent(plane)) == (True, 0)
+
+
+def test_a_durable_disk_that_is_no_longer_mounted_keeps_it_running(
+    lab: tuple[ParkingBox, LocalRunPod], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy would go to the root's disk, and be erased with it."""
+    box, plane = lab
+    monkeypatch.setenv(
+        "RGT_STATE_DIR", str(box.state)
+    )  # not this machine's own, with the runs that are found on it
+    assert box.arm(stop=by_runpod(plane), idle_s=3600.0)["ok"]
+    box.stop_recorder()
+    armed = armed_plan.load(str(box.state))["idle"]
+    assert armed["devices"] == {str(box.durable): os.stat(box.durable).st_dev}
+    (stop := stop_process.Stop(str(box.state), armed))._save_results()
+    stop._armed = armed | {"devices": {str(box.durable): os.stat("/proc").st_dev}}
+    with pytest.raises(stop_process.Failed, match="not the storage that survived when it was armed"):
+        stop._save_results()
 
 
 def test_an_intent_that_can_be_written_nowhere_is_not_one(

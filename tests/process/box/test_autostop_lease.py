@@ -13,9 +13,8 @@ import pytest
 
 from rgt_tui.demo.platforms import LocalRunPod
 from tests.process.box.harness import make_job, until
-from tests.process.box.parking_box import POD, ParkingBox, by_runpod, needs_namespaces, pod
+from tests.process.box.parking_box import POD, ParkingBox, by_runpod, needs_namespaces, pod, stops_sent
 
-ACTION = f"POST /v2/pods/{POD}/action"
 SAVES = """
 import os, signal, sys, time
 def save(*_):
@@ -66,6 +65,31 @@ def test_cells_save_by_sigterm_and_the_box_is_parked_while_it_works(
     ]  # fmt: skip
 
 
+def test_runs_are_ended_only_if_the_box_can_be_stopped(lab: tuple[ParkingBox, LocalRunPod]) -> None:
+    """Once armed, the key loses its right to stop: the training goes on, and the box calls, until it may again."""
+    box, plane = lab
+    box.env["RGT_AUTOSTOP_PACE"] = "0.2"
+    (box.folder / "saves.py").write_text(SAVES)
+    command = [sys.executable, str(box.folder / "saves.py"), "{out}"]
+    job = make_job(box.folder / "job", command, ["a"], on_sigterm="saves")
+    with box.recorder_held():
+        assert box.arm(mode="lease", stop=by_runpod(plane), jobs=[str(job)], lease_s=1.0)["ok"]
+        plane.machine_keys_read_only = True
+        box.env["RGT_AUTOSTOP_PACE"] = "0.002"
+        runner = box.spawn(*agent_words(box, "queue", "run", "--job", str(job)))
+        until(lambda: (job / "out/a/begun").exists(), "the cell")
+    box.kill_recorder()
+    assert box.run("record").returncode == 0
+    until(lambda: len(box.told("failed")) > 1, "a second failure")
+    assert "no run was ended, since this box cannot be stopped" in box.told("failed")[0]
+    assert "may read this instance, but not stop it (403" in box.told("failed")[0]
+    assert (box.told("stopped-lease"), stops_sent(plane), runner.poll()) == ([], 0, None)
+    assert not (job / "out/a/checkpoint.pt").exists()
+    plane.machine_keys_read_only = False
+    until(lambda: is_off(box, plane), "the stop")
+    runner.wait()
+
+
 def agent_words(box: ParkingBox, *words: str) -> list[str]:
     return [box.python, "-I", "-S", str(box.path), *words]
 
@@ -99,7 +123,7 @@ def test_one_that_began_after_the_arming_is_told_and_holds_the_box_until_it_ends
         until((box.folder / "train.py.begun").exists, "the run")
     until(lambda: box.told("failed"), "the word")
     assert "the lease is over, and not parked: not known to save on SIGTERM" in box.told("failed")[0]
-    assert (box.on, plane.requests.count(ACTION)) == (True, 0)
+    assert (box.on, stops_sent(plane)) == (True, 0)
     until(lambda: box.autostop("--status")["lease"]["state"] == "failed", "its state")
     until(lambda: len(box.autostop("--status")["lease"]["unsaving"]) == 1, "the run in its way")
     assert len(box.told("failed")) == 1

@@ -14,6 +14,7 @@ from rgt_box.queue import disk_budget, queue_check
 from rgt_box.queue.queue_file import Job
 
 from tests.process.box.harness import Agent, make_job
+from tests.unit.box.checkpoint_files import write
 
 MIB = 1 << 20
 
@@ -36,7 +37,8 @@ def problems(job: Path, start: str | None = None) -> list[str]:
 
 
 def job_on(disk: Path, folder: Path, cells: str, **settings: Any) -> Path:
-    return make_job(folder, ["true"], list(cells), out=str(disk / "out" / "{name}"), **settings)
+    settings = {"out": str(disk / "out" / "{name}"), **settings}
+    return make_job(folder, ["true"], list(cells), **settings)
 
 
 def test_bytes_that_do_not_fit_are_refused_with_the_whole_sum(disk: Path, tmp_path: Path) -> None:
@@ -60,20 +62,27 @@ def test_out_and_durable_on_one_disk_share_its_room(disk: Path, tmp_path: Path) 
     (text,) = problems(both)
     assert 'disk of "out" and "durable"' in text
     assert "12.6 MB needed" in text
-    apart = job_on(disk, tmp_path / "apart", "abc", durable=str(tmp_path / "fs" / "{name}"), **sizes)
+    apart = job_on(
+        disk,
+        tmp_path / "apart",
+        "abc",
+        out=str(disk / "apart" / "{name}"),
+        durable=f"{tmp_path}/fs/{{name}}",
+        **sizes,
+    )
     assert problems(apart) == []
 
 
 def test_the_newest_checkpoint_tells_the_size_where_the_job_does_not(disk: Path, tmp_path: Path) -> None:
     job = job_on(disk, tmp_path / "job", "abcd")
     found = queue_check.check_queue(Job(str(job)))
-    assert (found.problems, len(found.notes)) == ([], 2)
-    assert "no checkpoint found" in found.notes[0]
+    assert (found.problems, len(found.notes)) == ([], 1)
+    assert 'no checkpoint found and no "ckpt_bytes" and "ckpt_inodes"' in found.notes[0]
     old, new = disk / "out" / "a" / "checkpoints" / "step-1", disk / "out" / "a" / "checkpoints" / "step-2"
     for folder, size in ((old, 1), (new, 2 * MIB)):
         folder.mkdir(parents=True)
         (folder / "model").write_bytes(bytes(size))
-    os.utime(old, (1, 1))
+    os.utime(old / "model", (1, 1))
     found = queue_check.check_queue(Job(str(job)))
     assert found.notes == []
     (text,) = found.problems
@@ -83,22 +92,23 @@ def test_the_newest_checkpoint_tells_the_size_where_the_job_does_not(disk: Path,
 
 
 @pytest.mark.parametrize(
-    ("path", "inodes"),
+    ("files", "inodes"),
     [
-        ("checkpoints/step-7/x", 2),
-        ("checkpoint-500/x", 2),
-        ("weights/best.pt", 1),
-        ("version_0/checkpoints/epoch=3-step=9.ckpt", 1),
-        ("last.safetensors", 1),
-        ("notes.txt", None),
-        ("checkpoints/.tmp-step-9/x", None),
+        (["checkpoints/step-7/x@raw"], 2),
+        (["checkpoint-500/model.safetensors", "checkpoint-500/optimizer.pt"], 3),
+        (["weights/best.pt"], 1),
+        (["d20/model_7.pt", "d20/optim_7_rank0.pt"], 2),
+        (["notes.txt"], None),
+        (["checkpoints/.tmp-step-9/x"], None),
     ],
 )
-def test_checkpoints_of_many_frameworks_are_known(tmp_path: Path, path: str, inodes: int | None) -> None:
-    (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-    (tmp_path / path).write_text("12345")
+def test_a_checkpoint_is_weighed_with_all_its_files(
+    tmp_path: Path, files: list[str], inodes: int | None
+) -> None:
+    write(tmp_path, files)
+    total = sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file())
     found = disk_budget.newest_checkpoint([str(tmp_path)])
-    assert (found[1:] if found else None) == ((5, inodes) if inodes else None)
+    assert (found[1:] if found else None) == ((total, inodes) if inodes else None)
 
 
 def test_a_cell_that_would_not_fit_is_not_started_and_a_relaunch_goes_on(

@@ -30,7 +30,9 @@ def test_the_nvml_binding_is_packed_and_nothing_else_foreign(agent_file: Path) -
     with zipfile.ZipFile(agent_file) as archive:
         names = archive.namelist()
     assert "pynvml.py" in names
-    assert all(name.startswith("rgt_box/") or name in ("__main__.py", "pynvml.py") for name in names)
+    assert all(
+        name.startswith(("rgt_box/", "rgt_wire/")) or name in ("__main__.py", "pynvml.py") for name in names
+    )
     assert names == sorted(names)
 
 
@@ -40,7 +42,7 @@ def test_building_does_not_import_the_ssh_library() -> None:
 
 
 def test_the_agent_imports_only_the_standard_library_and_itself() -> None:
-    allowed = set(sys.stdlib_module_names) | {"rgt_box", "__future__"}
+    allowed = set(sys.stdlib_module_names) | {"rgt_box", "rgt_wire", "__future__"}
     for path in (bundle.remote_root() / bundle.PACKAGE).rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(), feature_version=(3, 8))):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []

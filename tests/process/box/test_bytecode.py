@@ -56,7 +56,7 @@ def set_trap(agent: Agent, how: str) -> None:
         path.symlink_to("elsewhere")
 
 
-@pytest.mark.parametrize("python", pythons())
+@pytest.mark.parametrize("python", pythons(between=pytest.mark.full))
 def test_each_python_keeps_its_own_and_runs_from_it(packed: Agent, python: str) -> None:
     packed.python = python
     assert told(packed).startswith(b"usage: manifest")
@@ -64,7 +64,10 @@ def test_each_python_keeps_its_own_and_runs_from_it(packed: Agent, python: str) 
     assert path.stat().st_mode & 0o777 == 0o600
     before = path.stat()
     set_trap(packed, "none")
-    assert told(packed) == TRAP.ljust(15) + b" PATH... [--out FILE] [--cache FILE | --no-cache] [--no-hash]"
+    assert (
+        told(packed)
+        == TRAP.ljust(15) + b" PATH... [--out FILE] [--cache FILE | --no-cache] [--no-hash [--job DIR]...]"
+    )
     assert path.stat().st_ino == before.st_ino, "nothing was compiled anew"
 
 

@@ -40,6 +40,53 @@ def test_bytes_and_inodes_of_a_real_tmpfs(agent: Agent, tmp_path: Path) -> None:
     assert disk["hogs"][0]["inodes"] == 90
 
 
+TABLE = """\
+overlay / overlay rw,relatime 0 0
+proc /proc proc rw 0 0
+tmpfs /dev/shm tmpfs rw 0 0
+/dev/sda1 /etc/hosts ext4 rw 0 0
+/dev/sda1 /var/lib/docker ext4 rw 0 0
+/dev/sda2 /boot ext4 rw 0 0
+/dev/nvme1n1 /data ext4 rw 0 0
+/dev/nvme1n1 /data/again ext4 rw 0 0
+nas:/vol /mnt/my\\040share nfs4 rw 0 0
+nas:/old /mnt/archive nfs4 ro,relatime 0 0
+tank/home /home zfs rw 0 0
+tank/home/me /home/me zfs rw 0 0
+lxcfs /somewhere fuse.lxcfs rw 0 0
+s3fs /bucket fuse.s3fs rw 0 0
+/dev/loop3 /snap/core/1 squashfs ro 0 0
+"""
+
+
+def test_every_data_mount_is_found_once_and_nothing_of_the_system() -> None:
+    assert disks.data_mounts(TABLE) == ["/bucket", "/data", "/home", "/mnt/my share"]
+    same = TABLE.replace("overlay / overlay", "/dev/nvme1n1 / ext4")
+    assert "/data" not in disks.data_mounts(same), "it is the root disk"
+
+
+def test_a_data_mount_that_nobody_names_is_sampled(agent: Agent, tmp_path: Path) -> None:
+    """As a generic box is watched: a volume of its own that no run has named yet."""
+    mount = tmp_path / "volume"
+    mount.mkdir()
+    image = tmp_path / "image"
+    made = subprocess.run(
+        ["sh", "-c", f"truncate -s 16M {image} && mkfs.ext4 -q {image}"], capture_output=True, check=False
+    )
+    enter = private_mount(f"mount -o loop {image} {mount}")
+    tried = subprocess.run([*enter, "true"], capture_output=True, check=False)
+    if made.returncode or tried.returncode:
+        pytest.skip("no loop device can be mounted here")
+    done = subprocess.run(
+        enter + agent.command("sample", "--mount", "*"),
+        env=agent.env,
+        capture_output=True,
+        check=True,
+        timeout=60,
+    )
+    assert str(mount) in [disk["mount"] for disk in json.loads(done.stdout)["disks"]]
+
+
 def test_a_missing_mount_has_an_error_and_the_others_are_read() -> None:
     sampler = DiskSampler()
     sampler.configure(["/no/such/mount"], [])

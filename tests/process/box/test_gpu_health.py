@@ -100,7 +100,7 @@ def test_memory_of_nobody_is_trouble_only_where_everybody_is_listed(
     assert (row["ok"], row["text"].startswith("7.0 GiB are held by no process")) == (ok, True)
 
 
-@pytest.mark.parametrize("python", pythons())
+@pytest.mark.parametrize("python", pythons(between=pytest.mark.full))
 def test_the_verbs_run_under_every_python(
     agent_file: Path, tmp_path: Path, driver: Path, python: str
 ) -> None:

@@ -102,7 +102,7 @@ def test_a_line_is_the_shells_and_a_hook_runs_before(box: Agent) -> None:
     code, rows, said = launched(
         box,
         name="words",
-        digest="1",
+        digest="words",
         words=["sh", "-c", "echo got $X '$X'"],
         platform_hooks={"env": "export X=43"},
     )
@@ -160,6 +160,15 @@ def test_a_job_that_was_made_and_never_started_is_started(box: Agent) -> None:
     assert (code, rows["job"]["made"], rows["begins"]["verdict"]) == (0, False, "done")
 
 
+def test_a_job_that_is_made_again_stays_in_its_directory(box: Agent) -> None:
+    """Another rgt saw it being launched, pushed nothing, and knows no directory; meanwhile its smoke command failed."""
+    (home(box) / "code").mkdir()
+    asked = {"name": "moved", "digest": "1", "line": "pwd"}
+    launched(box, **asked, workdir="~/code", smoke="exit 3")
+    code, rows, _ = launched(box, **asked)
+    assert (code, rows["begins"]["first"]) == (0, f"{home(box)}/code")
+
+
 @pytest.mark.parametrize(
     ("smoke", "seconds", "reason"),
     [
@@ -203,7 +212,7 @@ def test_a_first_step_ends_the_look(box: Agent) -> None:
     let_go(box)
     written = '{"step": 7, "loss": 1.5, "time": 1.0}'
     line = f"echo '{written}' >> $RGT_OUT/metrics.jsonl; mkfifo ~/go2; read x < ~/go2"
-    code, rows, _ = launched(box, name="metrics", digest="1", line=line)
+    code, rows, _ = launched(box, name="metrics", digest="metrics", line=line)
     assert (code, rows["begins"]["step"]) == (0, 7)
     let_go(box, "go2")
 
@@ -253,10 +262,10 @@ def test_results_are_kept_where_the_command_names_their_place(box: Agent, tmp_pa
     assert (durable / "runs/kept/deep/model.pt").read_text() == "weights\n"
     whole = box.run("reconcile", "--job", str(home(box) / "jobs/kept"))
     assert whole.returncode == 0, whole.stdout
-    code, rows, _ = launched(box, name="empty", digest="1", line=': "$RGT_OUT"', durable=str(durable))
+    code, rows, _ = launched(box, name="empty", digest="empty", line=': "$RGT_OUT"', durable=str(durable))
     assert (code, rows["begins"]["verdict"]) == (1, "died")
     assert "left nothing to keep" in rows["begins"]["reason"]
-    code, rows, _ = launched(box, name="elsewhere", digest="1", line="true", durable=str(durable))
+    code, rows, _ = launched(box, name="elsewhere", digest="elsewhere", line="true", durable=str(durable))
     assert (code, rows["job"]["durable"]) == (0, None)
     assert "no durable copy" in rows["job"]["notes"][0]
 

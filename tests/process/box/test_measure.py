@@ -154,6 +154,42 @@ def test_addresses_are_timed_and_any_answer_is_one(agent: Agent, site: str) -> N
     assert "error" in net[2]
 
 
+def test_addresses_are_reached_as_jobs_reach_them(agent: Agent, site: str, tmp_path: Path) -> None:
+    """Through the platform's proxy, with its mirror; the server here is asked for a host that has no address."""
+    proxy = site.replace("://", "://me:secret@")
+    hook = tmp_path / "turbo"
+    hook.write_text(f"export http_proxy={proxy}\n")
+    told = {
+        "env": {"HF_ENDPOINT": "http://hub.invalid"},
+        "hooks": {"proxy": f". {hook}", "no_proxy": ["near.invalid"]},
+    }
+    words = ("measure", "--bytes", "8388608", "--platform", "--url", "http://near.invalid/x")
+    env = {"http_proxy": "", "no_proxy": ""}
+    report = json.loads(agent.run(*words, stdin=json.dumps(told).encode(), env=env).stdout)
+    net = {row["url"]: row for row in report["net"]}
+    hub, near = net["http://hub.invalid"], net["http://near.invalid/x"]
+    assert (hub["status"], hub["proxy"]) == (200, site.partition("://")[2])
+    assert near["proxy"] is None and "error" in near
+    assert report["route_error"] is None
+    assert "secret" not in json.dumps(report)
+    # What a person has turned off is off here, too.
+    off = {"for": ["proxy", "hf"], "env": {"hf": {"HF_ENDPOINT": "x"}}}
+    assert agent.run("mirrors", "off", stdin=json.dumps(off).encode()).returncode == 0
+    report = json.loads(agent.run(*words, stdin=json.dumps(told).encode(), env=env).stdout)
+    assert [(row["url"], row["proxy"]) for row in report["net"]] == [
+        ("http://near.invalid/x", None),
+        ("https://huggingface.co/", None),
+    ]
+
+
+def test_a_hook_that_fails_is_told_and_the_addresses_are_tried_without_it(agent: Agent, site: str) -> None:
+    told = {"env": {"HF_ENDPOINT": site}, "hooks": {"proxy": "false"}}
+    done = agent.run("measure", "--bytes", "8388608", "--platform", stdin=json.dumps(told).encode())
+    report = json.loads(done.stdout)
+    assert report["route_error"] == "rgt: the platform's hook failed: false (exit 1)"
+    assert [row.get("status") for row in report["net"]] == [200]
+
+
 def test_the_index_is_that_of_the_box_s_own_pip(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PIP_INDEX_URL", "https://mirror.example/simple")
     found = measure.index_of(sys.executable)

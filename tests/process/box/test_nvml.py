@@ -263,7 +263,7 @@ def test_a_kernel_log_that_cannot_be_read_is_told(agent: Agent, driver: Path, tm
     assert frame.gpus[0].xid == 48
 
 
-@pytest.mark.parametrize("python", pythons())
+@pytest.mark.parametrize("python", pythons(between=pytest.mark.full))
 def test_the_recorder_reads_it_under_every_python(
     agent_file: Path, tmp_path: Path, driver: Path, python: str
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,12 @@ from typing import Any
 import pytest
 from rgt_box.autostop import own_stop
 from rgt_box.autostop.own_stop import NoKey, OwnStop, own_key
+from rgt_box.credentials import secret_store
 
 from rgt_tui.demo.platforms import Fault, LocalRunPod, LocalVast
 from rgt_tui.model.evidence import Verb
 from rgt_tui.providers.answers import ANYWHERE, answers_of
+from tests.contract.providers.conftest import exchanges_fit_the_table  # noqa: F401 (used by every test here)
 from tests.process.box.parking_box import INSTANCE, KEY, POD, serving
 
 STOP = f"POST /v2/pods/{POD}/action"
@@ -47,9 +50,113 @@ def test_an_answer_proves_here_what_it_proves_on_the_client(kind: str) -> None:
     assert there == own_stop.PROOFS[kind]
 
 
+START_REFUSED = (
+    "a start of the running pod was refused (409: action 'start' is not available while pod is RUNNING)"
+)
+
+
+def test_the_proof_of_runpod_is_a_refused_start(runpod: tuple[OwnStop, LocalRunPod]) -> None:
+    own, plane = runpod
+    assert own_stop.prove(own) == (True, f"its key may stop this instance: {START_REFUSED}")
+    assert plane.requests == [f"GET /v2/pods/{POD}", STOP]
+    assert plane.bodies[-1] == b'{"action": "start"}'
+    assert (plane.pods[POD].status, plane.pods[POD].changing) == ("RUNNING", None)
+
+
+def test_the_proof_of_vast_sets_the_state_that_it_has(vast: tuple[OwnStop, LocalVast]) -> None:
+    own, plane = vast
+    proved, text = own_stop.prove(own)
+    assert (proved, text) == (
+        True,
+        "its key may stop this instance: setting the running instance to running was accepted",
+    )
+    assert plane.bodies[-1] == b'{"state": "running"}'
+    assert plane.instances[INSTANCE].actual == "running"
+
+
+def test_a_key_that_may_read_and_not_stop_is_no_proof(
+    runpod: tuple[OwnStop, LocalRunPod], vast: tuple[OwnStop, LocalVast]
+) -> None:
+    for (own, plane), name in ((runpod, "RUNPOD_API_KEY"), (vast, "CONTAINER_API_KEY")):
+        plane.machine_keys_read_only = True
+        assert own.read().state == "on"
+        proved, text = own_stop.prove(own)
+        assert not proved
+        assert "its key may read this instance, but not stop it (403: Forbidden" in text
+        assert text.endswith(f"put it here: rgt secret BOX {name}")
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"status": 200, "raw": b'{"id": "k3v9q0x1fake01", "status": "RUNNING"}'},
+        {"status": 401},
+        {"status": 404},
+        {"status": 429},
+        {"status": 500},
+        {"drop": True},
+        {"status": 302, "headers": {"Location": "https://elsewhere.example/"}},
+    ],
+)
+def test_only_the_expected_refusal_is_a_proof(runpod: tuple[OwnStop, LocalRunPod], fault: Any) -> None:
+    own, plane = runpod
+    plane.inject(Fault(on=STOP, **fault))
+    proved, text = own_stop.prove(own)
+    assert not proved
+    assert text
+    assert KEY not in text
+
+
+@pytest.mark.parametrize("status", ["PROVISIONING", "STARTING", "EXITED", "ERROR"])
+def test_nothing_is_tried_while_a_start_could_change_something(
+    runpod: tuple[OwnStop, LocalRunPod], status: str
+) -> None:
+    own, plane = runpod
+    plane.pods[POD].status = status
+    assert not own_stop.prove(own)[0]
+    assert plane.requests == [f"GET /v2/pods/{POD}"]
+
+
+def test_an_instance_that_is_being_stopped_is_not_set_to_running(vast: tuple[OwnStop, LocalVast]) -> None:
+    own, plane = vast
+    plane.instances[INSTANCE].intended = "stopped"
+    proved, text = own_stop.prove(own)
+    assert (proved, "is being stopped" in text) == (False, True)
+    assert [request.split()[0] for request in plane.requests] == ["GET"]
+
+
+def test_cloudflares_refusal_of_a_program_is_named_and_is_not_the_keys(
+    runpod: tuple[OwnStop, LocalRunPod], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, _ = runpod
+    assert own.read().state == "on", "rgt names itself"
+    monkeypatch.setattr(own_stop, "USER_AGENT", "")
+    proved, text = own_stop.prove(own)
+    assert not proved
+    assert "Cloudflare, in front of the platform, refused this program (error code: 1010)" in text
+    assert "rgt secret" not in text
+    assert own.park().proves == "nothing"
+
+
+def test_a_key_that_a_person_put_here_is_taken_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("RGT_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setattr(own_stop, "_first_process", dict)
+    given = {"RUNPOD_API_KEY": "the pod's", "RUNPOD_POD_ID": POD}
+    folder = Path(f"/dev/shm/rgt-test-{os.getpid()}")
+    try:
+        secret_store.put("RUNPOD_API_KEY", b"for cells alone\n", str(folder), secret_store.ALL_JOBS, [])
+        assert own_key("runpod", given).secret == "the pod's"
+        secret_store.put("RUNPOD_API_KEY", b"my own\n", str(folder), None, [])
+        assert own_key("runpod", given) == ("my own", POD)
+        assert own_key("runpod", {"RUNPOD_POD_ID": POD}).secret == "my own"
+        (folder / "RUNPOD_API_KEY").chmod(0o644)
+        assert own_key("runpod", given).secret == "the pod's"
+    finally:
+        shutil.rmtree(folder)
+
+
 def test_a_pod_is_read_and_stopped(runpod: tuple[OwnStop, LocalRunPod]) -> None:
     own, plane = runpod
-    assert own_stop.prove(own) == (True, "the box's own key has read this instance: it is RUNNING")
     assert own.read().state == "on"
     assert own.park().proves == "accepted"
     assert own.read().state == "off"
@@ -59,9 +166,9 @@ def test_a_pod_is_read_and_stopped(runpod: tuple[OwnStop, LocalRunPod]) -> None:
 
 def test_an_instance_of_vast_is_read_and_stopped(vast: tuple[OwnStop, LocalVast]) -> None:
     own, plane = vast
-    assert own.read() == ("on", "it is running")
+    assert own.read() == ("on", "it is running", "running")
     assert own.park() == ("accepted", "answered 200")
-    assert own.read() == ("off", "it is exited")
+    assert own.read() == ("off", "it is exited", "exited")
     assert plane.bodies[1] == b'{"state": "stopped"}'
 
 

@@ -10,12 +10,15 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from rgt_box.queue import runner
 from rgt_box.queue.queue_file import Job
 from rgt_box.queue.queue_state import Journal
 
+from rgt_tui.cli.work.queue_commands import queue_lines
 from rgt_tui.model import protocol
+from rgt_tui.model.figures import time_of_day
 from tests.process.box.harness import Agent, decode, make_job, private_mount, until
 
 
@@ -273,6 +276,37 @@ def test_a_stopped_runner_lets_the_cell_save(agent: Agent, tmp_path: Path, numbe
     assert log.read_text() == "up\nsaved\n"
 
 
+def test_status_says_that_a_cell_holds_for_room_and_when_that_is_over(agent: Agent, tmp_path: Path) -> None:
+    hold = {"event": "hold", "step": 1900, "unsaved": 81, "limit_s": 1800, "time": 1.79e9}
+    script = f"mkdir -p $1; echo '{json.dumps(hold)}' > $1/metrics.jsonl; echo up; exec sleep 1000"
+    job = make_job(tmp_path / "job", sh(script), ["a"])
+    runner = agent.start("queue", "run", "--job", str(job))
+    until(lambda: (job / "logs" / "a.log").exists() and (job / "logs" / "a.log").read_text())
+    frame = queue_frame(agent, job)
+    (cell,) = frame.cells
+    assert cell.state == "running" and cell.wait is not None
+    assert (cell.wait.what, cell.wait.step, cell.wait.unsaved, cell.wait.until) == (
+        "disk",
+        1900,
+        81,
+        1.79e9 + 1800,
+    )
+    (shown, _) = queue_lines(msgspec.structs.replace(frame, at=1.79e9 + 600), 1.79e9 + 600)
+    assert shown.startswith("holding     a (lm")
+    assert shown.endswith(
+        ": at step 1,900, waits for room to save, 81 steps not saved, gives up at "
+        + time_of_day(1.79e9 + 1800, 1.79e9)
+    )
+    with (job / "out" / "a" / "metrics.jsonl").open("a") as metrics:
+        metrics.write('{"step": 1901, "loss": 1.0, "time": 1790001000.0}\n')
+    (cell,) = queue_frame(agent, job).cells
+    assert cell.state == "running" and cell.wait is None, "the training has gone on"
+    runner.terminate()
+    runner.communicate(timeout=90)
+    (cell,) = queue_frame(agent, job).cells
+    assert cell.state == "interrupted" and cell.wait is None
+
+
 def test_a_cell_that_dies_of_the_signal_is_interrupted(agent: Agent, tmp_path: Path) -> None:
     job = make_job(tmp_path / "job", sh("echo up; exec sleep 1000"), ["a", "b"])
     runner = agent.start("queue", "run", "--job", str(job))
@@ -425,6 +459,26 @@ def test_the_last_retry_is_the_last(agent: Agent, tmp_path: Path) -> None:
     cell = state(job)["a"]
     assert (cell["state"], cell["attempts"], cell["exit_code"], cell["reason"]) == ("failed", 3, 3, "exit 3")
     assert master(job)[-2:] == ["FINISHED a exit=3", "QUEUE DONE"]
+
+
+def test_a_cell_has_ended_before_its_copy_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gate takes files up to that time for copied, so none that is written meanwhile may be among them."""
+    job = Job(str(make_job(tmp_path / "job", ["true"], ["a"])))
+    (tmp_path / "job" / "logs").mkdir()
+    clock = [1_000.0]
+    monkeypatch.setattr(runner, "now", lambda: clock[0])
+
+    def copied(*_: object) -> dict[str, Any]:
+        clock[0] += 600.0
+        return {"state": "done"}
+
+    monkeypatch.setattr(runner, "keep_result", copied)
+    journal = Journal(job)
+    journal.reread()
+    line = journal.lines[0]
+    assert runner.run_attempt(job, line, job.command(line), journal) is None
+    (cell,) = json.loads((tmp_path / "job" / "state.json").read_bytes())["cells"]
+    assert (cell["state"], cell["ended"]) == ("done", 1_000.0)
 
 
 @pytest.mark.parametrize(("script", "ended"), [("exit 0", "done"), ("exit 4", "failed")])

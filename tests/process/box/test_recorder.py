@@ -3,9 +3,11 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import zipapp
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -34,6 +36,36 @@ def test_there_is_one_recorder_however_often_it_is_started(agent: Agent) -> None
     pids = {json.loads(process.communicate(timeout=60)[0])["pid"] for process in starts}
     assert pids == {status(agent)["pid"]}
     assert agent.start("record", "--foreground").wait(60) == 3
+
+
+@pytest.mark.parametrize("gone", ["its state directory", "its home"])
+def test_one_whose_directory_is_gone_ends_and_makes_none_again(agent: Agent, gone: str) -> None:
+    """A home that was removed came back, and the recorder ran on for days."""
+    assert agent.run("record").returncode == 0
+    pid = agent.recorder_pid()
+    assert pid is not None
+    folder = agent.state if gone == "its state directory" else agent.state.parent
+    away = folder.with_name(folder.name + "-away")
+    folder.rename(away)  # at once, and complete
+    shutil.rmtree(away)
+    until(lambda: not Path(f"/proc/{pid}").exists(), "the recorder has ended")
+    assert not agent.state.exists()
+
+
+def test_one_whose_agent_file_is_gone_ends_and_says_why(agent: Agent, tmp_path: Path) -> None:
+    packed = tmp_path / "rgt-box-0123456789abcdef.pyz"
+    zipapp.create_archive(Path(place.root()), packed, main="rgt_box.__main__:main", filter=only_agent)
+    words = [sys.executable, "-I", "-S", str(packed), "record"]
+    done = subprocess.run(words, env=agent.env, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    pid = agent.recorder_pid()
+    assert pid is not None
+    packed.unlink()
+    until(lambda: not Path(f"/proc/{pid}").exists(), "the recorder has ended")
+
+
+def only_agent(path: Path) -> bool:
+    return path.parts[0] in ("rgt_box", "rgt_wire") and "__pycache__" not in path.parts
 
 
 def test_who_starts_one_at_the_same_moment_as_another_leaves_it_its_status(

@@ -110,19 +110,83 @@ def test_a_fingerprint_is_what_the_docs_say_and_moves_with_every_change(agent: A
     )
 
 
-def test_only_what_changed_since_the_instance_was_made_counts(agent: Agent, box: Path) -> None:
-    put(box / "data/old.pt")
+def results_on_young_box(agent: Agent, root: Path, *words: str) -> Results:
+    """Run `results` where every process is younger than this call: in a process namespace of its own."""
+    flags = [] if os.geteuid() == 0 else ["-U", "-r"]
+    alone = ["unshare", *flags, "--mount", "--pid", "--fork", "--mount-proc"]
+    env = agent.env | {"RGT_ROOTS": str(root), "HOME": str(root / "home"), "XDG_CACHE_HOME": str(root.parent)}
+    command = [*alone, *agent.command("results", *words)]
+    done = subprocess.run(command, capture_output=True, env=env, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    return msgspec.json.decode(done.stdout, type=Results)
+
+
+@pytest.fixture
+def made(box: Path) -> float:
+    """When a machine was created whose image holds data/old.pt."""
+    os.utime(put(box / "data/old.pt"), (1, 1))
     made = os.stat(box / "data/old.pt").st_ctime + 0.001
     until(lambda: time.time() > made + 0.05)
+    return made
+
+
+def test_only_what_changed_since_the_instance_was_made_counts(agent: Agent, box: Path, made: float) -> None:
     old = put(box / "data/new.pt")
-    os.utime(old, (1, 1))  # an old mtime, as `cp -p` and `tar` leave it, makes no file old
-    found = groups(results(agent, box, "--since", repr(made)))
-    assert (found[str(box / "data")].files, found[str(box / "data")].newest_path) == (1, str(old))
+    os.utime(old, (1, 1))  # an old mtime alone, as `cp -p` and `tar` leave it, makes no file old
+    found = results_on_young_box(agent, box, "--since", repr(made))
+    data = groups(found)[str(box / "data")]
+    assert (data.files, data.newest_path, found.since, found.no_since) == (1, str(old), made, "")
+    (older,) = [item for item in found.skipped if item.rule == "older than the machine"]
+    assert (older.files, older.bytes, older.newest_path) == (1, 1, str(box / "data/old.pt"))
     assert groups(results(agent, box))[str(box / "data")].files == 2
-    assert results(agent, box, "--since", repr(time.time() + 1000)).groups == ()
+
+
+@pytest.mark.parametrize("words", [("--run", "data"), ("--results", "data/*.pt")])
+def test_a_date_hides_nothing_that_somebody_owns(
+    agent: Agent, box: Path, made: float, words: tuple[str, str]
+) -> None:
+    found = results_on_young_box(agent, box, words[0], str(box / words[1]), "--since", repr(made))
+    assert [(group.path, group.files) for group in found.groups] == [(str(box / "data"), 1)]
+
+
+def test_a_date_that_something_on_the_box_contradicts_hides_nothing(
+    agent: Agent, box: Path, made: float
+) -> None:
+    """SkyPilot's `launched_at` moves with every launch; a clock that was wrong at the boot dates files too early."""
+    put(box / "data/new.pt")
+    future = time.time() + 1000
+    found = results_on_young_box(agent, box, "--since", repr(future))
+    assert (found.since, groups(found)[str(box / "data")].files) == (None, 2)
+    assert "later than now" in found.no_since
+    older = results(agent, box, "--since", repr(made))  # the processes of this test are older
+    assert (older.since, groups(older)[str(box / "data")].files) == (None, 2)
+    assert "the oldest process is older than the machine" in older.no_since
+
+
+@pytest.mark.parametrize("name", [".dockerenv", "dev/null"])
+def test_a_container_that_is_older_than_its_date_makes_the_date_unknown(
+    agent: Agent, box: Path, name: str
+) -> None:
+    first = os.stat(put(box / name)).st_ctime
+    put(box / "data/new.pt")
+    until(lambda: time.time() > first + 2.2)  # beyond the seconds that two clocks may differ by
+    found = results_on_young_box(agent, box, "--since", repr(first + 2.1))
+    assert found.since is None and "is older than the machine" in found.no_since
+    assert groups(found)[str(box / "data")].files == 1
+
+
+def test_a_run_that_began_before_its_machine_makes_the_date_unknown(
+    agent: Agent, box: Path, made: float
+) -> None:
+    run = {"name": "sft", "key": 1, "pid": 1, "ticks": 1, "started": made - 60, "ended": 2.0, "cwd": str(box)}
+    agent.state.mkdir()
+    (agent.state / "found.json").write_text(json.dumps({"boot": "x", "runs": [run]}))
+    found = results_on_young_box(agent, box, "--since", repr(made))
+    assert found.since is None and "a run is older than the machine" in found.no_since
 
 
 CACHES = (
+    "home/.cache/matplotlib/fontlist.txt",
     "home/.cache/pip/http/abc",
     "home/.cache/huggingface/hub/models--x/blobs/0123abcd",
     "home/.npm/_cacache/index",
@@ -130,7 +194,6 @@ CACHES = (
     "home/.bash_history",
     "home/venv/bin/activate",
     "work/__pycache__/a.pyc",
-    "work/.git/objects/ab/cdef",
     "home/venv/lib/python3.11/site-packages/torch/weights.pt",
     "work/node_modules/x/y.js",
 )
@@ -140,17 +203,24 @@ def test_caches_and_packages_are_left_out_and_counted(agent: Agent, box: Path) -
     for name in CACHES:
         put(box / name)
     put(box / "home/venv/pyvenv.cfg")
+    put(box / "home/venv/lib/python3.11/site-packages/torch-2.dist-info/RECORD", "torch/weights.pt,,1\n")
     found = results(agent, box)
     assert found.groups == ()
-    assert {item.rule: item.files for item in found.skipped if item.files == 0} == {
-        "packages": 0,
-        "objects of git": 0,
+    assert sum(item.files for item in found.skipped) == len(CACHES) + 2
+    assert {item.rule: item.proved for item in found.skipped} == {
+        "caches": False,
+        "compiled Python": True,
+        "downloads": True,
+        "in package directories, in no package's list": False,
+        "node_modules": False,
+        "packages, by their lists of files": True,
+        "Python environments": False,
+        "settings of programs": False,
+        "start-up files and histories of shells": False,
     }
-    assert sum(item.files for item in found.skipped) == len(CACHES) - 4 + 1
-    assert {item.rule for item in found.skipped} == {
-        "caches", "downloads", "packages", "objects of git", "Python environments", "settings of programs",
-        "start-up files and histories of shells",
-    }  # fmt: skip
+    (shells,) = [item for item in found.skipped if item.rule == "start-up files and histories of shells"]
+    assert shells.newest_path == str(box / "home/.bash_history")
+    assert shells.newest == pytest.approx(os.stat(shells.newest_path).st_ctime)
 
 
 HIDDEN = (
@@ -179,7 +249,7 @@ def test_in_a_runs_directory_nothing_is_a_cache(agent: Agent, box: Path) -> None
     put(box / "run/code/__pycache__/a.pyc")
     found = results(agent, box, "--run", str(box / "run"))
     assert [(group.owner, group.files) for group in found.groups] == [("run run", 4)]
-    assert [(item.rule, item.files) for item in found.skipped] == [("packages", 0)]
+    assert [(item.rule, item.files) for item in found.skipped] == [("compiled Python", 1)]
 
 
 def test_what_a_person_ignores_is_left_out_by_name_and_shown(agent: Agent, box: Path) -> None:
@@ -193,12 +263,22 @@ def test_what_a_person_ignores_is_left_out_by_name_and_shown(agent: Agent, box: 
 
 
 def test_what_outlives_the_instance_is_not_walked_but_named(agent: Agent, box: Path) -> None:
-    put(box / "volume/model.pt")
-    found = results(agent, box, "--survives", str(box / "volume"))
-    assert (found.groups, [item.rule for item in found.skipped]) == (
-        (),
-        [f"outlives the instance: {box}/volume"],
-    )
+    """Where it really is storage of its own: in the demo's sandboxes, a tmpfs under a name that says so."""
+    (box / "volume").mkdir()
+    (box / "memory").mkdir()
+    prefix = private_mount(
+        f"mount -t tmpfs rgt-demo-disk {box}/volume", f"echo 1 > {box}/volume/model.pt",
+        f"mount -t tmpfs none {box}/memory", f"echo 1 > {box}/memory/model.pt",
+    )  # fmt: skip
+    survives = [word for name in ("volume", "memory", "gone") for word in ("--survives", str(box / name))]
+    command = [*prefix, *agent.command("results", *survives)]
+    done = subprocess.run(command, capture_output=True, env=agent.env | {"RGT_ROOTS": str(box)}, check=True)
+    found = msgspec.json.decode(done.stdout, type=Results)
+    assert [group.path for group in found.groups] == [str(box / "memory")]
+    assert [item.rule for item in found.skipped] == [f"outlives the instance: {box}/volume"]
+    table = {row.path: row for row in found.mounts}
+    assert table[str(box / "memory")].kind == "tmpfs"
+    assert table[str(box / "memory")].device != table["/"].device != ""
 
 
 def test_odd_names_special_files_and_loops_do_no_harm(agent: Agent, box: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.process.box.harness import Agent
+from tests.process.box.harness import Agent, until
 
 OLD = 10**18
 
@@ -90,6 +90,69 @@ def test_what_is_no_file_is_refused_and_the_next_one_served(sending: Sending, tm
     sending.ask(start=3)
     assert "error" in sending.row()
     assert sending.whole(path=str(rested(tmp_path / "a", b"hello")))[0] == b"hello"
+
+
+@pytest.mark.parametrize("swapped", ["the file", "its directory", "a directory above"])
+def test_a_link_of_our_own_in_the_place_of_what_was_listed_is_not_followed(
+    sending: Sending, tmp_path: Path, swapped: str
+) -> None:
+    """A training of the same user, or of root, may have laid it there since the file was listed."""
+    results, secret = tmp_path / "a" / "results", tmp_path / "secret"
+    for folder in (results, secret / "results"):
+        folder.mkdir(parents=True)
+    path = rested(results / "metrics.json", b"{}")
+    for place in (secret / "metrics.json", secret / "results" / "metrics.json"):
+        rested(place, b"a private key")
+    assert sending.whole(path=str(path))[0] == b"{}"
+    place, target = {
+        "the file": (path, secret / "metrics.json"),
+        "its directory": (results, secret),
+        "a directory above": (results.parent, secret),
+    }[swapped]
+    place.rename(tmp_path / "away")
+    place.symlink_to(target)
+    until(lambda: refusal(sending, path) != "none", "the directory is not kept any more")
+    assert "symbolic link" in refusal(sending, path)
+
+
+def refusal(sending: Sending, path: Path) -> str:
+    sending.ask(path=str(path), hash=True)
+    row = sending.row()
+    if "error" in row:
+        return str(row["error"])
+    return "none" if row["sha256"] == hashlib.sha256(b"{}").hexdigest() else "it was read"
+
+
+def test_another_file_than_the_listed_one_is_refused(agent: Agent, sending: Sending, tmp_path: Path) -> None:
+    """Its stamp is named where it is on the same device: saved again by rename, it can be requested anew."""
+    path = rested(tmp_path / "latest.pt", b"one")
+    rows = [
+        json.loads(line)
+        for line in subprocess.run(
+            agent.command("manifest", "--no-hash", str(tmp_path)),
+            env=agent.env,
+            capture_output=True,
+            check=True,
+        ).stdout.splitlines()
+    ]
+    (listed,) = [[row["device"], row["stamp"][3]] for row in rows if row.get("path") == "latest.pt"]
+    assert sending.whole(path=str(path), listed=listed)[0] == b"one"
+    rested(tmp_path / "new", b"two").rename(path)
+    for request in ({}, {"hash": True}, {"run": True}):
+        sending.ask(path=str(path), listed=listed, **request)
+        row = sending.row()
+        assert "another file" in row["error"]
+        assert row["stamp"] == stamp(path)
+    assert sending.whole(path=str(path), listed=[listed[0], stamp(path)[3]])[0] == b"two"
+    others: tuple[object, ...] = ([listed[0] + 1, stamp(path)[3]], "nonsense", [], {})
+    for other in others:
+        sending.ask(path=str(path), listed=other)
+        assert set(sending.row()) == {"id", "error"}
+
+
+def test_a_relative_path_is_refused(sending: Sending) -> None:
+    sending.ask(path="etc/hostname")
+    assert "absolute" in sending.row()["error"]
 
 
 @pytest.mark.parametrize("change", ["written", "cut", "touched"])

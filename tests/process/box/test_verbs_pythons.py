@@ -19,7 +19,7 @@ def last(agent: Agent, *words: str) -> tuple[int, dict[str, Any]]:
     return done.returncode, json.loads(done.stdout.splitlines()[-1])
 
 
-@pytest.mark.parametrize("python", pythons())
+@pytest.mark.parametrize("python", pythons(between=pytest.mark.full))
 def test_every_verb_works(agent_file: Path, tmp_path: Path, python: str) -> None:
     agent = Agent(agent_file, tmp_path / "state", python)
     job = make_job(

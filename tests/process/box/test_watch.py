@@ -17,6 +17,7 @@ from rgt_box.recorder.ring_history import Store
 
 from rgt_tui.model import protocol
 from tests.process.box.harness import Agent, decode, make_job, until
+from tests.unit.box.checkpoint_files import safetensors_file, torch_file
 
 
 def is_sample(frame: Any) -> bool:
@@ -140,8 +141,9 @@ def test_a_job_is_followed_by_itself(agent: Agent, tmp_path: Path) -> None:
     job = make_job(tmp_path / "job", ["true"], ["a", "b"])
     out = job / "out" / "a"
     (out / "checkpoints" / "step-00000320").mkdir(parents=True)
-    (out / "checkpoints" / "step-00000320" / "manifest.json").write_text(
-        json.dumps({"step": 320, "files": [{"path": "x", "size": 40}, {"path": "y", "size": 2}]})
+    (out / "checkpoints" / "step-00000320" / "manifest.json").write_text(json.dumps({"step": 320}))
+    (out / "checkpoints" / "step-00000320" / "model.safetensors").write_bytes(
+        safetensors_file(["a.weight"], {})
     )
     (out / "checkpoints" / ".tmp-9").mkdir()
     rows: list[dict[str, Any]] = [{"event": "start", "step": 0, "total_steps": 2400, "time": 1790000001.0}]
@@ -191,7 +193,11 @@ def test_a_job_is_followed_by_itself(agent: Agent, tmp_path: Path) -> None:
     assert event.text == "a: step 812: OSError (inodes of /w)"
     assert event.seq == 0, "it stands outside the sequence of the ring"
     (checkpoint,) = next(frame for frame in frames if isinstance(frame, protocol.Checkpoints)).items
-    assert (checkpoint.step, checkpoint.bytes, checkpoint.best) == (320, 42, False)
+    assert (checkpoint.step, checkpoint.bytes, checkpoint.best) == (
+        320,
+        13 + len(safetensors_file(["a.weight"], {})),
+        False,
+    )
     with (job / "queue.txt").open("a") as file:
         file.write("c.toml lm 5\n")
     queue = channel.expect(lambda f: isinstance(f, protocol.QueueState) and len(f.cells) == 3)
@@ -199,11 +205,55 @@ def test_a_job_is_followed_by_itself(agent: Agent, tmp_path: Path) -> None:
     channel.close()
 
 
+SCRIPT = """
+import pathlib, time
+outputs = pathlib.Path("outputs")
+outputs.mkdir()
+whole = pathlib.Path("model.bytes").read_bytes()
+(outputs / "best.pt").write_bytes(whole)
+(outputs / "ckpt_20.pt").write_bytes(whole[:3000])
+while not pathlib.Path("go").exists():
+    time.sleep(0.01)
+(outputs / "ckpt_20.pt").write_bytes(whole)
+while pathlib.Path("go").exists():
+    time.sleep(0.01)
+"""
+
+
+def test_checkpoints_of_a_script_that_knows_nothing_of_rgt_are_seen_where_it_works(
+    agent: Agent, tmp_path: Path
+) -> None:
+    code = tmp_path / "code"
+    code.mkdir()
+    (code / "train.py").write_text(SCRIPT)
+    (code / "pretrained.pt").write_bytes(torch_file({"model": {"a.weight": 1}}))
+    os.utime(code / "pretrained.pt", (1e9, 1e9))
+    (code / "model.bytes").write_bytes(torch_file({"model": {"a.weight": 1}, "epoch": 3}))
+    job = make_job(tmp_path / "job", [sys.executable, "train.py"], ["a"], workdir=str(code))
+    (code / "a.toml").write_text("")
+    runner = agent.start("queue", "run", "--job", str(job))
+    channel = agent.watch(interval=1, jobs=[str(job)])
+
+    def saved(frame: Any) -> bool:
+        return isinstance(frame, protocol.Checkpoints)
+
+    half = channel.expect(lambda frame: saved(frame) and frame.writing)
+    assert [(Path(one.path).name, one.epoch, one.best) for one in half.items] == [("best.pt", 3, True)]
+    assert [(one.path, one.step) for one in half.writing] == [(str(code / "outputs/ckpt_20.pt"), 20)]
+    assert "ends too early" in (half.writing[0].why or "")
+    (code / "go").touch()
+    whole = channel.expect(lambda frame: saved(frame) and not frame.writing)
+    assert [Path(one.path).name for one in whole.items] == ["best.pt", "ckpt_20.pt"]
+    (code / "go").unlink()
+    assert runner.wait(30) == 0
+    channel.close()
+
+
 def test_a_client_that_asks_for_differences_gets_whole_samples_in_plain_lines(agent: Agent) -> None:
     """As a client of before does, which knows nothing of compression."""
     channel = agent.watch(interval=0.05, delta=True)
     hello = channel.expect(lambda frame: isinstance(frame, protocol.Hello))
-    assert (hello.packed_lines, hello.zlib) == (False, False)
+    assert not hello.packed_lines
     assert all(channel.expect(is_sample).mem.host_total for _ in range(3))
     channel.close()
 

@@ -6,12 +6,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rgt_box import procstat
-from rgt_box.autostop import saving, work_signs
+from rgt_box.autostop import idle_clock, saving, work_signs
 from rgt_box.autostop.work_signs import Results, newest_change, read_process
 
 from tests.process.box.harness import make_job, until
@@ -69,6 +70,31 @@ def test_what_a_process_is_by_its_words(
     assert bool(row[expected[0]]) is expected[1]
 
 
+def test_a_process_that_gets_little_of_a_core_and_waits_for_more_works() -> None:
+    """Where many share a core, each uses little of it; a neighbour in another container may use all of it."""
+    core = str(min(os.sched_getaffinity(0)))
+    spin = ["taskset", "-c", core, sys.executable, "-c", "print('up', flush=True)\nwhile True: pass"]
+    with ExitStack() as stack:
+        children = [stack.enter_context(running(*spin)) for _ in range(4)]
+        for child in children:
+            assert child.stdout is not None
+            assert child.stdout.readline() == b"up\n"
+        signs = work_signs.WorkSigns({})
+        signs._processes(0.0, {}, {})
+        first = dict(signs._cpu)
+        pids = {child.pid for child in children}
+
+        def have_run() -> list[dict[str, Any]]:
+            signs._cpu = dict(first)
+            rows = [row for row in signs._processes(1.0, {}, {}) if row["pid"] in pids]
+            return rows if all(row["cpu_pct"] >= 20.0 for row in rows) else []
+
+        for row in until(have_run, "a look in which each has run"):
+            assert row["waits_pct"] > row["cpu_pct"]  # of four, each waits three quarters of the time
+            assert idle_clock.demand(row) > 2 * row["cpu_pct"]
+    assert idle_clock.demand({"cpu_pct": 0.3, "waits_pct": 20.0}) == 0.3
+
+
 def test_kernel_threads_and_what_has_ended_are_none() -> None:
     assert read_process(1 << 22) is None
     with subprocess.Popen(["true"]) as child:
@@ -114,6 +140,23 @@ def test_many_files_are_looked_at_by_and_by(tmp_path: Path) -> None:
     with (tmp_path / "out/b/3").open("a") as file:
         file.write("2")
     assert str(tmp_path / "out/b") in [watch.look(most=6) for _ in range(8)]
+
+
+def test_packages_next_to_results_are_not_looked_at(tmp_path: Path) -> None:
+    """They would keep a look at the results from its end for an hour, and the last one before a stop as well."""
+    packages = ("venv/lib/python3.11/site-packages/torch", "web/node_modules/x", ".git/objects/ab")
+    for folder in packages:
+        (tmp_path / "exp" / folder).mkdir(parents=True)
+        for number in range(50):
+            (tmp_path / "exp" / folder / str(number)).write_text("1")
+    (tmp_path / "exp/outputs").mkdir()
+    watch = Results([], [str(tmp_path / "exp")])
+    assert [watch.look(most=25), watch.look(most=25)] == ["", ""]
+    (tmp_path / "exp/outputs/new.pt").write_text("1")
+    assert watch.look(most=25) == str(tmp_path / "exp/outputs")
+    assert newest_change([str(tmp_path / "exp")], float("inf")).path.startswith(str(tmp_path / "exp/outputs"))
+    inside = str(tmp_path / "exp" / packages[0])
+    assert newest_change([inside], float("inf")).path.startswith(inside), "what is named is looked at"
 
 
 def test_cells_write_where_their_job_says(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def test_what_has_ended_is_not_open(rgt: Run, state: Path) -> None:
 def test_a_whole_record_is_whole(rgt: Run, state: Path) -> None:
     recorded(state, ActionState.SENT, ActionState.OFF)
     done = rgt("--verify")
-    assert (done.returncode, done.stdout) == (0, f"{state}/audit.jsonl: whole, 4 lines\n")
+    assert (done.returncode, done.stdout) == (0, f"{state}/audit.jsonl: complete, 4 lines\n")
     (found,) = [json.loads(row) for row in rgt("--verify", "--json").stdout.splitlines()]
     assert (found["ok"], found["lines"], found["begins"], found["broken"]) == (True, 4, 1, None)
 
@@ -146,6 +146,16 @@ def test_what_no_reading_can_tell_a_person_settles_by_what_the_console_shows(
     assert rgt("--verify").returncode == 0
     again = rgt("--box", "lab", "--seen", seen)
     assert (again.returncode, "nothing of lab is open" in again.stderr) == (1, True)
+
+
+def test_a_journal_that_cannot_be_read_is_not_one_in_which_nothing_is_open(rgt: Run, state: Path) -> None:
+    recorded(state, ActionState.SENT)
+    (path,) = (state / "journal").glob("*.jsonl")
+    path.write_text("?\n")
+    done = rgt("--box", "lab", "--seen", "off")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "cannot be read, so what is open is unknown" in done.stderr
+    assert "nothing of lab is open" not in done.stderr
 
 
 def test_a_person_s_word_is_about_one_box_that_nobody_acts_on(rgt: Run, state: Path) -> None:

@@ -48,7 +48,7 @@ def bash(line: str, tmp_path: Path, environment: dict[str, str]) -> list[str]:
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("rgt st", ["status"]),
+        ("rgt st", ["status", "stop"]),
         ("rgt status ", ["lab-a", "lab-b", "other"]),
         ("rgt status lab", ["lab-a", "lab-b"]),
         ("rgt status lab-a o", ["other"]),

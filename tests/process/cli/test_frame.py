@@ -145,8 +145,8 @@ def test_a_value_that_is_called_like_a_command_is_no_command() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["status", "--timeout", "-1"], "not a time in seconds"),
-        (["status", "--timeout", "nan"], "not a time in seconds"),
+        (["status", "--timeout", "-1"], "is not a time such as 90s, 30m"),
+        (["status", "--timeout", "nan"], "is not a time such as 90s, 30m"),
         (["logs", "a", "--lines", "-3"], "not a whole number"),
         (["logs", "a", "--lines", "3", "--from-start"], "not allowed with"),
         (["logs"], "BOX"),

@@ -417,7 +417,7 @@ def test_a_page_names_its_alerts_and_checks_and_the_traps_of_platforms_are_found
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     told = rgt(capsys, "handbook", "U7")[1]
-    assert "**Named by** alerts `bytes`, `inodes`, `filling`; checks 0.2, 0.5, 4.3." in told
+    assert "**Named by** alerts `holding`, `bytes`, `inodes`, `filling`; checks 0.2, 0.5, 4.3." in told
     assert "**Named by**" not in rgt(capsys, "handbook", "M19")[1]
     status, out, _ = rgt(capsys, "handbook", "wandb.init")
     assert status == 0 and "\nAD1      autodl: wandb.init times out" in f"\n{out}"

@@ -75,7 +75,7 @@ def test_torch_loads_what_it_can(results: Path) -> None:
     assert done.returncode == 0, done.stdout
     assert "today.pt: torch: loaded by torch" in done.stdout
     assert "before-1.6.pt: torch: loaded by torch" in done.stdout
-    assert done.stdout.endswith(" 6 whole checkpoints, 0 errors\n")
+    assert done.stdout.endswith(" 6 complete checkpoints, 0 errors\n")
 
 
 def test_too_few_checkpoints_and_an_empty_directory_are_errors(tmp_path: Path) -> None:
@@ -83,9 +83,11 @@ def test_too_few_checkpoints_and_an_empty_directory_are_errors(tmp_path: Path) -
     folder.mkdir()
     assert errors(verify(folder)) == {".": "there is no file in it"}
     shutil.copy(TODAY, folder)
-    assert errors(verify(folder, "--expect", "2", "--renew"))["."] == "it has 1 whole checkpoint, expected: 2"
+    assert (
+        errors(verify(folder, "--expect", "2", "--renew"))["."] == "it has 1 complete checkpoint, expected: 2"
+    )
     (folder / "last.pt").write_bytes(TODAY.read_bytes()[:-1])
-    assert "it has 1 whole" in errors(verify(folder, "--expect", "2", "--renew"))["."]
+    assert "it has 1 complete" in errors(verify(folder, "--expect", "2", "--renew"))["."]
 
 
 def test_what_is_no_directory_is_a_wrong_command_line(tmp_path: Path) -> None:
@@ -185,7 +187,7 @@ def test_a_missing_part_of_a_checkpoint_is_named(results: Path) -> None:
     assert "it is missing" in errors(found)["sharded/__0_0.distcp"]
     assert "it is missing" in errors(found)["hf/checkpoint-5/model-00002-of-00002.safetensors"]
     assert "it is missing" in errors(found)[f"ours/checkpoints/{ours.name}/manifest.json"]
-    assert errors(found)["."] == "it has 3 whole checkpoints, expected: 6"
+    assert errors(found)["."] == "it has 3 complete checkpoints, expected: 6"
 
 
 LITTLE = """

@@ -87,6 +87,21 @@ def test_runs_of_a_database_stand_before_their_tags_where_there_are_several(
     assert [row["tag"] for row in rows(capfd.readouterr().out)] == ["a:loss", "b:loss"]
 
 
+def test_a_database_below_a_relative_path_is_read(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "runs").mkdir()
+    db = sqlite3.connect(tmp_path / "runs/project.db")
+    db.execute("CREATE TABLE metrics (id INTEGER PRIMARY KEY, run_id, timestamp, run_name, step, metrics)")
+    db.execute("INSERT INTO metrics VALUES (1, 'id', '2026-01-01T00:00:00', 'a', 1, '{\"loss\": 1.5}')")
+    db.commit()
+    db.close()
+    monkeypatch.chdir(tmp_path)
+    for path in ("runs", "runs/project.db", "."):
+        assert main([path, "--json"]) == 0, capfd.readouterr().err
+        assert [row["tag"] for row in rows(capfd.readouterr().out)] == ["loss"]
+
+
 def test_names_cannot_move_the_cursor(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "a\x1b[2J\n.jsonl"
     path.write_text('{"step": 1, "loss\\u001b[1m": 1.0}\n')

@@ -35,7 +35,7 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, str]]:
     return [(each[0], ready(each[1], directory)) for each in SAMPLES]
 
 
-@pytest.mark.parametrize("python", pythons())
+@pytest.mark.parametrize("python", pythons(between=pytest.mark.full))
 def test_every_sample(python: str, samples: list[tuple[str, str]]) -> None:
     ran = subprocess.run(
         [python, "-I", "-c", DUMP, str(REMOTE)],

@@ -1,15 +1,18 @@
-"""The config: small YAML files, the command line above them, mistakes told with file, line and nearest name."""
+"""The config: YAML or JSON files, the command line above them, mistakes told with file, line and nearest name."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from rgt_train import UsageError, cli, exits
+from rgt_train.config.config_files import read
 from rgt_train.config.fields import COMMON, TASKS, Field, fields_of, tables
-from rgt_train.config.merge import SHIPPED, merge, read
+from rgt_train.config.merge import merge
+from rgt_train.config.shipped import SHIPPED
 
 from tests.process.train.harness import ENV, ROOT, TIMEOUT
 
@@ -26,12 +29,7 @@ def no_pyyaml(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "yaml", None)
 
 
-@pytest.mark.parametrize("pyyaml", [True, False])
-def test_reads_scalars_quotes_and_comments(
-    tmp_path: Path, pyyaml: bool, request: pytest.FixtureRequest
-) -> None:
-    if not pyyaml:
-        request.getfixturevalue("no_pyyaml")
+def test_reads_scalars_quotes_and_comments(tmp_path: Path) -> None:
     path = write(
         tmp_path,
         "---\n# a comment\n\nlr: 1e-3   # why\nname: 'it''s # no comment'\nother: \"a\\tb\" # yes\nempty:\nurl: http://x#y\n"
@@ -50,31 +48,49 @@ def test_reads_scalars_quotes_and_comments(
     }
 
 
+CONFIG = {
+    "task": "diffusion",
+    "optimizer": {"lr": 0.25, "batch": 32},
+    "log": {"loggers": ["tensorboard", "wandb"]},
+    "balance": True,
+    "none": [],
+    "nothing": None,
+}
+
+
+@pytest.mark.usefixtures("no_pyyaml")
+def test_without_pyyaml_json_is_read_with_the_same_meaning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path, json.dumps(CONFIG))
+    found = {key: (value.text, value.section, value.items) for key, value in read(path).items()}
+    assert found["lr"] == ("0.25", "optimizer", False)
+    assert found["balance"] == ("true", "", False)
+    monkeypatch.undo()
+    assert found == {key: (value.text, value.section, value.items) for key, value in read(path).items()}
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("lr: 1\n  nested: 2\n", r":2: expected 'key: value'"),
-        ("a:\n  b:\n    c: 1\n", r":3: expected 'key: value'"),
-        ("a:\n  b: 1\n   c: 1\n", r":3: expected 'key: value'"),
-        ("a:\n\tb: 1\n", r":2: a line is indented by something other than spaces"),
-        ("save:\n  keep: 1\nkeep: 2\n", r":3: 'keep' is given twice, first at .*:2"),
-        ("a: {b: 1}\n", r":1: only plain values"),
-        ("a: &x 1\n", r":1: only plain values"),
-        ("a: |\n  text\n", r":1: only plain values"),
-        ("a: b: c\n", r":1: only plain values"),
-        ("a: [b, [c]]\n", r":1: "),
-        ("a:\n- b: c\n", r":2: only plain values"),
-        ('a: "\\q"\n', r":1: the escape"),
-        ("- a\n", r":1: expected 'key: value'"),
-        ("lr: 1\nlr: 2\n", r":2: 'lr' is given twice, first at .*:1"),
-        ('name: "open\n', r":1: the quotes"),
-        ("lr:1\n", r":1: expected"),
+        (
+            "lr: 1\n",
+            r"c\.yaml: PyYAML is not installed here, and this is not JSON .*: pip install pyyaml, or",
+        ),
+        ("[1]", r"expected an object of keys and values"),
+        ("3", r"expected an object of keys and values"),
+        ('{"lr": 1, "lr": 2}', r"'lr' is given twice"),
+        ('{"save": {"keep": 1}, "keep": 2}', r"'keep' is given twice"),
+        ('{"a": {"b": {"c": 1}}}', r"'b' takes a plain value or a list, nothing deeper"),
+        ('{"a": [1, [2]]}', r"'a' takes a plain value or a list, nothing deeper"),
+        ('{"a": ["x,y"]}', r"'a' has an item that cannot be an item of a list"),
+        ('{"a": [{"b": 1}]}', r"'a' takes a plain value or a list, nothing deeper"),
     ],
 )
 @pytest.mark.usefixtures("no_pyyaml")
-def test_refuses_what_it_would_have_to_guess(tmp_path: Path, text: str, message: str) -> None:
+def test_json_s_refusals_name_the_file_and_the_key(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        read(write(tmp_path, text))
+        merge([write(tmp_path, text)], {})
 
 
 def test_pyyaml_reads_all_of_yaml_where_it_is_installed(tmp_path: Path) -> None:

@@ -6,15 +6,13 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from rgt_train.callbacks.recorder import Recorder, numbers_in, plain
 from rgt_train.checkpoint import manifest
-from rgt_train.config.merge import SHIPPED, parse, read
 
 from tests.process.train import frameworks
-from tests.process.train.harness import ENV, ROOT, TIMEOUT, events, losses, metrics
+from tests.process.train.harness import ENV, TIMEOUT, events, losses, metrics
 
 HF = """
 import json, sys, torch
@@ -227,50 +225,6 @@ def test_a_stateful_data_loader_over_a_plain_iterable_is_refused(tmp_path: Path)
     assert "resume: not restored: the stream's order, where it is random" in done.stdout
     assert "skipped 6 batches" in done.stdout
     assert (place / "weights").read_text() == (whole / "weights").read_text()
-
-
-YAML = """
-import json, sys, yaml
-def flat(found):
-    for key, value in (found or {}).items():
-        if isinstance(value, dict): yield from flat(value)
-        else: yield key, ",".join(map(str, value)) if isinstance(value, list) else value
-print(json.dumps([dict(flat(yaml.safe_load(text))) for text in json.load(open(sys.argv[1]))]))
-"""
-
-ACCEPTED = """---
-# comments, and an empty line
-
-task: image_classifier
-url: http://x#y   # not a comment inside
-quoted: 'it''s # no comment'
-double: "a\\tb"
-optimizer:
-    lr: 0.25
-    batch: 32
-log:
-  loggers: [tensorboard, 'wandb']
-save:
-  # indented by two
-  keep: 3
-list:
-- one
-- two # and why
-nested:
-  inner:
-    - x
-    - y
-none: []
-"""
-
-
-def test_pyyaml_understands_what_we_accept_the_same_way(tmp_path: Path) -> None:
-    texts = [ACCEPTED, *((ROOT / f"remote/rgt_train/config/{name}.yaml").read_text() for name in SHIPPED)]
-    (tmp_path / "texts.json").write_text(json.dumps(texts))
-    theirs: list[dict[str, Any]] = json.loads(frameworks.run(YAML, tmp_path, "texts.json").stdout)
-    ours = [parse(ACCEPTED, "a.yaml"), *(read(name) for name in SHIPPED)]
-    for left, right in zip(ours, theirs, strict=True):
-        assert {key: scalar.text for key, scalar in left.items()} == {k: str(v) for k, v in right.items()}
 
 
 class TestRecorder:

@@ -44,6 +44,7 @@ def words(task: str, out: Path, **values: object) -> list[str]:
     ]
 
 
+@pytest.mark.full_matrix
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 @pytest.mark.parametrize("task", TASKS)
 def test_kills_change_no_bit(trainers: Zygote, tmp_path: Path, task: str, precision: str) -> None:

@@ -114,7 +114,7 @@ def test_a_newer_file_needs_a_look_of_its_own(pulled: Pulled) -> None:
     shutil.copy(pulled.root / "hf/checkpoint-5/optimizer.pt", pulled.root / "today.pt")
     pulled.told()
     ((path, reason),) = pulled.proof("/w").errors
-    assert path == "/w/today.pt" and "nobody has looked" in reason
+    assert path == "/w/today.pt" and "was not checked since it was pulled" in reason
     assert verify(pulled.root, pulled=pulled.rows(), with_torch=False).ok, (
         "the pull vouches for the new bytes"
     )
@@ -139,7 +139,7 @@ def test_a_record_that_came_from_the_box_proves_nothing_and_is_not_overwritten(p
     ledger = Ledger(ledger_path("lab", pulled.env))
     ledger.add([pulled.row(record, "/w/PULL_VERIFIED.json")])
     ledger.close()
-    assert "nobody has looked" in pulled.proof("/w").errors[-1][1]
+    assert "not checked yet" in pulled.proof("/w").errors[-1][1]
     before = record.read_bytes()
     found = verify(pulled.root, pulled=pulled.rows(), with_torch=False)
     assert [each.path for each in found.errors] == ["PULL_VERIFIED.json"]

@@ -10,14 +10,18 @@ from pathlib import Path
 import pytest
 from rgt_box import masking
 
+from rgt_tui.files import note_written
+from rgt_tui.transfer.ledger import FileRow, Ledger, ledger_path, sha256_of
 from rgt_tui.transfer.sending import (
     ALWAYS_LEFT_OUT,
     IgnoreRules,
+    OwnFiles,
     SourceError,
     read_tree,
     source_tree,
     why_secret,
 )
+from rgt_tui.ui import clipboard, exports
 
 PLAIN = IgnoreRules(ALWAYS_LEFT_OUT)
 TOKEN = "hf_" + "aB3dE5fG7h" * 3
@@ -205,6 +209,88 @@ def test_the_hash_is_of_names_contents_and_modes(tmp_path: Path) -> None:
     third = read_tree(tmp_path, PLAIN).digest
     (tmp_path / "b.py").rename(tmp_path / "c.py")
     assert len({first.digest, second, third, read_tree(tmp_path, PLAIN).digest}) == 4
+
+
+def left(top: Path, own: OwnFiles) -> dict[str, str]:
+    return {each.path: each.why for each in read_tree(top, PLAIN, own=own).left_out}
+
+
+def note_pulled(copy: Path, env: dict[str, str]) -> None:
+    """Write the row of a copy, as a pull does."""
+    digest, here = sha256_of(copy)
+    row = FileRow(path="/root/run/a.pt", local=str(copy), sha256=digest, there=here, here=here)
+    ledger = Ledger(ledger_path("lab", env))
+    ledger.add([row])
+    ledger.close()
+
+
+def test_what_rgt_wrote_is_no_code(tmp_path: Path) -> None:
+    top, env = tmp_path / "exp", {"HOME": str(tmp_path / "exp")}
+    fill(
+        top, "a.py", "boxes.toml", "sub/rgt.toml", ".boxes.toml.4711.tmp", "sub/PULL_VERIFIED.json", "x/b.py"
+    )
+    fill(
+        top,
+        "pulled/lab/root/run/a.pt",
+        "half/.rgt-parts/1",
+        "half/a.pt",
+        "night.jsonl",
+        "mine.csv",
+        "loss.csv",
+    )
+    fill(top, ".local/state/rgt/journal.json", ".config/rgt/fleet.toml")
+    note_written([top / "pulled/lab/root/run", top / "mine.csv", top / "gone"], env)
+    note_written([top / "night.jsonl"], env, grows=True)
+    note_pulled(top / "pulled/lab/root/run/a.pt", env)
+    with (top / "night.jsonl").open("a") as recording:
+        recording.write("another line")
+    (top / "mine.csv").write_text("a table of the person's, in the same file")
+    own = OwnFiles(top / "boxes.toml", env=env)
+    found = read_tree(top, PLAIN, own=own)
+    assert [file.path for file in found.files] == ["a.py", "loss.csv", "mine.csv", "x/b.py"]
+    why = left(top, own)
+    assert why["boxes.toml"] == "the fleet file of rgt" and why["night.jsonl"] == "rgt wrote it"
+    assert why["half/"] == why["pulled/lab/root/run/"] == why["sub/"] == "rgt pulled it"
+    before = found.digest
+    (top / "boxes.toml").write_text("[boxes.a]\nhost = 'b'\njobs = ['~/jobs/c']\n")
+    fill(top, "pulled/lab/root/run/b.pt")
+    assert read_tree(top, PLAIN, own=own).digest == before
+    as_data = read_tree(top, IgnoreRules(), own=OwnFiles(top / "boxes.toml", pulled_too=True, env=env))
+    assert {"half/a.pt", "pulled/lab/root/run/a.pt"} <= {file.path for file in as_data.files}
+    assert "boxes.toml" not in {file.path for file in as_data.files}
+    (tmp_path / "link").symlink_to("exp")
+    assert read_tree(tmp_path / "link", PLAIN, own=own).digest == before, (
+        "by another way to the same directory"
+    )
+    with pytest.raises(SourceError, match="the fleet file of rgt"):
+        read_tree(top / "boxes.toml", PLAIN, own=own)
+
+
+def test_what_a_person_makes_where_rgt_had_written_is_pushed(tmp_path: Path) -> None:
+    top, env = tmp_path / "exp", {"HOME": str(tmp_path)}
+    fill(top, "a.py", "loss.csv", "run/a.pt", "night.jsonl")
+    note_written([top / "loss.csv", top / "run"], env)
+    note_written([top / "night.jsonl"], env, grows=True)
+    note_pulled(top / "run/a.pt", env)
+    own = OwnFiles(env=env)
+    assert [file.path for file in read_tree(top, PLAIN, own=own).files] == ["a.py"]
+    inodes = {(top / name).stat().st_ino for name in ("loss.csv", "run", "run/a.pt", "night.jsonl")}
+    for name in ("loss.csv", "run/a.pt", "night.jsonl"):  # in place: device and inode stay
+        with (top / name).open("r+") as file:
+            file.write("mine: ")
+    os.utime(top / "run/a.pt", ns=(0, 0))  # a clock may be too coarse to show that it was written again
+    assert inodes == {(top / name).stat().st_ino for name in ("loss.csv", "run", "run/a.pt", "night.jsonl")}
+    found = [file.path for file in read_tree(top, PLAIN, own=own).files]
+    assert found == ["a.py", "loss.csv", "night.jsonl", "run/a.pt"]
+
+
+def test_what_the_dashboard_exports_is_no_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    top, env = tmp_path / "exp", {"HOME": str(tmp_path)}
+    fill(top, "a.py")
+    monkeypatch.chdir(top)
+    assert exports.write("loss.svg", b"<svg/>", env) == top / "loss.svg"
+    clipboard.write_screenshot("<svg/>", env)
+    assert [file.path for file in read_tree(top, PLAIN, own=OwnFiles(env=env)).files] == ["a.py"]
 
 
 def test_what_cannot_be_pushed_is_said(tmp_path: Path) -> None:

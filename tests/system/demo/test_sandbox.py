@@ -19,8 +19,9 @@ import msgspec
 import pytest
 
 from rgt_tui.demo import DemoError
-from rgt_tui.demo.plan import BOXES
+from rgt_tui.demo.plan import BOXES, FILL_DIR
 from rgt_tui.demo.sandboxes import Machine, Room
+from rgt_tui.demo.stories import FILL_SCRIPT
 from rgt_tui.demo.workspace import MARKER_ENV, Workspace, clean_stale, kill_marked
 from rgt_tui.ssh import remote_root
 from tests.process.box.harness import until
@@ -85,6 +86,24 @@ async def test_inodes_really_run_out_while_bytes_are_free(machine: Machine) -> N
     free_inodes, free_blocks = map(int, said.split()[:2])
     assert free_inodes == 0
     assert free_blocks > 1000
+
+
+async def test_the_demos_dump_takes_also_what_a_save_gives_back(machine: Machine) -> None:
+    """A save that runs when the disk fills removes the previous checkpoint afterwards: that must not leave room."""
+    fill = FILL_SCRIPT.format(dir=FILL_DIR).replace("sleep 0.15", ":")
+    script = shlex.quote(fill.replace("tries=300", "tries=20"))
+    taken = "i=0; while [ $i -lt 5 ]; do i=$((i+1)); : > /workspace/old$i; done"
+    full = "until [ $(stat -f -c %d /workspace) = 0 ]; do sleep 0.05; done"
+    start = f"sh -c {script} & until [ -d {FILL_DIR} ]; do sleep 0.05; done"
+    said = await machine.run(f"{taken}; {start}; {full}; rm /workspace/old*; wait; stat -f -c %d /workspace")
+    assert said.split()[-1] == "0"
+    # It ends when its files are removed while it runs.
+    endless = shlex.quote(fill.replace("tries=300", "tries=9999"))
+    removed = f"rm -rf {FILL_DIR}"
+    said = await machine.run(
+        f"{removed}; sh -c {endless} & {full}; {removed}; wait; stat -f -c %d /workspace"
+    )
+    assert int(said.split()[-1]) > 4000
 
 
 async def test_the_system_is_read_only_on_a_box(machine: Machine) -> None:
@@ -153,9 +172,10 @@ async def test_nothing_is_left_after_the_end() -> None:
 KILLED = """
 import asyncio, sys
 from rgt_tui.ssh.bundle import remote_root
-from rgt_tui.demo.plan import BOXES
+from rgt_tui.demo.plan import BOXES, FILL_DIR
 from rgt_tui.demo.sandboxes import Machine
 from rgt_tui.demo.sandboxes import Room
+from rgt_tui.demo.stories import FILL_SCRIPT
 from rgt_tui.demo.workspace import Workspace
 
 async def main():

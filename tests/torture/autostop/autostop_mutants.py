@@ -160,6 +160,11 @@ def unaccepted(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(stop_process.Stop, "_accepts", lambda self, name: True)
 
 
+def unproved(patch: pytest.MonkeyPatch) -> None:
+    """A lease ends runs without asking whether the box can be stopped after them."""
+    patch.setattr(stop_process.Stop, "_prove_right", lambda self, own: None)
+
+
 def eager_lease(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(idle_clock, "due_by_lease", lambda plan: float(plan["armed_boot"]) + 20.0)
 
@@ -198,6 +203,7 @@ MUTANTS: dict[str, Mutant] = {
     "an answer that is lost is sent again": guessing,
     "a lease ends what nobody has accepted": unaccepted,
     "a lease ends too soon": eager_lease,
+    "a lease ends runs without a proof": unproved,
     "a box that may only ask parks": acting,
 }
 """What is left out → how."""

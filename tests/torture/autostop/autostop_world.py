@@ -118,6 +118,10 @@ class World:
     cpu: int = 0
     sealed: bool = False
     revoked: bool = False
+    reads_only: bool = False
+    """The box's key may read the pod, and not stop it."""
+    proved: bool = False
+    """In the stop that is carried out, a trial of the key has shown that it may stop the pod."""
     deaf: bool = False
     """The platform answers no reading."""
     fault: str = ""
@@ -131,6 +135,8 @@ class World:
     points: int = 0
     last_look: int = 0
     """Point of the last look at the box."""
+    ended_at: float = 0.0
+    """Uptime at which the last stop's process ended."""
     slept_at: int = -1
     """Point at which the machine was last suspended while a stop was carried out."""
     acted_at: int = -1
@@ -257,6 +263,7 @@ class World:
         self.boot = self.awake = 1000.0
         self.wall += 60.0
         self.pod.status, self.effect_at, self.on = "RUNNING", None, True
+        self.ended_at = 0.0
         if instance is not None:
             self.pod = LocalPod(id=instance, name="lab", created=1.78e9)
         if not kept:
@@ -343,7 +350,7 @@ class World:
         """Run the process that the recorder has asked for, until it ends, dies, or the machine is off."""
         while self.pending and self.on:
             mode, self.pending = self.pending, ""
-            self.stopping, self.points, self.acted_at, self.slept_at = mode, 0, -1, -1
+            self.stopping, self.points, self.acted_at, self.slept_at, self.proved = mode, 0, -1, -1, False
             self.carried = self.plans().get(mode, {})
             self.tell(f"a stop begins: {mode}")
             try:
@@ -362,6 +369,7 @@ class World:
             ]
             if odd:  # the model no longer fits the code, or the code has a fault: either way nothing is tried any more
                 raise Broken(odd[-1])
+            self.ended_at = self.boot
             # The recorder sees that it has ended with its next sample, and begins the time anew with the one after.
             self.disturb(self.boot + TICK)
             if self.on:
@@ -371,20 +379,30 @@ class World:
 
     # What the platform does.
 
-    def send(self, method: str, path: str) -> tuple[int, Any]:
+    def send(self, method: str, path: str, body: object) -> tuple[int, Any]:
         """Answer as RunPod does."""
         self.point(method)
         if path.split("/")[3] != self.pod.id:
             raise self.breaks(f"asked about another machine: {path}")
-        if self.revoked:
+        if body == {"action": "start"}:
+            return self.try_key()
+        if self.revoked or (self.reads_only and method != "GET"):
             if method != "GET":
                 self.judge()
                 self.calls.append(Call(self.boot, self.wall, proved=True))
                 reached["refused: the key is revoked"] += 1
-            return 401, {"detail": "invalid or missing API key"}
+            return 403 if self.reads_only else 401, {"detail": "invalid or missing API key"}
         if method == "GET":
             return self.read()
         return self.call()
+
+    def try_key(self) -> tuple[int, Any]:
+        """Refuse a start of the running pod, by its state or, first of all, for lack of the right."""
+        if self.revoked or self.reads_only:
+            reached["a key that may not stop the pod is tried"] += 1
+            return 403, {"detail": "Forbidden"}
+        self.proved = True
+        return 409, {"detail": "action 'start' is not available while pod is RUNNING"}
 
     def read(self) -> tuple[int, Any]:
         if self.deaf:
@@ -506,6 +524,9 @@ class World:
             return
         limit = armed["idle_s"] + (armed["inspect_s"] if self.failed_cells else 0.0)
         since = max(self.disturbed, self.newly_active)
+        # After a failure it waits before it tries again, for a bounded time.
+        retry = min(self.watch._counts["idle"].not_before, self.ended_at + idle_clock.LONGEST_RETRY)
+        since = max(since, retry - limit)
         if self.boot - since > limit + LATE:
             raise Broken(
                 f"idle for {self.boot - since:.0f} s, {limit:.0f} s were armed, and nothing was done"
@@ -598,8 +619,10 @@ def install(world_of: Callable[[], World], patch: pytest.MonkeyPatch) -> None:
         return [saving.SavingRun(run.name, RUN_PID, int(run.began), run.saves, run.queued, ())]
 
     def kill(pid: int, number: int) -> None:
-        run = world_of().run
+        world, run = world_of(), world_of().run
         assert pid == RUN_PID
+        if not world.proved:
+            raise world.breaks("a run is ended, and nothing has shown that the box can be stopped after it")
         if run is not None and run.saves:
             run.ends_at = world_of().boot + 5.0
 
@@ -612,7 +635,7 @@ def install(world_of: Callable[[], World], patch: pytest.MonkeyPatch) -> None:
         return [(RUN_PID, int(run.began))] if run is not None and run.queued else []
 
     def send(self: Any, method: str, path: str, body: object) -> tuple[int, Any]:
-        return world_of().send(method, path)
+        return world_of().send(method, path, body)
 
     def own_key(kind: str, own: object = None) -> Any:
         return own_stop.Key("secret", world_of().pod.id)

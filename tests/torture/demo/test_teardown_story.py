@@ -26,5 +26,5 @@ def test_the_gate_opens_only_when_nothing_can_be_lost_and_one_call_goes_out(tmp_
     assert "not pulled" in steps[shut[0]]["text"]
     assert "trainer.safetensors" in steps[shut[1]]["text"]
     assert "late.safetensors" in steps[shut[2]]["text"]
-    assert {"open", "open again", "a second start asks the provider", "the record is whole"} <= set(steps)
+    assert {"open", "open again", "a second start asks the provider", "the record is complete"} <= set(steps)
     assert leftovers(tmp_path) == []

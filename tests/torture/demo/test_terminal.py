@@ -32,7 +32,7 @@ def test_a_person_walks_through_the_screens_and_leaves(open_terminal: Callable[.
     assert leftovers(terminal.tmp) == []
 
 
-@pytest.mark.parametrize(("width", "height"), [(80, 24), (60, 20)])
+@pytest.mark.parametrize(("width", "height"), [pytest.param(80, 24, marks=pytest.mark.full), (60, 20)])
 def test_small_terminals_show_the_boxes(
     open_terminal: Callable[..., Terminal], width: int, height: int
 ) -> None:

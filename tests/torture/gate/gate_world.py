@@ -33,8 +33,8 @@ from rgt_tui.fleet import (
 from rgt_tui.fleet.billing_actions import Teardown
 from rgt_tui.fleet.box_evidence import Asking
 from rgt_tui.fleet.box_questions import Wanted
-from rgt_tui.fleet.open_actions import SETTLE_SECONDS, target_of
-from rgt_tui.gate import ActionState, AuditEntry, AuditLog, Journal, OpenAction, Record, journal
+from rgt_tui.fleet.open_actions import SETTLE_SECONDS
+from rgt_tui.gate import ActionState, AuditEntry, AuditLog, Journal, OpenAction, Record, journal, target_of
 from rgt_tui.health.facts import TYPED_S
 from rgt_tui.model.box import BoxSpec, BoxState, Link, ProviderRef, Seen
 from rgt_tui.model.evidence import (
@@ -51,15 +51,21 @@ from rgt_tui.model.evidence import (
 from rgt_tui.model.money import Meter
 from rgt_tui.model.protocol import Cell, Disk, Hello, Proc, QueueState, Sample
 from rgt_tui.profiles import load_profile
-from rgt_tui.providers import PermitRefused, Provider, ProviderError, carry_out, runpod
+from rgt_tui.providers import PermitRefused, Provider, ProviderError, carry_out, console, runpod
 from rgt_tui.ssh import AgentBundle, Unreachable
+from tests.torture.gate.box_disk import BoxDisk, lost_by_park
 
 POD = "pod1"
 """Both accounts have a pod of this id."""
 SERVERS = {"lab": "https://one.example", "twin": "https://two.example"}
 """Box → the server of its account."""
+HAND = "hand"
+"""The box without a provider in the fleet file: rgt judges it as any other, and a person clicks."""
+BOXES = (*SERVERS, HAND)
 KEYS = {"lab": "KEY_ONE", "twin": "KEY_TWO"}
 QUEUE = "/workspace/job"
+CREATED = 1.78e9
+"""When every machine of the model was made."""
 PLACES = ("/workspace/cell-a", "/workspace/found", "/root/scratch", QUEUE)
 """Directories that may hold results. A park keeps those below /workspace, a destroy none."""
 SEAL_SECONDS = 120.0
@@ -96,6 +102,7 @@ class Machine:
     seals: int = 0
     typed_at: float = 0.0
     """When somebody typed at a terminal of it, by its own clock, which is ours."""
+    disk: BoxDisk = field(kw_only=True)
     seen_typing: bool = False
     """Of the last look at it."""
 
@@ -115,6 +122,8 @@ class Ok:
     right: bool
     forfeits: dict[str, str]
     """Key of what is given up → what was shown of it."""
+    machine: Machine
+    """What answered when it was shown."""
 
 
 @dataclass
@@ -147,11 +156,12 @@ class World:
         self.folder = folder
         self.loop = asyncio.new_event_loop()
         self.wall, self.ticks = 1.79e9, 1000.0
-        self.machines = {box: self._machine(box) for box in SERVERS}
+        self._made = 0
+        self.machines = {box: self._machine(box) for box in BOXES}
         """What the provider has."""
         self.spoken: dict[str, Machine] = dict(self.machines)
         """What answers where the fleet file says that the box is."""
-        self.linked = dict.fromkeys(SERVERS, True)
+        self.linked = dict.fromkeys(BOXES, True)
         self.deaf = False
         """No provider answers a reading."""
         self.copies: dict[tuple[str, str], tuple[str, bool]] = {}
@@ -163,6 +173,8 @@ class World:
         """``before`` or ``after``, and the state of the journal, or ``call``."""
         self.fault = ""
         """What becomes of the next call."""
+        self.clicks = True
+        """The person clicks on the console at once when rgt leaves it to them; else they forget it."""
         self.told_off: dict[str, set[str]] = {}
         """Box → in which states its provider has shown it off since the last call."""
         self.calls: dict[str, bool] = {}
@@ -178,7 +190,10 @@ class World:
     # What rgt sees.
 
     def _machine(self, box: str) -> Machine:
-        return Machine(LocalPod(id=POD, name=box, created=1.78e9, disk=20.0), dict.fromkeys(PLACES, 1))
+        self._made += 1
+        root = self.folder / "machines" / str(self._made)
+        pod = LocalPod(id=POD, name=box, created=CREATED, disk=20.0)
+        return Machine(pod, dict.fromkeys(PLACES, 1), disk=BoxDisk(root, CREATED))
 
     def begin(self) -> Rgt:
         sessions = {}
@@ -187,11 +202,13 @@ class World:
             spec = BoxSpec(name=box, host="127.0.0.1", profile="runpod", provider=ref)
             bundle = AgentBundle(data=b"", digest="", filename="")
             sessions[box] = BoxSession(spec, PROFILE, bundle, ConnectLimit(), self.clock, lambda _: None)
+        spec = BoxSpec(name=HAND, host="127.0.0.1", port=2222, profile="runpod")
+        sessions[HAND] = BoxSession(spec, PROFILE, bundle, ConnectLimit(), self.clock, lambda _: None)
         meters = Meters(
             sessions, seconds=60, clock=self.clock, say=print, env={KEYS[box]: box for box in KEYS}
         )
         audit = self.folder / "audit.jsonl"
-        profiles = dict.fromkeys(SERVERS, PROFILE)
+        profiles = dict.fromkeys(BOXES, PROFILE)
         teardown = Teardown(
             sessions, profiles, meters, audit, self.clock, asking=self._asking(), ticks=self.steady
         )
@@ -205,7 +222,7 @@ class World:
             say=lambda text, *_: said.append(text),
         )
         rgt = Rgt(teardown, meters, sessions, found, said=said)
-        for box in SERVERS:
+        for box in BOXES:
             self.sample(rgt, box)
         return rgt
 
@@ -236,6 +253,7 @@ class World:
         session.state = BoxState(
             spec=session.state.spec,
             link=Link.LIVE,
+            peer=("127.0.0.1", 2222) if box == HAND else None,
             hello=Hello(
                 proto=1, agent="0" * 16, boot="b", host="h", python="3.11", pid=1, at=self.wall,
                 identity={"RUNPOD_POD_ID": machine.pod.id},
@@ -281,7 +299,12 @@ class World:
                 )
                 for path in paths
             )
-            return Results(at=self.wall, generation=machine.generation(paths), groups=groups)
+            return Results(
+                at=self.wall,
+                generation=machine.generation(paths),
+                groups=groups,
+                mounts=machine.disk.mounted(),
+            )
 
         async def seal(session: BoxSession, wanted: Wanted) -> Seal:
             await self.point()
@@ -302,6 +325,9 @@ class World:
                 generation=generation,
                 at=self.wall,
                 seconds=SEAL_SECONDS,
+                skipped=(),
+                problems=(),
+                mounts=machine.disk.mounted(),
                 busy=busy,
             )
 
@@ -332,7 +358,11 @@ class World:
         async def addresses(meter: Meter) -> frozenset[str]:
             return frozenset()
 
-        return Asking(look, results, seal, unseal, unsealed, copies, addresses)
+        async def reach(session: BoxSession) -> None:
+            await self.point()
+            self.sample(alive(), session.state.spec.name)
+
+        return Asking(look, results, seal, unseal, unsealed, copies, addresses, reach)
 
     def _asked(self, session: BoxSession) -> Machine:
         alive()
@@ -342,10 +372,9 @@ class World:
             raise Unreachable("the box does not answer")
         return machine
 
-    @staticmethod
-    def _listed(machine: Machine, wanted: Wanted) -> list[str]:
-        stays = tuple(f"{place.rstrip('/')}/" for place in wanted.survives)
-        return [path for path in machine.files if not path.startswith(stays or ("//",))]
+    def _listed(self, machine: Machine, wanted: Wanted) -> list[str]:
+        owners = {PLACES[0]: "cell a", QUEUE: f"job {QUEUE}"}
+        return machine.disk.listed(machine.files, wanted, self.wall, owners)
 
     # What the provider does.
 
@@ -413,7 +442,8 @@ class World:
         self.wall += 2.0
         self.ticks += 2.0
         pod = self.machines[box].pod
-        pod.status, pod.started = "RUNNING", 1.75e9 + self.ticks
+        pod.status, pod.started = "RUNNING", CREATED + self.ticks
+        self.machines[box].disk.booted = self.wall
 
     def _stopped(self, box: str, status: str) -> None:
         machine = self.machines[box]
@@ -421,9 +451,7 @@ class World:
         machine.training, machine.sealed_until = False, -1.0
         if machine.cell == "running":
             machine.cell = "interrupted"
-        lost = [
-            path for path in machine.files if status == "TERMINATED" or not path.startswith("/workspace/")
-        ]
+        lost = list(machine.files if status == "TERMINATED" else lost_by_park(machine.files, machine.disk))
         for path in lost:
             del machine.files[path]
 
@@ -431,14 +459,15 @@ class World:
 
     def judge(self, rgt: Rgt, box: str, verb: Verb) -> OpenAction:
         machine, ok = self.machines[box], rgt.ok
+        state = ActionState.YOURS if box == HAND else ActionState.SENT
         if ok is None or ok.box != box or ok.verb is not verb:
             raise Broken(f"{verb} of {box} was sent, and nobody has agreed to that")
         if not ok.right:
             raise Broken("it was sent after a wrong name")
-        target = target_of(rgt.sessions[box].state.spec.provider or ProviderRef("", ""))
+        target = target_of(rgt.sessions[box].state.spec.billing_ref)
         found, problems = Journal(self.folder / journal.JOURNAL).open_actions()
         here = [action for action in found if action.first.target == target]
-        if problems or len(here) != 1 or here[0].last.state is not ActionState.SENT:
+        if problems or len(here) != 1 or here[0].last.state is not state:
             raise Broken(f"it was sent, and the journal says {here or problems}")
         if here[0].first.action in self.calls:
             raise Broken("an action was sent twice")
@@ -448,7 +477,9 @@ class World:
 
     def _judge_box(self, machine: Machine, box: str, verb: Verb, ok: Ok) -> None:
         given = ok.forfeits
-        if machine.pod.status == "TERMINATED":
+        if box == HAND and ok.machine is not machine and "identity" not in given:
+            raise Broken("the click is for another machine than the one that was shown")
+        if machine.pod.status == "TERMINATED" and box != HAND:
             raise Broken("a machine that is gone was stopped again")
         if not machine.pod.on:
             return
@@ -466,7 +497,7 @@ class World:
 
     def _judge_results(self, machine: Machine, box: str, verb: Verb, ok: Ok) -> None:
         for path in machine.files:
-            if verb is Verb.PARK and path.startswith("/workspace/"):
+            if verb is Verb.PARK and path not in lost_by_park(machine.files, machine.disk):
                 continue
             fingerprint = machine.fingerprint(path)
             if self.copies.get((box, path)) == (fingerprint, True):
@@ -522,7 +553,7 @@ class World:
         patch.setattr(Journal, "append", crashing)
         patch.setattr(AuditLog, "record", recording)
         patch.setattr(billing_actions, "carry_out", carrying)
-        for module in (runpod, journal, open_actions):
+        for module in (runpod, console, journal, open_actions):
             patch.setattr(module, "steady", self.steady)
         patch.setattr(journal, "boot", lambda: "boot")
         patch.setattr(open_actions, "boot", lambda: "boot")
@@ -550,6 +581,7 @@ class World:
             pass
         finally:
             rgt.ok, self.script, self.die, self.fault, self.proved = None, {}, None, "", False
+            self.clicks = True
         if Broken.seen:
             raise Broken.seen[0]
         if rgt.dead:
@@ -569,8 +601,9 @@ class World:
                 shown = {item.key: item for item in seen.items}
             else:
                 forfeits = frozenset()
+            machine = self.spoken[box]
             given = {key: shown[key].fact or shown[key].text for key in forfeits if key in shown}
-            rgt.ok = Ok(box, verb, right, given)
+            rgt.ok = Ok(box, verb, right, given, machine)
             await self.sleep(wait)
             await self._confirm(rgt, seen, box, verb, seen.phrase if right else f"{seen.phrase} ", forfeits)
         rgt.ok = before
@@ -583,6 +616,8 @@ class World:
         try:
             async for step in rgt.teardown.execute(box, verb, typed, forfeits=forfeits):
                 reached[f"{verb}{with_what}: {step.phase}"] += 1
+                if step.phase is StopPhase.YOURS:
+                    self._click(rgt, box, verb)
                 if step.phase is StopPhase.FAILED and self.carried_out:
                     raise Broken(f"it said that it failed, and it was done: {step.text}")
                 if step.phase is StopPhase.METER_OFF and not self.is_off(box, verb):
@@ -593,18 +628,59 @@ class World:
                 if "settled first" in reason or "acts on the instance" in reason:
                     reached["refused: another action is open, or held by another rgt"] += 1
 
+    def _click(self, rgt: Rgt, box: str, verb: Verb) -> None:
+        """The person does on the console what rgt has left to them, or forgets it."""
+        action = self.judge(rgt, box, verb)
+        if self.clicks and self.machines[box].pod.on:
+            self.calls[action.first.action] = True
+            self._stopped(box, "TERMINATED" if verb is Verb.DESTROY else "EXITED")
+            reached[f"{verb} clicked"] += 1
+
+    async def say_done(self, rgt: Rgt) -> None:
+        """Say that the click was made, whether it was or not, and whether rgt has left one to the person or not."""
+        target = target_of(rgt.sessions[HAND].state.spec.billing_ref)
+        found, _ = Journal(self.folder / journal.JOURNAL).open_actions()
+        judged = [one for one in found if one.first.target == target and one.first.evidence]
+        answers = self.linked[HAND] and self.spoken[HAND].pod.on
+        try:
+            await rgt.teardown.done(HAND)
+        except GateClosed:
+            reached["a word refused"] += 1
+            return
+        reached["a word taken"] += 1
+        if answers:
+            raise Broken("a person's word was taken, and the box answers")
+        if not judged:
+            raise Broken("a person's word was taken, and no evidence had been judged")
+
+    async def settle_click(self, rgt: Rgt) -> None:
+        """End what waits for a click: by the word where it was made, else as not done."""
+        machine, ref = self.machines[HAND], rgt.sessions[HAND].state.spec.billing_ref
+        self.sample(rgt, HAND)
+        if not machine.pod.on:
+            await self.say_done(rgt)
+        with Journal(self.folder / journal.JOURNAL, clock=self.clock).hold(
+            target_of(ref), HAND, Verb.PARK
+        ) as held:
+            if held.earlier is not None:
+                held.settle(ActionState.FAILED, "seen on")
+
     def is_off(self, box: str, verb: Verb) -> bool:
         """Tell whether the provider has shown since the last call that the meter is off."""
+        if box == HAND:
+            return not self.machines[box].pod.on
         return bool(self.told_off.get(box, set()) & ({"TERMINATED"} if verb is Verb.DESTROY else {"EXITED"}))
 
     async def find_out(self, rgt: Rgt) -> None:
         """Start as after a crash: what is open is asked for, until it is known."""
         deaf, self.deaf = self.deaf, False
-        before, _ = Journal(self.folder / journal.JOURNAL).open_actions()
+        found, _ = Journal(self.folder / journal.JOURNAL).open_actions()
+        before = [one for one in found if one.first.box != HAND or one.last.state is ActionState.INTENT]
         await rgt.open.look()
         await self.sleep(SETTLE_SECONDS + 1.0)
-        still = await rgt.open.look()
+        still = [one for one in await rgt.open.look() if one.first.box != HAND]
         self.deaf = deaf
+        await self.settle_click(rgt)
         if still:
             raise Broken(f"still open after it was asked for: {still}")
         last = {line.action: line for path in self._journals() for line in self._lines(path)}
@@ -634,8 +710,7 @@ class World:
         """Send with a permit that was used, by its provider and by that of the other account."""
         provider, permit = self.permits[number % len(self.permits)]
         others = [rgt.meters.provider(session) for session in rgt.sessions.values()]
-        for one in (provider, *others):
-            assert one is not None
+        for one in (provider, *filter(None, others)):
             try:
                 await (one.stop if permit.verb is Verb.PARK else one.destroy)(permit)
             except PermitRefused:

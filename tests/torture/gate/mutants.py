@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 import msgspec
 import pytest
+from rgt_box import files
+from rgt_box.commands import machine_age, result_rules, result_walk
 
-from rgt_tui.fleet import billing_actions
+from rgt_tui.fleet import GateClosed, billing_actions, box_evidence
 from rgt_tui.fleet.box_evidence import Asking
 from rgt_tui.gate import decision, evidence, journal, quiet, sealed
-from rgt_tui.model.evidence import Evidence, Seal
+from rgt_tui.model.box import BY_HAND, Link
+from rgt_tui.model.evidence import Evidence, Seal, StopPhase, StopProgress
+from rgt_tui.profiles import box_storage
 from rgt_tui.providers import answers, control_plane, stopping
 
 Mutant = Callable[[pytest.MonkeyPatch], None]
@@ -42,7 +47,15 @@ def unsealed(patch: pytest.MonkeyPatch) -> None:
     real = sealed
 
     def claimed(evidence: Evidence, seal: Seal | None, problem: str, ticks: float) -> Evidence:
-        found = Seal(nonce="0" * 32, generation=evidence.generation or "", at=0.0, seconds=120.0)
+        found = Seal(
+            nonce="0" * 32,
+            generation=evidence.generation or "",
+            at=0.0,
+            seconds=120.0,
+            skipped=(),
+            problems=(),
+            mounts=(),
+        )
         return real(evidence, found, "", ticks)
 
     patch.setattr(billing_actions, "sealed", claimed)
@@ -100,6 +113,67 @@ def remembered(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(module, "stands", lambda *_: None, raising=False)
 
 
+def hidden_by_place(patch: pytest.MonkeyPatch) -> None:
+    """Take all of /usr for the system's own."""
+    patch.setitem(result_rules._PATHS, "/usr", result_rules.Rule("the system's own", True, True))
+
+
+def hidden_by_marker(patch: pytest.MonkeyPatch) -> None:
+    """Let an environment cover its siblings."""
+    patch.setitem(result_rules.MARKERS, result_rules.VENV, result_rules.IN_ENVIRONMENT | {"out"})
+
+
+def dated_by_clock(patch: pytest.MonkeyPatch) -> None:
+    """Take every file whose ctime is older than the machine for one of the image."""
+    patch.setattr(result_walk, "UNPACKED_NS", -(10**20))
+
+
+def dated_by_provider(patch: pytest.MonkeyPatch) -> None:
+    """Believe the date of creation, whatever is older on the box or by the provider itself."""
+    patch.setattr(machine_age, "contradiction", lambda *_: "")
+    patch.setattr(box_evidence, "created_at", lambda meter, *_: (meter.created, ""))
+
+
+def stored_by_word(patch: pytest.MonkeyPatch) -> None:
+    """Believe what is said of storage, without the box's mount table."""
+    patch.setattr(box_storage, "_without_witness", lambda *_: iter(()))
+    patch.setattr(result_walk.Mounts, "is_apart", lambda self, point: True)
+
+
+def followed(patch: pytest.MonkeyPatch) -> None:
+    """Read a result through whatever stands at its path."""
+    patch.setattr(files.Opener, "open", lambda self, path: files.open_regular(path, follow_links=True))
+
+
+def clicked_unjudged(patch: pytest.MonkeyPatch) -> None:
+    """Send a person to the console whatever speaks against it."""
+    real = decision.objections
+
+    def lenient(found: Evidence, ticks: float) -> tuple[tuple[str, str], ...]:
+        return () if found.kind == BY_HAND else real(found, ticks)
+
+    patch.setattr(decision, "objections", lenient)
+    patch.setattr(billing_actions, "objections", lenient)
+
+
+def worded_unjudged(patch: pytest.MonkeyPatch) -> None:
+    """Take the word that it is done where rgt has left nothing to the person: no evidence was judged."""
+    real = billing_actions.Teardown.done
+
+    async def done(self: billing_actions.Teardown, box: str) -> StopProgress:
+        with contextlib.suppress(GateClosed):
+            return await real(self, box)
+        return StopProgress(phase=StopPhase.METER_OFF, at=0.0, text="done on the console, by a word alone")
+
+    patch.setattr(billing_actions.Teardown, "done", done)
+
+
+def worded_while_it_answers(patch: pytest.MonkeyPatch) -> None:
+    """Do not look whether the box answers before the word is taken: what was seen last may be long ago."""
+    patch.setattr(billing_actions, "SILENT", frozenset(Link))
+    patch.setattr(Asking, "reach", property(lambda _: _nothing, lambda *_: None), raising=False)
+
+
 MUTANTS: dict[str, Mutant] = {
     **{f"{kind} left out": without(kind) for kind in decision.REQUIRED},
     "age left out": stale,
@@ -111,5 +185,14 @@ MUTANTS: dict[str, Mutant] = {
     "sent is not written": late,
     "every answer proves that nothing was done": hopeful,
     "the evidence of a park is good for ever": remembered,
+    "a rule by place hides results": hidden_by_place,
+    "an environment covers what lies next to it": hidden_by_marker,
+    "an old ctime alone makes a file the image's": dated_by_clock,
+    "the date of creation has no second witness": dated_by_provider,
+    "storage has no second witness": stored_by_word,
+    "a link in the place of a result is followed": followed,
+    "a click needs no evidence": clicked_unjudged,
+    "a word is taken where no evidence was judged": worded_unjudged,
+    "a word is taken while the box answers": worded_while_it_answers,
 }
 """What is left out → how."""

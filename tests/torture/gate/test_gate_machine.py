@@ -25,7 +25,20 @@ from hypothesis.stateful import (
 )
 
 from rgt_tui.model.evidence import Verb
-from tests.torture.gate.gate_world import ACTING, PLACES, QUEUE, SERVERS, Broken, Machine, World, reached
+from tests.torture.gate.box_disk import ODD
+from tests.torture.gate.gate_world import (
+    ACTING,
+    CREATED,
+    HAND,
+    PLACES,
+    QUEUE,
+    SERVERS,
+    Broken,
+    Machine,
+    World,
+    reached,
+)
+from tests.torture.gate.gate_world import BOXES as BOX_NAMES
 from tests.torture.gate.mutants import MUTANTS
 
 FULL = os.environ.get("RGT_TORTURE") == "full"
@@ -33,7 +46,7 @@ STEPS = 100_000 if FULL else 500
 RULES, LENGTH = 25, 40
 """Rules of one example, and steps, of which some rules take several."""
 
-BOXES = st.sampled_from(sorted(SERVERS))
+BOXES = st.sampled_from(sorted(BOX_NAMES))
 VERBS = st.sampled_from(list(Verb))
 RGTS = st.sampled_from([0, 1])
 STATES = ("intent", "sent", "answered", "confirmed", "off", "call")
@@ -107,6 +120,8 @@ def reborn(world: World, box: str) -> None:
     machine = world._machine(box)
     machine.pod.id = "pod2"
     world.spoken[box] = machine
+    if box == HAND:  # nothing but the address says which machine it is
+        world.machines[box] = machine
     for rgt in world.rgts:
         world.cut(rgt, box)
     reached["reborn under its name"] += 1
@@ -147,9 +162,56 @@ def sleeps(world: World, box: str) -> None:
     """The computer sleeps for eight hours, and everything else goes on."""
     world.wall += 8 * 3600.0
     world.ticks += 8 * 3600.0
-    for name in SERVERS:
+    for name in BOX_NAMES:
         starts(world, name)
     reached["eight hours of sleep"] += 1
+
+
+def writes_oddly(world: World, box: str) -> None:
+    """A result comes to be where no job, run or name tells of it: next to an environment, among the image's files."""
+    machine = world.spoken[box]
+    if still(world, machine) or not machine.pod.on:
+        return
+    place = ODD[sum(machine.files.values()) % len(ODD)]
+    machine.files[place] = machine.files.get(place, 0) + 1
+    machine.disk.times[place] = (world.wall, world.wall)
+    reached["a result at an odd place"] += 1
+
+
+def writes_in_the_past(world: World, box: str) -> None:
+    """The clock of the box was years behind while a result was written, and is right again."""
+    machine = world.spoken[box]
+    if still(world, machine) or not machine.pod.on:
+        return
+    machine.files[ODD[1]] = machine.files.get(ODD[1], 0) + 1
+    machine.disk.times[ODD[1]] = (CREATED - 1e8, CREATED - 1e8)
+    reached["a result under a clock that was behind"] += 1
+
+
+def is_created_later(world: World, box: str) -> None:
+    """The provider's date moves, as with every launch of SkyPilot, after a result was copied onto the box."""
+    machine = world.spoken[box]
+    if still(world, machine) or not machine.pod.on:
+        return
+    machine.files[ODD[2]] = machine.files.get(ODD[2], 0) + 1
+    machine.disk.times[ODD[2]] = (world.wall, CREATED)
+    machine.pod.created = world.wall + (3600.0 if machine.pod.created == CREATED else 7200.0)
+    world.wall += 5 * 3600.0
+    world.ticks += 5 * 3600.0
+    reached["the date of creation moves"] += 1
+
+
+def claims_the_root(world: World, box: str) -> None:
+    """The provider reports a network volume at the root."""
+    world.spoken[box].pod.networks = (("volume", "/"),)
+    reached["a volume is claimed at the root"] += 1
+
+
+def is_not_mounted(world: World, box: str) -> None:
+    """The provider reports a network volume at /workspace, which is a directory of the root."""
+    machine = world.spoken[box]
+    machine.pod.networks, machine.disk.volume = (("volume", "/workspace"),), False
+    reached["nothing is mounted at /workspace"] += 1
 
 
 def second(world: World, box: str) -> Any:
@@ -184,6 +246,11 @@ EVENTS: tuple[Event, ...] = (
     back,
     forward,
     sleeps,
+    writes_oddly,
+    writes_in_the_past,
+    is_created_later,
+    claims_the_root,
+    is_not_mounted,
     second,
 )
 EVENT = st.sampled_from(EVENTS)
@@ -192,8 +259,12 @@ MOMENTS = st.integers(1, 24)
 MEANWHILE = st.dictionaries(MOMENTS, EVENT, max_size=2)
 
 
+WRITES = (writes, writes_oddly, writes_in_the_past, is_created_later)
+ALL = len(PLACES) + len(ODD)
+
+
 class GateMachine(RuleBasedStateMachine):
-    """Two boxes at two accounts, two rgt on one computer, and whatever can happen between them."""
+    """Two boxes at two accounts and one without a provider, two rgt on one computer, and whatever can happen."""
 
     mutant: ClassVar[str] = ""
     """Which guard is left out."""
@@ -225,7 +296,7 @@ class GateMachine(RuleBasedStateMachine):
     ) -> None:
         world = self.world
         self.steps += 1
-        for name in SERVERS:
+        for name in BOX_NAMES:
             world.sample(world.rgts[number], name)
         world.script = {at: partial(event, world, box) for at, event in meanwhile.items()}
         world.run(number, lambda rgt: world.act(rgt, box, verb, **how))
@@ -234,14 +305,14 @@ class GateMachine(RuleBasedStateMachine):
     def begins(self, pulled: bool) -> None:
         if pulled:
             for box in SERVERS:
-                self.pulls(box, len(PLACES))
+                self.pulls(box, ALL)
 
     @rule(box=BOXES, event=EVENT.filter(lambda event: event is not second))
     def happens(self, box: str, event: Event) -> None:
         self.steps += 1
         event(self.world, box)
 
-    @rule(box=BOXES, count=st.sampled_from([1, len(PLACES)]))
+    @rule(box=BOXES, count=st.sampled_from([1, ALL]))
     def pulls(self, box: str, count: int) -> None:
         """What was pulled before stays where the box has lost it."""
         self.steps += 1
@@ -251,21 +322,35 @@ class GateMachine(RuleBasedStateMachine):
         reached["pulled" if count > 1 else "pull half done"] += 1
 
     @rule(box=BOXES)
+    def pulls_while_a_result_becomes_a_link(self, box: str) -> None:
+        """What is read through it is no copy of the result; the pull names it, and is not complete."""
+        self.steps += 1
+        machine = self.world.spoken[box]
+        for path in list(machine.files)[:1]:
+            if machine.disk.read_once_swapped(path) is not None:
+                raise Broken("a link that took the place of a result was followed")
+            self.world.copies[box, path] = (machine.fingerprint(path), False)
+            reached["a result becomes a link during a pull"] += 1
+
+    @rule(box=BOXES)
     def calms(self, box: str) -> None:
         """All is well again: the box rests, its results are here, everything can be reached."""
         self.steps += 1
         world = self.world
+        if box == HAND:
+            world.run(0, world.settle_click)
         rests(world, box)
         world.spoken[box], world.linked[box], world.deaf = world.machines[box], True, False
         machine = world.machines[box]
         machine.cell = "done"
+        machine.disk.volume, machine.pod.networks, machine.pod.created = True, (), CREATED
         if machine.pod.status == "EXITED":
             world.started(box)
         if (
             machine.pod.status == "TERMINATED"
         ):  # another is rented, and written into the fleet file under the same id
             world.machines[box] = world.spoken[box] = world._machine(box)
-        self.pulls(box, len(PLACES))
+        self.pulls(box, ALL)
 
     @rule(number=RGTS, box=BOXES, verb=VERBS, give_up=st.booleans(), meanwhile=MEANWHILE)
     def confirms(self, number: int, box: str, verb: Verb, give_up: bool, meanwhile: Any) -> None:
@@ -291,14 +376,16 @@ class GateMachine(RuleBasedStateMachine):
         number=RGTS,
         box=BOXES,
         verb=VERBS,
-        event=st.sampled_from([reborn, queues, trains, types, writes, damages]),
+        event=st.sampled_from(
+            [reborn, queues, trains, types, damages, *WRITES, claims_the_root, is_not_mounted]
+        ),
     )
     def confirms_with_one_thing_wrong(self, number: int, box: str, verb: Verb, event: Any) -> None:
         """All results of what is there are here, and one thing else is wrong."""
         self.calms(box)
         event(self.world, box)
-        if event not in (damages, writes):
-            self.pulls(box, len(PLACES))
+        if event not in (damages, *WRITES):
+            self.pulls(box, ALL)
         self.act(number, box, verb, {}, give_up=False, right=True)
 
     @rule(number=RGTS, box=BOXES, verb=VERBS, wait=st.sampled_from([0.0, 5.0, 59.0, 61.0, 900.0]))
@@ -345,6 +432,19 @@ class GateMachine(RuleBasedStateMachine):
         self.act(number, box, Verb.DESTROY, {}, give_up=False, right=True)
 
     @rule(number=RGTS)
+    def says_done(self, number: int) -> None:
+        self.steps += 1
+        self.world.run(number, self.world.say_done)
+
+    @rule(number=RGTS, verb=VERBS, clicks=st.booleans(), event=EVENT, at=MOMENTS)
+    def clicks_and_says_done(self, number: int, verb: Verb, clicks: bool, event: Any, at: int) -> None:
+        """A person is sent to the console; they say that it is done, also where they have forgotten the click."""
+        self.calms(HAND)
+        self.world.clicks = clicks
+        self.act(number, HAND, verb, {at: event}, give_up=False, right=True)
+        self.says_done(1 - number)
+
+    @rule(number=RGTS)
     def finds_out(self, number: int) -> None:
         self.steps += 1
         self.world.run(number, self.world.find_out)
@@ -387,6 +487,16 @@ HAS_TO_REACH = (
     "crash after sent is written",
     "crash before the call was carried out",
     "crash after the call was carried out",
+    "a result at an odd place",
+    "a result under a clock that was behind",
+    "the date of creation moves",
+    "a volume is claimed at the root",
+    "nothing is mounted at /workspace",
+    "a result becomes a link during a pull",
+    "destroy clicked",
+    "park clicked",
+    "a word taken",
+    "a word refused",
 )
 """Without these a run has shown nothing."""
 
@@ -396,6 +506,7 @@ QUICKLY_MISSED = (
     "an open action is no obstacle",
     "sent is not written",
     "every answer proves that nothing was done",
+    "a link in the place of a result is followed",
 )
 """The guards that the short form leaves out; the others take more steps to be missed."""
 
@@ -420,6 +531,7 @@ def test_a_second_rgt_and_again_the_first_while_the_first_is_at_it() -> None:
         machine.teardown()
 
 
+@pytest.mark.full  # it tests the machine, and not the product
 @pytest.mark.parametrize("name", MUTANTS if FULL else QUICKLY_MISSED)
 def test_a_guard_that_is_left_out_is_missed(name: str) -> None:
     class Mutated(GateMachine):

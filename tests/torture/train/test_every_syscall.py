@@ -59,6 +59,7 @@ def test_killed_at_each(trainers: Zygote, quick_disk: Path, tmp_path: Path) -> N
         assert drill.look(out, (3,), (3,)) is None
 
 
+@pytest.mark.full  # each call that a kill is tried at is in the test above
 def test_refused_at_each(trainers: Zygote, quick_disk: Path, tmp_path: Path, full: bool) -> None:
     out = quick_disk / "run"
     done: set[int] = set()

@@ -17,6 +17,7 @@ FORMS = {"forked": (["plain", "ours"], others.FEW), "all": (list(others.NAMES), 
 """Who is compared in CI, without importing anything, and by `make torture`; and how often each is killed."""
 
 
+@pytest.mark.full  # a comparison: what our own way to save does is tested by the other files
 @pytest.mark.parametrize("form", FORMS if FULL else ["forked"])
 @pytest.mark.timeout(3600)
 def test_the_same_kills(trainers: Zygote, form: str) -> None:

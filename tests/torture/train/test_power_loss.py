@@ -13,6 +13,8 @@ from tests.torture.train import disk_model, drill, watched
 from tests.torture.train.disk_model import Change, Recorder, Tree
 from tests.torture.train.watched import Watched
 
+pytestmark = pytest.mark.full  # torture: `test_every_syscall` and `test_random_kills` have a short form of it
+
 SEED = 20
 VALUES = {"epochs": 1, "steps_per_epoch": 12, "save_every": 4}
 

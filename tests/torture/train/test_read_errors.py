@@ -20,6 +20,8 @@ from tests.torture.train.supervisor import Call
 from tests.torture.train.syscalls import ASKING
 from tests.torture.train.watched import Watched, below
 
+pytestmark = pytest.mark.full  # torture: `test_every_syscall` and `test_random_kills` have a short form of it
+
 VALUES = {"epochs": 1, "steps_per_epoch": 12, "save_every": 4, "background": False}
 LAST = 12
 ERRNOS = (errno.EIO, errno.ESTALE, errno.EACCES, errno.EMFILE, errno.ENOMEM)

@@ -6,6 +6,7 @@ import re
 import signal
 from pathlib import Path
 
+import pytest
 from rgt_train.checkpoint.store import Store, verified
 
 from tests.process.train.harness import Zygote, assert_same, final_state, losses
@@ -51,6 +52,7 @@ class InOneSave:
         return KILL
 
 
+@pytest.mark.full  # each call of a save is in `test_every_syscall`, a trainer at random in `test_random_kills`
 def test_killed_at_calls_of_one_save(trainers: Zygote, tmp_path: Path, quick_disk: Path) -> None:
     watched.require()
     plain = tmp_path / "plain"

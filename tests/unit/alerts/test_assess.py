@@ -11,10 +11,13 @@ from hypothesis import strategies as st
 
 from rgt_tui.cli.status_line import Verdict, verdict
 from rgt_tui.health import Assessment, assess
+from rgt_tui.health.facts import facts_of
+from rgt_tui.health.rows.conditions_queue import prove_preempted
 from rgt_tui.model.box import BoxSpec, Health, Link
 from rgt_tui.model.evidence import Finding, Severity
+from rgt_tui.model.figures import time_of_day
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
-from rgt_tui.model.protocol import Disk, Event, Memory
+from rgt_tui.model.protocol import Disk, Event, Memory, Wait
 from tests.unit.triage.builders import DATA, NOW, ROOT, box, cell, queue, run, sample
 
 DONE = queue(
@@ -225,7 +228,32 @@ def test_no_first_step_for_long() -> None:
 def test_interrupted_and_nobody_runs_it(code: int | None, word: str) -> None:
     cut = queue(cell(state="interrupted", exit_code=code), runner_alive=False)
     found = assess(box(queues=(cut,), sample=IDLE), NOW)
-    assert (found.health, found.word, found.why) == (Health.WARN, word, f"lstm-b {word}, nobody runs it")
+    assert (found.health, found.word, found.why) == (
+        Health.WARN,
+        word,
+        f"lstm-b was {word} and is not running",
+    )
+
+
+def test_a_cell_that_a_person_stopped_is_no_alert_and_no_finding() -> None:
+    stopped = cell(
+        state="interrupted", exit_code=75, reason="the queue was stopped by rgt stop; the cell ended: exit 75"
+    )
+    found = assess(box(queues=(queue(stopped, runner_alive=False),), sample=IDLE), NOW)
+    assert (found.health, found.alerts) == (Health.IDLE, ())
+    view = facts_of(box(queues=(queue(stopped, runner_alive=False),), sample=IDLE), NOW)
+    assert list(prove_preempted(view)) == []
+
+
+def test_a_run_that_holds_names_the_box_and_what_ran_out_follows() -> None:
+    wait = Wait(what="disk", step=812, at=NOW - 240, until=NOW + 1560.5, unsaved=81)
+    held = assess(box(runs=(run(wait=wait),), findings=(FINDING,)), NOW)
+    assert held.word == "holding" and len(held.alerts) > 1
+    assert held.why.startswith(
+        "lstm-b holds at step 812: waits for room to save, 81 steps not saved, "
+        f"gives up at {time_of_day(NOW + 1560.5, NOW)}; "
+    )
+    assert held.why.endswith(held.alerts[1].text) and "inodes" in held.why
 
 
 def test_interrupted_while_the_runner_lives_is_no_alert() -> None:
@@ -234,7 +262,7 @@ def test_interrupted_while_the_runner_lives_is_no_alert() -> None:
 
 def test_a_runner_that_died() -> None:
     found = assess(box(queues=(queue(runner_alive=False),), sample=IDLE), NOW)
-    assert found.why == "lstm-b: its runner is gone, nobody runs the cell"
+    assert found.why == "lstm-b: its runner is gone, the cell is not running"
 
 
 def test_waiting_cells_without_a_runner() -> None:

@@ -220,7 +220,8 @@ def test_stopped_unasked() -> None:
 def test_a_box_that_is_called_stopped_and_answers_is_one_alert_and_no_clock_begins_or_money_counts_twice() -> (
     None
 ):
-    watch, metering = Watch(), Metering()
+    watch = Watch()
+    metering = Metering(lambda: watch.now)
     spec = replace(box().spec, profile="autodl")
     profile = load_profile("autodl")
     watch.see(5, spec=spec)
@@ -301,7 +302,7 @@ def test_done_and_billing_says_what_it_costs() -> None:
     watch.see(1, **done)
     assert watch.alert("done-billing").text == "queue done, still billing $0.42/h (Vast.ai)"
     watch.see(7200, every=20, **done)
-    expected = "queue done 2h00 ago, still billing $0.42/h: $0.84 for nothing (Vast.ai)"
+    expected = "queue done 2h00 ago, still billing $0.42/h: $0.84 wasted (Vast.ai)"
     assert watch.alert("done-billing").text == expected
     assert watch.raised == ["done-billing"]
     watch.see(5, **done, meter=Meter())
@@ -321,7 +322,7 @@ def test_a_found_training_that_is_gone_bills_on() -> None:
     watch.see(20, **over)
     assert watch.alert("done-billing").text.startswith("no training alive for 2m")
     watch.see(7070, every=20, **over)
-    expected = "no training alive for 2h00, still billing $0.42/h: $0.84 for nothing (Vast.ai)"
+    expected = "no training alive for 2h00, still billing $0.42/h: $0.84 wasted (Vast.ai)"
     assert watch.alert("done-billing").text == expected
     again = replace(gone, alive=True, ended=None)
     watch.see(1, **over | {"found": (again,)})

@@ -156,13 +156,13 @@ def test_runpod_counts_about_thirty_days_and_the_double_rate() -> None:
     removal, double = read("runpod", meter=meter, life=life)
     assert (removal.seconds_left, removal.approx) == (30 * DAY, True)
     assert (double.mode, double.seconds_left, double.per_hour) == (ClockMode.CHARGE, None, 0.02)
-    assert double.text.startswith("$0.02/h without an end: volume disk at double rate")
+    assert double.text.startswith("$0.02/h without a limit: volume disk at double rate")
 
 
 def test_a_charge_of_an_unknown_rate_is_not_free() -> None:
     found = first("vastai", meter=STOPPED)
     assert (found.what, found.seconds_left, found.per_hour) == ("disk bills while stopped", None, None)
-    assert found.text.startswith("rate unknown without an end")
+    assert found.text.startswith("rate unknown without a limit")
 
 
 def test_the_balance_is_divided_by_what_the_account_burns() -> None:
@@ -313,7 +313,7 @@ def test_a_machine_that_is_off_and_bills_in_full_says_the_full_rate() -> None:
     life = Life(existed=True, ran=True, rested=True, seen_at=NOW, stopped_at=NOW)
     (found,) = clock_readings(load_profile("digitalocean"), of("digitalocean", meter=off, life=life), NOW)
     assert (found.per_hour, found.level) == (3.39, "warn")
-    assert found.text.startswith("$3.39/h without an end: off, and billed in full")
+    assert found.text.startswith("$3.39/h without a limit: off, and billed in full")
 
 
 def test_a_charge_after_a_park_is_a_warning_without_a_provider_as_well() -> None:

@@ -71,7 +71,7 @@ def test_over_is_forgotten_or_told() -> None:
     assert planned(told=told).forget == (KEY,)
     found = planned(told=told, resolved=True)
     assert [(one.what, one.level, one.title) for _, one in found.send] == [
-        ("resolved", "info", "a: over: inodes:/data")
+        ("resolved", "info", "a: resolved")
     ]
     after = {KEY: Told("info", NOW, over=True)}
     assert planned(told=after, resolved=True).again_in == 600.0
@@ -141,4 +141,4 @@ def test_a_digest_of_a_whole_fleet_fits_into_a_message_errors_first() -> None:
 def test_what_is_over_is_named_in_plain_text() -> None:
     hostile = "a@host bytes:/mnt/\x1b]0;pwned\x07\u202edisk"
     ((_, one),) = planned(told={hostile: Told("warn", NOW)}, resolved=True).send
-    assert (one.title, one.text) == ("a: over: bytes:/mnt/disk", "bytes:/mnt/disk of a is over")
+    assert (one.title, one.text) == ("a: resolved", "/mnt/disk has free space again")

@@ -31,8 +31,9 @@ from rgt_tui.model.alert import Alert
 from rgt_tui.model.autostop import Armed, AutostopReading, EndsBy, Mode, SelfStop
 from rgt_tui.model.box import Agreed, BoxState, Counters, Life, Link, Rings
 from rgt_tui.model.evidence import Finding, Severity
+from rgt_tui.model.figures import time_of_day
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
-from rgt_tui.model.protocol import Cpu, Event, FoundRun, Gpu, Hello, Proc
+from rgt_tui.model.protocol import Cpu, Event, FoundRun, Gpu, Hello, Proc, Wait
 from rgt_tui.model.protocol import Memory as BoxMemory
 from rgt_tui.model.renting import MACHINE, AccountBill, Unlisted
 from rgt_tui.model.run import TIME, Resume, RunState, Series
@@ -76,6 +77,9 @@ GONE_RUN = FoundRun(
     ended=NOW - 120,
 )
 SAVED = (checkpoints(400, 800),)
+ANEW = {
+    "loss": Series().extended([*((at, 2.0) for at in range(713, 813)), *((at, 4.0) for at in range(1, 41))])
+}
 FLAGGED = cell("lstm-a", state="done", flag="ended after 3 s, where 60 min is usual")
 RAN = Memory(past=Life(existed=True, ran=True))
 SPOT = replace(box().spec, asked=Agreed(spot=True, max_per_hour=0.42))
@@ -104,6 +108,7 @@ PACE = 19_400_000_000 / 7300.0
 GROWN = array("d", [x for i in range(-28, 1) for x in (60.0 * i, 600_000_000 - PACE * 60.0 * (1 - i))])
 GROWS = Memory(trends={"bytes:/workspace": Trend(GROWN, PACE)})
 STUCK = run(progressed_at=NOW - 300, last_at=NOW - 300)
+WAIT = Wait(what="disk", step=812, at=NOW - 240, until=NOW + 1560.5, unsaved=81)
 
 IDLE_CLOCK = AutostopReading(idle_s=2148.0, limit_s=2700.0, stops_in_s=552.0)
 LEASE = AutostopReading(mode=Mode.LEASE, limit_s=28800.0, stops_in_s=3600.0, unsaving=("old-run",))
@@ -169,6 +174,12 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
         {"found": (replace(GONE_RUN, exit_code=0),), "queues": (), "sample": IDLE},
     ),
     "queue": ({"queues": (queue(error="no such file"),)}, "queue /root/job/queue.txt: no such file", {}),
+    "holding": (
+        {"runs": (replace(STUCK, wait=WAIT),)},
+        "lstm-b holds at step 812: waits for room to save, 81 steps not saved, "
+        f"gives up at {time_of_day(NOW + 1560.5, NOW)}",
+        {"runs": (replace(STUCK, wait=WAIT),), "queues": (queue(cell(state="failed", exit_code=74)),)},
+    ),
     "stalled": ({"runs": (STUCK,)}, "lstm-b stuck at step 812 for 5m00, usually 1.5 s a step", {}),
     "halted": (
         {"sample": HALTED},
@@ -286,9 +297,15 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
         {"runs": (resumed(HIGHER[:100] * 2),)},
     ),
     "began-anew": (
-        {"runs": (run(step=40, resumes=(Resume(step=0, reason="started again", index=100),)),), "checkpoints": SAVED},
+        {
+            "runs": (run(step=40, series=ANEW, resumes=(Resume(step=0, reason="started again", index=100),)),),
+            "checkpoints": SAVED,
+        },
         f"lstm-b began again at step 0, although {SAVED[0].items[-1].path} holds step 800",
-        {"runs": (run(step=40, resumes=(Resume(step=0, reason="rollback", index=100),)),), "checkpoints": SAVED},
+        {
+            "runs": (run(step=40, series=ANEW, resumes=(Resume(step=0, reason="rollback", index=100),)),),
+            "checkpoints": SAVED,
+        },
     ),
     "step-back": (
         {"runs": (fell_to(175),), "checkpoints": (checkpoints(100, 200, 300),)},
@@ -301,7 +318,7 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
         "lstm-a ended after 3 s, where 60 min is usual",
         {"queues": (queue(replace(FLAGGED, flag=None), cell()),)},
     ),
-    "interrupted": ({"queues": (CUT,), "sample": IDLE}, "lstm-b preempted, nobody runs it", {}),
+    "interrupted": ({"queues": (CUT,), "sample": IDLE}, "lstm-b was preempted and is not running", {}),
     "waiting": ({"queues": (LEFT,), "sample": IDLE}, "1 cell waiting, no runner alive", {}),
     "done-billing": (
         {"queues": (DONE,), "runs": (), "sample": IDLE, "meter": RUNNING},
@@ -415,12 +432,12 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     ),
     "unlisted": (
         {"account": BILL},
-        "no box names machine old (pod9), 2 × RTX 4090, EXITED of runpod: ≥ $0.02/h",
+        "machine old (pod9), 2 × RTX 4090, EXITED, of runpod, belongs to no box: ≥ $0.02/h",
         {"account": replace(BILL, things=())},
     ),
     "leftover": (
         {"account": BILL},
-        "no box names volume vol1, 100 GB of runpod: $0.01/h, $7.01 a month",
+        "volume vol1, 100 GB, of runpod, belongs to no box: $0.01/h, $7.01 a month",
         {"account": replace(BILL, things=())},
     ),
     "agreed": (
@@ -429,6 +446,12 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
         {"spec": SPOT, "meter": replace(RUNNING, spot=True)},
     ),
     "clock-skew": ({"clock_skew": -3600.0}, "the box's clock is 1h00 behind this machine's", {}),
+    "own-clock": (
+        {"meter": Meter(at=NOW, source="Vast.ai API", clock_skew=30 * 86400.0)},
+        "this computer's clock is 30d 0h ahead of the provider's (Vast.ai API): what was spent is counted by the "
+        "provider's",
+        {},
+    ),
     "stream": (
         {"counters": Counters(bad_frames=3)},
         "the agent's stream is damaged: 3 bad frames, 0 missing",
@@ -754,3 +777,22 @@ def test_an_account_that_was_never_listed_says_nothing_about_what_bills_unseen()
         unseen = replace(BILL, things=(), **{unread: None})
         assert kind.read(facts_of(box(account=unseen), NOW)) is None
         assert kind.read(facts_of(box(), NOW)) is None
+
+
+def test_a_failed_attempt_that_a_later_one_made_good_is_no_trouble() -> None:
+    def of(path: str, state: str, started: float, command: str | None = "c1") -> Any:
+        ended = cell("try", state=state, exit_code=0 if state == "done" else 1, started=NOW - started)
+        made = queue(ended, done=True, runner_alive=False)
+        return replace(made, path=path, same_command=command)
+
+    def kinds(*queues: Any) -> set[str]:
+        seen = facts_of(box(queues=queues, runs=(), logs=()), NOW)
+        return {kind.id for kind in ALERTS if kind.id == "failed" and kind.read(seen)}
+
+    bad = of("/jobs/try", "failed", 900)
+    assert kinds(bad) == {"failed"}
+    assert kinds(bad, of("/jobs/try-2", "done", 300)) == set()
+    assert kinds(bad, of("/jobs/try-2", "failed", 300)) == {"failed"}
+    assert kinds(bad, of("/jobs/try-2", "done", 1200)) == {"failed"}  # an earlier one made nothing good
+    assert kinds(bad, of("/jobs/other", "done", 300, "c2")) == {"failed"}
+    assert kinds(replace(bad, same_command=None), of("/jobs/other", "done", 300, None)) == {"failed"}

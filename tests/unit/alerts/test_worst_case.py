@@ -44,7 +44,7 @@ def test_the_longest_that_may_be_left_counts_not_the_least() -> None:
 def test_a_running_box_that_nothing_ends_has_no_end() -> None:
     found = case("vastai", meter=RUNNING)
     assert (found.amount, found.at_least, found.per_hour, found.until) == (None, True, 0.5, None)
-    assert found.text == "no end: $0.50/h for as long as nobody stops it"
+    assert found.text == "no limit: $0.50/h until you stop it"
 
 
 def test_the_balance_ends_what_a_running_box_costs() -> None:
@@ -61,7 +61,7 @@ def test_the_end_of_the_rental_ends_it() -> None:
 def test_an_unknown_rate_is_said_and_never_nothing(rate: float | None) -> None:
     found = case("runpod", meter=replace(STOPPED, per_hour=rate), life=PARKED)
     assert (found.amount, found.at_least) == (None, True)
-    assert found.text == "unknown: its price is not known"
+    assert found.text == "price unknown"
 
 
 def test_a_box_that_may_have_stopped_bounds_nothing() -> None:
@@ -69,7 +69,7 @@ def test_a_box_that_may_have_stopped_bounds_nothing() -> None:
     meter = Meter(per_hour=1.98, currency="CNY", at=NOW - DAY, source="fleet file")
     found = case("autodl", meter=meter, link=Link.UNREACHABLE, sample_at=NOW - DAY)
     assert (found.amount, found.at_least, found.until) == (None, True, None)
-    assert found.text.startswith("no end: ≥ ¥1.98/h")
+    assert found.text.startswith("no limit: ≥ ¥1.98/h")
 
 
 def test_what_was_read_long_ago_is_a_lower_bound() -> None:
@@ -109,7 +109,7 @@ def test_a_price_that_is_not_known_in_full_is_a_lower_bound() -> None:
 
 def test_a_lower_bound_of_nothing_is_unknown() -> None:
     found = case("vastai", meter=replace(RUNNING, per_hour=0.0, at_least=True))
-    assert (found.amount, found.at_least, found.text) == (None, True, "unknown: its price is not known")
+    assert (found.amount, found.at_least, found.text) == (None, True, "price unknown")
 
 
 def test_a_clock_that_is_over_and_has_ended_nothing_bounds_nothing() -> None:
@@ -117,7 +117,7 @@ def test_a_clock_that_is_over_and_has_ended_nothing_bounds_nothing() -> None:
     life = replace(PARKED, seen_at=NOW - 40 * DAY, stopped_at=NOW - 40 * DAY)
     found = case("runpod", meter=STOPPED, life=life, link=Link.UNREACHABLE, sample=None, sample_at=None)
     assert (found.amount, found.at_least) == (None, True)
-    assert found.text.startswith("no end: $0.01/h")
+    assert found.text.startswith("no limit: $0.01/h")
 
 
 def test_no_meter_at_all_is_not_free() -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from rgt_tui.cli.autostop.autostop_lines import show
 from rgt_tui.fleet.autostop import against_platform
+from rgt_tui.fleet.autostop.arming import Rehearsal, Wish
 from rgt_tui.fleet.autostop.self_parking import CANNOT, known_objections, wrong_machine
-from rgt_tui.model.autostop import EndsBy
+from rgt_tui.model.autostop import ArmAnswer, ArmRequest, AutostopStatus, EndsBy, Mode, OwnKey
 from rgt_tui.model.box import BoxSpec, ProviderRef
 from rgt_tui.model.evidence import Verb
 from rgt_tui.profiles import load_profile
@@ -113,4 +115,36 @@ def test_the_server_is_the_vendor_s_own_unless_the_fleet_file_names_one() -> Non
     assert shutdown is not None
     assert (shutdown.way.url, shutdown.way.command) == ("", ("/usr/bin/shutdown",))
     assert own_stop(None) is None
+    assert all(found.proof for found in OWN_STOPS.values())
     assert own_stop(ProviderRef("lambda", "p")) is None
+
+
+def test_a_dry_run_of_a_lease_that_only_asks_promises_no_stop(capsys: pytest.CaptureFixture[str]) -> None:
+    request = ArmRequest(
+        mode=Mode.LEASE, action=EndsBy.ASK, lease_s=8 * 3600, boot="b-1", instance="", box="lab"
+    )
+    status = AutostopStatus(saving=("gpt-a",), unsaving=("gpt-b",))
+    wish = Wish(mode=Mode.LEASE, action=EndsBy.ASK, limit_s=8 * 3600)
+    answer = ArmAnswer(ok=True, status=status)
+    show(Rehearsal(spec("generic-ssh"), wish, request, answer, None, (), ""), 0.0)
+    printed = capsys.readouterr().out
+    assert "notifies you and stops nothing, after 8h" in printed
+    assert "rgt notify lab" in printed
+    assert "what runs then goes on: nothing is sent SIGTERM" in printed
+    for promise in ("saves at SIGTERM", "also ends", "blocks it now", "unless accepted"):
+        assert promise not in printed, printed
+
+
+def test_a_dry_run_says_how_the_key_is_proved_and_what_the_proof_showed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = own_stop(ProviderRef("runpod", "p"))
+    assert found is not None
+    wish = Wish(mode=Mode.IDLE, action=EndsBy.PARK, limit_s=2700)
+    tried = AutostopStatus(key=OwnKey(proved=False, text="its key may read this instance, but not stop it"))
+    for answer, words in (
+        (None, "proof: not asked; it would be a start of the running pod"),
+        (ArmAnswer(ok=False, status=tried), "proof: its key may read this instance, but not stop it"),
+    ):
+        show(Rehearsal(spec("runpod"), wish, None, answer, None, (), found.what, found.proof), 0.0)
+        assert words in " ".join(capsys.readouterr().out.split())

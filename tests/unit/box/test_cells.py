@@ -9,10 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rgt_box import files
-from rgt_box.queue import cell_process, durable_copy, queue_edit, queue_file, queue_state, runner
+from rgt_box import files, procstat
+from rgt_box.queue import (
+    cell_process,
+    durable_copy,
+    queue_edit,
+    queue_file,
+    queue_state,
+    runner,
+    stop_request,
+)
 from rgt_box.queue.queue_file import Job
 
+from rgt_tui.model.protocol import Cell
+from rgt_tui.profiles.readings import stopped_by_person
 from tests.process.box.harness import make_job
 
 
@@ -105,6 +115,26 @@ def test_a_link_is_kept_as_what_it_points_to(tmp_path: Path) -> None:
     durable_copy.copy_verified(str(out), ["best"], str(tmp_path / "fs"))
     assert (tmp_path / "fs" / "best" / "model").read_text() == "weights"
     assert not (tmp_path / "fs" / "best").is_symlink()
+
+
+def test_a_file_that_became_a_link_after_it_was_found_is_not_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even by a link of our own, which a copy otherwise follows."""
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "best.pt").write_bytes(b"weights")
+    (tmp_path / "secret").write_bytes(b"private key")
+    foresee = durable_copy._foresee
+
+    def swap(pairs: list[tuple[durable_copy.Source, str]], temporary: str) -> None:
+        foresee(pairs, temporary)
+        (tmp_path / "out" / "best.pt").unlink()
+        (tmp_path / "out" / "best.pt").symlink_to(tmp_path / "secret")
+
+    monkeypatch.setattr(durable_copy, "_foresee", swap)
+    with pytest.raises(durable_copy.CopyFailed, match="another file took its place"):
+        durable_copy.copy_verified(str(tmp_path / "out"), ["best.pt"], str(tmp_path / "copy"))
+    assert not (tmp_path / "copy").exists()
 
 
 def test_a_copy_that_reads_back_different_is_refused_and_the_old_one_stays(
@@ -262,3 +292,21 @@ def test_of_lines_that_a_full_disk_takes_a_part_of_none_is_added(
     room[0] = 1000
     assert queue_edit.add(Job(str(folder)), b"b.toml lm 30\n")["added"] == ["b"]
     assert (folder / "queue.txt").read_bytes() == before + b"b.toml lm 30\n"
+
+
+def test_a_runner_knows_that_a_person_asked_it_to_stop(tmp_path: Path) -> None:
+    job = Job(str(make_job(tmp_path, ["true"], ["a"])))
+    own, ticks = os.getpid(), procstat.start_ticks(os.getpid())
+    assert ticks is not None and not stop_request.names_this_process(job)
+    stop_request.note(job, own, ticks + 1)  # left by a stop of an earlier runner with this number
+    assert not stop_request.names_this_process(job)
+    stop_request.note(job, own, ticks)
+    assert stop_request.names_this_process(job)
+    ended = cell_process.judge(75, stop_request.BY_PERSON)
+    assert stopped_by_person(Cell(name="a", cfg="a", task="lm", state=ended["state"], reason=ended["reason"]))
+    by_machine = cell_process.judge(75, "SIGTERM")
+    assert not stopped_by_person(
+        Cell(name="a", cfg="a", task="lm", state="interrupted", reason=by_machine["reason"])
+    )
+    stop_request.withdraw(job)
+    assert not stop_request.names_this_process(job)

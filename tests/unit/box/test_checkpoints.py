@@ -1,3 +1,5 @@
+"""What a watch says of a run's checkpoints, with files in the formats that trainers write."""
+
 from __future__ import annotations
 
 import json
@@ -6,86 +8,142 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rgt_box.streams import job_files
+from rgt_box import checkpoint_search
+from rgt_box.checkpoint_search import CheckpointSearch
 from rgt_box.streams.follows import SILENT, FrozenLogs
-from rgt_box.streams.job_files import CheckpointWatch, manifest_bytes
+from rgt_box.streams.job_files import CheckpointWatch
+
+from tests.unit.box.checkpoint_files import safetensors_file, torch_file
+
+MODEL = safetensors_file(["layer.0.weight"], {})
 
 
-def publish(folder: Path, step: int, size: int) -> None:
+def publish(folder: Path, step: int) -> None:
+    """Publish a checkpoint as our trainer does: a directory that takes its name when it is complete."""
     temporary = folder.parent / ".tmp-1"
     temporary.mkdir(parents=True)
-    files = [{"path": "model", "size": size, "sha256": "0"}]
-    (temporary / "manifest.json").write_text(json.dumps({"step": step, "files": files}))
+    (temporary / "model.safetensors").write_bytes(MODEL)
+    (temporary / "manifest.json").write_text(json.dumps({"step": step}))
     temporary.rename(folder)
 
 
-def test_the_list_is_told_when_it_changes_and_only_then(tmp_path: Path) -> None:
-    watch = CheckpointWatch("a", str(tmp_path))
-    assert watch.poll() is None
-    publish(tmp_path / "checkpoints" / "step-00000320", 320, 10)
-    publish(tmp_path / "checkpoints" / "step-00000640-a3", 640, 20)
-    publish(tmp_path / "best", 320, 10)
-    frame = watch.poll()
+def settled(path: Path) -> Path:
+    """Make a file or a tree older than a checkpoint that may still be written."""
+    for each in [path, *path.rglob("*")]:
+        os.utime(each, (1e9, 1e9))
+    return path
+
+
+def listed(frame: dict[str, Any] | None) -> list[tuple[str, int | None]]:
     assert frame is not None
-    shown = [(item["step"], item["bytes"], item.get("best", False)) for item in frame["items"]]
-    assert sorted(shown) == [(320, 10, False), (320, 10, True), (640, 20, False)]
+    return [(os.path.basename(item["path"]), item.get("step")) for item in frame.get("items", [])]
+
+
+@pytest.fixture(autouse=True)
+def every_poll_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Polls follow each other faster here than a watch polls."""
+    monkeypatch.setattr(checkpoint_search, "WALK_COST", 0.0)
+
+
+def watch_of(folder: Path, **how: Any) -> CheckpointWatch:
+    return CheckpointWatch("a", CheckpointSearch(str(folder), **how))
+
+
+def test_the_list_is_sent_when_it_changes_and_only_then(tmp_path: Path) -> None:
+    watch = watch_of(tmp_path)
+    assert watch.poll() is None
+    publish(tmp_path / "checkpoints" / "step-00000320", 320)
+    publish(tmp_path / "checkpoints" / "step-00000640-a3", 640)
+    publish(tmp_path / "best", 320)
+    frame = watch.poll()
+    assert sorted(listed(frame)) == [("best", 320), ("step-00000320", 320), ("step-00000640-a3", 640)]
+    assert frame is not None
+    assert {item["bytes"] for item in frame["items"]} == {len(MODEL) + 13}
+    assert [item["path"] for item in frame["items"] if item.get("best")] == [str(tmp_path / "best")]
     assert watch.poll() is None
     (tmp_path / "metrics.jsonl").write_text("x")
     assert watch.poll() is None
-    (tmp_path / "checkpoints" / "step-00000320" / "manifest.json").unlink()
-    (tmp_path / "checkpoints" / "step-00000320").rename(tmp_path / "gone")
+    (tmp_path / "checkpoints" / "step-00000320").rename(tmp_path / ".old-1")
+    assert sorted(listed(watch.poll())) == [("best", 320), ("step-00000640-a3", 640)]
+
+
+def test_a_file_that_is_written_over_is_a_newer_checkpoint(tmp_path: Path) -> None:
+    """A script's own latest.pt: no directory changes when it is saved again."""
+    path = tmp_path / "outputs" / "latest.pt"
+    path.parent.mkdir()
+    model = {"model": {"layer.weight": 1}}
+    path.write_bytes(torch_file({**model, "step": 10}))
+    settled(tmp_path)
+    watch = watch_of(tmp_path)
+    assert listed(watch.poll()) == [("latest.pt", 10)]
+    path.write_bytes(torch_file({**model, "step": 20}))
     frame = watch.poll()
+    assert listed(frame) == [("latest.pt", 20)]
+    assert watch.newest == pytest.approx(path.stat().st_mtime, abs=0.01)
+
+
+def test_what_is_being_written_is_shown_apart_until_it_is_complete(tmp_path: Path) -> None:
+    path = tmp_path / "ckpt_1000.pt"
+    whole = torch_file({"model": {"layer.weight": 1}})
+    path.write_bytes(whole[:3000])
+    watch = watch_of(tmp_path)
+    frame = watch.poll()
+    assert listed(frame) == []
     assert frame is not None
-    assert [item["step"] for item in frame["items"]] == [320, 640]
-
-
-def test_without_a_manifest_the_files_are_added_up(tmp_path: Path) -> None:
-    folder = tmp_path / "checkpoints" / "step-7"
-    folder.mkdir(parents=True)
-    (folder / "weights").write_bytes(b"x" * 123)
-    (tmp_path / "best.json").write_text('{"step": 5}')
-    (tmp_path / "best").mkdir()
-    frame = CheckpointWatch("a", str(tmp_path)).poll()
+    assert [(item["step"], item["why"]) for item in frame["writing"]] == [
+        (1000, "ckpt_1000.pt ends too early")
+    ]
+    path.write_bytes(whole)
+    frame = watch.poll()
+    assert listed(frame) == [("ckpt_1000.pt", 1000)]
     assert frame is not None
-    assert [(item["step"], item["bytes"]) for item in frame["items"]] == [(5, 0), (7, 123)]
+    assert "writing" not in frame
 
 
-@pytest.mark.parametrize(
-    ("manifest", "size"),
-    [
-        ({"files": [{"size": 1}, {"bytes": 2}]}, 3),
-        ({"files": {"a": {"size": 4}}}, 4),
-        ({"files": []}, None),
-        ({"files": [{"name": "x"}]}, None),
-        ({"files": ["x"]}, None),
-        ({}, None),
-    ],
-)
-def test_sizes_of_a_manifest(manifest: dict[str, Any], size: int | None) -> None:
-    assert manifest_bytes(manifest) == size
-
-
-def test_a_checkpoint_that_is_a_link_to_everything_holds_nothing_up(
+def test_files_without_an_end_of_their_own_are_complete_once_they_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever trains on the box may lay it; all of its disks would be walked at every look."""
-    everything = tmp_path / "everything"
-    (everything / "a").mkdir(parents=True)
-    (everything / "a" / "file").write_bytes(b"12345")
-    folder = tmp_path / "run" / "checkpoints"
-    folder.mkdir(parents=True)
-    (folder / "step-1").symlink_to(everything)
-    publish(tmp_path / "elsewhere", 3, 7)
-    (folder / "step-3").symlink_to(tmp_path / "elsewhere")
-    (folder / "step-2").mkdir()
-    (folder / "step-2" / "file").write_bytes(b"123")
-    for number in range(5):
-        (folder / "step-2" / "more" / str(number)).mkdir(parents=True)
-        (folder / "step-2" / "more" / str(number) / "file").write_bytes(b"1")
-    monkeypatch.setattr(job_files, "MOST_FILES", 8)
-    frame = CheckpointWatch("a", str(tmp_path / "run")).poll()
+    folder = tmp_path / "checkpoint-500"
+    folder.mkdir()
+    (folder / "model.safetensors").write_bytes(MODEL)
+    watch = watch_of(tmp_path)
+    frame = watch.poll()
     assert frame is not None
-    assert [(item["step"], item["bytes"]) for item in frame["items"]] == [(2, 4), (3, 7)]
+    assert [item["why"] for item in frame["writing"]] == ["it was written to a moment ago"]
+    monkeypatch.setattr(checkpoint_search, "QUIET_S", -1.0)
+    assert listed(watch.poll()) == [("checkpoint-500", 500)]
+
+
+def test_a_tree_that_a_link_leads_to_is_counted_once_and_holds_nothing_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``checkpoints`` may be a link to another disk; one to ``/`` must not have all disks walked."""
+    publish(tmp_path / "disk" / "step-3", 3)
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "checkpoints").symlink_to(tmp_path / "disk")
+    (run / "last").symlink_to(tmp_path / "disk" / "step-3")
+    assert listed(watch_of(run).poll()) == [("step-3", 3)]
+    everything = tmp_path / "everything"
+    for number in range(20):
+        (everything / str(number)).mkdir(parents=True)
+    (run / "all").symlink_to(everything)
+    (run / "loop").symlink_to(run)
+    monkeypatch.setattr(checkpoint_search, "MOST_BY_LINK", 8)
+    search = CheckpointSearch(str(run))
+    search.poll()
+    assert search.cut
+
+
+def test_only_what_a_cell_has_written_itself_counts_where_several_share_a_directory(tmp_path: Path) -> None:
+    for name in ("lr1", "lr2"):
+        (tmp_path / "outputs" / name).mkdir(parents=True)
+        (tmp_path / "outputs" / name / "best.pt").write_bytes(torch_file({"model": {"layer.weight": 1}}))
+    frame = watch_of(tmp_path, only="lr2").poll()
+    assert frame is not None
+    assert [item["path"] for item in frame["items"]] == [str(tmp_path / "outputs/lr2/best.pt")]
+    settled(tmp_path)
+    assert watch_of(tmp_path, since=2e9).poll() is None
 
 
 def test_a_silent_log_beside_fresh_checkpoints_is_told_once_per_silence(tmp_path: Path) -> None:

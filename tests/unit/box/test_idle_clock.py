@@ -86,6 +86,11 @@ def test_a_quiet_look_is_idle() -> None:
         ({}, {"active": ["a runner is at work"]}, "a runner is at work"),
         ({}, {"processes": [NOTEBOOK | {"cpu_pct": 2.0}]}, "ipykernel, pid 7, uses 2% of a core"),
         ({}, {"processes": [NOTEBOOK | {"cpu_pct": 10.0, "works": False}]}, "uses 10% of a core"),
+        (
+            {},
+            {"processes": [NOTEBOOK | {"cpu_pct": 4.0, "waits_pct": 90.0, "works": False}]},
+            "uses 4% of a core, and waits for one 90% of the time",
+        ),
     ],
 )
 def test_work(sample: dict[str, Any], signs: dict[str, Any], words: str) -> None:

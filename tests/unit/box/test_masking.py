@@ -6,7 +6,7 @@ import shlex
 import time
 
 import pytest
-from rgt_box.masking import masked
+from rgt_box.masking import masked, why_secret
 
 SECRET = "x7Kq2"
 
@@ -122,6 +122,22 @@ def test_the_known_shapes_are_hidden_wherever_they_stand(shape: str) -> None:
 def test_what_only_looks_like_one_is_shown(line: str) -> None:
     words = shlex.split(line)
     assert masked(words) == words
+
+
+@pytest.mark.parametrize(
+    ("variable", "why"),
+    [
+        ("HF_TOKEN=abcdefgh1", "name"), ("WANDB_API_KEY=0123456789abcdef", "name"), ("DB_PASSWORD=x", "name"),
+        ("AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMI/K7MDENG", "name"), ("A=hf_aB3dE5fG7haB3d", "shape"),
+        ("URL=postgres://u:pw@host/db", "shape"), ("HOOK=https://hooks.slack.com/services/T0/B0/x", "shape"),
+        ("MAX_TOKENS=512", ""), ("TOKENIZERS_PARALLELISM=false", ""), ("SORT_KEY=length", ""), ("HF_TOKEN=", ""),
+        ("PAD_TOKEN=<pad>", ""), ("LAST_TOKEN=max", ""), ("GOOGLE_APPLICATION_CREDENTIALS=/root/key.json", ""),
+        ("PWD=/workspace/code", ""), ("LR=3e-4", ""), ("HF_HOME=/data/hf", ""), ("AUTH=none", ""), ("KEY_DIM=64", ""),
+    ],
+)  # fmt: skip
+def test_a_variable_is_a_secret_by_its_name_or_its_shape(variable: str, why: str) -> None:
+    name, _, value = variable.partition("=")
+    assert why_secret(name, value) == why
 
 
 def test_only_the_secret_is_hidden() -> None:

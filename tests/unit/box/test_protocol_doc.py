@@ -29,10 +29,6 @@ INNER = {
 }  # fmt: skip
 
 
-OLDER = {"zlib"}
-"""Keys that only older agents understand."""
-
-
 def names(struct: type[msgspec.Struct]) -> set[str]:
     return {field.name for field in msgspec.structs.fields(struct)}
 
@@ -54,9 +50,9 @@ def test_every_key_of_the_configuration_is_described_and_understood() -> None:
     keys = set(re.findall(r"^\| `(\w+)` \|", head, re.MULTILINE))
     assert keys == names(protocol.WatchConfig)
     default = config.parse(b"{}")
-    assert set(default) | {"proto"} == keys - OLDER
+    assert set(default) | {"proto"} == keys
     for field in msgspec.structs.fields(protocol.WatchConfig):
-        if field.name not in {"proto"} | OLDER and field.default is not msgspec.NODEFAULT:
+        if field.name not in {"proto"} and field.default is not msgspec.NODEFAULT:
             expected = list(field.default) if isinstance(field.default, tuple) else field.default
             assert default[field.name] == expected
 

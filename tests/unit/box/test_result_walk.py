@@ -16,21 +16,28 @@ from rgt_box.commands.result_walk import Mounts, Owners, Walk
 @pytest.mark.parametrize(
     ("path", "name"),
     [
-        ("/usr/local/lib/python3.10/dist-packages", "packages"),
-        ("/workspace/venv/lib/python3.11", "packages"),
-        ("/opt/conda/pkgs", "packages"),
-        ("/root/miniconda3/pkgs", "packages"),
-        ("/workspace/web/node_modules", "packages"),
-        ("/usr/share", "packages"),
+        ("/usr/local/lib/python3.10/dist-packages", "in package directories, in no package's list"),
+        ("/workspace/venv/lib/python3.11", "Python environments"),
+        ("/opt/conda/pkgs", "downloads"),
+        ("/root/miniconda3/pkgs", "downloads"),
+        ("/workspace/web/node_modules", "node_modules"),
+        ("/usr/share", None),
+        ("/usr/src/app", None),
+        ("/usr/local/lib", None),
+        ("/var", None),
+        ("/var/lib/mine", None),
+        ("/var/www", None),
         ("/workspace/repo/.git/objects", "objects of git"),
         ("/workspace/repo/.git/modules/sub/objects", "objects of git"),
         ("/workspace/.cache", "caches"),
         ("/tmp/torchinductor_root", "caches"),
-        ("/workspace/hf/hub/models--meta--x", "downloads"),
-        ("/etc", "the system's own"),
-        ("/var", "the system's own"),
-        ("/dev", "the system's own"),
-        ("/tmp/systemd-private-1-x.service", "the system's own"),
+        ("/workspace/hf/hub/models--meta--x", None),
+        ("/workspace/hf/hub/models--meta--x/blobs", "downloads"),
+        ("/etc", "files that the system writes"),
+        ("/var/log", "files that the system writes"),
+        ("/dev", "files that the system writes"),
+        ("/dev/shm", None),
+        ("/tmp/systemd-private-1-x.service", "files that the system writes"),
         ("/workspace", None),
         ("/workspace/objects", None),
         ("/workspace/pkgs", None),
@@ -50,20 +57,19 @@ def test_the_rule_of_a_directory(path: str, name: str | None) -> None:
     assert (rule.name if rule else None) == name
 
 
-def test_settings_are_those_of_a_home_and_the_image_is_a_guess_without_a_date() -> None:
+def test_settings_are_those_of_a_home() -> None:
     assert folder_rule("/root/.config", None, at_home=True) == result_rules.SETTINGS
-    assert folder_rule("/opt", None, since_known=False) == result_rules.IMAGE
-    assert folder_rule("/workspace", None, since_known=False) is None
+    assert folder_rule("/workspace/.config", None) is None
 
 
 def test_a_rule_holds_below_until_a_package_or_a_place_beyond_it() -> None:
     system, caches = result_rules.SYSTEM, result_rules.CACHES
-    assert folder_rule("/var/spool", system) == system
-    assert folder_rule("/var/x/.cache", system) == system
-    assert folder_rule("/var/tmp", system) is None
-    assert folder_rule("/usr/lib", system) == result_rules.PACKAGES
-    assert folder_rule("/root/.cache/x/site-packages", caches) == result_rules.PACKAGES
-    assert folder_rule("/usr/lib/x/.cache", result_rules.PACKAGES) == result_rules.PACKAGES
+    assert folder_rule("/var/spool/x", system) == system
+    assert folder_rule("/etc/x/.cache", system) == system
+    assert folder_rule("/dev/shm", system) is None
+    assert folder_rule("/root/.cache/x/site-packages", caches) == result_rules.UNLISTED
+    assert folder_rule("/root/.cache/pip/wheels", caches) == result_rules.DOWNLOADS
+    assert folder_rule("/srv/node_modules/x/.cache", result_rules.PACKAGES) == result_rules.PACKAGES
 
 
 @pytest.mark.parametrize(
@@ -102,13 +108,15 @@ def test_the_mount_table_is_read_as_the_kernel_writes_it() -> None:
         ROW.format(point="/image", here="ro", kind="ext4", below="ro"),
         ROW.format(point="/covered", here="rw", kind="proc", below="rw"),
         ROW.format(point="/covered", here="rw", kind="ext4", below="rw"),
+        ROW.format(point="/memory", here="rw", kind="tmpfs", below="rw"),
         "nonsense",
         "1 2 3 4 5 6 -",
         "1 2 3 / /cut rw - proc proc",
         "",
     ]
     mounts = Mounts("\n".join(rows).encode())
-    assert mounts.points == {b"/", b"/proc", b"/with blank", b"/broken", b"/image", b"/covered"}
+    assert mounts.points == {b"/", b"/proc", b"/with blank", b"/broken", b"/image", b"/covered", b"/memory"}
+    assert mounts.disks == {b"/", b"/broken", b"/image", b"/covered"}
     assert mounts.pseudo == {b"/proc"}
     assert mounts.read_only == {b"/with blank"}
 
@@ -139,8 +147,11 @@ class Tree:
         }
 
     def counted(self) -> int:
-        skipped = sum(counts[0] for counts in self.walk.skips.rules.values())
+        skipped = sum(group.files for group in self.walk.skips.rules.values())
         return skipped + sum(group.files for group in self.walk.groups.values())
+
+    def skipped(self) -> dict[str, tuple[int, int]]:
+        return {rule: (group.files, group.bytes) for rule, group in self.walk.skips.rules.items()}
 
 
 @pytest.fixture
@@ -160,10 +171,10 @@ def test_the_nearest_owner_counts(tree: Tree) -> None:
 
 
 def test_what_is_somebodys_counts_also_below_packages(tree: Tree) -> None:
-    tree.put("site-packages/tool/x.pt", "site-packages/tool/runs/r1/y.pt", "node_modules/z")
-    tree.owners.add(str(tree.root / "site-packages/tool/runs/r1"), "run r1")
-    assert tree.look() == {"site-packages/tool/runs/r1": ("run r1", 1)}
-    assert tree.walk.skips.rules == {"packages": [1, len("site-packages/tool/x.pt")]}
+    tree.put("node_modules/tool/x.pt", "node_modules/tool/runs/r1/y.pt", "node_modules/z")
+    tree.owners.add(str(tree.root / "node_modules/tool/runs/r1"), "run r1")
+    assert tree.look() == {"node_modules/tool/runs/r1": ("run r1", 1)}
+    assert tree.skipped() == {"node_modules": (2, len("node_modules/tool/x.pt" + "node_modules/z"))}
 
 
 def test_a_file_that_is_somebodys_makes_its_directory_theirs_and_no_more(tree: Tree) -> None:
@@ -246,12 +257,46 @@ def test_what_is_too_long_to_be_named_counts_with_what_is_above(
 def test_what_a_person_leaves_out_is_counted_by_the_glob_and_what_survives_is_not_walked(tree: Tree) -> None:
     tree.put("a/x.tmp", "a/y", "b/deep/z", "volume/v")
     ignore = ("*.tmp", str(tree.root / "b"))
-    assert tree.look(ignore=ignore, survives=(str(tree.root / "volume"),)) == {"a": ("", 1)}
-    assert tree.walk.skips.rules == {
-        "ignored: *.tmp": [1, len("a/x.tmp")],
-        f"ignored: {tree.root}/b": [1, len("b/deep/z")],
-        f"outlives the instance: {tree.root}/volume": [0, 0],
+    mounts = table(tree, volume="8:1")
+    survives = (str(tree.root / "volume"),)
+    assert tree.look(ignore=ignore, survives=survives, mounts=mounts) == {"a": ("", 1)}
+    assert tree.skipped() == {
+        "ignored: *.tmp": (1, len("a/x.tmp")),
+        f"ignored: {tree.root}/b": (1, len("b/deep/z")),
+        f"outlives the instance: {tree.root}/volume": (0, 0),
     }
+
+
+def table(tree: Tree, kind: str = "xfs", **devices: str) -> Mounts:
+    """Return a mount table with the device of each directory of the tree, and 0:1 of the root."""
+    rows = [("/", "overlay", "0:1"), *((str(tree.root / name), kind, at) for name, at in devices.items())]
+    return Mounts("".join(f"1 0 {at} / {path} rw - {what} x rw\n" for path, what, at in rows).encode())
+
+
+@pytest.mark.parametrize(("kind", "device"), [("xfs", "0:1"), ("tmpfs", "8:1"), (None, "")])
+def test_what_is_only_said_to_outlive_the_instance_is_walked(
+    tree: Tree, kind: str | None, device: str
+) -> None:
+    tree.put("volume/v")
+    mounts = table(tree) if kind is None else table(tree, kind, volume=device)
+    assert tree.look(survives=(str(tree.root / "volume"),), mounts=mounts) == {"volume": ("", 1)}
+
+
+def test_a_disk_that_is_mounted_within_storage_that_survives_is_walked(tree: Tree) -> None:
+    tree.put("volume/v", "volume/again/v", "volume/scratch/old", "volume/scratch/below/x", "y")
+    names = {"volume": "8:1", "volume/again": "8:1", "volume/again/deep": "9:2", "volume/scratch": "9:1"}
+    tree.put("volume/again/deep/z")
+    survives = (str(tree.root / "volume"),)
+    for since in (None, 4e9):
+        found = tree.look(survives=survives, mounts=table(tree, **names), since=since)
+        lost = ("volume/again/deep", "volume/scratch", "volume/scratch/below")
+        assert {path: found.get(path) for path in lost} == dict.fromkeys(lost, ("", 1))
+        assert not {"volume", "volume/again"} & found.keys()
+
+
+def test_a_volume_that_is_said_to_be_at_the_root_is_walked(tree: Tree) -> None:
+    tree.put("x")
+    assert tree.look(survives=("/", str(tree.root)), mounts=table(tree)) == {".": ("", 1)}
 
 
 def test_what_a_push_notes_down_is_no_result_and_hides_none(tree: Tree) -> None:
@@ -263,21 +308,77 @@ def test_what_a_push_notes_down_is_no_result_and_hides_none(tree: Tree) -> None:
         "rgt-code/exp-0123456789ab": ("", 1),
         "run": ("run r", 1),
     }
-    assert tree.walk.skips.rules["records of rgt push"][0] == 2
+    assert tree.skipped()["records of rgt push"][0] == 2
 
 
 def test_an_environment_is_told_by_what_lies_in_it_unless_it_is_a_runs(tree: Tree) -> None:
     tree.put("env/pyvenv.cfg", "env/bin/python", "env/out.pt", "conda/conda-meta/history", "run/pyvenv.cfg")
+    tree.put("env/out/a.png", "env/share/doc/x", "env/share/mine/y", "env/lib/python3.11/x.py", "conda/etc/x")
     tree.owners.add(str(tree.root / "run"), "run r")
-    assert tree.look() == {"env": ("", 1), "run": ("run r", 1)}
-    assert tree.walk.skips.rules["Python environments"][0] == 3
+    assert tree.look() == {
+        "env": ("", 1),
+        "env/out": ("", 1),
+        "env/share/mine": ("", 1),
+        "run": ("run r", 1),
+    }
+    assert tree.skipped()["Python environments"][0] == 6
+
+
+def test_files_that_a_package_lists_are_its_own_wherever_they_are_and_no_others(tree: Tree) -> None:
+    packages = "venv/lib/python3.11/site-packages"
+    rows = (
+        "torch/weights.pt,sha256=x,1",
+        '"torch/a,b.txt",,',
+        "torch-2.dist-info/RECORD,,",
+        "../../../bin/torchrun,,",
+    )
+    tree.put(f"{packages}/torch/weights.pt", f"{packages}/torch/a,b.txt", f"{packages}/torch/mine.pt")
+    tree.put("venv/pyvenv.cfg", "venv/bin/torchrun", "outside.txt", f"{packages}/torch-2.dist-info/RECORD")
+    (tree.root / packages / "torch-2.dist-info/RECORD").write_text(
+        "\n".join((*rows, "../../../../outside.txt,,"))
+    )
+    tree.put("usr/bin/tool", "usr/lib/x/mine.csv", "usr/lib/x/theirs.pt", "var/lib/dpkg/info/tool.list")
+    (tree.root / "bin").symlink_to("usr/bin")
+    (tree.root / "var/lib/dpkg/info/tool.list").write_text(
+        "/.\n/bin/tool\n/usr/lib/x\n/usr/lib/x/theirs.pt\n"
+    )
+    tree.put("conda/conda-meta/x.json", "conda/share/x/[1].txt", "conda/share/x/mine.txt")
+    (tree.root / "conda/conda-meta/x.json").write_text(
+        '{"depends": [], "files": ["share/x/[1].txt"], "name": "x"}'
+    )
+    assert tree.look() == {
+        f"{packages}/torch": ("", 1),
+        ".": ("", 1),
+        "conda/share/x": ("", 1),
+        "usr/lib/x": ("", 1),
+    }
+    assert tree.skipped()["packages, by their lists of files"][0] == 7
+
+
+def test_what_is_older_than_the_machine_is_listed_and_only_where_it_came_with_the_image(tree: Tree) -> None:
+    tree.put("old/x", "run/y", "logs/z.log", "disk/v", "results/w", "written/in-place")
+    for name in ("old/x", "run/y", "logs/z.log", "disk/v", "results/w"):
+        os.utime(tree.root / name, (1, 1))
+    tree.owners.add(str(tree.root / "run"), "run r")
+    tree.owners.add(str(tree.root / "logs/z.log"), "run r")
+    mounts = Mounts(b"")
+    mounts.points.add(os.fsencode(tree.root / "disk"))
+    assert tree.look(since=os.stat(tree.root / "results/w").st_ctime + 3600, mounts=mounts) == {
+        "run": ("run r", 1),
+        "logs": ("run r", 1),
+        "disk": ("", 1),
+        "written": ("", 1),
+    }
+    assert tree.skipped() == {"older than the machine": (2, len("old/x" + "results/w"))}
+    older = tree.walk.skips.rules["older than the machine"]
+    assert os.path.basename(older.newest[1]) in (b"x", b"w") and older.newest[0] > 0
 
 
 def test_rgts_own_is_no_result_whatever_it_is_called(tree: Tree) -> None:
     tree.put("state/ring/000.pt", "job/runner.lock", "job/x")
     own = (str(tree.root / "state"), str(tree.root / "job/runner.lock"))
     assert tree.look(own=own) == {"job": ("", 1)}
-    assert tree.walk.skips.rules["rgt's own"][0] == 2
+    assert tree.skipped()["rgt's own"][0] == 2
 
 
 def test_what_the_system_keeps_to_itself_is_no_problem(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -305,10 +406,11 @@ def test_a_disk_among_packages_is_looked_at(tree: Tree) -> None:
     mounts = Mounts(b"")
     mounts.points |= {os.fsencode(tree.root / "node_modules" / name) for name in ("disk", "shown")}
     mounts.points.add(os.fsencode(tree.root / "dist-packages/shown"))
+    mounts.disks.add(os.fsencode(tree.root / "node_modules/disk"))
     mounts.read_only |= {
         os.fsencode(tree.root / name / "shown") for name in ("node_modules", "dist-packages")
     }
-    assert tree.look(mounts=mounts) == {"node_modules/disk": ("", 1)}
+    assert tree.look(mounts=mounts) == {"node_modules/disk": ("", 1), "dist-packages/shown": ("", 1)}
 
 
 def test_a_group_ends_at_a_mount(tree: Tree) -> None:
@@ -329,7 +431,7 @@ def test_pseudo_file_systems_are_not_entered_and_read_only_ones_for_results_alon
     mounts.pseudo.add(os.fsencode(tree.root / "proc"))
     mounts.read_only.add(os.fsencode(tree.root / "shown"))
     assert tree.look(mounts=mounts) == {"shown": ("", 1)}
-    assert tree.walk.skips.rules == {"mounted read-only": [1, len("shown/y.txt")]}
+    assert tree.skipped() == {"mounted read-only": (1, len("shown/y.txt"))}
 
 
 def test_what_is_too_deep_is_a_problem(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:

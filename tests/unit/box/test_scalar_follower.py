@@ -100,7 +100,9 @@ def test_events(tmp_path: Path) -> None:
     )
     assert points == [[0, 1790000005.0, None, {"total_steps": 9.0}]]
     assert resumes == [[3, "SIGTERM"]]
-    assert events == [{"kind": "checkpoint-recovered", "level": "info", "at": 1790000006.0, "text": "step 4"}]
+    assert events == [
+        {"kind": "checkpoint-recovered", "level": "info", "at": 1790000006.0, "text": "step 4: saved again"}
+    ]
 
 
 def drain(follower: ScalarFollower) -> list[dict[str, Any]]:

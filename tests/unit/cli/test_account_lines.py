@@ -19,7 +19,7 @@ def test_nothing_unseen_is_no_line() -> None:
 
 def test_what_is_there_is_named_with_its_price_and_adds_up() -> None:
     text = account_text(replace(BILL, things=(POD, VOLUME)))
-    assert text.startswith("runpod           unseen      $1.00/h    machine old")
+    assert text.startswith("runpod           unlisted    $1.00/h    machine old")
     assert "volume vol1, on pod9: $0.01/h, $7.30 a month" in text
     assert text.endswith("rgt import --from runpod takes machines in")
     assert "\x1b" not in text
@@ -29,7 +29,7 @@ def test_what_is_there_is_named_with_its_price_and_adds_up() -> None:
 
 def test_what_is_not_known_is_never_left_out() -> None:
     unpriced = replace(BILL, things=(replace(POD, per_hour=None),))
-    assert "unseen      ?          machine" in account_text(unpriced) and "price unknown" in account_text(
+    assert "unlisted    ?          machine" in account_text(unpriced) and "price unknown" in account_text(
         unpriced
     )
     late = replace(BILL, things=(POD,), leftovers_at=None, leftovers_error="403")
@@ -43,6 +43,14 @@ def test_what_is_not_known_is_never_left_out() -> None:
     assert account_text(none).endswith(
         "unknown     -          machines, volumes and the like: not known (no API)"
     )
+
+
+def test_what_no_list_has_is_named_beside_what_bills() -> None:
+    gaps = ("load balancers", "Kubernetes clusters (the key may not list them)")
+    text = account_text(replace(BILL, things=(POD,), gaps=gaps))
+    assert "not listed: load balancers, Kubernetes clusters (the key may not list them)" in text
+    assert account_text(replace(BILL, gaps=gaps)) == "", "what never changes is no news"
+    assert account_line(replace(BILL, gaps=gaps), 101.5).not_listed == gaps
 
 
 def test_scripts_have_all_of_it() -> None:

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from rgt_tui.cli.printing import columns, waiting
+from rgt_tui.model.plain import clean
 
 
 class Terminal(io.StringIO):
@@ -31,6 +32,20 @@ def test_on_a_terminal_a_long_text_wraps_in_its_column(monkeypatch: pytest.Monke
     assert len(more) > 1
     assert all(line.startswith(" " * 6) and len(line) <= 40 for line in more)
     assert "[red]as it is[/red]" in columns([("", 4, "")], "[red]as it is[/red]")
+
+
+def test_on_a_terminal_a_fingerprint_stays_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    shown = "SHA256:" + "x" * 43
+    cells = [("fail", 4, "bold red"), ("box.lab.hostkey", 26, "")]
+    printed = columns(cells, f"its host key is unknown (shown: ssh-ed25519 {shown}); compare it")
+    lines = clean(printed.replace("\n", "|")).split("|")
+    assert "box.lab.hostkey" in lines[0]
+    assert any(shown in line for line in lines[1:])
+    assert all(len(line) <= 80 for line in lines)
 
 
 def test_waiting_says_nothing_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:

@@ -68,3 +68,13 @@ def test_json_has_every_point(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out) == {
         "box": "lab", "run": "gpt", "metric": "loss", "steps": [0, 1], "values": [3.0, "nan"],
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "values", [[1e308, -1e308, 3.0], [5e307, -5e307, 3.0], [1.7e308, 3.0], [-1e308, 1e-320]]
+)
+def test_values_near_the_end_of_what_a_float_holds_are_left_out(values: list[float]) -> None:
+    run = RunState(name="a", series={"loss": Series(list(range(len(values))), values)})
+    text, left_out = plot(run, ("loss",), 60, 10)
+    assert left_out == sum(abs(value) > 1e300 for value in values)
+    assert "a: loss" in text

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from rgt_tui.cli import gathering
 from rgt_tui.cli.commands import FAILED, OK, UNREACHABLE, USAGE
 from rgt_tui.cli.entry import main
 from rgt_tui.cli.teardown import down
@@ -29,6 +30,7 @@ class Gate:
     def __init__(self) -> None:
         self.items: tuple[EvidenceItem, ...] = (LISTED, STRAY)
         self.link = Link.LIVE
+        self.by_hand = False
         self.asked: list[dict[str, Any]] = []
         self.ordered: list[dict[str, Any]] = []
 
@@ -45,12 +47,15 @@ class Gate:
         refusals = tuple(item.text for item in self.items if not item.ok and item.key not in given["ignored"])
         return Review(
             box, verb, "Terminate", "pod1", True, 0.5, 1.0, "USD", (), (), (), self.items, refusals,
-            "DELETE /pods/pod1", "running", 0.0, 0.0,
+            "DELETE /pods/pod1", "running", 0.0, 0.0, by_hand=self.by_hand,
         )  # fmt: skip
 
     async def execute(self, box: str, verb: Verb, typed: str, **given: Any) -> AsyncIterator[StopProgress]:
         self.ordered.append(given)
         yield StopProgress(StopPhase.METER_OFF, 0.0, "off")
+
+    async def receipt(self, box: str) -> None:
+        return None
 
 
 @pytest.fixture
@@ -59,8 +64,8 @@ def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gate:
 
     async def settle(fleet: object, seconds: float) -> None: ...
 
-    monkeypatch.setattr(down, "make_fleet", lambda specs, **options: made)
-    monkeypatch.setattr(down, "settle", settle)
+    monkeypatch.setattr(gathering, "make_fleet", lambda specs, **options: made)
+    monkeypatch.setattr(gathering, "settle", settle)
     fleet = tmp_path / "fleet.toml"
     fleet.write_text(dump_fleet([BoxSpec(name="lab", host="192.0.2.1")]))
     monkeypatch.setenv("RGT_FLEET", str(fleet))
@@ -93,6 +98,23 @@ def test_a_key_that_no_item_has_is_a_slip(gate: Gate, capsys: pytest.CaptureFixt
     assert "no item of the evidence is called results:/data/y; there are: results:/data/x" in said.err
 
 
+def test_items_that_stand_against_it_block_and_what_to_do_is_said(
+    gate: Gate, capsys: pytest.CaptureFixture[str]
+) -> None:
+    firm = EvidenceItem("identity", False, "another machine", 0.0)
+    running = EvidenceItem("quiet:training", False, "pid 7 trains", 0.0, forfeitable=True)
+    gate.items = (LISTED, STRAY, firm, running)
+    assert main([word for word in DRY if word != "--json"]) == FAILED
+    said = capsys.readouterr()
+    states = {
+        line.split()[0] for line in said.out.splitlines() if "results:/data/x" in line or "pid 7" in line
+    }
+    assert states == {"blocks"}
+    assert "give up" not in said.out
+    assert "--forfeit KEY (all that block but results:/data/x, identity)" in said.err
+    assert "no results: --ignore KEY" in said.err
+
+
 @pytest.mark.parametrize(("link", "status"), [(Link.LIVE, FAILED), (Link.UNREACHABLE, UNREACHABLE)])
 @pytest.mark.parametrize("words", [DRY, CALL])
 def test_what_the_box_cannot_list_now_is_no_slip_but_refused_with_the_reason(
@@ -111,3 +133,31 @@ def test_what_the_dry_run_had_and_is_gone_is_for_the_gate_to_judge(gate: Gate) -
     gate.items = (LISTED,)
     assert main([*CALL, *IGNORED]) == OK
     assert len(gate.ordered) == 1, "it is there that the digest is another one"
+
+
+@pytest.mark.parametrize(
+    ("by_hand", "asks", "ends"),
+    [(False, "to send it", "nothing was sent"), (True, "to go on to your click", "nothing was begun")],
+)
+def test_where_the_click_is_yours_nothing_is_said_to_be_sent(
+    gate: Gate,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    by_hand: bool,
+    asks: str,
+    ends: str,
+) -> None:
+    asked: list[str] = []
+
+    def types(phrase: str, question: str) -> bool:
+        asked.append(question)
+        return False
+
+    monkeypatch.setattr(down, "interactive", lambda: True)
+    monkeypatch.setattr(down, "types", types)
+    gate.items, gate.by_hand = (LISTED,), by_hand
+    assert main(["down", "lab", "--destroy"]) == FAILED
+    (question,) = asked
+    assert asks in question
+    assert capsys.readouterr().err.endswith(f"rgt: {ends}\n")
+    assert gate.ordered == []

@@ -20,6 +20,7 @@ from rgt_tui.fleet.renting.acceptance import (
     NetTrial,
     Torch,
     addresses,
+    data_folder,
     judge,
     keep_check,
     load_checks,
@@ -154,13 +155,36 @@ def test_checks_are_kept_the_newest_of_each_box(tmp_path: Path) -> None:
 
 def test_the_platform_s_mirror_is_tried_and_else_the_hub() -> None:
     assert "https://hf-mirror.com" in addresses(load_profile("autodl"))
-    assert addresses(load_profile("generic-ssh"))
+
+
+@pytest.mark.parametrize(
+    ("profile", "durable", "mounts", "folder"),
+    [
+        ("autodl", "/root/autodl-fs/keep", (), "/root/autodl-tmp"),
+        ("generic-ssh", None, (), None),
+        ("generic-ssh", None, ("/", "/data"), "/data"),
+        ("generic-ssh", "/nfs/me/keep", ("/nfs", "/scratch"), "/scratch"),
+        ("generic-ssh", "/data/keep", ("/data",), "/data"),
+    ],
+)
+def test_the_disk_that_runs_write_to_is_tried_and_not_the_durable_share(
+    profile: str, durable: str | None, mounts: tuple[str, ...], folder: str | None
+) -> None:
+    spec = BoxSpec(name="x", host="x", profile=profile, durable=durable, mounts=mounts)
+    assert data_folder(spec, load_profile(profile)) == folder
+
+
+def test_the_route_of_jobs_is_named_and_one_that_cannot_be_used_is_doubtful() -> None:
+    routed = replace(GOOD, net=(replace(NET, proxy="10.0.0.1:7890"),))
+    (row,) = (one for one in judge(routed, ASKED, (), "autodl") if one.id.startswith("network"))
+    assert "through the proxy 10.0.0.1:7890" in row.text
+    assert rows(replace(GOOD, route_error="rgt: the platform's hook failed"))["network route"] == "doubtful"
 
 
 @pytest.mark.parametrize(("total", "verdict"), [(80, "ok"), (79, "ok"), (40, "refuse"), (None, "refuse")])
 def test_a_size_that_was_asked_for_is_read_from_the_card(total: int | None, verdict: str) -> None:
-    card = NamedGpu(name="NVIDIA H100", total=None if total is None else total << 30)
-    assert rows(replace(GOOD, gpus=(card,)), Expected("H100 80GB", 1))["gpu"] == verdict
+    card = NamedGpu(name="NVIDIA A100", total=None if total is None else total << 30)
+    assert rows(replace(GOOD, gpus=(card,)), Expected("A100 80GB", 1))["gpu"] == verdict
 
 
 def test_torch_must_see_all_cards_and_try_each() -> None:

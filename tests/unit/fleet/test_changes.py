@@ -8,9 +8,9 @@ import pytest
 from rgt_tui.fleet.changes import between
 from rgt_tui.health import assess
 from rgt_tui.model.alert import Alert
-from rgt_tui.model.box import BoxSpec, BoxState, Counters, Link
+from rgt_tui.model.box import BoxSpec, BoxState, Counters, Life, Link
 from rgt_tui.model.evidence import Finding, Severity
-from rgt_tui.model.money import Lifecycle, Meter
+from rgt_tui.model.money import Lifecycle, Meter, MeterKind
 from rgt_tui.model.protocol import Cell, Disk, Hello, QueueState, Sample
 from rgt_tui.model.run import Resume, RunState
 
@@ -33,6 +33,9 @@ def test_a_first_connection_and_a_return_are_told_apart() -> None:
     assert texts(BASE, link=Link.LIVE, since=103.0, counters=Counters(connects=1)) == ["connected"]
     away = msgspec.structs.replace(BASE, link=Link.UNREACHABLE)
     assert texts(away, link=Link.LIVE, since=109.0, counters=Counters(connects=2)) == ["back after 9 s"]
+    # It was silent for 26 s before the client declared it lost at 100: 35 s without data, not 9.
+    silent = msgspec.structs.replace(away, sample_at=74.0)
+    assert texts(silent, link=Link.LIVE, since=109.0, counters=Counters(connects=2)) == ["back after 35 s"]
 
 
 def test_unreachable_says_who_says_so() -> None:
@@ -71,7 +74,7 @@ def test_resumes_findings_and_the_meter_are_events() -> None:
     assert texts(BASE, runs=(run,)) == ["r resumed from step 320 (killed)"]
     assert texts(BASE, findings=(FINDING,)) == ["U7 No space: inodes of /w"]
     found = msgspec.structs.replace(BASE, findings=(FINDING,))
-    assert texts(found, findings=()) == ["U7 inodes of /w: over"]
+    assert texts(found, findings=()) == ["inodes of /w: no longer a problem: No space (U7)"]
     named = msgspec.structs.replace(FINDING, run="a")
     assert texts(found, findings=(named,)) == [], "a log has told whose it is"
     both = msgspec.structs.replace(BASE, findings=(named,))
@@ -79,12 +82,24 @@ def test_resumes_findings_and_the_meter_are_events() -> None:
     assert texts(both, findings=(named, another)) == ["U7 No space: inodes of /w (b)"]
     assert texts(both, findings=(another,)) == [
         "U7 No space: inodes of /w (b)",
-        "U7 inodes of /w (a): over",
+        "a: no longer a problem: No space (U7)",
     ]
     running = msgspec.structs.replace(BASE, meter=Meter(lifecycle=Lifecycle.RUNNING, at=1.0))
     assert texts(running, meter=Meter(lifecycle=Lifecycle.STOPPED, at=2.0)) == [
-        "provider says stopped (meter unknown)"
+        "provider says stopped: unknown what still bills"
     ]
+
+
+def test_what_the_person_asked_for_is_no_warning_and_names_what_still_bills() -> None:
+    running = msgspec.structs.replace(
+        BASE, meter=Meter(lifecycle=Lifecycle.RUNNING, at=1.0), life=Life(asked="destroy")
+    )
+    gone = Meter(lifecycle=Lifecycle.GONE, kind=MeterKind.STORAGE_ONLY, at=2.0)
+    (event,) = between(running, msgspec.structs.replace(running, meter=gone), 5.0)
+    assert (event.text, event.level) == ("destroyed, as you asked: storage still bills", "info")
+    by_others = msgspec.structs.replace(running, life=Life())
+    (event,) = between(by_others, msgspec.structs.replace(by_others, meter=gone), 5.0)
+    assert (event.text, event.level) == ("provider says gone: storage still bills", "warn")
 
 
 @pytest.mark.parametrize("severity", list(Severity))
@@ -94,6 +109,17 @@ def test_a_diagnosis_is_no_worse_an_event_than_its_alert(severity: Severity) -> 
     (event,) = between(BASE, box, 5.0)
     (alert,) = (one for one in assess(box, 5.0).alerts if one.id.startswith("finding:"))
     assert event.level == alert.level == ("error" if severity in ("fatal", "silent-wrong") else "warn")
+
+
+@pytest.mark.parametrize(
+    ("by", "level"), [("rgt stop", "info"), ("SIGTERM", "warn")], ids=["a-person", "the-machine"]
+)
+def test_a_cell_that_a_person_stopped_is_no_warning(by: str, level: str) -> None:
+    reason = f"the queue was stopped by {by}; the cell ended: exit 75"
+    before = msgspec.structs.replace(BASE, queues=queue("running"))
+    after = msgspec.structs.replace(BASE, queues=queue("interrupted", exit_code=75, reason=reason))
+    (event,) = between(before, after, 7.0)
+    assert (event.text, event.level) == (f"c interrupted: {reason}", level)
 
 
 @pytest.mark.parametrize("what", ["failed", "failed:c", "interrupted", "finding", "host-key"])
@@ -116,7 +142,7 @@ def test_a_finding_that_was_muted_is_over_in_silence() -> None:
     muted = Alert("finding:U7:inodes of /w:", "error", "t", muted=True)
     old = msgspec.structs.replace(BASE, findings=(FINDING,), alerts=(muted,))
     (event,) = between(old, msgspec.structs.replace(old, findings=(), alerts=()), 7.0)
-    assert (event.text, event.muted) == ("U7 inodes of /w: over (muted)", True)
+    assert (event.text, event.muted) == ("inodes of /w: no longer a problem: No space (U7) (muted)", True)
 
 
 def test_the_same_cause_in_another_run_is_told_of_each() -> None:
@@ -124,7 +150,7 @@ def test_the_same_cause_in_another_run_is_told_of_each() -> None:
     old = msgspec.structs.replace(BASE, findings=(one,))
     assert texts(old, findings=(one, other)) == ["U7 No space: inodes of /w (r2)"]
     assert texts(msgspec.structs.replace(old, findings=(one, other)), findings=(other,)) == [
-        "U7 inodes of /w (r1): over"
+        "r1: no longer a problem: No space (U7)"
     ]
 
 

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from rgt_tui.fleet import box_session
-from rgt_tui.fleet.box_session import FileAccess
+from rgt_tui.fleet import file_access
+from rgt_tui.fleet.file_access import FileAccess
 from rgt_tui.ssh import NO_FILES, NO_SFTP, Unreachable
 
 CONNECTION = cast(Any, object())
@@ -28,7 +28,7 @@ async def asked(
             raise answer
         return answer
 
-    monkeypatch.setattr(box_session, "has_sftp", has_sftp)
+    monkeypatch.setattr(file_access, "has_sftp", has_sftp)
     access = FileAccess(lambda: heard.append("lacks"))
     for _ in range(connections):
         for _ in range(3):

@@ -106,7 +106,8 @@ def test_what_one_box_costs_is_counted_although_that_of_another_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(metering_module, "price", fails_for("a", metering_module.price))
-    counts = Metering()
+    ticks = iter((0.0, 5.0))
+    counts = Metering(lambda: next(ticks))
     assert counts.look(boxes("a", "b"), 0.0) == ()
     ((name, error),) = counts.look(boxes("a", "b"), 5.0)
     assert (name, type(error)) == ("a", OverflowError)

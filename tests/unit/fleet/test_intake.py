@@ -62,7 +62,7 @@ def test_the_first_time_everything_is_asked_for() -> None:
     intake = Intake(SPEC, PROFILE)
     config = intake.config(BoxState(spec=SPEC), 0.5, NOW)
     assert (config.interval, config.logs) == (0.5, ("/l",))
-    assert (config.packed_lines, config.zlib) == (True, True)
+    assert config.packed_lines
     assert config.samples_after is None
     assert config.history is not None
     assert (config.log_cursors, config.scalar_cursors) == ({}, {})

@@ -42,11 +42,11 @@ def test_what_a_night_cost_and_what_was_for_nothing() -> None:
     report = morning_report(night(), (), ())
     assert not any(each.at_least for each in (*report.spent, *report.idle))
     assert "spent $3.10" in text(report)
-    assert "for nothing $0.40" in text(report)
+    assert "wasted $0.40" in text(report)
     assert "0 errors" in text(report)
     assert "nothing known to be lost" in text(report)
     assert "next clock none known" in text(report)
-    assert "nobody watched" not in text(report)
+    assert "not watched" not in text(report)
 
 
 def test_currencies_are_never_added_up_and_a_new_one_counts_from_nothing() -> None:
@@ -80,8 +80,8 @@ def test_a_sum_that_lacks_hours_or_prices_is_a_lower_bound(changes: dict[str, ob
 def test_what_nobody_knows_is_never_nothing(changes: dict[str, object]) -> None:
     report = morning_report(night(**changes), (), ())
     assert report.spent == report.idle == ()
-    assert "spent not known" in text(report)
-    assert "for nothing not known" in text(report)
+    assert "spent unknown" in text(report)
+    assert "wasted unknown" in text(report)
 
 
 def test_at_least_nothing_is_not_said_of_a_currency_beside_one_that_is_known() -> None:
@@ -93,7 +93,7 @@ def test_at_least_nothing_is_not_said_of_a_currency_beside_one_that_is_known() -
 def test_time_that_nobody_watched_is_told() -> None:
     report = morning_report(night(rests=(Rest(NIGHT, NIGHT + 3600), Rest(MORNING - 600, MORNING))), (), ())
     assert report.unwatched == 4200
-    assert "nobody watched for 1h10" in text(report)
+    assert "not watched for 1h10" in text(report)
 
 
 def test_money_that_is_counted_from_elsewhere_says_from_when() -> None:
@@ -120,7 +120,7 @@ def test_an_error_is_over_when_something_milder_is_said_of_the_same() -> None:
         (),
     )
     assert (report.errors, report.ended) == (5, 1)
-    assert "5 errors, 1 ended by itself" in text(report)
+    assert "5 errors, 1 over since" in text(report)
 
 
 def armed(off: float | None, **changes: object) -> BoxState:
@@ -132,12 +132,12 @@ def armed(off: float | None, **changes: object) -> BoxState:
     return BoxState(spec=BoxSpec(name="a", host="h"), self_stop=stop)
 
 
-def test_what_a_box_saved_by_stopping_itself_is_a_lower_bound() -> None:
+def test_what_a_box_saved_by_stopping_itself_is_an_estimate() -> None:
     report = morning_report(night(), (armed(MORNING - 7200),), ())
-    assert report.saved == (Amount(1.0, "USD", True),)
-    assert "saved by autostop ≥ $1.00" in text(report)
+    assert report.saved == (Amount(1.0, "USD", estimated=True),)
+    assert "saved by autostop ~$1.00" in text(report)
     told = morning_report(night(), (armed(MORNING - 7200, saved=0.7),), ())
-    assert told.saved == (Amount(0.7, "USD", True),)
+    assert told.saved == (Amount(0.7, "USD", estimated=True),)
 
 
 def test_a_stop_without_a_price_saved_nobody_knows_what() -> None:
@@ -146,7 +146,7 @@ def test_a_stop_without_a_price_saved_nobody_knows_what() -> None:
     dear = replace(
         box, self_stop=replace(box.self_stop, armed=(replace(box.self_stop.armed[0], per_hour=None),))
     )
-    assert "saved by autostop not known" in text(morning_report(night(), (dear,), ()))
+    assert "saved by autostop unknown" in text(morning_report(night(), (dear,), ()))
 
 
 def test_a_stop_of_another_night_is_not_of_this() -> None:

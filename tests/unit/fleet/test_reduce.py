@@ -27,6 +27,7 @@ from rgt_tui.model.protocol import (
     Sample,
     ScalarPoint,
     Scalars,
+    Wait,
 )
 from rgt_tui.model.run import EPOCH, TIME
 
@@ -291,3 +292,34 @@ def test_of_curves_found_one_by_one_that_of_the_loss_says_when() -> None:
     again = replace(frames[1], start=0, end=1, points=scalars([(1, 2.0), (2, 1.5)]).points)
     (run,) = feed(HELLO, frames[0], replace(frames[1], end=1), again).runs
     assert [step for step, _ in run.series[TIME]] == [1, 2], "what is told anew takes the place of what was"
+
+
+def test_a_run_holds_until_its_next_point_or_until_it_says_otherwise() -> None:
+    def told(start: int, *points: ScalarPoint, wait: Wait | None = None) -> Scalars:
+        return Scalars(
+            run="r", source="/r/metrics.jsonl", inode=1, start=start, end=start + 9, points=points, wait=wait
+        )
+
+    point = ScalarPoint(step=5, at=1000.0, epoch=None, values={"loss": 1.0})
+    hold = told(9, wait=Wait(what="disk", step=5, unsaved=3))
+    waits = feed(told(0, point), hold)
+    assert waits.runs[0].wait == hold.wait
+    assert feed(told(18), state=waits).runs[0].wait == hold.wait  # another event, such as a mirror that fails
+    assert feed(told(18, point), state=waits).runs[0].wait is None
+    assert feed(told(18, wait=Wait(what="")), state=waits).runs[0].wait is None
+
+
+def test_the_time_of_holds_that_are_over_is_summed_until_the_next_attempt() -> None:
+    def told(start: int, at: float | None, **fields: object) -> Scalars:
+        points = () if at is None else (ScalarPoint(step=5, at=at, epoch=None, values={"loss": 1.0}),)
+        return Scalars(run="r", source="/r/m", inode=1, start=start, end=start + 9, points=points, **fields)  # type: ignore[arg-type]
+
+    hold = told(9, None, wait=Wait(what="disk", step=5, at=1000.0))
+    waits = feed(told(0, 990.0), hold)
+    assert waits.runs[0].held_s == 0.0, "it is not over yet"
+    on = feed(told(18, 1300.0), state=waits)
+    assert on.runs[0].held_s == 300.0
+    twice = feed(told(27, None, wait=Wait(what="disk", step=9, at=1400.0)), told(36, 1450.0), state=on)
+    assert twice.runs[0].held_s == 350.0
+    again = feed(told(45, 1500.0, resumes=((5, "SIGTERM"),)), state=twice)
+    assert again.runs[0].held_s == 0.0

@@ -112,6 +112,64 @@ def test_of_a_box_that_nobody_has_trusted_the_name_the_host_and_the_price_count(
     assert opened(file, env) == whole
 
 
+HARMLESS = {
+    "per_hour = 1.5": "per_hour = 2.5",
+    'currency = "CNY"': 'currency = "USD"',
+    'mounts = ["/"]': 'mounts = ["/", "/data"]',
+    'jobs = ["~/j"]': 'jobs = ["~/j", "~/k"]',
+    'logs = ["~/l"]': "",
+    'runs = ["~/r"]': "",
+    'pattern = "x"': 'pattern = "train"',
+    "interval = 0.1": "# a comment",
+    "asked = { spot = true }": "asked = { spot = true, max_per_hour = 2.0 }",
+    "[alerts.bytes]\nenabled = false": "[alerts.bytes]\nwarn = 70",
+}
+"""Edits of a trusted file after which it still counts."""
+
+
+def test_an_edit_that_runs_nothing_and_sends_no_key_needs_no_other_review(
+    file: Path, env: dict[str, str]
+) -> None:
+    trust(file, env)
+    for before, after in HARMLESS.items():
+        assert before in FULL
+        file.write_text(FULL.replace(before, after))
+        config = opened(file, env)
+        assert config == open_place(Place(file), env), (before, config.doubt)
+
+
+def test_an_edit_of_any_other_key_ends_the_trust_and_is_named(file: Path, env: dict[str, str]) -> None:
+    trust(file, env)
+    changed = {
+        "host": FULL.replace("lab-a100", "elsewhere"),
+        "port": FULL.replace("port = 22", "port = 23"),
+        "user": FULL.replace('user = "root"', 'user = "me"'),
+        "profile": FULL.replace('"runpod"', '"vastai"'),
+        "identity": FULL.replace('identity = "id"', ""),
+        "known_hosts": FULL.replace('known_hosts = "known"', ""),
+        "ssh_config": FULL.replace('ssh_config = "cfg"', ""),
+        "durable": FULL.replace('"/d"', '"/e"'),
+        "tiers": FULL.replace('tiers = { "/" = "system" }', ""),
+        "python": FULL.replace("/tmp/python", "/tmp/other"),
+        "gpu_trace": FULL.replace("/etc/passwd", "/etc/group"),
+        "results": FULL.replace('"/r"', '"/s"'),
+        "ignore": FULL.replace('"/i"', '"/i", "/root"'),
+        "protected": FULL.replace("protected = true", ""),
+        "tunnels": FULL.replace("6006", "7007"),
+        "provider": FULL.replace("evil.example", "other.example"),
+    }
+    acting = set(BoxSpec.__struct_fields__) - set(trusted.REVIEWED_ONCE) - {"name", "untrusted"}
+    assert set(changed) == acting, "a key of a box is neither free nor reviewed here"
+    for key, text in changed.items():
+        file.write_text(text)
+        doubt = opened(file, env).doubt or ""
+        assert f"has changed since it was trusted (boxes.lab.{key}" in doubt, (key, doubt)
+    file.write_text(FULL.replace("away", "here"))
+    assert "(sinks)" in (opened(file, env).doubt or "")
+    file.write_text(FULL.replace("[boxes.lab]", '[boxes.other]\nhost = "other"\n[boxes.lab]'))
+    assert "(boxes.other is new)" in (opened(file, env).doubt or "")
+
+
 def test_relative_paths_are_those_of_the_file(file: Path, env: dict[str, str]) -> None:
     config = open_place(Place(file), env)
     (spec,), folder = config.boxes, file.parent
@@ -262,11 +320,22 @@ def test_what_rgt_writes_keeps_its_trust_and_gains_none(file: Path, env: dict[st
     assert add("three")
     assert "cfg, which has changed" in (opened(file, env).doubt or ""), "nobody has looked at that one"
     (file.parent / "cfg").write_text("cfg\n")
-    file.write_text(file.read_text() + "# by hand\n")
+    file.write_text(file.read_text() + '[boxes.by_hand]\nhost = "by-hand"\n')
     assert not add("four")
     fresh = file.with_name("fresh.toml")
     assert add("lab", fresh)
     assert opened(fresh, env).doubt is None
+
+
+def test_what_rgt_writes_keeps_the_trust_after_an_edit_by_hand_that_kept_it(
+    file: Path, env: dict[str, str]
+) -> None:
+    trust(file, env)
+    file.write_text(FULL.replace("per_hour = 1.5", "per_hour = 2.5"))
+    before = read_source(file)
+    file.write_text(before.text + '[boxes.more]\nhost = "more-host"\n')
+    assert trusted.renew(trusted.default_path(env), before, read_source(file), env)
+    assert opened(file, env).doubt is None
 
 
 def test_a_file_that_names_no_box_yet_keeps_its_trust(tmp_path: Path, env: dict[str, str]) -> None:

@@ -6,7 +6,7 @@ import msgspec
 
 from rgt_tui.gate import Consent, Situation, Told, gather
 from rgt_tui.model.box import BoxSpec, BoxState, Link, ProviderRef, Seen
-from rgt_tui.model.evidence import CopyProof, Evidence, EvidenceItem, ResultGroup, Results, Verb
+from rgt_tui.model.evidence import CopyProof, Evidence, EvidenceItem, Mounted, ResultGroup, Results, Verb
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
 from rgt_tui.model.profile import BillingAction, Overrides, Price, Profile, Tier
 from rgt_tui.model.protocol import Cell, Disk, Hello, QueueState, Sample
@@ -123,6 +123,13 @@ def proof(path: str = "/workspace/gpt-a", **fields: object) -> CopyProof:
     return msgspec.structs.replace(base, **fields)
 
 
+def mounts(**changed: tuple[str, str]) -> tuple[Mounted, ...]:
+    """Return the mount table of a box: point without its slash (``root`` = the root) → kind and device."""
+    table = {"root": ("overlay", "0:300"), "workspace": ("xfs", "8:1"), "net": ("nfs4", "0:52"), **changed}
+    rows = {f"/{name}" if name != "root" else "/": row for name, row in table.items() if row[0]}
+    return tuple(Mounted(path=path, kind=kind, device=device) for path, (kind, device) in rows.items())
+
+
 def told(*groups: ResultGroup, proofs: tuple[CopyProof, ...] = (), **fields: object) -> Told:
     """Return what a box lists."""
     listed = Results(at=NOW, generation="g1", groups=groups or (group(),))
@@ -135,7 +142,11 @@ def sample(**fields: object) -> Sample:
         boot="b",
         seq=1,
         at=NOW,
-        disks=(Disk(mount="/workspace", bytes_used=38_200_000_000),),
+        disks=(
+            Disk(mount="/workspace", bytes_used=38_200_000_000, kind="xfs"),
+            Disk(mount="/", kind="overlay"),
+            Disk(mount="/net", kind="nfs4"),
+        ),
         transfers=(),
         input_at=0.0,
     )
@@ -164,7 +175,8 @@ def spec(**fields: object) -> BoxSpec:
 
 
 def situation(state: BoxState | None = None, verb: Verb = Verb.DESTROY, **fields: object) -> Situation:
-    """Return what is known of a box with everything in order."""
+    """Return what is known of a box with everything in order; ``tiers`` is the provider's word in the meter."""
+    tiers = fields.pop("tiers", {})
     base = Situation(
         state=state or box(),
         meter=METER,
@@ -175,7 +187,8 @@ def situation(state: BoxState | None = None, verb: Verb = Verb.DESTROY, **fields
         now=NOW,
         ticks=TICKS,
     )
-    return msgspec.structs.replace(base, **fields)
+    given = msgspec.structs.replace(base, **fields)
+    return msgspec.structs.replace(given, meter=msgspec.structs.replace(given.meter, tiers=tiers))
 
 
 def evidence(state: BoxState | None = None, verb: Verb = Verb.DESTROY, **fields: object) -> Evidence:
@@ -210,4 +223,4 @@ def held(found: Evidence, kind: str) -> bool:
 
 def against(found: Evidence) -> list[str]:
     """Return the keys of what keeps the gate shut."""
-    return [item.key for item in found.items if item.stands_against]
+    return [item.key for item in found.items if item.blocks]

@@ -139,7 +139,7 @@ def test_what_may_not_be_forfeited_stays_against_it() -> None:
     )
 
 
-SEAL = Seal(nonce="n", generation="g1", at=NOW, seconds=120.0)
+SEAL = Seal(nonce="n", generation="g1", at=NOW, seconds=120.0, skipped=(), problems=(), mounts=())
 
 
 def test_the_seal_must_find_the_box_as_it_was_listed_and_quiet() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from rgt_tui.gate import Told
-from rgt_tui.model.box import LeftOut
+from rgt_tui.gate import Told, tiers
+from rgt_tui.model.box import LeftOut, Link
 from rgt_tui.model.evidence import Results, Verb
 from rgt_tui.model.money import Meter
 from rgt_tui.model.protocol import Checkpoint, Checkpoints, Disk, QueueState
@@ -19,10 +19,13 @@ from tests.unit.gate.builders import (
     box,
     cell,
     evidence,
+    group,
     held,
     items,
+    mounts,
     proof,
     sample,
+    situation,
     spec,
     text,
     told,
@@ -189,14 +192,14 @@ def test_a_verb_that_leaves_the_meter_running_has_to_be_wanted_by_name() -> None
     found = evidence(profile=profile)
     (item,) = items(found, "provider")
     assert "delete job does not stop the GPU meter: The node bills on." in item.text
-    assert item.stands_against
+    assert item.blocks
     assert item.forfeitable
     given = evidence(profile=profile, forfeits=frozenset({"provider"}))
     assert [one.key for one in given.forfeits] == ["provider"]
-    assert not items(given, "provider")[0].stands_against
+    assert not items(given, "provider")[0].blocks
     for meter in (replace(METER, error="timed out"), replace(METER, actions=("start",))):
         blind = evidence(profile=profile, meter=meter, forfeits=frozenset({"provider"}))
-        assert items(blind, "provider")[0].stands_against, "that the provider refuses is nobody's to give up"
+        assert items(blind, "provider")[0].blocks, "that the provider refuses is nobody's to give up"
 
 
 @pytest.mark.parametrize(
@@ -224,11 +227,18 @@ def test_a_name_in_another_normal_form_is_another_name() -> None:
     assert held(evidence(box(spec=accented), typed=accented.name), "name")
 
 
-def test_a_box_without_an_instance_is_stopped_in_the_console() -> None:
-    found = evidence(box(spec=spec(provider=None)))
-    assert "use the platform's console" in text(found, "provider")
-    assert not held(found, "identity")
-    assert not any(item.forfeitable for item in found.items if item.kind in ("provider", "identity"))
+def test_a_box_without_a_provider_is_judged_as_any_other_and_clicked_by_the_person() -> None:
+    bare = spec(provider=None)
+    found = evidence(box(spec=bare), action="click", meter=replace(METER, actions=("click",)))
+    assert "rgt sends nothing, the click is yours" in text(found, "provider")
+    assert held(found, "provider")
+    assert not held(found, "identity"), "where the connection leads to is not known here"
+    there = box(spec=bare, peer=("192.0.2.7", 22))
+    assert "find this very machine on the console" in text(evidence(there), "identity")
+    assert held(evidence(there), "identity")
+    (away,) = items(evidence(box(spec=bare, link=Link.UNREACHABLE)), "identity")
+    assert not away.ok
+    assert away.forfeitable
 
 
 def test_a_durable_path_on_which_nothing_is_mounted_keeps_nothing() -> None:
@@ -244,6 +254,48 @@ def test_a_durable_path_on_which_nothing_is_mounted_keeps_nothing() -> None:
     only = replace(PROFILE, tiers=tuple(tier for tier in PROFILE.tiers if "/net" in tier.mounts), billing=())
     (said,) = items(evidence(bare, profile=only), "tiers")
     assert said.text == "/net is not a mount of its own on this box: it is on /, of which nothing is known"
+
+
+@pytest.mark.parametrize(
+    ("changed", "why", "counts"),
+    [
+        ({"net": ("", "")}, "nothing is mounted there", "container-disk"),
+        ({"net": ("ext4", "0:300")}, "it is on the device of the root", "container-disk"),
+        ({"net": ("tmpfs", "0:99")}, "it is in memory (tmpfs)", ""),
+        ({"net": ("overlay", "0:301")}, "it is a layer of the container (overlay)", ""),
+    ],
+)
+def test_storage_that_outlives_the_box_by_a_word_alone_does_not_count(
+    changed: dict[str, tuple[str, str]], why: str, counts: str
+) -> None:
+    """The provider's word is old, or the copy was written before the volume was mounted."""
+    assert held(evidence(told=told(mounts=mounts())), "results")
+    for claims in ({}, {"/net": "network-volume"}):
+        found = evidence(told=told(mounts=mounts(**changed)), tiers=claims)
+        assert not held(found, "results")
+        (note,) = items(found, "tiers")
+        assert why in note.text and "/net is said to be network-volume" in note.text
+    known, _ = tiers(situation(told=told(mounts=mounts(**changed))), Verb.DESTROY)
+    assert known["/net"] == counts
+
+
+def test_a_volume_reported_at_the_root_opens_nothing() -> None:
+    lone = group("/root/out", owner="")
+    claimed = {"/": "network-volume"}
+    for root in (("overlay", "0:300"), ("ext4", "8:1"), ("tmpfs", "0:7")):
+        listed = told(group(), lone, mounts=mounts(root=root))
+        found = evidence(told=listed, tiers=claimed)
+        assert "results:/root/out" in against(found)
+        assert any("/ is said to be network-volume" in item.text for item in items(found, "tiers"))
+        assert "results:/root/out" in against(evidence(box(spec=spec(tiers=claimed)), told=listed))
+    booted = told(group(), lone, mounts=mounts(root=("nfs4", "0:40")))
+    assert "results:/root/out" not in against(evidence(told=booted, tiers=claimed)), "a node without a disk"
+
+
+def test_without_a_table_of_mounts_no_word_about_storage_counts() -> None:
+    bare = box(cell(), sample=sample(disks=()))
+    assert not held(evidence(bare), "results")
+    assert held(evidence(box(cell()), told=told(mounts=mounts())), "results")
 
 
 def test_a_protected_box_needs_an_act_of_its_own() -> None:
@@ -280,6 +332,7 @@ def test_person_and_provider_disagree_on_a_tier_and_the_worse_counts() -> None:
         assert not held(found, "results")
         for name in ("network-volume", next(iter(provided.values()))):
             assert name in text(found, "tiers")
+        assert all(item.doubt for item in items(found, "tiers")), "a disagreement is not shown as proved"
     vouched = evidence(copied, profile=profile, tiers={"/workspace": "network-volume"})
     assert held(vouched, "results")
     modest = box(*copied.queues[0].cells, spec=spec(tiers={"/workspace": "volume-disk"}))

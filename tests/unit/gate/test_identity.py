@@ -26,7 +26,7 @@ def test_another_machine_is_refused_and_cannot_be_forfeited(verb: Verb) -> None:
     )
     assert against(found)[0] == "identity"
     assert found.forfeits == ()
-    assert "wrong machine: we are at 127.0.0.1:2222" in text(found, "identity")
+    assert "wrong machine: rgt is connected to 127.0.0.1:2222" in text(found, "identity")
     assert "203.0.113.9:40022" in text(found, "identity")
     named = evidence(
         box(hello=replace(HELLO, identity={"RUNPOD_POD_ID": "other\x1b[2J"})),
@@ -62,7 +62,7 @@ def test_a_box_that_is_reached_elsewhere_than_its_provider_says_is_shown_so_and_
 def test_an_address_that_agrees_is_enough() -> None:
     found = evidence(box(hello=MUTE, peer=("203.0.113.9", 40022)), meter=AT)
     assert against(found) == []
-    assert "we are where the provider says" in text(found, "identity")
+    assert "the address is the provider's" in text(found, "identity")
     named = replace(AT, ssh_host="pod.example")
     state = box(hello=MUTE, peer=("203.0.113.9", 40022))
     assert against(evidence(state, meter=named, addresses=frozenset({"203.0.113.9", "2001:db8::1"}))) == []

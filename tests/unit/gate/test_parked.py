@@ -11,7 +11,20 @@ from rgt_tui.gate import Parked, ParkedEvidence, Target, evaluate, stands, worth
 from rgt_tui.model.box import Link
 from rgt_tui.model.evidence import Permit, Results, Verb
 from rgt_tui.model.money import Lifecycle
-from tests.unit.gate.builders import METER, NOW, OFF, TICKS, against, box, cell, evidence, group, proof, told
+from tests.unit.gate.builders import (
+    METER,
+    NOW,
+    OFF,
+    TICKS,
+    against,
+    box,
+    cell,
+    evidence,
+    group,
+    mounts,
+    proof,
+    told,
+)
 
 replace = msgspec.structs.replace
 TARGET = Target(kind="runpod", account="default@vendor", instance="k3v9")
@@ -22,7 +35,7 @@ PARKED = Parked(
     at=NOW - 86_400,
     started=STARTED,
     seal="nonce",
-    results=Results(at=NOW, generation="g1", groups=(group(),)),
+    results=Results(at=NOW, generation="g1", groups=(group(),), mounts=mounts()),
     queues=box().queues,
 )
 GONE = box(link=Link.UNREACHABLE, queues=(), hello=None, sample=None)
@@ -86,7 +99,7 @@ def test_only_what_was_proved_and_sealed_is_kept() -> None:
     assert worth_keeping(found, "nonce", "g1")
     assert not worth_keeping(found, "", "g1")
     assert not worth_keeping(found, "nonce", "g2")
-    for key in ("identity", "quiet:training", "quiet", "results", "results:whole", "seal"):
+    for key in ("identity", "quiet:training", "quiet", "results", "results:complete", "seal"):
         items = tuple(replace(item, forfeited=item.kind == key.partition(":")[0]) for item in found.items)
         named = tuple(replace(item, key=key) if item.forfeited else item for item in items)
         assert not worth_keeping(replace(found, items=named), "nonce", "g1"), key

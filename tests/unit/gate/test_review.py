@@ -70,7 +70,7 @@ def test_a_park_keeps_the_volume_and_says_its_price() -> None:
     assert "volume-disk: $0.20 per GB and month (2026-08)" in seen.keeps_billing
 
 
-def test_what_the_platform_does_by_itself_is_said_before_the_call() -> None:
+def test_what_the_platform_does_without_the_person_is_said_before_the_call() -> None:
     """A park starts the clocks; what nothing can watch for is said with either verb."""
     real = {id_: load_profile(id_) for id_ in ("autodl", "vastai")}
     parked, destroyed = made(Verb.PARK, profile=real["autodl"]), made(profile=real["vastai"])
@@ -79,7 +79,6 @@ def test_what_the_platform_does_by_itself_is_said_before_the_call() -> None:
     assert [text.split(" (")[0] for text in destroyed.dangers] == [
         "Volume outlives the instance",
         "bandwidth is metered",
-        "waiting without an end",
     ]
     (tidal,) = made(profile=real["autodl"]).dangers
     assert "tidal" in tidal
@@ -132,6 +131,17 @@ def test_the_profile_s_note_and_ways_are_part_of_the_review() -> None:
     assert (made(profile=None).note, made(profile=None).how) == (None, ())
 
 
+def test_a_park_at_runpod_asks_to_pull_first() -> None:
+    """A stopped pod may not start for days, and its volume disk is out of reach until it does."""
+    runpod = load_profile("runpod")
+    park = made(Verb.PARK, profile=runpod)
+    assert park.first is not None
+    assert park.first.startswith("pull what lies on the volume disk")
+    assert "without a GPU" not in (park.note or "")
+    assert made(Verb.DESTROY, profile=runpod).first is None, "there the evidence demands it"
+    assert made(Verb.PARK, profile=load_profile("vastai")).first is None
+
+
 def test_an_unknown_profile_counts_everything_as_lost() -> None:
     seen = made(profile=None)
     assert seen.lost == ("everything on the box: its platform is unknown",)
@@ -161,7 +171,8 @@ def test_what_is_lost_or_kept_now_and_was_not_shown_shuts_the_gate_again() -> No
     more = made(known={"/": "container-disk", "/workspace": "volume-disk"})
     assert any("no longer kept: network-volume (/net)" in line for line in changes(shown, more))
     assert any("kept now, and not when it was shown" in line for line in changes(more, shown))
-    grown = box(sample=sample(disks=(Disk(mount="/workspace", bytes_used=39_900_000_000),)))
+    _, *others = sample().disks
+    grown = box(sample=sample(disks=(Disk(mount="/workspace", bytes_used=39_900_000_000), *others)))
     assert made(state=grown).lost != shown.lost
     assert changes(shown, made(state=grown)) == (), "sizes grow all the time"
     assert changes(shown, replace(shown, lost=(*shown.lost, "the other volume"))) == (

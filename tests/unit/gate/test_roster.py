@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from rgt_tui.gate import Told, evaluate, facts_digest
-from rgt_tui.gate.roster import SHOWN, matches
-from rgt_tui.model.evidence import Permit, Skipped, Verb
+from rgt_tui.gate.roster import LEFT_OUT_LIMIT_BYTES, SHOWN, matches
+from rgt_tui.model.evidence import CopyProof, Mounted, Permit, Skipped, Verb
 from rgt_tui.model.protocol import QueueState
 from tests.unit.gate.builders import (
     GB,
@@ -90,17 +90,17 @@ def test_what_could_not_be_looked_at_whole_proves_nothing() -> None:
     assert against(found) == ["results:/workspace/gpt-a"]
     assert "secret: Permission denied" in text(found, "results")
     gap = evidence(told=told(problems=("/mnt: timed out",)))
-    assert against(gap) == ["results:whole"]
+    assert against(gap) == ["results:complete"]
     assert items(gap, "results")[0].forfeitable
     (forfeited,) = evidence(
-        told=told(problems=("/mnt: timed out",)), forfeits=frozenset({"results:whole"})
+        told=told(problems=("/mnt: timed out",)), forfeits=frozenset({"results:complete"})
     ).forfeits
-    assert forfeited.key == "results:whole"
+    assert forfeited.key == "results:complete"
 
 
 def test_what_nobody_owns_is_shown_with_its_size_and_pulled_ignored_or_forfeited() -> None:
     found = evidence(told=told(group(), LONE))
-    (item,) = [item for item in items(found, "results") if item.stands_against]
+    (item,) = [item for item in items(found, "results") if item.blocks]
     assert (item.key, item.bytes, item.ignorable, item.forfeitable) == (
         "results:/workspace/out",
         2 * GB,
@@ -201,14 +201,38 @@ def test_many_directories_are_one_item_beyond_the_largest() -> None:
     assert items(other, "results")[-1].fact != rest.fact
 
 
-def test_what_is_left_out_as_no_result_is_shown_by_its_rule() -> None:
-    caches = (Skipped(rule="pip cache", files=9, bytes=GB), Skipped(rule="conda\x1b packages", bytes=3 * GB))
-    found = evidence(told=told(skipped=caches))
-    words = "left out, since they are no results: conda· packages (3.0 GB), pip cache (1.0 GB)"
-    assert [item.text for item in items(found, "results") if item.key == "results:left out"] == [words]
+def test_what_is_left_out_is_shown_by_its_rule_with_the_newest_file() -> None:
+    small = LEFT_OUT_LIMIT_BYTES
+    caches = Skipped(rule="caches", files=9, bytes=small, newest=NOW - 5, newest_path="/root/.cache/x\x1b")
+    packages = Skipped(rule="conda\x1b packages", files=1, bytes=3 * GB, proved=True)
+    found = evidence(told=told(skipped=(caches, packages)))
+    shown = {item.key: item.text for item in items(found, "results") if "left out" in item.text}
+    assert shown == {
+        "results:left out": "left out: conda· packages (1 file, 3.0 GB)",
+        "results:rule:caches": "left out by a rule: caches (9 files, 500 MB, newest /root/.cache/x·)",
+    }
     assert against(found) == []
-    more = (replace(caches[0], bytes=2 * GB), caches[1])
+    more = (replace(caches, bytes=small - 1), replace(packages, bytes=4 * GB))
     assert facts_digest(evidence(told=told(skipped=more))) == facts_digest(found), "a cache grows as it likes"
+
+
+def test_much_that_is_left_out_by_its_place_alone_must_be_ignored_by_name() -> None:
+    much = told(skipped=(Skipped(rule="caches", files=9, bytes=LEFT_OUT_LIMIT_BYTES + 1),))
+    found = evidence(told=much)
+    assert against(found) == ["results:rule:caches"]
+    (item,) = [item for item in found.items if item.blocks]
+    assert item.ignorable and item.forfeitable and "more than 500 MB" in item.text
+    assert against(evidence(told=much, ignored=frozenset({"results:rule:caches"}))) == []
+    assert against(evidence(box(spec=spec(ignore=("rule:caches",))), told=much)) == []
+    assert against(evidence(box(spec=spec(ignore=("rule:other",))), told=much)) == ["results:rule:caches"]
+    proved = told(skipped=(Skipped(rule="caches", bytes=LEFT_OUT_LIMIT_BYTES + 1, proved=True),))
+    assert against(evidence(told=proved)) == []
+
+
+def test_a_date_that_does_not_count_is_shown_with_the_reason() -> None:
+    found = evidence(told=told(no_since="the oldest process is older than the machine\x1b"))
+    assert "files of any age count: the oldest process is older than the machine·" in text(found, "results")
+    assert against(found) == []
 
 
 def test_copies_that_cannot_be_looked_at_are_told() -> None:
@@ -221,3 +245,25 @@ def test_times_of_the_box_are_told_by_the_clients_clock() -> None:
     assert items(found, "results")[0].newest == NOW - 1100
     unknown = evidence(box(cell(durable=None)), told=told(group(newest=0.0)))
     assert items(unknown, "results")[0].newest is None, "1970 is no time of a file"
+
+
+@pytest.mark.parametrize(
+    ("path", "ok"),
+    [
+        ("/workspace/gpt-a", True),  # the cell's own directory may well be a mount
+        ("/workspace/gpt-a/scratch", False),
+        ("/workspace/gpt-a/part", True),  # no mount
+    ],
+)
+def test_a_mount_within_a_cell_s_directory_is_not_in_its_verified_copy(path: str, ok: bool) -> None:
+    mounts = tuple(
+        Mounted(path=point, kind="xfs", device=str(number))
+        for number, point in enumerate(("/", "/net", "/workspace/gpt-a", "/workspace/gpt-a/scratch"))
+    )
+    mounts = tuple(replace(row, kind="nfs4") if row.path == "/net" else row for row in mounts)
+    found = evidence(box(), told=told(group(path), mounts=mounts))
+    assert held(found, "results") is ok
+    if not ok:
+        assert "a mount of its own, which the verified copy of the cell may lack" in text(found, "results")
+        proof = CopyProof(path=path, fingerprint=group(path).fingerprint, where="/home/me")
+        assert held(evidence(box(), told=told(group(path), proofs=(proof,), mounts=mounts)), "results")

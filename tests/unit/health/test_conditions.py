@@ -47,7 +47,7 @@ def test_what_a_finding_stands_for(gotcha: str, resource: str, run: str | None, 
 
 
 def test_a_page_knows_which_alerts_and_checks_name_it() -> None:
-    assert told_by("U7") == (("bytes", "inodes", "filling"), ("0.2", "0.5", "4.3"))
+    assert told_by("U7") == (("holding", "bytes", "inodes", "filling"), ("0.2", "0.5", "4.3"))
     assert told_by("U43") == (("no-step", "held-back"), ("3.3",))
     assert told_by("M19") == ((), ())
     for row in ALERTS:

@@ -111,7 +111,7 @@ def test_what_to_do_is_never_cut_and_its_place_gives_way(width: int) -> None:
     one = replace(the(BOXES["line"]), line_no=1203, confidence=0.95)
     made = action_lines(one, width)
     text = " ".join(text_of(row).removeprefix("do").strip() for row in made)
-    assert " ".join(text.split()).startswith("mend code or config first") and all(
+    assert " ".join(text.split()).startswith("fix the code or config first") and all(
         width_of(row) <= width for row in made
     )
     assert "95% sure" in text and ("lstm-b.log:1203" in text) == (width >= 76)

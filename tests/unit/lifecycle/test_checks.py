@@ -12,9 +12,9 @@ import pytest
 
 from rgt_tui.health import CHECKS, evaluate
 from rgt_tui.health.assessment import ADVISED_AT
-from rgt_tui.model.box import BoxState, Counters, Link, LogView
+from rgt_tui.model.box import Agreed, BoxState, Counters, Link, LogView
 from rgt_tui.model.evidence import CheckResult, CheckStatus, Finding, Severity
-from rgt_tui.model.money import Lifecycle, Meter, MeterKind
+from rgt_tui.model.money import FLEET_FILE, Lifecycle, Meter, MeterKind
 from rgt_tui.model.protocol import ExposedToken, Gpu, Hello, Memory, Session
 from rgt_tui.model.run import Resume
 from rgt_tui.profiles import load_profile, run_advice
@@ -214,6 +214,22 @@ def test_a_simulated_gpu_is_called_so() -> None:
     assert check("0.4", box()).evidence == "SIM: 1 × RTX 4090 replayed from a trace, no real GPU was seen"
 
 
+@pytest.mark.parametrize(
+    ("asked", "status", "said"),
+    [
+        (Agreed(gpu="H200", gpu_count=1), PASSED, "1 × H200, by "),
+        (Agreed(gpu="A100", gpu_count=1), FAILED, "1 × H200, asked for 1 × A100"),
+        (Agreed(gpu="H200", gpu_count=8), FAILED, "1 × H200, asked for 8 × H200"),
+        (Agreed(spot=True), PASSED, "1 × H200, by "),
+    ],
+)
+def test_the_gpu_is_the_one_that_was_asked_for(asked: Agreed, status: CheckStatus, said: str) -> None:
+    spec = msgspec.structs.replace(box().spec, asked=asked)
+    found = check("0.4", box(spec=spec, sample=sample(gpus=(H200,))))
+    assert found.status is status
+    assert said in found.evidence
+
+
 def test_a_profile_that_was_not_found_is_not_proved() -> None:
     assert check("0.1", box(), "generic-ssh").status is WARN
 
@@ -236,6 +252,14 @@ def test_a_finding_fails_the_babysitting() -> None:
 def test_without_a_provider_the_meter_is_not_known() -> None:
     state = box(meter=Meter(), spec=msgspec.structs.replace(box().spec, provider=None))
     assert check("5.5", state).status is WARN
+
+
+def test_a_price_that_the_person_wrote_down_is_not_read_from_a_provider() -> None:
+    spec = msgspec.structs.replace(box().spec, provider=None, per_hour=0.5)
+    priced = msgspec.structs.replace(box().meter, source=FLEET_FILE, per_hour=0.5)
+    found = check("5.5", box(meter=priced, spec=spec))
+    assert found.status is WARN
+    assert found.evidence.startswith("no provider was asked: $0.50/h is the price in the fleet file")
 
 
 def test_the_newest_layer_does_not_hide_the_oldest() -> None:

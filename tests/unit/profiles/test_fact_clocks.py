@@ -32,7 +32,7 @@ CLOCKS: dict[str, dict[str, str]] = {
         "outbid or displaced by on-demand": "outbid",
         "stuck Scheduling": "stuck in Scheduling",
         "host disappears": "host disappears",
-        "unbounded status poll": "waiting without an end",
+        "unbounded status poll": "script that polls without a limit",
     },
     "generic-ssh": {
         "forgotten box": "forgotten box",

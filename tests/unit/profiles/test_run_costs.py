@@ -80,6 +80,11 @@ def test_steps_of_an_earlier_attempt_do_not_make_a_run_look_fast() -> None:
     assert seconds_per_step(box(run=resumed), "a", NOW) == pytest.approx(2.0)
 
 
+def test_the_time_of_a_hold_is_not_part_of_the_pace() -> None:
+    assert seconds_per_step(box(run=RUN), "a", NOW) == pytest.approx(0.5)
+    assert seconds_per_step(box(run=replace(RUN, held_s=60.0)), "a", NOW) == pytest.approx(0.2)
+
+
 def test_the_clock_of_the_box_counts() -> None:
     state = box(cell=replace(CELL, started=NOW + 900), clock_skew=1000.0)
     assert seconds_per_step(state, "a", NOW) == pytest.approx(0.5)

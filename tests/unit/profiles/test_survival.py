@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rgt_tui.model.evidence import Verb
 from rgt_tui.model.protocol import Disk
 from rgt_tui.profiles import all_profiles, load_profile, path_survives, survival, tiers_of
-from rgt_tui.profiles.survival import unmounted
+from rgt_tui.profiles.survival import unmounted, watched_mounts
 
 
 @pytest.mark.parametrize(
@@ -108,3 +108,9 @@ def test_nothing_is_safe_in_a_directory_that_only_looks_like_durable_storage() -
     slurm = load_profile("slurm")
     told = unmounted(slurm, (disk("/scratch", "/"),), {})
     assert path_survives("/scratch/run", slurm, told, Verb.DESTROY) is None
+
+
+def test_a_box_whose_data_disk_may_be_anywhere_is_watched_on_every_data_mount() -> None:
+    assert watched_mounts((), load_profile("generic-ssh")) == ("/", "*")
+    assert watched_mounts(("/data",), load_profile("generic-ssh")) == ("/data",)
+    assert watched_mounts((), load_profile("autodl")) == ("/", "/root/autodl-tmp", "/root/autodl-fs")

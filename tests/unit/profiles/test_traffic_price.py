@@ -38,9 +38,9 @@ def test_the_price_of_traffic(
 
 
 def test_in_a_few_words() -> None:
-    assert toll(load_profile("vastai"), GB, HOST).short == "1.0 GB, <$0.01"
-    assert toll(load_profile("vastai"), 100 * GB, HOST).short == "100 GB, at most $0.20"
-    assert toll(load_profile("local"), GB).short == "1.0 GB, price not known"
+    assert toll(load_profile("vastai"), GB, HOST).short == "1.0 GB for <$0.01"
+    assert toll(load_profile("vastai"), 100 * GB, HOST).short == "100 GB for at most $0.20"
+    assert toll(load_profile("local"), GB).short == "1.0 GB, price unknown"
 
 
 @pytest.mark.parametrize(

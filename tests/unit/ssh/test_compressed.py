@@ -1,4 +1,4 @@
-"""A channel whose lines come packed behind a plain hello: any cut, noise before it, an old agent."""
+"""A channel whose lines come packed behind a plain hello: any cut, noise before it, an agent that does not pack."""
 
 from __future__ import annotations
 
@@ -20,10 +20,7 @@ from rgt_tui.ssh import read_frame
 from rgt_tui.ssh.channel import PackedLines, _Session
 
 HELLO = b'{"t":"hello","proto":1,"agent":"a","boot":"b","host":"h","python":"3","pid":1,"at":1,"packed_lines":true}\n'
-STREAM_HELLO = HELLO.replace(b"packed_lines", b"zlib")
-"""Of an agent that packs all lines into one stream."""
-OLD_HELLO = HELLO.replace(b',"packed_lines":true', b"")
-both = pytest.mark.parametrize("hello", [HELLO, STREAM_HELLO])
+PLAIN_HELLO = HELLO.replace(b',"packed_lines":true', b"")
 
 
 def pongs(count: int) -> list[bytes]:
@@ -32,10 +29,6 @@ def pongs(count: int) -> list[bytes]:
 
 def sent(frames: list[bytes], hello: bytes = HELLO) -> bytes:
     """What the agent's way out makes of frames."""
-    if hello == STREAM_HELLO:
-        stream = zlib.compressobj(wbits=13)
-        packed = (stream.compress(frame) + stream.flush(zlib.Z_SYNC_FLUSH) for frame in frames)
-        return b"".join((hello, *packed))
     read, write = os.pipe()
     outbox = Outbox(write)
     outbox.put(hello)
@@ -73,12 +66,11 @@ class Told:
         return [frame.id for frame in self.frames if isinstance(frame, Pong)]
 
 
-@both
 @settings(max_examples=60, deadline=None)
 @given(st.binary(max_size=40), st.data())
-def test_any_cut_gives_the_same_frames(hello: bytes, noise: bytes, data: st.DataObject) -> None:
+def test_any_cut_gives_the_same_frames(noise: bytes, data: st.DataObject) -> None:
     noise = noise.replace(b"{", b".")
-    stream, chunks = noise + sent(pongs(30), hello), []
+    stream, chunks = noise + sent(pongs(30)), []
     while stream:
         size = data.draw(st.integers(1, len(stream)))
         chunks.append(stream[:size])
@@ -90,42 +82,39 @@ def test_any_cut_gives_the_same_frames(hello: bytes, noise: bytes, data: st.Data
     assert told.bad == 0, "what start-up files print is no frame that got lost"
 
 
-@both
-def test_each_frame_comes_with_its_last_byte(hello: bytes) -> None:
+def test_each_frame_comes_with_its_last_byte() -> None:
     for count in range(1, 6):
-        stream = sent(pongs(count), hello)
+        stream = sent(pongs(count))
         assert Told([stream[n : n + 1] for n in range(len(stream))]).pongs == list(range(count))
 
 
-@both
-def test_what_is_recorded_are_the_lines_as_the_agent_wrote_them(hello: bytes) -> None:
+def test_what_is_recorded_are_the_lines_as_the_agent_wrote_them() -> None:
     frames = pongs(9)
-    assert [line + b"\n" for line in Told([sent(frames, hello)]).lines] == [hello, *frames]
+    assert [line + b"\n" for line in Told([sent(frames)]).lines] == [HELLO, *frames]
 
 
 def test_an_agent_that_does_not_compress_is_understood() -> None:
-    told = Told([sent(pongs(9), OLD_HELLO)])
+    told = Told([sent(pongs(9), PLAIN_HELLO)])
     assert (told.pongs, told.bad, told.ended) == (list(range(9)), 0, None)
 
 
 def test_only_the_first_hello_begins_a_stream() -> None:
-    told = Told([OLD_HELLO + HELLO + b"".join(pongs(3))])
+    told = Told([PLAIN_HELLO + HELLO + b"".join(pongs(3))])
     assert (told.pongs, told.ended) == ([0, 1, 2], None)
 
 
 DAMAGED = "ssh: the compressed stream from the box is damaged: "
 
 
-@both
 @pytest.mark.parametrize("seed", range(20))
-def test_damage_ends_the_channel_and_what_came_before_stands(seed: int, hello: bytes) -> None:
+def test_damage_ends_the_channel_and_what_came_before_stands(seed: int) -> None:
     pick = random.Random(seed)
     texts = [pick.randbytes(99).hex().encode() for _ in range(20)]
     frames = [
         b'{"t":"event","boot":"b","seq":%d,"at":1,"text":"%s"}\n' % (n, text) for n, text in enumerate(texts)
     ]
-    stream = bytearray(sent(frames, hello))
-    place = len(sent(frames[:10], hello)) + pick.randrange(100)
+    stream = bytearray(sent(frames))
+    place = len(sent(frames[:10])) + pick.randrange(100)
     stream[place : place + 8] = b"\xff" * 8
     told = Told([bytes(stream[n : n + 50]) for n in range(0, len(stream), 50)])
     assert [line + b"\n" for line in told.lines[1:10]] == frames[:9]
@@ -133,22 +122,14 @@ def test_damage_ends_the_channel_and_what_came_before_stands(seed: int, hello: b
     assert len(told.lines) < 21
 
 
-@both
-def test_a_line_that_is_no_json_ends_the_channel_and_an_unknown_frame_does_not(hello: bytes) -> None:
+def test_a_line_that_is_no_json_ends_the_channel_and_an_unknown_frame_does_not() -> None:
     unknown = b'{"t":"of a newer agent"}\n'
-    told = Told([sent([*pongs(1), unknown, *pongs(1), b"nonsense\n", *pongs(1)], hello)])
+    told = Told([sent([*pongs(1), unknown, *pongs(1), b"nonsense\n", *pongs(1)])])
     assert (told.pongs, told.bad, told.ended) == ([0, 0], 2, DAMAGED + "a line of it is not JSON")
 
 
-def test_a_stream_that_ends_is_damaged() -> None:
-    told = Told([STREAM_HELLO + zlib.compress(b"".join(pongs(3))), *pongs(3)])
-    assert told.pongs in ([], [0, 1, 2])
-    assert told.ended == DAMAGED + "it ends while the agent still runs"
-
-
-@both
-def test_what_is_no_stream_is_damaged(hello: bytes) -> None:
-    told = Told([hello, *pongs(3)])
+def test_what_is_no_stream_is_damaged() -> None:
+    told = Told([HELLO, *pongs(3)])
     assert (told.pongs, told.bad) == ([], 0)
     assert "damaged" in str(told.ended)
 
@@ -179,8 +160,8 @@ def held(told: list[bytes]) -> list[bytes]:
     seen: list[list[bytes]] = []
 
     def look(session: _Session) -> None:
-        assert isinstance(session._inflater, PackedLines)
-        seen.append([line for _, line in session._inflater._told.values()])
+        assert isinstance(session._unpacker, PackedLines)
+        seen.append([line for _, line in session._unpacker._told.values()])
 
     Told([sent(told)], look)
     return seen[-1]

@@ -9,7 +9,7 @@ from rgt_tui.model.box import BoxSpec, BoxState, Link, ProviderRef
 from rgt_tui.model.money import Meter, MeterKind
 from rgt_tui.model.protocol import Cell, Proc, QueueState, Sample
 from rgt_tui.store import Cost, Metering
-from rgt_tui.store.spending import AWAKE_SECONDS, VALID_SECONDS, alive
+from rgt_tui.store.spending import AWAKE_SECONDS, VALID_SECONDS, alive, day_of
 
 NOON = 1_790_000_040.0
 replace = msgspec.structs.replace
@@ -24,8 +24,10 @@ def box(**changes: object) -> BoxState:
 
 
 def cost(*looks: tuple[BoxState, float]) -> tuple[float, float]:
-    metering = Metering()
+    tick = [0.0]
+    metering = Metering(lambda: tick[0])
     for state, at in looks:
+        tick[0] = at
         metering.look((state,), NOON + at)
     costs, _ = metering.taken()
     found = [cost for each in costs.values() for cost in each]
@@ -45,6 +47,27 @@ def test_the_first_look_and_a_sleep_count_nothing() -> None:
     assert cost((box(), 10), (box(), 5)) == (0.0, 0.0)  # a clock that was set back
 
 
+def test_a_clock_that_is_set_makes_no_money(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = iter((0.0, 5.0, 10.0, 15.0))
+    metering = Metering(lambda: next(ticks))
+    for wall in (0.0, 45.0, 30.0, 35.0):
+        metering.look((box(),), NOON + wall)
+    costs, _ = metering.taken()
+    assert [cost.seconds for cost in costs["a"]] == [15.0]
+
+
+def test_days_are_those_of_the_provider_s_clock_where_the_two_differ() -> None:
+    ahead = 40 * 86400.0
+    meter = replace(box().meter, at=NOON + ahead, clock_skew=ahead, spent=3.0, spent_since=NOON - 9.0)
+    ticks = iter((0.0, 5.0))
+    metering = Metering(lambda: next(ticks))
+    for _ in range(2):
+        metering.look((box(meter=replace(meter, spent_estimated=True)),), NOON + ahead + 5)
+    costs, sums = metering.taken()
+    assert [cost.day for cost in costs["a"]] == [day_of(NOON)]
+    assert [(each.at, each.estimated) for each in sums["a"]] == [(NOON, True)]
+
+
 def test_a_price_that_is_old_or_unknown_counts_nothing() -> None:
     old = replace(box().meter, at=NOON - VALID_SECONDS - 6)
     assert cost((box(meter=old), 0), (box(meter=old), 5)) == (0.0, 0.0)
@@ -53,7 +76,8 @@ def test_a_price_that_is_old_or_unknown_counts_nothing() -> None:
 
 
 def costs(state: BoxState) -> list[Cost]:
-    metering = Metering()
+    ticks = iter((0.0, 5.0))
+    metering = Metering(lambda: next(ticks))
     for at in (0, 5):
         metering.look((state,), NOON + at)
     return [cost for each in metering.taken()[0].values() for cost in each]

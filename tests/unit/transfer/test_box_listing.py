@@ -40,7 +40,7 @@ def read(*rows: dict[str, Any], root: str = "/w", folds: bool = False, most: int
     ],
 )
 def test_a_name_that_leads_elsewhere_is_refused_by_name(name: str, why: str) -> None:
-    listing = read({"path": name, "stamp": STAMP}, {"path": "good", "stamp": STAMP})
+    listing = read({"path": name, "device": 1, "stamp": STAMP}, {"path": "good", "device": 1, "stamp": STAMP})
     assert [file.path for file in listing.files] == ["/w/good"]
     (refused,) = listing.refused
     assert why in refused.reason
@@ -68,13 +68,18 @@ def test_what_the_box_cannot_list_is_named() -> None:
 @pytest.mark.parametrize("name", ["a.pt", "b/model.SAFETENSORS", "c.ckpt", "__0_0.distcp"])
 def test_a_checkpoint_of_no_bytes_is_refused(name: str) -> None:
     empty = [0, 1, 2, 3]
-    listing = read({"path": name, "stamp": empty}, {"path": "__init__.py", "stamp": empty})
+    listing = read(
+        {"path": name, "device": 1, "stamp": empty}, {"path": "__init__.py", "device": 1, "stamp": empty}
+    )
     assert [file.path for file in listing.files] == ["/w/__init__.py"]
     assert "0 bytes" in listing.refused[0].reason
 
 
 def test_names_that_differ_in_case_only_are_all_refused_where_case_does_not_count() -> None:
-    rows = [{"path": name, "stamp": STAMP} for name in ("Best.pt", "best.pt", "ﬁn", "other", "é", "e\u0301")]
+    rows = [
+        {"path": name, "device": 1, "stamp": STAMP}
+        for name in ("Best.pt", "best.pt", "ﬁn", "other", "é", "e\u0301")
+    ]
     assert len(read(*rows).files) == 6
     listing = read(*rows, folds=True)
     assert [file.path for file in listing.files] == ["/w/ﬁn", "/w/other"]
@@ -90,7 +95,7 @@ def test_the_destination_is_asked_whether_case_counts(tmp_path: Path) -> None:
 
 def test_a_name_that_is_no_utf8_is_carried_by_its_bytes() -> None:
     raw = b"caf\xe9"
-    listing = read({"path": "caf?", "path_b64": base64.b64encode(raw).decode(), "stamp": STAMP})
+    listing = read({"path": "caf?", "path_b64": base64.b64encode(raw).decode(), "device": 1, "stamp": STAMP})
     assert os.fsencode(listing.files[0].path) == b"/w/" + raw
     assert beneath(Path("/d"), listing.files[0].path) == os.fsdecode(b"/d/w/caf\xe9")
 
@@ -98,17 +103,17 @@ def test_a_name_that_is_no_utf8_is_carried_by_its_bytes() -> None:
 @pytest.mark.parametrize("coded", ["***", "YQ=", "é"])
 def test_a_coded_name_that_is_none_ends_the_pull(coded: str) -> None:
     with pytest.raises(ListingError, match="base64"):
-        read({"path": "x", "path_b64": coded, "stamp": STAMP})
+        read({"path": "x", "path_b64": coded, "device": 1, "stamp": STAMP})
 
 
 def test_a_coded_name_is_checked_as_every_other() -> None:
-    listing = read({"path": "x", "path_b64": base64.b64encode(b"../x").decode(), "stamp": STAMP})
+    listing = read({"path": "x", "path_b64": base64.b64encode(b"../x").decode(), "device": 1, "stamp": STAMP})
     assert listing.files == ()
 
 
 def test_a_list_of_more_files_than_anyone_holds_is_bounded() -> None:
     with pytest.raises(ListingError, match="more than 3 files: pull it in parts"):
-        read(*({"path": f"f{number}", "stamp": STAMP} for number in range(4)), most=3)
+        read(*({"path": f"f{number}", "device": 1, "stamp": STAMP} for number in range(4)), most=3)
 
 
 def test_a_list_that_never_ends_is_bounded() -> None:
@@ -132,9 +137,10 @@ def test_a_flood_of_refusals_and_links_is_counted_not_kept(monkeypatch: pytest.M
         b"",
         b"nonsense",
         b"[" * 100_000,
-        b'{"path":"x","stamp":[1]}',
+        b'{"path":"x","device":1,"stamp":[1]}',
         b'{"path":"x"}',
-        b'{"path":"x","stamp":[1,2,3,null]}',
+        b'{"path":"x","stamp":[1,2,3,4]}',
+        b'{"path":"x","device":1,"stamp":[1,2,3,null]}',
     ],
 )
 def test_a_row_that_is_none_ends_the_pull(line: bytes) -> None:
@@ -147,7 +153,7 @@ def test_a_row_that_is_none_ends_the_pull(line: bytes) -> None:
 def test_a_list_that_was_cut_off_is_not_taken_for_whole() -> None:
     reader = ListingReader()
     reader.feed(b'{"root":"/w"}')
-    reader.feed(b'{"path":"a","stamp":[5,1,2,3]}')
+    reader.feed(b'{"path":"a","device":1,"stamp":[5,1,2,3]}')
     with pytest.raises(ListingError, match="cut off"):
         reader.listing(folds=False)
     with pytest.raises(ListingError, match="2 files, but 1 came"):
@@ -155,7 +161,9 @@ def test_a_list_that_was_cut_off_is_not_taken_for_whole() -> None:
 
 
 def test_a_file_named_twice_is_one_file() -> None:
-    listing = read({"path": "a", "stamp": STAMP}, {"path": "a", "stamp": [6, 1, 2, 3]})
+    listing = read(
+        {"path": "a", "device": 1, "stamp": STAMP}, {"path": "a", "device": 1, "stamp": [6, 1, 2, 3]}
+    )
     assert len(listing.files) == 1
 
 
@@ -174,4 +182,4 @@ def test_the_trainers_list_tells_a_size() -> None:
 
 def test_a_file_before_any_root_ends_the_pull() -> None:
     with pytest.raises(ListingError, match="without a name"):
-        ListingReader().feed(b'{"path":"a","stamp":[5,1,2,3]}')
+        ListingReader().feed(b'{"path":"a","device":1,"stamp":[5,1,2,3]}')

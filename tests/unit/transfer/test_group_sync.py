@@ -57,7 +57,7 @@ class Case:
         monkeypatch.setattr(fetching, "group_sync", lambda folder: self.group)
 
     def land(self, *names: str) -> Fetcher:
-        files = tuple(RemoteFile(f"/w/{name}", Stamp(len(DATA), 1, 2, 3)) for name in names)
+        files = tuple(RemoteFile(f"/w/{name}", Stamp(len(DATA), 1, 2, 3), 1) for name in names)
         todo = plan(Listing(roots=("/w",), files=files), self.ledger, self.folder)
         fetcher = Fetcher(todo, self.ledger, self.folder, "", lambda: None)
         while (task := fetcher.take()) is not None:

@@ -68,6 +68,29 @@ def test_a_whole_copy_is_proven_with_its_fingerprint(world: World) -> None:
     assert proof.checked is not None
 
 
+def test_a_list_without_the_files_that_are_older_than_the_machine_is_proved_by_a_pull_of_all(
+    world: World,
+) -> None:
+    rows = [
+        msgspec.structs.replace(world.row(f"/w/run/{number}"), there=Stamp(10, 1, number, number))
+        for number in range(4)
+    ]
+    world.pulled(*rows)
+
+    def proved(*counted: FileRow, files: int | None = None) -> list[bool]:
+        group = ResultGroup(path="/w/run", files=files or len(counted), fingerprint=fingerprint(counted))
+        found = proofs("lab", "pod-1", [group], env=world.env)
+        return [proof.fingerprint == group.fingerprint and not proof.errors for proof in found]
+
+    assert proved(*rows) == [True]
+    assert proved(*rows[2:]) == [True]
+    assert proved(rows[0], rows[3]) == [False], "the older of them is none that a date would leave in"
+    changed = msgspec.structs.replace(rows[3], there=Stamp(10, 1, 9, 3))
+    assert proved(rows[2], changed) == [False]
+    Path(rows[3].local).unlink()
+    assert proved(*rows[2:]) == [False], "a copy that counts is gone"
+
+
 def test_a_flipped_byte_is_named_by_its_file(world: World) -> None:
     row = world.row("/w/run/a.pt")
     world.pulled(row, world.row("/w/run/b.pt"))

@@ -231,6 +231,16 @@ def test_a_manifest_beside_the_files_names_only_what_is_below_it(tmp_path: Path,
         (["checkpoints/.tmp-step-1/model.safetensors"], set()),
         (["train.bin", "config.json", "a.txt", "m.jsonl"], set()),
         (["vae.pth.tar"], {"vae.pth.tar"}),
+        (
+            ["c/model_5.pt", "c/optim_5_rank0.pt", "c/model_6.pt", "c/optim_6_rank0.pt"],
+            {"c/model_5.pt", "c/model_6.pt"},
+        ),
+        (["global_step_5/actor/model_rank_0.pt", "global_step_5/actor/optim_rank_0.pt"], {"global_step_5"}),
+        (
+            ["iter_0000500/mp_rank_00/model_optim_rng.pt", "iter_0000500/mp_rank_01/model_optim_rng.pt"],
+            {"iter_0000500"},
+        ),
+        (["checkpoint-7/unet/model.safetensors", "checkpoint-7/optimizer.bin"], {"checkpoint-7"}),
     ],
 )
 def test_which_files_make_a_checkpoint(files: list[str], groups: set[str]) -> None:

@@ -39,7 +39,7 @@ class Case:
         self.folder = folder / "out"
         self.folder.mkdir()
         self.ledger = Ledger(folder / "ledger.jsonl")
-        files = tuple(RemoteFile(f"/w/{n}", Stamp(len(content(n)), 1, 2, 3)) for n in range(COUNT))
+        files = tuple(RemoteFile(f"/w/{n}", Stamp(len(content(n)), 1, 2, 3), 1) for n in range(COUNT))
         todo = plan(Listing(roots=("/w",), files=files), self.ledger, self.folder)
         self.fetcher = Fetcher(todo, self.ledger, self.folder, "", lambda: None)
         self.stream = Stream(self.fetcher, 0, lambda: None, may_block=True)

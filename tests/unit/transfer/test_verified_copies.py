@@ -39,7 +39,7 @@ def planned(tmp_path: Path, copy: Path) -> Planned:
         known = sha256 or hashlib.sha256(b"12345").hexdigest()
         ledger.add([FileRow(path=BOX, local=str(copy), sha256=known, there=THERE, here=here, instance="i")])
         noted: list[FileRow] = []
-        files = (RemoteFile(BOX, there),)
+        files = (RemoteFile(BOX, there, 1),)
         listing = Listing(roots=("/w",), files=files)
         made = plan(listing, ledger, tmp_path / "copies", instance, noted.append)
         ledger.close()

@@ -9,8 +9,8 @@ import pytest
 
 from rgt_tui.health import diagnose
 from rgt_tui.model.box import BoxState
-from rgt_tui.model.evidence import Finding
-from rgt_tui.model.protocol import Disk, FoundRun, InodeHog
+from rgt_tui.model.evidence import Finding, Severity
+from rgt_tui.model.protocol import Disk, FoundRun, InodeHog, Wait
 from rgt_tui.model.run import Resume
 from tests.unit.triage.builders import (
     DATA,
@@ -74,8 +74,33 @@ def test_the_fix_is_concrete_and_looks_first() -> None:
     ]
     assert found.fixes[-1].text == (
         "3,900 files in /workspace/.cache/viz can be made again: remove them, "
-        "the cell then resumes from its last good checkpoint (step 800)"
+        "the run then saves again by itself"
     )
+
+
+@pytest.mark.parametrize(
+    ("over", "says"),
+    [
+        ({"runs": (run(wait=Wait(what="disk", step=812, unsaved=81)),)}, "saves and goes on from memory"),
+        (
+            {"queues": (queue(cell(state="failed", exit_code=74)),)},
+            "resumes from its last good checkpoint (step 800)",
+        ),
+        (
+            {"queues": (queue(cell(state="failed", exit_code=74)),), "checkpoints": ()},
+            "or from the start if it has none",
+        ),
+    ],
+)
+@pytest.mark.parametrize("disk", [FULL, msgspec.structs.replace(DATA, bytes_used=20_000, bytes_free=0)])
+def test_what_happens_once_there_is_room_is_said_as_it_is(
+    over: dict[str, object], says: str, disk: Disk
+) -> None:
+    lines = [line.replace("no inodes", "no bytes") if disk is not FULL else line for line in (ERROR, SAID)]
+    if "checkpoints" in over:
+        lines = [line.replace("; last good checkpoint is step 800", "") for line in lines]
+    found = only(diagnose(sick(*lines, disk=disk, **over), NOW, ()))
+    assert says in found.fixes[-1].text
 
 
 def test_the_readings_alone_are_a_finding() -> None:
@@ -186,9 +211,24 @@ def test_a_save_ends_it(over: dict[str, object]) -> None:
     assert diagnose(sick(ERROR, SAID, disk=DATA, **over), NOW + 9, first) == ()
 
 
-def test_a_save_does_not_end_it_while_the_mount_is_full() -> None:
-    found = only(diagnose(sick(ERROR, SAID, AGAIN), NOW, ()))
-    assert not found.cleared
+def test_a_save_overcomes_it_although_the_mount_stays_full() -> None:
+    """It said "no file can be made", with rm -rf as the way out, for minutes of good saves."""
+    first = diagnose(sick(ERROR, SAID), NOW - 600, ())
+    assert only(first).severity is Severity.FATAL
+    saved = (checkpoints(800, 880),)
+    now = only(diagnose(sick(ERROR, SAID, AGAIN, checkpoints=saved), NOW, first))
+    assert (now.resource, now.run, now.severity) == ("inodes of /workspace", None, Severity.DEGRADING)
+    assert now.title == "Nearly all inodes are used: soon no file can be made"
+    assert "step 880 was saved all the same" in now.evidence
+    worse = (ERROR, SAID, AGAIN, ERROR, SAID.replace("812", "890"))
+    again = only(diagnose(sick(*worse, checkpoints=saved), NOW + 9, (now,)))
+    assert (again.severity, again.run) == (Severity.FATAL, "lstm-b")
+
+
+def test_steps_alone_prove_no_save_while_the_mount_is_full() -> None:
+    first = diagnose(sick(ERROR, SAID), NOW, ())
+    later = only(diagnose(sick(ERROR, SAID, STEP, checkpoints=(), runs=(run(step=900),)), NOW + 9, first))
+    assert (later.severity, later.cleared) == (Severity.FATAL, False)
 
 
 def test_a_second_failure_after_a_save_counts() -> None:

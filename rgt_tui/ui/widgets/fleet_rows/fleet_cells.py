@@ -428,6 +428,13 @@ COLUMNS: tuple[Column, ...] = (
 BY_KEY = {column.key: column for column in COLUMNS}
 LEAST_WHY = 12
 WIDEST_NAME = 40
+NARROW_WISHES = ("rate", "eta", "loss")
+"""Columns of a table of 80 to 119 cells, most important first, each where it fits.
+
+The alerts come after them: the state says their first word, and the pane below the table the rest.
+"""
+NARROW_NAME = 18
+"""Up to so many cells a name comes before them."""
 WISHES: tuple[tuple[str, int], ...] = (
     ("name", WIDEST_NAME),
     ("loss", 7),
@@ -472,8 +479,15 @@ def layout(width: int, longest: int = 0, clock: int = WISHED, by: str = "") -> t
         room = width - 2 - sum(chosen.values()) - len(chosen)
         chosen["name"] += max(-2, min(6 if wanted <= 18 else wanted - 12, room))
     elif width < 120:
-        room = width - 3 - sum(chosen.values()) - len(chosen) - LEAST_WHY
-        chosen["name"] += max(0, min(wanted - chosen["name"], room))
+
+        def left() -> int:
+            return width - 2 - sum(chosen.values()) - len(chosen)
+
+        chosen["name"] += max(0, min(min(wanted, NARROW_NAME) - chosen["name"], left()))
+        for key in NARROW_WISHES:
+            if key not in chosen and left() > BY_KEY[key].width:
+                chosen[key] = BY_KEY[key].width
+        chosen["name"] += max(0, min(wanted - chosen["name"], left()))
     else:
         chosen["gpu"] += max(0, min(4, width - 2 - sum(chosen.values()) - len(chosen)))
     spare = width - 2 - sum(chosen.values()) - len(chosen)

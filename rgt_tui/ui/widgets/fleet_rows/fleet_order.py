@@ -141,17 +141,15 @@ def group_line(name: str, rows: Sequence[Row]) -> Line:
 VERSION = 1
 MOST_BYTES = 1 << 20
 MOST_FILTERS = 100
+MOST_FLEETS = 100
 
 
-class FleetView(msgspec.Struct, frozen=True):
-    """The whole file."""
+class Arrangement(msgspec.Struct, frozen=True):
+    """How the rows of one fleet are arranged."""
 
-    version: int = VERSION
     sort: str = "state"
     flipped: bool = False
     group: str = ""
-    filters: dict[str, str] = {}
-    """Kept ones, by name."""
 
     @property
     def order(self) -> Order:
@@ -162,6 +160,20 @@ class FleetView(msgspec.Struct, frozen=True):
     def grouping(self) -> str:
         """The groups; none, where those of the file are not known."""
         return self.group if self.group in GROUPS else ""
+
+
+class FleetView(msgspec.Struct, frozen=True):
+    """The whole file."""
+
+    version: int = VERSION
+    fleets: dict[str, Arrangement] = {}
+    """Path of a fleet file → how its rows were arranged: an order that suits one fleet hides the trouble of another."""
+    filters: dict[str, str] = {}
+    """Kept ones, by name."""
+
+    def of(self, fleet: str) -> Arrangement:
+        """Return the arrangement of a fleet; the usual one, where none is kept."""
+        return self.fleets.get(fleet, Arrangement())
 
 
 class Unreadable(Exception):
@@ -204,6 +216,13 @@ def keep_view(path: Path, change: Callable[[FleetView], FleetView]) -> FleetView
         view = change(read_view(path))
         publish(path, msgspec.json.format(msgspec.json.encode(view)))
         return view
+
+
+def with_arrangement(view: FleetView, fleet: str, change: Callable[[Arrangement], Arrangement]) -> FleetView:
+    """Return the view with the arrangement of a fleet changed. The oldest goes where there are too many."""
+    others = {known: kept for known, kept in view.fleets.items() if known != fleet}
+    fleets = {**dict(list(others.items())[-(MOST_FLEETS - 1) :]), fleet: change(view.of(fleet))}
+    return msgspec.structs.replace(view, fleets=fleets)
 
 
 def with_filter(view: FleetView, name: str, text: str | None) -> FleetView:

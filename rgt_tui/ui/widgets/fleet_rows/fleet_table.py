@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from rich.cells import cell_len
 from textual import events
 
+from rgt_tui.model.box import Health
 from rgt_tui.ui.enduring import endured, words
 from rgt_tui.ui.notation import clean, glyphs
 from rgt_tui.ui.widgets.fleet_rows.fleet_cells import (
@@ -109,6 +110,18 @@ class FleetTable(LineWidget):
     def _place(self) -> int:
         """Line of the selected row among all lines."""
         return self._lines.index(self._index) if self._rows else 0
+
+    def trouble_out_of_sight(self, rows: Sequence[Row]) -> int:
+        """Return how many of the rows that are about to be shown are in trouble, and above or below what fits."""
+        shown = range(self._top, self._top + self.page_rows)
+        return sum(
+            row.verdict.health is Health.TROUBLE and place not in shown for place, row in enumerate(rows)
+        )
+
+    def release(self) -> None:
+        """Select the first row again, whichever box that is, until somebody chooses one."""
+        self._held = False
+        self.redraw()
 
     @property
     def page_rows(self) -> int:

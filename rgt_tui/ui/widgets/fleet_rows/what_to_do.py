@@ -51,7 +51,7 @@ def blocks_of(row: Row, state: FleetState, width: int, now: float, marked: str =
     out = why_blocks(row, width, now, marked)
     unseen = unseen_section(state, width, now)
     if unseen is not None:
-        out.append(Block((EMPTY, unseen.title), unseen.body))
+        out.append(Block([EMPTY, unseen.title, *unseen.body], frozenset({0, 1})))
     return out
 
 
@@ -62,13 +62,13 @@ def window(blocks: Sequence[Block], top: int, height: int) -> tuple[list[Line], 
     """
     passed = 0
     for place, block in enumerate(blocks):
-        if top < passed + len(block.rest) or place == len(blocks) - 1:
-            hidden = min(max(0, top - passed), len(block.rest))
-            lines = [*block.held, *block.rest[hidden:]]
+        if top < passed + block.scrolling or place == len(blocks) - 1:
+            hidden = min(max(0, top - passed), block.scrolling)
+            lines = block.below(hidden)
             for later in blocks[place + 1 :]:
-                lines += [*later.held, *later.rest]
+                lines += later.rows
             return lines[:height], passed + hidden, max(0, len(lines) - height)
-        passed += len(block.rest)
+        passed += block.scrolling
     return [], 0, 0
 
 
@@ -112,7 +112,7 @@ class WhyPane(Pane):
     def wanted_height(self, width: int) -> int:
         """Return the height that shows everything."""
         blocks = self._make_blocks(max(8, width - 4))
-        return 2 + sum(len(block.held) + len(block.rest) for block in blocks) if blocks else 0
+        return 2 + sum(len(block.rows) for block in blocks) if blocks else 0
 
     def make_lines(self, width: int, height: int) -> list[Line]:
         """Draw the frame."""
@@ -120,7 +120,7 @@ class WhyPane(Pane):
         if not blocks or width < 4 or height < 3:
             return []
         room = height - 2
-        self._top = min(self._top, sum(len(block.rest) for block in blocks))
+        self._top = min(self._top, sum(block.scrolling for block in blocks))
         shown, above, below = window(blocks, self._top, room)
         while self._top and not below and len(shown) < room:  # no blank lines at the end while some are above
             before = window(blocks, self._top - 1, room)

@@ -13,7 +13,7 @@ from textual.message import Message
 from textual.widgets import Input
 
 from rgt_tui.model.evidence import Level, Verb
-from rgt_tui.ui.commands import Command, bindings
+from rgt_tui.ui.commands import Command, bindings, keys_for
 from rgt_tui.ui.enduring import Enduring
 from rgt_tui.ui.notation import clean
 from rgt_tui.ui.widgets.lines import LineWidget
@@ -149,8 +149,21 @@ class GuardedField(Enduring, Input):
 class NameField(GuardedField):
     """Takes exactly what is typed or pasted."""
 
-    def __init__(self, listens: Callable[[], bool]) -> None:
+    def __init__(self, listens: Callable[[], bool], wanted: Callable[[], str]) -> None:
         super().__init__(listens, id="name")
+        self._wanted = wanted
+        """What is to be typed."""
+
+    def asks_for_help(self, event: events.Key) -> bool:
+        """Tell whether a key opens the help page here: its character is in nothing that is to be typed."""
+        return event.key in keys_for("app.help") and (event.character or event.key) not in self._wanted()
+
+    def on_key(self, event: events.Key) -> None:
+        """Open the help page instead of typing its key. The class above is called as well, unless this prevents it."""
+        if self.asks_for_help(event):
+            event.prevent_default()
+            event.stop()
+            self.call_later(self.app.run_action, "help")
 
     def on_paste(self, event: events.Paste) -> None:
         """Drop a paste that has characters which cannot be seen, too."""

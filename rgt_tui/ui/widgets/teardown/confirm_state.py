@@ -54,7 +54,7 @@ def changes(before: Review, after: Review, *, chosen: bool = False) -> tuple[Cha
         ("lost", before.lost, after.lost),
         ("kept", before.kept, after.kept),
         ("keeps billing", before.keeps_billing, after.keeps_billing),
-        ("by itself", before.dangers, after.dangers),
+        ("without you", before.dangers, after.dangers),
     ):
         known, there = {_unsized(text) for text in old}, {_unsized(text) for text in new}
         found.extend(Change(f"{name}, new: {text}") for text in new if _unsized(text) not in known)
@@ -67,11 +67,7 @@ def changes(before: Review, after: Review, *, chosen: bool = False) -> tuple[Cha
         )
     elif (before.phrase, before.unprotect) != (after.phrase, after.unprotect):
         found.append(Change("something else has to be typed"))
-    known, there = {_shape(text) for text in before.refusals}, {_shape(text) for text in after.refusals}
-    if there - known:
-        found.append(Change("newly refused; see above", shuts=False))
-    if known - there:
-        found.append(Change("a refusal no longer applies", shuts=False))
+    found.extend(_refusal_changes(before, after))
     found.extend(_item_changes(before.items, after.items))
     return tuple(found)
 
@@ -81,6 +77,18 @@ def level_of(review: Review) -> Level:
     return Level.IRREVERSIBLE if review.irreversible else review.level
 
 
+def _refusal_changes(before: Review, after: Review) -> list[Change]:
+    """Return the refusals that came and went; one that repeats a row of the evidence is a change of that row."""
+    rows = {item.text for item in (*before.items, *after.items)}
+    known, there = {_shape(text) for text in before.refusals}, {_shape(text) for text in after.refusals}
+    new = [text for text in after.refusals if _shape(text) not in known and text not in rows]
+    gone = [text for text in before.refusals if _shape(text) not in there and text not in rows]
+    return [
+        *(Change(f"refused now: {text}", shuts=False) for text in new),
+        *(Change(f"no longer refused: {text}", shuts=False) for text in gone),
+    ]
+
+
 def _item_changes(before: tuple[EvidenceItem, ...], after: tuple[EvidenceItem, ...]) -> list[Change]:
     old = {item.key: item for item in before}
     kinds = {item.kind for item in after}
@@ -88,13 +96,13 @@ def _item_changes(before: tuple[EvidenceItem, ...], after: tuple[EvidenceItem, .
     for item in after:
         known = old.pop(item.key, None)
         if known is None and not item.ok:
-            found.append(Change(f"{item.key} stands against it now", shuts=False))
+            found.append(Change(f"{item.key} blocks it now", shuts=False))
         elif known is not None and known.ok != item.ok:
             text = f"{item.key} is proved now" if item.ok else f"{item.key} is no longer proved"
             found.append(Change(text, shuts=False))
     for key, item in old.items():
         if not item.ok:
-            found.append(Change(f"{key} no longer stands against it", shuts=False))
+            found.append(Change(f"{key} no longer blocks it", shuts=False))
         elif item.kind not in kinds:
             found.append(Change(f"{key} is no longer checked"))
     return found
@@ -124,8 +132,10 @@ class Stage(enum.StrEnum):
     """Looking, and typing the name."""
     SENDING = "sending"
     """A request is on its way, or being followed."""
+    YOURS = "yours"
+    """rgt sends nothing: the person clicks on the console, and then says so here."""
     OFF = "off"
-    """The provider says that the meter is off."""
+    """The provider says that the meter is off, or the person does where no provider can be asked."""
     UNKNOWN = "unknown"
     """Something was sent, or may have been, and nobody knows what came of it."""
 
@@ -189,6 +199,8 @@ class Confirm:
         """Say everything that keeps the button off, all at once; the name comes last."""
         if self.stage is Stage.SENDING:
             return ("a request is on its way",)
+        if self.stage is Stage.YOURS:
+            return ("the click on the console is yours",)
         if self.stage is not Stage.REVIEW:
             return ("the request has been sent",)
         found = ["another request for this box is still in progress"] if self.elsewhere else []
@@ -242,6 +254,8 @@ class Confirm:
         return replace(
             self,
             review=review,
+            stage=Stage.YOURS if review.waits else self.stage,
+            verb=review.waiting or self.verb,
             reviewed_for=asked,
             choice=meant,
             review_error=None,
@@ -326,6 +340,7 @@ class Confirm:
         """Take one step of the request."""
         stage = {
             StopPhase.METER_OFF: Stage.OFF,
+            StopPhase.YOURS: Stage.YOURS,
             StopPhase.UNCONFIRMED: Stage.UNKNOWN,
             StopPhase.FAILED: Stage.UNKNOWN,
         }.get(step.phase, self.stage)
@@ -336,6 +351,10 @@ class Confirm:
             progress=(*self.progress, step),
             trouble=step.text if bad else self.trouble,
         )
+
+    def not_done(self, reasons: tuple[str, ...]) -> Confirm:
+        """The person's word that it is done on the console does not count; it still waits for the click."""
+        return replace(self, told="; ".join(reasons))
 
     def call_failed(self, text: str) -> Confirm:
         """The call broke off: whether it arrived is not known."""

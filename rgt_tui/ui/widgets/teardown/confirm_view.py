@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich.cells import cell_len
 
-from rgt_tui.model.evidence import Level, Review, StopPhase, Verb
+from rgt_tui.model.evidence import EvidenceItem, Level, Review, StopPhase, Verb
 from rgt_tui.model.money import Meter
 from rgt_tui.model.profile import BillingAction
 from rgt_tui.profiles import prices
@@ -41,16 +42,16 @@ PRICE_LINES = 2
 """Of what is known of a pull's price; the line below has the sum."""
 LONGEST_WORD = 20
 OURS = {Verb.PARK: "Stop", Verb.DESTROY: "Destroy"}
-"""Our words for the verbs of a meter; each platform's own stands beside it."""
+"""Our names for the verbs; each is shown next to the platform's own."""
 CONSOLE = "console:"
 """What a way begins with, in a profile, that is clicked."""
 UNDO: dict[Level, tuple[str, Tone]] = {
-    Level.LOCAL: ("not needed: nothing but rgt itself changes", Tone.TEXT),
-    Level.RECOVERABLE: ("yes: what ends can be started again", Tone.TEXT),
-    Level.METER: ("yes: the meter stops, what is kept stays", Tone.TEXT),
-    Level.IRREVERSIBLE: ("none: what is lost is lost", Tone.STRONG),
+    Level.LOCAL: ("not needed: only rgt itself changes", Tone.TEXT),
+    Level.RECOVERABLE: ("what ends can be started again", Tone.TEXT),
+    Level.METER: ("you can start it again; the kept disks stay", Tone.TEXT),
+    Level.IRREVERSIBLE: ("this cannot be undone", Tone.STRONG),
 }
-"""What each level says of going back."""
+"""Whether the action can be undone, by level."""
 READY: dict[Level, tuple[str, str]] = {
     Level.LOCAL: ("ready: the button does it", ""),
     Level.RECOVERABLE: ("ready: the button sends it", "; what ends can be started again"),
@@ -72,6 +73,8 @@ class Setting:
     """Where a person can look for themselves."""
     keeps: tuple[str, ...] = ()
     """What the verb leaves on the bill by the platform's profile, for where nobody else can say it."""
+    owner: str = ""
+    """Whose console it is, where the platform's profile stands for any; empty = the platform's."""
     lacks: str = ""
     """That the platform has no such verb, and what there is instead."""
 
@@ -101,9 +104,13 @@ def facts(state: Confirm, setting: Setting, width: int) -> list[Line]:
         return lines + _by_profile(setting, width)
     if state.stage is Stage.REVIEW:
         lines += _refused(review, width)
+    lines += _outcome(state, setting, width)
     if state.changed:
         lines += [*_list("just changed", state.changed, width, Tone.WARN, glyphs().warn), EMPTY]
     lines += _money(state, review, setting, width)
+    if review.first:
+        pulls = f"{review.first} ({key_for('teardown.pull')} on a row pulls it)"
+        lines += _list("first", (pulls,), width, Tone.WARN, glyphs().warn)
     lines += _list(
         "lost",
         review.lost or ("nothing, according to the profile",),
@@ -114,8 +121,27 @@ def facts(state: Confirm, setting: Setting, width: int) -> list[Line]:
         lines += _list("kept", review.kept, width)
     lines += _list("keeps billing", review.keeps_billing or ("nothing found",), width)
     if review.dangers:
-        lines += _list("by itself", review.dangers, width)
+        lines += _list("without you", review.dangers, width)
     lines += _list("note", (review.note,) if review.note else (), width)
+    return [*lines, EMPTY]
+
+
+def _outcome(state: Confirm, setting: Setting, width: int) -> list[Line]:
+    """Return in full what came of it, or what the person has to do now: the lines below the field are cut off."""
+    if state.stage is Stage.OFF and state.progress:
+        return [*_list("result", (state.progress[-1].text,), width, Tone.STRONG), EMPTY]
+    if state.stage is Stage.UNKNOWN and state.trouble:
+        return [*_list("unknown", (state.trouble,), width, Tone.TROUBLE), EMPTY]
+    if state.stage is not Stage.YOURS:
+        return []
+    lines = _list("not done", (state.told,) if state.told else (), width, Tone.WARN, glyphs().warn)
+    for number, step in enumerate(clicks(setting), 1):
+        lines += _list(f"{number}", (step,), width, Tone.STRONG)
+    which = [item.text for item in state.review.items if item.kind == "identity"] if state.review else []
+    lines += _list("which", which, width)
+    lines += _list(
+        "waits", (state.review.waits,) if state.review and state.review.waits else (), width, Tone.DIM
+    )
     return [*lines, EMPTY]
 
 
@@ -129,14 +155,19 @@ def sends(state: Confirm, width: int) -> list[Line]:
 
 def _refused(review: Review, width: int) -> list[Line]:
     """Return why the gate is closed; what a row of the evidence says is only counted here."""
-    against = [item for item in in_order(review) if item.stands_against]
-    rows = {item.text for item in against}
+    blocking = [item for item in in_order(review) if item.blocks]
+    rows = {item.text for item in blocking}
     texts = [text for text in review.refusals if text not in rows]
-    if review.refusals and against:
-        kinds = ", ".join(dict.fromkeys(item.kind for item in against))
-        does = "stands" if len(against) == 1 else "stand"
-        texts.append(f"{how_many(len(against), 'item')} of the evidence {does} against it: {kinds}")
+    if review.refusals and blocking:
+        fails = "fails" if len(blocking) == 1 else "fail"
+        texts.append(f"{how_many(len(blocking), 'check')} {fails}: {_count_by_kind(blocking)}")
     return [*_list("refused", texts, width, Tone.TROUBLE, glyphs().trouble), EMPTY] if texts else []
+
+
+def _count_by_kind(items: Sequence[EvidenceItem]) -> str:
+    """Return the kinds of these items in their order, each with its number where there are several."""
+    counts = Counter(item.kind for item in items)
+    return ", ".join(f"{kind} {count}" if count > 1 else kind for kind, count in counts.items())
 
 
 def asked(state: Confirm, width: int) -> Line:
@@ -165,7 +196,8 @@ def clicks(setting: Setting) -> tuple[str, ...]:
         return ()
     on_console = [way.removeprefix(CONSOLE).strip() for way in action.how if way.startswith(CONSOLE)]
     others = [way for way in action.how if not way.startswith(CONSOLE)]
-    where = f"open the console of {setting.platform}" + (f": {setting.console}" if setting.console else "")
+    where = f"open the console of {setting.owner or setting.platform}"
+    where += f": {setting.console}" if setting.console else ""
     steps = [where, *(f"click {way}" for way in on_console[:1])] if on_console or not others else []
     if not on_console and not others:
         steps.append(f"click {in_both(action)}")
@@ -207,7 +239,27 @@ def title(state: Confirm, setting: Setting) -> str:
     """Return what the frame says: the platform's own word, the box, and the instance."""
     review = state.review
     instance = f"  {clean(setting.platform)} instance {clean(review.instance)}" if review is not None else ""
-    return f"{label(state, setting)} {clean(state.box)}?{instance}"
+    box = clean(state.box)
+    what = {
+        Stage.REVIEW: f"{label(state, setting)} {box}?",
+        Stage.SENDING: f"{label(state, setting)} {box}: sent",
+        Stage.YOURS: f"{label(state, setting)} {box}: the click is yours",
+        Stage.OFF: f"{box}: {DONE[state.verb]}",
+        Stage.UNKNOWN: f"{box}: state unknown",
+    }[state.stage]
+    return f"{what}{instance}"
+
+
+DONE = {Verb.PARK: "stopped", Verb.DESTROY: "destroyed"}
+
+
+def button(state: Confirm, setting: Setting) -> str:
+    """Return what the button says: the action, then what is left to do."""
+    if state.stage is Stage.YOURS:
+        return f"{clean(state.box)} is {DONE[state.verb]}"
+    if state.stage is Stage.OFF:
+        return "Receipt"
+    return f"{label(state, setting)} {clean(state.box)}"
 
 
 def label(state: Confirm, setting: Setting) -> str:
@@ -238,8 +290,15 @@ def promise(state: Confirm) -> str:
     if state.by_hand:
         return "rgt sends nothing here"
     if state.stage is Stage.REVIEW:
+        if state.review is not None and state.review.by_hand:
+            return "rgt sends nothing here"
         return f"nothing is sent until you {'press the button' if state.name_fits() else 'type what is asked for'}"
-    return {Stage.SENDING: "under way", Stage.OFF: "meter off", Stage.UNKNOWN: "state unknown"}[state.stage]
+    return {
+        Stage.SENDING: "under way",
+        Stage.YOURS: "rgt sends nothing here",
+        Stage.OFF: "meter off",
+        Stage.UNKNOWN: "state unknown",
+    }[state.stage]
 
 
 def status(state: Confirm, setting: Setting, width: int) -> Line:
@@ -253,6 +312,11 @@ def status(state: Confirm, setting: Setting, width: int) -> Line:
         )
     if state.stage is Stage.SENDING:
         return line(dim("closing this does not stop the request; the fleet screen shows how it ends"))
+    if state.stage is Stage.YOURS:
+        copies = f"{key_for('teardown.copy')} copies the steps"
+        return line(
+            f"once the console shows it, press the button; {copies}", dim("   closing leaves it open")
+        )
     if state.stage is Stage.OFF:
         return line(dim("done; the audit log records what was shown, sent and answered"))
     if state.stage is Stage.UNKNOWN:
@@ -283,14 +347,9 @@ def course(state: Confirm, width: int) -> Line:
 
 def _course(state: Confirm, gap: str) -> Line:
     at = {step.phase: step.at for step in state.progress}
-    spans: list[Span] = [dim(f"{'then':<{NAMES}}")]
-    for index, (phase, text) in enumerate(
-        (
-            (StopPhase.REQUESTED, "requested"),
-            (StopPhase.CONFIRMED, "provider confirms"),
-            (StopPhase.METER_OFF, "meter off"),
-        )
-    ):
+    spans: list[Span] = [dim(f"{'done' if state.stage is Stage.OFF else 'then':<{NAMES}}")]
+    yours = state.stage is Stage.YOURS or (state.review is not None and state.review.by_hand)
+    for index, (phase, text) in enumerate(BY_CLICK if yours else BY_CALL):
         if index:
             spans.append(dim(f"{gap}{glyphs().arrow}{gap}"))
         if phase in at:
@@ -298,15 +357,20 @@ def _course(state: Confirm, gap: str) -> Line:
             mark = f"{glyphs().check} " if proved else ""
             spans.append(Span(f"{mark}{text} {clock(at[phase])}", Tone.PROVED if proved else Tone.TEXT))
         else:
-            waits = state.stage is Stage.SENDING and (index == 0 or _before(index) in at)
+            waits = state.stage is Stage.SENDING and (index == 0 or BY_CALL[index - 1][0] in at)
             spans.append(Span(f"{text} {glyphs().ellipsis}", Tone.ACCENT) if waits else dim(text))
-    if state.progress and state.progress[-1].text:
+    if state.stage is Stage.SENDING and state.progress and state.progress[-1].text:
         spans.append(dim(f"   {clean(state.progress[-1].text)}"))
     return tuple(spans)
 
 
-def _before(index: int) -> StopPhase:
-    return (StopPhase.REQUESTED, StopPhase.CONFIRMED, StopPhase.METER_OFF)[index - 1]
+BY_CALL = (
+    (StopPhase.REQUESTED, "requested"),
+    (StopPhase.CONFIRMED, "provider confirms"),
+    (StopPhase.METER_OFF, "meter off"),
+)
+BY_CLICK = ((StopPhase.YOURS, "sent to the console"), (StopPhase.METER_OFF, "done, by your word"))
+"""Without a provider nobody but the person can say that it is done."""
 
 
 def _named(name: str, *spans: Span | Line) -> Line:
@@ -336,38 +400,46 @@ def _money(state: Confirm, review: Review, setting: Setting, width: int) -> list
     costs: Meter | Review = setting.meter if off else review  # the review speaks of the time before the call
     rate = money(costs.per_hour, costs.currency, costs.at_least)
     price = Span(f"{rate}/h", Tone.STRONG) if costs.per_hour is not None else Span("price unknown", Tone.WARN)
-    spent = Span(f"spent {money(costs.spent, costs.currency, costs.spent_at_least)}")
+    so_far = money(costs.spent, costs.currency, costs.spent_at_least, estimated=costs.spent_estimated)
+    spent = Span(f"spent {so_far}")
     says = setting.meter.native_status or setting.meter.lifecycle.value if off else review.status
-    lines = _beside("now", (line(price), line(spent), line(dim(f"provider says {clean(says)}"))), width)
+    source = "seen from here:" if review.by_hand else "provider says"
+    lines = _beside("now", (line(price), line(spent), line(dim(f"{source} {clean(says)}"))), width)
     for caveat in prices.caveats(setting.meter):
         lines += _list("", (caveat,), width, Tone.DIM)
     parts = _stops(setting, off)
     if parts:
-        lines += _beside("stopped" if off else "stops", [line(part) for part in parts], width)
+        lines += _beside("stopped" if off else "saves", [line(part) for part in parts], width)
     undo, tone = UNDO[level_of(review)]
     lines.append(_named("undo", Span(undo, tone)))
     return lines
 
 
 def _stops(setting: Setting, off: bool) -> list[str]:
-    """Say which meters the verb stops, by the platform's profile; one that is off by now has no price any more."""
+    """Return each meter of the machine: what stopping it saves, or that it continues.
+
+    The platform's profile says which meters the verb stops. A meter that is off by now has no price any more.
+    """
     if setting.action is None:
         return []
     meter = setting.meter
-    found = []
+    stopped, rest = [], []
     for name, stops, price in (
         ("compute", setting.action.stops_gpu_meter, meter.compute_per_hour),
         ("storage", setting.action.stops_storage_meter, meter.storage_per_hour),
     ):
         least = meter.at_least and name == "storage"
-        # A price of 0 is that of now: what is kept may cost something from the stop on, and stands below.
-        known = bool(price) and not (off and stops)
-        cost = f" {money(price, meter.currency, least)}/h" if known else ""
+        # A price of 0 is that of now: what is kept may cost something after the stop, see "keeps billing".
+        shows_price = bool(price) and not (off and stops)
+        cost = f" {money(price, meter.currency, least)}/h" if shows_price else ""
+        unpriced = ", price unknown" if price is None else ""
         if stops is None:
-            found.append(f"{name}{cost}: the platform does not say")
+            rest.append(f"{name}{cost}: unknown whether it stops")
+        elif stops:
+            stopped.append(f"{name}{cost}")
         else:
-            found.append(f"{name}{cost}" if stops else f"not {name}{cost}")
-    return found
+            rest.append(f"{name}{cost} goes on{unpriced}")
+    return [*(stopped or ["nothing"]), *rest]
 
 
 # A pull of results: how far it is, or how it ended.
@@ -382,10 +454,10 @@ def pull_line(pull: Pull, width: int) -> Line:
             mark = Span(f"{g.warn} ", Tone.WARN)
         return clip(_named(f"pull {clock(pull.ended_at)}", mark, Span(clean(pull.end.text))), width)
     if pull.asks is not None:
-        price = Span(clean(pull.asks.short), Tone.WARN)
+        price = Span(f"{clean(pull.asks.short)}?", Tone.WARN)
         return clip(
             _named(
-                "the pull asks",
+                "fetch",
                 price,
                 _key(key_for("teardown.agree"), "yes"),
                 _key(key_for("teardown.pull"), "no"),

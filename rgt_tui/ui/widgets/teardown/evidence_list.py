@@ -34,7 +34,7 @@ EVIDENCE: tuple[Command, ...] = (
     Command("teardown.pull", ("p",), "pull",
             "Copy the files of this row here and verify the copy; while that is under way, stop it.", "act('pull')"),
     Command("teardown.pull-all", ("P",), "pull all",
-            "Pull the files of all rows that stand against the action; while a pull is under way, stop it.",
+            "Pull the files of all rows that block the action; while a pull is under way, stop it.",
             "act('pull-all')"),
     Command("teardown.agree", ("Y",), "agree",
             "Agree to the traffic cost of a pull that asks; the pull then continues.", "act('agree')"),
@@ -93,6 +93,8 @@ class Row:
             return Span(g.more, Tone.ACCENT)
         if self.item.forfeited:
             return Span(g.warn, Tone.WARN)
+        if self.item.ok and self.item.doubt:
+            return Span(g.warn, Tone.WARN)
         if self.item.ok and self.item.ignorable:
             return Span(g.dash, Tone.DIM)  # somebody said so: nothing is proved
         return Span(g.check, Tone.PROVED) if self.item.ok else Span(g.trouble, Tone.TROUBLE)
@@ -100,13 +102,13 @@ class Row:
     @property
     def tone(self) -> Tone:
         """Of its text."""
-        return Tone.STRONG if self.item.stands_against else Tone.TEXT
+        return Tone.STRONG if self.item.blocks else Tone.TEXT
 
 
 def pullable(review: Review | None) -> tuple[str, ...]:
-    """Return the directories of all rows that stand against the action."""
+    """Return the directories of all rows that block the action."""
     items = in_order(review) if review is not None else ()
-    return tuple(item.path for item in items if item.path and item.stands_against)
+    return tuple(item.path for item in items if item.path and item.blocks)
 
 
 def rows_of(

@@ -1,4 +1,7 @@
-"""A dstack server on the loopback: fleets and their instances, runs, volumes; https://dstack.ai/docs (0.22.5)."""
+"""A dstack server on the loopback: fleets and their instances, runs, volumes.
+
+It answers as server 0.22.5 does in the recordings of `tests.contract.services`.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,12 @@ class LocalInstance:
     host: str = "203.0.113.7"
     below: str | None = None
     """Its id at the provider below, which only a run tells."""
-    created: str = "2026-11-20T08:00:00+00:00"
+    created: str = "2026-11-20T08:00:00Z"
+    uuid: str = ""
+    """The server's own identifier; another instance may later get the same number in the fleet."""
+
+    def __post_init__(self) -> None:
+        self.uuid = self.uuid or f"00000000-0000-4000-8000-{self.place:012}"
 
     @property
     def id(self) -> str:
@@ -39,20 +47,25 @@ class LocalInstance:
             "spot": False,
         }
         return {
-            "id": f"00000000-0000-4000-8000-{self.place:012}",
+            "id": self.uuid,
             "project_name": self.project,
             "backend": "runpod",
             "instance_type": {"name": "NVIDIA GeForce RTX 4090", "resources": resources},
             "name": f"{self.fleet}-{self.place}",
             "fleet_name": self.fleet,
             "instance_num": self.place,
+            "job_name": None,
             "hostname": self.host,
             "status": self.status,
             "unreachable": False,
             "health_status": "healthy",
+            "termination_reason": None,
             "created": self.created,
+            "finished_at": None,
             "region": "EU-RO-1",
             "price": self.price,
+            "total_blocks": 1,
+            "busy_blocks": int(self.status == "busy"),
         }
 
 
@@ -69,20 +82,28 @@ class LocalDstack(LocalServer):
         self.instances.update((one.id, one) for one in instances)
 
     def refusal(self, status: int, text: str, headers: dict[str, str] | None = None) -> Response:
-        """Return an error as the server does."""
-        code = {401: "not_authenticated", 404: "resource_not_exists"}.get(status, "error")
-        return Response(status, {"detail": [{"msg": text, "code": code}]}, headers or {})
+        """Return an error as the server does: a wrong token is 403, and only a refused call has a list."""
+        if status == 400:
+            return Response(400, {"detail": [{"msg": text, "code": "error"}]}, headers or {})
+        return Response(
+            403 if status == 401 else status, {"detail": {"msg": text, "code": None}}, headers or {}
+        )
 
     def handle(self, request: Request) -> Response:
         """Answer one request whose key has been checked."""
         body = request.json() or {}
         if request.path == "/api/instances/list":
             wanted = body.get("project_names")
-            rows = [one for one in self.instances.values() if wanted is None or one.project in wanted]
-            live = [one.json() for one in rows if one.status != "terminated"]
-            ids = [one["id"] for one in live]
+            active = ("idle", "busy") if body.get("only_active") else None
+            rows = [
+                one.json()
+                for one in self.instances.values()
+                if (wanted is None or one.project in wanted) and (active is None or one.status in active)
+            ]
+            rows.sort(key=lambda row: (row["created"], row["id"]), reverse=True)
+            ids = [row["id"] for row in rows]
             begin = ids.index(body["prev_id"]) + 1 if body.get("prev_id") in ids else 0
-            return Response(200, live[begin : begin + body["limit"]])
+            return Response(200, rows[begin : begin + body["limit"]])
         if request.path == "/api/runs/list":
             told = [one for one in self.instances.values() if one.below]
             data = [{"hostname": one.host, "instance_id": one.below} for one in told]
@@ -91,18 +112,21 @@ class LocalDstack(LocalServer):
             return Response(200, self.volumes)
         match = _FLEETS.fullmatch(request.path)
         if match is None:
-            return self.refusal(404, "not found")
+            return self.refusal(404, "Not found")
         return self._delete(match[1], body)
 
     def _delete(self, project: str, body: dict[str, Any]) -> Response:
         wanted = [f"{project}/{body['name']}/{place}" for place in body["instance_nums"]]
         found = [self.instances[one] for one in wanted if one in self.instances]
         if any(one.status == "busy" for one in found):
-            return self.refusal(400, "Failed to delete fleet instances. Fleet instances are in use.")
+            places = body["instance_nums"]
+            return self.refusal(
+                400, f"Failed to delete fleet {body['name']} instances {places}. Fleet instances are in use."
+            )
         for one in found:
             one.status = "terminating"
         self.later(lambda: self._end(found))
-        # The server says nothing of what was not there.
+        # The answer does not depend on whether the instance exists.
         return Response(200, raw=b"null")
 
     async def _end(self, found: list[LocalInstance]) -> None:

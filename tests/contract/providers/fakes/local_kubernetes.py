@@ -43,6 +43,8 @@ class LocalKubernetes(LocalServer):
         self.objects: dict[tuple[str, str, str], dict[str, Any]] = {}
         self.policies: list[str | None] = []
         """``propagationPolicy`` of each deletion of a Job."""
+        self.rights: dict[str, tuple[str, ...]] | None = None
+        """Namespace → what the person may do there, as ``verb`` or ``verb plural``; None = everything everywhere."""
 
     def kubeconfig(self, folder: Path, context: str = "local") -> Path:
         """Write the file by which kubectl finds this server."""
@@ -106,7 +108,7 @@ class LocalKubernetes(LocalServer):
                 "creationTimestamp": stamp(self.clock()),
             },
             "spec": {"suspend": False},
-            "status": {"active": 1},
+            "status": {"active": 1, "ready": 1, "terminating": 0},
         }
         return self.add_pod(namespace, f"{name}-x7k2p", owner=("Job", name), gpus=gpus)
 
@@ -155,6 +157,8 @@ class LocalKubernetes(LocalServer):
         namespace = ""
         if rest[:1] == ["namespaces"] and len(rest) > 2:
             namespace, rest = rest[1], rest[2:]
+        if (refused := self._refused(request.method, namespace, rest)) is not None:
+            return refused
         if rest[:1] == ["namespaces"] and len(rest) == 2:
             # Of an object that is not there, kubectl asks whether its namespace is.
             return Response(200, {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": rest[1]}})
@@ -163,6 +167,22 @@ class LocalKubernetes(LocalServer):
         if len(rest) == 2:
             return self._one(rest[0], namespace, rest[1], request)
         return self.refusal(405, "not here")
+
+    def _refused(self, method: str, namespace: str, rest: list[str]) -> Response | None:
+        """Refuse what the rights do not allow, in the words of RBAC.
+
+        https://kubernetes.io/docs/reference/access-authn-authz/rbac/ (2026-11)
+        """
+        verb = {"GET": "get" if len(rest) > 1 else "list"}.get(method, method.lower())
+        allowed = None if self.rights is None else self.rights.get(namespace, ())
+        if allowed is None or rest[0] == "namespaces" or {verb, f"{verb} {rest[0]}"} & set(allowed):
+            return None
+        group = "batch" if rest[0] == "jobs" else ""
+        what = f"{rest[0]}{'.' if group else ''}{group}"
+        name = f' "{rest[1]}"' if len(rest) > 1 else ""
+        where = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
+        who = f'{what}{name} is forbidden: User "alice" cannot {verb} resource "{rest[0]}"'
+        return self.refusal(403, f'{who} in API group "{group}" {where}')
 
     def _list(self, plural: str, namespace: str, request: Request) -> Response:
         wanted = dict(pair.split("=") for pair in request.query.get("labelSelector", "").split(",") if pair)
@@ -219,7 +239,7 @@ class LocalKubernetes(LocalServer):
     async def _reconcile(self, namespace: str, name: str) -> None:
         job = self.objects.get(("jobs", namespace, name))
         if job is not None and job["spec"]["suspend"]:
-            job["status"] = {"active": 0, "conditions": [{"type": "Suspended", "status": "True"}]}
+            job["status"] = {"terminating": 0, "conditions": [{"type": "Suspended", "status": "True"}]}
             await self._end_pods(namespace, name)
         elif job is not None and not self._pods(namespace, name):
             job["status"] = {"active": 1}

@@ -1,4 +1,7 @@
-"""A SkyPilot API server on the loopback: requests are queued, and what came of them is asked for by an id."""
+"""A SkyPilot API server on the loopback: it queues requests, and returns the result of each by its id.
+
+It answers as server 0.14.1 does in the recordings of `tests.contract.services`.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from typing import Any
 from rgt_tui.demo.platforms import LocalServer, Request, Response
 
 AFTER = {"/stop": "STOPPED", "/down": "gone", "/start": "UP"}
+CANNOT_STOP = ("Lambda", "RunPod")
 
 
 @dataclass
@@ -17,8 +21,10 @@ class LocalCluster:
 
     name: str
     status: str = "UP"
-    cloud: str = "Lambda"
+    cloud: str = "AWS"
     rate: float | None = 0.75
+    updated: int = 1795075200
+    """When the cloud has last confirmed the status."""
 
     def json(self) -> dict[str, Any]:
         """Return it as ``/status`` shows it with ``include_handle`` off."""
@@ -29,16 +35,23 @@ class LocalCluster:
             "autostop": -1,
             "to_down": False,
             "cluster_hash": "c0ffee",
+            "cluster_ever_up": True,
+            "status_updated_at": self.updated,
+            "user_hash": "0a1b2c3d",
             "user_name": "alice",
             "workspace": "default",
             "nodes": 1,
             "cloud": self.cloud,
             "region": "us-west-1",
-            "cpus": "30",
-            "memory": "200",
+            "cpus": "30.0",
+            "memory": "200.0",
             "accelerators": "{'A10': 1}",
-            "resources_str": "1x Lambda(gpu_1x_a10)",
+            "resources_str": "1x(gpus=A10:1, gpu_1x_a10, ...)",
             "is_managed": False,
+            "labels": {},
+            "last_use": "",
+            "handle": "gAROLg==",
+            "storage_mounts_metadata": "gAROLg==",
         }
 
 
@@ -48,9 +61,9 @@ class LocalSkyPilot(LocalServer):
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
         self.clusters: dict[str, LocalCluster] = {}
-        self.stops = True
-        """Whether the cloud below can stop; else the request fails, and the cluster is as it was."""
-        self._results: dict[str, tuple[str, Any]] = {}
+        self.cloud_answers = True
+        """Whether a status can be refreshed; otherwise the server returns the last one, as if it were fresh."""
+        self._results: dict[str, dict[str, Any]] = {}
 
     def add(self, *clusters: LocalCluster) -> None:
         """Add clusters."""
@@ -68,6 +81,9 @@ class LocalSkyPilot(LocalServer):
             if body.get("include_handle") is not False or body.get("all_users") is not False:
                 return self.refusal(422, "this server shows no pickles")
             wanted = body["cluster_names"]
+            if body["refresh"] == "FORCE" and self.cloud_answers:
+                for one in self.clusters.values():
+                    one.updated = int(self.clock())
             return self._queued("sky.status", [
                 one.json() for one in self.clusters.values() if wanted is None or one.name in wanted
             ])  # fmt: skip
@@ -75,33 +91,69 @@ class LocalSkyPilot(LocalServer):
             rows = [one for one in self.clusters.values() if one.rate is not None]
             return self._queued(
                 "sky.cost_report",
-                [{"name": one.name, "duration": 7200, "total_cost": 2 * (one.rate or 0.0)} for one in rows],
+                [
+                    {
+                        "name": one.name,
+                        "status": one.status,
+                        "duration": 7200,
+                        "total_cost": 2 * (one.rate or 0.0),
+                    }
+                    for one in rows
+                ],
             )
         if request.path in AFTER:
             if body.get("purge"):
                 return self.refusal(422, "purge forgets what may still bill")
-            name, after = body["cluster_name"], AFTER[request.path]
-            self.later(lambda: self._take_effect(name, after))
-            return self._queued(f"sky{request.path.replace('/', '.')}", None)
-        return self.refusal(404, "not found")
+            return self._act(request.path, body["cluster_name"])
+        return self.refusal(404, "Not Found")
 
-    def _queued(self, name: str, value: Any) -> Response:
+    def refusal(self, status: int, text: str, headers: dict[str, str] | None = None) -> Response:
+        """Return an error as the server's framework does."""
+        return Response(status, {"detail": text}, headers or {})
+
+    def _act(self, path: str, name: str) -> Response:
+        verb, found = path.removeprefix("/"), self.clusters.get(name)
+        if found is None:
+            return self._queued(
+                f"sky.{verb}", None, ("ClusterDoesNotExist", f"Cluster {name!r} does not exist.")
+            )
+        if verb == "stop" and found.cloud in CANNOT_STOP:
+            words = (
+                f"\x1b[33mStopping cluster {name!r}... skipped.\x1b[0m\n  Stopping is currently not supported for "
+                f"{found.cloud.lower()}.\n  To terminate the cluster instead, run: \x1b[1msky down {name}"
+            )
+            return self._queued("sky.stop", None, ("NotSupportedError", words))
+        self.later(lambda: self._take_effect(name, AFTER[path]))
+        return self._queued(f"sky.{verb}", None)
+
+    def _queued(self, name: str, value: Any, error: tuple[str, str] | None = None) -> Response:
         ident = f"req-{len(self._results)}"
-        self._results[ident] = (name, value)
+        failed = error and {"object": "…", "type": error[0], "message": error[1]}
+        self._results[ident] = {
+            "request_id": ident,
+            "name": name,
+            "entrypoint": "…",
+            "request_body": "…",
+            "status": "FAILED" if error else "SUCCEEDED",
+            "created_at": self.clock(),
+            "return_value": json.dumps(value),
+            # Also where there is none: JSON in a text.
+            "error": json.dumps(failed),
+        }
         return Response(200, None, {"X-Skypilot-Request-ID": ident}, raw=b"null")
 
     def _get(self, ident: str) -> Response:
-        if ident not in self._results:
-            return self.refusal(404, "no such request")
-        name, value = self._results[ident]
-        data = {"request_id": ident, "name": name, "status": "SUCCEEDED", "return_value": json.dumps(value)}
-        return Response(200, {**data, "error": None})
+        found = self._results.get(ident)
+        if found is None:
+            return self.refusal(404, f"Request {ident!r} not found")
+        if found["status"] == "FAILED":
+            return Response(500, {"detail": found})
+        return Response(200, found)
 
     async def _take_effect(self, name: str, after: str) -> None:
-        found = self.clusters.get(name)
-        if found is None or (after == "STOPPED" and not self.stops):
+        if name not in self.clusters:
             return
         if after == "gone":
             del self.clusters[name]
         else:
-            found.status = after
+            self.clusters[name].status = after

@@ -1,0 +1,276 @@
+"""The ``stop`` verb: ends one run so that it can save, and says what it saved; a queue's run through its runner."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import time
+
+from rgt_box import files, jsonline, options, place, procstat
+from rgt_box.autostop.saving import catches_sigterm
+from rgt_box.checkpoint_search import CheckpointSearch
+from rgt_box.commands.reap import open_process, parse_process, send_to_process
+from rgt_box.discovery import found_run
+from rgt_box.queue import known_jobs, queue_state, stop_request
+from rgt_box.queue.cell_process import grace
+from rgt_box.queue.queue_file import Job
+from rgt_box.recorder import launched_jobs, state_files
+from rgt_box.sampling.processes import LiveCells
+from rgt_box.streams.job_files import CheckpointWatch, JobWatch
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable
+
+HELP = """
+usage: stop --run NAME [--job DIR ...]
+       stop --run NAME [--job DIR ...] --end PID:START [--after-checkpoint] [--wait S] [--seconds S]
+
+Say which process a run is, and what it has saved, as a JSON line; with --end, end it: SIGTERM to the process that the
+first form has shown, then wait for it. A run of a queue is ended through its runner, which hands the signal on, waits
+RGT_STOP_GRACE seconds for the save, and marks the cell as interrupted. Any other run gets no further signal.
+
+  --run NAME          job (name or directory), cell, or found training, exactly as rgt shows it
+  --job DIR           a job to look for, besides those in ~/jobs and those that were launched here (may be repeated)
+  --end PID:START     end it, if it is still this process
+  --after-checkpoint  first wait until the run has saved once more
+  --wait S            seconds to wait for that (default: 3600)
+  --seconds S         seconds to wait for the end (default: RGT_STOP_GRACE and 30)
+
+Prints JSON lines: {"phase": "found"}, {"phase": "waits"}, {"phase": "asked"}, {"phase": "ended"}.
+
+Exit status: 0 it has ended (or, without --end, it runs), 1 it has not, 2 there is no such run, or several.
+
+Example: stop --run try-1
+"""
+SPEC = {
+    "--run": "str", "--job": "list", "--end": "str", "--after-checkpoint": "flag", "--wait": "float",
+    "--seconds": "float",
+}  # fmt: skip
+OK, FAILED, USAGE = 0, 1, 2
+WAIT_S = 3600.0
+SLACK_S = 30.0
+"""Seconds for a runner to write down how its cell ended, after the cell's own time to save."""
+POLL_S, SAVE_POLL_S = 0.1, 0.5
+
+
+class Target:
+    """A run that is alive, and the process that is sent the signal.
+
+    Args:
+        names: All by which a person may call it, the one to show first.
+        pid: The process: a queue's runner, else the root of the training.
+        ticks: When that started.
+        works: The process that trains, whose handling of SIGTERM counts.
+
+    Attributes:
+        job, cell: Of a queue; None and "" of a found training.
+        waiting: Cells of the queue that wait for their turn.
+        command: What runs, without secrets, as far as it is known.
+        search: Begins a search for its checkpoints.
+    """
+
+    def __init__(self, names: list[str], pid: int, ticks: int, works: int) -> None:
+        self.names, self.pid, self.ticks, self.works = names, pid, ticks, works
+        self.job: Job | None = None
+        self.cell = self.command = ""
+        self.waiting: list[str] = []
+        self.search: Callable[[], CheckpointWatch] = lambda: CheckpointWatch(names[0])
+        self._watch: CheckpointWatch | None = None
+        self._items: list[dict[str, Any]] = []
+
+    def newest(self, again: bool = False) -> dict[str, Any] | None:
+        """Return the newest checkpoint that it has saved completely.
+
+        Args:
+            again: Search from the start: a search that goes on lists large trees only now and then.
+        """
+        if self._watch is None or again:
+            self._watch, self._items = self.search(), []
+        frame = self._watch.poll()
+        if frame is not None:
+            self._items = frame.get("items", [])
+        return max(self._items, key=lambda item: item["at"], default=None)
+
+    def describe(self) -> dict[str, Any]:
+        """Return the target for a person."""
+        return jsonline.compact(
+            {
+                "phase": "found",
+                "run": self.names[0],
+                "job": self.job.folder if self.job is not None else None,
+                "cell": self.cell or None,
+                "waiting": self.waiting,
+                "command": self.command or None,
+                "end": "%d:%d" % (self.pid, self.ticks),
+                "pid": self.works,
+                "handles_sigterm": catches_sigterm(self.works),
+                "newest": self.newest(),
+                "at": round(time.time(), 3),
+            }
+        )
+
+
+def main(argv: list[str]) -> int:
+    """Run the verb; returns the exit status."""
+    found = options.parse_or_exit(argv, SPEC, HELP)
+    if not found["run"]:
+        return _refuse("--run NAME is missing")
+    try:
+        wanted = parse_process("--end", found["end"]) if found["end"] else None
+    except ValueError as problem:
+        return _refuse(str(problem))
+    targets = find_targets(found["job"])
+    mine = [target for target in targets if _is_called(target, found["run"])]
+    if len(mine) != 1:
+        return _refuse(_which(found["run"], mine, targets))
+    target = mine[0]
+    jsonline.say(target.describe())
+    if wanted is None:
+        return OK
+    if wanted != (target.pid, target.ticks):
+        return _refuse(
+            "%s is another process now, %d:%d; nothing was sent" % (found["run"], target.pid, target.ticks)
+        )
+    wait = WAIT_S if found["wait"] is None else found["wait"]
+    if found["after-checkpoint"] and not _await_save(target, wait):
+        return FAILED
+    return _end(target, grace() + SLACK_S if found["seconds"] is None else found["seconds"])
+
+
+def find_targets(jobs: list[str]) -> list[Target]:
+    """Return what runs on this box: in the job directories that are known, and the trainings that were found.
+
+    Args:
+        jobs: Directories to look in besides those that this box knows of.
+    """
+    known = [os.path.abspath(os.path.expanduser(job)) for job in jobs]
+    known += [*launched_jobs.LaunchedJobs(place.state_dir()).read(), *known_jobs.folders()]
+    runs = _found_runs()
+    targets = []
+    for folder in dict.fromkeys(known):
+        target = _of_job(folder, [run.name for run in runs if run.job == folder])
+        if target is not None:
+            targets.append(target)
+    taken = {target.works for target in targets}
+    return targets + [_of_found(run) for run in runs if run.pid not in taken and not run.job]
+
+
+def _of_job(folder: str, found: list[str]) -> Target | None:
+    job = Job(folder)
+    cells = LiveCells([folder]).read()
+    holder = files.lock_holder(job.path("runner.lock")) if queue_state.is_runner_alive(job) else {}
+    pid, ticks = holder.get("pid"), holder.get("ticks")
+    works, cell = next(iter(cells.items()), (0, ""))
+    if not (isinstance(pid, int) and procstat.is_alive(pid, ticks)):
+        if not works:
+            return None
+        pid, ticks = works, procstat.start_ticks(works)
+    name = os.path.basename(folder)
+    names = [name, folder, *cells.values(), *("%s/%s" % (name, one) for one in cells.values()), *found]
+    target = Target(names, pid, int(ticks or 0), works or pid)
+    watch = JobWatch(folder)
+    frame = watch.poll() or {}
+    target.job, target.cell = job, cell
+    target.waiting = [one["name"] for one in frame.get("cells", []) if one.get("state") == "waiting"]
+    out = job.out(cell) if cell else None
+    if out:
+        target.search = lambda: watch.checkpoints(cell, out)
+    return target
+
+
+def _of_found(run: found_run.Run) -> Target:
+    target = Target([run.name], run.pid, run.ticks, run.pid)
+    target.command = run.command
+    roots = dict.fromkeys([*run.dirs, *map(os.path.dirname, run.files), *([run.cwd] if run.cwd else [])])
+    target.search = lambda: CheckpointWatch(run.name, *(CheckpointSearch(root, run.since) for root in roots))
+    return target
+
+
+def _found_runs() -> list[found_run.Run]:
+    raws = state_files.read_json(place.state_dir(), state_files.FOUND).get("runs") or []
+    runs = [run for run in map(found_run.load, raws) if run is not None and run.ended is None]
+    return [run for run in runs if procstat.is_alive(run.pid, run.ticks)]
+
+
+def _is_called(target: Target, name: str) -> bool:
+    return name in target.names or os.path.abspath(os.path.expanduser(name)) in target.names
+
+
+def _which(name: str, mine: list[Target], targets: list[Target]) -> str:
+    if mine:
+        choices = [target.job.folder if target.job is not None else target.names[0] for target in mine]
+        return "%s is the name of several: %s; say which" % (name, ", ".join(choices))
+    running = ", ".join(sorted(target.names[0] for target in targets))
+    what = "there runs: " + running if running else "no other run is known here"
+    return "no run of the name %s is alive on this box; %s" % (name, what)
+
+
+def _await_save(target: Target, seconds: float) -> bool:
+    """Wait for the next checkpoint; True also where the run has ended meanwhile."""
+    before, began = target.newest(), time.monotonic()
+    since = before["at"] if before is not None else 0.0
+    jsonline.say({"phase": "waits", "seconds": seconds})
+    while time.monotonic() - began < seconds:
+        if not procstat.is_alive(target.pid, target.ticks):
+            return True
+        newest = target.newest()
+        if newest is not None and newest["at"] > since:
+            return True
+        time.sleep(SAVE_POLL_S)
+    print("stop: no checkpoint within %d s: it runs on, and nothing was sent" % seconds, file=sys.stderr)
+    return False
+
+
+def _end(target: Target, seconds: float) -> int:
+    """Send SIGTERM, wait for the end, and say what was saved."""
+    before, asked = target.newest(), time.time()
+    fd = open_process(target.pid)
+    try:
+        # The number may have been given to another process meanwhile: the descriptor stays this one's.
+        if procstat.is_alive(target.pid, target.ticks):
+            if target.job is not None:
+                stop_request.note(target.job, target.pid, target.ticks)
+            send_to_process(fd, target.pid, signal.SIGTERM)
+            jsonline.say({"phase": "asked", "at": round(asked, 3), "seconds": seconds})
+        ended = _await_end(fd, target, seconds)
+    except ProcessLookupError:
+        ended = True
+    except PermissionError:
+        return _refuse("it belongs to another user; nothing was sent")
+    finally:
+        if fd is not None:
+            os.close(fd)
+        if target.job is not None:
+            stop_request.withdraw(target.job)
+    newest = target.newest(again=True)
+    saved = newest is not None and newest != before
+    row: dict[str, Any] = {"phase": "ended", "ended": ended, "newest": newest, "saved": saved}
+    row.update(took=round(time.time() - asked, 1), at=round(time.time(), 3))
+    if target.job is not None and target.cell:
+        cells = queue_state.queue_frame(target.job, target.job.folder)["cells"]
+        cell: dict[str, Any] = next((one for one in cells if one["name"] == target.cell), {})
+        row.update({key: cell.get(key) for key in ("state", "exit_code", "reason")})
+    jsonline.say(jsonline.compact(row))
+    return OK if ended else FAILED
+
+
+def _await_end(fd: int | None, target: Target, seconds: float) -> bool:
+    """Wait for the end of the process; polls where the system has no descriptors for processes."""
+    deadline = time.monotonic() + seconds
+    while procstat.is_alive(target.pid, target.ticks):
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return False
+        if fd is None:
+            time.sleep(min(POLL_S, left))
+        elif select.select([fd], [], [], left)[0]:
+            return True  # a zombie counts: only its parent has not fetched its status yet
+    return True
+
+
+def _refuse(text: str) -> int:
+    print("stop: %s" % text, file=sys.stderr)
+    return USAGE

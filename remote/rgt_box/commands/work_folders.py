@@ -1,0 +1,58 @@
+"""Whose files appear in the directory that a job works in: rgt knows what it pushed there, so all others are the job's.
+
+Of a pushed version of code the whole version counts; of any other working directory that directory. Directories of
+everybody (a home directory, the root of a disk) belong to no job.
+"""
+
+from __future__ import annotations
+
+import os
+
+from rgt_box.commands import result_walk
+from rgt_box.push import pushed_files
+from rgt_box.queue import queue_file, queue_state
+
+
+def folder_of(workdir: str) -> tuple[str, bool] | None:
+    """Return the directory whose files belong to a job that works in `workdir`, and whether it is pushed code.
+
+    None if the directory is no job's own.
+    """
+    workdir = os.path.realpath(workdir)
+    pushed = pushed_files.version_around(workdir)
+    if pushed is not None:
+        return pushed.folder, True
+    if not os.path.isdir(workdir) or _is_shared_by_all(workdir):
+        return None
+    return workdir, False
+
+
+def _is_shared_by_all(path: str) -> bool:
+    home = os.path.realpath(os.path.expanduser("~"))
+    return (
+        os.fsencode(path) in result_walk.COMMON
+        or (home + "/").startswith(path.rstrip("/") + "/")
+        or os.path.dirname(path) == "/home"
+        or os.path.ismount(path)
+    )
+
+
+def claim(owners: result_walk.Owners, jobs: list[queue_file.Job]) -> None:
+    """Make each job the owner of the directory that it works in; the nearest claim of any kind wins.
+
+    Pushed code in which a single cell worked belongs to that cell: then its durable copy has these files, too.
+    """
+    claims: dict[str, list[tuple[queue_file.Job, bool]]] = {}
+    for job in jobs:
+        found = folder_of(job.workdir)
+        if found is not None:
+            claims.setdefault(found[0], []).append((job, found[1]))
+    for folder, workers in claims.items():
+        job, is_pushed = workers[0]
+        # Also cells that are no longer in the queue have written there.
+        cells = {line.name for line in job.lines()[0]}
+        cells.update(str(cell["name"]) for cell in queue_state.load_state(job)["cells"])
+        owner = "job %s" % job.folder
+        if is_pushed and len(workers) == 1 and len(cells) == 1:
+            owner = "cell %s" % cells.pop()
+        owners.add(folder, owner, shared=True)

@@ -1,0 +1,438 @@
+"""Which files of a directory are checkpoints: one recogniser for every trainer, by structure instead of a list. Pure.
+
+A checkpoint is a directory whose name counts (``checkpoint-500``, ``1000`` below a mark of Orbax), a directory with a
+file that only checkpoints have, or the files of one folder that share a number or an alias (``model_500.pt``,
+``optim_500_rank0.pt``, ``meta_500.json``). docs/checkpoints.md has the rules for a person.
+"""
+
+from __future__ import annotations
+
+import re
+
+from rgt_wire import checkpoint_names
+from rgt_wire.checkpoint_names import Name, read_name
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable, Dict, Iterable, List, NamedTuple, Optional
+
+    class Content(NamedTuple):
+        """What the bytes of one file say."""
+
+        weights: "Optional[bool]" = None
+        """It holds weights by its names of tensors; None = not known."""
+        step: "Optional[int]" = None
+        epoch: "Optional[int]" = None
+        cut: bool = False
+        """It ends before its own structure does: it is being written, or never was finished."""
+        text: str = ""
+        """Of a small text file, its first line."""
+
+    class Checkpoint(NamedTuple):
+        """One checkpoint."""
+
+        path: str
+        """Its directory, or its file of weights; "." is the directory that was searched."""
+        files: "tuple[str, ...]"
+        """All its files."""
+        group: str
+        """Checkpoints of one series have the same; numbers are ``#``."""
+        step: "Optional[int]" = None
+        epoch: "Optional[int]" = None
+        best: bool = False
+        unfinished: str = ""
+        """Why it is not complete; "" = nothing says so."""
+else:
+    from collections import namedtuple
+
+    Content = namedtuple("Content", "weights step epoch cut text", defaults=(None, None, None, False, ""))
+    Checkpoint = namedtuple(
+        "Checkpoint", "path files group step epoch best unfinished", defaults=(None, None, False, "")
+    )
+
+NOTHING = Content()
+MARKS = frozenset(
+    (
+        ".metadata", "_METADATA", "_CHECKPOINT_METADATA", "orbax.checkpoint", "saved_model.pb", "rllib_checkpoint.json",
+        "adapter_config.json", "trainer_state.json", "model.safetensors.index.json", "pytorch_model.bin.index.json",
+        "random_states_0.pkl", "metadata.json",
+    )
+)  # fmt: skip
+"""Files that make a checkpoint of the directory that holds one, if it holds weights or is one of `ALONE`."""
+ALONE = frozenset((".metadata", "_METADATA", "_CHECKPOINT_METADATA", "orbax.checkpoint", "saved_model.pb"))
+"""… whatever else is there: their weights have names that say nothing."""
+TRACKERS = ("latest_checkpointed_iteration.txt", "latest")
+"""Files with the name or number of the newest complete checkpoint; written after it (Megatron-LM, DeepSpeed)."""
+TELLS = ("trainer_state.json", "manifest.json", "training_step.json", "train_state.json")
+"""Files of a checkpoint's directory that may say the step."""
+_HF = re.compile(
+    r"(?:model|pytorch_model|adapter_model|diffusion_pytorch_model|tf_model|flax_model)(?:-\d+-of-\d+)?(?:\.fp16|\.bf16)?"
+    r"\.(?:safetensors|bin|h5|msgpack)"
+)
+_ABOUT = (
+    ".txt", ".log", ".json", ".jsonl", ".csv", ".yaml", ".yml", ".toml", ".md", ".py", ".png", ".jpg", ".jpeg",
+    ".gif", ".svg", ".pdf", ".html", ".wav", ".mp4", ".ply",
+)  # fmt: skip
+SET_ASIDE = (".old-", ".damaged-", ".rgt-")
+"""Begin the names of directories that are no checkpoints any more."""
+SKIPPED = frozenset(
+    (
+        "site-packages",
+        "dist-packages",
+        "node_modules",
+        "__pycache__",
+        ".git",
+        ".cache",
+        ".venv",
+        "venv",
+        "hub",
+        ".ipynb_checkpoints",
+    )
+)
+"""Directories that hold what was installed or downloaded."""
+_DEPTH = 4
+"""Levels below a checkpoint's directory in which its weights are looked for."""
+
+
+class _Folder:
+    __slots__ = ("files", "folders", "name", "path")
+
+    def __init__(self, path: str) -> None:
+        self.path, self.name = path, path.rpartition("/")[2]
+        self.files: List[str] = []
+        self.folders: Dict[str, _Folder] = {}
+
+    def below(self) -> List[str]:
+        """Return the paths of all files."""
+        found = [_join(self.path, name) for name in self.files]
+        for folder in self.folders.values():
+            found += folder.below()
+        return found
+
+    def names(self, depth: int = _DEPTH) -> List[str]:
+        """Return the names of the files down to some depth."""
+        found = list(self.files)
+        for folder in self.folders.values() if depth else ():
+            found += folder.names(depth - 1)
+        return found
+
+
+def find_checkpoints(
+    paths: Iterable[str], content: Callable[[str], Content] = lambda path: NOTHING
+) -> List[Checkpoint]:
+    """Return the checkpoints among files, those being written included.
+
+    Args:
+        paths: Files, relative to the directory that is searched; no links.
+        content: Returns what the bytes of a file say; asked only where its name leaves something open.
+    """
+    top = _tree(paths)
+    found: List[Checkpoint] = []
+    unsure: List[Checkpoint] = []
+    _search(top, "", found, unsure, content)
+    # A name that says nothing is a checkpoint where there is no better one: else it is a model that was downloaded.
+    return sorted(found or unsure, key=lambda one: one.path)
+
+
+def _tree(paths: Iterable[str]) -> _Folder:
+    top = _Folder("")
+    for path in paths:
+        folder = top
+        *above, name = path.split("/")
+        for part in above:
+            if part not in folder.folders:
+                folder.folders[part] = _Folder(_join(folder.path, part))
+            folder = folder.folders[part]
+        folder.files.append(name)
+    return top
+
+
+def _join(folder: str, name: str) -> str:
+    return "%s/%s" % (folder, name) if folder else name
+
+
+def _search(
+    folder: _Folder,
+    kind: str,
+    found: List[Checkpoint],
+    unsure: List[Checkpoint],
+    content: Callable[[str], Content],
+) -> None:
+    """Add the checkpoints of a directory.
+
+    Args:
+        folder: It.
+        kind: What the nearest directory with a telling name is for: ``data``, ``models`` or nothing known.
+        found: Gets checkpoints.
+        unsure: Gets files whose names say nothing.
+        content: See `find_checkpoints`.
+    """
+    units = [each for each in folder.folders.values() if not _is_left_out(each.name)]
+    below: List[_Folder] = []
+    for each in units:
+        name = read_name(each.name)
+        if (kind != "data" and _is_unit(each, name, folder)) or (
+            _is_marked(each) and kind != "data" and _kind(each.name, kind) != "data" and not _has_units(each)
+        ):
+            found.append(_of_folder(each, name, content))
+        else:
+            below.append(each)
+    if kind != "data":
+        _of_files(folder, kind, found, unsure, content)
+        _apply_trackers(folder, found, content)
+    for each in below:
+        _search(each, _kind(each.name, kind), found, unsure, content)
+
+
+def _is_left_out(name: str) -> bool:
+    return name in SKIPPED or name.startswith(SET_ASIDE)
+
+
+def _kind(name: str, above: str) -> str:
+    words = read_name(name).words
+    if "pretrained" in words:
+        return "data"
+    if words & (checkpoint_names.CHECKPOINTS | {"models", "weights", "saved"}):
+        return "models"
+    if words & (checkpoint_names.DATA - {"train", "val", "test", "eval", "results"}):
+        return "data"
+    return above
+
+
+def _is_unit(folder: _Folder, name: Name, above: _Folder) -> bool:
+    """Tell whether a directory is one checkpoint by its name."""
+    words = name.words
+    if name.temporary and name.progress is not None and folder.names():
+        return True
+    if (
+        name.step is not None
+        or name.epoch is not None
+        or (name.number is not None and words & checkpoint_names.CHECKPOINTS)
+    ):
+        named = True
+    elif name.number is not None and not words:
+        named = bool(read_name(above.name).words & checkpoint_names.CHECKPOINTS) or _marks_below(folder)
+    else:
+        named = bool(words & checkpoint_names.ALIASES) or (bool(words) and folder.name.endswith("-state"))
+    in_series = bool((words | read_name(above.name).words) & checkpoint_names.CHECKPOINTS)
+    return named and (_has_weights(folder) or (in_series and _has_content(folder)))
+
+
+def _marks_below(folder: _Folder) -> bool:
+    return any(name in MARKS for name in folder.names(2))
+
+
+def _has_weights(folder: _Folder) -> bool:
+    for name in folder.names():
+        if name in ALONE or name == "model":  # spaCy
+            return True
+        read = read_name(name)
+        if read.ending in checkpoint_names.WEIGHTS or (
+            read.ending in checkpoint_names.PERHAPS and checkpoint_names.is_weights(read)
+        ):
+            return True
+    return False
+
+
+def _has_content(folder: _Folder) -> bool:
+    """Tell whether a directory that is called a checkpoint holds more than texts and pictures about one."""
+    return any(not name.lower().endswith(_ABOUT) for name in folder.names())
+
+
+def _is_marked(folder: _Folder) -> bool:
+    names = set(folder.files)
+    if names & ALONE or any(name.endswith(".distcp") for name in names):
+        return True
+    is_ours = "manifest.json" in names and "model.safetensors" in names
+    return (bool(names & MARKS) or "config.json" in names or is_ours) and any(
+        _HF.fullmatch(name) for name in names
+    )
+
+
+def _has_units(folder: _Folder) -> bool:
+    return any(
+        _is_unit(each, read_name(each.name), folder) or _has_units(each) for each in folder.folders.values()
+    )
+
+
+def _of_folder(folder: _Folder, name: Name, content: Callable[[str], Content]) -> Checkpoint:
+    files = tuple(folder.below())
+    step, epoch = name.step, name.epoch
+    if step is None and epoch is None:
+        step = name.number
+    if step is None and epoch is None:
+        step = next(
+            (
+                inside
+                for path in files
+                if path.rpartition("/")[2] in TELLS
+                for inside in [content(path).step]
+                if inside is not None
+            ),
+            None,
+        )
+    unfinished = "it has a temporary name" if name.temporary else _why_unfinished(files, content)
+    return Checkpoint(
+        folder.path, files, _group(folder.path), step, epoch, checkpoint_names.is_best(name), unfinished
+    )
+
+
+def _why_unfinished(files: tuple[str, ...], content: Callable[[str], Content]) -> str:
+    names = {path.rpartition("/")[2]: path for path in files}
+    if any(name.endswith(".distcp") for name in names) and ".metadata" not in names:
+        return "its .metadata, which is written last, is missing"
+    shards: Dict[str, set[int]] = {}
+    for path in files:
+        read = read_name(path.rpartition("/")[2])
+        if read.shard is not None:
+            shards.setdefault(
+                "%s %d" % (path.rpartition("/")[0] + read.stem + read.ending, read.shard[1]), set()
+            ).add(read.shard[0])
+    for key, numbers in shards.items():
+        total = int(key.rpartition(" ")[2])
+        if len(numbers) < total:
+            return "it has %d of %d files" % (len(numbers), total)
+    for path in files:
+        if path.lower().endswith(checkpoint_names.WEIGHTS + (".bin", ".h5")) and content(path).cut:
+            return "%s ends too early" % path.rpartition("/")[2]
+    return ""
+
+
+def _group(path: str) -> str:
+    return re.sub(r"\d+", "#", path)
+
+
+def _of_files(
+    folder: _Folder,
+    kind: str,
+    found: List[Checkpoint],
+    unsure: List[Checkpoint],
+    content: Callable[[str], Content],
+) -> None:
+    """Add the checkpoints that are files of a directory."""
+    series: Dict[object, List[tuple[str, Name]]] = {}
+    plain: List[tuple[str, Name]] = []
+    with_it: List[str] = []
+    whole: List[str] = []
+    marked = _is_marked(folder) and not folder.path
+    for text in sorted(folder.files):
+        name = read_name(text)
+        path = _join(folder.path, text)
+        if marked and _HF.fullmatch(text):
+            whole.append(path)
+        elif checkpoint_names.is_downloaded(text):
+            continue
+        elif checkpoint_names.is_companion(name) and name.progress is None:
+            with_it.append(path)
+        elif checkpoint_names.is_data(name) or (not name.ending and not checkpoint_names.is_weights(name)):
+            continue
+        elif name.progress is not None or name.words & checkpoint_names.ALIASES:
+            key = (name.step, name.epoch, name.number, name.words & checkpoint_names.ALIASES, name.temporary)
+            series.setdefault(key, []).append((path, name))
+        elif checkpoint_names.is_weights(name) and name.ending != ".index":
+            plain.append((path, name))
+    if whole:
+        names = {_join(folder.path, mark) for mark in folder.files if mark in MARKS or mark == "config.json"}
+        files = tuple(dict.fromkeys([*whole, *with_it, *sorted(names)]))
+        found.append(_marked_root(whole, files, content))
+    elif marked:
+        files = tuple(_join(folder.path, name) for name in folder.files)
+        found.append(Checkpoint(".", files, ".", unfinished=_why_unfinished(files, content)))
+    for rows in series.values():
+        _add_series(rows, kind, found, unsure, content)
+    for path, name in plain:
+        files = (path, *with_it) if len(plain) == 1 and not series else (path,)
+        _add(path, name, files, kind, found, unsure, content)
+
+
+def _marked_root(whole: List[str], files: tuple[str, ...], content: Callable[[str], Content]) -> Checkpoint:
+    inside = content(whole[0])
+    return Checkpoint(
+        whole[0],
+        files,
+        _group(whole[0]),
+        inside.step,
+        inside.epoch,
+        unfinished=_why_unfinished(files, content),
+    )
+
+
+def _add_series(
+    rows: List[tuple[str, Name]],
+    kind: str,
+    found: List[Checkpoint],
+    unsure: List[Checkpoint],
+    content: Callable[[str], Content],
+) -> None:
+    """Add the checkpoint of files that share a number or an alias."""
+    weights = [(path, name) for path, name in rows if checkpoint_names.is_weights(name)]
+    main = [(path, name) for path, name in weights if not checkpoint_names.is_companion(name)]
+    if not main:
+        return
+    path, name = min(main, key=lambda row: (_rank(row[1]), row[0]))
+    known = read_words(name)
+    files = [path]
+    for other, read in rows:
+        if other != path and (
+            checkpoint_names.is_weights(read)
+            or checkpoint_names.is_companion(read)
+            or read.ending in (".data", ".pdopt", ".pdstates", ".solverstate")
+            or read_words(read) <= known
+        ):
+            files.append(other)
+    _add(path, name, tuple(files), kind, found, unsure, content)
+
+
+def read_words(name: Name) -> "frozenset[str]":
+    """Return the words of a name that are about which model it is."""
+    return name.words - checkpoint_names.COMPANIONS
+
+
+def _rank(name: Name) -> int:
+    """Return how far a file is from being the model itself, among those of one checkpoint."""
+    if "model" in name.words or name.ending == ".index":
+        return 0
+    return 2 if name.words & {"d", "ema", "discriminator", "state", "critic"} else 1
+
+
+def _add(
+    path: str,
+    name: Name,
+    files: tuple[str, ...],
+    kind: str,
+    found: List[Checkpoint],
+    unsure: List[Checkpoint],
+    content: Callable[[str], Content],
+) -> None:
+    said = checkpoint_names.says_checkpoint(name) or kind == "models"
+    inside = content(path)
+    if inside.weights is False and not (said and name.ending in checkpoint_names.WEIGHTS):
+        return
+    step, epoch = name.step, name.epoch
+    if step is None and epoch is None:
+        step, epoch = inside.step, inside.epoch
+        if step is None and epoch != name.number:
+            step = name.number
+    unfinished = "it has a temporary name" if name.temporary else _why_unfinished(files, content)
+    one = Checkpoint(path, files, _group(path), step, epoch, checkpoint_names.is_best(name), unfinished)
+    (found if said else unsure).append(one)
+
+
+def _apply_trackers(folder: _Folder, found: List[Checkpoint], content: Callable[[str], Content]) -> None:
+    """Mark what is newer than the newest complete checkpoint by the trainer's own word."""
+    for tracker in TRACKERS:
+        if tracker not in folder.files:
+            continue
+        newest = _tracked_step(content(_join(folder.path, tracker)).text.strip())
+        if newest is None:
+            continue
+        for place, one in enumerate(found):
+            is_here = one.path.rpartition("/")[0] == folder.path and one.path not in one.files
+            if is_here and one.step is not None and one.step > newest and not one.unfinished:
+                found[place] = one._replace(unfinished="%s does not name it yet" % tracker)
+
+
+def _tracked_step(text: str) -> Optional[int]:
+    """Return the step in a tracker's text: a number, or a name such as ``step-00002000-a1`` (step 2,000)."""
+    name = read_name(text)
+    return name.number if name.step is None else name.step

@@ -1,0 +1,238 @@
+"""What the name of one file or directory says about checkpoints: its step, whether it is best, weights or data. Pure.
+
+No list of frameworks: a name is cut into words and numbers, and a number counts by the word next to it.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NamedTuple, Optional
+
+    class Name(NamedTuple):
+        """What a name says."""
+
+        stem: str
+        """Without its ending, its share of a sharded file, and the mark of a temporary name."""
+        ending: str
+        words: "frozenset[str]"
+        step: "Optional[int]" = None
+        epoch: "Optional[int]" = None
+        number: "Optional[int]" = None
+        """A number that no word explains; a step or an epoch."""
+        temporary: bool = False
+        shard: "Optional[tuple[int, int]]" = None
+        """(which, of how many)."""
+
+        @property
+        def progress(self) -> "Optional[int]":
+            """The number by which a later checkpoint of a series is larger."""
+            return next((each for each in (self.step, self.epoch, self.number) if each is not None), None)
+else:
+    from collections import namedtuple
+
+    class Name(
+        namedtuple(
+            "Name",
+            "stem ending words step epoch number temporary shard",
+            defaults=(None, None, None, False, None),
+        )
+    ):
+        """What a name says; see above."""
+
+        @property
+        def progress(self):  # noqa: ANN201, D102
+            return next((each for each in (self.step, self.epoch, self.number) if each is not None), None)
+
+
+WEIGHTS = (
+    ".weights.h5", ".pth.tar", ".pt.tar", ".ckpt.tar", ".safetensors", ".ckpt", ".pth", ".pt", ".th", ".keras",
+    ".distcp", ".pdparams", ".nemo", ".t7", ".msgpack", ".weights", ".caffemodel",
+)  # fmt: skip
+"""Endings that only files of weights have, or arrays that a script saved the same way."""
+CHECKPOINT_ENDINGS = (
+    ".weights.h5",
+    ".pth.tar",
+    ".ckpt.tar",
+    ".ckpt",
+    ".keras",
+    ".distcp",
+    ".pdparams",
+    ".nemo",
+    ".weights",
+    ".caffemodel",
+)
+"""Those that say so as clearly as the word checkpoint."""
+PERHAPS = (".bin", ".pkl", ".pickle", ".h5", ".hdf5", ".npz", ".tar", ".zip", ".joblib")
+"""Endings that files of weights share with much else: the name has to say that it is a model."""
+WITH_IT = (
+    ".index",
+    ".data",
+    ".json",
+    ".yaml",
+    ".yml",
+    ".txt",
+    ".pdopt",
+    ".pdstates",
+    ".solverstate",
+    ".meta",
+)
+"""Endings of what belongs to a checkpoint of the same number, and is none by itself."""
+ENDINGS = WEIGHTS + PERHAPS + WITH_IT
+
+STEPS = frozenset(
+    ("step steps globalstep iter iters iteration iterations itr it ba kimg nimg update updates s").split()
+)
+EPOCHS = frozenset("epoch epochs ep e".split())
+CHECKPOINTS = frozenset(("checkpoint checkpoints ckpt ckpts chkpt chkpts chkpnt snapshot snapshots").split())
+ALIASES = frozenset("best last latest final current newest".split())
+MODELS = frozenset(
+    (
+        "model models weight weights net network state states lora adapter unet ema g d generator "
+        "discriminator policy actor critic pytorch module saved cp"
+    ).split()
+)
+COMPANIONS = frozenset(
+    (
+        "optim optimizer opt optimizers scheduler scaler rng random training args trainer sampler "
+        "dataloader recipe meta extra zero"
+    ).split()
+)
+"""Words of what a trainer saves to go on, next to the weights."""
+DATA = frozenset(
+    (
+        "data dataset datasets token tokens tokenizer tok vocab spm corpus feature features feats embedding "
+        "embeddings embeds latent latents cache cached shard shards sample samples pred preds prediction "
+        "predictions logits hidden image images img label labels replay buffer vecnormalize memory profile "
+        "profiler trace traces annotations raw processed eval evaluations results pretrained batch train "
+        "val test downloads wandb wheels"
+    ).split()
+)
+"""Words of what a training reads, or writes about itself. ``train`` is one in a file's name only."""
+_NO_PROGRESS = frozenset(
+    (
+        "rank of tp pp mp dp shard part world size seed fold version v lr loss acc val top bs gpu layer "
+        "layers dim run exp trial try attempt a samples fp bf int"
+    ).split()
+)
+"""Words whose number is no progress."""
+_GLUED = CHECKPOINTS | MODELS | frozenset(("opt", "optim"))
+"""Words to which a number may be glued, as in ``model010000``: elsewhere it is part of the word, as in ``resnet50``."""
+
+_TEMPORARY = re.compile(
+    r"^(?:\.?tmp[-_.]|\.tmp|_tmp)|\.orbax-checkpoint-tmp.*$|\.(?:tmp|temp|part|partial|incomplete|writing|saving)(?:[-.]?\d*)$"
+    r"|[-_]tmp$|~$"
+)
+_SHARD = re.compile(r"[-_.](\d{1,6})-of-(\d{1,6})(?=\.|$)")
+_WORD = re.compile(r"[a-z]+|\d+\.\d+|\d+")
+_HASH = re.compile(r"(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{6,}")
+_WORD_AND_NUMBER = re.compile(r"[a-z]+\d+")
+_DATE = re.compile(
+    r"(?<!\d)20[0-4]\d[-_]?[01]\d[-_]?[0-3]\d(?:[-_+t]?\d{2}[-_:]?\d{2}(?:[-_:]?\d{2}(?:\+\d\d)?)?)?(?!\d)"
+)
+_HUB = re.compile(r".*-[0-9a-f]{8}\.(?:pth|pt|ckpt)")
+"""Names of files that torch.hub downloads: the first digits of their hash."""
+_MOST_DIGITS = 15
+
+
+@functools.lru_cache(maxsize=4096)
+def read_name(name: str) -> Name:
+    """Return what the name of a file or directory says."""
+    bare = _TEMPORARY.sub("", name)
+    temporary = bare != name
+    found = _SHARD.search(bare)
+    shard = (int(found.group(1)), int(found.group(2))) if found else None
+    bare = _SHARD.sub("", bare)
+    lower = bare.lower()
+    ending = next((each for each in ENDINGS if lower.endswith(each) and len(each) < len(lower)), "")
+    stem = bare[: len(bare) - len(ending)]
+    if ending == ".index" and stem.lower().endswith(".ckpt"):  # cp-0005.ckpt.index
+        stem = stem[:-5]
+    step, epoch, number, words = _progress(stem)
+    if ending in CHECKPOINT_ENDINGS:
+        words |= {"ckpt"}
+    return Name(stem, ending, words, step, epoch, number, temporary, shard)
+
+
+def _progress(stem: str) -> "tuple[Optional[int], Optional[int], Optional[int], frozenset[str]]":
+    text = _DATE.sub("", stem.lower())
+    parts = [
+        "" if _HASH.fullmatch(part) and not _WORD_AND_NUMBER.fullmatch(part) else part
+        for part in re.split(r"([-_= +])", text)
+    ]
+    tokens = [(match.group(), match.start(), match.end()) for match in _WORD.finditer("".join(parts))]
+    step = epoch = None
+    bare = []
+    for place, (text, start, end) in enumerate(tokens):
+        if not text.isdigit() or len(text) > _MOST_DIGITS:
+            continue
+        before, glued = ("", False) if not place else (tokens[place - 1][0], tokens[place - 1][2] == start)
+        after, before_it = (
+            ("", False) if place + 1 == len(tokens) else (tokens[place + 1][0], tokens[place + 1][1] == end)
+        )
+        if before in STEPS and (len(before) > 1 or glued):
+            step = int(text)
+        elif (before in EPOCHS and (len(before) > 1 or glued)) or (
+            before_it and after in EPOCHS and len(after) > 1
+        ):
+            epoch = int(text)
+        elif (
+            after in STEPS
+            and len(after) > 2
+            and (place + 2 == len(tokens) or not tokens[place + 2][0].isdigit())
+        ):
+            step = int(text)
+        elif before_it or before in _NO_PROGRESS or (glued and before not in _GLUED):
+            continue
+        else:
+            bare.append(int(text))
+    words = frozenset(text for text, _, _ in tokens if not text[0].isdigit())
+    number = max(bare) if bare and step is None else None
+    if number is not None and epoch is not None:
+        number = None
+    return step, epoch, number, words
+
+
+def is_best(name: Name) -> bool:
+    """Tell whether a name says that its checkpoint has the best metric so far."""
+    return "best" in name.words
+
+
+def is_companion(name: Name) -> bool:
+    """Tell whether a file holds what goes with weights, and no weights."""
+    return bool(name.words & COMPANIONS) and "model" not in name.words
+
+
+def is_data(name: Name) -> bool:
+    """Tell whether a file's name says that it holds no weights."""
+    if name.words & CHECKPOINTS:
+        return False
+    if name.words & {"model", "weights"}:
+        return bool(name.words & {"replay", "tokenizer"})  # rl_model_replay_buffer_10000_steps.pkl
+    return bool(name.words & DATA)
+
+
+def is_downloaded(name: str) -> bool:
+    """Tell whether a name is one under which torch.hub keeps what it downloads."""
+    return _HUB.fullmatch(name) is not None
+
+
+def says_checkpoint(name: Name) -> bool:
+    """Tell whether a name alone says that a file of tensors is a checkpoint."""
+    if name.step is not None or name.epoch is not None:
+        return True
+    return bool(name.words & (CHECKPOINTS | ALIASES | MODELS))
+
+
+def is_weights(name: Name) -> bool:
+    """Tell whether a file may be a checkpoint's, by its ending, and by its name where the ending is shared."""
+    if name.ending in WEIGHTS:
+        return True
+    if name.ending in PERHAPS:
+        return bool(name.words & (CHECKPOINTS | ALIASES | MODELS)) and not is_data(name)
+    if not name.ending and name.number is not None and "." not in name.stem:
+        return bool(name.words & CHECKPOINTS)  # Flax: checkpoint_1000, without any ending
+    return name.ending == ".index"

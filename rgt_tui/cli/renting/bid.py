@@ -1,0 +1,195 @@
+"""``rgt bid``: show what a spot machine's bid is and would cost, and change it once a person has confirmed that."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import secrets
+import sys
+import time
+
+from rgt_tui.cli import running
+from rgt_tui.cli.commands import FAILED, OK, UNCONFIRMED, UNREACHABLE, USAGE
+from rgt_tui.cli.opening import open_box
+from rgt_tui.cli.printing import complain, interactive, print_json, prompt, waiting
+from rgt_tui.gate import (
+    AuditEntry,
+    AuditEvent,
+    AuditFailed,
+    AuditLog,
+    BidCase,
+    bid_offer,
+    bid_permit,
+    bid_review,
+)
+from rgt_tui.gate.audit import default_path
+from rgt_tui.model.box import ProviderRef
+from rgt_tui.model.evidence import RentPermit, steady
+from rgt_tui.model.plain import clean
+from rgt_tui.model.renting import BidReview
+from rgt_tui.providers import Bidder, ProviderError, Providers, UnknownProvider, bidder_of
+
+READS = 5
+"""How often a changed bid is read back before it counts as not confirmed."""
+READ_GAP_S = 2.0
+DEED = "bid"
+
+
+def run_bid(arguments: argparse.Namespace) -> int:
+    """Change the bid of one box; return the exit status."""
+    if (arguments.confirm is None) != (arguments.evidence is None):
+        complain(
+            "--confirm and --evidence belong together: run it with --dry-run --json first, which prints them"
+        )
+        return USAGE
+    spec = open_box(arguments, trusted=True)
+    run = _Run(arguments, spec.name, None if spec.asked is None else spec.asked.max_per_hour)
+    if spec.provider is None:
+        return run.end(USAGE, f"{spec.name} has no provider in the fleet file, so its bid cannot be read")
+    return running.run_on_box(spec.name, run.change_bid(spec.provider))
+
+
+class _Run:
+    """One run of the command."""
+
+    def __init__(self, arguments: argparse.Namespace, box: str, agreed_per_hour: float | None) -> None:
+        self._arguments = arguments
+        self._box = box
+        self._agreed_per_hour = agreed_per_hour
+        self._review: BidReview | None = None
+        self._log = AuditLog(default_path(os.environ))
+
+    async def change_bid(self, ref: ProviderRef) -> int:
+        """Read the bid, show it, and change it."""
+        providers = Providers()
+        try:
+            bidder = bidder_of(providers.account(ref))
+            if bidder is None:
+                return self.end(FAILED, f"{ref.kind} has no call that changes a bid; use its console")
+            return await self._change(bidder, ref)
+        except UnknownProvider as error:
+            return self.end(USAGE, str(error))
+        finally:
+            await providers.close()
+
+    async def _change(self, bidder: Bidder, ref: ProviderRef) -> int:
+        arguments, price = self._arguments, float(self._arguments.price)
+        try:
+            with waiting("reading the bid …"):
+                bid = await bidder.read_bid(ref.instance)
+        except ProviderError as error:
+            return self.end(UNREACHABLE, f"the bid cannot be read: {error}")
+        case = BidCase(
+            box=self._box,
+            account=ref.account,
+            bid=bid,
+            at=steady(),
+            price=price,
+            limits=bidder.limits,
+            agreed_per_hour=self._agreed_per_hour,
+            readonly=getattr(arguments, "readonly", False),
+        )
+        sends = bidder.describe_bid(ref.instance, price)
+        review = self._review = bid_review(case, steady(), will_send=sends)
+        if not arguments.json:
+            for line in (*review.lines, f"will send: {review.will_send}"):
+                sys.stdout.write(clean(line) + "\n")
+        if review.refusals:
+            return self.end(FAILED, *review.refusals, "nothing was sent")
+        if arguments.dry_run:
+            return self.end(OK)
+        typed = arguments.confirm
+        if typed is None:
+            if not interactive():
+                return self.end(
+                    USAGE,
+                    "cannot prompt here: in a script, run it with --dry-run --json, and confirm what that prints "
+                    "with --confirm PHRASE --evidence DIGEST",
+                )
+            typed = prompt(f'type "{review.phrase}" to change the bid, anything else to leave it: ')
+        token = f"bid-{secrets.token_hex(8)}"
+        permit = bid_permit(case, token, steady(), typed=typed, digest=arguments.evidence)
+        if not isinstance(permit, RentPermit):
+            self._note(AuditEvent.REFUSED, ref.instance, "; ".join(permit.reasons))
+            return self.end(FAILED, *permit.reasons, "nothing was sent")
+        return await self._send(bidder, case, token, permit)
+
+    async def _send(self, bidder: Bidder, case: BidCase, token: str, permit: RentPermit) -> int:
+        try:
+            self._record(
+                AuditEvent.REQUESTED, case.bid.instance, bidder.describe_bid(case.bid.instance, case.price)
+            )
+        except AuditFailed as error:
+            return self.end(FAILED, str(error), "nothing was sent")
+        try:
+            said = await bidder.change_bid(bid_offer(case), token, permit)
+        except ProviderError as error:
+            refused = bidder.is_refused(error)
+            self._note(AuditEvent.ANSWER, case.bid.instance, str(error))
+            if refused:
+                return self.end(FAILED, f"refused, the bid is as it was: {error}")
+            return self.end(UNCONFIRMED, f"sent, and its outcome is unknown; run rgt bid again: {error}")
+        self._note(AuditEvent.ANSWER, case.bid.instance, said)
+        return await self._confirm(bidder, case)
+
+    async def _confirm(self, bidder: Bidder, case: BidCase) -> int:
+        """Read the bid back until the platform shows the new one."""
+        why = ""
+        for read in range(READS):
+            if read:
+                await asyncio.sleep(READ_GAP_S)
+            try:
+                bid = await bidder.read_bid(case.bid.instance)
+            except ProviderError as error:
+                why = f"it cannot be read back: {error}"
+                continue
+            if bid.per_hour is not None and abs(bid.per_hour - case.price) < 1e-6:
+                if not self._arguments.json:
+                    state = "OUTBID: it rests, and its disk is charged" if bid.outbid else bid.status
+                    sys.stdout.write(clean(f"changed: {case.price:g} {bid.currency}/h; {state}") + "\n")
+                return self.end(OK)
+            why = f"the platform shows {bid.per_hour} {bid.currency}/h"
+        return self.end(UNCONFIRMED, f"the platform took the bid, and does not show it: {why}")
+
+    def _record(self, event: AuditEvent, instance: str, text: str) -> None:
+        entry = AuditEntry(
+            at=time.time(),
+            event=event,
+            box=self._box,
+            verb=None,
+            instance=instance,
+            deed=DEED,
+            text=text,
+        )
+        self._log.record(entry)
+
+    def _note(self, event: AuditEvent, instance: str, text: str) -> None:
+        """Record what happened; a log that cannot be written hides no outcome."""
+        try:
+            self._record(event, instance, text)
+        except AuditFailed as error:
+            complain(error)
+
+    def end(self, code: int, *reasons: str) -> int:
+        """Print how it ended, and return the exit status."""
+        if self._arguments.json:
+            review = self._review
+            print_json(
+                {
+                    "box": self._box,
+                    "ok": code == OK,
+                    "exit": code,
+                    "reasons": reasons,
+                    "bid": None if review is None else review.bid,
+                    "price": self._arguments.price,
+                    "lines": () if review is None else review.lines,
+                    "request": "" if review is None else review.will_send,
+                    "phrase": "" if review is None else review.phrase,
+                    "digest": "" if review is None else review.digest,
+                }
+            )
+            return code
+        for reason in reasons:
+            complain(reason)
+        return code

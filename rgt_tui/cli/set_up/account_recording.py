@@ -1,0 +1,101 @@
+"""``rgt doctor ACCOUNT --record FILE``: what a provider answers to reads, for a report, without what is yours."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+
+from rgt_tui import __version__
+from rgt_tui.cli import running
+from rgt_tui.cli.commands import FAILED, OK, USAGE
+from rgt_tui.cli.opening import open_fleet
+from rgt_tui.cli.printing import complain, print_json, waiting
+from rgt_tui.fleet.config import FleetFileError
+from rgt_tui.model.box import ProviderRef
+from rgt_tui.model.plain import clean
+from rgt_tui.providers import KINDS, ProviderError, Providers, UnknownProvider
+from rgt_tui.providers.recording import Recording, record_account
+
+
+def run_record(arguments: argparse.Namespace) -> int:
+    """Record one account; return the exit status."""
+    if len(arguments.boxes) != 1:
+        complain(f"--record takes one account: a box, or one of {', '.join(KINDS)}")
+        return USAGE
+    try:
+        ref = account_of(arguments, arguments.boxes[0])
+    except FleetFileError as error:
+        complain(error)
+        return USAGE
+    path = Path(arguments.record)
+    if path.exists():
+        complain(f"{path} exists already; name another file")
+        return USAGE
+    return running.run(_record(arguments, ref, path))
+
+
+def account_of(arguments: argparse.Namespace, named: str) -> ProviderRef:
+    """Return any machine of the account that a word names: a box of the fleet file, or a kind of provider.
+
+    Raises:
+        FleetFileError: there is no such account.
+    """
+    try:
+        boxes = open_fleet(arguments, trusted=True).boxes
+    except FleetFileError:
+        # Without a fleet file the vendor's own key may still be there; one that is not trusted names no account.
+        boxes = ()
+    refs = [(spec.name, spec.provider) for spec in boxes if spec.provider is not None]
+    found = next((ref for name, ref in refs if named in (name, ref.kind)), None)
+    if found is not None:
+        return found
+    if named in KINDS:
+        return ProviderRef(kind=named, instance="")
+    raise FleetFileError(
+        f"there is no box with a provider and no provider called {named!r}; providers: {', '.join(KINDS)}"
+    )
+
+
+async def _record(arguments: argparse.Namespace, ref: ProviderRef, path: Path) -> int:
+    providers = Providers()
+    try:
+        with waiting(f"reading the account at {ref.kind} …"):
+            found = await record_account(
+                providers.account(ref),
+                ref.instance,
+                rgt=__version__,
+                kind=ref.kind,
+                month=time.strftime("%Y-%m"),
+            )
+        write_new(path, found)
+    except (ProviderError, UnknownProvider) as error:
+        complain(f"nothing was recorded: {error}")
+        return FAILED
+    except OSError as error:
+        complain(f"{path} cannot be written: {error.strerror or error}")
+        return FAILED
+    finally:
+        await providers.close()
+    for failure in found.failed:
+        complain(f"not answered as expected: {failure}")
+    if arguments.json:
+        print_json(
+            {"file": str(path), "kind": ref.kind, "exchanges": len(found.exchanges), "failed": found.failed}
+        )
+        return OK
+    sys.stdout.write(
+        f"{len(found.exchanges)} answers of {ref.kind} are in {clean(str(path))}; ids, names, addresses, keys and "
+        "balances are replaced. Read it before you send it to somebody.\n"
+    )
+    return OK
+
+
+def write_new(path: Path, found: Recording) -> None:
+    """Write a recording into a new file that only its owner can read."""
+    text = msgspec.json.format(msgspec.json.encode(found), indent=1)
+    path.touch(mode=0o600, exist_ok=False)
+    path.write_bytes(text + b"\n")

@@ -1,0 +1,174 @@
+"""``rgt run --smoke-here``: run the smoke command on this machine's CPU, in a copy of the code that would be pushed."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from rgt_tui.cli.printing import print_json, waiting
+from rgt_tui.files import alone, open_regular, publish, state_directory
+from rgt_tui.fleet.work.launching import finding_lines, said, stem
+from rgt_tui.health import log_finding
+from rgt_tui.model.plain import Secret, clean
+from rgt_tui.transfer.sending import SourceError, SourceTree
+
+NO_GPU = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": ""}
+PASSED = "smokes.json"
+"""In the state directory: digests of what has passed here, so that a repeated command does not repeat it."""
+MOST_PASSED = 200
+MOST_TAIL, TAIL_LINES = 16 << 10, 40
+POLL_SECONDS = 0.05
+"""Between two checks whether the command has ended or rgt was asked to end."""
+
+
+def passes_here(
+    arguments: argparse.Namespace,
+    tree: SourceTree | None,
+    env: Mapping[str, str],
+    secrets: Mapping[str, Secret],
+) -> bool:
+    """Run the smoke command of ``rgt run`` here, and print how it ends; False = it failed.
+
+    Raises:
+        ValueError: there is no smoke command, or no code for it.
+        SourceError: the code cannot be copied.
+    """
+    if tree is None or not arguments.smoke:
+        raise ValueError(
+            "--smoke-here runs the command of --smoke in a copy of the code of --push: give both"
+        )
+    digest = hashlib.sha256(
+        msgspec.json.encode([tree.digest, arguments.smoke, arguments.workdir, sorted(env.items())])
+    ).hexdigest()
+    passed = _passed()
+    row: dict[str, Any] = {"ok": True, "before": True}
+    if digest not in passed:
+        with waiting("running the smoke command here …"):
+            row = _run(arguments, tree, {**env, **{name: value.reveal() for name, value in secrets.items()}})
+        for name, value in secrets.items():
+            # The output is read line by line, so a key of several lines is never in it as a whole.
+            for part in filter(None, map(str.strip, value.reveal().splitlines())):
+                row["tail"] = [line.replace(part, f"*** ({name})") for line in row["tail"]]
+        if row["ok"]:
+            _note_passed(digest)
+    finding = None if row["ok"] else log_finding(tuple(row["tail"]))
+    if arguments.json:
+        if not row["ok"]:
+            print_json({"box": arguments.box, "smoke_here": row, "finding": finding, "exit": 1})
+        return bool(row["ok"])
+    lines = said({**row, "phase": "smoke", "known": True}) + (finding_lines(finding) if finding else [])
+    sys.stdout.write("".join(f"here: {clean(line)}\n" for line in lines))
+    sys.stdout.flush()
+    return bool(row["ok"])
+
+
+def _run(arguments: argparse.Namespace, tree: SourceTree, env: Mapping[str, str]) -> dict[str, Any]:
+    """Run it; returns the fields of the agent's smoke row: ``ok``, ``seconds``, ``reason``, ``tail``."""
+    began, reason = time.monotonic(), None
+    with tempfile.TemporaryDirectory(prefix="rgt-smoke-", ignore_cleanup_errors=True) as folder:
+        code, out, log = Path(folder, "code"), Path(folder, "out"), Path(folder, "log")
+        out.mkdir()
+        try:
+            _copy(tree, code)
+        except OSError as error:
+            raise SourceError(f"no copy for --smoke-here: {error.filename}: {error.strerror}") from error
+        workdir = code / (arguments.workdir or "")
+        if not workdir.is_dir():
+            raise ValueError(f"--smoke-here: there is no directory {arguments.workdir} in {arguments.push}")
+        own = {"RGT_SMOKE": "1", "RGT_OUT": str(out), "RGT_CELL": arguments.name or stem(arguments.words)}
+        shell = shutil.which("bash") or "/bin/sh"
+        with log.open("wb") as output, _collected_signals() as asked:
+            child = subprocess.Popen(
+                [shell, "-c", arguments.smoke],
+                cwd=workdir,
+                env={**os.environ, **NO_GPU, "PYTHONUNBUFFERED": "1", **own, **env},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+            try:
+                ends = time.monotonic() + arguments.smoke_seconds
+                while (status := child.poll()) is None and not asked and time.monotonic() < ends:
+                    time.sleep(POLL_SECONDS)
+                if status is None:
+                    reason = f"did not end within {arguments.smoke_seconds:g} s"
+                elif status:
+                    reason = f"exit {status}" if status > 0 else f"killed by signal {-status}"
+            finally:
+                with contextlib.suppress(OSError):
+                    os.killpg(child.pid, signal.SIGKILL)  # what it has left running as well
+                child.wait()
+            if signal.SIGINT in asked:
+                raise KeyboardInterrupt
+            if asked:
+                raise SystemExit(128 + asked[0])
+        tail = log.read_bytes()[-MOST_TAIL:].decode("utf-8", "replace").splitlines()[-TAIL_LINES:]
+    seconds = round(time.monotonic() - began, 1)
+    return {"ok": reason is None, "seconds": seconds, "reason": reason, "tail": tail}
+
+
+@contextlib.contextmanager
+def _collected_signals() -> Iterator[list[int]]:
+    """Yield the signals that asked rgt to end meanwhile.
+
+    An exception at once would lose a command that has just been started, before its process is known: it would
+    remain with its directory.
+    """
+    asked: list[int] = []
+
+    def note(number: int, _: object) -> None:
+        asked.append(number)
+
+    before = {
+        number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+    }
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _copy(tree: SourceTree, code: Path) -> None:
+    """Lay out the code as a push would: what it leaves out is missing here, too."""
+    code.mkdir()
+    for file in tree.files:
+        target = code / file.path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if file.mended is None:
+            shutil.copyfile(file.source, target)
+        else:
+            target.write_bytes(file.mended)
+        target.chmod(0o755 if file.executable else 0o644)
+    for path, destination in tree.links:
+        target = code / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.symlink_to(destination)
+
+
+def _passed() -> list[str]:
+    try:
+        with open_regular(state_directory(os.environ) / PASSED, follow=False) as file:
+            return msgspec.json.decode(file.read(), type=list[str])
+    except (OSError, msgspec.DecodeError):
+        return []
+
+
+def _note_passed(digest: str) -> None:
+    path = state_directory(os.environ) / PASSED
+    with contextlib.suppress(OSError), alone(path):
+        publish(path, msgspec.json.encode([*_passed(), digest][-MOST_PASSED:]))

@@ -1,0 +1,131 @@
+"""``rgt queue BOX new NAME``: makes the job of a sweep of one's own code, on one box or on several."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from rgt_tui.cli import running
+from rgt_tui.cli.bringing.push_to_box import ProgressLine, doubts, noted_push
+from rgt_tui.cli.commands import FAILED, OK, USAGE
+from rgt_tui.cli.opening import rgt_with
+from rgt_tui.cli.printing import complain, print_json
+from rgt_tui.cli.work.run_job import environment, keep_job
+from rgt_tui.fleet.errands import reached
+from rgt_tui.fleet.pushes import PushChoice, read_source
+from rgt_tui.fleet.work.agent_answers import Row, ask, text, texts
+from rgt_tui.fleet.work.launching import CannotRun, Code, sweep_for
+from rgt_tui.model.box import BoxSpec
+from rgt_tui.model.plain import clean
+from rgt_tui.profiles import load_profile
+from rgt_tui.ssh import BoxError
+from rgt_tui.transfer.sending import SourceError, SourceTree
+
+SECONDS = 60.0
+
+
+async def make_sweep(
+    arguments: argparse.Namespace, fleet: Path, specs: Sequence[BoxSpec], jobs: Mapping[str, tuple[str, ...]]
+) -> int:
+    """Push one version of the code to every box and make the job there; return the exit status."""
+    choice, tree = PushChoice(fleet=fleet), None
+    try:
+        env = environment(arguments.env or ())
+        if arguments.push:
+            tree = await asyncio.to_thread(read_source, Path(arguments.push), choice)
+    except (SourceError, ValueError) as error:
+        complain(error)
+        return USAGE
+    made: dict[str, str] = {}
+    code = OK
+    for spec in specs:
+        try:
+            row = await _on_box(arguments, spec, choice, tree, env)
+        except (CannotRun, SourceError) as error:
+            complain(f"{spec.name}: {error}")
+            code = USAGE
+            continue
+        except BoxError as error:
+            complain(f"{spec.name}: {error}")
+            code = running.status_of(error)
+            continue
+        if row is None:
+            code = USAGE
+            continue
+        made[spec.name] = text(row, "digest")
+        keep_job(arguments, fleet, spec, jobs[spec.name][0])
+        _print(arguments, spec, row, jobs[spec.name][0])
+    if len(set(made.values())) > 1:
+        complain(f"the boxes have different versions of the code: {', '.join(made)}; push again")
+        return FAILED
+    missing = [spec.name for spec in specs if spec.name not in made]
+    if missing and made:
+        complain(f"the job is not on {', '.join(missing)}: type the same again once that is mended")
+    return code
+
+
+async def _on_box(
+    arguments: argparse.Namespace,
+    spec: BoxSpec,
+    choice: PushChoice,
+    tree: SourceTree | None,
+    env: Mapping[str, str],
+) -> Row | None:
+    """Make the job on one box; return the agent's answer with the digest of the code, None if it refused."""
+    profile = load_profile(spec.profile)
+    # What cannot be made is refused before anything is pushed.
+    sweep_for(spec, profile, arguments.words, name=arguments.rest[0], code=None)
+    accept: bool = arguments.accept_new_host_key
+    async with reached(spec, accept_new_host_keys=accept) as (connection, deployed):
+        code = None
+        if tree is not None:
+            line = ProgressLine()
+            try:
+                arrived = await noted_push(
+                    spec.name, (connection, deployed), profile, Path(arguments.push), choice, line, tree
+                )
+            finally:
+                line.end()
+            for doubt in doubts(arrived):
+                complain(f"{spec.name}: {doubt}")
+            code = Code(arrived.digest, arrived.path)
+        asked = sweep_for(
+            spec,
+            profile,
+            arguments.words,
+            name=arguments.rest[0],
+            code=code,
+            workdir=arguments.workdir,
+            env=env,
+            retries=arguments.retries,
+            smoke=arguments.smoke,
+            prune=arguments.prune,
+        )
+        answer = await ask(
+            connection, deployed, ["queue", "new"], data=msgspec.json.encode(asked), seconds=SECONDS
+        )
+    if answer.status != OK:
+        complain(f"{spec.name}: {answer.words}")
+        return None
+    return {**answer.last, "code": code.path if code else None, "digest": code.digest if code else ""}
+
+
+def _print(arguments: argparse.Namespace, spec: BoxSpec, row: Row, job: str) -> None:
+    if arguments.json:
+        body: dict[str, Any] = {"box": spec.name, "job": job, **row}
+        print_json(body)
+        return
+    how = "made" if row.get("made") else "is there already, with this very command"
+    lines = [f"code   {text(row, 'code')}"] if row.get("code") else []
+    lines += [f"job    {job} {how}; results go to {text(row, 'out')}"]
+    lines += [f"note   {note}" for note in texts(row, "notes")]
+    rgt, name = rgt_with(arguments.fleet), arguments.rest[0]
+    lines += [f"next   {rgt} queue {spec.name} add configs/a.yaml 'configs/b.yaml 20' --job {name}"]
+    lines += [f"next   {rgt} queue {spec.name} run --job {name}"]
+    sys.stdout.write("".join(f"{spec.name}: {clean(line)}\n" for line in lines))

@@ -1,0 +1,269 @@
+"""What a billing action leaves to show: what it ended, when, at what cost, where the results are, what still bills.
+
+A receipt is written before the call, from the evidence that opened the gate, and completed when the outcome is known:
+nobody can ask a machine that is gone. It is not evidence, and nothing is decided by it; the audit log is the record.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from rgt_tui import files
+from rgt_tui.gate.audit import who
+from rgt_tui.gate.decision import facts_digest
+from rgt_tui.gate.evidence import Consent, Situation, tiers, told
+from rgt_tui.gate.journal import ActionState
+from rgt_tui.gate.roster import kept_by
+from rgt_tui.model.evidence import Evidence, ResultGroup, Review, Verb
+from rgt_tui.model.figures import moment
+from rgt_tui.model.plain import clean
+from rgt_tui.model.profile import Profile
+from rgt_tui.profiles.prices import money
+from rgt_tui.profiles.readings import how_many, size
+
+RECEIPTS = "receipts"
+"""Name of its directory, next to the audit log."""
+MOST_BYTES = 16 << 20
+KEPT = {
+    "copy": "pulled and verified",
+    "storage": "on storage that stays",
+    "durable": "verified durable copy",
+    "ignored": "no result, by your word",
+    "lost": "given up",
+}
+"""What became of a directory, in words."""
+
+
+class Kept(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A directory of results on the machine, and what is left of it."""
+
+    path: str
+    """On the machine."""
+    owner: str = ""
+    files: int = 0
+    bytes: int = 0
+    by: str = ""
+    """A key of `KEPT`."""
+    where: str = ""
+    """The directory of the pulled copy."""
+    sha256: str = ""
+    """`rgt_tui.model.evidence.CopyProof.sha256` of the copy."""
+    checkpoints: int = 0
+    """Checkpoints in the copy that were found to load."""
+
+
+class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One billing action."""
+
+    action: str
+    """Its id in the journal."""
+    box: str
+    verb: Verb
+    label: str
+    """The platform's word for the verb."""
+    platform: str
+    instance: str
+    who: str
+    begun_at: float
+    """Client clock, epoch seconds."""
+    call: str
+    """What was sent, or what a person was asked to click."""
+    state: ActionState
+    ended_at: float | None = None
+    said: str = ""
+    """The provider's answer, or the person's word."""
+    per_hour: float | None = None
+    """What an hour cost before."""
+    at_least: bool = False
+    spent: float | None = None
+    spent_at_least: bool = False
+    currency: str = "USD"
+    kept: tuple[Kept, ...] = ()
+    given_up: tuple[str, ...] = ()
+    keeps_billing: tuple[str, ...] = ()
+    to_end: str = ""
+    """How a person ends what keeps billing."""
+    evidence: str = ""
+    """SHA-256 of the evidence that the call rests on."""
+    audit: str = ""
+    """SHA-256 of the line of the audit log that was written before the call."""
+
+    @property
+    def settled(self) -> bool:
+        """Whether its outcome is known to be what was asked for."""
+        return self.state in (ActionState.OFF, ActionState.CONFIRMED)
+
+
+def receipt_of(
+    given: Situation,
+    evidence: Evidence,
+    consent: Consent,
+    review: Review,
+    *,
+    action: str,
+    call: str,
+    audit: str,
+) -> Receipt:
+    """Return the receipt of an action that is about to be sent.
+
+    Args:
+        given: What the gate judged.
+        evidence: What it made of that.
+        consent: What the person gave up and ignored.
+        review: What the person was shown.
+        action: Its id in the journal.
+        call: What is sent, or what a person is asked to click.
+        audit: SHA-256 of its line of the audit log.
+    """
+    profile, verb = given.profile, evidence.verb
+    asked = told(given, verb)
+    found: tuple[tuple[ResultGroup, str], ...] = ()
+    if profile is not None:
+        found = kept_by(asked, given.state, profile, verb, tiers(given, verb)[0], consent.ignored)
+    proofs = {proof.path: proof for proof in asked.proofs}
+    kept = []
+    for group, safe in found:
+        one = Kept(
+            path=group.path, owner=group.owner, files=group.files, bytes=group.bytes, by=safe or "lost"
+        )
+        proof = proofs.get(group.path)
+        if safe == "copy" and proof is not None:
+            one = msgspec.structs.replace(
+                one, where=proof.where, sha256=proof.sha256, checkpoints=proof.checkpoints
+            )
+        kept.append(one)
+    return Receipt(
+        action=action,
+        box=evidence.box,
+        verb=verb,
+        label=review.native_label,
+        platform=profile.name if profile is not None else evidence.kind,
+        instance=evidence.instance,
+        who=who(),
+        begun_at=given.now,
+        call=call,
+        state=ActionState.SENT,
+        per_hour=review.per_hour,
+        at_least=review.at_least,
+        spent=review.spent,
+        spent_at_least=review.spent_at_least,
+        currency=review.currency,
+        kept=tuple(kept),
+        given_up=tuple(forfeit.text for forfeit in evidence.forfeits),
+        keeps_billing=review.keeps_billing,
+        to_end=_to_end(profile) if profile is not None else "",
+        evidence=facts_digest(evidence),
+        audit=audit,
+    )
+
+
+def _to_end(profile: Profile) -> str:
+    where = f" ({profile.home_url})" if profile.home_url else ""
+    return f"{profile.stops_all}{where}" if profile.stops_all else f"on the console of {profile.name}{where}"
+
+
+class ReceiptBook:
+    """The receipts, a file each, below one directory of mode 0700."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def keep(self, receipt: Receipt) -> None:
+        """Write a receipt, or its newer state.
+
+        Raises:
+            OSError: it is not there.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        files.publish(self.folder / f"{receipt.action}.json", msgspec.json.encode(receipt))
+
+    def finish(
+        self, action: str, state: ActionState, at: float, said: str, spent: float | None = None
+    ) -> Receipt | None:
+        """Write how an action ended; return its receipt, None where there is none or it cannot be written."""
+        found = self._read(self.folder / f"{action}.json")
+        if found is None:
+            return None
+        found = msgspec.structs.replace(
+            found, state=state, ended_at=at, said=said, spent=spent or found.spent
+        )
+        with contextlib.suppress(OSError):
+            self.keep(found)
+        return found
+
+    def newest(self, box: str, *, settled: bool = False) -> Receipt | None:
+        """Return the newest receipt of a box; `settled`: of those whose outcome is known."""
+        mine = [one for one in self._all() if one.box == box and (one.settled or not settled)]
+        return max(mine, key=lambda one: one.begun_at, default=None)
+
+    def _all(self) -> Iterator[Receipt]:
+        for path in sorted(self.folder.glob("*.json")):
+            found = self._read(path)
+            if found is not None:
+                yield found
+
+    def _read(self, path: Path) -> Receipt | None:
+        try:
+            with files.open_regular(path, follow=False) as file:
+                return msgspec.json.decode(file.read(MOST_BYTES), type=Receipt)
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return None
+
+
+ENDED = {Verb.PARK: "parked", Verb.DESTROY: "destroyed"}
+
+
+def receipt_title(receipt: Receipt) -> str:
+    """Return what happened, in a few words: no question, since nothing is left to decide."""
+    done = ENDED[receipt.verb]
+    if receipt.state is ActionState.YOURS:
+        return f"{receipt.box}: waits for your click"
+    if receipt.state is ActionState.FAILED:
+        return f"{receipt.box}: not {done}"
+    return f"{receipt.box}: {done}" if receipt.settled else f"{receipt.box}: not known to be {done}"
+
+
+def receipt_rows(receipt: Receipt) -> tuple[tuple[str, str], ...]:
+    """Return the receipt as (label, text) for a screen or a command; an empty label continues the row above."""
+    ended = moment(receipt.ended_at) if receipt.ended_at is not None else "its end is not known"
+    rows = [
+        ("machine", f"{receipt.platform} {receipt.instance}, {receipt.label or receipt.verb.value}"),
+        ("begun", f"{moment(receipt.begun_at)} by {receipt.who}"),
+        ("ended", f"{ended}: {receipt.said or receipt.state.value}"),
+        ("cost", _cost(receipt)),
+    ]
+    rows += _listed("results", [_kept(one) for one in receipt.kept] or ["none were on the machine"])
+    rows += _listed("given up", receipt.given_up)
+    rows += _listed("still bills", receipt.keeps_billing or ("nothing found",))
+    if receipt.keeps_billing and receipt.to_end:
+        rows.append(("to end that", receipt.to_end))
+    rows.append(("call", receipt.call))
+    rows.append(("evidence", receipt.evidence))
+    rows.append(("audit line", receipt.audit or "not recorded"))
+    return tuple((label, clean(text)) for label, text in rows)
+
+
+def _listed(label: str, texts: tuple[str, ...] | list[str]) -> list[tuple[str, str]]:
+    return [(label if number == 0 else "", text) for number, text in enumerate(texts)]
+
+
+def _cost(receipt: Receipt) -> str:
+    parts = []
+    if receipt.spent is not None:
+        parts.append(f"{money(receipt.spent, receipt.currency, receipt.spent_at_least)} in all")
+    if receipt.per_hour is not None:
+        parts.append(f"{money(receipt.per_hour, receipt.currency, receipt.at_least)}/h until then")
+    return ", ".join(parts) or "not known"
+
+
+def _kept(one: Kept) -> str:
+    what = f"{one.path} ({one.owner or 'nobody owns it'}, {how_many(one.files, 'file')}, {size(one.bytes)})"
+    text = f"{what}: {KEPT.get(one.by, one.by)}"
+    if one.where:
+        loads = f", {how_many(one.checkpoints, 'checkpoint')} loaded" if one.checkpoints else ""
+        text += f" in {one.where}{loads}, sha256 {one.sha256}"
+    return text

@@ -1,0 +1,66 @@
+"""Conditions of the checklist that raise no alert: each ends in a check of a phase."""
+
+from __future__ import annotations
+
+from rgt_tui.health.condition import Check, Condition
+from rgt_tui.health.rows import conditions_link as link
+from rgt_tui.health.rows import conditions_money as money
+from rgt_tui.health.rows import conditions_queue as queue
+from rgt_tui.health.rows import conditions_runs as runs
+from rgt_tui.health.rows import conditions_space as space
+
+CHECKED_ONLY: tuple[Condition, ...] = (
+    Condition("profile", "The platform is not known",
+        checks=(Check("0.1", "platform known, its page read", money.check_profile_known, live=False),),
+    ),
+    Condition("memory-limit", "The memory that counts is not known",
+        checks=(Check("0.3", "the memory limit is the container's", space.check_memory_limit),),
+    ),
+    Condition("agent", "The agent does not answer",
+        checks=(Check("1.2", "the agent answers", link.check_agent, command="rgt doctor {box}"),),
+    ),
+    Condition("credentials", "A secret is exposed",
+        checks=(Check("1.5", "no secret exposed", link.check_credentials, live=False),),
+    ),
+    Condition("smoke", "Nothing has shown yet that a run saves and resumes",
+        checks=(
+            Check("2.1", "smoke: a short run saves and resumes", runs.check_smoke, live=False,
+                  command="rgt run {box} --smoke CMD -- CMD"),
+        ),
+    ),
+    Condition("stop-loses", "A stop empties the disk of the checkpoints",
+        checks=(
+            Check("3.4", "checkpoints reach a disk that survives a stop", space.check_checkpoints_stay, live=False),
+        ),
+    ),
+    Condition("no-durable", "A result is copied nowhere",
+        checks=(
+            Check("3.5", "every cell copies to a durable place", queue.check_durable_named, live=False,
+                  command="rgt mirror {box} SRC DST"),
+        ),
+    ),
+    Condition("layers", "A source of evidence is silent",
+        checks=(Check("4.1", "four layers reporting", runs.check_four_layers),),
+    ),
+    Condition("checkpoint-old", "The newest checkpoint is old",
+        checks=(Check("4.5", "newest checkpoint is recent", runs.check_checkpoint_age),),
+    ),
+    Condition("unlooked", "You have not looked at what the model makes",
+        checks=(Check("4.6", "you compared two validation samples", runs.check_looked, live=False),),
+    ),
+    Condition("unverified", "A copy is not verified",
+        checks=(
+            Check("5.2", "every finished cell verified on durable", queue.check_all_verified, live=False,
+                  command="rgt queue {box} reconcile"),
+        ),
+    ),
+    Condition("durable-lost", "A destroy takes the durable place, too",
+        checks=(Check("5.3", "the durable place survives destroy", money.check_durable_survives, live=False),),
+    ),
+    Condition("unopened", "You have not opened the results",
+        checks=(
+            Check("5.6", "results opened by you", runs.check_opened, live=False,
+                  command="rgt verify pulled/{box}"),
+        ),
+    ),
+)  # fmt: skip

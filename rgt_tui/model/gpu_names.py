@@ -1,0 +1,178 @@
+"""Whether a GPU is the model that somebody asked for, whatever the platform or the driver calls it.
+
+A wish is a model, a memory, or both: ``A100``, ``A100 80GB``, ``A100 40GB+``, ``24GB+``. Names come from markets, from
+NVML on the box and from people; the table of models (`rgt_tui.model.gpu_table`) decides, and for a model that it lacks
+the words of the two names are compared.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import msgspec
+
+from rgt_tui.model.gpu_table import GPUS, Gpu
+
+VARIANTS = frozenset(
+    ("ti", "super", "d", "laptop", "mobile", "max", "maxq", "pro", "sff", "ada", "blackwell")
+)
+"""Words that make another GPU of it: an RTX 3080 is not an RTX 3080 Ti, which costs more and has other memory."""
+MAKES = frozenset(("nvidia", "geforce", "quadro", "tesla", "rtx", "gtx", "amd", "instinct"))
+"""Who made it and in which line: people say it or leave it out, and so do platforms."""
+NOISE = frozenset(
+    (
+        "nvidia",
+        "geforce",
+        "quadro",
+        "q",
+        "tesla",
+        "amd",
+        "instinct",
+        "tensor",
+        "core",
+        "gpu",
+        "gpus",
+        "graphics",
+    )
+) | frozenset(
+    ("generation", "blackwell", "edition", "server", "workstation", "ws", "oam", "vf", "ac", "pc", "hgx")
+)
+"""Words that name a maker, a line, a board or an edition, and no other model."""
+SLICE = re.compile(r"(?<![a-z])mig(?![a-z])|\b[0-9]+g\.[0-9]+gb|-[0-9]+(-[0-9]+)?[abcq]\b")
+"""A part of a GPU (NVIDIA's MIG and vGPU, as in ``A16-8Q``): it is never the GPU that somebody asked for."""
+MEMORY_TOLERANCE = 0.07
+"""By how much a driver's memory may differ from the vendor's figure; as gpuhunt has it."""
+
+_MEMORY = re.compile(r"\b([0-9]+)\s*gi?b?(?![a-z0-9.])\s*(\+?)")
+_FORM = re.compile(r"\b(sxm|pcie|nvl)[0-9]?\b")
+_STACK = re.compile(r"\bhbm[0-9][a-z]?\b")
+_COUNT = re.compile(r"\b[0-9]{1,3}x\b")
+_WORDS = re.compile(r"[a-z]+[0-9]+[a-z]*|[0-9]+[a-z]*|[a-z]+")
+_JOINED = re.compile(r"\b(rtx|gtx)(?=[a-z]?[0-9])")
+
+
+class GpuName(msgspec.Struct, frozen=True):
+    """What a name says."""
+
+    words: frozenset[str]
+    """Its words, without maker and line."""
+    model: Gpu | None
+    """The row of the table; None = no such row, or no model was named."""
+    form: str | None
+    """``sxm`` or ``pcie``; None = not said."""
+    memory_gb: int | None
+    at_least: bool
+    """Whether the memory may be more: ``24GB+``."""
+    is_slice: bool
+
+
+def read_gpu_name(name: str) -> GpuName:
+    """Read a name as people, markets and drivers write it."""
+    text = re.sub(r"[_\-,:()]+", " ", name.lower()).replace("max q", "maxq")
+    sizes = _MEMORY.findall(text)
+    bare = _STACK.sub(" ", _COUNT.sub(" ", _MEMORY.sub(" ", text)))
+    form = next((found for found in _FORM.findall(text) if found != "nvl"), None)
+    if form is None and _STACK.search(text) and "h100" in text:
+        form = "sxm"  # NVML's name of the SXM board: NVIDIA H100 80GB HBM3
+    named = re.sub(r"\b(sxm|pcie)[0-9]?\b", " ", bare)
+    return GpuName(
+        words=frozenset(_WORDS.findall(_JOINED.sub(r"\1 ", named))) - MAKES,
+        model=_BY_KEY.get(_key(named)),
+        form=form,
+        memory_gb=int(sizes[0][0]) if sizes else None,
+        at_least=bool(sizes and sizes[0][1]),
+        is_slice=bool(SLICE.search(name.lower())),
+    )
+
+
+def _key(text: str) -> str:
+    """Return a model's name as the table is searched: without maker, line, board and spaces."""
+    words = text.split()
+    # "RTX PRO 6000 S" is the server edition; elsewhere a separate S means SUPER.
+    dropped = NOISE | {"s"} if "pro" in words else NOISE
+    key = "".join(word for word in words if word not in dropped)
+    key = re.sub(r"^rtxa(?=[0-9])", "a", key)
+    key = re.sub(r"^(rtx|gtx)?([0-9]{4})s(ti)?$", r"\1\2\3super", key)
+    if key[:1].isdigit():
+        return next((f"{line}{key}" for line in ("rtx", "gtx") if f"{line}{key}" in _BY_KEY), key)
+    return key
+
+
+_BY_KEY: dict[str, Gpu] = {}
+_BY_KEY.update({_key(row.name.lower().replace("max-q", "maxq")): row for row in GPUS})
+
+
+def same_gpu(wished: str, native: str, memory_gb: float | None = None) -> bool:
+    """Tell whether a platform's own name of a GPU is the model that a person asked for.
+
+    ``A100`` is any A100, ``A100 80GB`` only those, ``24GB+`` any GPU with as much; ``RTX 3080`` no RTX 3080 Ti, ``L40``
+    no L40S. A part of a GPU (MIG) is none of them.
+
+    Args:
+        wished: e.g. ``RTX 4090``; case, spaces, hyphens and underscores do not matter.
+        native: e.g. ``NVIDIA GeForce RTX 4090``, ``nvidia_h100``, ``A100-SXM4-80GB``.
+        memory_gb: Of one GPU, where the platform says it beside the name.
+    """
+    asked, has = read_gpu_name(wished), read_gpu_name(native)
+    if has.is_slice or not native.strip():
+        return False
+    if not asked.words:
+        named = asked.memory_gb is not None
+    elif asked.model is not None and has.model is not None:
+        named = asked.model is has.model
+    else:
+        named = asked.words <= has.words and not (has.words - asked.words) & VARIANTS
+    if not named or asked.form not in (None, has.form):
+        return False
+    return _has_memory(asked, has, memory_gb)
+
+
+def _has_memory(asked: GpuName, has: GpuName, reported_gb: float | None) -> bool:
+    """Tell whether a GPU has the memory of a wish; not where nobody says how much it has."""
+    if asked.memory_gb is None:
+        return True
+    memory = gpu_memory(has, reported_gb)
+    if memory is None:
+        return False
+    if asked.at_least:
+        return memory >= asked.memory_gb * (1 - MEMORY_TOLERANCE)
+    return abs(memory - asked.memory_gb) <= MEMORY_TOLERANCE * asked.memory_gb
+
+
+def gpu_memory(name: GpuName, reported_gb: float | None = None) -> float | None:
+    """Return the memory of a GPU in GB: of its name, as reported, or of the table if it has only that one.
+
+    A name may say the memory of something else: NVIDIA's GH200 480GB has 480 GB of main memory.
+    """
+    sizes = name.model.memory_gb if name.model is not None else ()
+    for found in (name.memory_gb, reported_gb):
+        near = [size for size in sizes if found is not None and abs(found - size) <= MEMORY_TOLERANCE * size]
+        if near and found is not None:
+            return min(near, key=lambda size: abs(found - size))
+    if reported_gb is not None:
+        return reported_gb
+    return sizes[0] if len(sizes) == 1 else name.memory_gb
+
+
+def gpus_not_as_asked(
+    model: str | None, count: int | None, gpus: Sequence[tuple[str, int | None]]
+) -> str | None:
+    """Return in words how GPUs differ from those that a box was rented for; None = they do not, or none was named.
+
+    Args:
+        model: A model as people say it; None = not specified.
+        count: How many there must be; None = at least one.
+        gpus: Name and bytes of memory (None = unknown) of each GPU.
+    """
+    if model is None:
+        return None
+    wanted = count or 1
+    others = [
+        name for name, total in gpus if not same_gpu(model, name, None if total is None else total / 2**30)
+    ]
+    if not others and len(gpus) >= wanted:
+        return None
+    names = ", ".join(dict.fromkeys(name for name, _ in gpus))
+    found = f"{len(gpus)} × {names}" if names else "no GPU"
+    return f"{found}, asked for {wanted} × {model}"

@@ -1,0 +1,156 @@
+"""The receipt of a billing action: what was ended, when, its cost, where its results are, and what still bills."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Vertical, VerticalScroll
+from textual.content import Content
+from textual.screen import ModalScreen
+
+from rgt_tui.fleet import FleetSource
+from rgt_tui.gate import Receipt, receipt_rows, receipt_title
+from rgt_tui.model.box import BoxState
+from rgt_tui.model.fleet import FleetState
+from rgt_tui.model.money import MeterKind
+from rgt_tui.ui.clipboard import Copied, take_along
+from rgt_tui.ui.commands import APP, Command, bindings, key_for
+from rgt_tui.ui.enduring import Enduring
+from rgt_tui.ui.mouse import MouseSelection
+from rgt_tui.ui.notation import clean, glyphs, money, plain
+from rgt_tui.ui.widgets.spans import Line, Tone, dim, line, wrapped
+from rgt_tui.ui.widgets.teardown.confirm import Facts
+
+NAMES = 13
+"""Width of the column of labels."""
+STRONG = frozenset({"ended", "still bills", "to end that", "given up"})
+"""Labels whose texts a person should not miss."""
+RECEIPT: tuple[Command, ...] = (
+    Command("receipt.close", ("escape", "q", "enter"), "close", "Close the receipt.", "close"),
+    Command("receipt.copy", ("y",), "copy", "Copy the whole receipt.", "copy"),
+    Command("receipt.scroll-down", ("down", "pagedown"), "scroll down", "See the rest.", "scroll(1)"),
+    Command("receipt.scroll-up", ("up", "pageup"), "scroll up", "See the start.", "scroll(-1)"),
+    *(command for command in APP if command.id == "app.help"),
+)  # fmt: skip
+LEFT = {
+    MeterKind.COMPUTE_AND_STORAGE: "compute and storage, by the provider",
+    MeterKind.STORAGE_ONLY: "storage that outlived it, by the provider",
+    MeterKind.NONE: "nothing, by the provider",
+    MeterKind.UNKNOWN: "not known: look at the console",
+}
+
+
+def rows_of(receipt: Receipt | None, box: BoxState | None) -> tuple[tuple[str, str], ...]:
+    """Return (label, text) of a receipt; without one, what the provider says of a machine that is gone."""
+    if receipt is not None:
+        return receipt_rows(receipt)
+    if box is None:
+        return (("receipt", "there is none: rgt has stopped no meter of this box"),)
+    meter = box.meter
+    hour = f"{money(meter.per_hour, meter.currency, meter.at_least)}/h: " if meter.per_hour else ""
+    return (
+        ("machine", f"{meter.source}: {meter.native_status or meter.lifecycle.value}"),
+        ("receipt", "there is none: it was not ended from here, so what was on it is not known"),
+        ("still bills", f"{hour}{LEFT[meter.kind]}"),
+    )
+
+
+def receipt_lines(rows: tuple[tuple[str, str], ...], width: int) -> list[Line]:
+    """Return the rows in full, a label in front of each: nothing of a receipt is cut off."""
+    lines: list[Line] = []
+    room = max(8, width - NAMES)
+    strong = False
+    for label, text in rows:
+        strong = label in STRONG if label else strong
+        for number, piece in enumerate(wrapped(clean(text), room, Tone.STRONG if strong else Tone.TEXT)):
+            lines.append(line(dim(f"{label if number == 0 else '':<{NAMES}}"), piece))
+    return lines
+
+
+class ReceiptScreen(Enduring, MouseSelection, ModalScreen[None]):
+    """Shows the newest receipt of a box over the screen below."""
+
+    PLACE: ClassVar[str] = "receipt"
+    KEYS: ClassVar[tuple[Command, ...]] = RECEIPT
+    BINDINGS: ClassVar[list[BindingType]] = list(bindings(RECEIPT))
+    DEFAULT_CSS = """
+    ReceiptScreen { align: center middle; background: $background 60%; }
+    ReceiptScreen > Vertical {
+        width: 100%; max-width: 122; height: auto; max-height: 100%; padding: 0 1; background: $background;
+        border: round $rgt-faint; border-title-color: $foreground; border-title-style: bold;
+        border-subtitle-color: $rgt-faint; border-subtitle-align: right;
+    }
+    ReceiptScreen.ascii > Vertical { border: ascii $rgt-faint; }
+    ReceiptScreen #scroll { height: auto; max-height: 100%; scrollbar-size-vertical: 1; }
+    """
+
+    def __init__(self, fleet: FleetSource, box_name: str) -> None:
+        super().__init__()
+        self._fleet = fleet
+        self.box_name = box_name
+        self.receipt: Receipt | None = None
+        self.is_read = False
+        """The receipt was looked for."""
+
+    @classmethod
+    def commands(cls) -> tuple[Command, ...]:
+        """The keys of the page."""
+        return RECEIPT
+
+    def compose(self) -> ComposeResult:
+        """Lay out the page."""
+        with Vertical(id="page"), VerticalScroll(id="scroll"):
+            yield Facts(self._lines, id="rows")
+
+    def on_mount(self) -> None:
+        """Read the receipt: it lies on a disk."""
+        self.set_class(not glyphs().braille, "ascii")
+        self.run_worker(self._read(), exit_on_error=False)
+
+    async def _read(self) -> None:
+        self.receipt = await self._fleet.receipt(self.box_name)
+        self.is_read = True
+        page = self.query_one("#page", Vertical)
+        title = receipt_title(self.receipt) if self.receipt is not None else f"{self.box_name}: gone"
+        page.border_title = Content(plain(clean(title)))
+        keys = f"{key_for('receipt.copy')} copies it · {key_for('receipt.close')} closes"
+        page.border_subtitle = Content(plain(keys))
+        self.query_one("#rows", Facts).update()
+
+    def _rows(self) -> tuple[tuple[str, str], ...]:
+        return rows_of(self.receipt, self._fleet.state.box(self.box_name))
+
+    def _lines(self, width: int) -> list[Line]:
+        return receipt_lines(self._rows(), width) if self.is_read else []
+
+    def receive_state(self, state: FleetState, now: float) -> None:
+        """Show what the provider says by now, where there is no receipt."""
+        if self.is_read and self.receipt is None:
+            self.query_one("#rows", Facts).update()
+
+    def to_copy(self) -> Copied:
+        """Return the whole receipt as text."""
+        text = "\n".join(f"{label:<{NAMES}}{text}" for label, text in self._rows())
+        return Copied(what=f"the receipt of {clean(self.box_name)}", text=text)
+
+    def hint(self, said: str) -> None:
+        """Say something on the frame."""
+        self.query_one("#page", Vertical).border_subtitle = Content(plain(said))
+
+    def action_copy(self) -> None:
+        """Take along what the mouse has selected, else all of it."""
+        copied = self.marked() or self.to_copy()
+        self.clear_selection()
+        self.hint(take_along(self.app, copied))
+
+    def action_close(self) -> None:
+        """End what the mouse has selected, else close."""
+        if not self.end_selection():
+            self.dismiss()
+
+    def action_scroll(self, pages: int) -> None:
+        """Scroll by half a page."""
+        part = self.query_one("#scroll", VerticalScroll)
+        part.scroll_relative(y=pages * max(1, part.size.height // 2), animate=False)

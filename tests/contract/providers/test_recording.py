@@ -1,0 +1,99 @@
+"""A recording of an account holds nothing of its owner, was made by reads alone, and reads as the account itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from rgt_tui.demo.platforms import LocalServer
+from rgt_tui.providers import ProviderError, Providers
+from rgt_tui.providers.recording import Recording, record_account
+from rgt_tui.providers.redaction import Redactor
+from tests.contract.providers.platform_rows import ROWS
+from tests.contract.providers.replaying import replayed
+from tests.contract.providers.test_every_platform import KEY_ENV, bench
+
+OVER_HTTP = [
+    row
+    for row in ROWS
+    if row.kind in ("autodl", "digitalocean", "lambda", "paperspace-core", "runpod", "vastai")
+]
+READ_BY_POST = ("/api/v0/bundles", "/api/v1/dev/")
+"""Reads that these platforms offer as a POST: a search, and AutoDL's lists."""
+ACCOUNTS = Path(__file__).parents[2] / "fixtures/accounts"
+
+
+@pytest.mark.parametrize("row", OVER_HTTP, ids=lambda row: row.kind)
+async def test_a_recording_reads_as_the_account_and_names_no_machine_of_it(row: Any) -> None:
+    async with bench(row) as made:
+        assert isinstance(made.server, LocalServer)
+        key = made.server.key
+        before = await made.provider.list()
+        seen = len(made.server.requests)
+        fresh = Providers(env={KEY_ENV: key}, clock=made.clock)
+        account: Any = fresh.account(made.provider.ref)
+        found = await record_account(account, "", rgt="1", kind=row.kind, month="2026-11")
+        for what in made.server.requests[seen:]:
+            method, path = what.split(" ", 1)
+            assert method == "GET" or path.startswith(READ_BY_POST), what
+        with pytest.raises(ProviderError, match="only reads are recorded"):
+            await account.http.send("POST", "/anything")
+        await fresh.close()
+    text = msgspec.json.encode(found).decode()
+    assert key not in text
+    for machine in before:
+        assert machine.id not in text
+        assert machine.name not in text
+        assert machine.host is None or machine.host not in text
+    after = await replayed(msgspec.json.decode(text, type=Recording))
+    assert len(after) == len(before) > 0
+    for one, other in zip(before, after, strict=True):
+        assert (one.meter.lifecycle, one.meter.kind, one.gpu) == (
+            other.meter.lifecycle,
+            other.meter.kind,
+            other.gpu,
+        )
+        assert other.meter.compute_per_hour == one.meter.compute_per_hour
+
+
+@pytest.mark.parametrize("path", sorted(ACCOUNTS.glob("*.json")), ids=lambda path: path.stem)
+async def test_a_recorded_account_is_read_without_an_error(path: Path) -> None:
+    """Recordings of real accounts that people attach to a report are put into this folder."""
+    listed = await replayed(msgspec.json.decode(path.read_bytes(), type=Recording))
+    assert [one.meter.error for one in listed if one.meter.error] == []
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "kept"),
+    [
+        ("actual_status", "running", True),
+        ("gpu_name", "RTX 4090", True),
+        ("dph_base", "0.41", True),
+        ("start_date", "2026-11-01T00:00:00Z", True),
+        ("label", "my-project", False),
+        ("status_msg", "image acme/private:1 pulled", False),
+        ("public_ipaddr", "203.0.113.9", False),
+        ("ssh_key", "ssh-ed25519 AAAA me@home", False),
+        ("something_new", "whatever", False),
+        ("id", "31415926", False),
+        ("error", "pod <abc> of me@example.org", False),
+        ("credit", "23.45", False),
+    ],
+)
+def test_text_is_replaced_unless_it_is_the_platforms_own_word(key: str, value: str, kept: bool) -> None:
+    assert (Redactor().data({key: value}) == {key: value}) is kept
+
+
+def test_the_same_text_gets_the_same_replacement_in_its_shape() -> None:
+    redactor = Redactor()
+    data = {"instances": [{"id": 31415926, "host": "203.0.113.9"}], "label_counts": {"secret": 1}}
+    shown: Any = redactor.data(data)
+    number = shown["instances"][0]["id"]
+    assert len(str(number)) == 8 and number != 31415926
+    assert shown["instances"][0]["host"].startswith("198.18.")
+    assert "secret" not in shown["label_counts"]
+    assert redactor.data({"source": "instance-31415926"}) == {"source": f"instance-{number}"}
+    assert redactor.path("/api/v0/instances/31415926/?owner=me") == f"/api/v0/instances/{number}/?owner=me"
