@@ -9,9 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.fleet import BoxSession, GateClosed
+from rgt_tui.fleet import BoxSession, GateClosed, OpenActions
 from rgt_tui.fleet.box_evidence import Asking
-from rgt_tui.fleet.open_actions import OpenActions
 from rgt_tui.gate import ActionState, AuditLog, Journal, Receipt, read_checked, receipt_rows, receipt_title
 from rgt_tui.model.box import BY_HAND, Link, Seen
 from rgt_tui.model.evidence import CopyProof, EvidenceItem, ResultGroup, StopPhase, Verb

@@ -12,9 +12,8 @@ import pytest
 
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.fleet import Question, QuestionKind
-from rgt_tui.ssh import Answers, AuthFailed, Unreachable, connect, hop
+from rgt_tui.ssh import Answers, AuthFailed, Deadline, Unreachable, connect, hop
 from rgt_tui.ssh.login import Login
-from rgt_tui.ssh.person import Deadline
 from tests.contract.ssh.people import Reply, Somebody
 from tests.contract.ssh.servers import make_keys, spec_of, ssh_keygen, trust
 

@@ -11,7 +11,8 @@ import pytest
 from rgt_box import masking
 
 from rgt_tui.files import note_written
-from rgt_tui.transfer.ledger import FileRow, Ledger, ledger_path, sha256_of
+from rgt_tui.transfer import FileRow, Ledger, ledger_path
+from rgt_tui.transfer.ledger import sha256_of
 from rgt_tui.transfer.sending import (
     ALWAYS_LEFT_OUT,
     IgnoreRules,

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rgt_tui.cli.status_line import Verdict, verdict
-from rgt_tui.health import Assessment, assess
-from rgt_tui.health.facts import facts_of
+from rgt_tui.health import Assessment, assess, facts_of
 from rgt_tui.health.rows.conditions_queue import prove_preempted
 from rgt_tui.model.box import BoxSpec, Health, Link
 from rgt_tui.model.evidence import Finding, Severity

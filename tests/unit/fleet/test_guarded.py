@@ -10,10 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.fleet import Memory, Meters, engine, keepalive
+from rgt_tui.fleet import Alerting, Memory, Meters, engine, keepalive
 from rgt_tui.fleet import event_loop as module
 from rgt_tui.fleet import meters as meters_module
-from rgt_tui.fleet.alerting import Alerting
 from rgt_tui.fleet.event_loop import MOST_TOLD, Faults, guarded
 from rgt_tui.model.box import BoxSpec, BoxState, Link
 from rgt_tui.model.fleet import FleetState

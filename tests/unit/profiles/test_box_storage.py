@@ -11,9 +11,8 @@ from rgt_tui.health import evaluate
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.evidence import CheckStatus, Mounted, ResultGroup, Results, Verb
 from rgt_tui.model.protocol import Disk
-from rgt_tui.profiles import load_profile
+from rgt_tui.profiles import load_profile, path_survives
 from rgt_tui.profiles.box_storage import copies_of, storage_of
-from rgt_tui.profiles.survival import path_survives
 from rgt_tui.ui.widgets.queue_lines import queue_lines
 from rgt_tui.ui.widgets.spans import Tone, text_of
 from rgt_tui.ui.widgets.vitals import disk_lines

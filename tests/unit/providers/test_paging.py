@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rgt_tui.providers.control_plane import BadAnswer, ProviderError
+from rgt_tui.providers import BadAnswer, ProviderError
 from rgt_tui.providers.http import Answer
 from rgt_tui.providers.paging import MOST_PAGES, Page, read_pages, read_single_page
 

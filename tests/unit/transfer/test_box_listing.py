@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from rgt_tui.transfer.copying import Listing, ListingError, ListingReader, folds_case
-from rgt_tui.transfer.copying.box_listing import beneath, size_in_trainers_list
+from rgt_tui.transfer.copying import Listing, ListingError, ListingReader, beneath, folds_case
+from rgt_tui.transfer.copying.box_listing import size_in_trainers_list
 
 STAMP = [5, 1, 2, 3]
 
