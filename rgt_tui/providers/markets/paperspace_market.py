@@ -23,12 +23,12 @@ from rgt_tui.providers.markets.rented_market import RentedMarket
 from rgt_tui.providers.markets.wish_matching import check_wish, in_order, unknown_gpu
 from rgt_tui.providers.rented import Call, RentedAccount
 
-REGIONS = ("East Coast (NY2)", "West Coast (CA1)", "Europe (AMS1)")
-"""https://docs.digitalocean.com/reference/paperspace/core/commands/machines (verified 2026-01)."""
+REGIONS = {"ny2": "East Coast (NY2)", "ca1": "West Coast (CA1)", "ams1": "Europe (AMS1)"}
+"""Short name → full name; the API takes both, and shows a machine in the full one (``profiles/api``, 2026-03)."""
 TEMPLATE = "ML-in-a-Box"
 """What Paperspace calls its own template with drivers and frameworks."""
-LEAST_DISK_GB = 50
-"""https://docs.digitalocean.com/products/paperspace/machines/ (verified 2026-06)."""
+DISK_SIZES_GB = (50, 100, 250, 500, 1000, 2000)
+"""The API refuses a disk of another size: ``profiles/api`` (2026-03)."""
 NOTES = (
     "Paperspace tells a machine's price only once it exists: look at it then",
     "without capacity it may come to be and stay off: its disk is charged then",
@@ -72,9 +72,11 @@ class PaperspaceMarket(RentedMarket):
     async def offers(self, wish: Wish) -> tuple[Offer, ...]:
         """Return the types of machine that have capacity now, without a price; see `Market.offers`."""
         check_wish("Paperspace", wish, currency="USD", spot="Paperspace rents nothing as spot")
-        if wish.region is not None and wish.region not in REGIONS:
+        wanted = (wish.region or "").lower()
+        regions = [name for code, name in REGIONS.items() if wanted in ("", code, name.lower())]
+        if not regions:
             raise ProviderError(
-                f"Paperspace has no region {printable(wish.region, 60)!r}; it has: {', '.join(REGIONS)}",
+                f"Paperspace has no region {printable(wanted, 60)!r}; it has: {', '.join(REGIONS)}",
                 sent=False,
             )
         templates = [
@@ -88,7 +90,7 @@ class PaperspaceMarket(RentedMarket):
             template = _best(templates, label, wish)
             if not _is_wished(wish.gpu, label) or _count(label) != wish.gpu_count or template is None:
                 continue
-            for region in REGIONS if wish.region is None else (wish.region,):
+            for region in regions:
                 if await self._has(label, region):
                     offers.append(self._offer(wish, label, template, region))
         return in_order(offers, wish)
@@ -106,6 +108,7 @@ class PaperspaceMarket(RentedMarket):
         return available
 
     def _offer(self, wish: Wish, label: str, template: Template, region: str) -> Offer:
+        least_gb = max(wish.disk_gb, template.size_gb)
         return Offer(
             kind=self.account.ref.kind,
             id=f"{label}@{template.id}@{region}",
@@ -113,7 +116,7 @@ class PaperspaceMarket(RentedMarket):
             gpu_count=wish.gpu_count,
             compute_per_hour=None,
             storage_per_hour=None,
-            disk_gb=max(wish.disk_gb, template.size_gb),
+            disk_gb=next((size for size in DISK_SIZES_GB if size >= least_gb), least_gb),
             region=region,
             stock="has capacity",
             notes=(*NOTES, f"template {template.name}"),
@@ -130,7 +133,7 @@ class PaperspaceMarket(RentedMarket):
             "machineType": label,
             "templateId": template,
             "region": region,
-            "diskSize": offer.disk_gb or max(LEAST_DISK_GB, wish.disk_gb),
+            "diskSize": offer.disk_gb or wish.disk_gb,
             "publicIpType": "dynamic",
             "startOnCreate": True,
             "autoShutdownEnabled": False,
@@ -191,7 +194,7 @@ def _template(raw: object) -> Template | None:
     return Template(
         id=found,
         name=text(item.get("name"), 80) or found,
-        size_gb=whole(item.get("defaultSizeGb")) or LEAST_DISK_GB,
+        size_gb=whole(item.get("defaultSizeGb")) or DISK_SIZES_GB[0],
         types=tuple(label for label in labels if label is not None),
     )
 

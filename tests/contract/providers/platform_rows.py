@@ -184,7 +184,9 @@ def paperspace(**given: Any) -> LocalPaperspace:
     server.add_machine(SHUT, "old", created=START - HOUR, state="off")
     server.templates = [LocalTemplate("tfake1", "ML-in-a-Box", ("A4000", "A4000x2"))]
     server.capacity = {("A4000", "East Coast (NY2)")}
-    server.lists["public-ips"] = [{"ip": "203.0.113.5", "region": "East Coast (NY2)"}]
+    server.lists["public-ips"] = [
+        {"ip": "203.0.113.5", "region": "East Coast (NY2)", "dtCreated": "2026-01-01T00:00:00.000Z"}
+    ]
     return server
 
 

@@ -25,6 +25,16 @@ from tests.contract.providers.platform_rows import PUBLIC_KEY
 
 ID = "psfake01abc"
 NY, AMS = "East Coast (NY2)", "Europe (AMS1)"
+CREATED = "2026-01-01T00:00:00.000Z"
+DRIVE = {
+    "mountPoint": "//10.0.0.9/drive",
+    "networkId": "nfake01",
+    "username": "u",
+    "password": "secret",
+    "region": "ny2",
+    "size": 268435456000,
+    "dtCreated": CREATED,
+}
 WISH = Wish(gpu="A4000", disk_gb=100, public_key=PUBLIC_KEY)
 
 
@@ -144,7 +154,9 @@ async def test_it_was_started_by_its_last_start_that_was_done(team: Team) -> Non
 async def test_a_stop_ends_compute_and_the_rest_bills_on(team: Team) -> None:
     machine = team.server.machines[ID]
     machine.ip_type = "static"
-    team.server.lists["snapshots"] = [{"id": f"sn{n}", "name": "x", "machineId": ID} for n in range(2)]
+    team.server.lists["snapshots"] = [
+        {"id": f"sn{n}", "name": "x", "machineId": ID, "isAutoSnapshot": True} for n in range(2)
+    ]
     await team.read()
     kept = team.provider.keeps_billing(Verb.PARK, ID)
     assert [line.partition(" (")[0].partition(":")[0] for line in kept] == [
@@ -240,11 +252,11 @@ async def test_a_machine_that_was_deleted_is_gone(team: Team) -> None:
 
 async def test_leftovers_are_addresses_snapshots_and_drives_without_their_passwords(team: Team) -> None:
     team.server.lists = {
-        "public-ips": [{"ip": "203.0.113.5", "region": NY, "assignedMachineId": ID}],
+        "public-ips": [{"ip": "203.0.113.5", "region": NY, "assignedMachineId": ID, "dtCreated": CREATED}],
         "snapshots": [{"id": "sn1", "name": "before", "machineId": ID, "isAutoSnapshot": True}],
         "shared-drives": [
-            {"id": "dr1", "name": "data", "region": NY, "password": "secret", "username": "u", "size": 7},
-            {"id": "dr2", "name": "gone", "dtDeleted": "2026-01-01T00:00:00Z"},
+            {**DRIVE, "id": "dr1", "name": "data"},
+            {**DRIVE, "id": "dr2", "name": "gone", "dtDeleted": "2026-01-01T00:00:00Z"},
         ],
     }
     found = await team.providers.account(team.ref).leftovers()
@@ -275,13 +287,15 @@ async def test_what_has_capacity_is_offered_without_a_price(team: Team) -> None:
     ("change", "left"),
     [
         ({"region": AMS}, [f"A4000@tmlbox@{AMS}"]),
+        ({"region": "ams1"}, [f"A4000@tmlbox@{AMS}"]),
+        ({"region": "NY2"}, [f"A4000@tmlbox@{NY}"]),
         ({"region": "West Coast (CA1)"}, []),
         ({"gpu_count": 2}, []),
         ({"gpu": "A100 80GB"}, []),
         ({"image": "tplain", "region": NY}, [f"A4000@tplain@{NY}"]),
         ({"image": "tdesk"}, []),
         ({"gpu": "H100"}, "no GPU that is"),
-        ({"region": "ny2"}, "has no region 'ny2'"),
+        ({"region": "ny3"}, "has no region 'ny3'; it has: ny2, ca1, ams1"),
         ({"spot": True}, "nothing as spot"),
     ],
 )
@@ -292,6 +306,17 @@ async def test_what_does_not_fit_is_not_offered(team: Team, change: dict[str, An
             await team.market.offers(wish)
         return
     assert [one.id for one in await team.market.offers(wish)] == left
+
+
+@pytest.mark.parametrize(("wished_gb", "rented_gb"), [(20, 50), (50, 50), (120, 250), (1001, 2000)])
+async def test_the_disk_is_of_the_next_size_that_paperspace_has(
+    team: Team, wished_gb: int, rented_gb: int
+) -> None:
+    wish = msgspec.structs.replace(WISH, image="tplain", region=NY, disk_gb=wished_gb)
+    (offer,) = await team.market.offers(wish)
+    assert offer.disk_gb == rented_gb
+    await team.rent(offer, wish)
+    assert [body["diskSize"] for body in team.sent("POST /machines")] == [rented_gb]
 
 
 async def test_capacity_that_is_not_said_is_not_offered(team: Team) -> None:

@@ -1,7 +1,6 @@
 """A local control plane that answers like Paperspace's API v1: cursors, events, and actions that take their time.
 
-Shapes: https://api.paperspace.com/v1/openapi.json (Paperspace/cli, 2026-02); availability:
-https://docs.digitalocean.com/reference/paperspace/api-reference/machine-types/ (2026-08).
+Every exchange is compared with ``profiles/api/paperspace-core.toml``, where the sources are.
 """
 
 from __future__ import annotations
@@ -18,12 +17,15 @@ CODES = {
     401: "UNAUTHORIZED",
     403: "FORBIDDEN",
     404: "NOT_FOUND",
-    405: "METHOD_NOT_SUPPORTED",
     409: "CONFLICT",
     412: "PRECONDITION_FAILED",
     429: "TOO_MANY_REQUESTS",
     500: "INTERNAL_SERVER_ERROR",
 }
+NAMES = {"ny2": "East Coast (NY2)", "ca1": "West Coast (CA1)", "ams1": "Europe (AMS1)"}
+"""Region as a request may name it → as a machine shows it."""
+SIZES = (50, 100, 250, 500, 1000, 2000)
+"""GB of a disk."""
 NEEDED = ("name", "machineType", "templateId", "region", "diskSize")
 _MACHINE = re.compile(r"/machines/([^/]+)(?:/(start|stop|restart))?")
 
@@ -43,7 +45,6 @@ class LocalMachine:
     region: str = "East Coast (NY2)"
     ip: str | None = "198.51.100.44"
     ip_type: str = "dynamic"
-    started: float | None = None
     changing: str | None = None
 
     def json(self) -> dict[str, object]:
@@ -62,13 +63,23 @@ class LocalMachine:
             "accelerators": [{"name": f"Quadro RTX {self.type}", "memory": 16106127360, "count": self.gpus}],
             "region": self.region,
             "privateIp": "10.0.0.5",
+            "networkId": "nfake01",
             "publicIp": None if self.state == "off" and self.ip_type == "dynamic" else self.ip,
             "publicIpType": self.ip_type,
             "autoShutdownEnabled": False,
             "autoShutdownTimeout": None,
+            "autoShutdownForce": None,
+            "autoSnapshotEnabled": False,
+            "autoSnapshotFrequency": None,
+            "autoSnapshotSaveCount": None,
+            "updatesPending": False,
+            "restorePointEnabled": False,
+            "restorePointFrequency": None,
+            "restorePointSnapshotId": None,
             "usageRate": self.usage_rate,
             "storageRate": self.storage_rate,
             "dtCreated": iso(self.created),
+            "dtModified": iso(self.created),
             "dtDeleted": None,
             "reservation": None,
         }
@@ -93,6 +104,7 @@ class LocalTemplate:
             "agentType": self.agent,
             "operatingSystemLabel": "Ubuntu 22.04",
             "defaultSizeGb": self.size,
+            "dtCreated": "2024-11-01T00:00:00.000Z",
             "availableMachineTypes": labels,
         }
 
@@ -170,7 +182,8 @@ class LocalPaperspace(LocalServer):
             ]
             return self._page(request, of)
         if request.method == "GET" and path == "/machine-availability":
-            wanted = (request.query.get("machineType", ""), request.query.get("region", ""))
+            region = request.query.get("region", "")
+            wanted = (request.query.get("machineType", ""), NAMES.get(region, region))
             return Response(200, {"available": wanted in self.capacity})
         if request.method == "POST" and path == "/startup-scripts":
             return self._script(request)
@@ -197,7 +210,7 @@ class LocalPaperspace(LocalServer):
         if request.method == "DELETE" and not match[2]:
             return self._begin(machine, "deactivate", machine.state)
         if request.method != "PATCH" or not match[2]:
-            return self.refusal(405, "method not supported")
+            return self.refusal(404, "Not found")
         if match[2] == "stop" and machine.state in ("off", "stopping"):
             return self.refusal(409, f"This machine is currently {machine.state}.")
         if match[2] == "start" and machine.state != "off":
@@ -236,12 +249,24 @@ class LocalPaperspace(LocalServer):
             return self.refusal(400, "name and script are required")
         found = f"sc{secrets.token_hex(4)}"
         self.scripts[found] = body
-        return Response(200, {"id": found, "name": body["name"], "isRunOnce": body.get("isRunOnce", False)})
+        made = {
+            "id": found,
+            "name": body["name"],
+            "description": None,
+            "isEnabled": True,
+            "isRunOnce": body.get("isRunOnce", False),
+            "assignedMachineIds": [],
+            "dtCreated": iso(self.clock()),
+            "dtDeleted": None,
+        }
+        return Response(200, made)
 
     def _create(self, request: Request) -> Response:
         body = request.json()
         if not isinstance(body, dict) or any(not body.get(key) for key in NEEDED):
             return self.refusal(400, f"{', '.join(NEEDED)} are required")
+        if body["diskSize"] not in SIZES:
+            return self.refusal(400, f"diskSize is not one of {SIZES}")
         template = next((one for one in self.templates if one.id == body["templateId"]), None)
         if template is None or body["machineType"] not in template.types:
             return self.refusal(400, "The template is not available on this machine type.")
@@ -253,7 +278,7 @@ class LocalPaperspace(LocalServer):
             self.clock(),
             type=body["machineType"],
             state="provisioning",
-            region=body["region"],
+            region=NAMES.get(str(body["region"]), str(body["region"])),
             ip_type=body.get("publicIpType", "none"),
         )
         self.machines[machine.id] = machine
