@@ -115,8 +115,9 @@ def build_agent() -> AgentBundle:
 def trainer_files(root: Path) -> dict[str, bytes]:
     """Return name in the archive → content, of everything that the trainer's zipapp holds."""
     files = {"__main__.py": TRAINER_MAIN.encode()}
-    for path in (root / TRAINER).rglob("*.py"):
-        files[path.relative_to(root).as_posix()] = path.read_bytes()
+    for package in (TRAINER, SHARED):
+        for path in (root / package).rglob("*.py"):
+            files[path.relative_to(root).as_posix()] = path.read_bytes()
     return files
 
 

@@ -1,31 +1,16 @@
-"""Checks what a training logged: JSON lines, JSON documents, and TensorBoard event files with their checksums.
-
-An event file is records of ``u64 length, u32 masked CRC-32C of these 8 bytes, data, u32 masked CRC-32C of the data``,
-little endian (TensorFlow, core/lib/io/record_writer.h).
-"""
+"""Checks what a training logged: JSON lines, JSON documents, and TensorBoard event files with their checksums."""
 
 from __future__ import annotations
 
 import json
-import struct
+
+from rgt_wire.event_records import FRAME, HEADER, TABLE, continue_crc, data_length, mask_crc
 
 from rgt_tui.transfer.file_stretch import Refused, Stretch
 
 MOST_JSON = 64 << 20
 _MOST_LINE = 64 << 20
 _LANE = 1 << 10
-
-
-def _table() -> list[int]:
-    table = []
-    for value in range(256):
-        for _ in range(8):
-            value = (value >> 1) ^ 0x82F63B78 if value & 1 else value >> 1
-        table.append(value)
-    return table
-
-
-_TABLE = _table()
 
 
 def crc32c(data: bytes) -> int:
@@ -36,10 +21,10 @@ def crc32c(data: bytes) -> int:
     """
     lanes = len(data) // _LANE
     if lanes < 16:
-        return _plain(data, 0xFFFFFFFF) ^ 0xFFFFFFFF
+        return continue_crc(0xFFFFFFFF, data) ^ 0xFFFFFFFF
     import numpy as np  # most event files have no record that is so long
 
-    table = np.array(_TABLE, dtype=np.uint32)
+    table = np.array(TABLE, dtype=np.uint32)
     block = np.frombuffer(data, dtype=np.uint8, count=lanes * _LANE).reshape(lanes, _LANE)
     state = np.zeros(lanes, dtype=np.uint32)
     for column in range(_LANE):
@@ -47,20 +32,13 @@ def crc32c(data: bytes) -> int:
     value = 0xFFFFFFFF
     for each in state.tolist():
         value = _after_zeros(value) ^ each
-    return _plain(data[lanes * _LANE :], value) ^ 0xFFFFFFFF
-
-
-def _plain(data: bytes, value: int) -> int:
-    table = _TABLE
-    for byte in data:
-        value = table[(value ^ byte) & 0xFF] ^ (value >> 8)
-    return value
+    return continue_crc(value, data[lanes * _LANE :]) ^ 0xFFFFFFFF
 
 
 def _shifted() -> list[list[int]]:
     """Return, for each byte of a checksum, what `_LANE` zeros behind it make of it (it is linear in every bit)."""
     return [
-        [_plain(bytes(_LANE), byte << shift) if byte else 0 for byte in range(256)]
+        [continue_crc(byte << shift, bytes(_LANE)) if byte else 0 for byte in range(256)]
         for shift in (0, 8, 16, 24)
     ]
 
@@ -80,12 +58,6 @@ def _after_zeros(value: int) -> int:
     )
 
 
-def masked(data: bytes) -> int:
-    """Return the checksum as an event file stores it."""
-    value = crc32c(data)
-    return ((value >> 15 | value << 17) + 0xA282EAD8) & 0xFFFFFFFF
-
-
 def examine_events(whole: Stretch) -> None:
     """Look at all records of a TensorBoard event file.
 
@@ -95,20 +67,19 @@ def examine_events(whole: Stretch) -> None:
     """
     at = 0
     while at < whole.length:
-        if at + 12 > whole.length:
+        if at + HEADER > whole.length:
             raise Refused(f"it ends inside a record, at byte {whole.length}")
-        head = whole.read(at, 12)
-        length, checksum = struct.unpack("<QI", head)
-        if masked(head[:8]) != checksum:
+        length = data_length(whole.read(at, HEADER))
+        if length is None:
             raise Refused(f"the length of the record at byte {at} is not what was written")
-        if at + 16 + length > whole.length:
+        if at + FRAME + length > whole.length:
             raise Refused(f"it ends inside a record, at byte {whole.length}")
         if length > MOST_JSON:
             raise Refused(f"the record at byte {at} has {length} bytes, more than an event has")
-        data = whole.read(at + 12, length + 4)
-        if masked(data[:-4]) != int.from_bytes(data[-4:], "little"):
+        data = whole.read(at + HEADER, length + 4)
+        if mask_crc(crc32c(data[:-4])) != int.from_bytes(data[-4:], "little"):
             raise Refused(f"the record at byte {at} is not what was written")
-        at += 16 + length
+        at += FRAME + length
     if not at:
         raise Refused("it is empty")
 

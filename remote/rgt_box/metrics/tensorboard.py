@@ -2,8 +2,8 @@
 
 TensorBoard event files ``events.out.tfevents.<unix>.<host>…`` (TFRecord framing, run with tensorboard 2.21).
 
-A record is ``u64 length, u32 masked CRC of these 8 bytes, data, u32 masked CRC of the data``, little endian. A writer
-may stop anywhere inside (tensorboardX cuts at 4 KiB): a short tail is not there yet.
+`rgt_wire.event_records` has their records. A writer may stop anywhere inside one (tensorboardX cuts at 4 KiB): a short
+tail is not there yet.
 
 TensorBoard's Event message → scalars. Pure.
 
@@ -12,14 +12,14 @@ Fields by event.proto, summary.proto and tensor.proto of TensorFlow; the three w
 with ``tensor_content`` (TF2, Keras).
 
 The protobuf wire format, as far as reading needs it (https://protobuf.dev/programming-guides/encoding/).
-
-CRC-32C (Castagnoli), reflected polynomial 0x82F63B78, and the masked form of TensorFlow's record files.
 """
 
 from __future__ import annotations
 
 import os
 from struct import calcsize, unpack_from
+
+from rgt_wire.event_records import FRAME, HEADER, data_length, masked
 
 from rgt_box.metrics.reader_base import (
     BUDGET,
@@ -58,33 +58,6 @@ else:
     from collections import namedtuple
 
     Event = namedtuple("Event", "wall step start values")
-
-
-def _table() -> tuple[int, ...]:
-    table = []
-    for byte in range(256):
-        value = byte
-        for _ in range(8):
-            value = (value >> 1) ^ 0x82F63B78 if value & 1 else value >> 1
-        table.append(value)
-    return tuple(table)
-
-
-TABLE = _table()
-
-
-def crc32c(data: bytes) -> int:
-    """Return the checksum of `data`."""
-    table, value = TABLE, 0xFFFFFFFF
-    for byte in data:
-        value = table[(value ^ byte) & 0xFF] ^ (value >> 8)
-    return value ^ 0xFFFFFFFF
-
-
-def masked(data: bytes) -> int:
-    """Return the checksum in its stored form: rotated right by 15 bits, plus a constant."""
-    value = crc32c(data)
-    return (((value >> 15) | (value << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
@@ -282,7 +255,6 @@ LARGE = 64 << 10
 """A longer record is a graph or an image, and is passed over unread."""
 ABSURD = 1 << 31
 """No record is longer; TensorFlow itself refuses it."""
-FRAME = 16
 LOWER, UPPER = 3, bytes(5)
 """The length of a record that is worth finding fits in three bytes; the other five are zero."""
 NEARBY = 1 << 20
@@ -292,13 +264,11 @@ _lengths: dict[bytes, int] = {}
 
 
 def length_of(header: bytes) -> int | None:
-    """Return the data length that a 12-byte record header tells; None when its checksum is wrong."""
+    """Return `data_length` of a header, remembered."""
     length = _lengths.get(header)
     if length is None:
-        length, crc = unpack_from("<QI", header)
-        if masked(header[:8]) != crc:
-            return None
-        if len(_lengths) < 2048:
+        length = data_length(header)
+        if length is not None and len(_lengths) < 2048:
             _lengths[header] = length
     return length
 
@@ -316,14 +286,14 @@ class EventFile(Appended):
         offset = first = state["offset"]
         held = Held(state, batch)
         base, data = offset, b""
-        while window.size - offset >= 12:
+        while window.size - offset >= HEADER:
             if (len(batch.points) >= limit or offset - first >= BUDGET) and not held.waiting:
                 batch.more = True
                 break
             at = offset - base
-            if len(data) - at < 12:
+            if len(data) - at < HEADER:
                 base, at, data = offset, 0, window.at(offset, WINDOW)
-            length = length_of(data[at : at + 12])
+            length = length_of(data[at : at + HEADER])
             if length is None or length > ABSURD:
                 found = self._damage(length, offset, window, state, batch)
                 if found is None:
@@ -336,8 +306,8 @@ class EventFile(Appended):
             if length <= LARGE:
                 if after - base > len(data):
                     base, at, data = offset, 0, window.at(offset, WINDOW)
-                record = data[at + 12 : at + 12 + length]
-                self._record(record, unpack_from("<I", data, at + 12 + length)[0], offset, batch, held)
+                record = data[at + HEADER : at + HEADER + length]
+                self._record(record, unpack_from("<I", data, at + HEADER + length)[0], offset, batch, held)
             offset = after
         state["offset"] = held.settle(offset)
 
@@ -386,14 +356,14 @@ def resync(window: Window, offset: int) -> int | None:
     for _ in range(TRIES):
         at = data.find(UPPER, at + 1)
         place = at - LOWER
-        if at < 0 or place > len(data) - 12:
+        if at < 0 or place > len(data) - HEADER:
             return None
         if place < 0:
             continue
         if data.startswith(bytes(12), place):  # a hole: look at its end
             at += len(data) - at - len(data[at:].lstrip(b"\0")) - len(UPPER) - 1
             continue
-        length = length_of(data[place : place + 12])
+        length = length_of(data[place : place + HEADER])
         if length is not None and offset + 1 + place + FRAME + length <= window.size:
             return offset + 1 + place
     return None

@@ -3,7 +3,7 @@
 The fields that are written here (numbers as in TensorBoard's ``event.proto`` and ``summary.proto``): Event.wall_time 1,
 step 2, file_version 3, summary 5, session_log 7; Summary.value 1; Value.tag 1, simple_value 2; SessionLog.status 1.
 
-Byte by byte it costs some 50 ns a byte, so that an event of a training step would take longer to check than to
+Byte by byte a checksum takes some 50 ns a byte, so that an event of a training step would take longer to check than to
 write. But a CRC is linear: that of a record of which only a few bytes change from one step to the next is the CRC of
 the fixed part, XORed with one table entry for each byte that changed.
 """
@@ -18,36 +18,9 @@ import time
 from contextlib import suppress
 from typing import Dict, List, Mapping, Sequence, Tuple
 
+from rgt_wire.event_records import TABLE, crc32c, header_of, mask_crc, record_of
+
 from rgt_train.checkpoint.diskio import Appender, StrPath
-
-_POLYNOMIAL = 0x82F63B78
-_ONES = 0xFFFFFFFF
-
-
-def _table() -> List[int]:
-    table = []
-    for byte in range(256):
-        value = byte
-        for _ in range(8):
-            value = (value >> 1) ^ (_POLYNOMIAL if value & 1 else 0)
-        table.append(value)
-    return table
-
-
-_TABLE = _table()
-
-
-def crc32c(data: bytes) -> int:
-    """Return the CRC-32C of `data`."""
-    value, table = _ONES, _TABLE
-    for byte in data:
-        value = table[(value ^ byte) & 255] ^ (value >> 8)
-    return value ^ _ONES
-
-
-def masked(crc: int) -> int:
-    """Return `crc` the way TFRecord stores it, so that data that contains its own CRC stays checkable."""
-    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & _ONES
 
 
 class Patched:
@@ -62,11 +35,11 @@ class Patched:
         self._fixed = crc32c(template)
         self.tables: List[List[int]] = []
         wanted = set(places)
-        bits = [_TABLE[1 << bit] for bit in range(8)]  # what each bit of the last byte contributes
+        bits = [TABLE[1 << bit] for bit in range(8)]  # what each bit of the last byte contributes
         for place in range(len(template) - 1, (min(wanted) if wanted else len(template)) - 1, -1):
             if place in wanted:
                 self.tables.append(_spread(bits))
-            bits = [_TABLE[value & 255] ^ (value >> 8) for value in bits]  # one byte further from the end
+            bits = [TABLE[value & 255] ^ (value >> 8) for value in bits]  # one byte further from the end
         self.tables.reverse()
 
     def crc(self, changing: bytes) -> int:
@@ -112,10 +85,10 @@ class EventFile:
         self._file = Appender(os.path.join(folder, name), lines=False)
         self.path = self._file.path
         head = b"\x09" + struct.pack("<d", now)
-        self._file.append_bytes(_record(head + b"\x1a" + _sized(_VERSION)))
+        self._file.append_bytes(record_of(head + b"\x1a" + _sized(_VERSION)))
         if step > 0:
             self._file.append_bytes(
-                _record(head + b"\x10" + _varint(step + 1) + b"\x3a" + _sized(b"\x08" + _varint(_START)))
+                record_of(head + b"\x10" + _varint(step + 1) + b"\x3a" + _sized(b"\x08" + _varint(_START)))
             )
 
     def point(self, step: int, seconds: float, values: Mapping[str, float]) -> None:
@@ -154,8 +127,7 @@ class _Template:
             offset += len(piece)
         blank = b"".join(pieces)
         self._crc = Patched(blank, places)
-        head = struct.pack("<Q", len(blank))
-        self._head = head + struct.pack("<I", masked(crc32c(head)))
+        self._head = header_of(len(blank))
         self._fixed = [piece for number, piece in enumerate(pieces) if number not in changing]
         self._floats = struct.Struct(f"<{len(tags)}f")
 
@@ -174,19 +146,12 @@ class _Template:
             parts.append(numbers[at : at + 4])
             at += 4
         crc = self._crc.crc(time_bytes + step + numbers)
-        parts.append(_CRC.pack(masked(crc)))
+        parts.append(_CRC.pack(mask_crc(crc)))
         return b"".join(parts)
 
 
 def _as_float32(value: float) -> float:
     return max(-_FLOAT_MAX, min(_FLOAT_MAX, value)) if math.isfinite(value) else value
-
-
-def _record(data: bytes) -> bytes:
-    head = struct.pack("<Q", len(data))
-    return b"".join(
-        [head, struct.pack("<I", masked(crc32c(head))), data, struct.pack("<I", masked(crc32c(data)))]
-    )
 
 
 def _sized(data: bytes) -> bytes:

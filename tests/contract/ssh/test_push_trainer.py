@@ -23,8 +23,12 @@ def test_the_zipapp_is_the_whole_source_and_the_same_every_time() -> None:
     assert first == second
     assert first.filename == f"rgt-train-{first.digest[:16]}.pyz"
     names = set(zipfile.ZipFile(io.BytesIO(first.data)).namelist())
-    source = remote_root() / "rgt_train"
-    wanted = {str(p.relative_to(source.parent)) for p in source.rglob("*.py")}
+    root = remote_root()
+    wanted = {
+        str(path.relative_to(root))
+        for name in ("rgt_train", "rgt_wire")
+        for path in (root / name).rglob("*.py")
+    }
     assert names == wanted | {"__main__.py"}
 
 

@@ -16,7 +16,9 @@ from rgt_train import UsageError
 from rgt_train.tracking import report as sinks
 from rgt_train.tracking import run_log
 from rgt_train.tracking.report import Guarded, Launch, Report, Tracker, open_sinks
-from rgt_train.tracking.tensorboard import EventFile, Patched, crc32c, masked
+from rgt_train.tracking.tensorboard import EventFile, Patched
+from rgt_wire.event_records import crc32c
+from rgt_wire.event_records import mask_crc as masked
 
 from tests.process.train import frameworks
 from tests.process.train.harness import TINY, Zygote, metrics

@@ -13,7 +13,7 @@ import pytest
 from rgt_box.metrics import discover
 from rgt_box.metrics.discover import run_name
 from rgt_box.metrics.formats import BY_KIND, FORMATS, candidates, identify, open_source, preference
-from rgt_box.metrics.tensorboard import masked
+from rgt_wire.event_records import masked
 
 LINE = "iter 1: loss 2.5, time 1.0ms\n"
 EVENTS = struct.pack("<Q", 0) + struct.pack("<I", masked(struct.pack("<Q", 0))) + b"\0\0\0\0"

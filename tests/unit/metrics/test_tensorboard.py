@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from rgt_box.metrics import tensorboard
 from rgt_box.metrics.formats import open_reader
+from rgt_wire import event_records
 
 from tests.unit.metrics import makers
 from tests.unit.metrics.makers import Follower, blob, event, number, simple, tensor, tfrecord
@@ -82,9 +83,9 @@ def test_what_is_no_message(data: bytes) -> None:
 
 
 def test_checksums() -> None:
-    assert tensorboard.crc32c(b"123456789") == 0xE3069283
-    assert tensorboard.crc32c(bytes(32)) == 0x8A9136AA
-    assert tensorboard.masked(b"some data") == makers.masked(b"some data")
+    assert event_records.crc32c(b"123456789") == 0xE3069283
+    assert event_records.crc32c(bytes(32)) == 0x8A9136AA
+    assert event_records.masked(b"some data") == makers.masked(b"some data")
 
 
 @pytest.mark.parametrize(
@@ -144,7 +145,7 @@ def test_histograms_cost_no_checksum(tmp_path: Path, monkeypatch: pytest.MonkeyP
     histogram = tfrecord(event(1, blob(1, b"h") + blob(5, bytes(30000))))
     path.write_bytes(histogram + tfrecord(event(2, simple("loss", 1.0))))
     sizes: list[int] = []
-    real = tensorboard.masked
+    real = event_records.masked
 
     def masked(data: bytes) -> int:
         sizes.append(len(data))
@@ -177,7 +178,7 @@ def test_images_are_passed_over_unread(tmp_path: Path, monkeypatch: pytest.Monke
     good = tfrecord(event(1, simple("loss", 1.0)))
     path.write_bytes(image + good + image[:-1])
     sizes: list[int] = []
-    real = tensorboard.masked
+    real = event_records.masked
 
     def masked(data: bytes) -> int:
         sizes.append(len(data))

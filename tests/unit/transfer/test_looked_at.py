@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rgt_box.metrics import tensorboard
+from rgt_wire import event_records
 
 from rgt_tui.transfer import dcp_files, expected_content, logged_files, safetensors_files, trainer_manifests
 from rgt_tui.transfer.checkpoint_groups import plan
@@ -198,7 +198,7 @@ def test_a_shard_with_other_tensors_is_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize("length", [0, 1, 16 * 1024 - 1, 16 * 1024, 100_000])
 def test_the_checksum_of_events_is_the_agents_for_long_records_too(length: int) -> None:
     data = (bytes(range(251)) * (length // 251 + 1))[:length]
-    assert logged_files.crc32c(data) == tensorboard.crc32c(data)
+    assert logged_files.crc32c(data) == event_records.crc32c(data)
 
 
 @pytest.mark.parametrize("line", [b'{"a": 1', b"1", b"\xff", b"[" * 100_000])
