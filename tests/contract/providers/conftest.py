@@ -18,13 +18,21 @@ from rgt_tui.model.money import Meter
 from rgt_tui.profiles import load_api_tables
 from rgt_tui.providers import Provider, Providers, carry_out
 from tests.contract.providers.api_check import answer_faults, request_faults
+from tests.contract.providers.fakes.local_digitalocean import LocalDigitalOcean
+from tests.contract.providers.fakes.local_lambda import LocalLambda
 from tests.contract.providers.fakes.local_paperspace import LocalPaperspace
 
 START = 1_790_000_000.0
 POD = "k3v9q0x1fake01"
 
 
-TABLES = {LocalRunPod: "runpod", LocalVast: "vastai", LocalPaperspace: "paperspace-core"}
+TABLES = {
+    LocalRunPod: "runpod",
+    LocalVast: "vastai",
+    LocalDigitalOcean: "digitalocean",
+    LocalLambda: "lambda",
+    LocalPaperspace: "paperspace-core",
+}
 """Local server → table in ``profiles/api`` with which each of its exchanges is compared."""
 
 

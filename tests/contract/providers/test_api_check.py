@@ -89,6 +89,26 @@ def test_a_parameter_that_is_json_is_read(filters: str, fault: str) -> None:
     assert not fault or fault in found[0]
 
 
+SSH_KEY = {"id": 7, "fingerprint": "3b:16", "public_key": "ssh-ed25519 AAAA", "name": "laptop"}
+
+
+@pytest.mark.parametrize(
+    ("platform", "path", "data", "fault"),
+    [
+        ("digitalocean", "/v2/account/keys/7", {"ssh_key": SSH_KEY}, ""),
+        ("digitalocean", "/v2/account/keys/7", {"ssh_key": {**SSH_KEY, "id": "7"}}, "ssh_key.id is '7'"),
+        ("lambda", "/api/v1/ssh-keys", {"data": [{"id": "k", "name": "laptop"}]}, "public_key is missing"),
+        ("lambda", "/api/v1/ssh-keys", {"data": [], "next": ""}, "next: no such field"),
+    ],
+)
+def test_the_tables_of_digitalocean_and_lambda_are_used(
+    platform: str, path: str, data: object, fault: str
+) -> None:
+    found = list(answer_faults(load_api_tables()[platform], "GET", path, 200, json.dumps(data).encode()))
+    assert len(found) == bool(fault)
+    assert not fault or fault in found[0]
+
+
 def test_a_status_that_the_call_does_not_have_and_a_body_where_none_belongs() -> None:
     assert list(answer_faults(TABLE, "DELETE", f"{PODS}/p", 204, b"")) == []
     assert list(answer_faults(TABLE, "DELETE", f"{PODS}/p", 204, b"{}")) == [

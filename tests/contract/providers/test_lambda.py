@@ -79,7 +79,7 @@ async def place() -> AsyncIterator[Place]:
         ("active", Lifecycle.RUNNING, MeterKind.COMPUTE_AND_STORAGE),
         ("unhealthy", Lifecycle.RUNNING, MeterKind.COMPUTE_AND_STORAGE),
         ("terminating", Lifecycle.RUNNING, MeterKind.UNKNOWN),
-        ("alert", Lifecycle.UNKNOWN, MeterKind.UNKNOWN),
+        pytest.param("alert", Lifecycle.UNKNOWN, MeterKind.UNKNOWN, marks=pytest.mark.odd_exchanges),
         ("terminated", Lifecycle.GONE, MeterKind.NONE),
         ("preempted", Lifecycle.GONE, MeterKind.NONE),
     ],

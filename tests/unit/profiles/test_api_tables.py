@@ -88,3 +88,10 @@ def test_the_check_of_profiles_names_it(capsys: pytest.CaptureFixture[str]) -> N
     out = capsys.readouterr().out
     assert "warn  runpod: table of the API, " in out
     assert "in 2026-08: compare again (https://docs.runpod.io/api-reference-v2/overview)" in out
+
+
+def test_the_check_of_all_profiles_names_every_old_table(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["profiles", "check", "--as-of", "2099-01-01"])
+    out = capsys.readouterr().out
+    assert len(load_api_tables()) >= 4
+    assert [name for name in load_api_tables() if f"warn  {name}: table of the API, " not in out] == []

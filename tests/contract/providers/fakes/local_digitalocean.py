@@ -9,6 +9,7 @@ import base64
 import binascii
 import hashlib
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
@@ -19,8 +20,6 @@ from rgt_tui.demo.platforms import Change, LocalServer, Request, Response, iso
 NVIDIA = "nvidia_h100"
 LIMIT_WORDS = "creating this/these droplet(s) will exceed your droplet limit"
 SIZE_WORDS = "Size is not available in this region."
-LISTS = ("volumes", "snapshots", "reserved_ips", "kubernetes_clusters")
-"""What is listed besides droplets and sizes."""
 POWER = {"power_off": ("off", "stop"), "shutdown": ("off", "stop"), "power_on": ("active", "start")}
 """Type of an action → the status that it leads to, and what it is in the words of `Change`."""
 _NAME = re.compile(r"[a-zA-Z0-9]?[a-z0-9A-Z.\-]*[a-z0-9A-Z]")
@@ -103,16 +102,11 @@ class LocalDroplet:
             "created_at": iso(self.created),
             "features": list(self.features),
             "backup_ids": [],
-            "snapshot_ids": [one["id"] for one in self.hanging.get("snapshots", ())],
+            "snapshot_ids": [int(str(one["id"])) for one in self.hanging.get("snapshots", ())],
             "volume_ids": [one["id"] for one in self.hanging.get("volumes", ())],
             "next_backup_window": None,
             "kernel": None,
-            "image": {
-                "id": 63663980,
-                "slug": "gpu-h100x1-base",
-                "name": "AI/ML Ready",
-                "distribution": "Ubuntu",
-            },
+            "image": IMAGE,
             "vpc_uuid": "c8a5c9f2-1b1f-4b54-8c1f-1b2d1a9f0f6e",
             "size": self.size.json(),
             "size_slug": self.size.slug,
@@ -129,6 +123,43 @@ def region_of(slug: str, sizes: tuple[str, ...] = ()) -> dict[str, object]:
     return {"slug": slug, "name": slug.upper(), "available": True, "features": features, "sizes": list(sizes)}
 
 
+CREATED = "2026-09-01T00:00:00Z"
+IMAGE = {
+    "id": 63663980,
+    "name": "AI/ML Ready",
+    "distribution": "Ubuntu",
+    "type": "base",
+    "slug": "gpu-h100x1-base",
+    "public": True,
+    "regions": ["nyc2", "tor1"],
+    "created_at": CREATED,
+    "min_disk_size": 0,
+    "size_gigabytes": 0,
+}
+USUAL: Mapping[str, Mapping[str, object]] = {
+    "volumes": {
+        "description": "",
+        "created_at": CREATED,
+        "droplet_ids": [],
+        "region": region_of("nyc2"),
+        "tags": [],
+        "filesystem_type": "ext4",
+        "filesystem_label": "",
+    },
+    "snapshots": {
+        "created_at": CREATED,
+        "regions": ["nyc2"],
+        "min_disk_size": 720,
+        "resource_id": "510000001",
+        "resource_type": "droplet",
+        "tags": [],
+    },
+    "reserved_ips": {"region": region_of("nyc2"), "droplet": None, "locked": False},
+    "kubernetes_clusters": {"version": "1.33.1-do.3"},
+}
+"""Fields of what is listed, where a test does not set them (`profiles/api/digitalocean.toml`)."""
+
+
 class LocalDigitalOcean(LocalServer):
     """A control plane on the loopback that answers like DigitalOcean's; the arguments are those of `LocalServer`."""
 
@@ -136,7 +167,7 @@ class LocalDigitalOcean(LocalServer):
         super().__init__(**options)
         self.droplets: dict[int, LocalDroplet] = {}
         self.sizes: list[LocalSize] = []
-        self.lists: dict[str, list[dict[str, object]]] = {name: [] for name in LISTS}
+        self.lists: dict[str, list[dict[str, object]]] = {name: [] for name in USUAL}
         """What ``/v2/volumes``, ``/v2/snapshots``, ``/v2/reserved_ips`` and ``/v2/kubernetes/clusters`` show."""
         self.keys: dict[str, str] = {}
         """Fingerprint → public key."""
@@ -169,10 +200,17 @@ class LocalDigitalOcean(LocalServer):
         if what == "GET /v2/sizes":
             return self._page(request, "sizes", [size.json() for size in self.sizes])
         listed = request.path.removeprefix("/v2/").replace("kubernetes/clusters", "kubernetes_clusters")
-        if request.method == "GET" and listed in LISTS:
-            return self._page(request, listed, self.lists.get(listed, []))
+        if request.method == "GET" and listed in USUAL:
+            return self._page(
+                request, listed, [{**USUAL[listed], **one} for one in self.lists.get(listed, [])]
+            )
         if what == "GET /v2/customers/my/balance":
-            return Response(200, {"month_to_date_balance": self.owed, "account_balance": "0.00"})
+            sums = {
+                "month_to_date_balance": self.owed,
+                "account_balance": "0.00",
+                "month_to_date_usage": "81.20",
+            }
+            return Response(200, {**sums, "generated_at": iso(self.clock())})
         if what == "POST /v2/droplets":
             return self._create(request)
         if request.path.startswith("/v2/account/keys"):
@@ -237,7 +275,8 @@ class LocalDigitalOcean(LocalServer):
         self.later(done)
         action = {"id": 1, "status": "in-progress", "type": kind, "resource_id": droplet.id}
         begun = {"started_at": iso(self.clock()), "completed_at": None, "resource_type": "droplet"}
-        return Response(201, {"action": {**action, **begun, "region_slug": droplet.region}})
+        where = {"region": region_of(droplet.region), "region_slug": droplet.region}
+        return Response(201, {"action": {**action, **begun, **where}})
 
     def _create(self, request: Request) -> Response:
         body = request.json()

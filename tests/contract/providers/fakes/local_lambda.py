@@ -33,22 +33,24 @@ class LocalMachine:
     ip: str | None = "198.51.100.9"
     region: str = "us-west-1"
     filesystems: tuple[str, ...] = ()
+    mounted_at: str = "/lambda/nfs"
 
     def json(self) -> dict[str, object]:
         """Return the instance as the API shows it."""
+        mounts = [
+            {"mount_point": f"{self.mounted_at}/{one}", "file_system_id": f"fs-{one}"}
+            for one in self.filesystems
+        ]
         can = {"available": self.status in ("active", "unhealthy", "booting")}
         return {
             "id": self.id,
             "name": self.name,
-            "ip": None if self.status == "booting" else self.ip,
+            **({"ip": self.ip} if self.ip and self.status != "booting" else {}),
             "private_ip": "10.19.1.4",
             "status": self.status,
             "ssh_key_names": ["laptop"],
             "file_system_names": list(self.filesystems),
-            "file_system_mounts": [
-                {"mount_point": f"/lambda/nfs/{one}", "file_system_id": f"fs-{one}"}
-                for one in self.filesystems
-            ],
+            **({"file_system_mounts": mounts} if mounts else {}),
             "region": {"name": self.region, "description": "California, USA"},
             "instance_type": type_of(self.kind, self.cents),
             "hostname": "198-51-100-9.cloud.lambda.ai",
