@@ -156,6 +156,11 @@ class LambdaAccount(RentedAccount):
             compute=None if cents is None else cents / 100.0,
             storage=(("a file system, if one is attached", None),) if disks is None else disks,
             outlives=disks,
+            mounts=tuple(
+                path
+                for mount in array(box.get("file_system_mounts"))
+                if (path := text(table(mount).get("mount_point"), 200))
+            ),
             actions=() if can is False or lifecycle is Lifecycle.GONE else ("terminate",),
             host=text(box.get("ip"), 200),
             port=22 if text(box.get("ip"), 200) else None,
@@ -175,9 +180,10 @@ class LambdaAccount(RentedAccount):
         return tuple((one, self._filesystems.get(one)) for one in said)
 
     def tiers(self, machine: Machine) -> dict[str, str]:
-        """Return where the local disk and the attached file systems are mounted."""
+        """Return where the local disk and the attached file systems are mounted: a launch may choose another path."""
         names = (name.removeprefix("file system ") for name, _ in machine.outlives or ())
-        return {"/": "local-nvme", **{f"/lambda/nfs/{name}": FILESYSTEM for name in names}}
+        paths = machine.mounts or tuple(f"/lambda/nfs/{name}" for name in names)
+        return {"/": "local-nvme", **dict.fromkeys(paths, FILESYSTEM)}
 
     def call(self, what: str, instance: str) -> Call | None:
         """Return the call for a verb: there is only the one."""

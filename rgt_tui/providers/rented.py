@@ -76,6 +76,8 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     """What would be charged for after a park; None = not known."""
     outlives: Parts | None = ()
     """What is charged for after a destroy; None = not known."""
+    mounts: tuple[str, ...] = ()
+    """Mount points of file systems that outlive it, where the platform reports them."""
     actions: tuple[str, ...] = ()
     """What the platform would accept now, in its own words."""
     host: str | None = None

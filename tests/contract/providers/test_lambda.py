@@ -129,6 +129,13 @@ async def test_a_file_system_bills_on_after_the_instance(place: Place) -> None:
     assert (meter.kind, meter.per_hour) == (MeterKind.STORAGE_ONLY, price)
 
 
+async def test_a_file_system_that_a_launch_mounted_elsewhere_is_known_there(place: Place) -> None:
+    place.server.machines[ONE].filesystems = ("shared-fs",)
+    place.server.machines[ONE].mounted_at = "/data"
+    await place.box.read(ONE)
+    assert place.box.tiers(ONE) == {"/": "local-nvme", "/data/shared-fs": "nfs-filesystem"}
+
+
 async def test_a_terminated_instance_that_is_still_listed_is_gone(place: Place) -> None:
     place.server.lingers = True
     place.server.machines[ONE].status = "terminated"
