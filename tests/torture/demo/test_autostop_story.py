@@ -9,7 +9,9 @@ import pytest
 
 from tests.torture.demo.demo_process import demo, leftovers
 
-pytestmark = pytest.mark.serial
+# The agent that parks its box is in tests/process/box (`test_autostop`), what the next rgt says in tests/contract
+# (`test_own_stop`): this is the demo's own play of them.
+pytestmark = [pytest.mark.serial, pytest.mark.full]
 
 
 def test_an_idle_box_parks_itself_while_nobody_watches_and_tells_the_next_rgt(tmp_path: Path) -> None:

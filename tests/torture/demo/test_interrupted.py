@@ -29,7 +29,7 @@ BEFORE_OURS = ("Failed to import the site module", "Could not import runpy modul
 
 
 @pytest.mark.parametrize(
-    "moment", [*(pytest.param(moment, marks=pytest.mark.full) for moment in MOMENTS[:2]), *MOMENTS[2:]]
+    "moment", [*(pytest.param(moment, marks=pytest.mark.full) for moment in MOMENTS[:3]), *MOMENTS[3:]]
 )
 def test_ctrl_c_at_a_known_moment_takes_everything_down(tmp_path: Path, moment: str) -> None:
     with demo(tmp_path, "--headless", "--for", LONG, "--json") as running:
@@ -168,6 +168,7 @@ def test_kill_9_is_cleaned_up_by_the_next_start(tmp_path: Path) -> None:
     assert leftovers(tmp_path) == []
 
 
+@pytest.mark.full  # whatever one demo may disturb, its end included, is its own folder's in the tests above
 def test_two_demos_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
     with (
         demo(tmp_path, "--headless", "--for", LONG, "--json") as first,

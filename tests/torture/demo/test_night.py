@@ -15,7 +15,9 @@ from rgt_tui.ui.screens.teardown import TOO_SOON
 from tests.torture.demo.demo_process import leftovers
 from tests.torture.demo.demo_terminal import Terminal, at_the_top
 
-pytestmark = pytest.mark.serial
+# Each screen of the walk has tests in tests/ui, the trouble and its fix are in `test_stories`, a terminal in
+# `test_terminal`, and pull, gate and stop in tests/contract and in `test_whole_chain`.
+pytestmark = [pytest.mark.serial, pytest.mark.full]
 
 STORY_S = 150.0
 """Until a story of the demo has happened, on a busy machine."""

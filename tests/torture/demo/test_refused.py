@@ -12,8 +12,6 @@ import pytest
 
 from tests.torture.demo.demo_process import RGT, demo, leftovers
 
-pytestmark = pytest.mark.serial
-
 
 def test_a_port_in_use_is_named(tmp_path: Path) -> None:
     with socket.socket() as taken:

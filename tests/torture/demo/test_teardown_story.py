@@ -8,7 +8,9 @@ import pytest
 
 from tests.torture.demo.demo_process import demo, last_json, leftovers
 
-pytestmark = pytest.mark.serial
+# Each refusal of the gate is in tests/contract (`test_down`, `test_teardown`, `test_verified_pull`), and the commands
+# from end to end are in `test_whole_chain`: this is the demo's own play of them.
+pytestmark = [pytest.mark.serial, pytest.mark.full]
 
 
 def test_the_gate_opens_only_when_nothing_can_be_lost_and_one_call_goes_out(tmp_path: Path) -> None:

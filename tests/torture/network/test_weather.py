@@ -76,6 +76,7 @@ async def suffer(road: Road, trial: Trial) -> None:
 
 
 @pytest.mark.serial
+@pytest.mark.full  # each loss of a connection alone is in `test_kills`, and cuts of every stream in `test_cuts`
 @pytest.mark.timeout(1800 if FULL else 600)
 async def test_thirty_boxes_in_bad_weather(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ledger: Ledger
