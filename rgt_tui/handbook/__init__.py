@@ -9,9 +9,9 @@ from rgt_tui.handbook.line_search import (
     LineHit,
     Lookout,
     Searcher,
+    compiled_by_re2,
     hits_of,
     in_order,
-    re2_library,
     search_text,
     states_of,
     writer_of,
@@ -31,7 +31,7 @@ from rgt_tui.handbook.sample_evidence import read_samples, weighed
 
 __all__ = [
     "ACTION_WORDS", "KERNEL", "SPECIFIC", "Action", "FileFinding", "HandbookError", "Judge", "LineHit", "Lookout",
-    "Page", "Searcher", "Told", "Unreadable", "all_pages", "curve_findings", "find_pages", "hits_of", "in_order",
-    "killed_by", "last_words", "own_directory", "re2_library", "read_pages", "read_samples", "search_text",
+    "Page", "Searcher", "Told", "Unreadable", "all_pages", "compiled_by_re2", "curve_findings", "find_pages", "hits_of",
+    "in_order", "killed_by", "last_words", "own_directory", "read_pages", "read_samples", "search_text",
     "shipped_pages", "states_of", "triage_file", "weighed", "went_on", "writer_of",
 ]  # fmt: skip

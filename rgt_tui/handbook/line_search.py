@@ -1,7 +1,6 @@
 """Finds handbook pages in the lines of a log: literals first, then patterns.
 
-The first look is one automaton over all literals, by RE2 where ``google-re2`` is installed (``rgt-tui[triage]``);
-without it every literal is looked for by itself, with the same result and far slower.
+The first look is one automaton over all literals, by RE2, whose time grows with the text alone.
 """
 
 from __future__ import annotations
@@ -9,12 +8,12 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from importlib import import_module
 from typing import Any, NamedTuple
 
 import msgspec
 
 from rgt_tui.handbook.pages import Page
+from rgt_tui.model.plain import clean
 
 AROUND = 25
 """Lines before and behind a literal that a pattern may need."""
@@ -101,7 +100,9 @@ class Lookout:
         parts = [re.escape(literal) for literal in self._literals] + [
             b"(?:%s)" % pattern.pattern for pattern in self._cheap.values()
         ]
-        self._all = _automaton(b"(?im)" + b"|".join(parts)) if parts and not self._always else None
+        self._all = (
+            compiled_by_re2(b"(?m)" + b"|".join(parts), fold=True) if parts and not self._always else None
+        )
         self._which = _which(self._literals)
 
     def places(self, text: bytes) -> Iterator[int]:
@@ -116,22 +117,6 @@ class Lookout:
                 at = text.find(b"\n", match.start()) + 1
                 if not at:
                     return
-        else:
-            yield from self._slowly(text)
-
-    def _slowly(self, text: bytes) -> Iterator[int]:
-        lower = text.lower()
-        found: dict[int, int] = {}
-        for literal in self._literals:
-            at = lower.find(literal)
-            while at >= 0:
-                found.setdefault(lower.rfind(b"\n", 0, at), at)
-                end = lower.find(b"\n", at)
-                at = lower.find(literal, end) if end >= 0 else -1
-        for pattern in self._cheap.values():
-            for match in pattern.finditer(text):
-                found.setdefault(text.rfind(b"\n", 0, match.start()), match.start())
-        yield from sorted(found.values())
 
     def suspects(self, text: bytes) -> Iterator[Page]:
         """Yield the pages whose literals occur in `text`."""
@@ -171,36 +156,38 @@ def _starts(text: bytes) -> Iterator[int]:
             return
 
 
-def re2_library() -> Any:
-    """Return RE2; None where it is not installed, or where another library is called so, as PyPI's pyre2 is."""
+def compiled_by_re2(pattern: bytes | str, *, fold: bool) -> Any:
+    """Compile with RE2.
+
+    Args:
+        pattern: Bytes to search in UTF-8 text that was not decoded.
+        fold: Upper and lower case are the same.
+
+    Raises:
+        ValueError: RE2 does not know the pattern; the message says why.
+    """
+    import re2  # here: a start without a log does not need it
+
     try:
-        found = import_module("re2")
-    except ImportError:
-        return None
-    return found if hasattr(found, "Options") and hasattr(found, "Set") else None
+        return re2.compile(pattern, options=_options(re2, fold))
+    except re2.error as error:
+        raise ValueError(clean(error.args[0].decode("utf-8", "replace"))) from None
 
 
-@functools.cache
-def _automaton(pattern: bytes) -> Any:
-    """Return all literals as one RE2 automaton; None where that library is not installed."""
-    re2 = re2_library()
-    if re2 is None:
-        return None
+def _options(re2: Any, fold: bool) -> Any:
     options = re2.Options()
     options.max_mem = 64 << 20
     options.log_errors = False
-    return re2.compile(pattern, options=options)
+    options.case_sensitive = not fold
+    return options
 
 
 def _which(literals: Iterable[bytes]) -> Callable[[bytes], Iterable[bytes]]:
-    """Return what says which literals stand in a text: one walk over it by RE2, without that library one for each."""
+    """Return what says which literals stand in a text, by one walk over it."""
+    import re2  # here: a start without a log does not need it
+
     literals = tuple(literals)
-    re2 = re2_library()
-    if re2 is None:
-        return lambda text: [literal for literal in literals if literal in text]
-    options = re2.Options()
-    options.max_mem = 64 << 20
-    options.log_errors = False
+    options = _options(re2, fold=False)
     options.encoding = re2.Options.Encoding.LATIN1  # bytes, whatever they mean
     together = re2.Set.SearchSet(options)
     for literal in literals:

@@ -5,28 +5,23 @@ from __future__ import annotations
 import re
 import time
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rgt_tui.fleet.logs.kept_lines import KeptLines, LineBlock, block_of
 from rgt_tui.handbook import shipped_pages
 from rgt_tui.model.plain import clean
-from rgt_tui.ui.logs import line_finder
 from rgt_tui.ui.logs.error_lines import is_error
 from rgt_tui.ui.logs.line_finder import (
     ErrorFinder,
     Finder,
     PageFinder,
-    ProcessFinder,
     Re2Finder,
     TextFinder,
     finder_for,
-    has_re2,
     shape,
 )
 from rgt_tui.ui.logs.line_index import Marks
-from rgt_tui.ui.logs.slow_patterns import PatternProcess, TooSlow
 from tests.ui.test_log_errors import ERRORS, NONE, lines
 
 PIECES = st.sampled_from(
@@ -77,64 +72,21 @@ PATTERNS = [
 ]
 
 
-@pytest.mark.parametrize("re2", [True, False])
 @settings(max_examples=30, deadline=None)
 @given(rows=LINES)
-def test_every_way_finds_what_looking_at_each_line_finds(re2: bool, rows: list[str]) -> None:
-    if re2 and not has_re2():
-        pytest.skip("RE2 is not installed")
-    with pytest.MonkeyPatch.context() as patch:
-        if not re2:
-            patch.setattr(line_finder, "_re2", lambda: None)
-        for pattern in PATTERNS:
-            for fold in (False, True):
-                naive = re.compile(pattern, re.IGNORECASE if fold else 0)
-                wanted = [index for index, row in enumerate(rows) if naive.search(row)]
-                if re2:
-                    assert found(Re2Finder(pattern, fold=fold), rows) == wanted, (pattern, fold)
-                text = re.compile(re.escape(pattern), re.IGNORECASE if fold else 0)
-                wanted = [index for index, row in enumerate(rows) if text.search(row)]
-                if pattern:
-                    assert found(TextFinder(pattern, fold=fold), rows) == wanted, (pattern, fold)
+def test_every_way_finds_what_looking_at_each_line_finds(rows: list[str]) -> None:
+    for pattern in PATTERNS:
+        for fold in (False, True):
+            naive = re.compile(pattern, re.IGNORECASE if fold else 0)
+            wanted = [index for index, row in enumerate(rows) if naive.search(row)]
+            assert found(Re2Finder(pattern, fold=fold), rows) == wanted, (pattern, fold)
+            text = re.compile(re.escape(pattern), re.IGNORECASE if fold else 0)
+            wanted = [index for index, row in enumerate(rows) if text.search(row)]
+            if pattern:
+                assert found(TextFinder(pattern, fold=fold), rows) == wanted, (pattern, fold)
 
 
-def test_another_engine_in_a_process_of_its_own_finds_the_same() -> None:
-    rows = ["step 1", "loss é 2", "", "Loss 3"]
-    finder = ProcessFinder(r"(?<=loss )\S+ \d", fold=True)
-    finder._process._seconds = 60.0  # its process has to start in that time, too
-    try:
-        assert found(finder, rows) == [1]
-        finder.look_at(rows)
-        assert finder.spans(rows[1]) == ((5, 8),)
-        assert finder.knows("")
-    finally:
-        finder.close()
-    with pytest.raises(TooSlow, match="ended"):
-        finder.find(block(rows))
-
-
-def test_a_pattern_that_takes_for_ever_is_ended_and_said() -> None:
-    process = PatternProcess(r"(a+)+$(?!x)", fold=False, seconds=0.2)
-    with pytest.raises(TooSlow, match="took too long"):
-        process.lines(b"a" * 60 + b"b\n")
-    kept = KeptLines("a.log")
-    kept.append(["a" * 60 + "b"])
-    finder = ProcessFinder(r"(a+)+$(?!x)", fold=False)
-    finder._process._seconds = 0.2
-    marks = Marks(kept, finder)
-    job = marks.job()
-    assert job is not None
-    job.run()
-    marks.take(job)
-    assert (marks.whole, len(marks)) == (True, 0)
-    assert "too long" in marks.trouble
-    with pytest.raises(TooSlow, match="took too long"):
-        finder.look_at(["a" * 60])
-    assert finder.knows("what was not looked at"), "else whoever draws it would ask again at each drawing"
-
-
-@pytest.mark.skipif(not has_re2(), reason="RE2 is not installed")
-def test_what_re2_knows_takes_no_time_whatever_it_is() -> None:
+def test_no_expression_takes_long() -> None:
     chosen = finder_for("(a+)+$")
     assert isinstance(chosen.finder, Re2Finder)
     began = time.process_time()
@@ -150,7 +102,9 @@ def test_how_a_typed_text_is_looked_for() -> None:
     wrong = finder_for("loss (")
     assert wrong.trouble.startswith("not a regular expression (missing )")
     assert found(wrong.finder, ["the LOSS (", "loss"]) == [0], "then it is text"
-    assert isinstance(finder_for(r"(?<!x)y").finder, ProcessFinder)
+    unknown = finder_for(r"(?<!x)y")
+    assert unknown.trouble == "not a regular expression (invalid perl operator: (?<!): searched as plain text"
+    assert found(unknown.finder, ["y", "a(?<!x)y"]) == [1]
 
 
 def test_lines_in_which_it_matches_are_told_where() -> None:
@@ -161,10 +115,7 @@ def test_lines_in_which_it_matches_are_told_where() -> None:
 ALL = [line for _, line in (*lines(ERRORS), *lines(NONE))]
 
 
-@pytest.mark.parametrize("re2", [True, False])
-def test_errors_are_found_as_by_looking_at_each_line(re2: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not re2:
-        monkeypatch.setattr(line_finder, "_re2", lambda: None)
+def test_errors_are_found_as_by_looking_at_each_line() -> None:
     finder = ErrorFinder()
     wanted = [index for index, row in enumerate(ALL) if is_error(row)]
     assert len(wanted) > 80

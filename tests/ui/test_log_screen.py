@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import AbstractContextManager
 from unittest import mock
 
 import msgspec
@@ -15,9 +16,8 @@ from rgt_tui.model.fleet import FleetState, Spot
 from rgt_tui.model.protocol import Hello
 from rgt_tui.ui import RgtApp
 from rgt_tui.ui.clipboard import copied_path
-from rgt_tui.ui.logs.line_finder import ProcessFinder
+from rgt_tui.ui.logs.line_finder import Re2Finder
 from rgt_tui.ui.logs.log_rows import step_of
-from rgt_tui.ui.logs.slow_patterns import TooSlow
 from rgt_tui.ui.screens.base import FleetAwareScreen
 from rgt_tui.ui.screens.curves import CurvesScreen
 from rgt_tui.ui.screens.handbook_pages import HandbookScreen
@@ -131,38 +131,34 @@ async def test_nothing_matches_a_filter() -> None:
         assert "no line matches zebra in the lines kept here" in screen_text(app)
 
 
-async def test_a_filter_that_is_still_looked_for_or_was_given_up_does_not_say_that_nothing_matches() -> None:
-    slow = "(?=x)zebra"  # in a process of its own, which does not answer here until it is told to
-    go = threading.Event()
+def blocked_finder(go: threading.Event, hits: tuple[int, ...] = ()) -> AbstractContextManager[object]:
+    """Have expressions searched in a thread, which answers once `go` is set."""
 
-    def find(_finder: object, _block: object) -> list[tuple[int, str]]:
+    def find(_finder: object, block: LineBlock) -> list[tuple[int, str]]:
         assert go.wait(60)
-        raise TooSlow("this pattern took too long and was given up")
+        return [(block.first + hit, "") for hit in hits]
 
-    with mock.patch.object(ProcessFinder, "find", find):
+    return mock.patch.multiple(Re2Finder, find=find, quick=False)
+
+
+async def test_a_filter_that_is_still_looked_for_does_not_say_that_nothing_matches() -> None:
+    slow = "x|zebra"
+    go = threading.Event()
+    with blocked_finder(go):
         async with running(box_with(*STEPS), keys=("l",)) as (app, pilot, _):
             pane(app).filter_by(slow)
             await pilot.pause()
             assert f"looking for {slow}" in screen_text(app)
             assert f"& {slow} 0+" in screen_text(app)
-            pane(app).search(slow)
             go.set()
-            await until(pilot, lambda: "took too long" in screen_text(app))
-            assert "no line matches" not in screen_text(app)
-            assert f"& {slow} 0+, given up" in screen_text(app)
-            await until(pilot, lambda: f"/{slow} 0+ matches, given up" in screen_text(app))
+            await until(pilot, lambda: "no line matches" in screen_text(app))
 
 
 async def test_what_was_looked_for_is_no_longer_said_to_be_once_it_is_found() -> None:
     go = threading.Event()
-
-    def find(_finder: object, block: LineBlock) -> list[tuple[int, str]]:
-        assert go.wait(60)
-        return [(block.first + 7, "")]
-
-    with mock.patch.object(ProcessFinder, "find", find):
+    with blocked_finder(go, (7,)):
         async with running(box_with(*STEPS), keys=("l",)) as (app, pilot, _):
-            await pilot.press("slash", *"(?=x)y", "enter")
+            await pilot.press("slash", *"x|y", "enter")
             await pilot.pause()
             assert event_line(app) == "looking for the next match …"
             go.set()
@@ -505,30 +501,3 @@ async def test_the_header_is_about_the_box_of_the_log() -> None:
         box = app.screen.box
         rate = f"{box.meter.per_hour:.2f}/h"
         assert rate in header and "boxes" not in header
-
-
-async def test_a_pattern_that_was_given_up_is_not_looked_for_again_at_each_drawing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    looks = 0
-    look = LogPane._look
-
-    async def counted(self: LogPane) -> None:
-        nonlocal looks
-        looks += 1
-        await look(self)
-
-    monkeypatch.setattr(LogPane, "_look", counted)
-    async with running(keys=("l",)) as (app, pilot, _):
-        pane = app.screen.query_one(LogPane)
-        pane.search(r"(?<=never )seen")
-        await settle(pilot)
-        search = pane._search
-        assert search is not None and isinstance(search.finder, ProcessFinder)
-        search.finder._process.close()
-        search.finder._known.clear()
-        before = looks
-        for _ in range(5):
-            pane.redraw()
-            await settle(pilot)
-        assert looks == before > 0

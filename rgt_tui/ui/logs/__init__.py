@@ -7,6 +7,5 @@ __all__ = [
     "line_index",
     "line_times",
     "log_rows",
-    "slow_patterns",
 ]
 """Modules that other packages may use."""

@@ -164,7 +164,6 @@ class BeyondKept:
             Exception: it cannot be searched.
         """
         chosen = finder_for(wanted)
-        chosen.finder.close()
         fixed = isinstance(chosen.finder, TextFinder)
         fold = folds(wanted)
         sheet = Sheet(path, "")

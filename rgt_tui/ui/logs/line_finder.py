@@ -1,8 +1,7 @@
 """What can be searched for in a log: a text, a regular expression, errors, pages of the handbook.
 
-A person may type any pattern. RE2 (``google-re2``, of ``rgt-tui[triage]``) takes a time that grows with the text alone,
-and searches in the process; what it does not know (look-around, back references), and every expression where it is not
-installed, is matched by Python's own engine in a process of its own, which is ended when it takes too long.
+A person may type any pattern: RE2 takes a time that grows with the text alone. What RE2 does not know (look-around,
+back references) is searched for as plain text, with a message.
 """
 
 from __future__ import annotations
@@ -15,9 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from rgt_tui.fleet.logs.kept_lines import LineBlock
-from rgt_tui.handbook import LineHit, Page, Searcher, re2_library
+from rgt_tui.handbook import LineHit, Page, Searcher, compiled_by_re2
 from rgt_tui.ui.logs.error_lines import OTHERS, WORDS, is_error
-from rgt_tui.ui.logs.slow_patterns import PatternProcess
 
 Spans = tuple[tuple[int, int], ...]
 
@@ -28,42 +26,11 @@ class Finder(Protocol):
     around: int
     """Lines before a block that it must see, too."""
     quick: bool
-    """It never takes long for a small block: it may be asked on the UI thread."""
+    """It may search a small block on the UI thread."""
 
     def find(self, block: LineBlock) -> Sequence[tuple[int, str]]:
-        """Return the numbers of the lines that have it, in order, each with what it is called there.
-
-        Raises:
-            TooSlow: it takes too long, and is given up.
-        """
+        """Return the numbers of the lines that have it, in order, each with what it is called there."""
         ...
-
-    def close(self) -> None:
-        """Nobody will ask any more."""
-        ...
-
-
-_re2 = functools.cache(re2_library)
-
-
-def has_re2() -> bool:
-    """Tell whether RE2 is installed."""
-    return _re2() is not None
-
-
-def compiled_by_re2(pattern: bytes | str, *, fold: bool = False) -> Any:
-    """Compile with RE2; None where it is not installed, or does not know the pattern."""
-    re2 = _re2()
-    if re2 is None:
-        return None
-    options = re2.Options()
-    options.log_errors = False
-    options.max_mem = 64 << 20
-    options.case_sensitive = not fold
-    try:
-        return re2.compile(pattern, options=options)
-    except re2.error:
-        return None
 
 
 Search = Callable[[bytes, int], Any]
@@ -109,19 +76,15 @@ class TextFinder:
     def __init__(self, text: str, *, fold: bool) -> None:
         self._shown = re.compile(re.escape(text), re.IGNORECASE if fold else 0)
         raw = text.encode("utf-8", "replace")
-        found = compiled_by_re2(re.escape(raw), fold=fold)
-        if found is None and fold and not text.isascii():
-            found = re.compile(re.escape(text.lower()).encode() + b"|" + re.escape(text.upper()).encode())
-        self._search: Search | None = None if found is None else found.search
+        self._search: Search = compiled_by_re2(re.escape(raw), fold=fold).search
         self._raw, self._fold = raw, fold
 
     def find(self, block: LineBlock) -> list[tuple[int, str]]:
         """Return the lines that have it."""
-        if self._search is not None:
-            if not self._raw.isascii():
-                return [(block.first + index, "") for index in lines_with(self._search, block)]
-            if self._search(block.text, 0) is None:
-                return []
+        if not self._raw.isascii():
+            return [(block.first + index, "") for index in lines_with(self._search, block)]
+        if self._search(block.text, 0) is None:
+            return []
         # Where it stands often, this is the faster way.
         text, needle = (block.text.lower(), self._raw.lower()) if self._fold else (block.text, self._raw)
         return [(block.first + index, "") for index in _lines_with_text(needle, text, block.starts)]
@@ -129,9 +92,6 @@ class TextFinder:
     def spans(self, line: str) -> Spans:
         """Return where it stands in a line."""
         return tuple(match.span() for match in self._shown.finditer(line))
-
-    def close(self) -> None:
-        """Nothing is held."""
 
 
 _BEYOND = re.compile(r"\\[sWDnvfBpPxX]|\[\^|\\[^\w\s]?$|\(\?s")
@@ -146,16 +106,16 @@ class Re2Finder:
     Args:
         pattern: One that RE2 knows.
         fold: Upper and lower case are the same.
+
+    Raises:
+        ValueError: RE2 does not know it; the message says why.
     """
 
     around = 0
     quick = True
 
     def __init__(self, pattern: str, *, fold: bool) -> None:
-        one = compiled_by_re2(pattern, fold=fold)
-        if one is None:
-            raise ValueError(pattern)
-        self._one = one
+        self._one = compiled_by_re2(pattern, fold=fold)
         self._many = None if _WHOLE.search(pattern) else compiled_by_re2(f"(?m){pattern}".encode(), fold=fold)
         self._alone = _BEYOND.search(pattern) is not None
 
@@ -177,50 +137,8 @@ class Re2Finder:
                 found.append((match.start(), match.end()))
         return tuple(found)
 
-    def close(self) -> None:
-        """Nothing is held."""
 
-
-class ProcessFinder:
-    """Looks for a regular expression with Python's engine, in a process of its own.
-
-    Args:
-        pattern: One that `re` knows.
-        fold: Upper and lower case are the same.
-    """
-
-    around = 0
-    quick = False
-
-    def __init__(self, pattern: str, *, fold: bool) -> None:
-        self._process = PatternProcess(pattern, fold=fold)
-        self._known: dict[str, Spans] = {}
-
-    def find(self, block: LineBlock) -> list[tuple[int, str]]:
-        """Return the lines that match."""
-        return [(block.first + index, "") for index in self._process.lines(block.text)]
-
-    def look_at(self, rows: Iterable[str]) -> None:
-        """Find out where lines match, in a thread."""
-        for row in rows:
-            self._known[row] = self._process.spans(row)
-        while len(self._known) > 2000:
-            del self._known[next(iter(self._known))]
-
-    def spans(self, line: str) -> Spans:
-        """Return where a line matches, as far as that is known."""
-        return self._known.get(line, ())
-
-    def knows(self, line: str) -> bool:
-        """Tell whether it is known where a line matches, or never will be."""
-        return line in self._known or bool(self._process.ended)
-
-    def close(self) -> None:
-        """End the process."""
-        self._process.close()
-
-
-PatternFinder = TextFinder | Re2Finder | ProcessFinder
+PatternFinder = TextFinder | Re2Finder
 
 
 class Chosen(NamedTuple):
@@ -247,15 +165,10 @@ def finder_for(text: str) -> Chosen:
         return Chosen(TextFinder(text, fold=fold), "")
     try:
         return Chosen(Re2Finder(text, fold=fold), "")
-    except ValueError:
-        pass
-    try:
-        re.compile(text)
-    except (re.error, RecursionError, OverflowError) as error:
+    except ValueError as error:
         return Chosen(
             TextFinder(text, fold=fold), f"not a regular expression ({error}): searched as plain text"
         )
-    return Chosen(ProcessFinder(text, fold=fold), "")
 
 
 class ErrorFinder:
@@ -266,27 +179,13 @@ class ErrorFinder:
 
     def __init__(self) -> None:
         words = "|".join(re.escape(word) for word in WORDS)
-        found = compiled_by_re2(f"(?m){words}|{'|'.join(OTHERS)}".encode(), fold=True)
-        self._search: Search | None = None if found is None else found.search
-        self._others = re.compile("|".join(OTHERS).encode(), re.IGNORECASE | re.MULTILINE)
+        likely = compiled_by_re2(f"(?m){words}|{'|'.join(OTHERS)}".encode(), fold=True)
+        self._search: Search = likely.search
 
     def find(self, block: LineBlock) -> list[tuple[int, str]]:
         """Return the lines that are errors."""
-        if self._search is not None:
-            likely: Iterable[int] = lines_with(self._search, block)
-        else:
-            likely = self._slowly(block)
+        likely = lines_with(self._search, block)
         return [(block.first + index, "") for index in likely if is_error(block.line(index).decode())]
-
-    def _slowly(self, block: LineBlock) -> list[int]:
-        lower = LineBlock(block.first, block.text.lower(), block.starts)
-        found = set(lines_with(self._others.search, lower))
-        for word in WORDS:
-            found.update(_lines_with_text(word.encode(), lower.text, block.starts))
-        return sorted(found)
-
-    def close(self) -> None:
-        """Nothing is held."""
 
 
 @functools.cache
@@ -324,6 +223,3 @@ class PageFinder:
         for hit in hits:
             first.setdefault(block.first + hit.line_no - 1, hit.id)
         return sorted(first.items())
-
-    def close(self) -> None:
-        """Nothing is held."""

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 
 from rgt_tui.fleet.logs.kept_lines import KeptLines, LineBlock
 from rgt_tui.ui.logs.line_finder import Finder
-from rgt_tui.ui.logs.slow_patterns import TooSlow
 
 AT_ONCE = 4 << 20
 """Bytes that one job of a thread looks through."""
@@ -29,7 +28,6 @@ class Job:
     def __init__(self, finder: Finder, blocks: Sequence[LineBlock], start: int, stop: int) -> None:
         self.start, self.stop = start, stop
         self.found: list[tuple[int, str]] = []
-        self.trouble = ""
         self._finder, self._blocks = finder, blocks
 
     @property
@@ -43,12 +41,9 @@ class Job:
         if self._finder.around and len(blocks) > 1:
             text = b"".join(block.text for block in blocks)
             blocks = [LineBlock(blocks[0].first, text, array("I"))]
-        try:
-            for block in blocks:
-                found = self._finder.find(block)
-                self.found += [one for one in found if self.start <= one[0] < self.stop]
-        except TooSlow as error:
-            self.trouble = str(error)
+        for block in blocks:
+            found = self._finder.find(block)
+            self.found += [one for one in found if self.start <= one[0] < self.stop]
 
 
 class Marks:
@@ -64,8 +59,6 @@ class Marks:
         self.finder = finder
         self.names: dict[int, str] = {}
         """What the finder calls it, where it does."""
-        self.trouble = ""
-        """Why no more is looked through."""
         self._kept = kept
         self._most = most
         self._numbers: array[int] = array("q")
@@ -74,7 +67,7 @@ class Marks:
     @property
     def whole(self) -> bool:
         """All lines were looked through."""
-        return bool(self.trouble) or (self._high >= self._kept.end and self._low <= self._lowest())
+        return self._high >= self._kept.end and self._low <= self._lowest()
 
     def _lowest(self) -> int:
         first = self._kept.first
@@ -123,8 +116,6 @@ class Marks:
 
     def job(self) -> Job | None:
         """Return what to look through next; None = nothing is left. What is new comes before what is old."""
-        if self.trouble:
-            return None
         first, end = self._lowest(), self._kept.end
         self._low = max(self._low, min(first, self._high))
         if self._high < first:
@@ -157,9 +148,6 @@ class Marks:
 
     def take(self, job: Job) -> None:
         """Take in what a job has found."""
-        if job.trouble:
-            self.trouble = job.trouble
-            return
         numbers = array("q", [number for number, _ in job.found])
         self.names.update((number, name) for number, name in job.found if name)
         if job.start == self._high:

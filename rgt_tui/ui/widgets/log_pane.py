@@ -18,16 +18,12 @@ from rgt_tui.ui.logs.error_lines import is_error
 from rgt_tui.ui.logs.line_finder import (
     Chosen,
     PageFinder,
-    PatternFinder,
-    ProcessFinder,
     finder_for,
-    has_re2,
     shape,
 )
 from rgt_tui.ui.logs.line_index import Marks
 from rgt_tui.ui.logs.line_times import written
 from rgt_tui.ui.logs.log_rows import LogCursor, LogRows, ShownLog, line_at
-from rgt_tui.ui.logs.slow_patterns import TooSlow
 from rgt_tui.ui.notation import clean, clock, compact_time, glyphs, thousands
 from rgt_tui.ui.widgets.lines import LineWidget
 from rgt_tui.ui.widgets.panes import framed
@@ -37,14 +33,13 @@ STEP_ASIDE = 16
 ERRORS_ONLY = "errors"
 """What the filter is called that shows errors alone; typed as the filter, it is that."""
 TIMES = ("", "clock", "age")
-PAGES_WITHOUT_RE2 = 20_000
-"""Lines from the end that are searched for what the handbook knows where RE2 is not installed: it takes far longer."""
 PAGES_AT_MOST = 1_000_000
+"""Lines from the end that are searched for what the handbook knows."""
 
 
 def _more(marks: Iterable[Marks]) -> str:
     """Return what stands behind a number that may grow."""
-    return "" if all(one.whole and not one.trouble for one in marks) else "+"
+    return "" if all(one.whole for one in marks) else "+"
 
 
 class LogPane(LineWidget):
@@ -85,7 +80,6 @@ class LogPane(LineWidget):
         self._looking = False
         self._after: Callable[[], None] | None = None
         """What waits for the search to come further."""
-        self._wanted_spans: set[str] = set()
         self._aside = 0
         self._age: float | None = None
         self._now = 0.0
@@ -156,8 +150,7 @@ class LogPane(LineWidget):
             log.look_for(self._search.finder)
         self._set_filter(log)
         if self._pages and log.pages is None:
-            most = PAGES_AT_MOST if has_re2() else PAGES_WITHOUT_RE2
-            log.pages = Marks(kept, PageFinder(self._pages), most)
+            self._made_again(log)
         return log
 
     def know_pages(self, pages: Sequence[Page]) -> None:
@@ -169,8 +162,7 @@ class LogPane(LineWidget):
         self._take_in()
 
     def _made_again(self, log: ShownLog) -> None:
-        most = PAGES_AT_MOST if has_re2() else PAGES_WITHOUT_RE2
-        log.pages = Marks(log.kept, PageFinder(self._pages), most)
+        log.pages = Marks(log.kept, PageFinder(self._pages), PAGES_AT_MOST)
 
     def line_at(self, kept: KeptLines, spot: Spot) -> int | None:
         """Return the line of a log that is shown which a spot names; None = it is not kept."""
@@ -207,7 +199,7 @@ class LogPane(LineWidget):
                 busy = busy or not marks.whole
         rows.refresh()
         self.cursor.take_in(rows)
-        if (busy or self._wanted_spans) and not self._looking and self.is_attached:
+        if busy and not self._looking and self.is_attached:
             self._looking = True
             self.run_worker(self._look(), group="log", description="search a log", exit_on_error=False)
 
@@ -216,28 +208,19 @@ class LogPane(LineWidget):
         try:
             while self._rows is not None and self.is_attached:
                 rows = self._rows
-                spans, self._wanted_spans = self._wanted_spans, set()
-                finders = [one.finder for one in (self._search, self._filter) if one is not None]
-                for finder in finders:
-                    if spans and isinstance(finder, ProcessFinder):
-                        try:
-                            await asyncio.to_thread(finder.look_at, spans)
-                        except TooSlow:
-                            break
                 todo = [
                     (marks, job)
                     for log in rows.logs
                     for marks in log.marks
                     if (job := marks.job()) is not None
                 ]
-                if not todo and not self._wanted_spans:
+                if not todo:
                     break
-                if todo:
-                    marks, job = todo[0]
-                    await asyncio.to_thread(job.run)
-                    marks.take(job)
-                    self._learn_shapes(marks, job.found)
-                    rows.refresh()
+                marks, job = todo[0]
+                await asyncio.to_thread(job.run)
+                marks.take(job)
+                self._learn_shapes(marks, job.found)
+                rows.refresh()
                 self._looked()
         finally:
             self._looking = False
@@ -273,17 +256,12 @@ class LogPane(LineWidget):
     @property
     def trouble(self) -> str:
         """What is wrong with the search or the filter; empty = nothing."""
-        chosen = [one.trouble for one in (self._search, self._filter) if one is not None and one.trouble]
-        found = [
-            one.trouble for log in (self._rows.logs if self._rows else ()) for one in log.marks if one.trouble
-        ]
-        return next(iter([*chosen, *found]), "")
+        chosen = (one.trouble for one in (self._search, self._filter) if one is not None)
+        return next(filter(None, chosen), "")
 
     def search(self, text: str) -> str:
         """Search for something else; return what is wrong with it, in words."""
         if text != self._searched:
-            if self._search is not None:
-                self._search.finder.close()
             self._searched, self._after = text, None
             self._search = finder_for(text) if text else None
             for log in self._rows.logs if self._rows is not None else ():
@@ -295,8 +273,6 @@ class LogPane(LineWidget):
     def filter_by(self, text: str) -> str:
         """Show only lines that match; return what is wrong with the text, in words."""
         if text != self._filtered:
-            if self._filter is not None:
-                self._filter.finder.close()
             self._filtered = text
             self._filter = finder_for(text) if text and text != ERRORS_ONLY else None
             if self._rows is not None:
@@ -477,8 +453,7 @@ class LogPane(LineWidget):
             parts.append(line(Span(f"/{clean(self._searched)} ", Tone.MATCH), dim(self._count(rows))))
         if self._filtered:
             marks = self._filters()
-            more = f"{_more(marks)}, given up" if any(one.trouble for one in marks) else _more(marks)
-            kept = f" {thousands(len(rows))}{more}"
+            kept = f" {thousands(len(rows))}{_more(marks)}"
             parts.append(line(Span(f"& {clean(self._filtered)}", Tone.ACCENT), dim(kept)))
         if self.cursor.selecting:
             parts.append(
@@ -512,8 +487,7 @@ class LogPane(LineWidget):
             one = rows.logs[place.log].matches
             if one is not None and place.number in one:
                 return f"match {thousands(rows.rank(marks, here))} of {thousands(count)}{more}"
-        given_up = ", given up" if any(one.trouble for one in marks) else ""
-        return f"{thousands(count)}{more} {'match' if count == 1 and not more else 'matches'}{given_up}"
+        return f"{thousands(count)}{more} {'match' if count == 1 and not more else 'matches'}"
 
     def _foot(self) -> Line:
         rows = self._rows
@@ -534,11 +508,9 @@ class LogPane(LineWidget):
         if rows is None or not len(rows):
             why = self._why_empty
             if rows is not None and self._filtered and any(len(log.kept) for log in rows.logs):
-                why = next((one.trouble for one in self._filters() if one.trouble), "") or (
-                    f"no line matches {clean(self._filtered)} in the lines kept here"
-                    if all(one.whole for one in self._filters())
-                    else f"looking for {clean(self._filtered)} …"
-                )
+                why = f"looking for {clean(self._filtered)} …"
+                if all(one.whole for one in self._filters()):
+                    why = f"no line matches {clean(self._filtered)} in the lines kept here"
             return wrapped(clean(why), width, Tone.DIM)
         first = self.cursor.first(rows, height)
         here = self.cursor.row(rows)
@@ -650,16 +622,11 @@ class LogPane(LineWidget):
         return clock(at).rjust(8) if at is not None else " " * 8
 
     def _marked(self, text: str, tone: Tone) -> Line:
-        finders: list[PatternFinder] = [self._search.finder] if self._search is not None else []
-        if not finders:
+        if self._search is None:
             return (Span(text, tone),)
-        finder = finders[0]
-        if isinstance(finder, ProcessFinder) and not finder.knows(text):
-            self._wanted_spans.add(text)
-            self.call_later(self._take_in)
         out: list[Span] = []
         end = 0
-        for start, stop in finder.spans(text):
+        for start, stop in self._search.finder.spans(text):
             out += [Span(text[end:start], tone), Span(text[start:stop], Tone.MATCH)]
             end = stop
         out.append(Span(text[end:], tone))
@@ -677,9 +644,3 @@ class LogPane(LineWidget):
         if row < len(rows):
             self.cursor.go(row, rows, self.height_of_text, keep_sight=True)
             self.redraw()
-
-    def on_unmount(self) -> None:
-        """End what still searches."""
-        for chosen in (self._search, self._filter):
-            if chosen is not None:
-                chosen.finder.close()

@@ -6,10 +6,7 @@ import json
 import random
 import re
 import time
-from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import msgspec
@@ -389,43 +386,6 @@ def test_of_a_line_without_an_end_only_the_beginning_is_kept(monkeypatch: pytest
     assert [(hit.id, hit.line_no) for hit in found] == [("U7", 2)]
 
 
-def no_module(name: str) -> ModuleType:
-    raise ImportError(name)
-
-
-def another_module(name: str) -> ModuleType:
-    """Return what PyPI's pyre2 is: a module of that name, with the functions of Python's own."""
-    found = ModuleType(name)
-    setattr(found, "compile", re.compile)  # noqa: B010
-    return found
-
-
-ONE_EACH = list({case["expected"]: case for case in CASES}.values())
-"""A case of each page, and a healthy one."""
-
-
-@pytest.mark.parametrize(
-    ("module", "cases"),
-    [
-        (no_module, ONE_EACH),
-        (another_module, ONE_EACH),
-        pytest.param(no_module, CASES, marks=pytest.mark.full),
-    ],
-    ids=["none", "another", "none, for all cases"],
-)
-def test_without_re2_the_result_is_the_same(
-    monkeypatch: pytest.MonkeyPatch, module: Callable[[str], ModuleType], cases: list[dict[str, Any]]
-) -> None:
-    text = "\n".join(case["log"] for case in cases)
-    fast = search_text(text, PAGES.values())
-    monkeypatch.setattr(line_search, "import_module", module)
-    monkeypatch.setattr(line_search, "lookout", Lookout)  # the one that is kept has its automaton
-    monkeypatch.setattr(line_search, "_automaton", line_search._automaton.__wrapped__)
-    assert line_search.re2_library() is None
-    assert search_text(text, PAGES.values()) == fast
-    assert len({hit.id for hit in fast}) > 60
-
-
 def test_the_first_look_is_made_once_for_the_same_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """The window of a log is searched anew with each line that comes."""
     made: list[Lookout] = []
@@ -456,25 +416,20 @@ def test_the_pages_of_a_line_are_those_of_which_something_stands_in_it() -> None
         ]
 
 
-def test_a_line_is_suspected_by_its_literals_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    for imports in (import_module, no_module):
-        monkeypatch.setattr(line_search, "import_module", imports)
-        lookout = Lookout(PAGES.values())
-        assert lookout.suspected(["step 143 loss 0.137", ""]) == {}
-        suspected = lookout.suspected(["step 3", "write: NO SPACE LEFT ON DEVICE", "", "exit code: 137"])
-        assert set(suspected) == {1, 3}
-        assert "U7" in suspected[1]
-        assert "U9" in suspected[3]
+def test_a_line_is_suspected_by_its_literals_alone() -> None:
+    lookout = Lookout(PAGES.values())
+    assert lookout.suspected(["step 143 loss 0.137", ""]) == {}
+    suspected = lookout.suspected(["step 3", "write: NO SPACE LEFT ON DEVICE", "", "exit code: 137"])
+    assert set(suspected) == {1, 3}
+    assert "U7" in suspected[1]
+    assert "U9" in suspected[3]
 
 
-def test_a_cheap_pattern_sees_where_a_line_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cheap_pattern_sees_where_a_line_begins() -> None:
     page = msgspec.structs.replace(PAGES["U7"], needles=(), needle_pattern="^gone$", patterns=("^gone$",))
-    for imports in (import_module, no_module):
-        monkeypatch.setattr(line_search, "import_module", imports)
-        monkeypatch.setattr(line_search, "lookout", Lookout)
-        lookout = Lookout([page])
-        assert lookout.suspected(["a", "gone", "it is gone", "gone"]) == {1: ("U7",), 3: ("U7",)}
-        assert [hit.line_no for hit in search_text("a\ngone\nall gone\n", [page])] == [2]
+    lookout = Lookout([page])
+    assert lookout.suspected(["a", "gone", "it is gone", "gone"]) == {1: ("U7",), 3: ("U7",)}
+    assert [hit.line_no for hit in search_text("a\ngone\nall gone\n", [page])] == [2]
 
 
 def test_a_very_long_line_is_searched_around_its_literal() -> None:
