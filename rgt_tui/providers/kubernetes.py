@@ -46,6 +46,8 @@ _PART = r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?"
 _ID = re.compile(rf"({_PART})/(job|pod)/({_PART})")
 """``namespace/job/name`` or ``namespace/pod/name``: names are those of https://kubernetes.io/docs/concepts/overview/."""
 _REASON = re.compile(r"Error from server(?: \((\w+)\))?:")
+_NO_LOGIN = "error: You must be logged in to the server"
+"""How kubectl prints ``Unauthorized``, whatever the server's own words are."""
 NODE_BILLS = "the node bills on, whether a pod runs on it or not, until it is removed from the cluster"
 PHASES = {"Pending": Lifecycle.STARTING, "Running": Lifecycle.RUNNING, "Succeeded": Lifecycle.GONE,
           "Failed": Lifecycle.GONE}  # fmt: skip
@@ -328,6 +330,8 @@ class KubernetesAccount:
             return said.out
         found = _REASON.search(said.err)
         reason = (found[1] or "") if found else ""
+        if said.err.startswith(_NO_LOGIN):
+            reason = "Unauthorized"
         told = f"{self.source}: {said.err or f'ended with {said.status}'}"
         kinds = {
             "Forbidden": AuthError,

@@ -9,6 +9,7 @@ import shutil
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,13 +17,17 @@ from rgt_tui.demo import Fault
 from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.evidence import Permit, StopPhase, StopProgress, Verb
 from rgt_tui.model.money import Lifecycle, MeterKind
-from rgt_tui.providers import PermitRefused, Provider, Providers, carry_out
+from rgt_tui.providers import AuthError, PermitRefused, Provider, ProviderError, Providers, carry_out
 from rgt_tui.providers.command_line import CommandLine
 from tests.contract.providers.conftest import permit_for
 from tests.contract.providers.fakes.local_kubernetes import LocalKubernetes
 from tests.contract.providers.rows_by_command import NAMESPACE, kubernetes
 
 JOB = "ml/job/train-a"
+CAPTURED: dict[str, Any] = json.loads(
+    Path("tests/fixtures/kubernetes/kubectl.json").read_text(encoding="utf-8")
+)
+"""What kubectl prints, after its documentation and public captures."""
 
 
 @pytest.fixture
@@ -321,3 +326,61 @@ async def test_an_instance_that_could_be_an_option_is_refused(
         with pytest.raises(PermitRefused, match="neither namespace"):
             await provider.destroy(permit(provider, Verb.DESTROY))
     assert server.requests == []
+
+
+READS = {
+    "ml/job/train-1": (Lifecycle.RUNNING, "Running", 1, 2),
+    "ml/job/train-2": (Lifecycle.STARTING, "Pending", 1, 2),
+    "ml/job/train-3": (Lifecycle.GONE, "Complete", 0, None),
+    "ml/job/train-4": (Lifecycle.GONE, "Failed", 0, None),
+    "ml/job/train-5": (Lifecycle.STOPPED, "suspended", 0, None),
+    "ml/job/train-6": (Lifecycle.RUNNING, "suspended, 1 pods left", 1, 2),
+    "ml/pod/bare": (Lifecycle.RUNNING, "Running", 1, 2),
+    "ml/pod/evicted": (Lifecycle.GONE, "Failed", 1, None),
+}
+"""Object → what it is, in which words, how many pods of it are named, and how many GPUs the list says."""
+
+
+async def test_captured_objects_are_read_for_what_they_are(server: LocalKubernetes, tmp_path: Path) -> None:
+    for capture in CAPTURED["objects"]:
+        for thing in capture["objects"]:
+            server.put(thing)
+    provider = control(server, tmp_path)
+    listed = {item.id: item.gpu_count for item in await provider.list()}
+    for ident, (life, words, pods, gpus) in READS.items():
+        meter = await provider.read(ident)
+        assert (meter.error, meter.lifecycle, meter.native_status) == (None, life, words), ident
+        assert len(meter.names) == pods, ident
+        assert listed.pop(ident, None) == gpus, ident
+        assert (meter.created is not None) == (pods > 0), ident
+    assert listed == {}, "a pod of a ReplicaSet is no machine, nor is what has ended"
+    account = kube_providers(server, tmp_path).account(provider.ref)
+    assert [(one.id, one.size_gb and round(one.size_gb)) for one in await account.leftovers()] == [
+        ("ml/data", 215),
+        ("ml/waits", None),
+    ]
+
+
+@pytest.mark.parametrize("capture", CAPTURED["refusals"], ids=lambda one: one["source"].partition(",")[0])
+async def test_captured_refusals_prove_what_they_say(tmp_path: Path, capture: dict[str, str]) -> None:
+    (tmp_path / "stderr").write_text(capture["stderr"] + "\n")
+    (tmp_path / "kubectl").write_text('#!/bin/sh\ncat "${0%/*}/stderr" >&2\nexit 1\n')
+    (tmp_path / "kubectl").chmod(0o755)
+    provider = Providers(env={"PATH": f"{tmp_path}:{os.environ['PATH']}"}).open(
+        ProviderRef(kind="kubernetes", instance=JOB)
+    )
+    with pytest.raises(ProviderError) as caught:
+        await provider.list()
+    found = "AuthError" if isinstance(caught.value, AuthError) else type(caught.value).__name__
+    assert (found, caught.value.code) == (capture["error"], capture["code"])
+    assert capture["stderr"].splitlines()[-1][:60] in str(caught.value)
+    steps = carry_out(
+        provider,
+        permit(provider, Verb.DESTROY),
+        clock=time.time,
+        sleep=asyncio.sleep,
+        timeout_s=0.1,
+        poll_s=0.05,
+    )
+    first, *_ = [step async for step in steps]
+    assert first.phase is StopPhase[capture["after_delete"]]

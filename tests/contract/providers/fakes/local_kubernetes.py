@@ -61,6 +61,11 @@ class LocalKubernetes(LocalServer):
         path.chmod(0o600)
         return path
 
+    def put(self, thing: dict[str, Any]) -> None:
+        """Add an object as it is."""
+        plural = next(name for name, kind in {**CORE, "jobs": "Job"}.items() if kind == thing["kind"])
+        self.objects[plural, thing["metadata"]["namespace"], thing["metadata"]["name"]] = thing
+
     def add_pod(
         self, namespace: str, name: str, *, owner: tuple[str, str] | None = None, gpus: int = 1
     ) -> str:
