@@ -137,12 +137,22 @@ def take(folder: str) -> None:
     os.makedirs(folder, mode=0o700, exist_ok=True)
     there = os.stat(folder)
     if there.st_uid != os.geteuid():
-        raise OSError(errno.EPERM, "it belongs to another user (uid %d)" % there.st_uid, folder)
+        raise OSError(errno.EPERM, "it belongs to %s" % user_name(there.st_uid), folder)
     above = open_above(folder)
     if above:
         raise OSError(errno.EPERM, "everybody can write to %s: chmod o-w %s" % (above, above), folder)
     if there.st_mode & OTHERS_WRITE:
         os.chmod(folder, stat.S_IMODE(there.st_mode) & ~OTHERS_WRITE)
+
+
+def user_name(uid: int) -> str:
+    """Return the name of a user, or its number where it has none."""
+    try:
+        import pwd
+
+        return pwd.getpwuid(uid).pw_name
+    except (ImportError, KeyError):
+        return str(uid)
 
 
 def open_above(folder: str) -> str:

@@ -8,7 +8,7 @@ import re
 import tempfile
 import time
 
-from rgt_box import landing, procstat
+from rgt_box import landing, place, procstat
 
 KEPT_S = 86400.0
 """Seconds after which one of another container is removed, too: whether that process lives cannot be seen from here."""
@@ -24,7 +24,7 @@ def make() -> str:
     """
     collect()
     pid = os.getpid()
-    owner = _namespace(), pid, procstat.start_ticks(pid) or 0
+    owner = place.namespace(), pid, procstat.start_ticks(pid) or 0
     return tempfile.mkdtemp(prefix="rgt-tmp-%d-%d-%d-" % owner)
 
 
@@ -53,15 +53,8 @@ def _is_left(path: str) -> bool:
     if match is None:
         return False
     namespace, pid, ticks = map(int, match.groups())
-    if namespace == _namespace():
+    if namespace == place.namespace():
         return not procstat.is_alive(pid, ticks)
     with contextlib.suppress(OSError):
         return time.time() - os.stat(path).st_mtime > KEPT_S
     return False
-
-
-def _namespace() -> int:
-    try:
-        return os.stat("/proc/self/ns/pid").st_ino
-    except OSError:
-        return 0

@@ -6,13 +6,14 @@ can put something there is whoever the agent runs as. Root's own things are trus
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import stat
 import struct
 
-from rgt_box import landing, procstat
+from rgt_box import procstat
+from rgt_box.landing import take as take
+from rgt_box.landing import user_name as user_name
 
 ANSWER = 2.0
 """Seconds for a server to take our connection."""
@@ -57,16 +58,6 @@ def user_of(pid: int) -> str | None:
     return users().get(found[0], str(found[0])) if found else None
 
 
-def user_name(uid: int) -> str:
-    """Return the name of a user, or its number where it has none."""
-    try:
-        import pwd
-
-        return pwd.getpwuid(uid).pw_name
-    except (ImportError, KeyError):
-        return str(uid)
-
-
 def own_socket(path: str) -> str | None:
     """Return where a server of this user listens, as a path that nobody else can redirect; None if none does.
 
@@ -91,23 +82,6 @@ def own_socket(path: str) -> str | None:
     except (OSError, ValueError):
         return None
     return real if struct.unpack("3i", said)[1] == os.geteuid() else None
-
-
-def take(folder: str) -> None:
-    """Make a directory, or see to it that one that is there is this user's alone to write to.
-
-    Raises:
-        OSError: it cannot be made, or it is another user's.
-    """
-    os.makedirs(folder, mode=0o700, exist_ok=True)
-    there = os.stat(folder)
-    if there.st_uid != os.geteuid():
-        raise OSError(errno.EPERM, "it belongs to %s" % user_name(there.st_uid), folder)
-    above = landing.open_above(folder)
-    if above:  # they could put another in its place
-        raise OSError(errno.EPERM, "everybody can write to %s: chmod o-w %s" % (above, above), folder)
-    if there.st_mode & _OTHERS_WRITE:
-        os.chmod(folder, stat.S_IMODE(there.st_mode) & ~_OTHERS_WRITE)
 
 
 def is_ours(path: str) -> bool:

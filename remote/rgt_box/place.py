@@ -38,19 +38,13 @@ def state_dir() -> str:
     base = os.path.join(cache, "rgt")
     mine = identity()
     usual = os.path.join(base, "host-" + mine["host"])
-    for folder in [base, *_hosts(base)]:
-        owner = files.read_json(os.path.join(folder, OWNER), 4096)
-        if owner == mine or (owner is None and folder == base and _is_old_one_of_ours(base)):
+    for folder in _hosts(base):
+        if files.read_json(os.path.join(folder, OWNER), 4096) == mine:
             return folder
-    for folder in (base, usual):
-        owner = files.read_json(os.path.join(folder, OWNER), 4096)
-        if owner is not None and owner.get("host") == mine["host"]:
-            # Another boot's, of this host most likely; while its recorder lives it is no past one.
-            taken = files.is_locked(os.path.join(folder, LOCK))
-            return (
-                folder if not taken else "%s-%08x" % (usual, zlib.crc32(repr(sorted(mine.items())).encode()))
-            )
-    return usual
+    # What is there is an earlier boot's, unless its recorder lives.
+    if not files.is_locked(os.path.join(usual, LOCK)):
+        return usual
+    return "%s-%08x" % (usual, zlib.crc32(repr(sorted(mine.items())).encode()))
 
 
 def claim(folder: str) -> None:
@@ -96,19 +90,6 @@ def _hosts(base: str) -> list[str]:
         return sorted(os.path.join(base, name) for name in os.listdir(base) if name.startswith("host-"))
     except OSError:
         return []
-
-
-def _is_old_one_of_ours(base: str) -> bool:
-    """Tell whether what an rgt has left here that knew of no hosts is all of this boot: of no other host, then."""
-    from rgt_box.recorder.ring import headers_of  # here: who has no such directory does without
-
-    holder = files.lock_holder(os.path.join(base, LOCK))
-    if files.is_locked(os.path.join(base, LOCK)) and procstat.is_alive(
-        int(holder.get("pid") or 0), holder.get("ticks")
-    ):
-        return True
-    boots = {boot for _, boot, _ in headers_of(os.path.join(base, RING))}
-    return boots == {boot_id()}
 
 
 def root() -> str:

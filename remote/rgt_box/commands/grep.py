@@ -12,7 +12,6 @@ import time
 from rgt_box import files, jsonline
 from rgt_box.background import describe
 from rgt_box.commands import file_tree
-from rgt_box.streams.log_follower import siblings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -130,7 +129,7 @@ def quick_search(pattern: str, fixed: bool, fold: bool) -> tuple[bytes, re.Patte
 
 HELP = """
 usage: grep PATTERN PATH... [--max N] [--context N] [--ignore-case] [--limit-mib N] [--timeout S] [--fixed] [--count]
-            [--inode N] [--before BYTE] [--progress S] [--cut N] [--most-kib N] [--nice]
+            [--progress S] [--cut N] [--most-kib N] [--nice]
 
 Search logs from their end: the newest lines come first. PATTERN is a Python regular expression, PATH a file, a
 glob, or a directory (all files below it, the newest file first). Prints one JSON line for each match,
@@ -145,8 +144,6 @@ searched, and "stopped" says why. Lines of more than 16 KiB are cut.
   --timeout S     stop after S seconds (default 20): some patterns take forever
   --fixed         PATTERN is plain text
   --count         count further matches after --max instead of printing them
-  --inode N       for a rotated log: the file with this inode, whatever its name is now
-  --before BYTE   search only before that byte
   --progress S    print {"progress": true, "read", "matches"} every S seconds
   --cut N         cut lines of more than N characters
   --most-kib N    print at most N KiB of matches, and count the rest
@@ -158,7 +155,7 @@ Example: grep 'CUDA out of memory|Traceback' ~/jobs/sweep/logs --context 3 --max
 """
 SPEC = {
     "--max": "int", "--context": "int", "--ignore-case": "flag", "--limit-mib": "int", "--timeout": "float",
-    "--fixed": "flag", "--count": "flag", "--inode": "int", "--before": "int", "--progress": "float", "--cut": "int",
+    "--fixed": "flag", "--count": "flag", "--progress": "float", "--cut": "int",
     "--most-kib": "int", "--nice": "flag",
 }  # fmt: skip
 WIDEST = 16 << 10
@@ -186,7 +183,7 @@ class Search:
     ) -> None:
         self._pattern, self._quick, self._fold = pattern, quick, given["ignore-case"]
         self._most, self._context = _given(given["max"], 100), min(50, _given(given["context"], 0))
-        self._counts, self._inode, self._before = given["count"], given["inode"], given["before"]
+        self._counts = given["count"]
         self._cut, self._every = _given(given["cut"], WIDEST), given["progress"]
         self._room = _given(given["most-kib"], 1 << 40) << 10
         self.budget = Budget(_given(given["limit-mib"], 256) << 20)
@@ -198,17 +195,17 @@ class Search:
     def file(self, path: str) -> Iterator[dict[str, Any]]:
         """Yield the matches of one file, newest first."""
         try:
-            fd = self._open(path)
+            fd = files.open_regular(path)
         except OSError as error:
             self._problem(path, describe(error))
             return
         try:
             self.files += 1
             size = os.fstat(fd).st_size
-            if self._context or (self._before is None and self._quick is None):
+            if self._context or self._quick is None:
                 yield from self._lines(path, fd)
             else:
-                yield from self._found(path, fd, size if self._before is None else min(self._before, size))
+                yield from self._found(path, fd, size)
             if os.fstat(fd).st_size < size:
                 self._problem(path, "was truncated while it was searched")
             if self.budget.cut and self.stopped is None:
@@ -217,16 +214,6 @@ class Search:
             self._problem(path, describe(error))
         finally:
             os.close(fd)
-
-    def _open(self, path: str) -> int:
-        fd = files.open_regular(path)
-        if self._inode is None or os.fstat(fd).st_ino == self._inode:
-            return fd
-        os.close(fd)
-        for candidate, status in siblings(path):
-            if status.st_ino == self._inode:
-                return files.open_regular(candidate)
-        raise OSError(0, "it has been replaced by another file")
 
     def _found(self, path: str, fd: int, end: int) -> Iterator[dict[str, Any]]:
         """Yield the matches without lines around them, by looking at many lines at once."""
@@ -251,7 +238,8 @@ class Search:
     def _places(self, region: bytes) -> Iterator[tuple[int, int]]:
         """Yield where the lines begin and end that match, the last one first."""
         bars = b"\r" in region  # a progress bar: each of its states is a line
-        if self._quick is None or (self._quick[1] is not None and (bars or not region.isascii())):
+        assert self._quick is not None
+        if self._quick[1] is not None and (bars or not region.isascii()):
             for left, right in reversed(list(_rows(region))):
                 if self._pattern.search(region[left:right].decode("utf-8", "replace")):
                     yield left, right
@@ -332,10 +320,9 @@ def main(argv: list[str]) -> int:
         return file_tree.refuse("grep: %r is not a regular expression: %s" % (paths[0], error))
     seconds = found["timeout"] or 20.0
     wrong = [name for name in ("max", "limit-mib", "cut", "most-kib") if _given(found[name], 1) < 1]
-    if wrong or _given(found["context"], 0) < 0 or _given(found["before"], 0) < 0 or not 0 < seconds < 1e6:
+    if wrong or _given(found["context"], 0) < 0 or not 0 < seconds < 1e6:
         return file_tree.refuse(
-            "grep: --max, --limit-mib, --cut, --most-kib and --timeout must be above 0, --context and --before not "
-            "below 0"
+            "grep: --max, --limit-mib, --cut, --most-kib and --timeout must be above 0, --context not below 0"
         )
     if found["nice"]:
         os.nice(10)

@@ -9,7 +9,7 @@ from rgt_box import files, jsonline, options
 from rgt_box.background import describe
 from rgt_box.commands import file_tree, hashing
 from rgt_box.queue import disk_budget, queue_state
-from rgt_box.queue.durable_copy import MANIFEST
+from rgt_box.queue.durable_copy import MANIFEST, Listing, read_manifest
 from rgt_box.queue.queue_file import Job, Line
 
 TYPE_CHECKING = False
@@ -19,28 +19,6 @@ if TYPE_CHECKING:
 CHECKPOINT = "manifest.json"
 
 
-class Listing:
-    """What should exist.
-
-    Attributes:
-        entries: Relative path, raw bytes → (size, SHA-256).
-        problem: Why the list itself cannot be trusted; None = it can.
-        found: Whether there is any manifest at all.
-    """
-
-    def __init__(self) -> None:
-        self.entries: dict[bytes, tuple[int, str]] = {}
-        self.problem: str | None = None
-        self.found = False
-
-    def add(self, path: bytes, size: Any, digest: Any, where: str) -> None:
-        """Add one file."""
-        if isinstance(size, int) and isinstance(digest, str) and len(digest) == 64:
-            self.entries[path] = (size, digest)
-        else:
-            self.problem = "%s is damaged" % where
-
-
 def read_listing(folder: str, paths: list[bytes]) -> Listing:
     """Return what should be in `folder`.
 
@@ -48,28 +26,14 @@ def read_listing(folder: str, paths: list[bytes]) -> Listing:
         folder: A durable copy.
         paths: What is in it.
     """
-    listing = Listing()
     if MANIFEST.encode() in paths:
-        _read_ours(folder, listing)
-        return listing
+        return read_manifest(folder)
+    listing = Listing()
     suffix = CHECKPOINT.encode()
     for path in paths:
         if path == suffix or path.endswith(b"/" + suffix):
             _read_checkpoint(folder, path, listing)
     return listing
-
-
-def _read_ours(folder: str, listing: Listing) -> None:
-    listing.found = True
-    ended = False
-    for raw in (files.read(os.path.join(folder, MANIFEST), 256 << 20) or b"").splitlines():
-        row = jsonline.loads_dict(raw) or {}
-        path = file_tree.raw_name(row)
-        ended = row.get("end") is True
-        if path is not None and "sha256" in row:
-            listing.add(path, row.get("size"), row.get("sha256"), MANIFEST)
-    if not ended:
-        listing.problem = "%s is cut off" % MANIFEST
 
 
 def _read_checkpoint(folder: str, path: bytes, listing: Listing) -> None:

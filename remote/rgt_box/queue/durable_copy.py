@@ -11,6 +11,10 @@ from rgt_box import files, jsonline
 from rgt_box.commands import file_tree, hashing
 from rgt_box.queue import disk_budget
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 MANIFEST = ".rgt-manifest.jsonl"
 """Written into every copy, so that it can be proved later, on another machine, without the job's state."""
 
@@ -177,6 +181,44 @@ def _copy(source: Source, copy: str) -> tuple[str, int]:
 
 def _digest(path: str) -> str:
     return hashing.of_path(path)
+
+
+class Listing:
+    """The files that a copy should hold.
+
+    Attributes:
+        entries: Relative path, raw bytes → (size, SHA-256).
+        problem: Why the list itself cannot be trusted; None = it can.
+        found: Whether there is any manifest at all.
+    """
+
+    def __init__(self) -> None:
+        self.entries: dict[bytes, tuple[int, str]] = {}
+        self.problem: str | None = None
+        self.found = False
+
+    def add(self, path: bytes, size: Any, digest: Any, where: str) -> None:
+        """Add one file."""
+        if isinstance(size, int) and isinstance(digest, str) and len(digest) == 64:
+            self.entries[path] = (size, digest)
+        else:
+            self.problem = "%s is damaged" % where
+
+
+def read_manifest(copy: str) -> Listing:
+    """Return the files that a copy should hold, by the manifest that was written into it."""
+    listing = Listing()
+    listing.found = True
+    ended = False
+    for raw in (files.read(os.path.join(copy, MANIFEST), 256 << 20) or b"").splitlines():
+        row = jsonline.loads_dict(raw) or {}
+        path = file_tree.raw_name(row)
+        ended = row.get("end") is True
+        if path is not None and "sha256" in row:
+            listing.add(path, row.get("size"), row.get("sha256"), MANIFEST)
+    if not ended:
+        listing.problem = "%s is cut off" % MANIFEST
+    return listing
 
 
 def _write_manifest(temporary: str, target: str, copies: list[tuple[str, str, int]]) -> None:

@@ -6,7 +6,6 @@ files has, at that moment, the SHA-256 that the copy's manifest says, here and t
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 
@@ -44,9 +43,6 @@ else:
             return sum(size for _, _, size, _ in self.files)
 
 
-MOST_MANIFEST = 256 << 20
-
-
 def removable(job: Job, cells: list[dict[str, Any]]) -> list[Removable]:
     """Return the checkpoints that could be removed, by name and size alone; those of the oldest cell come first."""
     if not job.settings["prune"]:
@@ -69,12 +65,14 @@ def _of_cell(name: str, out: str, copy: str) -> list[Removable]:
     saved = [one for one in CheckpointSearch(out, waits=False).poll() if not one.unfinished]
     kept = [one for one in saved if one.best] or saved[-1:]
     stays = {path for one in kept for path in one.files}
-    listed = _manifest(copy)
+    listing = durable_copy.read_manifest(copy)
+    if listing.problem:
+        return []  # half a manifest proves nothing
     found = []
     for one in saved:
         if one in kept or stays.intersection(one.files):
             continue
-        rows = [_row(path, out, copy, listed) for path in one.files]
+        rows = [_row(path, out, copy, listing.entries) for path in one.files]
         complete = [row for row in rows if row is not None]
         if len(complete) == len(rows):
             found.append(Removable(name, one.path, tuple(complete)))
@@ -82,7 +80,7 @@ def _of_cell(name: str, out: str, copy: str) -> list[Removable]:
 
 
 def _row(
-    path: str, out: str, copy: str, listed: dict[str, tuple[int, str]]
+    path: str, out: str, copy: str, listed: dict[bytes, tuple[int, str]]
 ) -> tuple[str, str, int, str] | None:
     """Return a file with its copy; None if the copy's manifest does not have it in this size."""
     name = os.path.relpath(path, out)
@@ -90,26 +88,10 @@ def _row(
         status = os.lstat(path)
     except OSError:
         return None
-    if name not in listed or not stat.S_ISREG(status.st_mode) or listed[name][0] != status.st_size:
+    size, sha256 = listed.get(os.fsencode(name), (-1, ""))
+    if not stat.S_ISREG(status.st_mode) or size != status.st_size:
         return None
-    return path, os.path.join(copy, name), status.st_size, listed[name][1]
-
-
-def _manifest(copy: str) -> dict[str, tuple[int, str]]:
-    """Return path → (bytes, SHA-256) of a durable copy; {} where it cannot be read."""
-    found = {}
-    data = files.read(os.path.join(copy, durable_copy.MANIFEST), MOST_MANIFEST) or b""
-    for raw in data.splitlines():
-        try:
-            row = json.loads(raw)
-        except ValueError:
-            return {}  # half a manifest proves nothing
-        if not isinstance(row, dict) or "path_b64" in row:
-            continue
-        path, size, sha256 = row.get("path"), row.get("size"), row.get("sha256")
-        if isinstance(path, str) and isinstance(size, int) and isinstance(sha256, str):
-            found[path] = (size, sha256)
-    return found
+    return path, os.path.join(copy, name), size, sha256
 
 
 def remove(one: Removable) -> str | None:

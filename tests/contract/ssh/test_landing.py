@@ -180,7 +180,7 @@ async def test_a_state_directory_that_others_may_write_to_is_closed_and_one_of_t
         os.chown(folder, 65534, 65534)
         found = await put(tmp_path, port)
     stands(tmp_path, found)
-    assert "it belongs to another user (uid 65534)" in found.note
+    assert "it belongs to nobody" in found.note
 
 
 async def test_where_everybody_may_put_another_directory_in_its_place_it_is_not_run(tmp_path: Path) -> None:

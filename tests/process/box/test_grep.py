@@ -180,27 +180,6 @@ def test_so_much_is_sent_and_the_rest_is_counted(agent: Agent, tmp_path: Path) -
     assert sum(len(json.dumps(row)) for row in rows) < 80 << 10
 
 
-def test_a_log_that_was_rotated_is_searched_by_its_inode(agent: Agent, tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    path.write_text("needle in the old one\n")
-    inode = path.stat().st_ino
-    path.rename(tmp_path / "log.1")
-    path.write_text("needle in the new one\n")
-    _, (row,), _ = grep(agent, "needle", path, "--inode", inode)
-    assert (row["text"], row["inode"]) == ("needle in the old one", inode)
-    (tmp_path / "log.1").unlink()
-    status, rows, end = grep(agent, "needle", path, "--inode", inode)
-    assert (status, rows, end["complete"]) == (2, [], False)
-    assert "it has been replaced by another file" in end["problems"][0]["error"]
-
-
-def test_what_stands_before_a_byte_is_searched_alone(agent: Agent, tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    path.write_text("needle 1\nneedle 2\nneedle 3\n")
-    _, rows, _ = grep(agent, "needle", path, "--before", 18)
-    assert [row["text"] for row in rows] == ["needle 2", "needle 1"]
-
-
 def test_a_log_that_is_cut_meanwhile_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "log"
     path.write_text("needle\n" * 100)

@@ -188,41 +188,6 @@ def test_history_goes_on_after_a_restart_of_the_container(container: Make) -> No
     assert len(list(one.state.glob("host-*"))) == 1
 
 
-def test_what_an_earlier_rgt_left_here_in_this_boot_is_gone_on_with(container: Make) -> None:
-    one = container()
-    old = {"RGT_STATE_DIR": str(one.state)}
-    one.env.update(old)
-    before, _ = samples(one.watch())
-    one.channels[-1].kill()
-    (one.state / "host.json").unlink()
-    del one.env["RGT_STATE_DIR"]
-    assert samples(one.watch())[0].boot == before.boot  # its recorder runs
-    one.channels[-1].kill()
-    assert not list(one.state.glob("host-*"))
-    one.stop_recorder()
-    last = one.watch(samples_after={"boot": before.boot, "seq": 1})
-    first = last.expect(lambda frame: isinstance(frame, (protocol.Sample, protocol.Event)) and frame.seq)
-    assert (first.boot, first.seq) == (before.boot, 2)
-    assert not list(one.state.glob("host-*"))
-    two = container(NODE + "-other")
-    hello, _ = samples(two.watch(samples_after={"boot": before.boot, "seq": 1}))
-    assert hello.boot != before.boot
-    assert len(list(one.state.glob("host-*"))) == 1
-
-
-def test_what_it_left_of_who_knows_which_host_is_not_read(container: Make) -> None:
-    one = container(NODE + "-other")
-    one.env["RGT_STATE_DIR"] = str(one.state)
-    old, _ = samples(one.watch())
-    one.end()
-    (one.state / "host.json").unlink()
-    two = container()
-    hello, events = samples(two.watch(samples_after={"boot": old.boot, "seq": 0}))
-    assert hello.limited == ()
-    assert not [event for event in events if "rebooted" in event]
-    assert len(list(two.state.glob("host-*"))) == 1
-
-
 def test_hosts_that_were_not_seen_for_long_are_forgotten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
