@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import socket
@@ -18,6 +17,7 @@ from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import chosen, open_fleet
 from rgt_tui.cli.printing import complain, print_json
+from rgt_tui.cli.watch_arguments import AlertsArguments, MuteArguments
 from rgt_tui.fleet.config import FleetConfig, FleetFileError
 from rgt_tui.fleet.history.spoken_times import coming_time
 from rgt_tui.health import (
@@ -43,7 +43,7 @@ from rgt_tui.profiles.readings import age
 from rgt_tui.store import FLEET, History, Told, history_path
 
 
-def run_alerts(arguments: argparse.Namespace) -> int:
+def run_alerts(arguments: AlertsArguments) -> int:
     """Send; return the exit code."""
     try:
         config = open_fleet(arguments, trusted=True)
@@ -92,12 +92,12 @@ USUAL_S = 3600.0
 """As the key m on the screen."""
 
 
-def run_mute(arguments: argparse.Namespace) -> int:
+def run_mute(arguments: MuteArguments) -> int:
     """Mute, unmute, or list; return the exit code."""
     path, now = alerts_path(os.environ), time.time()
     try:
         config = open_fleet(arguments, trusted=True)
-        if arguments.box is None and not arguments.list:
+        if arguments.box is None and not arguments.list_only:
             raise FleetFileError("which box? rgt mute BOX, or rgt mute --list")
         specs = chosen(config, [arguments.box] if arguments.box else [])
         what = EVERYTHING if arguments.what is None else _known(arguments.what)
@@ -106,7 +106,7 @@ def run_mute(arguments: argparse.Namespace) -> int:
         complain(error)
         return USAGE
     try:
-        if arguments.list:
+        if arguments.list_only:
             _show(specs, load_alerts(path).mutes, now, as_json=arguments.json)
             return OK
         seconds = 0.0 if arguments.off else None if arguments.until_over else arguments.seconds or USUAL_S

@@ -1,4 +1,8 @@
-"""Argument types and options that the commands' parsers share."""
+"""How a command declares its arguments: a class whose attributes are its options and positional arguments.
+
+Parser, help, completion and the typed values that ``run_NAME`` receives come from it; argparse fills in an instance.
+The converters of values and the arguments that commands share are here, too.
+"""
 
 from __future__ import annotations
 
@@ -6,100 +10,168 @@ import argparse
 import math
 import re
 import sys
+import textwrap
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar, cast, overload
 
 from rgt_tui.cli.commands import COMMANDS, OK, Subparsers, epilog
 
 LONGEST_S = 1e7
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
+T = TypeVar("T")
+Completer: TypeAlias = Callable[..., list[str]] | None
+"""What argcomplete calls for the words that a shell may complete."""
 
-def command(
-    subparsers: Subparsers, name: str, *, about: str, examples: tuple[str, ...]
-) -> argparse.ArgumentParser:
-    """Declare a command of the table.
 
-    Args:
-        subparsers: Where to.
-        name: Its name.
-        about: What ``--help`` says first.
-        examples: Command lines, shown as they are.
+class Declared(NamedTuple):
+    """An option or a positional argument: what argparse's ``add_argument`` is called with."""
+
+    initial: Any
+    """Its value when it is not on the command line."""
+    actions: dict[tuple[str, ...], dict[str, Any]]
+    """Names → settings. An option without names is called like its attribute; several share the attribute."""
+    completer: Completer = None
+    positional: bool = False
+
+    def add_to(self, container: argparse._ActionsContainer, attribute: str) -> None:
+        """Add it to a parser, or to a group of which one at most may be given."""
+        for names, settings in self.actions.items():
+            if self.positional:
+                action = container.add_argument(attribute, default=argparse.SUPPRESS, **settings)
+            else:
+                words = names or (f"--{attribute.replace('_', '-')}",)
+                action = container.add_argument(*words, dest=attribute, default=argparse.SUPPRESS, **settings)
+            if self.completer is not None:
+                action.completer = self.completer  # type: ignore[attr-defined]
+
+
+class Arguments:
+    """Base of the arguments of all commands; an instance has the values of one command line.
+
+    A subclass declares one attribute for each argument. In the help, inherited positional arguments come first and
+    inherited options last; an option that is declared again stands where the subclass has it.
     """
-    return subparsers.add_parser(
-        name,
-        help=COMMANDS[name].brief,
-        description=about,
-        epilog=epilog(name, *examples),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+
+    about: ClassVar[str]
+    """What ``--help`` says first; indented as the code is."""
+    examples: ClassVar[tuple[str, ...]]
+    """Command lines that ``--help`` shows as they are."""
+    one_of: ClassVar[tuple[str, ...]] = ()
+    """Groups of attributes, divided by blanks: at most one of a group may be given."""
+    one_is_required: ClassVar[bool] = False
+    """One of the first group has to be given."""
+    subcommand: ClassVar[str] = ""
+    """The one word that has to follow the command; the arguments that are not inherited follow it only."""
+    subcommand_brief: ClassVar[str]
+    subcommand_about: ClassVar[str] = ""
+    command: str | None = None
+    words: list[str]
+    """What follows ``--``, for a command that carries it to a box."""
+
+    def __init__(self, **values: Any) -> None:
+        initial = {name: declared.initial for name, declared in self.declared().items()}
+        vars(self).update({"words": []} | initial | values)
+
+    @classmethod
+    def declared(cls) -> dict[str, Declared]:
+        """Return the arguments by their attributes, in the order of the help."""
+        rows: dict[str, Declared] = {}
+        for base in reversed(cls.__mro__):
+            own = {name: value for name, value in vars(base).items() if isinstance(value, Declared)}
+            first = {name: value for name, value in rows.items() if value.positional}
+            rows = first | own | rows | own
+        return rows
+
+    @classmethod
+    def add_to(cls, subparsers: Subparsers, name: str) -> None:
+        """Declare a command of the table with these arguments."""
+
+        def add(parsers: Subparsers, word: str, brief: str, about: str) -> argparse.ArgumentParser:
+            return parsers.add_parser(
+                word,
+                help=brief,
+                description=textwrap.dedent(about).strip() or None,
+                epilog=epilog(name, *cls.examples),
+                formatter_class=argparse.RawDescriptionHelpFormatter,
+            )
+
+        parser = add(subparsers, name, COMMANDS[name].brief, cls.about)
+        if cls.subcommand:
+            inherited: Any = cls.__base__
+            inherited.fill(parser)
+            verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+            parser = add(verbs, cls.subcommand, cls.subcommand_brief, cls.subcommand_about)
+        cls.fill(parser)
+
+    @classmethod
+    def fill(cls, parser: argparse.ArgumentParser) -> None:
+        """Add the arguments to a parser."""
+        groups: dict[str, argparse._ActionsContainer] = {}
+        for members in cls.one_of:
+            group = parser.add_mutually_exclusive_group(required=cls.one_is_required and not groups)
+            groups |= dict.fromkeys(members.split(), group)
+        for attribute, declared in cls.declared().items():
+            declared.add_to(groups.get(attribute, parser), attribute)
+
+
+def flag(text: str, *names: str, initial: bool = False) -> bool:
+    """Declare an option without a value, which turns the attribute from `initial` into the opposite."""
+    action = "store_false" if initial else "store_true"
+    return cast(bool, Declared(initial, {names: {"help": text, "action": action}}))
+
+
+def choose(default: str | None = None, **texts: str) -> Any:
+    """Declare flags of which each sets the attribute to its own name; the values are their help."""
+    return Declared(
+        default,
+        {
+            (f"--{name}",): {"help": text, "action": "store_const", "const": name}
+            for name, text in texts.items()
+        },
     )
 
 
-def fleet_option(parser: argparse.ArgumentParser) -> None:
-    """Add ``--fleet``; it may also come before the command."""
-    parser.add_argument(
-        "--fleet", metavar="FILE", default=argparse.SUPPRESS,
-        help="the fleet file (else RGT_FLEET, rgt.toml of the project, ~/.config/rgt/fleet.toml)",
-    )  # fmt: skip
+def text_option(
+    metavar: str | None, text: str, *names: str, complete: Completer = None, **settings: Any
+) -> str | None:
+    """Declare an option with a text."""
+    settings |= {"help": text, "metavar": metavar}
+    return cast(str | None, Declared(None, {names: settings}, complete))
 
 
-def boxes_argument(parser: argparse.ArgumentParser) -> None:
-    """Add the names of boxes; none = all."""
-    action = parser.add_argument("boxes", metavar="BOX", nargs="*", help="only these boxes (default: all)")
-    action.completer = box_names  # type: ignore[attr-defined]
+@overload
+def option(
+    metavar: str, parse: Callable[[str], T], text: str, *names: str, complete: Completer = None
+) -> T | None: ...
+@overload
+def option(
+    metavar: str, parse: Callable[[str], T], text: str, *names: str, default: T, required: bool = False
+) -> T: ...
+def option(
+    metavar: str,
+    parse: Callable[[str], Any],
+    text: str,
+    *names: str,
+    complete: Completer = None,
+    default: Any = None,
+    required: bool = False,
+) -> Any:
+    """Declare an option whose value is parsed."""
+    settings = {"help": text, "metavar": metavar, "type": parse, "required": required}
+    return Declared(default, {names: settings}, complete)
 
 
-def box_argument(parser: argparse.ArgumentParser) -> None:
-    """Add the name of one box."""
-    action = parser.add_argument("box", metavar="BOX", help="name of the box in the fleet file")
-    action.completer = box_names  # type: ignore[attr-defined]
+def list_option(metavar: str, text: str, *names: str, **settings: Any) -> list[str]:
+    """Declare an option that may be repeated; with ``nargs``, one that has several values."""
+    settings = {"help": text, "metavar": metavar, "action": "append"} | settings
+    return cast(list[str], Declared([], {names: settings}))
 
 
-def json_option(parser: argparse.ArgumentParser, text: str) -> None:
-    """Add ``--json``."""
-    parser.add_argument("--json", action="store_true", help=text)
-
-
-def timeout_option(parser: argparse.ArgumentParser, seconds: float) -> None:
-    """Add ``--timeout``."""
-    parser.add_argument(
-        "--timeout", type=duration, default=seconds, metavar="TIME",
-        help=f"wait at most this long for the boxes: 45, 90s, 5m (default {seconds:g}s)",
-    )  # fmt: skip
-
-
-def host_key_option(parser: argparse.ArgumentParser) -> None:
-    """Add ``--accept-new-host-key``."""
-    parser.add_argument(
-        "--accept-new-host-key", action="store_true",
-        help="accept the key of an unknown host and write it to known_hosts; a changed key is still refused",
-    )  # fmt: skip
-
-
-def connection_options(
-    parser: argparse.ArgumentParser, *, json: str = "", seconds: float | None = None
-) -> None:
-    """Add what commands that connect have: ``--fleet``, ``--json`` and ``--timeout`` where given, the host keys."""
-    fleet_option(parser)
-    if json:
-        json_option(parser, json)
-    if seconds is not None:
-        timeout_option(parser, seconds)
-    host_key_option(parser)
-
-
-def history_option(parser: argparse.ArgumentParser) -> None:
-    """Add ``--no-history``; it may also come before the command."""
-    parser.add_argument(
-        "--no-history", action="store_true", default=argparse.SUPPRESS,
-        help="do not show or keep history (RGT_HISTORY=off does the same, RGT_HISTORY=FILE moves it)",
-    )  # fmt: skip
-
-
-def readonly_option(parser: argparse.ArgumentParser) -> None:
-    """Add ``--readonly``; it may also come before the command."""
-    parser.add_argument(
-        "--readonly", action="store_true", default=argparse.SUPPRESS,
-        help="stop no meter: every billing action is refused, and the dashboard offers none",
-    )  # fmt: skip
+def positional(metavar: str | None, text: str, *, complete: Completer = None, **settings: Any) -> Any:
+    """Declare an argument without a name: one, or as ``nargs`` says."""
+    initial: Any = [] if settings.get("nargs") in ("*", "+") else None
+    return Declared(initial, {(): {"help": text, "metavar": metavar, **settings}}, complete, positional=True)
 
 
 _PARTS = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s?)?", re.ASCII)
@@ -212,7 +284,7 @@ def currency(text: str) -> str:
     return text.upper()
 
 
-def provider_kinds() -> list[str]:
+def provider_kinds(**_: object) -> list[str]:
     """Return the kinds of providers that a shell may complete."""
     from rgt_tui.providers import KINDS
 
@@ -241,6 +313,56 @@ def box_names(*, parsed_args: argparse.Namespace, **_: object) -> list[str]:
         return [] if path is None else [spec.name for spec in load_fleet(path)]
     except FleetFileError:
         return []
+
+
+FLEET = text_option(
+    "FILE", "the fleet file (else RGT_FLEET, rgt.toml of the project, ~/.config/rgt/fleet.toml)"
+)
+"""It may come before the command, too, as may the next two."""
+NO_HISTORY = flag("do not show or keep history (RGT_HISTORY=off does the same, RGT_HISTORY=FILE moves it)")
+READONLY = flag("stop no meter: every billing action is refused, and the dashboard offers none")
+HOST_KEY = flag(
+    "accept the key of an unknown host and write it to known_hosts; a changed key is still refused"
+)
+
+
+def timeout_option(seconds: float) -> float:
+    """Declare ``--timeout``."""
+    text = f"wait at most this long for the boxes: 45, 90s, 5m (default {seconds:g}s)"
+    return option("TIME", duration, text, default=seconds)
+
+
+class FleetArguments(Arguments):
+    """Of a command that reads the fleet file."""
+
+    fleet = FLEET
+
+
+class DashboardArguments(FleetArguments):
+    """Of ``rgt`` without a command, and of all before the command."""
+
+    fleet = FLEET
+    no_history = NO_HISTORY
+    readonly = READONLY
+
+
+class ConnectedArguments(FleetArguments):
+    """Of a command that connects."""
+
+    fleet = FLEET
+    accept_new_host_key = HOST_KEY
+
+
+class BoxesArguments(ConnectedArguments):
+    """Of a command about some boxes; none named = all."""
+
+    boxes: list[str] = positional("BOX", "only these boxes (default: all)", nargs="*", complete=box_names)
+
+
+class BoxArguments(ConnectedArguments):
+    """Of a command about one box."""
+
+    box: str = positional("BOX", "name of the box in the fleet file", complete=box_names)
 
 
 def run_completion(arguments: argparse.Namespace) -> int:

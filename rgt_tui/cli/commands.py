@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     import argparse
+
+    from rgt_tui.cli.arguments import Arguments
 
 OK = 0
 TROUBLE = 1
@@ -32,9 +34,9 @@ class NotOpened(Exception):
 
 
 class Command(NamedTuple):
-    """One command. Its module has ``run_NAME(arguments)``, the parsers of its group ``add_NAME(subparsers)``.
+    """One command. Its module has ``run_NAME(arguments)``, the module of its group the class ``NameArguments``.
 
-    A hyphen in the name is an underscore there.
+    A hyphen in the name is an underscore in ``run_NAME``, and left out of the class.
     """
 
     module: str
@@ -49,17 +51,17 @@ class Command(NamedTuple):
 
 
 GROUPS = {
-    "Set up": "set_up.set_up_parsers",
-    "Watch": "watch_parsers",
-    "Logs": "watch_parsers",
-    "Failures": "failures.failure_parsers",
-    "Push": "bringing.bringing_parsers",
-    "Work": "work.work_parsers",
-    "Box tools": "work.work_parsers",
-    "Results": "teardown.money_parsers",
-    "Money": "teardown.money_parsers",
+    "Set up": "set_up.set_up_arguments",
+    "Watch": "watch_arguments",
+    "Logs": "watch_arguments",
+    "Failures": "failures.failure_arguments",
+    "Push": "bringing.bringing_arguments",
+    "Work": "work.work_arguments",
+    "Box tools": "work.work_arguments",
+    "Results": "teardown.money_arguments",
+    "Money": "teardown.money_arguments",
 }
-"""Each group, in the order of ``rgt --help``, and the module of its parsers; one without a command is not shown."""
+"""Each group, in the order of ``rgt --help``, and the module of its arguments; one without a command is not shown."""
 
 _LINE: Meaning = (USAGE, "wrong command line")
 _CONFIG: Meaning = (USAGE, "wrong command line, or a fleet file that cannot be used")
@@ -497,18 +499,16 @@ def overview() -> str:
     return "\n".join(lines)
 
 
-def adder(name: str) -> Callable[[Subparsers], None]:
-    """Return what declares a command; that loads its parser, and nothing that it needs when it runs."""
+def arguments_of(name: str) -> type[Arguments]:
+    """Return the class of a command's arguments; that loads nothing that the command needs when it runs."""
     module = import_module(f"rgt_tui.cli.{GROUPS[COMMANDS[name].group]}")
-    adds: Callable[[Subparsers], None] = getattr(module, f"add_{name.replace('-', '_')}")
-    return adds
+    found: type[Arguments] = getattr(module, f"{name.title().replace('-', '')}Arguments")
+    return found
 
 
-def runner(name: str) -> Callable[[argparse.Namespace], int]:
+def runner(name: str) -> Callable[[Any], int]:
     """Return what runs a command and returns its exit status."""
-    runs: Callable[[argparse.Namespace], int] = getattr(
-        import_module(module_name(name)), f"run_{name.replace('-', '_')}"
-    )
+    runs: Callable[[Any], int] = getattr(import_module(module_name(name)), f"run_{name.replace('-', '_')}")
     return runs
 
 

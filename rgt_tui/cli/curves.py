@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import math
 import os
 import shutil
@@ -17,6 +16,7 @@ from rgt_tui.cli.commands import FAILED, OK, UNREACHABLE
 from rgt_tui.cli.gathering import gather
 from rgt_tui.cli.opening import open_box
 from rgt_tui.cli.printing import complain, print_json
+from rgt_tui.cli.watch_arguments import CurvesArguments, ScalarsArguments
 from rgt_tui.model.box import BoxSpec, BoxState, Link
 from rgt_tui.model.plain import clean
 from rgt_tui.model.run import RunState
@@ -31,7 +31,7 @@ LARGEST, SMALLEST = 1e300, 1e-300
 AGENT_MODULE = "rgt_box.metrics.scalars_command"
 
 
-def run_scalars(arguments: argparse.Namespace) -> int:
+def run_scalars(arguments: ScalarsArguments) -> int:
     """Run the agent's code in a process of its own and return its exit code."""
     try:
         root = remote_root()
@@ -47,14 +47,14 @@ def run_scalars(arguments: argparse.Namespace) -> int:
     return finished.returncode if finished.returncode >= 0 else FAILED
 
 
-def run_curves(arguments: argparse.Namespace) -> int:
+def run_curves(arguments: CurvesArguments) -> int:
     """Plot; return the exit status."""
     spec = open_box(arguments)
 
     return running.run(_plot(spec, arguments))
 
 
-async def _plot(spec: BoxSpec, arguments: argparse.Namespace) -> int:
+async def _plot(spec: BoxSpec, arguments: CurvesArguments) -> int:
     state = await gather([spec], arguments.timeout, accept_new_host_keys=arguments.accept_new_host_key)
     box = state.boxes[0]
     if box.link is not Link.LIVE:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import gc
 import json
 import os
@@ -14,6 +13,7 @@ from collections.abc import Callable, MutableMapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rgt_tui.cli.arguments import DashboardArguments
 from rgt_tui.cli.commands import USAGE
 from rgt_tui.cli.printing import complain
 
@@ -230,7 +230,7 @@ NOTICE = "this fleet file is not trusted: no sinks, keys or providers, and only 
 """On every screen, while it is so."""
 
 
-def _fleet_of(arguments: argparse.Namespace, config: FleetConfig, following: Following | None) -> FleetSource:
+def _fleet_of(arguments: DashboardArguments, config: FleetConfig, following: Following | None) -> FleetSource:
     from rgt_tui.cli.gathering import make_kept_fleet
 
     return make_kept_fleet(
@@ -238,13 +238,13 @@ def _fleet_of(arguments: argparse.Namespace, config: FleetConfig, following: Fol
         config.alerts,
         fleet_file=config.path,
         asks=True,
-        readonly=getattr(arguments, "readonly", False),
+        readonly=arguments.readonly,
         following=following,
-        history=not getattr(arguments, "no_history", False),
+        history=not arguments.no_history,
     )
 
 
-def _welcome(arguments: argparse.Namespace) -> int:
+def _welcome(arguments: DashboardArguments) -> int:
     """Open the dashboard where there is no fleet file: it offers the ways to a first one."""
     from rgt_tui.cli.set_up.first_fleet import FirstFleet
     from rgt_tui.fleet.config import Place
@@ -260,13 +260,13 @@ def _welcome(arguments: argparse.Namespace) -> int:
         hint=None,
         farewell=None,
         without="`rgt demo`, `rgt init` or `rgt import`",
-        readonly=getattr(arguments, "readonly", False),
+        readonly=arguments.readonly,
         first_steps=steps,
         met=Met(),
     )
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: DashboardArguments) -> int:
     """Open the dashboard; return the exit code."""
     # Not for a demo or a recording, which have no fleet file.
     from rgt_tui.cli.opening import followed, meant, open_fleet
@@ -281,7 +281,7 @@ def run(arguments: argparse.Namespace) -> int:
         complain(error)
         return USAGE
 
-    readonly: bool = getattr(arguments, "readonly", False)
+    readonly = arguments.readonly
     following = followed(arguments, config)
 
     return show(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import math
 import sys
 from collections.abc import Coroutine
@@ -10,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.printing import complain
+from rgt_tui.cli.set_up.set_up_arguments import DemoArguments
+from rgt_tui.cli.watch_arguments import ReplayArguments
 
 if TYPE_CHECKING:
     from rgt_tui.fleet import FleetSource
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 KEYS = "a recording: its own clock counts, and nothing can be done to its boxes"
 
 
-def run_replay(arguments: argparse.Namespace) -> int:
+def run_replay(arguments: ReplayArguments) -> int:
     """Replay; return the exit code."""
     from rgt_tui.cli.printing import complain
     from rgt_tui.recordings import RecordingError
@@ -33,7 +34,7 @@ def run_replay(arguments: argparse.Namespace) -> int:
         return USAGE
 
 
-def _recording_screen(arguments: argparse.Namespace) -> int:
+def _recording_screen(arguments: ReplayArguments) -> int:
     import shlex
     from pathlib import Path
 
@@ -57,13 +58,13 @@ def _recording_screen(arguments: argparse.Namespace) -> int:
     )
 
 
-def _play_headless(arguments: argparse.Namespace) -> int:
+def _play_headless(arguments: ReplayArguments) -> int:
     from rgt_tui.cli import running
 
     return running.run(_play(arguments))
 
 
-async def _play(arguments: argparse.Namespace) -> int:
+async def _play(arguments: ReplayArguments) -> int:
     import asyncio
     import contextlib
     from pathlib import Path
@@ -98,7 +99,7 @@ HINT = "the demo's boxes are starting; in about a minute vast-demo will need you
 FAREWELL = "rgt has quit and taken the demo's boxes down; real boxes would keep running without rgt"
 
 
-def run_demo(arguments: argparse.Namespace) -> int:
+def run_demo(arguments: DemoArguments) -> int:
     """Run the demo; return the exit status."""
     from rgt_tui.demo import DemoError
 
@@ -113,7 +114,7 @@ def run_demo(arguments: argparse.Namespace) -> int:
     return _screen(arguments)
 
 
-def _headless(arguments: argparse.Namespace) -> int:
+def _headless(arguments: DemoArguments) -> int:
     from rgt_tui.demo import headless
 
     if arguments.until == "teardown":
@@ -131,7 +132,7 @@ def _headless(arguments: argparse.Namespace) -> int:
     )
 
 
-def _fleet_only(arguments: argparse.Namespace) -> int:
+def _fleet_only(arguments: DemoArguments) -> int:
     if not arguments.write_fleet:
         complain("demo: --fleet-only needs --write-fleet FILE")
         return USAGE
@@ -142,7 +143,7 @@ def _fleet_only(arguments: argparse.Namespace) -> int:
     )
 
 
-def _screen(arguments: argparse.Namespace) -> int:
+def _screen(arguments: DemoArguments) -> int:
     from rgt_tui.cli.dashboard import show
     from rgt_tui.demo import DemoError, sandboxes
 

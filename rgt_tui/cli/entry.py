@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rgt_tui import __version__
-from rgt_tui.cli.arguments import history_option, readonly_option
+from rgt_tui.cli.arguments import Arguments, DashboardArguments
 from rgt_tui.cli.commands import (
     COMMANDS,
     FAILED,
     INTERRUPTED,
     USAGE,
     NotOpened,
-    adder,
+    arguments_of,
     epilog,
     overview,
     runner,
@@ -34,14 +34,7 @@ WINDOWS = "rgt: Windows is not supported; use rgt in WSL, the Windows Subsystem 
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that lets the caller know when its help could not be written, and which words come last."""
-
-    def add_argument(self, *names: Any, **settings: Any) -> argparse.Action:
-        """Declare an argument; `gathers` tells those for words that may be left out."""
-        action = super().add_argument(*names, **settings)
-        if not action.option_strings and action.nargs in ("*", "+", "?"):
-            self.set_defaults(gathers=(*(self.get_default("gathers") or ()), action))
-        return action
+    """An argument parser that lets the caller know when its help could not be written."""
 
     def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
         if message:
@@ -66,16 +59,11 @@ def build_parser(names: Iterable[str] = tuple(COMMANDS)) -> argparse.ArgumentPar
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"rgt {__version__}")
-    parser.add_argument(
-        "--fleet", metavar="FILE",
-        help="the fleet file (else RGT_FLEET, rgt.toml of the project, ~/.config/rgt/fleet.toml)",
-    )  # fmt: skip
-    history_option(parser)
-    readonly_option(parser)
+    DashboardArguments.fill(parser)
     # The overview lists them in their groups; a parser below would otherwise call itself by the usage above.
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", help=argparse.SUPPRESS, prog="rgt")
     for name in names:
-        adder(name)(subparsers)
+        arguments_of(name).add_to(subparsers, name)
     parser.set_defaults(parsers=subparsers.choices)
     return parser
 
@@ -93,7 +81,7 @@ def first_word(words: Sequence[str]) -> str | None:
     return None
 
 
-def parse(words: Sequence[str]) -> argparse.Namespace:
+def parse(words: Sequence[str]) -> Any:
     """Parse a command line; a wrong one, ``--help`` and ``--version`` end the process as argparse does."""
     word = first_word(words)
     if word is not None and word not in COMMANDS:
@@ -104,28 +92,34 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         sys.stderr.write(f"rgt: no command is called {word!r}; {hint}\n")
         raise SystemExit(USAGE)
     parser = build_parser([word] if word else ())
+    arguments = arguments_of(word)() if word else DashboardArguments()
     if word is None or not COMMANDS[word].carries or "--" not in words:
-        return _parsed(parser, words)
+        return _parsed(parser, words, arguments)
     # By hand: what argparse makes of a -- differs between versions of Python, and these words are somebody else's.
     at = list(words).index("--")
-    arguments = _parsed(parser, words[:at])
+    _parsed(parser, words[:at], arguments)
     arguments.words = list(words[at + 1 :])
     return arguments
 
 
-def _parsed(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
+def _parsed(parser: argparse.ArgumentParser, words: Sequence[str], arguments: Arguments) -> Arguments:
     """Parse; where a command's last words stand, or go on, behind an option, they are the same words."""
-    arguments, more = parser.parse_known_args(words)
-    parser = arguments.parsers.get(arguments.command, parser)  # whose usage is shown: that of the command
-    may: tuple[argparse.Action, ...] = getattr(arguments, "gathers", ())
+    _, more = parser.parse_known_args(words, arguments)
+    parser = parser.get_default("parsers").get(arguments.command, parser)  # usage shown: that of the command
+    free = [
+        (attribute, settings)
+        for attribute, declared in arguments.declared().items()
+        for settings in declared.actions.values()
+        if declared.positional and settings.get("nargs")
+    ]
     for word in more:
-        told = ((one, getattr(arguments, one.dest)) for one in may)
-        free, had = next(((one, had) for one, had in told if one.nargs != "?" or had is None), (None, None))
-        if free is None or any(each.startswith("-") for each in more):
+        told = ((name, settings, getattr(arguments, name)) for name, settings in free)
+        name, settings, had = next(
+            (row for row in told if row[1]["nargs"] != "?" or row[2] is None), (None, {}, None)
+        )
+        if name is None or any(each.startswith("-") for each in more):
             parser.error(f"unrecognized arguments: {' '.join(more)}")
-        if free.choices is not None and word not in free.choices:
-            parser.error(f"argument {free.metavar or free.dest}: invalid choice: {word!r}")
-        setattr(arguments, free.dest, word if free.nargs == "?" else [*(had or ()), word])
+        setattr(arguments, name, word if settings["nargs"] == "?" else [*(had or ()), word])
     return arguments
 
 
@@ -148,7 +142,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             if command is None:
                 from rgt_tui.cli import dashboard
 
-                run: Callable[[argparse.Namespace], int] = dashboard.run
+                run: Callable[[Any], int] = dashboard.run
             else:
                 run = runner(command)
             if argv is None:

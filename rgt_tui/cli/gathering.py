@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import logging
@@ -12,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 from rgt_tui.cli.printing import waiting
+from rgt_tui.cli.watch_arguments import MetricsArguments, PatrolArguments, StatusArguments
 from rgt_tui.fleet import Alerting, Fleet, Memory, Observer, Tap
 from rgt_tui.fleet.attention import FOR_ONE_QUESTION, Budget
 from rgt_tui.fleet.config import FleetConfig
@@ -327,7 +327,7 @@ async def gather(
 async def gather_named(
     specs: Sequence[BoxSpec],
     config: FleetConfig,
-    arguments: argparse.Namespace,
+    arguments: StatusArguments | PatrolArguments | MetricsArguments,
     each: Callable[[BoxState, float], None] | None = None,
 ) -> FleetState:
     """Gather what the boxes that a command line names send, by its ``--timeout`` and ``--accept-new-host-key``.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import difflib
@@ -20,6 +19,7 @@ from rgt_tui.cli.commands import OK
 from rgt_tui.cli.gathering import gather
 from rgt_tui.cli.opening import open_box
 from rgt_tui.cli.printing import json_line, print_json
+from rgt_tui.cli.watch_arguments import LogsArguments
 from rgt_tui.fleet.errands import reached
 from rgt_tui.fleet.exact_log import ExactLog, Request
 from rgt_tui.model.box import BoxSpec, BoxState, Link
@@ -40,7 +40,7 @@ PANE = "tmux:"
 """How the "path" of a pane's screen begins."""
 
 
-async def choose(spec: BoxSpec, arguments: argparse.Namespace, say: Callable[[str], None]) -> str | None:
+async def choose(spec: BoxSpec, arguments: LogsArguments, say: Callable[[str], None]) -> str | None:
     """Return the path on the box; None when only a list was asked for, which is printed.
 
     Raises:
@@ -49,7 +49,7 @@ async def choose(spec: BoxSpec, arguments: argparse.Namespace, say: Callable[[st
         BoxError: the box cannot be reached.
     """
     wanted = arguments.log
-    if wanted is not None and is_path(wanted) and not arguments.list:
+    if wanted is not None and is_path(wanted) and not arguments.list_only:
         return str(wanted)
     state = await gather([spec], arguments.timeout, accept_new_host_keys=arguments.accept_new_host_key)
     box = state.boxes[0]
@@ -58,16 +58,16 @@ async def choose(spec: BoxSpec, arguments: argparse.Namespace, say: Callable[[st
             hops, spec
         )  # a mistake in ssh_config is one of the person's, and no box far away
         raise Unreachable(clean(box.reason))
-    log = of_run(box, wanted) if wanted is not None and not arguments.list else None
+    log = of_run(box, wanted) if wanted is not None and not arguments.list_only else None
     if log is not None:
         return log
     async with reached(spec) as (connection, deployed):
         found = await listed(connection, deployed, (wanted,) if wanted else tuple(known(box)))
-    if wanted is not None and not arguments.list:
+    if wanted is not None and not arguments.list_only:
         if not found:
             raise CatFailed(unknown(box, wanted))
         return str(wanted)
-    if arguments.list:
+    if arguments.list_only:
         for file in found:
             if arguments.json:
                 print_json({"box": spec.name, **msgspec.to_builtins(file)})
@@ -353,14 +353,14 @@ def make_output(log: ExactLog, box: str, *, raw: bool, as_json: bool, plain: boo
     return PlainOutput(fd) if plain else ExactOutput(fd)
 
 
-def run_logs(arguments: argparse.Namespace) -> int:
+def run_logs(arguments: LogsArguments) -> int:
     """Print the log; return the exit code."""
     spec = open_box(arguments)
 
     return running.run_on_box(spec.name, _print(spec, arguments))
 
 
-async def _print(spec: BoxSpec, arguments: argparse.Namespace) -> int:
+async def _print(spec: BoxSpec, arguments: LogsArguments) -> int:
     def say(text: str) -> None:
         sys.stderr.write(f"rgt: {spec.name}: {text}\n")
         sys.stderr.flush()

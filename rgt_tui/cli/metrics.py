@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import ipaddress
 import json
@@ -27,6 +26,7 @@ from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.gathering import gather_named, make_fleet, running_fleet
 from rgt_tui.cli.opening import chosen, followed, open_fleet
 from rgt_tui.cli.printing import complain
+from rgt_tui.cli.watch_arguments import MetricsArguments
 from rgt_tui.fleet.config import FleetConfig, FleetFileError
 from rgt_tui.health import Assessment, assess
 from rgt_tui.model.box import BoxSpec, BoxState, Health, Link
@@ -426,7 +426,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Say nothing: who scrapes is no news."""
 
 
-def run_metrics(arguments: argparse.Namespace) -> int:
+def run_metrics(arguments: MetricsArguments) -> int:
     """Serve or print; return the exit code."""
     try:
         if arguments.json and not arguments.once:
@@ -440,7 +440,7 @@ def run_metrics(arguments: argparse.Namespace) -> int:
     return running.run((_once if arguments.once else _serve)(specs, config, arguments), boxes=len(specs))
 
 
-async def _once(specs: Sequence[BoxSpec], config: FleetConfig, arguments: argparse.Namespace) -> int:
+async def _once(specs: Sequence[BoxSpec], config: FleetConfig, arguments: MetricsArguments) -> int:
     state = await gather_named(specs, config, arguments)
     now = time.time()
     if not arguments.json:
@@ -453,7 +453,7 @@ async def _once(specs: Sequence[BoxSpec], config: FleetConfig, arguments: argpar
     return OK
 
 
-async def _serve(specs: Sequence[BoxSpec], config: FleetConfig, arguments: argparse.Namespace) -> int:
+async def _serve(specs: Sequence[BoxSpec], config: FleetConfig, arguments: MetricsArguments) -> int:
     over = asyncio.Event()
     running.until_signalled(over)
     fleet = make_fleet(

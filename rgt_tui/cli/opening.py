@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import shlex
 from collections.abc import Sequence
 from difflib import get_close_matches
 
+from rgt_tui.cli.arguments import BoxArguments, FleetArguments
 from rgt_tui.cli.commands import NotOpened
 from rgt_tui.cli.printing import complain
 from rgt_tui.fleet.config import (
@@ -34,12 +34,12 @@ UNTRUSTED = (
 )
 
 
-def meant(arguments: argparse.Namespace) -> Place | None:
+def meant(arguments: FleetArguments) -> Place | None:
     """Return the fleet file that is meant; None when there is none."""
     return find_place(arguments.fleet, os.environ, working_directory())
 
 
-def open_fleet(arguments: argparse.Namespace, *, trusted: bool = False) -> FleetConfig:
+def open_fleet(arguments: FleetArguments, *, trusted: bool = False) -> FleetConfig:
     """Read the fleet file that is meant, and say on stderr what is odd about it.
 
     Args:
@@ -62,9 +62,7 @@ def open_fleet(arguments: argparse.Namespace, *, trusted: bool = False) -> Fleet
     return config
 
 
-def followed(
-    arguments: argparse.Namespace, config: FleetConfig, names: Sequence[str] = ()
-) -> Following | None:
+def followed(arguments: FleetArguments, config: FleetConfig, names: Sequence[str] = ()) -> Following | None:
     """Return what looks after the fleet file that was read, so that its changes are taken over; None = it is a pipe."""
     place = meant(arguments)
     return Following(place, config, names=names) if place is not None and place.path.is_file() else None
@@ -86,7 +84,7 @@ def chosen(config: FleetConfig, names: Sequence[str]) -> tuple[BoxSpec, ...]:
 
 
 def open_boxes(
-    arguments: argparse.Namespace, names: Sequence[str], *, trusted: bool = False
+    arguments: FleetArguments, names: Sequence[str], *, trusted: bool = False
 ) -> tuple[FleetConfig, tuple[BoxSpec, ...]]:
     """Read the fleet file that is meant and choose boxes from it; `trusted` as in `open_fleet`.
 
@@ -101,7 +99,7 @@ def open_boxes(
         raise NotOpened from error
 
 
-def open_box(arguments: argparse.Namespace, *, trusted: bool = False) -> BoxSpec:
+def open_box(arguments: BoxArguments, *, trusted: bool = False) -> BoxSpec:
     """Return the box that a command line names.
 
     Raises:

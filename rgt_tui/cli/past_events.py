@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import time
@@ -11,6 +10,7 @@ from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import open_boxes
 from rgt_tui.cli.printing import complain, print_json
+from rgt_tui.cli.watch_arguments import JournalArguments
 from rgt_tui.fleet.history.morning_report import NextClock, Report, morning_report, report_words
 from rgt_tui.fleet.history.spoken_times import night_began, said_time
 from rgt_tui.health import clock_readings
@@ -24,7 +24,7 @@ from rgt_tui.store import MOST_EVENTS, History, HistoryError, history_path
 NONE_KEPT = "no history is kept: RGT_HISTORY says so"
 
 
-def run_journal(arguments: argparse.Namespace) -> int:
+def run_journal(arguments: JournalArguments) -> int:
     """Print what happened; return the exit code."""
     now = time.time()
     try:
@@ -48,7 +48,7 @@ def run_journal(arguments: argparse.Namespace) -> int:
 
 
 async def _print(
-    history: History, specs: tuple[BoxSpec, ...], arguments: argparse.Namespace, since: float, until: float
+    history: History, specs: tuple[BoxSpec, ...], arguments: JournalArguments, since: float, until: float
 ) -> int:
     try:
         if arguments.report or not arguments.json:

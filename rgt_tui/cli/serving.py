@@ -6,7 +6,6 @@ whoever comes without the secret of this run, or from another origin, or by anot
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import hmac
 import secrets
@@ -19,6 +18,7 @@ from typing import Any
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import open_fleet
 from rgt_tui.cli.printing import complain
+from rgt_tui.cli.watch_arguments import ServeArguments
 from rgt_tui.fleet.config import FleetFileError
 
 LOOPBACK = ("127.0.0.1", "::1")
@@ -35,7 +35,7 @@ ONLY_OURS = (
 MISSING = 'textual-serve is not installed: pip install "textual-serve<2"'
 
 
-def run_serve(arguments: argparse.Namespace) -> int:
+def run_serve(arguments: ServeArguments) -> int:
     """Serve until interrupted; return the exit code."""
     if arguments.host not in LOOPBACK:
         complain(NOT_HERE.format(arguments.host, arguments.port, arguments.port))

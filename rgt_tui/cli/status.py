@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import sys
@@ -26,6 +25,7 @@ from rgt_tui.cli.status_line import (
     status_line,
     text_line,
 )
+from rgt_tui.cli.watch_arguments import PatrolArguments, StatusArguments
 from rgt_tui.fleet.config import FleetConfig
 from rgt_tui.health import (
     Stored,
@@ -46,14 +46,14 @@ from rgt_tui.model.renting import MACHINE, AccountBill, Unlisted
 from rgt_tui.profiles.prices import money, thing_price, thing_words
 
 
-def run_status(arguments: argparse.Namespace) -> int:
+def run_status(arguments: StatusArguments) -> int:
     """Print the state of the boxes; return the exit code."""
     config, specs = open_boxes(arguments, arguments.boxes)
 
     return running.run(_print(specs, config, arguments), boxes=len(specs))
 
 
-async def _print(specs: Sequence[BoxSpec], config: FleetConfig, arguments: argparse.Namespace) -> int:
+async def _print(specs: Sequence[BoxSpec], config: FleetConfig, arguments: StatusArguments) -> int:
     printed: dict[str, StatusLine] = {}
 
     def show(box: BoxState, now: float) -> None:
@@ -97,7 +97,7 @@ SAME_S = 1.0
 """Two looks at one end may differ by so much."""
 
 
-def run_patrol(arguments: argparse.Namespace) -> int:
+def run_patrol(arguments: PatrolArguments) -> int:
     """Look once; return the exit code."""
     # Whoever reads the exit status must not take a mistake of ours for "healthy" or "escalate".
     try:
@@ -113,7 +113,7 @@ def run_patrol(arguments: argparse.Namespace) -> int:
         return UNKNOWN
 
 
-def _look(arguments: argparse.Namespace) -> int:
+def _look(arguments: PatrolArguments) -> int:
     try:
         config, specs = open_boxes(arguments, arguments.boxes, trusted=True)
     except NotOpened:
@@ -122,7 +122,7 @@ def _look(arguments: argparse.Namespace) -> int:
     return running.run(_tick(specs, config, arguments), boxes=len(specs))
 
 
-async def _tick(specs: Sequence[BoxSpec], config: FleetConfig, arguments: argparse.Namespace) -> int:
+async def _tick(specs: Sequence[BoxSpec], config: FleetConfig, arguments: PatrolArguments) -> int:
     known = _known()
     state = await gather_named(specs, config, arguments)
     now = time.time()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import json
@@ -18,6 +17,7 @@ from rgt_tui.cli.gathering import make_fleet, make_kept_fleet, running_fleet
 from rgt_tui.cli.opening import chosen, followed, open_boxes, open_fleet
 from rgt_tui.cli.printing import complain
 from rgt_tui.cli.status_line import NAME_WIDTH, StatusLine, encode, status_line, text_line
+from rgt_tui.cli.watch_arguments import RecordArguments, WatchArguments
 from rgt_tui.files import note_written
 from rgt_tui.fleet.config import FleetConfig, FleetFileError
 from rgt_tui.health import assess
@@ -122,14 +122,14 @@ class JsonWatcher(_Watcher):
         self._out.write(encode(line).decode())
 
 
-def run_watch(arguments: argparse.Namespace) -> int:
+def run_watch(arguments: WatchArguments) -> int:
     """Watch; return the exit code."""
     config, specs = open_boxes(arguments, arguments.boxes, trusted=True)
 
     return running.run(_watch(specs, config, arguments), boxes=len(specs))
 
 
-async def _watch(specs: Sequence[BoxSpec], config: FleetConfig, arguments: argparse.Namespace) -> int:
+async def _watch(specs: Sequence[BoxSpec], config: FleetConfig, arguments: WatchArguments) -> int:
     over = asyncio.Event()
     running.until_signalled(over)
     watcher = JsonWatcher(sys.stdout) if arguments.json else TextWatcher(sys.stdout)
@@ -137,7 +137,7 @@ async def _watch(specs: Sequence[BoxSpec], config: FleetConfig, arguments: argpa
         specs,
         config.alerts,
         fleet_file=config.path,
-        history=not getattr(arguments, "no_history", False),
+        history=not arguments.no_history,
         accept_new_host_keys=arguments.accept_new_host_key,
         observers=[watcher],
         whole=len(specs) == len(config.boxes),
@@ -149,7 +149,7 @@ async def _watch(specs: Sequence[BoxSpec], config: FleetConfig, arguments: argpa
     return OK
 
 
-def run_record(arguments: argparse.Namespace) -> int:
+def run_record(arguments: RecordArguments) -> int:
     """Record; return the exit code."""
     try:
         specs = chosen(open_fleet(arguments), arguments.boxes)
@@ -164,7 +164,7 @@ def run_record(arguments: argparse.Namespace) -> int:
         return FAILED
 
 
-async def _record(specs: Sequence[BoxSpec], arguments: argparse.Namespace) -> int:
+async def _record(specs: Sequence[BoxSpec], arguments: RecordArguments) -> int:
     over = asyncio.Event()
     running.until_signalled(over)
     file = LineFile(Path(arguments.out), on_begun=lambda path: note_written([path], grows=True))

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import time
 
 from rgt_tui.cli import running
+from rgt_tui.cli.autostop.autostop_arguments import (
+    ArmingArguments,
+    AutostopArguments,
+    KeepArguments,
+    LeaseArguments,
+)
 from rgt_tui.cli.autostop.autostop_lines import body_of, show, show_status, status_body
 from rgt_tui.cli.commands import FAILED, OK, UNREACHABLE, USAGE
 from rgt_tui.cli.gathering import settled_fleet
@@ -33,7 +38,7 @@ CANNOT_PROMPT = (
 )
 
 
-def run_autostop(arguments: argparse.Namespace) -> int:
+def run_autostop(arguments: AutostopArguments) -> int:
     """Arm, show or disarm; return the exit status."""
     if arguments.idle is None and (arguments.accept or arguments.inspect or arguments.dry_run):
         complain("--accept, --inspect and --dry-run are about arming: say --idle TIME as well")
@@ -50,7 +55,7 @@ def run_autostop(arguments: argparse.Namespace) -> int:
     return _arm(arguments, wish)
 
 
-def run_lease(arguments: argparse.Namespace) -> int:
+def run_lease(arguments: LeaseArguments) -> int:
     """Give a box a hard end; return the exit status."""
     wish = Wish(
         mode=Mode.LEASE,
@@ -71,13 +76,13 @@ def armed_book() -> ArmedBook:
     return ArmedBook(default_path(os.environ).parent / ARMED)
 
 
-def _without_arming(arguments: argparse.Namespace) -> int:
+def _without_arming(arguments: AutostopArguments) -> int:
     spec = open_box(arguments, trusted=True)
     work = _status(arguments, spec) if arguments.status else _disarm(arguments, spec)
     return running.run_on_box(spec.name, work)
 
 
-async def _status(arguments: argparse.Namespace, spec: BoxSpec) -> int:
+async def _status(arguments: AutostopArguments, spec: BoxSpec) -> int:
     with waiting(f"asking {spec.name} …"):
         async with reached(spec, accept_new_host_keys=arguments.accept_new_host_key) as way:
             status = await ask_status(way)
@@ -89,8 +94,8 @@ async def _status(arguments: argparse.Namespace, spec: BoxSpec) -> int:
     return OK
 
 
-async def _disarm(arguments: argparse.Namespace, spec: BoxSpec) -> int:
-    if getattr(arguments, "readonly", False):
+async def _disarm(arguments: AutostopArguments, spec: BoxSpec) -> int:
+    if arguments.readonly:
         complain("rgt was started with --readonly: it disarms nothing")
         return FAILED
     keeping = Keeping(spec, audit_log(), armed_book(), clock=time.time)
@@ -108,7 +113,7 @@ async def _disarm(arguments: argparse.Namespace, spec: BoxSpec) -> int:
     return OK
 
 
-def _arm(arguments: argparse.Namespace, wish: Wish) -> int:
+def _arm(arguments: ArmingArguments, wish: Wish) -> int:
     typed = arguments.confirm is not None
     if arguments.dry_run and typed:
         complain("--dry-run arms nothing, so there is nothing to confirm")
@@ -117,15 +122,15 @@ def _arm(arguments: argparse.Namespace, wish: Wish) -> int:
         complain(CANNOT_PROMPT)
         return USAGE
     spec = open_box(arguments, trusted=True)
-    readonly = getattr(arguments, "readonly", False)
+    readonly = arguments.readonly
     known = tuple(known_objections(spec, load_profile(spec.profile), wish.action, readonly=readonly))
     if known:  # nobody need be asked
         return _refused(arguments, spec, wish, known, None, FAILED)
     return running.run_on_box(spec.name, _rehearsed(arguments, spec, wish))
 
 
-async def _rehearsed(arguments: argparse.Namespace, spec: BoxSpec, wish: Wish) -> int:
-    readonly = getattr(arguments, "readonly", False)
+async def _rehearsed(arguments: ArmingArguments, spec: BoxSpec, wish: Wish) -> int:
+    readonly = arguments.readonly
     try:
         async with settled_fleet(
             spec,
@@ -144,9 +149,7 @@ async def _rehearsed(arguments: argparse.Namespace, spec: BoxSpec, wish: Wish) -
         return _refused(arguments, spec, wish, (str(error),), None, code)
 
 
-async def _decide(
-    arguments: argparse.Namespace, fleet: Fleet, arming: Arming, spec: BoxSpec, wish: Wish
-) -> int:
+async def _decide(arguments: ArmingArguments, fleet: Fleet, arming: Arming, spec: BoxSpec, wish: Wish) -> int:
     found = await arming.rehearse(spec, wish)
     if found.reasons:
         return _refused(arguments, spec, wish, found.reasons, found, FAILED)
@@ -175,7 +178,7 @@ async def _decide(
     return OK
 
 
-def _shown(arguments: argparse.Namespace, found: Rehearsal) -> int:
+def _shown(arguments: ArmingArguments, found: Rehearsal) -> int:
     if arguments.json:
         print_json({**body_of(found, ok=True), "armed": False, "exit": OK})
     else:
@@ -184,7 +187,7 @@ def _shown(arguments: argparse.Namespace, found: Rehearsal) -> int:
 
 
 def _refused(
-    arguments: argparse.Namespace,
+    arguments: ArmingArguments,
     spec: BoxSpec,
     wish: Wish,
     reasons: tuple[str, ...],
@@ -204,13 +207,13 @@ def _refused(
     return code
 
 
-def run_keep(arguments: argparse.Namespace) -> int:
+def run_keep(arguments: KeepArguments) -> int:
     """Put it off; return the exit status."""
     spec = open_box(arguments, trusted=True)
     return running.run_on_box(spec.name, _keep(arguments, spec))
 
 
-async def _keep(arguments: argparse.Namespace, spec: BoxSpec) -> int:
+async def _keep(arguments: KeepArguments, spec: BoxSpec) -> int:
     keeping = Keeping(spec, audit_log(), armed_book(), clock=time.time)
     try:
         with waiting(f"asking {spec.name} …"):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import getpass
 import json
 import sys
 
 from rgt_tui.cli import running
+from rgt_tui.cli.autostop.autostop_arguments import NotifyArguments
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import open_box
 from rgt_tui.cli.printing import complain, print_json, waiting
@@ -20,7 +20,7 @@ from rgt_tui.ssh import record
 LONGEST = 4096
 
 
-def run_notify(arguments: argparse.Namespace) -> int:
+def run_notify(arguments: NotifyArguments) -> int:
     """Give, try, show or take away; return the exit status."""
     spec = open_box(arguments, trusted=True)
     given: tuple[Secret, Secret | None] | None = None
@@ -56,7 +56,7 @@ def _read(with_token: bool) -> tuple[Secret, Secret | None]:
 
 
 async def _notify(
-    arguments: argparse.Namespace, spec: BoxSpec, given: tuple[Secret, Secret | None] | None
+    arguments: NotifyArguments, spec: BoxSpec, given: tuple[Secret, Secret | None] | None
 ) -> int:
     words = () if arguments.what is None else (f"--{arguments.what}",)
     address, token = given if given is not None else (None, None)

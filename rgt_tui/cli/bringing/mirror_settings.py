@@ -5,7 +5,6 @@ Nothing is made up: where a profile has no fact, there is none.
 
 from __future__ import annotations
 
-import argparse
 import shlex
 import sys
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import msgspec
 
 from rgt_tui.cli import running
+from rgt_tui.cli.bringing.bringing_arguments import MirrorsArguments
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import open_box
 from rgt_tui.cli.printing import complain, print_json
@@ -71,10 +71,10 @@ def _speaks_of(kind: str, text: str) -> bool:
     return (kind in ("pip", "conda") and kind in text.lower()) or (kind == "hf" and "HF_ENDPOINT" in text)
 
 
-def run_mirrors(arguments: argparse.Namespace) -> int:
+def run_mirrors(arguments: MirrorsArguments) -> int:
     """Show or turn; return the exit code."""
     spec = open_box(arguments, trusted=True)
-    kinds: tuple[str, ...] = arguments.kinds or KINDS
+    kinds = arguments.kinds or KINDS
     unknown = [kind for kind in kinds if kind not in KINDS]
     if unknown:
         complain(f"--for {','.join(unknown)}: there are {', '.join(KINDS)}")
@@ -100,7 +100,7 @@ def without(kind: str, fact: MirrorFact | None, profile: Profile) -> str:
 
 
 async def _work(
-    arguments: argparse.Namespace,
+    arguments: MirrorsArguments,
     spec: BoxSpec,
     profile: Profile,
     facts: dict[str, MirrorFact],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from pathlib import Path
@@ -11,6 +10,7 @@ import asyncssh
 import msgspec
 
 from rgt_tui.cli import running
+from rgt_tui.cli.bringing.bringing_arguments import PushArguments
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import open_boxes
 from rgt_tui.cli.printing import complain, print_json
@@ -29,7 +29,7 @@ MOST_SHOWN = 8
 """Lines of what was left out; --json has all of it."""
 
 
-def run_push(arguments: argparse.Namespace) -> int:
+def run_push(arguments: PushArguments) -> int:
     """Push, list or prune; return the exit code."""
     if arguments.trainer:
         return box_files.run_push_trainer(arguments)
@@ -38,13 +38,13 @@ def run_push(arguments: argparse.Namespace) -> int:
         complain(wrong)
         return USAGE
     config, (spec,) = open_boxes(arguments, [arguments.box], trusted=True)
-    listing = arguments.list or arguments.prune
+    listing = arguments.list_only or arguments.prune
     work = _versions(arguments, spec) if listing else _push(arguments, spec, config.path)
     return running.run_on_box(spec.name, work, hint="; what has arrived is kept: push again")
 
 
-def _wrong(arguments: argparse.Namespace) -> str:
-    if arguments.list or arguments.prune:
+def _wrong(arguments: PushArguments) -> str:
+    if arguments.list_only or arguments.prune:
         return "--list and --prune take no PATH" if arguments.paths else ""
     if not arguments.paths:
         return "say what to push: rgt push BOX PATH, or --trainer, --list, --prune"
@@ -55,7 +55,7 @@ def _wrong(arguments: argparse.Namespace) -> str:
     return ""
 
 
-async def _push(arguments: argparse.Namespace, spec: BoxSpec, fleet: Path) -> int:
+async def _push(arguments: PushArguments, spec: BoxSpec, fleet: Path) -> int:
     profile = load_profile(spec.profile)
     choice = PushChoice(
         kind="data" if arguments.data else "code",
@@ -195,12 +195,12 @@ def doubts(arrived: Arrived) -> list[str]:
     return found
 
 
-async def _versions(arguments: argparse.Namespace, spec: BoxSpec) -> int:
+async def _versions(arguments: PushArguments, spec: BoxSpec) -> int:
     place = arguments.to or code_place(load_profile(spec.profile))
     async with reached(spec, accept_new_host_keys=arguments.accept_new_host_key) as (connection, deployed):
-        if arguments.list:
+        if arguments.list_only:
             return _tell(arguments, spec, await versions_of(connection, deployed, spec, place))
-        shared: bool = arguments.shared
+        shared = arguments.shared
         found = await prune_code(connection, deployed, spec, place, dry_run=True, shared_too=shared)
         going = [each for each in found.versions if each.kept is None]
         if arguments.dry_run or not (going or found.unfinished):
@@ -216,7 +216,7 @@ async def _versions(arguments: argparse.Namespace, spec: BoxSpec) -> int:
         )
 
 
-def _tell(arguments: argparse.Namespace, spec: BoxSpec, found: Versions) -> int:
+def _tell(arguments: PushArguments, spec: BoxSpec, found: Versions) -> int:
     if arguments.json:
         print_json({"box": spec.name, **msgspec.to_builtins(found)})
         return OK

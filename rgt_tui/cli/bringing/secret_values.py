@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import getpass
 import sys
 
 import msgspec
 
 from rgt_tui.cli import running
+from rgt_tui.cli.bringing.bringing_arguments import SecretArguments
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import open_box
 from rgt_tui.cli.printing import complain, expanded_here, print_json
@@ -22,9 +22,9 @@ from rgt_tui.profiles import load_profile
 MOST = 64 << 10
 
 
-def run_secret(arguments: argparse.Namespace) -> int:
+def run_secret(arguments: SecretArguments) -> int:
     """Keep, list or remove; return the exit code."""
-    if arguments.list == bool(arguments.name):
+    if arguments.list_only == bool(arguments.name):
         complain("name the secret: rgt secret BOX NAME, or rgt secret BOX --list")
         return USAGE
     if arguments.to is not None and not arguments.to.startswith("/"):
@@ -32,8 +32,8 @@ def run_secret(arguments: argparse.Namespace) -> int:
         return USAGE
     spec = open_box(arguments, trusted=True)
     value = None
-    if not arguments.list and not arguments.remove:
-        value = read_value(arguments.name)
+    if not arguments.list_only and not arguments.remove:
+        value = read_value(arguments.name or "")
         if value is None:
             complain("no value was given: it is read from standard input")
             return USAGE
@@ -50,16 +50,16 @@ def read_value(name: str) -> Secret | None:
     return Secret(text.decode("utf-8", "surrogateescape")) if text else None
 
 
-async def _work(arguments: argparse.Namespace, spec: BoxSpec, value: Secret | None) -> int:
+async def _work(arguments: SecretArguments, spec: BoxSpec, value: Secret | None) -> int:
     durable = durable_dirs(spec, load_profile(spec.profile))
     outlives = [word for path in durable for word in ("--durable", path)]
     async with reached(spec, accept_new_host_keys=arguments.accept_new_host_key) as (connection, deployed):
-        if arguments.list:
+        if arguments.list_only:
             kept = await ask_secret(connection, deployed, "list", *outlives)
             jobs = [word for job in spec.jobs for word in ("--job", job)]
             found = await ask_secret(connection, deployed, "find", *jobs, *outlives)
             return _tell(arguments, spec, msgspec.structs.replace(kept, found=found.found))
-        words = ["--name", arguments.name]
+        words = ["--name", arguments.name or ""]
         if arguments.job:
             words += ["--job", job_directory(spec, arguments.job)]
         words += ["--all-cells"] * arguments.all_cells
@@ -69,7 +69,7 @@ async def _work(arguments: argparse.Namespace, spec: BoxSpec, value: Secret | No
         return _tell(arguments, spec, await ask_secret(connection, deployed, "put", *words, value=value))
 
 
-def _tell(arguments: argparse.Namespace, spec: BoxSpec, answer: SecretAnswer) -> int:
+def _tell(arguments: SecretArguments, spec: BoxSpec, answer: SecretAnswer) -> int:
     if arguments.json:
         print_json({"box": spec.name, **msgspec.to_builtins(answer)})
     else:

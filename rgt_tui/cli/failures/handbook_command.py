@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
 from collections.abc import Iterator
@@ -10,6 +9,7 @@ from collections.abc import Iterator
 import msgspec
 
 from rgt_tui.cli.commands import FAILED, OK, USAGE
+from rgt_tui.cli.failures.failure_arguments import HandbookArguments
 from rgt_tui.cli.printing import complain, json_line
 from rgt_tui.files import publish
 from rgt_tui.handbook import ACTION_WORDS, HandbookError, Page, all_pages, find_pages, own_directory
@@ -42,9 +42,9 @@ needles = ["myerror: shard "]
 """
 
 
-def run_handbook(arguments: argparse.Namespace) -> int:
+def run_handbook(arguments: HandbookArguments) -> int:
     """Search, show or draft; return the exit status."""
-    words: list[str] = arguments.term
+    words = arguments.term
     if words[:1] == ["new"]:
         return _draft(words[1:])
     term = " ".join(words)

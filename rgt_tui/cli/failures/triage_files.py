@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 import re
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rgt_tui.cli.commands import OK, TROUBLE, UNKNOWN
+from rgt_tui.cli.failures.failure_arguments import TriageArguments
 from rgt_tui.cli.printing import complain, json_line
 from rgt_tui.files import open_regular
 from rgt_tui.handbook import (
@@ -37,7 +37,7 @@ from rgt_tui.transfer import pickle_values
 from rgt_tui.transfer.file_stretch import Refused
 
 
-def run_triage(arguments: argparse.Namespace) -> int:
+def run_triage(arguments: TriageArguments) -> int:
     """Read the files; return the exit status."""
     try:
         pages = all_pages()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import re
@@ -14,6 +13,7 @@ from typing import Any
 from rgt_tui.cli.commands import FAILED, UNREACHABLE, USAGE
 from rgt_tui.cli.printing import complain
 from rgt_tui.cli.set_up.adding import import_hosts, show_or_write, target
+from rgt_tui.cli.set_up.set_up_arguments import ImportArguments
 from rgt_tui.fleet.config import FleetFileError, Place, load_fleet, loading, open_place
 from rgt_tui.model.box import BoxSpec, ProviderRef
 from rgt_tui.model.plain import clean
@@ -26,12 +26,12 @@ NOWHERE = "invalid"
 """A top-level domain that never leads anywhere (https://www.rfc-editor.org/rfc/rfc2606): rgt then asks the provider."""
 
 
-def run_import(arguments: argparse.Namespace) -> int:
+def run_import(arguments: ImportArguments) -> int:
     """List or add, from ssh_config or from accounts; return the exit status."""
     return import_hosts(arguments) if arguments.sources is None else import_machines(arguments)
 
 
-def import_machines(arguments: argparse.Namespace) -> int:
+def import_machines(arguments: ImportArguments) -> int:
     """List or add; return the exit status."""
     if arguments.config is not None:
         complain(
@@ -39,7 +39,8 @@ def import_machines(arguments: argparse.Namespace) -> int:
         )
         return USAGE
     try:
-        check_kinds(arguments.sources)
+        sources = arguments.sources or ()
+        check_kinds(sources)
         place = target(arguments.fleet)
         every, trusted = known_boxes(place)
     except FleetFileError as error:
@@ -52,7 +53,7 @@ def import_machines(arguments: argparse.Namespace) -> int:
     from rgt_tui.fleet.unlisted import ask_accounts
 
     named = [spec.provider for spec in every if spec.provider is not None]
-    refs = accounts_of(arguments.sources, [spec.provider for spec in trusted if spec.provider is not None])
+    refs = accounts_of(sources, [spec.provider for spec in trusted if spec.provider is not None])
     bills = asyncio.run(ask_accounts(refs, named))
     for bill in bills:
         if bill.machines_error is not None:
@@ -63,9 +64,7 @@ def import_machines(arguments: argparse.Namespace) -> int:
     if not arguments.json:
         _say_costs(bills)
     if not tables:
-        complain(
-            f"nothing to import: every machine of {', '.join(arguments.sources)} that matches is a box already"
-        )
+        complain(f"nothing to import: every machine of {', '.join(sources)} that matches is a box already")
         return FAILED
     return show_or_write(arguments, {name: values for name, (_, values) in tables.items()})
 

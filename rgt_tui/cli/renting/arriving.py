@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import sys
@@ -18,6 +17,7 @@ from rgt_tui.cli.printing import columns, complain, prompt, waiting
 from rgt_tui.cli.renting.account_import import box_values
 from rgt_tui.cli.set_up.adding import keep_trust
 from rgt_tui.cli.teardown.down import end_fresh_box
+from rgt_tui.cli.teardown.money_arguments import UpArguments
 from rgt_tui.cli.terminal_questions import TerminalQuestions
 from rgt_tui.fleet import Fleet
 from rgt_tui.fleet.attention import FOR_ONE_QUESTION
@@ -83,7 +83,7 @@ def why_not_taken(place: Place, name: str, kind: str) -> str:
 
 
 async def bring_in(
-    arguments: argparse.Namespace,
+    arguments: UpArguments,
     place: Place,
     rental: Rental,
     creation: Creation,
@@ -139,7 +139,7 @@ async def bring_in(
     return Arrived(code=code, reasons=reasons, machine=machine)
 
 
-def _is_script(arguments: argparse.Namespace) -> bool:
+def _is_script(arguments: UpArguments) -> bool:
     return arguments.confirm is not None or arguments.json or not sys.stdin.isatty()
 
 
@@ -160,7 +160,7 @@ def values_of(newcomer: Newcomer, machine: Instance) -> dict[str, Any]:
 
 
 async def _meet(
-    arguments: argparse.Namespace, spec: BoxSpec, arrival: Arrival, say: Callable[[str], None]
+    arguments: UpArguments, spec: BoxSpec, arrival: Arrival, say: Callable[[str], None]
 ) -> tuple[int, tuple[str, ...]]:
     """Log in for the first time; return the exit status, and what is wrong with the machine."""
     if not arrival.reached:
@@ -173,7 +173,7 @@ async def _meet(
     return (UNCONFIRMED if reasons else OK), reasons
 
 
-async def _tried(arguments: argparse.Namespace, spec: BoxSpec, say: Callable[[str], None]) -> tuple[str, ...]:
+async def _tried(arguments: UpArguments, spec: BoxSpec, say: Callable[[str], None]) -> tuple[str, ...]:
     """Try the machine before money runs; return what refuses it. What could not be tried refuses nothing."""
     try:
         with waiting(f"trying {spec.name} …"):
@@ -188,7 +188,7 @@ async def _tried(arguments: argparse.Namespace, spec: BoxSpec, say: Callable[[st
     return tuple(f"{row.id}: {row.text}; {row.advice}" for row in rows if row.verdict is Verdict.REFUSE)
 
 
-async def _login(arguments: argparse.Namespace, spec: BoxSpec) -> tuple[Link, str]:
+async def _login(arguments: UpArguments, spec: BoxSpec) -> tuple[Link, str]:
     """Log in, putting what is asked to the person; return how the box stands, and why."""
     asks = not _is_script(arguments)
     fleet = make_fleet(
@@ -239,16 +239,14 @@ async def _answer(fleet: Fleet, questions: TerminalQuestions, question: Question
     fleet.answer(question.id, await questions.ask(question))
 
 
-async def _offer_end(
-    arguments: argparse.Namespace, spec: BoxSpec, reasons: tuple[str, ...], code: int
-) -> int:
+async def _offer_end(arguments: UpArguments, spec: BoxSpec, reasons: tuple[str, ...], code: int) -> int:
     """Let the person end a machine that is not what was agreed, or does not answer; return the exit status."""
     for reason in reasons:
         complain(f"{spec.name}: {reason}")
     if prompt('it is new and holds no result: type "end" to destroy it, anything else to keep it: ') != "end":
         complain(f"kept, and it bills: rgt down {spec.name} --destroy ends it")
         return code
-    ended = await end_fresh_box(spec, arguments.accept_new_host_key, getattr(arguments, "readonly", False))
+    ended = await end_fresh_box(spec, arguments.accept_new_host_key, arguments.readonly)
     return FAILED if ended == OK else UNCONFIRMED
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import secrets
@@ -11,8 +10,9 @@ import time
 
 from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK, UNCONFIRMED, UNREACHABLE, USAGE
-from rgt_tui.cli.opening import open_box
+from rgt_tui.cli.opening import open_boxes
 from rgt_tui.cli.printing import complain, interactive, print_json, prompt, waiting
+from rgt_tui.cli.teardown.money_arguments import BidArguments
 from rgt_tui.gate import (
     AuditEntry,
     AuditEvent,
@@ -36,14 +36,14 @@ READ_GAP_S = 2.0
 DEED = "bid"
 
 
-def run_bid(arguments: argparse.Namespace) -> int:
+def run_bid(arguments: BidArguments) -> int:
     """Change the bid of one box; return the exit status."""
     if (arguments.confirm is None) != (arguments.evidence is None):
         complain(
             "--confirm and --evidence belong together: run it with --dry-run --json first, which prints them"
         )
         return USAGE
-    spec = open_box(arguments, trusted=True)
+    _, (spec,) = open_boxes(arguments, [arguments.box], trusted=True)
     run = _Run(arguments, spec.name, None if spec.asked is None else spec.asked.max_per_hour)
     if spec.provider is None:
         return run.end(USAGE, f"{spec.name} has no provider in the fleet file, so its bid cannot be read")
@@ -53,7 +53,7 @@ def run_bid(arguments: argparse.Namespace) -> int:
 class _Run:
     """One run of the command."""
 
-    def __init__(self, arguments: argparse.Namespace, box: str, agreed_per_hour: float | None) -> None:
+    def __init__(self, arguments: BidArguments, box: str, agreed_per_hour: float | None) -> None:
         self._arguments = arguments
         self._box = box
         self._agreed_per_hour = agreed_per_hour
@@ -88,7 +88,7 @@ class _Run:
             price=price,
             limits=bidder.limits,
             agreed_per_hour=self._agreed_per_hour,
-            readonly=getattr(arguments, "readonly", False),
+            readonly=arguments.readonly,
         )
         sends = bidder.describe_bid(ref.instance, price)
         review = self._review = bid_review(case, steady(), will_send=sends)

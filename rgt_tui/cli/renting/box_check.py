@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import sys
@@ -11,6 +10,7 @@ from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK
 from rgt_tui.cli.opening import open_box
 from rgt_tui.cli.printing import columns, complain, print_json, waiting
+from rgt_tui.cli.teardown.money_arguments import CheckBoxArguments
 from rgt_tui.fleet.renting.acceptance import (
     Expected,
     Row,
@@ -29,14 +29,14 @@ from rgt_tui.model.plain import clean
 STYLES = {Verdict.OK: "dim", Verdict.DOUBTFUL: "bold yellow", Verdict.REFUSE: "bold red"}
 
 
-def run_check_box(arguments: argparse.Namespace) -> int:
+def run_check_box(arguments: CheckBoxArguments) -> int:
     """Try one box; return the exit status."""
     spec = open_box(arguments, trusted=True)
     expected = expected_of(spec) if arguments.expect is None else Expected(*arguments.expect)
     return running.run_on_box(spec.name, _check(arguments, spec, expected))
 
 
-async def _check(arguments: argparse.Namespace, spec: BoxSpec, expected: Expected) -> int:
+async def _check(arguments: CheckBoxArguments, spec: BoxSpec, expected: Expected) -> int:
     with waiting(f"trying {spec.name} …"):
         found = await measure(
             spec,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import time
@@ -22,6 +21,7 @@ from rgt_tui.cli.renting.rent_words import (
     write_lines,
 )
 from rgt_tui.cli.set_up.adding import target
+from rgt_tui.cli.teardown.money_arguments import UpArguments
 from rgt_tui.files import open_regular
 from rgt_tui.fleet.config import FleetFileError, Place, loading, open_place
 from rgt_tui.fleet.renting import (
@@ -51,7 +51,7 @@ KEY_BYTES = 16_384
 LEAST_FIND_SECONDS = 30.0
 
 
-def run_up(arguments: argparse.Namespace) -> int:
+def run_up(arguments: UpArguments) -> int:
     """Rent a machine, or resume a renting that was interrupted; return the exit status."""
     try:
         problem = _contradiction(arguments)
@@ -83,7 +83,7 @@ def _doubt(place: Place) -> str | None:
         raise
 
 
-def _contradiction(arguments: argparse.Namespace) -> str:
+def _contradiction(arguments: UpArguments) -> str:
     """Return why the options make no sense together; empty where they do."""
     if not loading.NAME.fullmatch(arguments.name):
         return f"{arguments.name!r} is not a valid box name; use letters, digits, '.', '_' and '-'"
@@ -101,7 +101,7 @@ def _contradiction(arguments: argparse.Namespace) -> str:
     return ""
 
 
-def wish_of(arguments: argparse.Namespace, home: Path) -> Wish:
+def wish_of(arguments: UpArguments, home: Path) -> Wish:
     """Return what is asked for.
 
     Raises:
@@ -166,11 +166,11 @@ def no_offer(found: Search) -> tuple[tuple[str, ...], int]:
     return tuple(reasons) or ("no provider that was asked can fulfil this",), FAILED
 
 
-async def _up(arguments: argparse.Namespace, place: Place, refs: Sequence[ProviderRef]) -> int:
+async def _up(arguments: UpArguments, place: Place, refs: Sequence[ProviderRef]) -> int:
     log = AuditLog(default_path(os.environ))
     journal = Journal(log.path.parent / JOURNAL)
     providers = Providers()
-    rental = Rental(providers, journal, log, clock=time.time, readonly=getattr(arguments, "readonly", False))
+    rental = Rental(providers, journal, log, clock=time.time, readonly=arguments.readonly)
     run = _Run(arguments, place, providers, rental)
     try:
         left = [one for one in open_creations(journal) if one.first.box == arguments.name]
@@ -198,11 +198,9 @@ async def _up(arguments: argparse.Namespace, place: Place, refs: Sequence[Provid
 class _Run:
     """One run of the command."""
 
-    def __init__(
-        self, arguments: argparse.Namespace, place: Place, providers: Providers, rental: Rental
-    ) -> None:
+    def __init__(self, arguments: UpArguments, place: Place, providers: Providers, rental: Rental) -> None:
         self._arguments = arguments
-        self._name: str = arguments.name
+        self._name = arguments.name
         self._place = place
         self._providers = providers
         self._rental = rental
@@ -237,7 +235,7 @@ class _Run:
         if self._arguments.dry_run:
             self._show(review, found)
             return OK
-        code = await self._take(candidate, wish, token, self._arguments.confirm, review, found)
+        code = await self._take(candidate, wish, token, self._arguments.confirm or "", review, found)
         return FAILED if code is None else code
 
     async def _ask(self, found: Search, wish: Wish) -> int:
@@ -347,7 +345,7 @@ class _Run:
         ref = ref_of(action)
         complain(f"{words(action)}; it is looked for, and nothing is sent again")
         late = FIND_SECONDS - action.age(time.time(), steady(), boot())
-        seconds: float = self._arguments.find or max(LEAST_FIND_SECONDS, late)
+        seconds = self._arguments.find or max(LEAST_FIND_SECONDS, late)
         with self._rental.held(ref, self._name) as creation:
             market = market_of(self._providers, ref)
             with waiting(f"looking for {rent.token} …"):
@@ -361,7 +359,7 @@ class _Run:
 
     async def write_off(self, begun: Sequence[OpenAction]) -> int:
         """Note that a person says that nothing came of a creation; only where the list does not say otherwise."""
-        token: str = self._arguments.written_off
+        token = self._arguments.written_off or ""
         action = next(
             (one for one in begun if one.first.rent is not None and one.first.rent.token == token), None
         )

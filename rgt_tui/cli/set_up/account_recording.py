@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from pathlib import Path
@@ -14,6 +13,7 @@ from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import open_fleet
 from rgt_tui.cli.printing import complain, print_json, waiting
+from rgt_tui.cli.set_up.set_up_arguments import DoctorArguments
 from rgt_tui.fleet.config import FleetFileError
 from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.plain import clean
@@ -21,7 +21,7 @@ from rgt_tui.providers import KINDS, ProviderError, Providers, UnknownProvider
 from rgt_tui.providers.recording import Recording, record_account
 
 
-def run_record(arguments: argparse.Namespace) -> int:
+def run_record(arguments: DoctorArguments) -> int:
     """Record one account; return the exit status."""
     if len(arguments.boxes) != 1:
         complain(f"--record takes one account: a box, or one of {', '.join(KINDS)}")
@@ -31,14 +31,14 @@ def run_record(arguments: argparse.Namespace) -> int:
     except FleetFileError as error:
         complain(error)
         return USAGE
-    path = Path(arguments.record)
+    path = Path(arguments.record or "")
     if path.exists():
         complain(f"{path} exists already; name another file")
         return USAGE
     return running.run(_record(arguments, ref, path))
 
 
-def account_of(arguments: argparse.Namespace, named: str) -> ProviderRef:
+def account_of(arguments: DoctorArguments, named: str) -> ProviderRef:
     """Return any machine of the account that a word names: a box of the fleet file, or a kind of provider.
 
     Raises:
@@ -60,7 +60,7 @@ def account_of(arguments: argparse.Namespace, named: str) -> ProviderRef:
     )
 
 
-async def _record(arguments: argparse.Namespace, ref: ProviderRef, path: Path) -> int:
+async def _record(arguments: DoctorArguments, ref: ProviderRef, path: Path) -> int:
     providers = Providers()
     try:
         with waiting(f"reading the account at {ref.kind} …"):

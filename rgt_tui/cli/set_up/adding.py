@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -17,6 +16,7 @@ from typing import Any
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import rgt_with
 from rgt_tui.cli.printing import complain, expanded_here
+from rgt_tui.cli.set_up.set_up_arguments import AddArguments, ImportArguments, InitArguments
 from rgt_tui.files import note_written
 from rgt_tui.fleet.config import FleetFileError, Place, find_place, load_fleet, loading, working_directory
 from rgt_tui.fleet.config.editing import add_boxes, box_table, write_atomically
@@ -262,7 +262,7 @@ TEMPLATE = """\
 """
 
 
-def run_init(arguments: argparse.Namespace) -> int:
+def run_init(arguments: InitArguments) -> int:
     """Write the file; return the exit code."""
     path = Path(arguments.path or arguments.fleet or os.environ.get(VARIABLE) or FILE_NAME).expanduser()
     try:
@@ -297,14 +297,14 @@ def anchored(path: str) -> str:
     return str(Path(path).absolute())
 
 
-def run_add(arguments: argparse.Namespace) -> int:
+def run_add(arguments: AddArguments) -> int:
     """Add the box; return the exit code."""
     try:
         values = parse_target(arguments.target)
     except NotSsh as error:
         complain(error)
         return USAGE
-    values |= {key: getattr(arguments, key) for key in KEYS if getattr(arguments, key) is not None}
+    values |= {key: getattr(arguments, key) for key in KEYS if getattr(arguments, key) not in (None, [])}
     for key in LOCAL_FILES:
         if key in values:
             values[key] = anchored(values[key])
@@ -321,7 +321,7 @@ GIT_HOSTS = ("github.com", "gitlab.com", "bitbucket.org", "ssh.dev.azure.com", "
 """Hosts that people have in ssh_config and that are no boxes; a pattern that names one takes it all the same."""
 
 
-def import_hosts(arguments: argparse.Namespace) -> int:
+def import_hosts(arguments: ImportArguments) -> int:
     """List or add hosts of ssh_config; return the exit code."""
     try:
         taken = _taken(arguments)
@@ -339,7 +339,7 @@ def import_hosts(arguments: argparse.Namespace) -> int:
     return show_or_write(arguments, tables)
 
 
-def show_or_write(arguments: argparse.Namespace, tables: Mapping[str, Mapping[str, Any]]) -> int:
+def show_or_write(arguments: ImportArguments, tables: Mapping[str, Mapping[str, Any]]) -> int:
     """Write boxes with ``--write``, else only show them; return the exit code."""
     if arguments.write:
         return write(arguments.fleet, tables, as_json=arguments.json)
@@ -351,7 +351,7 @@ def show_or_write(arguments: argparse.Namespace, tables: Mapping[str, Mapping[st
     return OK
 
 
-def _taken(arguments: argparse.Namespace) -> dict[str, str]:
+def _taken(arguments: ImportArguments) -> dict[str, str]:
     """Return host → box of the fleet file, as far as there is one."""
     path = target(arguments.fleet).path
     # One that names no box yet, as `rgt init` writes it, has nothing to read; what is wrong with it is said by reading.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import shlex
 import sys
@@ -11,10 +10,12 @@ from typing import Any
 import msgspec
 
 from rgt_tui.cli import running
+from rgt_tui.cli.bringing.bringing_arguments import PushArguments
 from rgt_tui.cli.commands import FAILED, OK
 from rgt_tui.cli.opening import open_box, open_boxes
 from rgt_tui.cli.printing import complain, interactive, json_line, print_json, says_yes
 from rgt_tui.cli.set_up.adding import keep_trust, target
+from rgt_tui.cli.set_up.set_up_arguments import AgentArguments, RemoveArguments
 from rgt_tui.fleet.config import FleetFileError
 from rgt_tui.fleet.config.editing import remove_box
 from rgt_tui.fleet.errands import Removal, push_trainer, remove_agent
@@ -29,12 +30,12 @@ from rgt_tui.ssh import (
 )
 
 
-def run_push_trainer(arguments: argparse.Namespace) -> int:
+def run_push_trainer(arguments: PushArguments) -> int:
     """Put the trainer on a box; return the exit code."""
     spec = open_box(arguments, trusted=True)
 
     async def work() -> int:
-        accept: bool = arguments.accept_new_host_key
+        accept = arguments.accept_new_host_key
         async with noted(spec.name, "push trainer") as page:
             pushed = await push_trainer(spec, arguments.timeout, accept_new_host_keys=accept)
             page.end(pushed.problem or "it is there", whole=not pushed.problem, to=pushed.path)
@@ -82,7 +83,7 @@ def tell(pushed: Pushed, job: dict[str, Any], as_json: bool) -> int:
     return OK
 
 
-def run_agent(arguments: argparse.Namespace) -> int:
+def run_agent(arguments: AgentArguments) -> int:
     """Write the zipapp; the same source gives the same bytes."""
     bundle = build_agent()
     try:
@@ -100,7 +101,7 @@ def run_agent(arguments: argparse.Namespace) -> int:
     return OK
 
 
-def run_remove(arguments: argparse.Namespace) -> int:
+def run_remove(arguments: RemoveArguments) -> int:
     """Look, ask, remove; return the exit code."""
     config, (spec,) = open_boxes(arguments, [arguments.box], trusted=True)
 
@@ -114,7 +115,7 @@ def run_remove(arguments: argparse.Namespace) -> int:
     return running.run_on_box(spec.name, _remove(arguments, spec), hint=hint)
 
 
-async def _remove(arguments: argparse.Namespace, spec: BoxSpec) -> int:
+async def _remove(arguments: RemoveArguments, spec: BoxSpec) -> int:
     found = await _removal(arguments, spec, dry_run=True)
     if not arguments.dry_run and not found.refused and any(thing.kept is None for thing in found.things):
         if not arguments.yes and not arguments.json:
@@ -127,7 +128,7 @@ async def _remove(arguments: argparse.Namespace, spec: BoxSpec) -> int:
     return _tell(arguments, spec, found, forgotten=False)
 
 
-async def _removal(arguments: argparse.Namespace, spec: BoxSpec, *, dry_run: bool) -> Removal:
+async def _removal(arguments: RemoveArguments, spec: BoxSpec, *, dry_run: bool) -> Removal:
     return await remove_agent(
         spec,
         arguments.timeout,
@@ -137,7 +138,7 @@ async def _removal(arguments: argparse.Namespace, spec: BoxSpec, *, dry_run: boo
     )
 
 
-def agreed(arguments: argparse.Namespace, question: str) -> bool:
+def agreed(arguments: RemoveArguments | PushArguments, question: str) -> bool:
     """Ask for consent; without a terminal there is nobody to ask."""
     if arguments.yes:
         return True
@@ -150,7 +151,7 @@ def agreed(arguments: argparse.Namespace, question: str) -> bool:
     return False
 
 
-def _forget(arguments: argparse.Namespace, spec: BoxSpec, found: Removal) -> int:
+def _forget(arguments: RemoveArguments, spec: BoxSpec, found: Removal) -> int:
     """Take the box out of the fleet file; return the exit code."""
     if arguments.dry_run:
         return _tell(arguments, spec, found, forgotten=False)
@@ -171,7 +172,7 @@ def _forget(arguments: argparse.Namespace, spec: BoxSpec, found: Removal) -> int
     return code
 
 
-def _tell(arguments: argparse.Namespace, spec: BoxSpec, found: Removal, *, forgotten: bool) -> int:
+def _tell(arguments: RemoveArguments, spec: BoxSpec, found: Removal, *, forgotten: bool) -> int:
     if arguments.json:
         head = {"box": spec.name, "dry_run": arguments.dry_run}
         body = {**head, **msgspec.to_builtins(found), "forgotten": forgotten}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import logging
 import os
@@ -16,6 +15,7 @@ from rgt_tui.cli.printing import columns, complain, print_json
 from rgt_tui.cli.set_up import doctor_here
 from rgt_tui.cli.set_up.doctor_box import BoxDoctor
 from rgt_tui.cli.set_up.doctor_here import Finding
+from rgt_tui.cli.set_up.set_up_arguments import DoctorArguments
 from rgt_tui.cli.terminal_questions import asked_here
 from rgt_tui.fleet.config import FleetFileError
 from rgt_tui.model.box import BoxSpec
@@ -25,7 +25,7 @@ STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red", "skip": "dim"}
 """Of a status on a terminal."""
 
 
-def run_doctor(arguments: argparse.Namespace) -> int:
+def run_doctor(arguments: DoctorArguments) -> int:
     """Check, or record what a provider answers; return the exit code."""
     if arguments.record is not None:
         from rgt_tui.cli.set_up.account_recording import run_record
@@ -34,7 +34,7 @@ def run_doctor(arguments: argparse.Namespace) -> int:
     return running.run(_examine(arguments))
 
 
-async def _examine(arguments: argparse.Namespace) -> int:
+async def _examine(arguments: DoctorArguments) -> int:
     logging.getLogger("asyncssh").setLevel(logging.CRITICAL)
     file, found = doctor_here.file(meant(arguments))
     try:
@@ -51,7 +51,7 @@ async def _examine(arguments: argparse.Namespace) -> int:
     return FAILED if any(finding.status == "fail" for finding in findings) else OK
 
 
-async def _boxes(specs: Sequence[BoxSpec], arguments: argparse.Namespace) -> list[Finding]:
+async def _boxes(specs: Sequence[BoxSpec], arguments: DoctorArguments) -> list[Finding]:
     """Examine boxes side by side; each is printed as a whole as soon as it is through."""
     policy = Policy.ACCEPT_NEW if arguments.accept_new_host_key else Policy.ASK
     gate = asyncio.Semaphore(10)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import time
@@ -13,16 +12,17 @@ from pathlib import Path
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import NONE_FOUND, meant
 from rgt_tui.cli.printing import complain, interactive, print_json, says_yes
+from rgt_tui.cli.set_up.set_up_arguments import TrustArguments
 from rgt_tui.fleet.config import FleetFileError, trusted, whole
 from rgt_tui.fleet.config.trusted import Entry, Seen, differs, look, read_book, revoke
 from rgt_tui.model.plain import clean
 
 
-def run_trust(arguments: argparse.Namespace) -> int:
+def run_trust(arguments: TrustArguments) -> int:
     """Show and ask, list, or revoke; return the exit code."""
     book = trusted.default_path(os.environ)
     try:
-        if arguments.list:
+        if arguments.list_only:
             return _list(book, as_json=arguments.json)
         place = meant(arguments)
         if arguments.file is None and place is None:

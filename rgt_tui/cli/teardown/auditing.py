@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import time
@@ -11,6 +10,7 @@ import msgspec
 
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.printing import columns, complain, print_json
+from rgt_tui.cli.teardown.money_arguments import AuditArguments
 from rgt_tui.gate import (
     JOURNAL,
     RECEIPTS,
@@ -37,7 +37,7 @@ from rgt_tui.model.figures import moment
 from rgt_tui.model.plain import clean
 
 
-def run_audit(arguments: argparse.Namespace) -> int:
+def run_audit(arguments: AuditArguments) -> int:
     """Print or verify the record; return the exit code."""
     log = AuditLog(default_path(os.environ))
     journal = Journal(log.path.parent / JOURNAL)

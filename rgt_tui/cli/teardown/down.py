@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
@@ -16,6 +15,7 @@ from rgt_tui.cli.gathering import settled_fleet
 from rgt_tui.cli.opening import open_box
 from rgt_tui.cli.printing import columns, complain, interactive, print_json, types, waiting
 from rgt_tui.cli.teardown.auditing import print_receipt
+from rgt_tui.cli.teardown.money_arguments import DownArguments
 from rgt_tui.fleet import Fleet, GateClosed, Given
 from rgt_tui.gate import RESULTS
 from rgt_tui.model.box import BoxSpec, Link
@@ -30,7 +30,7 @@ FRESH_SECONDS = 20.0
 """A new machine that does not answer is not waited for any longer before it is ended."""
 
 
-def run_down(arguments: argparse.Namespace) -> int:
+def run_down(arguments: DownArguments) -> int:
     """Review, ask, send, follow; return the exit status."""
     problem = _contradiction(arguments)
     if problem:
@@ -45,7 +45,7 @@ def run_down(arguments: argparse.Namespace) -> int:
     return running.run_on_box(spec.name, _down(arguments, spec, Verb(arguments.verb)))
 
 
-def _contradiction(arguments: argparse.Namespace) -> str:
+def _contradiction(arguments: DownArguments) -> str:
     """Return why the options make no sense together; empty where they do."""
     if arguments.done:
         others = ("dry_run", "confirm", "evidence", "forfeit", "ignore", "unprotect")
@@ -63,25 +63,23 @@ def _contradiction(arguments: argparse.Namespace) -> str:
     return ""
 
 
-async def _down(arguments: argparse.Namespace, spec: BoxSpec, verb: Verb) -> int:
+async def _down(arguments: DownArguments, spec: BoxSpec, verb: Verb) -> int:
     ordered_at = steady()
     async with _settled_fleet(arguments, spec, f"asking {spec.name} and its provider …") as fleet:
         return await _decide(arguments, fleet, spec, verb, ordered_at)
 
 
-def _settled_fleet(
-    arguments: argparse.Namespace, spec: BoxSpec, doing: str
-) -> AbstractAsyncContextManager[Fleet]:
+def _settled_fleet(arguments: DownArguments, spec: BoxSpec, doing: str) -> AbstractAsyncContextManager[Fleet]:
     return settled_fleet(
         spec,
         doing,
         arguments.timeout,
         accept_new_host_keys=arguments.accept_new_host_key,
-        readonly=getattr(arguments, "readonly", False),
+        readonly=arguments.readonly,
     )
 
 
-async def _done(arguments: argparse.Namespace, spec: BoxSpec) -> int:
+async def _done(arguments: DownArguments, spec: BoxSpec) -> int:
     """Close what waits for a click on the console by the person's word, unless the box still answers."""
     try:
         async with _settled_fleet(arguments, spec, f"checking whether {spec.name} still answers …") as fleet:
@@ -110,7 +108,7 @@ async def _print_receipt(fleet: Fleet, box: str) -> None:
 
 
 async def _decide(
-    arguments: argparse.Namespace, fleet: Fleet, spec: BoxSpec, verb: Verb, ordered_at: float | None = None
+    arguments: DownArguments, fleet: Fleet, spec: BoxSpec, verb: Verb, ordered_at: float | None = None
 ) -> int:
     given = Given(
         forfeits=frozenset(arguments.forfeit),
@@ -180,9 +178,7 @@ async def end_fresh_box(spec: BoxSpec, accept_new_host_keys: bool, readonly: boo
         ) as fleet:
             review = await fleet.review(spec.name, Verb.DESTROY, patience=None)
             given = [item.key for item in review.items if item.blocks and item.forfeitable]
-            arguments = argparse.Namespace(
-                forfeit=given, ignore=[], unprotect="", dry_run=False, confirm=None, evidence=None, json=False
-            )
+            arguments = DownArguments(forfeit=given)
             return await _decide(arguments, fleet, spec, Verb.DESTROY)
     except GateClosed as closed:
         for reason in closed.reasons:
@@ -197,7 +193,7 @@ def _away(fleet: Fleet, spec: BoxSpec) -> bool:
 
 
 async def _send(
-    arguments: argparse.Namespace,
+    arguments: DownArguments,
     fleet: Fleet,
     review: Review,
     typed: str,
@@ -239,7 +235,7 @@ def status_of(steps: Sequence[StopProgress]) -> int:
 
 
 def _refused(
-    arguments: argparse.Namespace,
+    arguments: DownArguments,
     spec: BoxSpec | None,
     verb: Verb,
     reasons: tuple[str, ...],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -13,6 +12,7 @@ import msgspec
 
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.printing import complain, print_json
+from rgt_tui.cli.teardown.money_arguments import ProfilesArguments
 from rgt_tui.health import BY_ID
 from rgt_tui.model.plain import clean
 from rgt_tui.model.profile import DangerClock, Profile
@@ -30,9 +30,9 @@ from rgt_tui.profiles import (
 )
 
 
-def run_profiles(arguments: argparse.Namespace) -> int:
+def run_profiles(arguments: ProfilesArguments) -> int:
     """List platforms, show one, check their sources, or list danger clocks; return the exit code."""
-    words: list[str] = arguments.words
+    words = arguments.words
     # A bare name shows that platform, as ``rgt profiles NAME`` always has.
     action = words[0] if words and words[0] in ACTIONS else ("show" if words else "list")
     names = words[1:] if words[:1] == [action] else words
@@ -62,7 +62,7 @@ def _rows(rows: Iterable[Any]) -> int:
     return OK
 
 
-def _list(profiles: Sequence[Profile], arguments: argparse.Namespace) -> int:
+def _list(profiles: Sequence[Profile], arguments: ProfilesArguments) -> int:
     if arguments.json:
         return _rows(overview_row(profile) for profile in profiles)
     return _print(_overview(profile) for profile in profiles)
@@ -88,7 +88,7 @@ def _overview(profile: Profile) -> str:
     return f"{profile.id:<19} {profile.name:<26} {profile.top_danger}{own}"
 
 
-def _show(profiles: Sequence[Profile], arguments: argparse.Namespace) -> int:
+def _show(profiles: Sequence[Profile], arguments: ProfilesArguments) -> int:
     """Print platforms in full, and remember that they were read."""
     if arguments.json:
         return _rows(msgspec.to_builtins(profile) for profile in profiles)
@@ -122,7 +122,7 @@ def _told(rows: Iterable[PageRow]) -> Iterator[str]:
         yield f"  {row.label}: {row.text}" if row.label else f"    {row.text}"
 
 
-def _check(profiles: Sequence[Profile], arguments: argparse.Namespace) -> int:
+def _check(profiles: Sequence[Profile], arguments: ProfilesArguments) -> int:
     """Say which facts about money or data have no source, or an old one, and which tables of an API are old."""
     as_of = arguments.as_of or datetime.now().astimezone().date()
     found = check_sources(profiles, as_of, arguments.max_age)
@@ -148,7 +148,7 @@ def _check(profiles: Sequence[Profile], arguments: argparse.Namespace) -> int:
     return FAILED if found.fails else OK
 
 
-def _clocks(profiles: Sequence[Profile], arguments: argparse.Namespace) -> int:
+def _clocks(profiles: Sequence[Profile], arguments: ProfilesArguments) -> int:
     if arguments.json:
         return _rows(clock_row(profile, clock) for profile in profiles for clock in profile.clocks)
     for profile in profiles:
@@ -181,7 +181,7 @@ def _clock_lines(profile: Profile) -> Iterator[str]:
     yield ""
 
 
-ACTIONS: dict[str, Callable[[Sequence[Profile], argparse.Namespace], int]] = {
+ACTIONS: dict[str, Callable[[Sequence[Profile], ProfilesArguments], int]] = {
     "list": _list,
     "show": _show,
     "check": _check,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import sys
@@ -17,6 +16,7 @@ from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK
 from rgt_tui.cli.opening import open_box
 from rgt_tui.cli.printing import complain, print_json
+from rgt_tui.cli.teardown.money_arguments import PullArguments
 from rgt_tui.fleet.pulls.pull_way import UNCLAIMED_BYTES, PullFailed, PullRequest
 from rgt_tui.fleet.pulls.pulling import PullReport, pull
 from rgt_tui.fleet.transfer_diary import noted
@@ -38,7 +38,7 @@ EVERY_S = 5.0
 """Between two lines of progress where there is no terminal."""
 
 
-def run_pull(arguments: argparse.Namespace) -> int:
+def run_pull(arguments: PullArguments) -> int:
     """Pull; return the exit code."""
     spec = open_box(arguments, trusted=True)
     destination = Path(arguments.dest or Path("pulled") / spec.name).expanduser().absolute()

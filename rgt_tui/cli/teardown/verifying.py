@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import sys
@@ -12,6 +11,7 @@ from typing import Any
 
 from rgt_tui.cli.commands import FAILED, INTERRUPTED, OK, USAGE
 from rgt_tui.cli.printing import columns, complain, json_line
+from rgt_tui.cli.teardown.money_arguments import VerifyArguments
 from rgt_tui.files import state_directory
 from rgt_tui.model.figures import pct
 from rgt_tui.model.plain import clean
@@ -23,7 +23,7 @@ MOST_LINES = 200
 """Of one kind; the rest is counted, and all of them are in the record."""
 
 
-def run_verify(arguments: argparse.Namespace) -> int:
+def run_verify(arguments: VerifyArguments) -> int:
     """Verify; return the exit status."""
     try:
         with _progress() as progress:

@@ -8,6 +8,6 @@ __all__ = [
     "shells",
     "stop_run",
     "tunnels",
-    "work_parsers",
+    "work_arguments",
 ]
 """Modules that other packages may use."""

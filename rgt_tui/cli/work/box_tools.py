@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -14,6 +13,15 @@ from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import open_box, rgt_with
 from rgt_tui.cli.printing import complain, interactive, print_json, prompt
+from rgt_tui.cli.work.work_arguments import (
+    GpuHealthArguments,
+    GrepArguments,
+    ManifestArguments,
+    MirrorArguments,
+    QueueArguments,
+    ReapArguments,
+    ToolArguments,
+)
 from rgt_tui.fleet.errands import reached
 from rgt_tui.fleet.work.agent_answers import Answer, Row, ask, number, rows_of, text, texts
 from rgt_tui.model.box import BoxSpec
@@ -25,7 +33,7 @@ from rgt_tui.profiles.readings import size
 class Tool(NamedTuple):
     """One verb as a command."""
 
-    words: Callable[[argparse.Namespace, BoxSpec], list[str]]
+    words: Callable[[Any, BoxSpec], list[str]]
     """The verb and its arguments."""
     shown: Callable[[Row], Iterator[str]]
     """Lines for a person, of one row."""
@@ -35,7 +43,7 @@ class Tool(NamedTuple):
     """Adds what only this side knows to the agent's one row, whose `status` then is the exit status."""
 
 
-def _gpu_health(arguments: argparse.Namespace, spec: BoxSpec) -> list[str]:
+def _gpu_health(arguments: GpuHealthArguments, spec: BoxSpec) -> list[str]:
     asked = spec.asked
     expected = arguments.expect
     if expected is None and asked is not None and asked.gpu is not None:
@@ -78,7 +86,7 @@ def _gpu_lines(row: Row) -> Iterator[str]:
         yield f"unknown  {text(row, 'error')}"
 
 
-def _reap(arguments: argparse.Namespace, spec: BoxSpec) -> list[str]:
+def _reap(arguments: ReapArguments, spec: BoxSpec) -> list[str]:
     words = ["reap", *(word for job in spec.jobs for word in ("--job", job))]
     return words + (["--pattern", spec.pattern] if spec.pattern else [])
 
@@ -104,7 +112,7 @@ def _reap_lines(row: Row) -> Iterator[str]:
         yield f"not ended {text(refusal, 'kill')}: {text(refusal, 'why')}"
 
 
-def _grep(arguments: argparse.Namespace, spec: BoxSpec) -> list[str]:
+def _grep(arguments: GrepArguments, spec: BoxSpec) -> list[str]:
     words = ["grep", *(["--ignore-case"] if arguments.ignore_case else [])]
     words += ["--max", str(arguments.max)] if arguments.max is not None else []
     words += ["--context", str(arguments.context)] if arguments.context is not None else []
@@ -129,7 +137,7 @@ def _grep_lines(row: Row) -> Iterator[str]:
             yield f"{path}{mark}{line}"
 
 
-def _manifest(arguments: argparse.Namespace, spec: BoxSpec) -> list[str]:
+def _manifest(arguments: ManifestArguments, spec: BoxSpec) -> list[str]:
     return ["manifest", *(["--no-cache"] if arguments.no_cache else []), "--", arguments.dir]
 
 
@@ -142,7 +150,7 @@ def _manifest_lines(row: Row) -> Iterator[str]:
         yield f"{'NOT LISTED':<64}  {text(row, 'path')}: {text(row, 'error')}"
 
 
-def _mirror(arguments: argparse.Namespace, spec: BoxSpec) -> list[str]:
+def _mirror(arguments: MirrorArguments, spec: BoxSpec) -> list[str]:
     return ["mirror", "--", arguments.source, arguments.target]
 
 
@@ -167,48 +175,48 @@ TOOLS = {
 """By command, which is the verb's name."""
 
 
-def _run(name: str, arguments: argparse.Namespace) -> int:
+def _run(name: str, arguments: ToolArguments) -> int:
     spec = open_box(arguments, trusted=True)
-    if name == "grep" and not arguments.paths and not logs_of(spec):
+    if isinstance(arguments, GrepArguments) and not arguments.paths and not logs_of(spec):
         complain(f"{spec.name}: the fleet file names no logs and no jobs there: say where to search")
         return USAGE
-    if name == "reap" and arguments.kill is not None:
+    if isinstance(arguments, ReapArguments) and arguments.kill is not None:
         return running.run_on_box(spec.name, _end(arguments, spec))
     return running.run_on_box(spec.name, _answer(name, arguments, spec))
 
 
-def run_gpu_health(arguments: argparse.Namespace) -> int:
+def run_gpu_health(arguments: GpuHealthArguments) -> int:
     """Check the GPUs; return the exit status."""
     return _run("gpu-health", arguments)
 
 
-def run_reap(arguments: argparse.Namespace) -> int:
+def run_reap(arguments: ReapArguments) -> int:
     """List who holds a GPU, or end one of them; return the exit status."""
     return _run("reap", arguments)
 
 
-def run_grep(arguments: argparse.Namespace) -> int:
+def run_grep(arguments: GrepArguments) -> int:
     """Search; return the exit status."""
     return _run("grep", arguments)
 
 
-def run_manifest(arguments: argparse.Namespace) -> int:
+def run_manifest(arguments: ManifestArguments) -> int:
     """List files; return the exit status."""
     return _run("manifest", arguments)
 
 
-def run_mirror(arguments: argparse.Namespace) -> int:
+def run_mirror(arguments: MirrorArguments) -> int:
     """Copy on the box; return the exit status."""
     return _run("mirror", arguments)
 
 
-async def _answer(name: str, arguments: argparse.Namespace, spec: BoxSpec) -> int:
+async def _answer(name: str, arguments: ToolArguments, spec: BoxSpec) -> int:
     tool = TOOLS[name]
     answer = await _asked(tool, tool.words(arguments, spec), arguments, spec)
     return tool.statuses.get(answer.status, answer.status)
 
 
-async def _asked(tool: Tool, words: list[str], arguments: argparse.Namespace, spec: BoxSpec) -> Answer:
+async def _asked(tool: Tool, words: list[str], arguments: ToolArguments, spec: BoxSpec) -> Answer:
     status: list[int] = []
 
     def show(row: Row) -> None:
@@ -220,7 +228,7 @@ async def _asked(tool: Tool, words: list[str], arguments: argparse.Namespace, sp
         else:
             sys.stdout.write("".join(f"{line}\n" for line in tool.shown(row)))
 
-    accept: bool = arguments.accept_new_host_key
+    accept = arguments.accept_new_host_key
     async with reached(spec, accept_new_host_keys=accept) as (connection, deployed):
         answer = await ask(connection, deployed, words, seconds=arguments.timeout, each=show)
     if answer.words and answer.status:
@@ -228,11 +236,11 @@ async def _asked(tool: Tool, words: list[str], arguments: argparse.Namespace, sp
     return msgspec.structs.replace(answer, status=status[-1]) if status else answer
 
 
-async def _end(arguments: argparse.Namespace, spec: BoxSpec) -> int:
+async def _end(arguments: ReapArguments, spec: BoxSpec) -> int:
     """Show who holds a GPU, have the name of the box typed, and end the one that was named."""
     tool = TOOLS["reap"]
     words = tool.words(arguments, spec)
-    accept: bool = arguments.accept_new_host_key
+    accept = arguments.accept_new_host_key
     async with reached(spec, accept_new_host_keys=accept) as (connection, deployed):
         found = (await ask(connection, deployed, words, seconds=arguments.timeout)).last
         named = [one for one in rows_of(found, "holders") if text(one, "kill") == arguments.kill]
@@ -245,7 +253,7 @@ async def _end(arguments: argparse.Namespace, spec: BoxSpec) -> int:
             sys.stdout.write("".join(f"{line}\n" for line in tool.shown({"holders": named})))
         if not typed(arguments, spec.name, "end this process"):
             return FAILED
-        words += ["--kill", arguments.kill] + ["--unverified"] * arguments.unverified
+        words += ["--kill", arguments.kill or ""] + ["--unverified"] * arguments.unverified
         answer = await ask(connection, deployed, words, seconds=arguments.timeout)
     ended = texts(answer.last, "ended")
     if arguments.json:
@@ -257,7 +265,7 @@ async def _end(arguments: argparse.Namespace, spec: BoxSpec) -> int:
     return OK if ended else (answer.status or FAILED)
 
 
-def typed(arguments: argparse.Namespace, name: str, what: str) -> bool:
+def typed(arguments: ReapArguments | QueueArguments, name: str, what: str) -> bool:
     """Have the name of a box typed, or take it from ``--confirm``; say why it does not do."""
     given = arguments.confirm
     if given is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import re
@@ -17,6 +16,7 @@ from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK
 from rgt_tui.cli.opening import open_box
 from rgt_tui.cli.printing import complain, print_json, waiting
+from rgt_tui.cli.work.work_arguments import CodeArguments
 from rgt_tui.fleet.errands import connected, elsewhere, provider_word
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.plain import exact
@@ -38,13 +38,13 @@ FILE = "ssh_config"
 BEGIN, END = "# rgt code: {name}, begin", "# rgt code: {name}, end"
 
 
-def run_code(arguments: argparse.Namespace) -> int:
+def run_code(arguments: CodeArguments) -> int:
     """Print it, and write it where asked; return the exit status."""
     spec = open_box(arguments, trusted=True)
     return running.run_on_box(spec.name, _code(arguments, spec))
 
 
-async def _code(arguments: argparse.Namespace, spec: BoxSpec) -> int:
+async def _code(arguments: CodeArguments, spec: BoxSpec) -> int:
     profile = load_profile(spec.profile)
     place, folder = None, arguments.dir or profile.overrides.data_dir
     try:
@@ -107,7 +107,7 @@ def write_block(path: Path, name: str, block: str) -> None:
 
 
 def tell(
-    arguments: argparse.Namespace,
+    arguments: CodeArguments,
     spec: BoxSpec,
     name: str,
     block: str,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import hashlib
 import os
@@ -19,6 +18,7 @@ from typing import Any
 import msgspec
 
 from rgt_tui.cli.printing import print_json, waiting
+from rgt_tui.cli.work.work_arguments import RunArguments
 from rgt_tui.files import alone, open_regular, publish, state_directory
 from rgt_tui.fleet.work.launching import finding_lines, said, stem
 from rgt_tui.health import log_finding
@@ -35,7 +35,7 @@ POLL_SECONDS = 0.05
 
 
 def passes_here(
-    arguments: argparse.Namespace,
+    arguments: RunArguments,
     tree: SourceTree | None,
     env: Mapping[str, str],
     secrets: Mapping[str, Secret],
@@ -75,7 +75,7 @@ def passes_here(
     return bool(row["ok"])
 
 
-def _run(arguments: argparse.Namespace, tree: SourceTree, env: Mapping[str, str]) -> dict[str, Any]:
+def _run(arguments: RunArguments, tree: SourceTree, env: Mapping[str, str]) -> dict[str, Any]:
     """Run it; returns the fields of the agent's smoke row: ``ok``, ``seconds``, ``reason``, ``tail``."""
     began, reason = time.monotonic(), None
     with tempfile.TemporaryDirectory(prefix="rgt-smoke-", ignore_cleanup_errors=True) as folder:
@@ -92,7 +92,7 @@ def _run(arguments: argparse.Namespace, tree: SourceTree, env: Mapping[str, str]
         shell = shutil.which("bash") or "/bin/sh"
         with log.open("wb") as output, _collected_signals() as asked:
             child = subprocess.Popen(
-                [shell, "-c", arguments.smoke],
+                [shell, "-c", arguments.smoke or ""],
                 cwd=workdir,
                 env={**os.environ, **NO_GPU, "PYTHONUNBUFFERED": "1", **own, **env},
                 stdin=subprocess.DEVNULL,

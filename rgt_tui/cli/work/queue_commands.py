@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import posixpath
@@ -21,6 +20,7 @@ from rgt_tui.cli.status_line import HOLDING
 from rgt_tui.cli.work.box_tools import typed
 from rgt_tui.cli.work.run_job import keep_job, launch, print_outcome
 from rgt_tui.cli.work.sweeps import make_sweep
+from rgt_tui.cli.work.work_arguments import QueueArguments
 from rgt_tui.fleet.config import FleetConfig
 from rgt_tui.fleet.errands import provider_word, reached, says
 from rgt_tui.fleet.renting.acceptance import checks_path, load_checks
@@ -75,7 +75,7 @@ NEW_ALONE = {
 """Options that describe the job which ``new`` makes, with their names in the namespace."""
 
 
-def run_queue(arguments: argparse.Namespace) -> int:
+def run_queue(arguments: QueueArguments) -> int:
     """Do one thing to the queue of each box that is named; return the exit status."""
     names = list(dict.fromkeys(name for name in arguments.boxes.split(",") if name))
     handed = [arguments.hand_over] if arguments.hand_over else []
@@ -103,7 +103,7 @@ def run_queue(arguments: argparse.Namespace) -> int:
     return running.run(work.each())
 
 
-def _wrong(arguments: argparse.Namespace, names: Sequence[str]) -> str | None:
+def _wrong(arguments: QueueArguments, names: Sequence[str]) -> str | None:
     action, rest = arguments.action, arguments.rest
     if not names:
         return "name a box, or several separated by commas: a,b,c"
@@ -136,7 +136,7 @@ def _wrong(arguments: argparse.Namespace, names: Sequence[str]) -> str | None:
     return None
 
 
-def jobs_of(spec: BoxSpec, arguments: argparse.Namespace) -> tuple[str, ...]:
+def jobs_of(spec: BoxSpec, arguments: QueueArguments) -> tuple[str, ...]:
     """Return the job directories of a box to act on: one, except for ``reconcile`` and ``status``.
 
     Raises:
@@ -169,7 +169,7 @@ class Queues:
 
     def __init__(
         self,
-        arguments: argparse.Namespace,
+        arguments: QueueArguments,
         config: FleetConfig,
         specs: Sequence[BoxSpec],
         jobs: Mapping[str, tuple[str, ...]],
@@ -201,7 +201,7 @@ class Queues:
     async def _ask(
         self, spec: BoxSpec, words: Sequence[str], data: bytes = b"", seconds: float = SECONDS
     ) -> Answer:
-        accept: bool = self._arguments.accept_new_host_key
+        accept = self._arguments.accept_new_host_key
         async with reached(spec, accept_new_host_keys=accept) as (connection, deployed):
             return await ask(connection, deployed, words, data=data, seconds=seconds)
 
@@ -273,7 +273,7 @@ class Queues:
     async def _status(self, spec: BoxSpec) -> int:
         """Show one job, or all of them: those of the fleet file, then the others that the box knows."""
         named = self._jobs[spec.name]
-        accept: bool = self._arguments.accept_new_host_key
+        accept = self._arguments.accept_new_host_key
         async with reached(spec, accept_new_host_keys=accept) as (connection, deployed):
             others: list[str] = []
             if self._arguments.job is None:
@@ -348,7 +348,7 @@ class Queues:
     async def _part(self, spec: BoxSpec) -> list[Part]:
         try:
             await self._tell_handed(spec)
-            accept: bool = self._arguments.accept_new_host_key
+            accept = self._arguments.accept_new_host_key
             async with reached(spec, accept_new_host_keys=accept) as (connection, deployed):
                 answer = await ask(connection, deployed, self._reconcile_words(spec), seconds=HASHING_S)
                 rows = rows_of(answer.last, "cells")

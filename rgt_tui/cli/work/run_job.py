@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import os
@@ -23,6 +22,7 @@ from rgt_tui.cli.opening import meant, open_boxes, rgt_with
 from rgt_tui.cli.printing import complain, expanded_here, interactive, print_json, says_yes, waiting
 from rgt_tui.cli.set_up.adding import keep_trust
 from rgt_tui.cli.work.local_smoke import passes_here
+from rgt_tui.cli.work.work_arguments import LaunchArguments, RunArguments
 from rgt_tui.fleet.config import FleetFileError
 from rgt_tui.fleet.config.editing import add_entry
 from rgt_tui.fleet.errands import reached
@@ -72,17 +72,17 @@ def environment(given: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def run_run(arguments: argparse.Namespace) -> int:
+def run_run(arguments: RunArguments) -> int:
     """Launch a command; return the exit status."""
     if not arguments.words:
         complain("which command? write it after --: rgt run BOX -- python train.py")
         return USAGE
     try:
-        env = environment(arguments.env or ())
-        secrets = read_secrets(arguments.secret or ())
+        env = environment(arguments.env)
+        secrets = read_secrets(arguments.secret)
         place = meant(arguments)
         choice = PushChoice(fleet=None if place is None else place.path)
-        tree = read_source(Path(arguments.push), choice) if arguments.push else None
+        tree = read_source(Path(arguments.push or ""), choice) if arguments.push else None
         if arguments.smoke_here and not passes_here(arguments, tree, env, secrets):
             return FAILED
         config, (spec,) = open_boxes(arguments, [arguments.box], trusted=True)
@@ -137,7 +137,7 @@ class _Start:
 
     def __init__(
         self,
-        arguments: argparse.Namespace,
+        arguments: RunArguments,
         fleet: Path,
         spec: BoxSpec,
         choice: PushChoice,
@@ -147,7 +147,7 @@ class _Start:
     ) -> None:
         self._arguments, self._fleet, self._spec = arguments, fleet, spec
         self._choice, self._tree, self._env, self._secrets = choice, tree, env, secrets
-        self._again: bool = arguments.again
+        self._again = arguments.again
 
     def job(self, code: Code | None) -> Job:
         """Return the job of this command.
@@ -168,7 +168,7 @@ class _Start:
             retries=arguments.retries,
             smoke=arguments.smoke,
             ckpt_bytes=arguments.ckpt_size,
-            keep=arguments.keep or (),
+            keep=arguments.keep,
             again=self._again,
         )
 
@@ -232,9 +232,9 @@ class _Start:
         return await print_outcome(self._arguments, self._spec, launched, name, more)
 
 
-async def _push(arguments: argparse.Namespace, spec: BoxSpec, choice: PushChoice, tree: SourceTree) -> Code:
+async def _push(arguments: RunArguments, spec: BoxSpec, choice: PushChoice, tree: SourceTree) -> Code:
     """Push the code; return this version of it, which never changes."""
-    accept: bool = arguments.accept_new_host_key
+    accept = arguments.accept_new_host_key
     async with reached(spec, accept_new_host_keys=accept) as (connection, deployed):
         line = ProgressLine()
         try:
@@ -242,7 +242,7 @@ async def _push(arguments: argparse.Namespace, spec: BoxSpec, choice: PushChoice
                 spec.name,
                 (connection, deployed),
                 load_profile(spec.profile),
-                Path(arguments.push),
+                Path(arguments.push or ""),
                 choice,
                 line,
                 tree,
@@ -258,7 +258,7 @@ async def _push(arguments: argparse.Namespace, spec: BoxSpec, choice: PushChoice
 
 
 async def launch(
-    spec: BoxSpec, words: Sequence[str], data: bytes, arguments: argparse.Namespace, *, alone: bool = True
+    spec: BoxSpec, words: Sequence[str], data: bytes, arguments: LaunchArguments, *, alone: bool = True
 ) -> Launched:
     """Have the agent launch a job, and print what it sends as it comes; `alone` = no other one at the same time.
 
@@ -274,7 +274,7 @@ async def launch(
             sys.stdout.flush()
 
     seconds = arguments.probe + arguments.smoke_seconds + SLACK_S
-    accept: bool = arguments.accept_new_host_key
+    accept = arguments.accept_new_host_key
     asked = False
     try:
         async with reached(spec, accept_new_host_keys=accept) as (connection, deployed):
@@ -289,7 +289,7 @@ async def launch(
 
 
 async def print_outcome(
-    arguments: argparse.Namespace, spec: BoxSpec, launched: Launched, name: str, more: dict[str, Any]
+    arguments: LaunchArguments, spec: BoxSpec, launched: Launched, name: str, more: dict[str, Any]
 ) -> int:
     """Print the rest of what a launch has to report; return its exit status."""
     finding = launched.finding
@@ -310,7 +310,7 @@ async def print_outcome(
     return code
 
 
-def keep_job(arguments: argparse.Namespace, fleet: Path, spec: BoxSpec, folder: str) -> None:
+def keep_job(arguments: LaunchArguments, fleet: Path, spec: BoxSpec, folder: str) -> None:
     """Have the fleet file name the job, so that every rgt watches its queue."""
     if folder in spec.jobs:
         return
@@ -327,7 +327,7 @@ def keep_job(arguments: argparse.Namespace, fleet: Path, spec: BoxSpec, folder: 
             complain(doubt)
 
 
-async def follow(arguments: argparse.Namespace, spec: BoxSpec, folder: str) -> int:
+async def follow(arguments: RunArguments, spec: BoxSpec, folder: str) -> int:
     """Wait until the job's runner has ended, reconnecting when the connection is lost."""
     lost = False
     while True:
@@ -348,7 +348,7 @@ async def follow(arguments: argparse.Namespace, spec: BoxSpec, folder: str) -> i
             await asyncio.sleep(AGAIN_S)
 
 
-def _ended(arguments: argparse.Namespace, spec: BoxSpec, frame: Row) -> int:
+def _ended(arguments: RunArguments, spec: BoxSpec, frame: Row) -> int:
     cells = rows_of(frame, "cells")
     bad = [cell for cell in cells if cell.get("state") != "done"]
     if arguments.json:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import shlex
@@ -14,6 +13,7 @@ from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, INTERRUPTED, OK, UNREACHABLE, USAGE
 from rgt_tui.cli.opening import open_box
 from rgt_tui.cli.printing import complain
+from rgt_tui.cli.work.work_arguments import ExecArguments, SshArguments
 from rgt_tui.files import state_directory
 from rgt_tui.fleet.errands import connected
 from rgt_tui.model.box import BoxSpec
@@ -35,7 +35,7 @@ def shell_line(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else shlex.join(words)
 
 
-def run_exec(arguments: argparse.Namespace) -> int:
+def run_exec(arguments: ExecArguments) -> int:
     """Run one command on a box; return its exit status, or why there is none."""
     if not arguments.words:
         complain("which command? write it after --: rgt exec BOX -- nvidia-smi")
@@ -44,12 +44,12 @@ def run_exec(arguments: argparse.Namespace) -> int:
     return running.run_on_box(spec.name, _exec(spec, arguments))
 
 
-async def _exec(spec: BoxSpec, arguments: argparse.Namespace) -> int:
+async def _exec(spec: BoxSpec, arguments: ExecArguments) -> int:
     interrupted = asyncio.Event()
     began = False
     try:
         async with Deadline(arguments.timeout) as limit:
-            accept: bool = arguments.accept_new_host_key
+            accept = arguments.accept_new_host_key
             async with connected(spec, accept_new_host_keys=accept) as connection:
                 limit.stop()  # the command itself may take as long as it likes
                 began = True
@@ -71,7 +71,7 @@ async def _exec(spec: BoxSpec, arguments: argparse.Namespace) -> int:
     return passed.status
 
 
-def run_ssh(arguments: argparse.Namespace) -> int:
+def run_ssh(arguments: SshArguments) -> int:
     """Become ``ssh``; return the exit status only where that is not possible."""
     spec = open_box(arguments, trusted=True)
     program = shutil.which("ssh")
@@ -92,7 +92,7 @@ def run_ssh(arguments: argparse.Namespace) -> int:
     return code
 
 
-async def way_of(spec: BoxSpec, arguments: argparse.Namespace) -> tuple[str, ...]:
+async def way_of(spec: BoxSpec, arguments: SshArguments) -> tuple[str, ...]:
     """Return the words behind ``ssh`` that lead to a box, held to the host key that rgt has verified there just now.
 
     Raises:

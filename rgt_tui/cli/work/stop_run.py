@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterator
 
@@ -10,6 +9,7 @@ from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import open_box, rgt_with
 from rgt_tui.cli.printing import complain, interactive, print_json, says_yes
+from rgt_tui.cli.work.work_arguments import StopArguments
 from rgt_tui.fleet.errands import reached
 from rgt_tui.fleet.work.agent_answers import Row, ask, number, text, texts
 from rgt_tui.model.box import BoxSpec
@@ -19,15 +19,15 @@ from rgt_tui.profiles.readings import age, size
 CONNECT_S = 60.0
 
 
-def run_stop(arguments: argparse.Namespace) -> int:
+def run_stop(arguments: StopArguments) -> int:
     """End a run; return the exit status."""
     spec = open_box(arguments, trusted=True)
     return running.run_on_box(spec.name, _stop(arguments, spec))
 
 
-async def _stop(arguments: argparse.Namespace, spec: BoxSpec) -> int:
+async def _stop(arguments: StopArguments, spec: BoxSpec) -> int:
     words = ["stop", "--run", arguments.run, *(word for job in spec.jobs for word in ("--job", job))]
-    accept: bool = arguments.accept_new_host_key
+    accept = arguments.accept_new_host_key
 
     def show(row: Row) -> None:
         if arguments.json:
@@ -67,7 +67,7 @@ async def _stop(arguments: argparse.Namespace, spec: BoxSpec) -> int:
     return done.status
 
 
-def _is_confirmed(arguments: argparse.Namespace, spec: BoxSpec) -> bool:
+def _is_confirmed(arguments: StopArguments, spec: BoxSpec) -> bool:
     if not interactive():
         complain(f"{spec.name}: nothing was stopped: cannot prompt here; in a script: --yes")
         return False

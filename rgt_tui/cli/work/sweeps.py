@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import sys
 from collections.abc import Mapping, Sequence
@@ -17,6 +16,7 @@ from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import rgt_with
 from rgt_tui.cli.printing import complain, print_json
 from rgt_tui.cli.work.run_job import environment, keep_job
+from rgt_tui.cli.work.work_arguments import QueueArguments
 from rgt_tui.fleet.errands import reached
 from rgt_tui.fleet.pushes import PushChoice, read_source
 from rgt_tui.fleet.work.agent_answers import Row, ask, text, texts
@@ -31,12 +31,12 @@ SECONDS = 60.0
 
 
 async def make_sweep(
-    arguments: argparse.Namespace, fleet: Path, specs: Sequence[BoxSpec], jobs: Mapping[str, tuple[str, ...]]
+    arguments: QueueArguments, fleet: Path, specs: Sequence[BoxSpec], jobs: Mapping[str, tuple[str, ...]]
 ) -> int:
     """Push one version of the code to every box and make the job there; return the exit status."""
     choice, tree = PushChoice(fleet=fleet), None
     try:
-        env = environment(arguments.env or ())
+        env = environment(arguments.env)
         if arguments.push:
             tree = await asyncio.to_thread(read_source, Path(arguments.push), choice)
     except (SourceError, ValueError) as error:
@@ -71,7 +71,7 @@ async def make_sweep(
 
 
 async def _on_box(
-    arguments: argparse.Namespace,
+    arguments: QueueArguments,
     spec: BoxSpec,
     choice: PushChoice,
     tree: SourceTree | None,
@@ -81,14 +81,14 @@ async def _on_box(
     profile = load_profile(spec.profile)
     # What cannot be made is refused before anything is pushed.
     sweep_for(spec, profile, arguments.words, name=arguments.rest[0], code=None)
-    accept: bool = arguments.accept_new_host_key
+    accept = arguments.accept_new_host_key
     async with reached(spec, accept_new_host_keys=accept) as (connection, deployed):
         code = None
         if tree is not None:
             line = ProgressLine()
             try:
                 arrived = await noted_push(
-                    spec.name, (connection, deployed), profile, Path(arguments.push), choice, line, tree
+                    spec.name, (connection, deployed), profile, Path(arguments.push or ""), choice, line, tree
                 )
             finally:
                 line.end()
@@ -116,7 +116,7 @@ async def _on_box(
     return {**answer.last, "code": code.path if code else None, "digest": code.digest if code else ""}
 
 
-def _print(arguments: argparse.Namespace, spec: BoxSpec, row: Row, job: str) -> None:
+def _print(arguments: QueueArguments, spec: BoxSpec, row: Row, job: str) -> None:
     if arguments.json:
         body: dict[str, Any] = {"box": spec.name, "job": job, **row}
         print_json(body)

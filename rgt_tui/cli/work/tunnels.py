@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import sys
 
@@ -10,11 +9,12 @@ from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import open_box
 from rgt_tui.cli.printing import complain, print_json, waiting
+from rgt_tui.cli.work.work_arguments import TunnelArguments
 from rgt_tui.fleet.work.tunneling import CannotListen, Tunnels
 from rgt_tui.model.box import LOOPBACK, BoxSpec, Tunnel, parse_tunnel
 
 
-def run_tunnel(arguments: argparse.Namespace) -> int:
+def run_tunnel(arguments: TunnelArguments) -> int:
     """Carry ports until Ctrl-C; return the exit status."""
     spec = open_box(arguments, trusted=True)
     try:
@@ -28,10 +28,10 @@ def run_tunnel(arguments: argparse.Namespace) -> int:
     return running.run_on_box(spec.name, _tunnel(arguments, spec, tunnels))
 
 
-async def _tunnel(arguments: argparse.Namespace, spec: BoxSpec, tunnels: list[Tunnel]) -> int:
+async def _tunnel(arguments: TunnelArguments, spec: BoxSpec, tunnels: list[Tunnel]) -> int:
     over, up = asyncio.Event(), asyncio.Event()
     running.until_signalled(over)
-    accept: bool = arguments.accept_new_host_key
+    accept = arguments.accept_new_host_key
     work = Tunnels(
         spec, tunnels, lambda words: complain(f"{spec.name}: {words}"), accept_new_host_keys=accept
     )
@@ -59,7 +59,7 @@ async def _tunnel(arguments: argparse.Namespace, spec: BoxSpec, tunnels: list[Tu
         await work.close()
 
 
-def tell(arguments: argparse.Namespace, spec: BoxSpec, ports: list[tuple[Tunnel, int]]) -> None:
+def tell(arguments: TunnelArguments, spec: BoxSpec, ports: list[tuple[Tunnel, int]]) -> None:
     """Print where each tunnel begins."""
     for tunnel, port in ports:
         url = f"http://{LOOPBACK}:{port}/" if tunnel.host else f"socks5://{LOOPBACK}:{port}"

@@ -15,9 +15,8 @@ from typing import Any, cast
 
 import pytest
 
-from rgt_tui.cli import running
+from rgt_tui.cli import entry, running
 from rgt_tui.cli.commands import FAILED, OK, UNCONFIRMED, UNREACHABLE
-from rgt_tui.cli.entry import build_parser
 from rgt_tui.cli.renting import arriving, up
 from rgt_tui.demo import Change, Fault, LocalRunPod
 from rgt_tui.demo.platforms import LocalServer, Request, Response
@@ -60,7 +59,7 @@ class Place:
             str(wish.disk_gb),
         ]
         given += ["--key", str(self.folder / "id.pub"), "--timeout", "0.1", *words]
-        code = up.run_up(build_parser(["up"]).parse_args(given))
+        code = up.run_up(entry.parse(given))
         if self.works:
             code = await self.works.pop()
         out, said = self.output()

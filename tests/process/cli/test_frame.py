@@ -11,11 +11,11 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
-from rgt_tui.cli import entry
-from rgt_tui.cli.commands import COMMANDS, GROUPS, adder, module_name, runner, statuses
+from rgt_tui.cli import arguments, commands, entry
 from tests.system.tree import ROOT
 
 HEAVY = (
@@ -44,15 +44,15 @@ def loaded(*words: str) -> set[str]:
     return set(json.loads(done.stdout))
 
 
-@pytest.mark.parametrize("command", ["", *COMMANDS])
+@pytest.mark.parametrize("command", ["", *commands.COMMANDS])
 def test_nothing_heavy_is_loaded_before_the_command_runs(command: str) -> None:
     modules = loaded(*([command] if command else []))
     assert modules & set(HEAVY) == set()
     light = {"rgt_tui.cli.arguments"}  # what every parser shares; the completion of shells runs from there
-    assert modules & ({module_name(name) for name in COMMANDS} - light) == set()
+    assert modules & ({commands.module_name(name) for name in commands.COMMANDS} - light) == set()
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", commands.COMMANDS)
 def test_every_help_has_an_example_and_the_exit_statuses(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -61,14 +61,14 @@ def test_every_help_has_an_example_and_the_exit_statuses(
     assert ended.value.code == 0
     text = capsys.readouterr().out
     assert re.search(rf"examples?:\n  .*rgt {command}\b", text)
-    for code, meaning in statuses(command):
+    for code, meaning in commands.statuses(command):
         assert f"  {code}  {meaning}\n" in text
 
 
 def test_every_command_is_in_every_table() -> None:
-    for name in COMMANDS:
-        assert callable(adder(name))
-        assert callable(runner(name))
+    for name in commands.COMMANDS:
+        assert commands.arguments_of(name).examples
+        assert callable(commands.runner(name))
 
 
 def test_help_lists_every_command_once_in_its_group(capsys: pytest.CaptureFixture[str]) -> None:
@@ -76,8 +76,10 @@ def test_help_lists_every_command_once_in_its_group(capsys: pytest.CaptureFixtur
         entry.parse(["--help"])
     text = capsys.readouterr().out
     heads = re.findall(r"^([A-Z]\w+(?: \w+)?):$", text, re.MULTILINE)
-    assert heads == [group for group in GROUPS if any(c.group == group for c in COMMANDS.values())]
-    for name, command in COMMANDS.items():
+    assert heads == [
+        group for group in commands.GROUPS if any(c.group == group for c in commands.COMMANDS.values())
+    ]
+    for name, command in commands.COMMANDS.items():
         assert len(re.findall(rf"^  {name} +{re.escape(command.brief)}$", text, re.MULTILINE)) == 1
         section = text.partition(f"\n{command.group}:\n")[2].partition("\n\n")[0]
         assert re.search(rf"^  {name} ", section, re.MULTILINE)
@@ -89,11 +91,11 @@ def test_the_documents_have_every_command_and_every_exit_status() -> None:
         match[1] or "": match[0]
         for match in re.finditer(r"^\| `rgt(?: ([a-z-]+))?[ `][^\n]*$", text, re.MULTILINE)
     }
-    for command in ("rgt", *COMMANDS):
+    for command in ("rgt", *commands.COMMANDS):
         row = rows["" if command == "rgt" else command]
         cell = row.rstrip(" |").rpartition("|")[2]
         assert re.findall(r"(?:^|; )\s*(\d+)\b", cell.strip()) == [
-            str(code) for code, _ in statuses(command)
+            str(code) for code, _ in commands.statuses(command)
         ], row
 
 
@@ -163,17 +165,17 @@ def test_nobody_looks_for_garbage_before_a_command_runs(monkeypatch: pytest.Monk
     frozen: list[bool] = []
     parse = entry.parse
 
-    def parsed(words: list[str]) -> argparse.Namespace:
+    def parsed(words: list[str]) -> arguments.Arguments:
         looked.append(gc.isenabled())
-        return parse(words)
+        return cast(arguments.Arguments, parse(words))
 
-    def run(arguments: argparse.Namespace) -> int:
+    def run(_: arguments.Arguments) -> int:
         looked.append(gc.isenabled())
         return 0
 
     monkeypatch.setattr(entry, "parse", parsed)
 
-    def loaded(name: str) -> Callable[[argparse.Namespace], int]:
+    def loaded(name: str) -> Callable[[arguments.Arguments], int]:
         looked.append(gc.isenabled())
         return run
 
@@ -199,6 +201,7 @@ def test_a_reader_that_has_gone_away_is_no_traceback() -> None:
 OPENED = """
 import json, sys
 from pathlib import Path
+from typing import cast
 from rgt_tui.cli import dashboard
 from rgt_tui.cli.entry import parse
 from rgt_tui.cli.opening import open_fleet
@@ -219,3 +222,41 @@ def test_the_dashboard_reads_its_fleet_file_without_anything_heavy(tmp_path: Pat
         set(json.loads(done.stdout)) & {"asyncssh", "httpx", "numpy", "textual", "asyncio", "sqlite3"}
         == set()
     )
+
+
+class Base(arguments.Arguments):
+    box: str = arguments.positional("BOX", "which")
+    fleet = arguments.text_option("FILE", "a file")
+    timeout = arguments.option("N", int, "seconds", default=20)
+
+
+class Derived(Base):
+    one_of = ("verb quiet",)
+    paths: list[str] = arguments.positional("PATH", "files", nargs="*")
+    verb: str | None = arguments.choose(park="stop", destroy="end")
+    quiet = arguments.flag("say nothing")
+    timeout = arguments.option("N", int, "seconds", default=60)
+    checks = arguments.flag("do not check", "--no-check", initial=True)
+
+
+def derived(*words: str) -> Derived:
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    Derived.fill(parser)
+    return parser.parse_args(words, Derived())
+
+
+def test_arguments_come_in_the_order_of_the_help_with_their_initial_values() -> None:
+    order = ["box", "paths", "verb", "quiet", "timeout", "checks", "fleet"]
+    assert list(Derived.declared()) == order
+    assert vars(derived("lab")) == {
+        "box": "lab", "paths": [], "verb": None, "quiet": False, "timeout": 60, "checks": True, "fleet": None,
+        "words": [],
+    }  # fmt: skip
+    assert Derived(quiet=True).quiet
+
+
+def test_a_command_line_fills_in_the_arguments() -> None:
+    found = derived("lab", "a", "b", "--destroy", "--no-check", "--timeout", "7")
+    assert (found.paths, found.verb, found.checks, found.timeout) == (["a", "b"], "destroy", False, 7)
+    with pytest.raises(argparse.ArgumentError, match="not allowed with argument"):
+        derived("lab", "--park", "--quiet")

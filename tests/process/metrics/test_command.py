@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shlex
@@ -14,7 +13,7 @@ from pathlib import Path
 import pytest
 from rgt_box.metrics.scalars_command import main
 
-from rgt_tui.cli import curves, watch_parsers
+from rgt_tui.cli import curves, entry
 
 ROOT = Path(__file__).parents[3]
 FIXTURES = ROOT / "tests" / "fixtures" / "scalars" / "console"
@@ -170,9 +169,7 @@ def test_a_reader_that_goes_away_is_no_traceback() -> None:
 
 
 def client(*words: str) -> int:
-    parser = argparse.ArgumentParser()
-    watch_parsers.add_scalars(parser.add_subparsers(dest="command"))
-    return curves.run_scalars(parser.parse_args(["scalars", *words]))
+    return curves.run_scalars(entry.parse(["scalars", *words]))
 
 
 def test_the_client_runs_the_code_of_the_box(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.cli import status
+from rgt_tui.cli import entry, status
 from rgt_tui.cli.commands import UNREACHABLE
 from rgt_tui.model.box import BoxSpec, BoxState, Link
 from rgt_tui.model.fleet import FleetState
@@ -36,7 +35,7 @@ def test_a_box_that_changes_has_one_line_and_the_exit_status_agrees_with_it(
 
     monkeypatch.setattr(status, "gather_named", gather)
     config: Any = None
-    code = asyncio.run(status._print([], config, argparse.Namespace(json=False)))
+    code = asyncio.run(status._print([], config, entry.parse(["status"])))
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[:2] for line in lines] == [["fast", "connecting"], ["slow", "connecting"]]
     assert code == UNREACHABLE

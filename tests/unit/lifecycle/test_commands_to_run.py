@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from rgt_tui.cli.entry import build_parser
+from rgt_tui.cli import entry
 from rgt_tui.health import CHECKS
 from rgt_tui.health.condition import Check
 
@@ -18,7 +18,7 @@ def test_its_command_can_be_typed(check: Check) -> None:
     words = shlex.split(check.command.format(box="lab"))
     assert words[0] == "rgt"
     own = words[1 : words.index("--")] if "--" in words else words[1:]
-    assert build_parser([words[1]]).parse_args(own).command == words[1]
+    assert entry.parse(own).command == words[1]
 
 
 def test_the_tools_of_the_agent_are_offered() -> None:

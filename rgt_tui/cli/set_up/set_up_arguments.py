@@ -1,0 +1,221 @@
+"""Arguments of the commands that set things up: options, help and examples."""
+
+from __future__ import annotations
+
+from rgt_tui.cli.arguments import (
+    FLEET,
+    Arguments,
+    BoxArguments,
+    BoxesArguments,
+    FleetArguments,
+    duration,
+    flag,
+    list_option,
+    option,
+    port,
+    positional,
+    provider_kinds,
+    text_option,
+    timeout_option,
+    words_list,
+)
+
+SHELLS = ("bash", "zsh", "fish")
+
+
+class DemoArguments(Arguments):
+    """Arguments of ``rgt demo``."""
+
+    about = """
+    Open the dashboard on three sandboxed boxes that really train on this machine. Where that cannot run,
+    it plays a recorded run, marked REPLAY, and says what the real one needs.
+    """
+    examples = (
+        "rgt demo",
+        "rgt demo --headless --for 45 --json",
+        "rgt demo --headless --until story",
+        "rgt demo --fleet-only --write-fleet demo.toml",
+    )
+    headless = flag("no screen: progress on stderr")
+    seconds = option("TIME", duration, "stop after this time: 45s, 30m", "--for")
+    until = text_option(
+        None,
+        "stop when all three stories have happened; or let one box train, bring its results home and end it; or "
+        "park itself while rgt is not connected",
+        choices=["story", "teardown", "autostop"],
+    )
+    json = flag("print one JSON object on the last line")
+    port_base = option("PORT", port, "first SSH port (default: any free)")
+    follow_advice = flag("remove what fills the disk once rgt has said so (otherwise that is yours to do)")
+    fleet_only = flag("run the boxes alone, for another rgt to watch")
+    write_fleet = text_option("FILE", "with --fleet-only: write the fleet file there")
+
+
+class InitArguments(FleetArguments):
+    """Arguments of ``rgt init``."""
+
+    about = (
+        "Write a starter fleet file, everything explained in comments. An existing file is never overwritten."
+    )
+    examples = ("rgt init", "rgt init --path ~/.config/rgt/fleet.toml")
+    path = text_option(
+        "FILE", "where to write it (default: what --fleet or RGT_FLEET names, else ./rgt.toml)"
+    )
+    fleet = FLEET
+    json = flag("print one JSON object: the path")
+
+
+def profiles(**_: object) -> list[str]:
+    """Return the ids of all profiles, for a shell."""
+    from rgt_tui.profiles import all_profiles
+
+    return list(all_profiles())
+
+
+def _port(text: str) -> int:
+    return port(text, 1, 65535)
+
+
+class AddArguments(FleetArguments):
+    """Arguments of ``rgt add``."""
+
+    about = """
+    Add a box to the fleet file; the rest of it stays as it is, comments included. HOST is a host
+    name, an alias in ssh_config, USER@HOST, or, in quotes, the whole ssh command that a rental gives you.
+    """
+    examples = (
+        "rgt add lab lab-a100",
+        'rgt add vast "ssh -p 40022 root@1.2.3.4 -L 8080:localhost:8080" --profile vastai',
+        "rgt add seeta \"ssh -p 12345 root@connect.westb.seetacloud.com\" --log '~/exp/*.log'",
+    )
+    name: str = positional("NAME", "what to call the box")
+    target: str = positional("HOST", "a host, or an ssh command in quotes")
+    profile = text_option("P", "platform (default: recognised by the host name)", complete=profiles)
+    port = option("N", _port, "port", "-p", "--port")
+    user = text_option(None, "who logs in")
+    identity = text_option("FILE", "private key file", "-i", "--identity")
+    logs = list_option("GLOB", "a log on the box to follow", "--log")
+    jobs = list_option("DIR", "a job directory on the box", "--job")
+    runs = list_option("DIR", "a run directory on the box", "--run")
+    json = flag("print one JSON object per box: its keys, and the file")
+
+
+class ImportArguments(FleetArguments):
+    """Arguments of ``rgt import``."""
+
+    about = """
+    List the hosts that ssh_config names (Include is followed, wildcards are not hosts) as boxes; with
+    --write, add them to the fleet file. A box names its alias only: port, user, keys and jump hosts stay in
+    ssh_config. With --from: the machines of these providers' accounts that no box names yet, with what they
+    cost; accounts that the fleet file names, else the one of your usual key.
+    """
+    examples = (
+        "rgt import",
+        "rgt import 'gpu-*' lab --write",
+        "rgt import --config work.conf --write",
+        "rgt import --from runpod --write",
+    )
+    patterns: list[str] = positional(
+        "PATTERN", "only these hosts, or names or ids of machines; globs (default: all)", nargs="*"
+    )
+    sources = option(
+        "PROVIDER[,…]",
+        words_list,
+        "machines of these providers, not hosts of ssh_config",
+        "--from",
+        complete=provider_kinds,
+    )
+    config = text_option("FILE", "that ssh_config file, not ~/.ssh/config and the system's")
+    write = flag("write, instead of only showing what would be added")
+    json = flag("print one JSON object per box: its keys, and the file")
+
+
+class TrustArguments(FleetArguments):
+    """Arguments of ``rgt trust``."""
+
+    about = """
+    Show a fleet file in the working tree, or what has changed in it since it was trusted, and
+    ask whether it may act: run the programs, send the keys and read the files that it names. Until then, only
+    the names and hosts of its boxes count. Only this path, with exactly what was shown, becomes trusted.
+    """
+    examples = ("rgt trust", "rgt trust ~/exp/rgt.toml --yes", "rgt trust --list", "rgt trust --revoke")
+    one_of = ("yes list_only revoke",)
+    file: str | None = positional("FILE", "the fleet file (default: the one that is found)", nargs="?")
+    yes = flag("trust what is shown without asking")
+    list_only = flag("list what is trusted", "--list")
+    revoke = flag("stop trusting it")
+    json = flag("print JSON objects: path, trusted, since, why")
+
+
+class DoctorArguments(BoxesArguments):
+    """Arguments of ``rgt doctor``."""
+
+    about = """
+    Check this machine, the fleet file and each box, from its name to its GPUs, and say what to do. The
+    boxes are examined side by side: one that hangs holds up none of the others. The ids of the checks stay
+    as they are. On a terminal, it shows an unknown host key and asks.
+    """
+    examples = (
+        "rgt doctor",
+        'rgt doctor lab --json | jq -r \'select(.status == "fail") | .id + ": " + .advice\'',
+        "rgt doctor vastai --record vastai.json",
+    )
+    record = text_option(
+        "FILE",
+        "instead of checking, write what a provider (vastai, runpod, …, or the one of a box) answers to reads of "
+        "your account, with ids, names, addresses and keys replaced, for a report",
+    )
+    fleet = FLEET
+    json = flag("print one JSON object per check")
+    timeout = timeout_option(60.0)
+
+
+class RemoveArguments(BoxArguments):
+    """Arguments of ``rgt remove``."""
+
+    about = """
+    Stop rgt's recorder on a box, and remove its history and the files of agent and trainer there. Jobs,
+    results and checkpoints are not touched. Nothing is removed while a queue runs or waits there, or another
+    rgt watches. What a process, a Slurm job or a Pod may still use is kept, also where rgt cannot tell.
+    The machine itself is neither stopped nor destroyed, and keeps billing.
+    """
+    examples = (
+        "rgt remove lab --dry-run",
+        "rgt remove lab --yes --forget",
+        "rgt remove lab --old      only agents that no process, job or Pod can name any more",
+        "rgt remove lab --only-forget",
+    )
+    one_of = ("old forget only_forget",)
+    dry_run = flag("only say what would be removed")
+    yes = flag("do not ask")
+    old = flag("only agents of other versions of rgt")
+    forget = flag("then remove the box from the fleet file, too")
+    only_forget = flag("only that, without connecting: the machine is gone")
+    fleet = FLEET
+    json = flag("print one JSON object: box, dry_run, refused, failed, bytes, things, forgotten")
+    timeout = timeout_option(60.0)
+
+
+class CompletionArguments(Arguments):
+    """Arguments of ``rgt completion``."""
+
+    about = """
+    Print the script that makes a shell complete commands, options and box names (it asks rgt itself at
+    every TAB, so it is never out of date). Paths on a box are not completed.
+    """
+    examples = (
+        'eval "$(rgt completion bash)"                        in ~/.bashrc',
+        'eval "$(rgt completion zsh)"                         in ~/.zshrc, after compinit',
+        "rgt completion fish > ~/.config/fish/completions/rgt.fish",
+    )
+    shell: str = positional(None, "which shell", choices=SHELLS)
+
+
+class AgentArguments(Arguments):
+    """Arguments of ``rgt agent``."""
+
+    about = "The program that rgt puts on a box."
+    examples = ("rgt agent build --out rgt-box.pyz",)
+    subcommand = "build"
+    subcommand_brief = "write the agent's zipapp"
+    out = option("FILE", str, "where to write it", default="", required=True)

@@ -1,0 +1,307 @@
+"""Arguments of the commands that watch boxes: options, help and examples."""
+
+from __future__ import annotations
+
+import argparse
+import math
+
+from rgt_tui.cli.arguments import (
+    FLEET,
+    HOST_KEY,
+    NO_HISTORY,
+    Arguments,
+    BoxArguments,
+    BoxesArguments,
+    FleetArguments,
+    box_names,
+    count,
+    duration,
+    flag,
+    list_option,
+    option,
+    port,
+    positional,
+    text_option,
+    timeout_option,
+)
+
+LISTEN = "127.0.0.1:9844"
+
+
+FULL = "full"
+
+
+LOG_LINES = 200
+
+
+class StatusArguments(BoxesArguments):
+    """Arguments of ``rgt status``."""
+
+    about = "Connect to the boxes once and print a line for each, in the order of the fleet file."
+    examples = ("rgt status", "rgt status lab --json | jq -r '.state + \" \" + .reason'")
+    fleet = FLEET
+    json = flag("print one JSON object per box")
+    timeout = timeout_option(20.0)
+
+
+class WatchArguments(BoxesArguments):
+    """Arguments of ``rgt watch``."""
+
+    about = """
+    Stay connected and print a line whenever something happens on a box; alerts reach the sinks of the
+    fleet file. With --json: the line of `rgt status --json` whenever a box has changed, at most one a
+    second for each.
+    """
+    examples = ("rgt watch", "rgt watch lab --json | jq -r .reason", "rgt watch --for 3600")
+    fleet = FLEET
+    json = flag("print status lines as JSON objects")
+    seconds = option("TIME", duration, "end after this time: 45s, 30m, 1h30", "--for")
+    accept_new_host_key = HOST_KEY
+    no_history = NO_HISTORY
+
+
+class ServeArguments(FleetArguments):
+    """Arguments of ``rgt serve``."""
+
+    about = """
+    Show the dashboard in a browser on this machine: only on a loopback address, and read-only. The
+    address that is printed contains a secret of this run; without it nothing is shown. From elsewhere: ssh
+    -L.
+    """
+    examples = ("rgt serve", "rgt serve --port 8123", "ssh -L 8000:127.0.0.1:8000 jump rgt serve")
+    port = option("N", port, "port (default 8000)", default=8000)
+    host = option(
+        "ADDRESS", str, "127.0.0.1 (default) or ::1; every other one is refused", default="127.0.0.1"
+    )
+
+
+class PatrolArguments(BoxesArguments):
+    """Arguments of ``rgt patrol``."""
+
+    about = """
+    Look at every box once and print a line for each, even when nothing has changed: its verdict (healthy,
+    escalate, unknown), its state and why. It changes nothing on a box beyond rgt's own files there: the
+    agent below ~/.cache/rgt, and the recorder with its bounded history.
+    """
+    examples = (
+        "*/30 * * * *  rgt patrol --fleet ~/exp/rgt.toml >> ~/patrol.log || mail -s rgt me < ~/patrol.log",
+        "rgt patrol --json --timeout 60",
+    )
+    fleet = FLEET
+    json = flag("print one JSON object per box")
+    timeout = timeout_option(30.0)
+
+
+class JournalArguments(FleetArguments):
+    """Arguments of ``rgt journal``."""
+
+    about = """
+    Print what happened on the boxes, as the history has it, below the report of the night: errors,
+    what it cost and how much of that was wasted, what was lost, the next danger clock. It connects to no
+    box. Times are written as 02:30, 'yesterday 14:00', '2026-11-21 14:00' or 3h (ago).
+    """
+    examples = (
+        "rgt journal                               since 23:00",
+        "rgt journal lab --since 'yesterday 14:00'",
+        "rgt journal --report --since 12h | mail -s 'the night' me",
+        "rgt journal --json | jq -r 'select(.level == \"error\") | .text'",
+    )
+    box: str | None = positional(
+        "BOX", "name of the box in the fleet file (default: all)", nargs="?", complete=box_names
+    )
+    since = text_option("TIME", "from this time on (default: 23:00)")
+    until = text_option("TIME", "up to this time (default: now)")
+    report = flag("only the report")
+    json = flag("print one JSON object per event; with --report, one of the report")
+
+
+class AlertsArguments(FleetArguments):
+    """Arguments of ``rgt alerts``."""
+
+    about = "The sinks: where alerts go besides the screen."
+    examples = ("rgt alerts test", "rgt alerts test pager --json | jq -r .problem")
+    subcommand = "test"
+    subcommand_brief = "send one message to each sink of the fleet file"
+    subcommand_about = """
+    Send one message to each sink of the fleet file, side by side, and say which of them accepted
+    it. Levels, kinds, boxes and quiet hours do not hold it back. Whether anyone has seen it, only they can tell.
+    """
+    sinks: list[str] = positional("SINK", "only the sinks of these names (default: all)", nargs="*")
+    json = flag("print one JSON object per sink: sink, kind, sent, problem")
+
+
+def kinds(**_: object) -> list[str]:
+    """Return all kinds of alert, for a shell."""
+    from rgt_tui.health import BY_ID
+
+    return list(BY_ID)
+
+
+class MuteArguments(FleetArguments):
+    """Arguments of ``rgt mute``."""
+
+    about = """
+    Silence the alerts of a box: all of them, one kind (docs/alerts.md lists them), or one alert by
+    the id that `rgt status --json` prints. It holds for every rgt on this machine, a running dashboard within
+    5 seconds, and ends by itself. A whole box, and done-billing, can be muted for 24 hours at a time.
+    """
+    examples = (
+        "rgt mute lab --for 2h",
+        "rgt mute lab idle-gpu --for 30m",
+        "rgt mute lab idle-gpu --until 07:00",
+        "rgt mute lab inodes:/workspace --until-over",
+        "rgt mute lab --off",
+        "rgt mute --list",
+    )
+    one_of = ("seconds until until_over off list_only",)
+    box: str | None = positional("BOX", "name of the box in the fleet file", nargs="?", complete=box_names)
+    what: str | None = positional("KIND|ID", "only this (default: all of the box)", nargs="?", complete=kinds)
+    seconds = option("TIME", duration, "for how long: 90s, 30m, 2h, 1d (default 1h)", "--for")
+    until = text_option("TIME", "until then: 07:00 (the next one), tomorrow 07:00, 2026-11-21 07:00")
+    until_over = flag("until the muted alert is over")
+    off = flag("unmute")
+    list_only = flag("list what is muted", "--list")
+    json = flag("print one JSON object per mute: box, what (* = all), until (null = until it is over), since")
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not port.isdecimal() or int(port) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not ADDRESS:PORT, such as {LISTEN}")
+    return host, int(port)
+
+
+class MetricsArguments(BoxesArguments):
+    """Arguments of ``rgt metrics``."""
+
+    about = """
+    Stay connected and serve the boxes' figures as Prometheus text under /metrics; GPUs are named as
+    NVIDIA's dcgm-exporter names them. A box that cannot be reached has rgt_box_up 0 and no older figures.
+    """
+    examples = ("rgt metrics", "rgt metrics --listen 0.0.0.0:9844", "rgt metrics --once | grep rgt_box_up")
+    listen = option("ADDRESS:PORT", _address, f"where to listen (default {LISTEN})", default=_address(LISTEN))
+    once = flag("connect once, print the text, and end")
+    json = flag("with --once: one JSON object per value: name, labels, value")
+    fleet = FLEET
+    timeout = timeout_option(20.0)
+
+
+class RecordArguments(BoxesArguments):
+    """Arguments of ``rgt record``."""
+
+    about = """
+    Connect to the boxes and write every line that they send into a new file, with lost connections and
+    the provider's readings beside them, until Ctrl-C. The file holds logs and process names as they
+    are, and no keys; look through it before you share it.
+    """
+    examples = ("rgt record --out fleet.jsonl.gz --for 600", "rgt record lab --out lab.jsonl.gz")
+    fleet = FLEET
+    out = option("FILE", str, "a new file; FILE.gz is compressed", default="", required=True)
+    seconds = option("TIME", duration, "end after this time: 45s, 30m, 1h30", "--for")
+    json = flag("print one JSON object at the end: file, seconds, bytes, lines per box")
+
+
+def _speed(text: str) -> float:
+    try:
+        value = math.inf if text == FULL else float(text)
+    except ValueError:
+        value = 0.0
+    if not value > 0 or (math.isinf(value) and text != FULL):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a speed, such as 10, 0.5 or {FULL}")
+    return value
+
+
+class ReplayArguments(Arguments):
+    """Arguments of ``rgt replay``."""
+
+    about = """
+    Open the dashboard on a recording. Ages are by the recording's clock, and billing actions are refused.
+    With --headless or --json: without a screen, at full speed unless --speed says otherwise; what happened
+    goes to stderr, and the final state of every box to stdout, as `rgt status` prints it.
+    """
+    examples = (
+        "rgt replay fleet.jsonl.gz --speed 10",
+        "rgt replay fleet.jsonl --from 120 --loop",
+        "rgt replay fleet.jsonl --json | jq -r '.box + \" \" + .state'",
+    )
+    file: str = positional("FILE", "what rgt record wrote, compressed or not")
+    speed = option(
+        "X", _speed, f"seconds of the recording per second, or {FULL!r} (default 1; {FULL} without a screen)"
+    )
+    skip = option("TIME", duration, "start this far into the recording: 90s, 1h30", "--from", default=0.0)
+    loop = flag("start over at the end")
+    headless = flag("no screen")
+    json = flag("print status lines as JSON objects at the end; implies --headless")
+
+
+class LogsArguments(BoxArguments):
+    """Arguments of ``rgt logs``."""
+
+    about = """
+    Print a file of a box to standard output, byte by byte: nothing is stripped, cut or decoded. A lost
+    connection resumes where it broke off, without a gap or a repeat; rotation and truncation are
+    reported on standard error. On a terminal, escape sequences are made harmless, unless --raw.
+    A pipe gets them all, also such as write to the clipboard (OSC 52) or make links (OSC 8) of
+    whichever terminal shows them later: --plain takes them out.
+    """
+    examples = (
+        "rgt logs lab                              the newest of its logs",
+        "rgt logs lab gpt-small --follow           that run's, as it grows",
+        "rgt logs lab '~/exp/*.log' --from-start > exp.log",
+    )
+    one_of = (
+        "from_start lines",
+        "raw plain",
+    )
+    log: str | None = positional(
+        "PATH|RUN",
+        "a path on the box (~ and globs are expanded there), or the name of a run; default: the newest log",
+        nargs="?",
+        complete=lambda **_: [],
+    )
+    from_start = flag("the whole file")
+    lines = option("N", count, f"the last N lines (default {LOG_LINES})", default=LOG_LINES)
+    follow = flag("keep printing what is written, until Ctrl-C", "-f", "--follow")
+    raw = flag("leave escape sequences in, also on a terminal")
+    plain = flag("take escape sequences out, also of what goes to a pipe or a file")
+    json = flag(
+        "a JSON object per line instead of its bytes: path, offset, text (what is not UTF-8 is replaced)"
+    )
+    list_only = flag("list the logs of the box, the newest first", "--list")
+    fleet = FLEET
+    timeout = timeout_option(60.0)
+
+
+class CurvesArguments(BoxArguments):
+    """Arguments of ``rgt curves``."""
+
+    about = """
+    Connect to a box once and plot the curves of a run as text, for a pipe or a report. Points of
+    attempts that were resumed stand one after the other; NaN and infinite values are left out, and counted.
+    """
+    examples = (
+        "rgt curves lab                              the run that wrote last",
+        "rgt curves lab gpt-small --metric lr --metric grad_norm",
+        "rgt curves lab gpt-small --json | jq '.values[-1]'",
+    )
+    run: str | None = positional("RUN", "name of the run (default: the one that wrote last)", nargs="?")
+    metrics = list_option("NAME", "a series to plot (default: the losses)", "--metric")
+    log = flag("logarithmic values; those that are not positive are left out")
+    width = option("N", count, "columns (default: those of the terminal, else 100)")
+    height = option("N", count, "lines (default 24)", default=24)
+    json = flag("print one JSON object per series: box, run, metric, steps, values")
+    fleet = FLEET
+    timeout = timeout_option(20.0)
+
+
+class ScalarsArguments(Arguments):
+    """Arguments of ``rgt scalars``."""
+
+    about = """
+    List the scalars that training programs left in a file or below a directory of this machine:
+    one line per series.
+    """
+    examples = ("rgt scalars runs/", "rgt scalars train.log --json")
+    path: str = positional("PATH", "a file, or a directory that is searched for sources")
+    json = flag("print one JSON object per series")
