@@ -99,8 +99,8 @@ class Met:
 
 
 def in_terminal() -> bool:
-    """Tell whether all three streams are a terminal: keys come by the first, and Textual draws on the last."""
-    return sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()
+    """Tell whether there is a terminal to draw on and to read keys from; errors may go to a file."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def show(
@@ -135,8 +135,7 @@ def show(
         complain("in a browser rgt is always read-only: rgt serve")
         return USAGE
     if not (served or in_terminal()):
-        told = sys.stdout if sys.stdout.isatty() else sys.stderr
-        told.write(f"rgt: the dashboard needs a terminal; without one use {without}\n")
+        complain(f"the dashboard needs a terminal; without one use {without}")
         return USAGE
     if not served and (kind := os.environ.get("TERM", "")) in DUMB:
         sys.stderr.write(

@@ -1,4 +1,4 @@
-"""Quirks of terminals: being suspended, going away, and an escape that arrives together with the next key.
+"""Quirks of terminals: suspension, one that goes away, errors in a file, an escape together with the next key.
 
 All of it builds on private parts of Textual 8; where they are others, Textual's own ways are used.
 """
@@ -8,8 +8,9 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from textual import events
 
@@ -39,6 +40,8 @@ def know_quirks(types: Callable[[], bool] = lambda: False) -> None:
         _hear_escape()
     with contextlib.suppress(ImportError, AttributeError):
         _outlive_terminal()
+    with contextlib.suppress(ImportError, AttributeError):
+        _draw_on_terminal()
 
 
 def _take_back() -> None:
@@ -70,6 +73,25 @@ def _take_back() -> None:
         return None
 
     setattr(LinuxDriver, "_sigcont_application", sigcont)  # noqa: B010  (a method of another's class)
+
+
+def _draw_on_terminal() -> None:
+    """Draw on standard output where standard error is no terminal: ``rgt 2>errors.log``.
+
+    Textual draws on standard error, and would fill the file with escape sequences.
+    """
+    from textual.drivers.linux_driver import LinuxDriver
+
+    inner = LinuxDriver.__init__
+    if inner.__module__ == __name__:
+        return
+
+    def init(self: LinuxDriver, *arguments: Any, **settings: Any) -> None:
+        inner(self, *arguments, **settings)
+        if sys.__stderr__ is None or not sys.__stderr__.isatty():
+            self._file = sys.__stdout__
+
+    setattr(LinuxDriver, "__init__", init)  # noqa: B010  (a method of another's class)
 
 
 def _outlive_terminal() -> None:

@@ -34,12 +34,12 @@ BEGINS = b"\x1b[?1049h"
 class Shown(PseudoTerminal):
     """An rgt on boxes of a test, in a terminal of its own."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, words: list[str] | None = None) -> None:
         own = {"TERM": "xterm-256color", "LANG": "C.UTF-8", "HOME": str(home), "XDG_STATE_HOME": str(home)}
         kept = {
             name: value for name, value in os.environ.items() if name not in ("TMUX", "RGT_ASCII", "LC_ALL")
         }
-        super().__init__([sys.executable, "-c", SHOWS], cwd=ROOT, env={**kept, **own})
+        super().__init__(words or [sys.executable, "-c", SHOWS], cwd=ROOT, env={**kept, **own})
         self.side = os.open(self.name, os.O_RDWR | os.O_NOCTTY)
         self.before = termios.tcgetattr(self.side)
 
@@ -81,6 +81,25 @@ def test_a_terminal_that_was_stopped_in_is_painted_anew_and_given_back_as_it_was
     shown.type("\x11")
     shown.when(shown.left)
     assert termios.tcgetattr(shown.side)[:4] == shown.before[:4]
+
+
+def test_errors_may_go_to_a_file_and_the_dashboard_is_drawn_all_the_same(tmp_path: Path) -> None:
+    """``rgt demo 2>errors.log``; Textual itself draws on standard error."""
+    errors = tmp_path / "errors.log"
+    words = [
+        sys.executable,
+        "-m",
+        "rgt_tui.cli.entry",
+        "replay",
+        "tests/fixtures/recordings/three-boxes.jsonl.gz",
+    ]
+    shown = Shown(tmp_path, ["sh", "-c", f'exec "$@" 2>{errors}', "sh", *words])
+    with shown:
+        shown.when(lambda: b"FLEET" in shown.said.partition(BEGINS)[2].upper())
+        shown.type("\x11")
+        shown.when(shown.left)
+        os.close(shown.side)
+    assert errors.read_text() == ""
 
 
 class Gone(io.StringIO):

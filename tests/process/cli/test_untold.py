@@ -120,14 +120,3 @@ def test_without_a_terminal_the_dashboard_names_the_commands_that_need_none(
 ) -> None:
     assert dashboard.run(parse(["--fleet", str(fleet)])) == 2
     assert "without one use `rgt status` or `rgt watch`" in capsys.readouterr().err
-
-
-def test_a_dashboard_whose_errors_go_to_a_file_says_so_and_draws_nothing_into_it(
-    fleet: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """``rgt 2>errors.log``: it is standard error that Textual draws on."""
-    for stream in (sys.stdin, sys.stdout):
-        monkeypatch.setattr(stream, "isatty", lambda: True, raising=False)
-    assert dashboard.run(parse(["--fleet", str(fleet)])) == 2
-    told = capsys.readouterr()
-    assert ("needs a terminal" in told.out, told.err) == (True, "")
