@@ -9,6 +9,7 @@ is one total for a person and for CI. Arguments go to pytest in both passes.
 Tests that are marked `full` repeat, with other values, what a test without that mark proves as well. A run without
 arguments leaves them out; `--full` runs all tests, and `--rest` only those with the mark, each of which begins before
 RGT_TESTS_UNTIL (seconds since 1970) or is counted as not run. Arguments that choose tests choose among all of them.
+RGT_TESTS_PART says to the tests which of these runs it is: without `--full` those that try values at random try fewer.
 
 Without other arguments, tests that failed run once more, one at a time and with nothing else running. A test that
 passes only then is listed as flaky and does not fail the run: its cause is a bug to find, but no reason to hold up
@@ -75,6 +76,9 @@ PARTS = {"--core": ("not full",), "--full": (), "--rest": ("full",)}
 
 SHARED, SERIAL, RETRY = range(3)
 """The passes."""
+
+PART = "RGT_TESTS_PART"
+"""Which of the `PARTS` runs, for tests that try fewer values in one of them."""
 
 NOT_RUN = "RGT_TESTS_NOT_RUN"
 """The file to which tests/conftest.py adds the node id of each test whose time was up."""
@@ -327,6 +331,7 @@ def main(arguments: Sequence[str]) -> int:
         part, *extra = arguments
     else:
         part, extra = ("--full" if arguments else "--core"), list(arguments)
+    os.environ[PART] = part
     for package in PACKAGES:
         compileall.compile_dir(ROOT / package, quiet=2, workers=0)
     if not extra:

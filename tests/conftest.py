@@ -19,7 +19,15 @@ from hypothesis import HealthCheck, settings
 if TYPE_CHECKING:
     from tests.process.train.harness import Zygote
 
-settings.register_profile("rgt", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+THOROUGH = os.environ.get("RGT_TESTS_PART") != "--core"
+"""False in `make test`, where what tries many values tries fewer of them."""
+
+settings.register_profile(
+    "rgt",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    max_examples=100 if THOROUGH else 25,
+)
 settings.load_profile("rgt")
 """How long an example takes says how busy the machine is, and nothing of what is tested."""
 
@@ -68,6 +76,12 @@ def _run_logs_are_closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for log in opened:
         if log._fd is not None:
             log.close()
+
+
+@pytest.fixture(scope="session")
+def thorough() -> bool:
+    """Tell whether there is time for many values."""
+    return THOROUGH
 
 
 @pytest.fixture(scope="session")

@@ -222,13 +222,17 @@ OTHERS = {
     "completion": ("completion", "bash"),
 }
 ALL = {**LOADING, **WRITING, **OTHERS}
+ALIKE = {*REFUSED} - {"patrol", "serve", "alerts", "push", "pull", "ssh", "run", "up", "down", "autostop"}
+"""They open the fleet by the same function as one of these, and import nothing that those do not."""
 
 
 def test_every_command_is_run_here() -> None:
     assert set(ALL) == set(COMMANDS)
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.full if name in ALIKE else ()) for name in ALL]
+)
 def test_nothing_of_a_stranger_s_repository_acts(name: str, repository: Repository, ear: Ear) -> None:
     done = repository.cold_rgt(*ALL[name])
     said = done.stdout + done.stderr

@@ -162,6 +162,7 @@ async def test_keys_of_all_screens_do_on_each_what_they_do(
         assert app._exit
 
 
+@pytest.mark.full_matrix
 @pytest.mark.parametrize("key", ["q", "escape"])
 @pytest.mark.parametrize("place", PLACES)
 async def test_one_goes_back_with_q_and_esc(place: str, key: str, state_home: Path) -> None:

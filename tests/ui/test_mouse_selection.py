@@ -237,6 +237,7 @@ async def test_cancel_closes_the_teardown_also_where_something_is_selected(
         assert app.screen is not dialog
 
 
+@pytest.mark.full_matrix
 @pytest.mark.parametrize("key", ["ctrl+c", "super+c"])
 @pytest.mark.parametrize("place", ["question", "teardown", "fleet", "help"])
 async def test_the_keys_that_copy_elsewhere_copy_a_selection_here_too(
@@ -254,6 +255,7 @@ async def test_the_keys_that_copy_elsewhere_copy_a_selection_here_too(
         assert (state_home / "copied.txt").read_text() == f"{shown.text}\n"
 
 
+@pytest.mark.full_matrix
 @pytest.mark.parametrize("colours", [ColorSystem.TRUECOLOR, ColorSystem.EIGHT_BIT, ColorSystem.STANDARD])
 @pytest.mark.parametrize("theme", [theme.name for theme in THEMES])
 async def test_the_selection_is_seen_and_read_in_every_theme_and_few_colours(

@@ -19,6 +19,11 @@ from rgt_tui.ui.widgets.checklist import mark as check_mark
 from tests.ui.fakes import FakeFleet
 from tests.ui.snap import running, settle
 
+DRAWN = [
+    pytest.param(theme.name, marks=() if number == 0 or not theme.dark else pytest.mark.full)
+    for number, theme in enumerate(THEMES)
+]
+"""Inks and grounds of all themes are compared below; screens are drawn in the first theme and the light one."""
 LEAST = 4.5
 LEAST_HIGH = 7.0
 
@@ -125,7 +130,7 @@ def in_sixteen_colours(theme: str, monkeypatch: pytest.MonkeyPatch) -> RgtApp:
     return app
 
 
-@pytest.mark.parametrize("theme", [theme.name for theme in THEMES])
+@pytest.mark.parametrize("theme", DRAWN)
 async def test_the_line_that_keys_act_on_can_be_read_in_sixteen_colours(
     theme: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,7 +181,7 @@ async def test_the_terminal_says_how_many_colours_there_are(
         assert trouble in {shade.replace("fe", "ff") for shade in drawn}
 
 
-@pytest.mark.parametrize("theme", [theme.name for theme in THEMES])
+@pytest.mark.parametrize("theme", DRAWN)
 async def test_the_selected_command_of_the_palette_is_told_apart_in_sixteen_colours(
     theme: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,7 +200,7 @@ async def test_the_selected_command_of_the_palette_is_told_apart_in_sixteen_colo
         assert grounds["filter  (/)"] == in_sixteen(app.current_theme.background)
 
 
-@pytest.mark.parametrize("theme", [theme.name for theme in THEMES])
+@pytest.mark.parametrize("theme", DRAWN)
 async def test_every_text_can_be_read_on_what_it_is_drawn_on(theme: str) -> None:
     places = (
         ("fleet", None),

@@ -50,7 +50,14 @@ print(os.wait4(child.pid, 0)[2].ru_maxrss)
 """Starts the command from a small process: otherwise the memory of pytest, which is forked, is counted as well."""
 
 
-@pytest.mark.parametrize("words", [("lease", "lab", "8h"), ("autostop", "lab", "--idle", "45m")])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("lease", "lab", "8h"),
+        # It asks its question by the same function.
+        pytest.param(("autostop", "lab", "--idle", "45m"), marks=pytest.mark.full),
+    ],
+)
 def test_frames_that_inflate_cost_a_rehearsal_little_memory(
     rgt: Rgt, lab: BoxSpec, tmp_path: Path, words: tuple[str, ...]
 ) -> None:

@@ -27,6 +27,7 @@ from rgt_tui.handbook import (
     writer_of,
 )
 from rgt_tui.handbook.file_triage import ranked
+from tests.conftest import THOROUGH
 
 PAGES = shipped_pages()
 CASES = [
@@ -306,11 +307,11 @@ def test_of_two_ends_the_last_is_told_and_of_a_chain_the_first() -> None:
     assert (found.gotcha, found.line, found.line_no, found.times) == ("PY1", "LookupError: 2", 308, 3)
 
 
-def test_pieces_of_any_size_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pieces_of_any_size_give_the_same(monkeypatch: pytest.MonkeyPatch, thorough: bool) -> None:
     monkeypatch.setattr(line_search, "BLOCK", 3000)
     rng = random.Random(7)
     parts = []
-    for case in rng.sample(CASES, 250):
+    for case in rng.sample(CASES, 250 if thorough else 60):
         parts += [
             case["log"].rstrip("\n"),
             *(f"step {rng.random()} loss {rng.random():.3f}" for _ in range(60)),
@@ -353,7 +354,7 @@ def interleaved(rng: random.Random) -> bytes:
 
 
 @settings(
-    max_examples=25,
+    max_examples=25 if THOROUGH else 8,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
