@@ -1,6 +1,14 @@
 """What the agent, the trainer and the client share: pure functions, standard library only, Python 3.8."""
 
-__all__ = ["USER_AGENT", "VERSION", "checkpoint_layouts", "checkpoint_names", "event_records"]
+__all__ = [
+    "USER_AGENT",
+    "VERSION",
+    "amounts",
+    "checkpoint_layouts",
+    "checkpoint_manifest",
+    "checkpoint_names",
+    "event_records",
+]
 
 VERSION = "0.1.0"
 """Version of rgt, and so of the agent that it puts on a box."""

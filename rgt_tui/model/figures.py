@@ -1,13 +1,11 @@
-"""How percentages, sizes, counts and times are written, everywhere: columns, alerts, findings, commands, screens.
-
-What is stored and copied is counted as it is sold and as ``df -H`` tells it, in powers of 1,000 (GB); memory, of a
-container, a process or a card, as the kernel and ``nvidia-smi`` tell it, in powers of 1,024 (GiB).
-"""
+"""How percentages, sizes, counts and times are written, everywhere: columns, alerts, findings, commands, screens."""
 
 from __future__ import annotations
 
 import math
 import time
+
+from rgt_wire.amounts import memory_text, size_text
 
 UNKNOWN = "?"
 
@@ -26,22 +24,12 @@ def pct(value: float | None, *, none: str = UNKNOWN) -> str:
 
 def size(count: float | None, *, none: str = UNKNOWN) -> str:
     """Return bytes on a disk or on their way, e.g. ``38.2 GB``: powers of 1,000."""
-    return _written(count, 1000.0, ("B", "kB", "MB", "GB", "TB"), none)
+    return none if count is None or not math.isfinite(count) else size_text(count)
 
 
 def memory(count: float | None, *, none: str = UNKNOWN) -> str:
     """Return bytes of memory, e.g. ``62.0 GiB``: powers of 1,024."""
-    return _written(count, 1024.0, ("B", "KiB", "MiB", "GiB", "TiB"), none)
-
-
-def _written(count: float | None, step: float, units: tuple[str, ...], none: str) -> str:
-    if count is None or not math.isfinite(count):
-        return none
-    for unit in units[:-1]:
-        if abs(count) < 999.5:
-            return f"{count:.0f} {unit}" if unit == "B" or abs(count) >= 99.95 else f"{count:.1f} {unit}"
-        count /= step
-    return f"{count:.1f} {units[-1]}"
+    return none if count is None or not math.isfinite(count) else memory_text(count)
 
 
 def noun(count: int, one: str, many: str = "") -> str:

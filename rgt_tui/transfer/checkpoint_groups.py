@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from rgt_wire.checkpoint_layouts import find_checkpoints
+from rgt_wire.checkpoint_manifest import MANIFEST
 
-from rgt_tui.transfer import dcp_files, safetensors_files, trainer_manifests
+from rgt_tui.transfer import dcp_files, safetensors_files
 from rgt_tui.transfer.copying.box_listing import PARTS
 
 LEFT_OVER = (".tmp-", ".old-", ".damaged-", PARTS)
@@ -144,9 +145,7 @@ def _folder(folder: str, names: Mapping[str, str]) -> tuple[list[Group], list[Jo
 
 def _is_trainer(names: Mapping[str, str]) -> bool:
     weights = {"model.safetensors", "trainer.safetensors", dcp_files.METADATA}
-    return names.get(trainer_manifests.MANIFEST) == "ours" or (
-        "state.json" in names and bool(weights & set(names))
-    )
+    return names.get(MANIFEST) == "ours" or ("state.json" in names and bool(weights & set(names)))
 
 
 def _is_sharded(name: str) -> bool:

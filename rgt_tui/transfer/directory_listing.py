@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from rgt_wire.checkpoint_manifest import MANIFEST
+
 from rgt_tui.files import open_regular
 from rgt_tui.transfer import trainer_manifests
 from rgt_tui.transfer.copying.box_listing import SMALL_PART
@@ -99,7 +101,7 @@ def heads(folder: Path, files: Iterable[tuple[str, int]]) -> Iterator[tuple[str,
     for name, size in files:
         last = name.rpartition("/")[2].lower()
         head = ""
-        if last == trainer_manifests.MANIFEST:
+        if last == MANIFEST:
             head = "ours" if trainer_manifests.is_manifest(_read(folder / name, _MOST_HEAD)) else ""
         elif last.endswith((".bin", ".pkl", ".pickle", ".tar")):
             head = "zip" if _is_zip(folder / name, size) else ""

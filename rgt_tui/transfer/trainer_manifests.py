@@ -8,11 +8,12 @@ import re
 from pathlib import Path
 from typing import Any
 
+from rgt_wire import checkpoint_manifest
+from rgt_wire.checkpoint_manifest import FORMAT, MANIFEST
+
 from rgt_tui.transfer import dcp_files, safetensors_files
 from rgt_tui.transfer.file_stretch import OpenStretch, Refused, Stretch, Trouble
 
-MANIFEST = "manifest.json"
-FORMAT = 2
 MOST_BYTES = 64 << 20
 _HEX = re.compile(r"[0-9a-f]{8}")
 
@@ -42,26 +43,16 @@ def read(folder: Path) -> dict[str, Any]:
 
 def _parsed(raw: bytes) -> dict[str, Any]:
     try:
-        body = json.loads(raw)
-        digest = body.pop("digest")
-        intact = digest == hashlib.sha256(_canonical(body)).hexdigest()
-        intact = intact and raw == _canonical({**body, "digest": digest})
-    except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
-        raise Refused("it is not readable as a manifest") from None
-    if not intact:
-        raise Refused("its bytes are not what was written")
+        body = checkpoint_manifest.decode(raw)
+    except ValueError as error:
+        raise Refused(str(error)) from None
     if body.get("format") != FORMAT:
         raise Refused(
             f"it is of format {str(body.get('format'))[:20]}, and this version of rgt reads format {FORMAT}"
         )
     if type(body.get("files")) is not dict or not body["files"]:
         raise Refused("it lists no files")
-    found: dict[str, Any] = body
-    return found
-
-
-def _canonical(body: dict[str, Any]) -> bytes:
-    return (json.dumps(body, sort_keys=True, indent=1) + "\n").encode()
+    return body
 
 
 def examine(folder: Path) -> tuple[str, ...]:

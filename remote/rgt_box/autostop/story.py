@@ -9,6 +9,8 @@ import os
 import stat
 import time
 
+from rgt_wire.amounts import duration_text
+
 from rgt_box import background, files, jsonline, ownership, place
 from rgt_box.recorder import state_files
 from rgt_box.sampling import quiet_signs
@@ -192,20 +194,13 @@ def start_within() -> float:
 WALL_TIMEOUT = 5.0
 
 
-def time_words(seconds: float) -> str:
-    """Return a time in words."""
-    if seconds < 120:
-        return "%.0f s" % seconds
-    return "%.0f min" % (seconds / 60) if seconds < 7200 else "%.1f h" % (seconds / 3600)
-
-
 def warning_text(plan: Mapping[str, Any], mode: str, stops_in: float, unsaving: list[str]) -> str:
     """Return the warning, on one line."""
-    left = time_words(stops_in)
+    left = duration_text(stops_in)
     if mode == "idle":
-        words = "Idle for %s, its limit ends in %s" % (time_words(plan["idle_s"]), left)
+        words = "Idle for %s, its limit ends in %s" % (duration_text(plan["idle_s"]), left)
     else:
-        words = "Lease of %s ends in %s" % (time_words(plan["lease_s"]), left)
+        words = "Lease of %s ends in %s" % (duration_text(plan["lease_s"]), left)
     if plan["action"] == "ask":
         words += ". This box cannot stop itself: stop it"
     else:

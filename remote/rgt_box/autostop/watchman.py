@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 
+from rgt_wire.amounts import duration_text
+
 from rgt_box import files, place
 from rgt_box.autostop import armed_plan as plan
 from rgt_box.autostop import idle_clock, sink, story
@@ -296,7 +298,7 @@ class Watchman:
                 self._states[mode] = "asked"
                 what = "The lease is over"
                 if mode == "idle":
-                    what = "Idle for %s" % story.time_words(armed["idle_s"])
+                    what = "Idle for %s" % duration_text(armed["idle_s"])
                 story.tell(
                     self._folder, "asked", "%s. This box cannot stop itself: stop it" % what, mode=mode
                 )

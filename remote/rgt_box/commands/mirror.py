@@ -7,6 +7,8 @@ import os
 import stat
 import sys
 
+from rgt_wire.amounts import size_text
+
 from rgt_box import files, jsonline, ownership, place
 from rgt_box.background import describe
 from rgt_box.commands import file_tree, hashing
@@ -290,9 +292,9 @@ class Mirror:
                 "no room on %s: %s (%d bytes) needed, %s (%d bytes) free"
                 % (
                     where.mount,
-                    disk_budget.room_size(needed),
+                    size_text(needed),
                     needed,
-                    disk_budget.room_size(where.free_bytes),
+                    size_text(where.free_bytes),
                     where.free_bytes,
                 )
             )

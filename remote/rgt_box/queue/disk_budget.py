@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 
+from rgt_wire.amounts import size_text
+
 from rgt_box import background
 from rgt_box.checkpoint_search import CheckpointSearch, weight_of
 from rgt_box.queue.queue_file import Job, Line
@@ -59,14 +61,6 @@ def _ask(path: str) -> Room:
     return Room(existing, os.stat(existing).st_dev, os.statvfs(existing))
 
 
-def room_size(number: int) -> str:
-    """Return bytes of a disk in the largest decimal unit that leaves a whole part."""
-    for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if number >= factor:
-            return "%.1f %s" % (number / factor, unit)
-    return "%d bytes" % number
-
-
 def newest_checkpoint(outs: list[str]) -> tuple[str, int, int] | None:
     """Return (path, bytes, inodes) of the newest checkpoint in any of the run directories; None = there is none."""
     found = [one for out in outs for one in CheckpointSearch(out, waits=False).poll() if not one.unfinished]
@@ -101,7 +95,7 @@ class Size:
 
     def show(self, number: int) -> str:
         """Return an amount in words."""
-        return room_size(number) if self.unit == "bytes" else "%d inodes" % number
+        return size_text(number) if self.unit == "bytes" else "%d inodes" % number
 
 
 class Demand:

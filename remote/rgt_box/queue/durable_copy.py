@@ -7,6 +7,8 @@ import os
 import shutil
 import stat
 
+from rgt_wire.amounts import size_text
+
 from rgt_box import files, jsonline
 from rgt_box.commands import file_tree, hashing
 from rgt_box.queue import disk_budget
@@ -158,7 +160,7 @@ def _foresee(pairs: list[tuple[Source, str]], temporary: str) -> None:
     needed = sum(source.stat.st_size for source, _ in pairs)
     where, _ = disk_budget.ask_room(temporary)
     if where is not None and needed > where.free_bytes:
-        words = (temporary, disk_budget.room_size(needed), disk_budget.room_size(where.free_bytes))
+        words = (temporary, size_text(needed), size_text(where.free_bytes))
         raise CopyFailed("%s: No space left on device: %s needed, %s free" % words)
 
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 import stat
 
+from rgt_wire.amounts import size_text
+
 from rgt_box import files
 from rgt_box.checkpoint_search import CheckpointSearch
 from rgt_box.commands import hashing
 from rgt_box.queue import durable_copy
-from rgt_box.queue.disk_budget import room_size
 from rgt_box.queue.queue_file import Job
 
 TYPE_CHECKING = False
@@ -129,5 +130,5 @@ def summary(found: list[Removable]) -> str:
         "" if count == 1 else "s",
         cells,
         "" if cells == 1 else "s",
-        room_size(sum(one.bytes for one in found)),
+        size_text(sum(one.bytes for one in found)),
     )

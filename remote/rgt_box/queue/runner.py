@@ -9,6 +9,8 @@ import os
 import time
 import zlib
 
+from rgt_wire.amounts import duration_text, size_text
+
 from rgt_box import files, place, procstat
 from rgt_box.background import describe
 from rgt_box.credentials import secret_store
@@ -70,20 +72,13 @@ def unusual_flag(cell: dict[str, Any], cells: list[dict[str, Any]]) -> str | Non
     return (
         "ended after %s, where %s is usual (median of %d done with task %s and %s epochs): look at its log"
         % (
-            span(seconds),
-            span(usual),
+            duration_text(seconds),
+            duration_text(usual),
             len(like),
             cell.get("task"),
             cell.get("epochs"),
         )
     )
-
-
-def span(seconds: float) -> str:
-    """Return a duration in words."""
-    if seconds < 120:
-        return "%.0f s" % seconds
-    return "%.0f min" % (seconds / 60) if seconds < 7200 else "%.1f h" % (seconds / 3600)
 
 
 BOOKKEEPING = (
@@ -364,7 +359,7 @@ class Runner:
     def _make_room(self, line: Line, problems: list[str]) -> list[str]:
         """Remove checkpoints of finished cells until a cell fits; returns what is wrong then."""
         for one in pruning.removable(self._job, self._journal.everyone()):
-            what = "%s of %s: %s" % (disk_budget.room_size(one.bytes), one.cell, one.path)
+            what = "%s of %s: %s" % (size_text(one.bytes), one.cell, one.path)
             self._journal.mark("PRUNE %s (room for %s)" % (what, line.name))
             why = pruning.remove(one)
             self._journal.mark("KEPT %s: %s" % (one.path, why) if why else "PRUNED %s" % what)

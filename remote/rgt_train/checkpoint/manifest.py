@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import json
 import mmap
 import os
 import threading
 import zlib
 from typing import Any, Callable, Container, Dict, List, Mapping, Optional, Sequence, Tuple, TypeVar
+
+from rgt_wire import checkpoint_manifest
 
 from rgt_train.checkpoint import diskio
 from rgt_train.checkpoint.diskio import StrPath, Unreadable
@@ -122,8 +123,7 @@ def in_parallel(tasks: Sequence[Callable[[], None]], threads: int) -> None:
         raise errors[0]
 
 
-NAME = "manifest.json"
-FORMAT = 2
+NAME, FORMAT = checkpoint_manifest.MANIFEST, checkpoint_manifest.FORMAT
 _POPULATE = getattr(mmap, "MAP_POPULATE", 0x8000)
 T = TypeVar("T")
 
@@ -139,8 +139,6 @@ class Foreign(UsageError):
 def encode(step: int, files: Mapping[str, Mapping[str, Any]], about: Mapping[str, Any]) -> bytes:
     """Return the bytes of a manifest.
 
-    The text is canonical and carries its own digest, so that a flipped bit in the manifest itself is noticed too.
-
     Args:
         step: Optimizer steps done.
         files: Name → what `rgt_train.checkpoint.manifest.facts` says of it.
@@ -152,8 +150,7 @@ def encode(step: int, files: Mapping[str, Mapping[str, Any]], about: Mapping[str
         "step": step,
         "files": {k: dict(v) for k, v in files.items()},
     }
-    body["digest"] = hashlib.sha256(_canonical(body)).hexdigest()
-    return _canonical(body)
+    return checkpoint_manifest.encode(body)
 
 
 def read(directory: StrPath, pauses: Optional[Sequence[float]] = None) -> Dict[str, Any]:
@@ -180,7 +177,7 @@ def read(directory: StrPath, pauses: Optional[Sequence[float]] = None) -> Dict[s
 
 def length(body: Mapping[str, Any]) -> int:
     """Return the bytes of the file that the manifest `body` was read from."""
-    return len(_canonical({**body, "digest": hashlib.sha256().hexdigest()}))
+    return len(checkpoint_manifest.encode(body))
 
 
 def parse(raw: bytes, where: str) -> Dict[str, Any]:
@@ -191,21 +188,15 @@ def parse(raw: bytes, where: str) -> Dict[str, Any]:
         Foreign: It is intact and of another format.
     """
     try:
-        body = json.loads(raw)
-        found = body.pop("digest")
-        expected = hashlib.sha256(_canonical(body)).hexdigest()
-        intact = found == expected and raw == _canonical({**body, "digest": found})
-    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
-        raise Damaged(f"{NAME}: not readable as a manifest") from error
-    if not intact:
-        raise Damaged(f"{NAME}: its bytes are not what was written")
+        body = checkpoint_manifest.decode(raw)
+    except ValueError as error:
+        raise Damaged(f"{NAME}: {error}") from error
     if body["format"] != FORMAT:
         raise Foreign(
             f"{where} is a checkpoint of format {body['format']}, this version reads "
             f"format {FORMAT}. Finish the run with the version that wrote it, or give another --out"
         )
-    result: Dict[str, Any] = body
-    return result
+    return body
 
 
 class Verified:
@@ -338,7 +329,3 @@ def _asked(place: str, name: str, path: str, ask: Callable[[], T]) -> T:
         raise Damaged(f"{name}: {error.strerror}") from error
     except Unreadable as error:
         raise error.of_checkpoint(place) from error
-
-
-def _canonical(body: Mapping[str, Any]) -> bytes:
-    return (json.dumps(body, sort_keys=True, indent=1) + "\n").encode()

@@ -8,8 +8,9 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
+from rgt_wire.amounts import size_text
+
 from rgt_train.checkpoint import manifest, writer
-from rgt_train.checkpoint import store as space
 from rgt_train.checkpoint.store import Checkpoint, Store, describe
 from rgt_train.checkpoint.writer import Helper
 from rgt_train.exits import UsageError
@@ -241,7 +242,7 @@ class Mirror:
                 self._report.say(line)
             size, seconds = int(answer["bytes"]), float(answer["seconds"])
             self._report.say(
-                f"mirrored {errand.name} → {self._url}  {space.human(size)}  read back  {seconds:.1f} s"
+                f"mirrored {errand.name} → {self._url}  {size_text(size)}  read back  {seconds:.1f} s"
             )
             self._report.event("mirrored", errand.step, name=errand.name, url=self._url, bytes=size)
 

@@ -24,9 +24,10 @@ from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from typing import Any, BinaryIO, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
+from rgt_wire.amounts import size_text
+
 from rgt_train.checkpoint import diskio, manifest, store, writer
 from rgt_train.checkpoint import mirror_places as places
-from rgt_train.checkpoint import store as space
 from rgt_train.checkpoint.diskio import Unreadable, fsync_dir, make_dirs, remove, replace_file
 from rgt_train.checkpoint.manifest import Damaged
 from rgt_train.checkpoint.mirror_places import MANIFEST, OWNER, Place, bests, fetch, open_place, steps
@@ -303,7 +304,7 @@ def _fetch_newest(
             fsync_dir(parent)
         remove(aside)
         size = sum(facts["size"] for facts in manifest.read(path)["files"].values())
-        says.append(f"fetched {item.name} from the mirror {place.url}  {space.human(size)}")
+        says.append(f"fetched {item.name} from the mirror {place.url}  {size_text(size)}")
         return path
     return None
 

@@ -8,6 +8,8 @@ import time
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, Mapping, Optional, Tuple
 
+from rgt_wire.amounts import size_text
+
 from rgt_train import exits
 from rgt_train.cadence import Cadence
 from rgt_train.checkpoint import store as space
@@ -61,7 +63,7 @@ class Telling:
         size, inodes = self._needs()
         self._report.say(
             f"holding at step {step}: {unsaved} steps are not saved (limit {most}); waiting up to {limit_s:.0f} s "
-            f"until {self._store.root} takes {space.human(size)} and {inodes} inodes"
+            f"until {self._store.root} takes {size_text(size)} and {inodes} inodes"
         )
         self._report.event("hold", step, unsaved=unsaved, limit_s=limit_s)
 
@@ -354,7 +356,7 @@ class Saver:
         self._saved_once = True
         self._cadence.measured_save(outcome.stall_s, outcome.durable_s, outcome.waited_s)
         self._report.say(
-            f"checkpoint {saved.step} → {saved.path}  {space.human(saved.size)}  "
+            f"checkpoint {saved.step} → {saved.path}  {size_text(saved.size)}  "
             f"on disk after {outcome.durable_s:.2f} s, stalled {1000 * outcome.stall_s:.0f} ms"
         )
         self._report.event(

@@ -12,6 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
+from rgt_wire.amounts import size_text
+
 from rgt_train.checkpoint import diskio, manifest
 from rgt_train.checkpoint.diskio import StrPath, Unreadable, fsync_dir, remove
 from rgt_train.checkpoint.manifest import Damaged
@@ -186,7 +188,7 @@ def why_failed(error: OSError, space: Optional[Space], need_bytes: int, need_ino
     inodes = ""
     if space.inodes_total is not None and space.inodes_free is not None:
         inodes = f"; inodes {_percent(space.inodes_total - space.inodes_free, space.inodes_total)}%"
-    return f"no bytes left on {mount} (needs {human(need_bytes)}, {human(space.bytes_free)} free{inodes})"
+    return f"no bytes left on {mount} (needs {size_text(need_bytes)}, {size_text(space.bytes_free)} free{inodes})"
 
 
 def reserve(directory: StrPath, need_bytes: int) -> None:
@@ -209,15 +211,6 @@ def reserve(directory: StrPath, need_bytes: int) -> None:
     finally:
         os.close(fd)
         remove(path)
-
-
-def human(n: float) -> str:
-    """Return `n` bytes as people read them, in powers of ten: ``1.2 MB``."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if abs(n) < 999.5:
-            return f"{n:.0f} {unit}" if unit == "B" else f"{n:.1f} {unit}"
-        n /= 1000
-    return f"{n:.1f} TB"
 
 
 def _percent(part: int, whole: int) -> int:

@@ -17,6 +17,7 @@ from rgt_train.checkpoint import diskio, store
 from rgt_train.checkpoint.diskio import Appender
 from rgt_train.data.sampler import BatchPlan, EpochSampler, Position, mix, sample_seed
 from rgt_train.tracking.report import Report, last_seen
+from rgt_wire.amounts import size_text
 
 
 def test_sums_over_ranks_are_exact() -> None:
@@ -85,7 +86,7 @@ class TestSpace:
         few_bytes = store.Space("/w", 300_000, 10_000_000, 4000, 4096)
         assert (
             store.why_failed(full, few_bytes, 1_200_000, 4)
-            == "no bytes left on /w (needs 1.2 MB, 300.0 kB free; inodes 2%)"
+            == "no bytes left on /w (needs 1.2 MB, 300 kB free; inodes 2%)"
         )
         assert store.resource_of(full, store.Space("/w", 1, 2, None, None), 5, 4) == "bytes"
         quota = OSError(errno.EDQUOT, "Disk quota exceeded")
@@ -97,7 +98,7 @@ class TestSpace:
         ("n", "text"), [(0, "0 B"), (999, "999 B"), (1234567, "1.2 MB"), (5e13, "50.0 TB")]
     )
     def test_human(self, n: float, text: str) -> None:
-        assert store.human(n) == text
+        assert size_text(n) == text
 
 
 class TestLines:

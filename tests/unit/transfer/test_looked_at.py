@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import pickle
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rgt_wire import event_records
+from rgt_wire import checkpoint_manifest, event_records
 
 from rgt_tui.transfer import dcp_files, expected_content, logged_files, safetensors_files, trainer_manifests
 from rgt_tui.transfer.checkpoint_groups import plan
@@ -127,8 +126,7 @@ def test_settings_pickled_in_its_place_are_no_metadata(sharded: Path) -> None:
 
 def manifest(folder: Path, files: Mapping[str, object]) -> None:
     body: dict[str, Any] = {"format": 2, "step": 1, "files": files}
-    digest = hashlib.sha256(trainer_manifests._canonical(body)).hexdigest()
-    (folder / "manifest.json").write_bytes(trainer_manifests._canonical({**body, "digest": digest}))
+    (folder / "manifest.json").write_bytes(checkpoint_manifest.encode(body))
 
 
 @pytest.mark.parametrize(

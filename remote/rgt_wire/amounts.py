@@ -1,0 +1,32 @@
+"""How sizes and durations are written in sentences, on the box, in the trainer and on the screen.
+
+What is stored and copied is counted as it is sold and as ``df -H`` prints it, in powers of 1,000 (GB); memory, of a
+container, a process or a card, as the kernel and ``nvidia-smi`` print it, in powers of 1,024 (GiB).
+"""
+
+from __future__ import annotations
+
+
+def size_text(count: float) -> str:
+    """Return bytes on a disk or in transfer, such as ``38.2 GB``: powers of 1,000."""
+    return _with_unit(count, 1000.0, ("B", "kB", "MB", "GB", "TB"))
+
+
+def memory_text(count: float) -> str:
+    """Return bytes of memory, such as ``62.0 GiB``: powers of 1,024."""
+    return _with_unit(count, 1024.0, ("B", "KiB", "MiB", "GiB", "TiB"))
+
+
+def _with_unit(count: float, step: float, units: "tuple[str, ...]") -> str:
+    for unit in units[:-1]:
+        if abs(count) < 999.5:
+            return "%.*f %s" % (0 if unit == "B" or abs(count) >= 99.95 else 1, count, unit)
+        count /= step
+    return "%.1f %s" % (count, units[-1])
+
+
+def duration_text(seconds: float) -> str:
+    """Return a duration such as ``42 s``, ``14 min``, ``3.1 h``."""
+    if seconds < 120:
+        return "%.0f s" % seconds
+    return "%.0f min" % (seconds / 60) if seconds < 7200 else "%.1f h" % (seconds / 3600)
