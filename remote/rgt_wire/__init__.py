@@ -8,6 +8,7 @@ __all__ = [
     "checkpoint_manifest",
     "checkpoint_names",
     "event_records",
+    "log_text",
 ]
 
 VERSION = "0.1.0"

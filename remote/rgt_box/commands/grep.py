@@ -9,6 +9,8 @@ import signal
 import sys
 import time
 
+from rgt_wire.log_text import CUT, MAX_LINE
+
 from rgt_box import files, jsonline
 from rgt_box.background import describe
 from rgt_box.commands import file_tree
@@ -158,7 +160,6 @@ SPEC = {
     "--fixed": "flag", "--count": "flag", "--progress": "float", "--cut": "int",
     "--most-kib": "int", "--nice": "flag",
 }  # fmt: skip
-WIDEST = 16 << 10
 MOST_FILES = 10000
 
 
@@ -184,7 +185,7 @@ class Search:
         self._pattern, self._quick, self._fold = pattern, quick, given["ignore-case"]
         self._most, self._context = _given(given["max"], 100), min(50, _given(given["context"], 0))
         self._counts = given["count"]
-        self._cut, self._every = _given(given["cut"], WIDEST), given["progress"]
+        self._cut, self._every = _given(given["cut"], MAX_LINE), given["progress"]
         self._room = _given(given["most-kib"], 1 << 40) << 10
         self.budget = Budget(_given(given["limit-mib"], 256) << 20)
         self.matches = self.files = 0
@@ -403,4 +404,4 @@ def _rows(region: bytes) -> Iterator[tuple[int, int]]:
 
 def shown(text: str, most: int) -> str:
     """Return a line in the form in which it is shown."""
-    return text if len(text) <= most else text[:most] + " … [line cut]"
+    return text if len(text) <= most else text[:most] + CUT

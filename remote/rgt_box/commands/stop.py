@@ -13,7 +13,7 @@ from rgt_box.autostop.saving import catches_sigterm
 from rgt_box.checkpoint_search import CheckpointSearch
 from rgt_box.commands.reap import open_process, parse_process, send_to_process
 from rgt_box.discovery import found_run
-from rgt_box.queue import known_jobs, queue_state, stop_request
+from rgt_box.queue import known_jobs, queue_state
 from rgt_box.queue.cell_process import grace
 from rgt_box.queue.queue_file import Job
 from rgt_box.recorder import launched_jobs, state_files
@@ -232,7 +232,7 @@ def _end(target: Target, seconds: float) -> int:
         # The number may have been given to another process meanwhile: the descriptor stays this one's.
         if procstat.is_alive(target.pid, target.ticks):
             if target.job is not None:
-                stop_request.note(target.job, target.pid, target.ticks)
+                queue_state.note_stop(target.job, target.pid, target.ticks)
             send_to_process(fd, target.pid, signal.SIGTERM)
             jsonline.say({"phase": "asked", "at": round(asked, 3), "seconds": seconds})
         ended = _await_end(fd, target, seconds)
@@ -244,7 +244,7 @@ def _end(target: Target, seconds: float) -> int:
         if fd is not None:
             os.close(fd)
         if target.job is not None:
-            stop_request.withdraw(target.job)
+            queue_state.withdraw_stop(target.job)
     newest = target.newest(again=True)
     saved = newest is not None and newest != before
     row: dict[str, Any] = {"phase": "ended", "ended": ended, "newest": newest, "saved": saved}

@@ -18,6 +18,5 @@ __all__ = [
     "queue_command",
     "queue_file",
     "queue_state",
-    "stop_request",
 ]
 """Modules that other packages may use."""

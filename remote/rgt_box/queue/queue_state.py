@@ -12,6 +12,7 @@ while they wait, and a line that is commented out must not give the tasks behind
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import sys
@@ -412,3 +413,25 @@ class Journal:
 def now() -> float:
     """Return the box's clock (epoch seconds)."""
     return round(time.time(), 3)
+
+
+STOP_REQUEST = "stop_request.json"
+"""The note of ``rgt stop`` next to a queue: its runner then writes that a person stopped it, not the machine."""
+BY_PERSON = "rgt stop"
+
+
+def note_stop(job: Job, pid: int, ticks: int) -> None:
+    """Name the runner that is about to get SIGTERM. A full disk is no reason to let the run continue."""
+    with contextlib.suppress(OSError):
+        files.write_json(job.path(STOP_REQUEST), {"pid": pid, "ticks": ticks})
+
+
+def withdraw_stop(job: Job) -> None:
+    """Remove the note, if there is one."""
+    files.unlink(job.path(STOP_REQUEST))
+
+
+def is_stopped_by_person(job: Job) -> bool:
+    """Tell whether a person has asked this runner to stop; a note for an earlier runner does not count."""
+    pid = os.getpid()
+    return files.read_json(job.path(STOP_REQUEST)) == {"pid": pid, "ticks": procstat.start_ticks(pid)}

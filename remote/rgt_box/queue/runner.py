@@ -22,7 +22,6 @@ from rgt_box.queue import (
     pruning,
     queue_file,
     queue_state,
-    stop_request,
 )
 from rgt_box.queue.queue_file import Job, Line
 from rgt_box.queue.queue_state import Journal, now
@@ -137,8 +136,8 @@ def run_attempt(job: Job, line: Line, words: list[str], journal: Journal) -> int
     del journal.state["cell_pid"], journal.state["cell_ticks"]
     add_usual(cell, time.monotonic() - began)
     name = cell_process.signal_name(stopped) if stopped else None
-    if stopped and stop_request.names_this_process(job):
-        name = stop_request.BY_PERSON
+    if stopped and queue_state.is_stopped_by_person(job):
+        name = queue_state.BY_PERSON
     tail = _tail(log, before) if status else b""
     ended = cell_process.judge(status, name, watch.verdict(), tail, env.get("PATH", os.defpath))
     shown = cell_process.shown_exit(status)

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import time
 
-from rgt_box import bytecode, jsonline, options, place
-from rgt_box.recorder import control
+from rgt_box import bytecode, files, jsonline, options, place, procstat
+from rgt_box.recorder import control, state_files
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 HELP = """
 usage: record [--stop] [--status] [--list] [--foreground] [--idle-hours N]
@@ -33,9 +39,7 @@ def main(argv: list[str]) -> int:
         bytecode.begin_anew("record", *argv)
         return daemon.serve(folder, found["idle-hours"] or daemon.IDLE_HOURS)
     if found["list"]:
-        from rgt_box.recorder import recorder_list  # here: only rgt doctor asks
-
-        for recorder in recorder_list.list_recorders():
+        for recorder in list_recorders():
             jsonline.say(recorder)
         return 0
     if found["stop"]:
@@ -49,3 +53,62 @@ def main(argv: list[str]) -> int:
         return 1
     jsonline.say(state)
     return 0
+
+
+def list_recorders() -> list[dict[str, Any]]:
+    """Return each live recorder of this user as a dict, sorted by state directory.
+
+    A process counts only if its open lock file names its own pid and start time. Nothing is guessed from a pid or
+    from an environment variable, and a recorder whose directory was removed is left out, as it ends by itself.
+
+    Returns:
+        ``pid``, ``folder`` (the state directory), ``own`` (it is the caller's), ``watched`` (a client is connected),
+        ``armed`` (an autostop, a lease or a sink), ``jobs`` (queues it records that are not done), and
+        ``unwatched_s`` (seconds since the last client left; None while one is connected or when it is unknown).
+    """
+    own = {os.path.realpath(where) for where in state_files.places(place.state_dir())}
+    found = []
+    for name in os.listdir("/proc"):
+        folder = _state_directory(int(name)) if name.isdigit() else None
+        if folder is not None:
+            found.append(_describe(int(name), folder, os.path.realpath(folder) in own))
+    return sorted(found, key=lambda item: (str(item["folder"]), int(item["pid"])))
+
+
+def _state_directory(pid: int) -> str | None:
+    """Return the directory whose recorder lock this process holds; None when it is no recorder of this user."""
+    try:
+        if os.stat("/proc/%d" % pid).st_uid != os.getuid() or "--foreground" not in procstat.cmdline(pid):
+            return None
+        descriptors = os.listdir("/proc/%d/fd" % pid)
+    except OSError:
+        return None
+    for descriptor in descriptors:
+        try:
+            path = os.readlink("/proc/%d/fd/%s" % (pid, descriptor))
+        except OSError:
+            continue
+        if os.path.basename(path) != state_files.LOCK:
+            continue
+        holder = files.lock_holder(path)
+        if holder.get("pid") == pid and procstat.is_alive(pid, holder.get("ticks")):
+            return os.path.dirname(path)
+    return None
+
+
+def _describe(pid: int, folder: str, own: bool) -> dict[str, Any]:
+    watched = control.has_live_watcher(folder)
+    since = (state_files.read_status(folder, state_files.STATUS) or {}).get("unwatched_since")
+    unwatched: float | None = None
+    if not watched and isinstance(since, (int, float)):
+        unwatched = round(max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - since), 1)
+    queues = state_files.read_json(folder, state_files.KNOWN_QUEUES)
+    return {
+        "pid": pid,
+        "folder": folder,
+        "own": own,
+        "watched": watched,
+        "armed": state_files.is_there(folder, (state_files.ARMED, state_files.SINK)),
+        "jobs": sum(isinstance(queue, dict) and not queue.get("done") for queue in queues.values()),
+        "unwatched_s": unwatched,
+    }

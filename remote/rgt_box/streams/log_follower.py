@@ -6,6 +6,9 @@ import os
 import re
 import time
 
+from rgt_wire.log_text import CUT, MAX_LINE
+from rgt_wire.log_text import line_text as clean
+
 from rgt_box import files
 
 TYPE_CHECKING = False
@@ -70,26 +73,10 @@ def successor(path: str, left: os.stat_result) -> int | None:
     return None
 
 
-MAX_LINE = 16 * 1024
 MOST_BYTES = 4
 """Bytes of a character: UTF-8 has no longer ones."""
-CUT = " … [line cut]"
 MAX_PARTIAL = 1024
 """Of an unfinished line so much is shown: it is sent again and again while it grows."""
-
-
-def clean(raw: bytes) -> str:
-    """Return one line, without its newline, as text.
-
-    A progress bar that rewrites itself by carriage returns is folded to its last state, a long line is cut with
-    a marker, and bytes that are no UTF-8 become U+FFFD.
-    """
-    raw = raw.rstrip(b"\r")
-    if b"\r" in raw:
-        raw = raw[raw.rindex(b"\r") + 1 :]
-    if len(raw) > MAX_LINE:
-        return raw[:MAX_LINE].decode("utf-8", "replace") + CUT
-    return raw.decode("utf-8", "replace")
 
 
 def clean_lines(raw: bytes) -> list[str]:

@@ -2,5 +2,5 @@
 
 from __future__ import annotations
 
-__all__ = ["fields", "merge", "shipped"]
+__all__ = ["config_files", "fields", "merge"]
 """Modules that other packages may use."""

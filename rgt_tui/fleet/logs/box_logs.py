@@ -12,6 +12,7 @@ from typing import Any
 
 import asyncssh
 import msgspec
+from rgt_wire.log_text import line_text
 
 from rgt_tui.fleet.logs.kept_lines import FilePlace
 from rgt_tui.fleet.work.agent_answers import Row, ask, number
@@ -35,7 +36,6 @@ MOST_HITS = 1000
 HIT_CHARACTERS = 300
 MOST_SENT_KIB = 768
 """Of the lines that were found: further ones are only counted."""
-LONGEST_LINE = 16 << 10
 _NOTHING = hashlib.sha256(b"").hexdigest()
 
 
@@ -74,13 +74,7 @@ class BoxSearch(msgspec.Struct, frozen=True, kw_only=True):
 
 def lines_of(data: bytes) -> tuple[str, ...]:
     """Return the lines of a log as the agent shows them: a progress bar in its last state, long ones cut."""
-    rows = []
-    for raw in data.split(b"\n"):
-        row = raw.rstrip(b"\r")
-        row = row[row.rfind(b"\r") + 1 :]
-        text = row[:LONGEST_LINE].decode("utf-8", "replace")
-        rows.append(clean(text + " … [line cut]" if len(row) > LONGEST_LINE else text))
-    return tuple(rows[:-1])
+    return tuple(clean(line_text(raw)) for raw in data.split(b"\n")[:-1])
 
 
 async def log_piece(

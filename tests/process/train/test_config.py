@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 from rgt_train import UsageError, cli, exits
-from rgt_train.config.config_files import read
+from rgt_train.config.config_files import SHIPPED, read
 from rgt_train.config.fields import COMMON, TASKS, Field, fields_of, tables
 from rgt_train.config.merge import merge
-from rgt_train.config.shipped import SHIPPED
 
 from tests.process.train.harness import ENV, ROOT, TIMEOUT
 

@@ -17,7 +17,6 @@ from rgt_box.queue import (
     queue_file,
     queue_state,
     runner,
-    stop_request,
 )
 from rgt_box.queue.queue_file import Job
 
@@ -297,16 +296,16 @@ def test_of_lines_that_a_full_disk_takes_a_part_of_none_is_added(
 def test_a_runner_knows_that_a_person_asked_it_to_stop(tmp_path: Path) -> None:
     job = Job(str(make_job(tmp_path, ["true"], ["a"])))
     own, ticks = os.getpid(), procstat.start_ticks(os.getpid())
-    assert ticks is not None and not stop_request.names_this_process(job)
-    stop_request.note(job, own, ticks + 1)  # left by a stop of an earlier runner with this number
-    assert not stop_request.names_this_process(job)
-    stop_request.note(job, own, ticks)
-    assert stop_request.names_this_process(job)
-    ended = cell_process.judge(75, stop_request.BY_PERSON)
+    assert ticks is not None and not queue_state.is_stopped_by_person(job)
+    queue_state.note_stop(job, own, ticks + 1)  # left by a stop of an earlier runner with this number
+    assert not queue_state.is_stopped_by_person(job)
+    queue_state.note_stop(job, own, ticks)
+    assert queue_state.is_stopped_by_person(job)
+    ended = cell_process.judge(75, queue_state.BY_PERSON)
     assert stopped_by_person(Cell(name="a", cfg="a", task="lm", state=ended["state"], reason=ended["reason"]))
     by_machine = cell_process.judge(75, "SIGTERM")
     assert not stopped_by_person(
         Cell(name="a", cfg="a", task="lm", state="interrupted", reason=by_machine["reason"])
     )
-    stop_request.withdraw(job)
-    assert not stop_request.names_this_process(job)
+    queue_state.withdraw_stop(job)
+    assert not queue_state.is_stopped_by_person(job)

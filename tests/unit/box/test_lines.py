@@ -3,7 +3,9 @@ from __future__ import annotations
 import random
 
 import pytest
-from rgt_box.streams.log_follower import CUT, MAX_LINE, Splitter, clean, clean_lines
+from rgt_box.streams.log_follower import Splitter, clean_lines
+from rgt_wire.log_text import CUT, MAX_LINE
+from rgt_wire.log_text import line_text as clean
 
 
 @pytest.mark.parametrize(
