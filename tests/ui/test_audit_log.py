@@ -12,7 +12,7 @@ from rgt_tui.fleet import Audited
 from rgt_tui.gate import AuditEntry, AuditEvent, AuditLog
 from rgt_tui.model.evidence import Verb
 from rgt_tui.ui.screens.audit_log import AuditScreen
-from rgt_tui.ui.widgets.pick_list import PickList
+from rgt_tui.ui.widgets.selectable_list import SelectableList
 from tests.ui.fakes import NOW, FakeFleet
 from tests.ui.snap import running, screen_text, settle
 
@@ -51,8 +51,8 @@ async def test_newest_first_with_details_and_its_check(log: AuditLog, state_home
         await pilot.press("q")
         app.open_screen("audit", "vast-demo")
         await settle(pilot)
-        assert app.screen.query_one(PickList)._rows[0].key == "2", "of this box alone"
-        assert len(app.screen.query_one(PickList)._rows) == 1
+        assert app.screen.query_one(SelectableList)._rows[0].key == "2", "of this box alone"
+        assert len(app.screen.query_one(SelectableList)._rows) == 1
 
 
 async def test_a_fleet_that_writes_its_own_log_shows_that_one(log: AuditLog, tmp_path: Path) -> None:

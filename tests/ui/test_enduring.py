@@ -25,7 +25,7 @@ from rgt_tui.ui.screens.log import LogScreen
 from rgt_tui.ui.screens.teardown import TeardownScreen
 from rgt_tui.ui.widgets.fixed_lines import EventLine, HeaderLine
 from rgt_tui.ui.widgets.fleet_rows.fleet_table import FleetTable
-from rgt_tui.ui.widgets.teardown.confirm import Facts
+from rgt_tui.ui.widgets.lines import FittedLines
 from tests.ui.fakes import NOW, FakeFleet, run, running_box
 from tests.ui.snap import body_text, running, screen_text, settle, until
 
@@ -150,7 +150,7 @@ async def test_a_dialog_that_is_not_shown_whole_is_closed(
     fleet: FakeFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running(fleet, size=(80, 24)) as (app, pilot, _fleet):
-        monkeypatch.setattr(Facts, "make_lines", broken)
+        monkeypatch.setattr(FittedLines, "make_lines", broken)
         for _ in range(2):  # also when it was just said
             app.open_screen("teardown", fleet.state.boxes[0].spec.name)
             await settle(pilot)

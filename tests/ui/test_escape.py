@@ -27,7 +27,7 @@ async def press(app: RgtApp, pilot: Pilot[None], *keys: str) -> None:
 def picked(app: RgtApp) -> object:
     screen = app.screen
     if isinstance(screen, HandbookScreen):
-        return screen.page_list.picked
+        return screen.picked
     return screen.query_one(FleetTable).picked
 
 

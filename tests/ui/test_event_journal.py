@@ -51,11 +51,11 @@ async def journal(
 
 
 def rows(app: RgtApp) -> list[str]:
-    return [row.text for row in app.screen.query_one(HappeningList)._rows]
+    return [row.text for row in app.screen.query_one(HappeningList)._happenings]
 
 
 def picked(app: RgtApp) -> Happening:
-    found = app.screen.query_one(HappeningList).picked
+    found = app.screen.query_one(HappeningList).event
     assert found is not None
     return found
 
@@ -382,16 +382,16 @@ LONG = "SP1 Stopped by a signal: preempted, or the queue was stopped: the run (a
 def test_the_selected_event_is_whole_and_nothing_else_moves() -> None:
     events = tuple(happening(n, "error", "x", LONG if n == 3 else f"event {n}") for n in range(9))
     listed = HappeningList()
-    listed.show(events, "", NOW, named=True)
-    listed._index = 3
+    listed.show_events(events, "", NOW, named=True)
+    listed.select("3")
     made = [text_of(row) for row in listed.make_lines(60, 20)]
     assert len(made) == 11 and all(len(row) <= 60 for row in made)
     assert " ".join(" ".join(row[15:].strip() for row in made[3:6]).split()).endswith("(spot-lm)"), made
     assert made[6].rstrip().endswith("event 4") and listed.selected_line() == 3
-    listed._index = 2
+    listed.select("2")
     cut = [text_of(row) for row in listed.make_lines(60, 20)]
     assert len(cut) == 9 and cut[3].rstrip().endswith("…"), "the others stay in their lines"
-    listed._index = 3
+    listed.select("3")
     low = [text_of(row) for row in listed.make_lines(60, 6)]
     assert len(low) == 6 and any("(spot-lm)" in row for row in low), (
         "it pushes others out, and is not cut by the edge"
@@ -407,8 +407,8 @@ def test_a_click_on_any_line_of_the_whole_event_is_a_click_on_it(
     listed = HappeningList()
     said: list[RowChosen] = []
     monkeypatch.setattr(listed, "post_message", said.append)
-    listed.show(events, "", NOW, named=True)
-    listed._index = 3
+    listed.show_events(events, "", NOW, named=True)
+    listed.select("3")
     listed.make_lines(60, 20)
     listed.on_click(Click(y=y))  # type: ignore[arg-type]
     assert [one.key for one in said][:1] == ([] if picked is None else [str(picked)])

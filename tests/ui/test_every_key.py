@@ -184,8 +184,8 @@ async def test_one_goes_back_with_q_and_esc(place: str, key: str, state_home: Pa
             assert below(app).startswith("choose a way with enter")
 
 
-def index_of(name: str) -> Callable[[Any], int]:
-    return lambda screen: cast("int", getattr(screen, name)._index)
+def of_list(screen: Any) -> int:
+    return cast("int", screen.main_list._index)
 
 
 def of_table(screen: Any) -> int:
@@ -219,12 +219,12 @@ WHERE: dict[str, Callable[[Any], int]] = {
     "platform": of_pane,
     "first contact": of_pane,
     "help": lambda screen: cast("int", screen.panel._top),
-    "transfers": index_of("pick_list"),
-    "audit": index_of("pick_list"),
-    "alerts": index_of("alert_list"),
-    "journal": index_of("happening_list"),
-    "handbook": index_of("page_list"),
-    "welcome": index_of("way_list"),
+    "transfers": of_list,
+    "audit": of_list,
+    "alerts": of_list,
+    "journal": of_list,
+    "handbook": of_list,
+    "welcome": of_list,
 }
 """How far down each screen is, in lines that the keys move by."""
 
@@ -263,10 +263,10 @@ async def test_the_keys_that_move_move_on_every_screen_with_lines(place: str, st
             assert await after(up) == 0, "it is the beginning"
         for down, up in zip(keys["move.page-down"], keys["move.page-up"], strict=True):
             await after(keys["move.top"][0])
-            page = max(1, screen.page_rows)
+            page = max(1, screen.moved.page_rows)
             assert await after(down) == min(page, last), down
             await after(keys["move.bottom"][0])
-            page = max(1, screen.page_rows)
+            page = max(1, screen.moved.page_rows)
             assert await after(up) == max(0, last - page), up
 
 
@@ -392,5 +392,5 @@ async def test_the_command_of_a_first_way_is_copied(state_home: Path) -> None:
     async with staged("welcome", "live", home=state_home, size=(100, 30)) as (app, pilot):
         await pilot.press("y")
         await rest(app, pilot)
-        assert app.clipboard == cast("Any", app.screen).way_list.picked.command != ""
+        assert app.clipboard == cast("Any", app.screen).picked.command != ""
         assert below(app).startswith("copied the command")

@@ -13,8 +13,9 @@ from rgt_tui.model.evidence import Finding, Severity
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.ui.legends import legend_of
 from rgt_tui.ui.screens.fleet import FleetScreen
-from rgt_tui.ui.screens.handbook_pages import HandbookScreen, PageList, page_sections
+from rgt_tui.ui.screens.handbook_pages import HandbookScreen, list_rows, page_sections
 from rgt_tui.ui.widgets.panes import Pane
+from rgt_tui.ui.widgets.selectable_list import SelectableList
 from rgt_tui.ui.widgets.spans import Tone, text_of, wrapped
 from rgt_tui.ui.widgets.why import finding_lines
 from tests.ui.fakes import NOW, demo_state
@@ -32,7 +33,7 @@ def page_text(screen: HandbookScreen) -> str:
 
 
 def picked(screen: HandbookScreen) -> str:
-    page = screen.query_one(PageList).picked
+    page = screen.picked
     return "" if page is None else page.id
 
 
@@ -49,7 +50,7 @@ async def test_what_a_box_shows_now_stands_first_with_its_proof() -> None:
         assert f"on {box} now" in text and finding.evidence[:40] in text
         assert text.index("never") < text.index("fix 1"), "what must not be done stands above the steps"
         assert finding.fixes[0].text[:40] in text, "the steps for this box, with its real paths"
-        listed = screen.query_one(PageList)
+        listed = screen.main_list
         assert (
             text_of(listed.shown_lines[-1]).strip()
             == f"▼ {len(shipped_pages()) - listed.size.height + 1} more"
@@ -114,12 +115,12 @@ def test_a_severity_has_one_glyph_on_its_page_in_its_diagnosis_and_in_the_help(
         f"{glyph} {severity}",
         tone,
     )
-    listed = PageList()
-    listed.show((page,), {page.id: True})
+    listed = SelectableList[str](id="pages")
+    listed.show(list_rows((page,), {page.id: True}), ())
     assert listed.make_lines(80, 1)[0][0] == (f" {glyph} ", tone)
-    listed.show((page,), {page.id: False})
+    listed.show(list_rows((page,), {page.id: False}), ())
     assert listed.make_lines(80, 1)[0][0] == (f" {glyph} ", Tone.DIM), "it was seen, and nobody sees it now"
-    listed.show((page,), {})
+    listed.show(list_rows((page,), {}), ())
     assert glyph not in text_of(listed.make_lines(80, 1)[0]), "no box shows it now"
     finding = Finding(page.id, page.title, severity, "a thing", "the proof", "log")
     assert finding_lines(finding, 80, 0.0)[0][0] == (f"{glyph} a thing", tone)

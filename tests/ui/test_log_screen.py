@@ -263,8 +263,8 @@ async def test_what_a_line_shows_stands_in_its_margin_and_enter_opens_the_page()
         await pilot.press("enter")
         await settle(pilot)
         assert isinstance(app.screen, HandbookScreen)
-        assert app.screen.page_list.picked is not None
-        assert app.screen.page_list.picked.id == "U7"
+        assert app.screen.picked is not None
+        assert app.screen.picked.id == "U7"
         assert app.screen.spot is None
 
 

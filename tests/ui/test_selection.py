@@ -14,6 +14,7 @@ from rgt_tui.ui.notation import glyphs
 from rgt_tui.ui.screens.teardown import TeardownScreen
 from rgt_tui.ui.widgets.fleet_rows.fleet_table import FleetTable
 from rgt_tui.ui.widgets.lines import LineWidget
+from rgt_tui.ui.widgets.selectable_list import SelectableList
 from rgt_tui.ui.widgets.spans import Span, Tone, split, text_of
 from rgt_tui.ui.widgets.teardown.evidence_list import EvidenceList
 from tests.ui.fakes import FakeFleet, many_boxes
@@ -34,10 +35,10 @@ LISTS = {
 STAGED = {
     "journal": "HappeningList",
     "teardown": "EvidenceList",
-    "handbook": "PageList",
-    "transfers": "PickList",
-    "audit": "PickList",
-    "welcome": "WayList",
+    "handbook": "SelectableList",
+    "transfers": "SelectableList",
+    "audit": "SelectableList",
+    "welcome": "SelectableList",
 }
 """Screens whose lists need something staged to show, and the list of each."""
 
@@ -109,7 +110,12 @@ def test_no_list_is_left_out() -> None:
             yield one
             yield from below(one)
 
-    with_cursor = {kind.__name__ for kind in below(LineWidget) if "selected_line" in vars(kind)}
+    lists = {
+        kind
+        for kind in below(LineWidget)
+        if "selected_line" in vars(kind) or issubclass(kind, SelectableList)
+    }
+    with_cursor = {kind.__name__ for kind in lists}
     assert with_cursor == {*STAGED.values(), "FleetTable", "Checklist", "CurveLegend", "LogPane"}
 
 

@@ -25,8 +25,9 @@ from rgt_tui.ui.screens import teardown
 from rgt_tui.ui.screens.help import HelpScreen
 from rgt_tui.ui.screens.receipt import ReceiptScreen
 from rgt_tui.ui.screens.teardown import TOO_SOON, TeardownScreen
+from rgt_tui.ui.widgets.lines import FittedLines
 from rgt_tui.ui.widgets.spans import text_of
-from rgt_tui.ui.widgets.teardown.confirm import DialogButton, Facts
+from rgt_tui.ui.widgets.teardown.confirm import DialogButton
 from rgt_tui.ui.widgets.teardown.confirm_state import Stage
 from rgt_tui.ui.widgets.teardown.evidence_list import EvidenceList
 from tests.ui.fakes import FakeFleet
@@ -114,7 +115,7 @@ def button(screen: TeardownScreen, name: str) -> DialogButton:
 
 
 def said(screen: TeardownScreen) -> str:
-    return "\n".join(text_of(row) for part in screen.query(Facts) for row in part.shown_lines)
+    return "\n".join(text_of(row) for part in screen.query(FittedLines) for row in part.shown_lines)
 
 
 def app_of(fleet: ParkFleet) -> RgtApp:
@@ -534,7 +535,7 @@ async def test_all_that_is_lost_and_all_evidence_can_be_scrolled_to() -> None:
     app = app_of(fleet)
     async with app.run_test(size=(80, 24)) as pilot:
         screen = await open_dialog(pilot, fleet)
-        await until(pilot, lambda: "more" in text_of(screen.query_one("#more", Facts).shown_lines[0]))
+        await until(pilot, lambda: "more" in text_of(screen.query_one("#more", FittedLines).shown_lines[0]))
         seen = screen_text(app)
         assert "▼" in seen
         for _ in range(30):
@@ -543,7 +544,7 @@ async def test_all_that_is_lost_and_all_evidence_can_be_scrolled_to() -> None:
             seen += screen_text(app)
         assert all(text in seen for text in fleet.LOST)
         assert all(item.text in seen for item in fleet.ITEMS)
-        assert "▼" not in text_of(screen.query_one("#more", Facts).shown_lines[0])
+        assert "▼" not in text_of(screen.query_one("#more", FittedLines).shown_lines[0])
 
 
 @pytest.mark.parametrize("focus", ["#cancel", "#name"])
@@ -619,7 +620,7 @@ async def test_it_ends_with_a_receipt_and_what_still_bills_is_not_cut_off(size: 
         await pilot.press("enter")
         await until(pilot, lambda: isinstance(app.screen, ReceiptScreen) and app.screen.is_read)
         page = app.screen
-        text = " ".join(" ".join(text_of(row) for row in page.query_one(Facts).shown_lines).split())
+        text = " ".join(" ".join(text_of(row) for row in page.query_one(FittedLines).shown_lines).split())
         for part in ("still bills", "volume 5", "to end that", "Vast.ai 9918231", "e" * 8, "$4.20 in all"):
             assert part in text, part
         assert "disk" not in text and "is kept" not in text, "the machine was destroyed with its disk"
@@ -639,7 +640,7 @@ async def test_d_on_a_machine_that_is_gone_shows_the_receipt_and_offers_no_actio
         fleet.change(BOX, meter=gone)
         app.open_screen("teardown", BOX)
         await until(pilot, lambda: isinstance(app.screen, ReceiptScreen) and app.screen.is_read)
-        text = "\n".join(text_of(row) for row in app.screen.query_one(Facts).shown_lines)
+        text = "\n".join(text_of(row) for row in app.screen.query_one(FittedLines).shown_lines)
         assert "was not ended from here" in text and "storage that outlived it" in text
         assert "kept" not in text, "nothing says that the disk of a destroyed machine is kept"
         assert fleet.reviews == []

@@ -241,7 +241,7 @@ async def test_the_journal_and_the_machine_lead_to_each_other(path: Path) -> Non
         await pilot.press("right", "J")
         await settle(pilot)
         assert isinstance(app.screen, JournalScreen)
-        shown = [row.text for row in app.screen.query_one(HappeningList)._rows]
+        shown = [row.text for row in app.screen.query_one(HappeningList)._happenings]
         assert shown == [text for *_, text in STORY[:2]]  # by then
         await pilot.press("g", "T")
         await settle(pilot)

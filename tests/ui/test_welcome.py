@@ -12,7 +12,7 @@ from rgt_tui.fleet.config import FleetConfig, FleetFileError, load_fleet
 from rgt_tui.providers import KINDS, USUAL_KEYS
 from rgt_tui.ui import RgtApp
 from rgt_tui.ui.screens.fleet import FleetScreen
-from rgt_tui.ui.screens.welcome import WayList, WelcomeScreen, ways
+from rgt_tui.ui.screens.welcome import WelcomeScreen, ways
 from tests.ui.fakes import FakeFleet
 from tests.ui.snap import screen_text, settle
 
@@ -54,7 +54,7 @@ async def welcomed(pilot: object, app: RgtApp) -> str:
     assert isinstance(pilot, Pilot)
     for _ in range(100):
         await settle(pilot)
-        if isinstance(app.screen, WelcomeScreen) and app.screen.query_one(WayList).found is not None:
+        if isinstance(app.screen, WelcomeScreen) and app.screen.found is not None:
             break
     return screen_text(app)
 

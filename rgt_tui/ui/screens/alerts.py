@@ -26,9 +26,9 @@ from rgt_tui.ui.screens.base import Dashboard, FleetAwareScreen, Moves
 from rgt_tui.ui.widgets.box_context import BoxContext
 from rgt_tui.ui.widgets.fixed_lines import Parts
 from rgt_tui.ui.widgets.fleet_rows.since_lines import story_section
-from rgt_tui.ui.widgets.lines import EntryClosed, RowChosen
+from rgt_tui.ui.widgets.lines import EntryClosed
 from rgt_tui.ui.widgets.panes import Section
-from rgt_tui.ui.widgets.pick_list import PickList, PickRow
+from rgt_tui.ui.widgets.selectable_list import ListRow, SelectableList
 from rgt_tui.ui.widgets.spans import (
     EMPTY,
     Line,
@@ -174,22 +174,13 @@ class AlertsScreen(Moves, FleetAwareScreen):
 
     def body(self) -> Iterable[Widget]:
         """Return the list, and below it what else is known of the box of the selected alert."""
-        yield PickList(id="alerts", more=f"more on its box: {key_for('alerts.open')}")
+        yield SelectableList(id="alerts", more=f"more on its box: {key_for('alerts.open')}")
         yield BoxContext()
-
-    def crumbs(self) -> tuple[str, ...]:
-        """Return where the screen is."""
-        return ("fleet", self.PLACE) if self.box_name is None else super().crumbs()
-
-    @property
-    def alert_list(self) -> PickList:
-        """The list."""
-        return self.query_one(PickList)
 
     @property
     def picked(self) -> AlertRow | None:
         """The selected alert."""
-        return self.shown.get(self.alert_list.picked or "")
+        return self.shown.get(self.main_list.picked or "")
 
     @property
     def target_box(self) -> str | None:
@@ -209,8 +200,8 @@ class AlertsScreen(Moves, FleetAwareScreen):
             self.read_ended()
         self.shown = {row.key: row for row in self._rows(state)}
         names = name_width((clean(row.box) for row in self.shown.values()), self.size.width)
-        rows = [PickRow(key, row_line(row, names, now)) for key, row in self.shown.items()]
-        self.alert_list.show(
+        rows = [ListRow(key, row_line(row, names, now)) for key, row in self.shown.items()]
+        self.main_list.show(
             rows,
             (EMPTY, line(dim(f" {self._calm(state)}"))),
             lambda key, width: self._details(self.shown[key], names, width, now),
@@ -231,7 +222,7 @@ class AlertsScreen(Moves, FleetAwareScreen):
 
         picked = self.picked
         self.show_context(
-            None if picked is None else picked.box, self.alert_list.wanted_height(self.size.width), story
+            None if picked is None else picked.box, self.main_list.wanted_height(self.size.width), story
         )
 
     def on_resize(self, event: events.Resize) -> None:
@@ -310,11 +301,13 @@ class AlertsScreen(Moves, FleetAwareScreen):
             )
         ]
 
-    def on_row_chosen(self, message: RowChosen) -> None:
-        """Follow the selection; open on the second click."""
-        if message.opened:
-            self.action_open()
-        elif self.fleet_state is not None:
+    def open_row(self) -> None:
+        """Open the box."""
+        self.action_open()
+
+    def follow_row(self) -> None:
+        """Show what happened on the box."""
+        if self.fleet_state is not None:
             self._show_context(self.fleet_state, self.now)
 
     def action_open(self) -> None:
@@ -413,12 +406,3 @@ class AlertsScreen(Moves, FleetAwareScreen):
         self._copied = (picked.key, count + 1)
         place, command = commands[count % len(commands)]
         return Copied(what=f"fix {place} of {clean(picked.alert.id)}", text=command)
-
-    def action_move(self, count: int) -> None:
-        """Select another alert."""
-        self.alert_list.move(count)
-
-    @property
-    def page_rows(self) -> int:
-        """Half of the list: the details of the selected alert take the rest."""
-        return self.alert_list.size.height // 2

@@ -21,8 +21,7 @@ from rgt_tui.ui.commands import AUDIT, MOVE, Command, bindings, key_for
 from rgt_tui.ui.notation import clean, glyphs
 from rgt_tui.ui.screens.base import FleetAwareScreen, Moves
 from rgt_tui.ui.widgets.fixed_lines import Parts
-from rgt_tui.ui.widgets.lines import RowChosen
-from rgt_tui.ui.widgets.pick_list import PickList, PickRow
+from rgt_tui.ui.widgets.selectable_list import ListRow, SelectableList
 from rgt_tui.ui.widgets.spans import (
     EMPTY,
     Line,
@@ -111,16 +110,7 @@ class AuditScreen(Moves, FleetAwareScreen):
 
     def body(self) -> Iterable[Widget]:
         """Return the list."""
-        yield PickList(id="audit")
-
-    def crumbs(self) -> tuple[str, ...]:
-        """Return where the screen is."""
-        return ("fleet", self.PLACE) if self.box_name is None else super().crumbs()
-
-    @property
-    def pick_list(self) -> PickList:
-        """The list."""
-        return self.query_one(PickList)
+        yield SelectableList(id="audit")
 
     def show_state(self, state: FleetState, now: float) -> None:
         """Draw the entries, and have the log read again now and then."""
@@ -138,12 +128,12 @@ class AuditScreen(Moves, FleetAwareScreen):
     def _draw(self) -> None:
         named = (clean(one.entry.box) for one in self._lines.values() if one.entry)
         names = name_width(named, self.size.width)
-        rows = [PickRow(key, audit_row(one, names, self.size.width)) for key, one in self._lines.items()]
+        rows = [ListRow(key, audit_row(one, names, self.size.width)) for key, one in self._lines.items()]
         empty = self._trouble or (
             "reading the audit log" if self._chain is None else "no billing action has been tried yet"
         )
         why = [line(" ", *row) for row in wrapped(empty, max(20, self.size.width - 2), Tone.DIM)]
-        self.pick_list.show(rows, (EMPTY, *why), self._details)
+        self.main_list.show(rows, (EMPTY, *why), self._details)
 
     def _details(self, key: str, width: int) -> list[Line]:
         one = self._lines[key]
@@ -185,10 +175,9 @@ class AuditScreen(Moves, FleetAwareScreen):
             mark = Span("")
         return [(1, line(mark, Span(clean(chain_words(self._chain)), Tone.TROUBLE if bad else Tone.TEXT)))]
 
-    def on_row_chosen(self, message: RowChosen) -> None:
-        """Show or hide the details on the second click."""
-        if message.opened:
-            self.action_details()
+    def open_row(self) -> None:
+        """Show or hide the details."""
+        self.action_details()
 
     def action_details(self) -> None:
         """Show all that the selected line says, or hide it."""
@@ -197,7 +186,7 @@ class AuditScreen(Moves, FleetAwareScreen):
 
     def to_copy(self) -> Copied | None:
         """Return all that the selected line says."""
-        one = self._lines.get(self.pick_list.picked or "")
+        one = self._lines.get(self.main_list.picked or "")
         if one is None:
             return None
         entry = one.entry
@@ -220,12 +209,3 @@ class AuditScreen(Moves, FleetAwareScreen):
         return Copied(
             what=f"line {one.number} of the audit log", text="  ".join(part for part in parts if part)
         )
-
-    def action_move(self, count: int) -> None:
-        """Select another line."""
-        self.pick_list.move(count)
-
-    @property
-    def page_rows(self) -> int:
-        """Half of the list."""
-        return self.pick_list.size.height // 2

@@ -32,8 +32,9 @@ from rgt_tui.ui.widgets.fixed_lines import (
     NoticeLine,
     Parts,
 )
-from rgt_tui.ui.widgets.lines import Below, Ground
+from rgt_tui.ui.widgets.lines import Below, Ground, LineWidget, RowChosen
 from rgt_tui.ui.widgets.panes import Pane
+from rgt_tui.ui.widgets.selectable_list import SelectableList
 from rgt_tui.ui.widgets.spans import Span, Tone, line
 
 if TYPE_CHECKING:
@@ -123,20 +124,40 @@ def position(recording: Recorded) -> str:
 
 
 class Moves:
-    """The keys `MOVE` of a screen with lines to move through: all of them follow from `action_move`."""
+    """The keys `MOVE` of a screen: they move in the pane that has the keys, else in the screen's list."""
 
     @property
-    def page_rows(self) -> int:
-        """How many lines a page has."""
-        raise NotImplementedError
+    def main_list(self) -> SelectableList[str]:
+        """The list."""
+        return cast("Screen[None]", self).query_one(SelectableList)
+
+    @property
+    def moved(self) -> LineWidget:
+        """What the keys move in now."""
+        focused = cast("Screen[None]", self).focused
+        return focused if isinstance(focused, Pane) else self.main_list
+
+    def open_row(self) -> None:
+        """Do what a second click on a row does; implemented where that is anything."""
+
+    def follow_row(self) -> None:
+        """Show what belongs to the row that is selected now."""
+        cast("FleetAwareScreen", self).redraw_now()
+
+    def on_row_chosen(self, message: RowChosen) -> None:
+        """Follow the selection, or open the row."""
+        if message.opened:
+            self.open_row()
+        else:
+            self.follow_row()
 
     def action_move(self, count: int) -> None:
         """Move by `count` lines, as far as there are any."""
-        raise NotImplementedError
+        self.moved.move(count)
 
     def action_page(self, count: int) -> None:
         """Move by pages."""
-        self.action_move(count * max(1, self.page_rows))
+        self.action_move(count * max(1, self.moved.page_rows))
 
     def action_move_top(self) -> None:
         """Go to the first line."""
@@ -385,7 +406,7 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
     def crumbs(self) -> tuple[str, ...]:
         """Return where the screen is: ``fleet › box › place``."""
         if self.box_name is None:
-            return (self.PLACE,)
+            return ("fleet", self.PLACE) if self.PLACE in OF_ALL_BOXES else (self.PLACE,)
         return ("fleet", self.box_name) if self.PLACE == "box" else ("fleet", self.box_name, self.PLACE)
 
     def header_parts(self, state: FleetState, now: float) -> Parts:

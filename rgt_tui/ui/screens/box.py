@@ -283,8 +283,7 @@ class BoxScreen(LogKeys):
         box = self.box
         if box is None:
             return None
-        pane = self._focused_pane()
-        at = None if pane is None else pane.id
+        at = self.focused.id if isinstance(self.focused, Pane) else None
         current = current_cell(box)
         if at == "queue" and current is not None and current[1].log is not None:
             return Copied(what=f"the path of the log of {clean(current[1].name)}", text=current[1].log)
@@ -335,23 +334,6 @@ class BoxScreen(LogKeys):
     def main_widget(self) -> Widget:
         """Return the log, or the past where there is no room for the log."""
         return self.log_pane if self.log_pane.display else self.query_one("#past")
-
-    def _focused_pane(self) -> Pane | None:
-        return self.focused if isinstance(self.focused, Pane) else None
-
-    def action_move(self, count: int) -> None:
-        """Scroll the pane that has the keys."""
-        pane = self._focused_pane()
-        if pane is None:
-            super().action_move(count)
-        else:
-            pane.scroll_lines(count)
-
-    @property
-    def page_rows(self) -> int:
-        """Rows of the pane that has the keys."""
-        pane = self._focused_pane()
-        return super().page_rows if pane is None else pane.page_rows
 
     def action_next_pane(self, direction: int) -> None:
         """Give another pane the keys."""

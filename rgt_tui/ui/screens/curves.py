@@ -29,7 +29,7 @@ from rgt_tui.ui.screens.base import Dashboard, FleetAwareScreen
 from rgt_tui.ui.widgets.curve import CurvePlot
 from rgt_tui.ui.widgets.curve_legend import CurveLegend
 from rgt_tui.ui.widgets.fixed_lines import HeaderLine, Parts
-from rgt_tui.ui.widgets.lines import EntryClosed, Ground
+from rgt_tui.ui.widgets.lines import EntryClosed, Ground, RowChosen
 from rgt_tui.ui.widgets.metric_grid import MetricGrid, grid_settings
 
 if TYPE_CHECKING:
@@ -236,7 +236,7 @@ class CurvesScreen(FleetAwareScreen):
 
     def _show_legend(self, boxes: dict[str, BoxState], now: float) -> None:
         legend = self.query_one(CurveLegend)
-        legend.show(self.legend_title(), entries(boxes, self.board, now, self.plot.frame), self.selected)
+        legend.show_runs(self.legend_title(), entries(boxes, self.board, now, self.plot.frame), self.selected)
         self._place_legend(legend)
 
     def _place_legend(self, legend: CurveLegend) -> None:
@@ -634,10 +634,10 @@ class CurvesScreen(FleetAwareScreen):
         """Zoom around the pointer."""
         self._zoom(message.factor, message.x)
 
-    def on_curve_legend_picked(self, message: CurveLegend.Picked) -> None:
+    def on_row_chosen(self, message: RowChosen) -> None:
         """Select a run; a click on the selected one hides it or shows it again."""
-        if message.run == self.selected:
+        if message.opened:
             self.action_hide_run()
         else:
-            self.selected = message.run
+            self.selected = message.key
             self.redraw_now()

@@ -33,9 +33,9 @@ from rgt_tui.ui.screens.log import log_of
 from rgt_tui.ui.widgets.box_context import BoxContext
 from rgt_tui.ui.widgets.fixed_lines import Parts
 from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row
-from rgt_tui.ui.widgets.lines import EntryChanged, EntryClosed, LineWidget, RowChosen
+from rgt_tui.ui.widgets.lines import EntryChanged, EntryClosed, FittedLines
 from rgt_tui.ui.widgets.panes import Section, out_of_sight
-from rgt_tui.ui.widgets.pick_list import LEAST_ROWS
+from rgt_tui.ui.widgets.selectable_list import SelectableList
 from rgt_tui.ui.widgets.spans import (
     EMPTY,
     Line,
@@ -120,156 +120,82 @@ def packed(found: Sequence[Word], width: int) -> list[Line]:
     return [*rows, row]
 
 
-class ReportLines(LineWidget):
-    """The report of the night, as high as it needs to be."""
-
-    DEFAULT_CSS = "ReportLines { height: auto; }"
-
-    def __init__(self) -> None:
-        super().__init__(id="report")
-        self._words: Sequence[Word] = ()
-
-    def show(self, found: Sequence[Word]) -> None:
-        """Set the words."""
-        if found != self._words:
-            before = self._rows(self.size.width)
-            self._words = found
-            if len(self._rows(self.size.width)) != len(before):
-                self.refresh(layout=True)
-            self.redraw()
-
-    def _rows(self, width: int) -> list[Line]:
-        return [*packed(self._words, width), EMPTY] if self._words else []
-
-    def make_lines(self, width: int, height: int) -> list[Line]:
-        """Draw the report."""
-        return self._rows(width)
-
-    def get_content_height(self, container: object, viewport: object, width: int) -> int:
-        """As many lines as the words need."""
-        return len(self._rows(width))
-
-
 USUAL_MORE = 2
 """Lines below its first one that an event seldom exceeds."""
 
 
-class HappeningList(LineWidget):
-    """Events, oldest first; the selected one is shown whole, and what is older is asked for as one goes up."""
-
-    DEFAULT_CSS = "HappeningList { height: 1fr; }"
-    WHEEL = 3
+class HappeningList(SelectableList[str]):
+    """Events, oldest first; the selected one is shown whole, and older ones are read as one goes up."""
 
     def __init__(self) -> None:
         super().__init__(id="happenings")
-        self._rows: tuple[Happening, ...] = ()
+        self._happenings: tuple[Happening, ...] = ()
         self._older = False
         self._over: Mapping[int, float] = {}
-        self._index = self._top = 0
-        self._more = 0
+        self._extra = 0
         """Lines of the selected event below its first one."""
-        self._empty = ""
-        self._names = 0
+        self._names = self._stamps = 0
         self._now = 0.0
 
-    def show(
+    def show_events(
         self, rows: tuple[Happening, ...], empty: str, now: float, *, named: bool, older: bool = False
     ) -> None:
-        """Set the rows; the selection stays on its event, and at the end where it stood there.
+        """Set the rows; the selection stays on its event, and at the end if it was there.
 
         `older` says that there are more before them, not read yet.
         """
-        here, at_end = self.picked, self._index >= len(self._rows) - 1
-        if rows is not self._rows:
-            self._over = ended(rows)
-            offset = self._index - self._top
-            ns = {row.n: place for place, row in enumerate(rows)}
-            if at_end or here is None or here.n not in ns:
-                self._index = max(0, len(rows) - 1)
-            else:
-                self._index = ns[here.n]
-                self._top = max(0, self._index - offset)
-        self._rows, self._older, self._empty, self._now = rows, older, empty, now
+        self._older, self._empty, self._now = older, (EMPTY, line(dim(f" {empty}"))), now
         self._names = name_width((clean(row.box) or ALL for row in rows), self.size.width) if named else 0
+        if rows is self._happenings:
+            self.redraw()
+            return
+        keys = [str(row.n) for row in rows]
+        before = self._index
+        if before >= len(self._keys) - 1 or self._picked not in keys:
+            self._picked = keys[-1] if keys else None
+        self._happenings, self._over = rows, ended(rows)
+        self._keys = keys
+        self._top = max(0, self._top + self._index - before)
         self.redraw()
 
     @property
-    def picked(self) -> Happening | None:
+    def event(self) -> Happening | None:
         """The selected event."""
-        return self._rows[self._index] if self._index < len(self._rows) else None
+        return self._happenings[self._index] if self._happenings else None
 
     @property
     def above(self) -> int:
         """How many rows there are before the selected one."""
         return self._index
 
-    @property
-    def wanted_height(self) -> int:
-        """The height that shows every event, and the selected one whole, as most of them are."""
-        return len(self._rows) + max(self._more, USUAL_MORE)
-
-    def move(self, count: int) -> None:
-        """Select another event."""
-        if self._rows:
-            self._pick(min(max(self._index + count, 0), len(self._rows) - 1))
+    def wanted_height(self, width: int) -> int:
+        """Return the height that shows every event, and the selected one whole, as most of them are."""
+        return len(self._keys) + max(self._extra, USUAL_MORE)
 
     def pick_time(self, at: float) -> None:
         """Select the last event up to a time."""
-        before = [place for place, row in enumerate(self._rows) if row.at <= at]
-        if self._rows:
-            self._pick(before[-1] if before else 0)
+        before = [place for place, row in enumerate(self._happenings) if row.at <= at]
+        if self._keys:
+            self.pick(before[-1] if before else 0)
 
-    def _pick(self, index: int) -> None:
-        self._index = index
-        self.redraw()
-        self.post_message(RowChosen(str(self._rows[index].n), opened=False))
+    def draw_row(self, index: int, width: int, *, whole: bool) -> list[Line]:
+        """Draw one event."""
+        row = self._happenings[index]
+        held = self._over.get(row.n)
+        made = row_lines(row, width, self._names, self._now, held=held, stamps=self._stamps, whole=whole)
+        if whole:
+            self._extra = len(made) - 1
+        return made
 
-    def scroll_lines(self, count: int) -> None:
-        """Move with the wheel."""
-        self.move(count)
+    def unseen(self, above: int, below: int) -> Line:
+        """Count the events out of sight."""
+        return line(out_of_sight(above, below), dim(" and older ones" if self._older and above else ""))
 
-    def make_lines(self, width: int, height: int) -> list[Line]:
-        """Draw the events in sight."""
-        if not self._rows:
-            return [EMPTY, line(dim(f" {self._empty}"))]
-        near = self._rows[max(0, self._index - height) : self._index + height]
-        stamps = max(len(stamp(row.at, self._now)) for row in near)
-
-        def drawn(row: Happening, *, whole: bool) -> list[Line]:
-            held = self._over.get(row.n)
-            return row_lines(row, width, self._names, self._now, held=held, stamps=stamps, whole=whole)
-
-        picked = drawn(self._rows[self._index], whole=True)[:height]
-        self._more = len(picked) - 1
-        height -= len(self._rows) + self._more > height > LEAST_ROWS
-        room = max(1, height - self._more)
-        self._top = min(max(self._top, self._index - room + 1), self._index)
-        self._top = min(self._top, max(0, len(self._rows) - room))
-        shown = self._rows[self._top : self._top + room]
-        here = self._index - self._top
-        before, after = shown[:here], shown[here + 1 :]
-        unseen = out_of_sight(self._top, len(self._rows) - self._top - len(shown))
-        older = dim(" and older ones" if self._older and self._top else "")
-        return [
-            *(made for row in before for made in drawn(row, whole=False)),
-            *picked,
-            *(made for row in after for made in drawn(row, whole=False)),
-            *([line(" ", *unseen, older)] if unseen else []),
-        ]
-
-    def selected_line(self) -> int | None:
-        """The selected row's line."""
-        return self._index - self._top if self._rows else None
-
-    def on_click(self, event: events.Click) -> None:
-        """Select a row, or open the log of the one that is selected."""
-        below = event.y - (self._index - self._top)
-        index = self._top + event.y - min(max(0, below), self._more)
-        if index < len(self._rows):
-            again = index == self._index
-            self._pick(index)
-            if again:
-                self.post_message(RowChosen(str(self._rows[index].n), opened=True))
+    def make_lines(self, width: int, height: int) -> Sequence[Line]:
+        """Draw the events in sight; their times are as wide as the widest one around."""
+        near = self._happenings[max(0, self._index - height) : self._index + height]
+        self._stamps = max((len(stamp(row.at, self._now)) for row in near), default=0)
+        return super().make_lines(width, height)
 
 
 def ended(rows: Iterable[Happening]) -> dict[int, float]:
@@ -333,13 +259,9 @@ class JournalScreen(Moves, FleetAwareScreen):
 
     def body(self) -> Iterable[Widget]:
         """Return the report and the list, and below them how the box of the selected event stands now."""
-        yield ReportLines()
+        yield FittedLines(self._report_lines, id="report")
         yield HappeningList()
         yield BoxContext()
-
-    def crumbs(self) -> tuple[str, ...]:
-        """Return where the screen is."""
-        return ("fleet", self.PLACE) if self.box_name is None else super().crumbs()
 
     @property
     def happening_list(self) -> HappeningList:
@@ -349,7 +271,7 @@ class JournalScreen(Moves, FleetAwareScreen):
     @property
     def target_box(self) -> str | None:
         """The box of the selected event."""
-        picked = self.happening_list.picked
+        picked = self.happening_list.event
         return self.box_name if picked is None else picked.box
 
     def show_state(self, state: FleetState, now: float) -> None:
@@ -362,18 +284,21 @@ class JournalScreen(Moves, FleetAwareScreen):
             if not 0.0 <= now - self._reported_at < REPORT_SECONDS:
                 self._reported_at = now
                 self.read_report()
-        found = () if self._report is None else report_words(self._report, now)
-        self.query_one(ReportLines).show(found)
-        self.happening_list.show(
+        self.query_one(FittedLines).update()
+        self.happening_list.show_events(
             self._rows, self._empty(), now, named=self.box_name is None, older=self._older
         )
         self._show_box()
 
+    def _report_lines(self, width: int) -> list[Line]:
+        found = () if self._report is None else report_words(self._report, self.now)
+        return [*packed(found, width), EMPTY] if found else []
+
     def _show_box(self) -> None:
         """Show how the box of the selected event stands now, where the list leaves room."""
-        picked = self.happening_list.picked
-        report = self.query_one(ReportLines).get_content_height(None, None, self.size.width)
-        wanted = report + self.happening_list.wanted_height
+        picked = self.happening_list.event
+        width = self.size.width
+        wanted = len(self._report_lines(width)) + self.happening_list.wanted_height(width)
         self.show_context(None if picked is None else picked.box, wanted, self._stands, steady=True)
 
     def _stands(self, box: BoxState, width: int, height: int) -> Section:
@@ -499,24 +424,16 @@ class JournalScreen(Moves, FleetAwareScreen):
         """Share the room anew."""
         self.redraw_now()
 
-    def on_row_chosen(self, message: RowChosen) -> None:
-        """Read on before the end is reached; open on the second click."""
-        if message.opened:
-            self.action_log_then()
-            return
+    def open_row(self) -> None:
+        """Open the log at that moment."""
+        self.action_log_then()
+
+    def follow_row(self) -> None:
+        """Show the box, and read on before the end is reached."""
         self._show_box()
         if self._older and not self._reading_older and self.happening_list.above < AHEAD:
             self._reading_older = True
             self.read_older(self._wanted)
-
-    def action_move(self, count: int) -> None:
-        """Select another event."""
-        self.happening_list.move(count)
-
-    @property
-    def page_rows(self) -> int:
-        """Rows of the list."""
-        return self.happening_list.size.height
 
     def summary(self, state: FleetState, now: float) -> Parts:
         """Return what is shown of how many events."""
@@ -541,7 +458,7 @@ class JournalScreen(Moves, FleetAwareScreen):
     # What can be done with an event.
 
     def _picked(self) -> Happening | None:
-        picked = self.happening_list.picked
+        picked = self.happening_list.event
         if picked is None:
             self.hint("no event is selected")
         return picked
@@ -549,7 +466,7 @@ class JournalScreen(Moves, FleetAwareScreen):
     def action_log_then(self) -> None:
         """Open the log of the selected event's box at that moment, once it is known which one that is."""
         self._opens = (
-            not self._read and self.fleet.chronicle is not None and self.happening_list.picked is None
+            not self._read and self.fleet.chronicle is not None and self.happening_list.event is None
         )
         if self._opens:
             return
@@ -597,7 +514,7 @@ class JournalScreen(Moves, FleetAwareScreen):
 
     def action_open_past(self, place: str) -> None:
         """Open the time machine at the selected event."""
-        picked = self.happening_list.picked
+        picked = self.happening_list.event
         if place == "time machine" and picked is not None:
             cast("Dashboard", self.app).open_screen(place, self.box_name, Spot(at=picked.at))
         elif place == "time machine":
@@ -640,13 +557,13 @@ class JournalScreen(Moves, FleetAwareScreen):
         """Say why a command does not work here now: what has not happened cannot be looked at."""
         if command.id == "journal.mute" and self.fleet_state is not None and self._alert_now() is None:
             return "what the selected event is about does not hold now"
-        if command.id == "journal.log" and self._read and self.happening_list.picked is None:
+        if command.id == "journal.log" and self._read and self.happening_list.event is None:
             return "no event is selected"
         return super().why_not(command)
 
     def _alert_now(self) -> Alert | None:
         """Return the alert that the selected event is about, where it holds now."""
-        picked = self.happening_list.picked
+        picked = self.happening_list.event
         state = self.fleet_state
         box = None if state is None or picked is None else state.box(picked.box)
         return None if box is None or picked is None else alert_of(picked, box.alerts)
@@ -665,7 +582,7 @@ class JournalScreen(Moves, FleetAwareScreen):
 
     def to_copy(self) -> Copied | None:
         """Return the selected event as a line."""
-        picked = self.happening_list.picked
+        picked = self.happening_list.event
         if picked is None:
             return None
         when = moment(picked.at)

@@ -59,7 +59,7 @@ from rgt_tui.ui.widgets.fleet_rows.lower_half import (
 )
 from rgt_tui.ui.widgets.fleet_rows.since_lines import at_hand_from, idle_foot, since_section
 from rgt_tui.ui.widgets.fleet_rows.what_to_do import LEAST_MORE, Step, WhyPane, blocks_of, steps_of
-from rgt_tui.ui.widgets.lines import Beside, EntryChanged, EntryClosed, RowChosen, SortAsked
+from rgt_tui.ui.widgets.lines import Beside, EntryChanged, EntryClosed, SortAsked
 from rgt_tui.ui.widgets.panes import Pane, Section, set_height, set_width
 from rgt_tui.ui.widgets.platform_lines import unseen_parts, worst_parts
 from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, line, wrapped
@@ -292,7 +292,7 @@ class FleetScreen(Moves, FleetAwareScreen):
         rows, heads = grouped(
             ordered(self._filtered.rows, self._arrangement.order), self._arrangement.grouping
         )
-        self.query_one(FleetTable).show(
+        self.query_one(FleetTable).show_boxes(
             rows, order=self._arrangement.order, heads=heads, empty=self._empty_lines(self._filtered.total)
         )
         self._rows_shown = rows
@@ -314,12 +314,12 @@ class FleetScreen(Moves, FleetAwareScreen):
         )
 
     def _show_empty(self, lines: Sequence[Line]) -> None:
-        self.query_one(FleetTable).show([], order=self._arrangement.order, empty=lines)
+        self.query_one(FleetTable).show_boxes([], order=self._arrangement.order, empty=lines)
         self._arrange()
 
     def _arrange(self) -> None:
         """Give the table and the panes their sizes; the layout is made anew only when one changes."""
-        rows = self.query_one(FleetTable).wanted_height
+        rows = self.query_one(FleetTable).wanted_height(self.size.width)
         room = self.body_height - self.ABOVE
         width = self.size.width
         left, below = split_left(max(0, room - rows - 1))
@@ -461,12 +461,13 @@ class FleetScreen(Moves, FleetAwareScreen):
         if self._failure is not None:
             self.show_failure(self._failure)
 
-    def on_row_chosen(self, message: RowChosen) -> None:
-        """Follow the selection with the panes; open on the second click."""
-        if message.opened:
-            self.action_open()
-        else:
-            self.call_after_refresh(self._follow)
+    def open_row(self) -> None:
+        """Open the box."""
+        self.action_open()
+
+    def follow_row(self) -> None:
+        """Follow the selection with the panes."""
+        self.call_after_refresh(self._follow)
 
     def _follow(self) -> None:
         """Tell of the box that is selected now; only the cursor need not wait for that."""
@@ -483,21 +484,6 @@ class FleetScreen(Moves, FleetAwareScreen):
     def action_open(self) -> None:
         """Open the selected box."""
         self.action_open_for_box("box")
-
-    def action_move(self, count: int) -> None:
-        """Select another row, or scroll the pane that has the keys."""
-        pane = self.focused
-        if isinstance(pane, Pane):
-            pane.scroll_lines(count)
-        else:
-            self.query_one(FleetTable).move(count)
-
-    @property
-    def page_rows(self) -> int:
-        """Rows of what has the keys."""
-        return (
-            self.focused.page_rows if isinstance(self.focused, Pane) else self.query_one(FleetTable).page_rows
-        )
 
     def action_next_pane(self, direction: int) -> None:
         """Give the keys to the next pane with something in it, and behind the last one back to the table."""

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, NamedTuple
 
-from textual import events, work
+from textual import work
 from textual.binding import BindingType
 from textual.widget import Widget
 
@@ -22,10 +22,10 @@ from rgt_tui.ui.commands import ALERTS_TOO, HANDBOOK, MOVE, Command, bindings, k
 from rgt_tui.ui.notation import clean, compact_time, glyphs, percent
 from rgt_tui.ui.screens.base import FleetAwareScreen, Moves
 from rgt_tui.ui.widgets.fixed_lines import Parts
-from rgt_tui.ui.widgets.lines import Beside, EntryChanged, EntryClosed, LineWidget, RowChosen
-from rgt_tui.ui.widgets.panes import Pane, Section, out_of_sight
-from rgt_tui.ui.widgets.pick_list import LEAST_ROWS
-from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, dim, fit, labelled, line, toned, wrapped
+from rgt_tui.ui.widgets.lines import Beside, EntryChanged, EntryClosed
+from rgt_tui.ui.widgets.panes import Pane, Section
+from rgt_tui.ui.widgets.selectable_list import ListRow, SelectableList
+from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, fit, labelled, line, toned, wrapped
 from rgt_tui.ui.widgets.why import action_lines
 
 WIDE = 110
@@ -34,84 +34,19 @@ IDS = 8
 ORDER = {severity: place for place, severity in enumerate(Severity)}
 
 
-class PageList(LineWidget):
-    """Pages, one selected; those that a box shows are marked, dimmed where nobody sees the box now."""
+def list_rows(pages: Iterable[Page], held: Mapping[str, bool]) -> list[ListRow]:
+    """Return a row per page; those that a box shows are marked, dimmed where it was seen when last connected."""
+    return [ListRow(page.id, _row(page, held)) for page in pages]
 
-    DEFAULT_CSS = "PageList { width: 1fr; height: 1fr; }"
 
-    def __init__(self) -> None:
-        super().__init__(id="pages")
-        self._pages: Sequence[Page] = ()
-        self._held: Mapping[str, bool] = {}
-        self._index = self._top = 0
-
-    def show(self, pages: Sequence[Page], held: Mapping[str, bool]) -> None:
-        """Set the pages in their order; the selection stays on its page.
-
-        Args:
-            pages: In their order.
-            held: The pages that a box shows → whether one shows it now, not only when it was last seen.
-        """
-        here = self.picked
-        self._pages, self._held = pages, held
-        ids = [page.id for page in pages]
-        self._index = ids.index(here.id) if here is not None and here.id in ids else 0
-        self.redraw()
-
-    @property
-    def picked(self) -> Page | None:
-        """The selected page."""
-        return self._pages[self._index] if self._index < len(self._pages) else None
-
-    def go(self, page: str) -> bool:
-        """Select a page by its id; False where it is not in the list."""
-        index = next((index for index, one in enumerate(self._pages) if one.id == page), None)
-        if index is not None:
-            self._pick(index)
-        return index is not None
-
-    def move(self, count: int) -> None:
-        """Select another page."""
-        if self._pages:
-            self._pick(min(max(self._index + count, 0), len(self._pages) - 1))
-
-    def _pick(self, index: int) -> None:
-        self._index = index
-        self.redraw()
-        self.post_message(RowChosen(self._pages[index].id, opened=False))
-
-    def make_lines(self, width: int, height: int) -> list[Line]:
-        """Draw the pages in sight."""
-        if not self._pages:
-            return [EMPTY, line(dim(f" no page matches; {key_for('screen.escape')} clears the search"))]
-        height -= len(self._pages) > height > LEAST_ROWS
-        self._top = min(max(self._top, self._index - height + 1), self._index)
-        self._top = min(self._top, max(0, len(self._pages) - height))
-        unseen = out_of_sight(self._top, len(self._pages) - self._top - height)
-        shown = self._pages[self._top : self._top + height]
-        return [*(self._row(page, width) for page in shown), line(" ", *unseen)]
-
-    def _row(self, page: Page, width: int) -> Line:
-        mark, tone = SEVERITIES[page.severity].mark
-        held = page.id in self._held
-        if held and not self._held[page.id]:
-            tone = Tone.DIM
-        row = line(
-            Span(f" {mark if held else ' '} ", tone),
-            Span(fit(page.id, IDS), tone if held else Tone.TEXT),
-            Span(clean(page.title), Tone.STRONG if page.own else Tone.TEXT),
-        )
-        return clip(row, width)
-
-    def selected_line(self) -> int | None:
-        """The selected row's line."""
-        return self._index - self._top if self._pages else None
-
-    def on_click(self, event: events.Click) -> None:
-        """Select the page under the pointer."""
-        index = self._top + event.y
-        if index < len(self._pages):
-            self._pick(index)
+def _row(page: Page, held: Mapping[str, bool]) -> Line:
+    mark, tone = SEVERITIES[page.severity].mark
+    if not held.get(page.id, True):
+        tone = Tone.DIM
+    title = Span(clean(page.title), Tone.STRONG if page.own else Tone.TEXT)
+    if page.id not in held:
+        return line("   ", fit(page.id, IDS), title)
+    return line(Span(f" {mark} ", tone), Span(fit(page.id, IDS), tone), title)
 
 
 class Found(NamedTuple):
@@ -189,6 +124,7 @@ class HandbookScreen(Moves, FleetAwareScreen):
     DEFAULT_CSS = """
     HandbookScreen #split { layout: vertical; }
     HandbookScreen.-beside #split { layout: horizontal; }
+    HandbookScreen #pages { width: 1fr; }
     HandbookScreen #page { width: 1fr; height: 2fr; }
     HandbookScreen.-beside #page { height: 1fr; }
     """
@@ -202,7 +138,7 @@ class HandbookScreen(Moves, FleetAwareScreen):
     def body(self) -> Iterable[Widget]:
         """Return the list and the page."""
         with Beside(id="split"):
-            yield PageList()
+            yield SelectableList(id="pages")
             yield Pane(id="page", focusable=True)
 
     def on_mount(self) -> None:
@@ -221,13 +157,9 @@ class HandbookScreen(Moves, FleetAwareScreen):
         self.redraw_now()
 
     @property
-    def page_list(self) -> PageList:
-        """The list."""
-        return self.query_one(PageList)
-
-    def crumbs(self) -> tuple[str, ...]:
-        """Return where the screen is."""
-        return ("fleet", self.PLACE) if self.box_name is None else super().crumbs()
+    def picked(self) -> Page | None:
+        """The selected page."""
+        return self._pages.get(self.main_list.picked or "")
 
     def _findings(self, state: FleetState) -> dict[str, list[Found]]:
         """Return the diagnoses by their pages, those that are seen now first."""
@@ -256,12 +188,17 @@ class HandbookScreen(Moves, FleetAwareScreen):
         """Draw the list and the selected page."""
         findings = self._findings(state)
         seen = {page: not some[0].age for page, some in findings.items()}
-        self.page_list.show(self._shown(findings), seen)
+        shown = self._shown(findings)
+        empty = [EMPTY, line(dim(f" no page matches; {key_for('screen.escape')} clears the search"))]
+        self.main_list.show(list_rows(shown, seen), empty)
         if self.spot is not None and self.spot.gotcha is not None:
             wanted, self.spot = self.spot.gotcha, None
-            if not self.page_list.go(wanted):
+            ids = [page.id for page in shown]
+            if wanted in ids:
+                self.main_list.pick(ids.index(wanted))
+            else:
                 self.hint(f"the handbook has no page {clean(wanted)}")
-        picked = self.page_list.picked
+        picked = self.picked
         page = self.query_one("#page", Pane)
 
         def made(width: int) -> list[Section]:
@@ -269,22 +206,6 @@ class HandbookScreen(Moves, FleetAwareScreen):
 
         scrolls = page.wanted_height(page.size.width) > page.size.height
         page.show(made, line(dim(f"{key_for('handbook.next-pane')} scrolls it")) if scrolls else EMPTY)
-
-    def on_row_chosen(self, message: RowChosen) -> None:
-        """Follow the selection."""
-        self.redraw_now()
-
-    def action_move(self, count: int) -> None:
-        """Select another page, or scroll the page that has the keys."""
-        if isinstance(self.focused, Pane):
-            self.focused.scroll_lines(count)
-        else:
-            self.page_list.move(count)
-
-    @property
-    def page_rows(self) -> int:
-        """Rows of what has the keys."""
-        return self.focused.page_rows if isinstance(self.focused, Pane) else self.page_list.size.height
 
     def action_next_pane(self) -> None:
         """Give the keys to the page, and back to the list."""
@@ -320,7 +241,7 @@ class HandbookScreen(Moves, FleetAwareScreen):
 
     def to_copy(self) -> Copied | None:
         """Return the steps of the page, with what never to do above them."""
-        page = self.page_list.picked
+        page = self.picked
         if page is None:
             return None
         found = self._findings(self.fleet_state).get(page.id, []) if self.fleet_state is not None else []

@@ -243,11 +243,7 @@ class HelpScreen(Moves, Entries, Enduring, MouseSelection, ModalScreen[None]):
         rows = [text_of(made).rstrip() for made, _ in row_lines(self.panel.rows, 100)]
         self.hint(take_along(self.app, Copied(what=f"{self._place} help", text="\n".join(rows))))
 
-    def action_move(self, count: int) -> None:
-        """Scroll by lines."""
-        self.panel.scroll_lines(count)
-
     @property
-    def page_rows(self) -> int:
-        """Rows of the panel."""
-        return self.size.height - 5
+    def moved(self) -> HelpPanel:
+        """The rows."""
+        return self.panel

@@ -94,9 +94,9 @@ class LifecycleScreen(Moves, FleetAwareScreen):
 
     def __init__(self, fleet: FleetSource, box_name: str) -> None:
         super().__init__(fleet, box_name)
+        self.checklist = Checklist()
         self.phases: tuple[Phase, ...] = ()
         self.opened: frozenset[int] = frozenset()
-        self.cursor: str | None = None
         self._seen_trouble: frozenset[int] | None = None
         self.runs: dict[str, CheckRun] = {}
         """The newest run of each check."""
@@ -106,7 +106,7 @@ class LifecycleScreen(Moves, FleetAwareScreen):
 
     def body(self) -> Iterable[Widget]:
         """Return the list and the detail, and below them what else is known of the box."""
-        yield Container(Checklist(), CheckDetail(), id="lifecycle")
+        yield Container(self.checklist, CheckDetail(), id="lifecycle")
         yield BoxContext()
 
     def on_resize(self, event: events.Resize) -> None:
@@ -116,9 +116,13 @@ class LifecycleScreen(Moves, FleetAwareScreen):
         self.redraw_now()
 
     @property
-    def checklist(self) -> Checklist:
-        """The list."""
-        return self.query_one(Checklist)
+    def cursor(self) -> str | None:
+        """Key of the selected line, also where it is folded away."""
+        return self.checklist.picked
+
+    @cursor.setter
+    def cursor(self, key: str | None) -> None:
+        self.checklist.select(key)
 
     def receive_state(self, state: FleetState, now: float) -> None:
         """Evaluate the checks before header and list are drawn from them."""
@@ -149,7 +153,7 @@ class LifecycleScreen(Moves, FleetAwareScreen):
             )
         elif not any(phase.checks for phase in self.phases):
             empty = ("No checks are known for this box.", f"{key_for('screen.back')} goes back.")
-        self.checklist.show(self.phases, self.opened, self.cursor, now, empty)
+        self.checklist.show_phases(self.phases, self.opened, now, empty)
         row = None if empty else self.checklist.cursor_row
         height = self._fit(len(detail_lines(row, max(8, self.size.width - 2), LOW, now, self._runs_by(row))))
         below = None if height is None else self.checklist.below(height)
@@ -372,18 +376,6 @@ class LifecycleScreen(Moves, FleetAwareScreen):
         self.cursor = key
         self.redraw_now()
 
-    def action_move(self, by: int) -> None:
-        """Move the selection."""
-        keys = [row.key for row in self.checklist.rows]
-        if keys:
-            at = keys.index(self.cursor) if self.cursor in keys else 0
-            self._go(keys[min(max(0, at + by), len(keys) - 1)])
-
-    @property
-    def page_rows(self) -> int:
-        """One line stays in sight."""
-        return self.checklist.size.height - 1
-
     def action_next_open(self, by: int) -> None:
         """Go to the next check that is neither proved nor merely waiting."""
         checks = [check for phase in self.phases for check in phase.checks]
@@ -449,12 +441,9 @@ class LifecycleScreen(Moves, FleetAwareScreen):
         self.opened |= {number}
         self._go(f"phase {number}")
 
-    def on_checklist_picked(self, message: Checklist.Picked) -> None:
-        """Select what was clicked; a phase also opens or closes."""
-        if message.phase is not None:
-            self._toggle(message.phase)
-        else:
-            self._go(message.key)
+    def on_checklist_folded(self, message: Checklist.Folded) -> None:
+        """Open or close a phase that was clicked."""
+        self._toggle(message.phase)
 
 
 def _own_name() -> str:

@@ -27,8 +27,9 @@ from rgt_tui.ui.logs.log_rows import step_of
 from rgt_tui.ui.notation import clean
 from rgt_tui.ui.screens.base import HINT_SECONDS, Dashboard, FleetAwareScreen, Moves
 from rgt_tui.ui.widgets.fixed_lines import EntryLine, KeyLine
-from rgt_tui.ui.widgets.lines import EntryChanged, EntryClosed
+from rgt_tui.ui.widgets.lines import EntryChanged, EntryClosed, LineWidget
 from rgt_tui.ui.widgets.log_pane import TIMES, LogPane
+from rgt_tui.ui.widgets.panes import Pane
 
 MOST_EAST = 86400.0
 """Seconds; a box that says more does not tell its zone."""
@@ -165,14 +166,10 @@ class LogKeys(Moves, FleetAwareScreen):
         for path in list(self._kept):
             self._leave(path)
 
-    def action_move(self, count: int) -> None:
-        """Move by lines."""
-        self.log_pane.move(count)
-
     @property
-    def page_rows(self) -> int:
-        """One line stays in sight."""
-        return self.log_pane.height_of_text - 1
+    def moved(self) -> LineWidget:
+        """What the keys move in now."""
+        return self.focused if isinstance(self.focused, Pane) else self.log_pane
 
     def action_follow(self) -> None:
         """Follow the end."""
@@ -378,7 +375,7 @@ class LogScreen(LogKeys):
         pane = self.log_pane
         kept = pane.shown[0] if len(pane.shown) == 1 else None
         sheet = self._sheets[-1] if self._sheets else None
-        if pane.move(count * max(1, self.page_rows)) and not (sheet and pane.cursor.following):
+        if pane.move(count * max(1, pane.page_rows)) and not (sheet and pane.cursor.following):
             return
         if kept is None:
             if count < 0 and len(pane.shown) > 1:
@@ -407,7 +404,7 @@ class LogScreen(LogKeys):
             return
         self.log_pane.forget_before(kept, number)
         if not said:
-            self.log_pane.move(-max(1, self.page_rows))
+            self.log_pane.move(-max(1, self.log_pane.page_rows))
         self.hint(said or f"{how_many(len(kept), 'line')} are kept here now")
         self.redraw_now()
 

@@ -157,22 +157,14 @@ class PlatformPage(Moves, FleetAwareScreen):
         return self.query_one("#page", Pane)
 
     @property
-    def _pane(self) -> Pane:
+    def moved(self) -> Pane:
+        """The column that has the keys."""
         return self.focused if isinstance(self.focused, Pane) else self.main_widget()
-
-    def action_move(self, count: int) -> None:
-        """Scroll the column that has the keys."""
-        self._pane.scroll_lines(count)
-
-    @property
-    def page_rows(self) -> int:
-        """Rows of that column."""
-        return self._pane.page_rows
 
     def action_next_pane(self, direction: int) -> None:
         """Give the keys to the other column, where there is one."""
         panes = [pane for pane in self.query(Pane) if pane.display]
-        here = panes.index(self._pane)
+        here = panes.index(self.moved)
         self.set_focus(panes[(here + direction) % len(panes)])
 
     def on_resize(self, event: events.Resize) -> None:

@@ -17,8 +17,9 @@ from rgt_tui.ui.commands import Command, bindings, key_for
 from rgt_tui.ui.enduring import Enduring
 from rgt_tui.ui.mouse import MouseSelection
 from rgt_tui.ui.notation import clean, glyphs
+from rgt_tui.ui.widgets.lines import FittedLines
 from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, line, wrapped
-from rgt_tui.ui.widgets.teardown.confirm import Facts, GuardedField
+from rgt_tui.ui.widgets.teardown.confirm import GuardedField
 
 QUESTION: tuple[Command, ...] = (
     Command("question.later", ("escape",), "later",
@@ -90,7 +91,7 @@ class QuestionScreen(Enduring, MouseSelection, ModalScreen[None]):
         width: 78; max-width: 96%; height: auto; max-height: 96%; padding: 1 2;
         border: round $accent; border-title-color: $foreground; background: $background;
     }
-    QuestionScreen Facts { margin: 0 0 2 0; }
+    QuestionScreen FittedLines { margin: 0 0 2 0; }
     QuestionScreen Input, QuestionScreen Input:focus {
         dock: bottom; height: 1; border: none; padding: 0; background: $rgt-raised; color: $foreground;
     }
@@ -113,7 +114,7 @@ class QuestionScreen(Enduring, MouseSelection, ModalScreen[None]):
         with Vertical() as box:
             box.border_title = clean(self.question.box)
             box.border_subtitle = f"enter answers · {key_for('question.later')} later"
-            yield Facts(self._lines, id="question")
+            yield FittedLines(self._lines, id="question")
             yield GuardedField(
                 self.listens,
                 password=self.question.kind is QuestionKind.SECRET,
@@ -147,7 +148,7 @@ class QuestionScreen(Enduring, MouseSelection, ModalScreen[None]):
             self.dismiss()
         elif not self._over:
             self._over = True
-            self.query_one(Facts).update()
+            self.query_one(FittedLines).update()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Send the answer; nothing of it stays here."""

@@ -20,8 +20,8 @@ from rgt_tui.ui.commands import APP, Command, bindings, key_for
 from rgt_tui.ui.enduring import Enduring
 from rgt_tui.ui.mouse import MouseSelection
 from rgt_tui.ui.notation import clean, glyphs, money, plain
+from rgt_tui.ui.widgets.lines import FittedLines
 from rgt_tui.ui.widgets.spans import Line, Tone, dim, line, wrapped
-from rgt_tui.ui.widgets.teardown.confirm import Facts
 
 NAMES = 13
 """Width of the column of labels."""
@@ -102,7 +102,7 @@ class ReceiptScreen(Enduring, MouseSelection, ModalScreen[None]):
     def compose(self) -> ComposeResult:
         """Lay out the page."""
         with Vertical(id="page"), VerticalScroll(id="scroll"):
-            yield Facts(self._lines, id="rows")
+            yield FittedLines(self._lines, id="rows")
 
     def on_mount(self) -> None:
         """Read the receipt: it lies on a disk."""
@@ -117,7 +117,7 @@ class ReceiptScreen(Enduring, MouseSelection, ModalScreen[None]):
         page.border_title = Content(plain(clean(title)))
         keys = f"{key_for('receipt.copy')} copies it · {key_for('receipt.close')} closes"
         page.border_subtitle = Content(plain(keys))
-        self.query_one("#rows", Facts).update()
+        self.query_one("#rows", FittedLines).update()
 
     def _rows(self) -> tuple[tuple[str, str], ...]:
         return rows_of(self.receipt, self._fleet.state.box(self.box_name))
@@ -128,7 +128,7 @@ class ReceiptScreen(Enduring, MouseSelection, ModalScreen[None]):
     def receive_state(self, state: FleetState, now: float) -> None:
         """Show what the provider says by now, where there is no receipt."""
         if self.is_read and self.receipt is None:
-            self.query_one("#rows", Facts).update()
+            self.query_one("#rows", FittedLines).update()
 
     def to_copy(self) -> Copied:
         """Return the whole receipt as text."""

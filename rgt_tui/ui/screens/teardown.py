@@ -31,9 +31,10 @@ from rgt_tui.ui.enduring import Enduring
 from rgt_tui.ui.mouse import MouseSelection
 from rgt_tui.ui.notation import clean, glyphs, plain
 from rgt_tui.ui.screens.receipt import ReceiptScreen
+from rgt_tui.ui.widgets.lines import FittedLines, RowChosen
 from rgt_tui.ui.widgets.panes import out_of_sight
 from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, line
-from rgt_tui.ui.widgets.teardown.confirm import CHOOSE, PRESS, DialogButton, Facts, NameField, VerbChoice
+from rgt_tui.ui.widgets.teardown.confirm import CHOOSE, PRESS, DialogButton, NameField, VerbChoice
 from rgt_tui.ui.widgets.teardown.confirm_choice import Choice
 from rgt_tui.ui.widgets.teardown.confirm_state import GUARD_SECONDS, Confirm, Stage, level_of
 from rgt_tui.ui.widgets.teardown.confirm_view import (
@@ -142,21 +143,21 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
             if len(self.state.offered) > 1:
                 yield VerbChoice({verb: self._called(verb) for verb in self.state.offered}, self.state.verb)
             with VerticalScroll(id="scroll", can_focus=False):
-                yield Facts(lambda width: facts(self.state, self._setting(), width), id="facts")
+                yield FittedLines(lambda width: facts(self.state, self._setting(), width), id="facts")
                 yield EvidenceList(self._rows)
-                yield Facts(lambda width: sends(self.state, width), id="sends")
-            yield Facts(lambda width: [self._more()], id="more")
-            yield Facts(self._pull_lines, id="pull")
-            yield Facts(lambda width: [asked(self.state, width)], id="asked")
+                yield FittedLines(lambda width: sends(self.state, width), id="sends")
+            yield FittedLines(lambda width: [self._more()], id="more")
+            yield FittedLines(self._pull_lines, id="pull")
+            yield FittedLines(lambda width: [asked(self.state, width)], id="asked")
             with Horizontal(id="answer"):
                 with Horizontal(id="typing"):
-                    yield Facts(lambda width: [(dim("here"),)], id="prompt")
+                    yield FittedLines(lambda width: [(dim("here"),)], id="prompt")
                     yield NameField(self.listens, lambda: self.state.wanted)
                 with Horizontal(id="buttons"):
                     yield DialogButton("Cancel", id="cancel")
                     yield DialogButton("", id="ok", disabled=True)
-            yield Facts(lambda width: [status(self.state, self._setting(), width)], id="status")
-            yield Facts(lambda width: [course(self.state, width)], id="course")
+            yield FittedLines(lambda width: [status(self.state, self._setting(), width)], id="status")
+            yield FittedLines(lambda width: [course(self.state, width)], id="course")
 
     @property
     def now(self) -> float:
@@ -231,7 +232,7 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
         return line(Span(" " * NAMES), hidden, gap, walk)
 
     def _count_hidden(self) -> None:
-        self.query_one("#more", Facts).redraw()
+        self.query_one("#more", FittedLines).redraw()
 
     def on_resize(self, event: events.Resize) -> None:
         """Leave room for what must always be seen."""
@@ -285,7 +286,7 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
         dialog = self.query_one("#dialog", Vertical)
         dialog.border_title = Content(plain(title(state, setting)))
         dialog.border_subtitle = Content(plain(promise(state)))
-        for part in self.query(Facts):
+        for part in self.query(FittedLines):
             part.update()
         for choice in self.query(VerbChoice):
             choice.chosen = state.verb
@@ -380,7 +381,7 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
             self.pulls.start(self._fleet, self.box_name, paths)
         self._set(replace(self.state, told=told, guard_from=self.now))
 
-    def on_evidence_list_walked(self, event: EvidenceList.Walked) -> None:
+    def on_row_chosen(self, event: RowChosen) -> None:
         """Bring the selected row into sight, once it stands."""
         event.stop()
         self._count_hidden()

@@ -24,8 +24,7 @@ from rgt_tui.ui.screens.base import Dashboard, FleetAwareScreen, Moves
 from rgt_tui.ui.widgets.bars import bar
 from rgt_tui.ui.widgets.box_context import BoxContext
 from rgt_tui.ui.widgets.fixed_lines import Parts
-from rgt_tui.ui.widgets.lines import RowChosen
-from rgt_tui.ui.widgets.pick_list import PickList, PickRow
+from rgt_tui.ui.widgets.selectable_list import ListRow, SelectableList
 from rgt_tui.ui.widgets.spans import (
     EMPTY,
     Line,
@@ -265,12 +264,8 @@ class TransfersScreen(Moves, FleetAwareScreen):
 
     def body(self) -> Iterable[Widget]:
         """Return the list, and below it what else is known of the box of the selected transfer."""
-        yield PickList(id="transfers")
+        yield SelectableList(id="transfers")
         yield BoxContext()
-
-    def crumbs(self) -> tuple[str, ...]:
-        """Return where the screen is."""
-        return ("fleet", self.PLACE) if self.box_name is None else super().crumbs()
 
     @property
     def pulls(self) -> BoxPulls:
@@ -288,13 +283,8 @@ class TransfersScreen(Moves, FleetAwareScreen):
         mine = (one for one in known if self.box_name in (None, one.box))
         return {one.key: one for one in in_order(mine)}
 
-    @property
-    def pick_list(self) -> PickList:
-        """The list."""
-        return self.query_one(PickList)
-
     def _picked(self) -> Entry | None:
-        return self._every().get(self.pick_list.picked or "")
+        return self._every().get(self.main_list.picked or "")
 
     def why_not(self, command: Command) -> str | None:
         """Say why a command does not work here now; of a transfer only what it can do is offered."""
@@ -323,7 +313,7 @@ class TransfersScreen(Moves, FleetAwareScreen):
         width = self.size.width
         names = name_width((clean(one.box) for one in every.values()), width)
         rows = [
-            PickRow(
+            ListRow(
                 key,
                 pull_row(
                     one.box, one.pull, names, now, one.kind, width=width - 1, silent=silent_for(one, now)
@@ -333,8 +323,8 @@ class TransfersScreen(Moves, FleetAwareScreen):
         ]
         without = WITHOUT if isinstance(self._fleet, TransferKeeper) else NOT_KEPT
         empty = (EMPTY, line(dim(f" {without}")))
-        self.pick_list.show(rows, empty, lambda key, width: entry_details(every[key], width, now))
-        self.show_context(self.target_box if every else None, self.pick_list.wanted_height(width))
+        self.main_list.show(rows, empty, lambda key, width: entry_details(every[key], width, now))
+        self.show_context(self.target_box if every else None, self.main_list.wanted_height(width))
 
     @work(group="transfers", exclusive=True, exit_on_error=False, description="read what others copy")
     async def read_notes(self, keeper: TransferKeeper) -> None:
@@ -359,12 +349,9 @@ class TransfersScreen(Moves, FleetAwareScreen):
         lost = f"   {unseen} not known" if unseen else ""
         return [(1, line(Span(f"{going} under way"), dim(f"{lost}   {len(every) - going - unseen} ended")))]
 
-    def on_row_chosen(self, message: RowChosen) -> None:
-        """Follow the selection; open the box on the second click."""
-        if message.opened:
-            self.action_open()
-        else:
-            self.redraw_now()
+    def open_row(self) -> None:
+        """Open the box."""
+        self.action_open()
 
     def on_resize(self, event: events.Resize) -> None:
         """Share the room anew."""
@@ -416,7 +403,7 @@ class TransfersScreen(Moves, FleetAwareScreen):
         elif picked.kind != "pull" or (picked.note is not None and picked.note.paths_left_out):
             self.hint("only a pull whose paths are all kept can be made again here")
         elif self._is_here(picked.box):
-            self.pick_list.select(f"{picked.box}\0{self.now}")
+            self.main_list.select(f"{picked.box}\0{self.now}")
             self.pulls.start(self.fleet, picked.box, picked.pull.paths)
             self.hint(f"pulling from {clean(picked.box)} again")
 
@@ -429,12 +416,3 @@ class TransfersScreen(Moves, FleetAwareScreen):
         end = pull.end.text if pull.end is not None else state_of(pull, picked.kind)[2]
         text = f"{picked.box}: {' '.join(pull.paths)}: {pull.plan} {end}".strip()
         return Copied(what=f"the {picked.kind} of {clean(picked.box)}", text=text)
-
-    def action_move(self, count: int) -> None:
-        """Select another transfer."""
-        self.pick_list.move(count)
-
-    @property
-    def page_rows(self) -> int:
-        """Half of the list: the details of the selected one take the rest."""
-        return self.pick_list.size.height // 2

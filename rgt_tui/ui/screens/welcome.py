@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import ClassVar, NamedTuple, Protocol, cast
 
 from rich.cells import cell_len
-from textual import events, work
+from textual import work
 from textual.binding import BindingType
 from textual.widget import Widget
 
@@ -17,7 +17,8 @@ from rgt_tui.ui.commands import MOVE, Command, bindings, key_for
 from rgt_tui.ui.enduring import words
 from rgt_tui.ui.notation import clean, glyphs
 from rgt_tui.ui.screens.base import FleetAwareScreen, Moves
-from rgt_tui.ui.widgets.lines import EntryClosed, LineWidget
+from rgt_tui.ui.widgets.lines import EntryClosed, FittedLines
+from rgt_tui.ui.widgets.selectable_list import ListRow, SelectableList
 from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, fit, line, wrapped
 
 WELCOME: tuple[Command, ...] = (
@@ -79,71 +80,32 @@ def ways(found: Beginnings | None) -> list[Way]:
     return out
 
 
-class WayList(LineWidget):
-    """The ways, one selected."""
+def intro(width: int) -> list[Line]:
+    """Return what rgt is."""
+    text = "rgt watches the boxes you rent, and stops their meters without losing a result."
+    rows = wrapped(f"{text} Nothing is configured yet.", max(8, width - 4))
+    return [EMPTY, *(line("  ", *row) for row in rows), EMPTY]
 
-    DEFAULT_CSS = "WayList { height: 1fr; }"
 
-    def __init__(self) -> None:
-        super().__init__(id="ways")
-        self.found: Beginnings | None = None
-        self._index = 0
-        self._top = 0
+def way_rows(found: Beginnings | None) -> list[ListRow]:
+    """Return a row per way."""
+    rows = []
+    for number, way in enumerate(ways(found)):
+        titled, told = (Tone.STRONG, Tone.TEXT) if way.go else (Tone.DIM, Tone.DIM)
+        row = line("  ", Span(fit(way.title, TITLES), titled), Span(way.text, told))
+        rows.append(ListRow(str(number), row))
+    return rows
 
-    @property
-    def picked(self) -> Way:
-        """The selected way."""
-        every = ways(self.found)
-        return every[min(self._index, len(every) - 1)]
 
-    def move(self, count: int) -> None:
-        """Select another way."""
-        self._index = max(0, min(len(ways(self.found)) - 1, self._index + count))
-        self.redraw()
-
-    def _intro(self, width: int) -> list[Line]:
-        text = "rgt watches the boxes you rent, and stops their meters without losing a result."
-        return [
-            EMPTY,
-            *(line("  ", *row) for row in wrapped(f"{text} Nothing is configured yet.", max(8, width - 4))),
-            EMPTY,
-        ]
-
-    def make_lines(self, width: int, height: int) -> list[Line]:
-        """Draw what rgt is, the ways, and what the selected one would write."""
-        out = self._intro(width)
-        self._top = len(out)
-        for way in ways(self.found):
-            tone = Tone.STRONG if way.go else Tone.DIM
-            room = max(8, width - TITLES - 4)
-            out.append(
-                line(
-                    "  ",
-                    Span(fit(way.title, TITLES), tone),
-                    Span(fit(way.text, room), Tone.TEXT if way.go else Tone.DIM),
-                )
-            )
-        picked = self.picked
-        if cell_len(picked.text) > max(8, width - TITLES - 4):
-            out += [EMPTY, *(line("  ", *row) for row in wrapped(picked.text, max(8, width - 4)))]
-        out += [EMPTY, line(dim(f"  the same on the command line: {picked.command}"))]
-        if self.found is not None and picked.go not in ("", "demo"):
-            out.append(line(dim(f"  it is written to {clean(self.found.path)}")))
-        return out
-
-    def selected_line(self) -> int | None:
-        """The selected way's line."""
-        return self._top + min(self._index, len(ways(self.found)) - 1)
-
-    def on_click(self, event: events.Click) -> None:
-        """Select a way, or go the one that is selected."""
-        index = event.y - self._top
-        if 0 <= index < len(ways(self.found)):
-            again = index == self._index
-            self._index = index
-            self.redraw()
-            if again and isinstance(self.screen, WelcomeScreen):
-                self.screen.action_choose()
+def way_details(way: Way, found: Beginnings | None, width: int) -> list[Line]:
+    """Return all of a way's text where its row is too short, and the command and the file that it would write."""
+    out: list[Line] = []
+    if cell_len(way.text) > width - TITLES - 2:
+        out += [*wrapped(way.text, max(8, width - 2)), EMPTY]
+    out.append(line(dim(f"the same on the command line: {way.command}")))
+    if found is not None and way.go not in ("", "demo"):
+        out.append(line(dim(f"it is written to {clean(found.path)}")))
+    return out
 
 
 class WelcomeScreen(Moves, FleetAwareScreen):
@@ -156,14 +118,17 @@ class WelcomeScreen(Moves, FleetAwareScreen):
     def __init__(self, fleet: FleetSource | None, box_name: str | None = None) -> None:
         super().__init__(fleet)
         self._busy = False
+        self.found: Beginnings | None = None
 
     def body(self) -> Iterable[Widget]:
-        """Return the list."""
-        yield WayList()
+        """Return what rgt is, and the list."""
+        yield FittedLines(intro)
+        yield SelectableList(id="ways", indent=2)
 
     def on_mount(self) -> None:
         """Look what there is to begin with."""
         super().on_mount()
+        self.show_ways(None)
         self.look()
 
     @property
@@ -171,27 +136,30 @@ class WelcomeScreen(Moves, FleetAwareScreen):
         return cast("Beginning", self.app)
 
     @property
-    def way_list(self) -> WayList:
-        """The list."""
-        return self.query_one(WayList)
+    def picked(self) -> Way:
+        """The selected way."""
+        return ways(self.found)[int(self.main_list.picked or 0)]
+
+    def show_ways(self, found: Beginnings | None) -> None:
+        """Show the ways for what was found."""
+        self.found = found
+
+        def details(key: str, width: int) -> list[Line]:
+            return way_details(ways(found)[int(key)], found, width)
+
+        self.main_list.show(way_rows(found), (), details)
 
     @work(group="welcome", exit_on_error=False, description="look what there is to begin with")
     async def look(self) -> None:
         """Look aside, so that the first frame does not wait."""
         try:
-            self.way_list.found = await self._app.first_steps.look()
+            self.show_ways(await self._app.first_steps.look())
         except Exception as error:
-            self.way_list.found = Beginnings(trouble=words(error))
-        self.way_list.redraw()
+            self.show_ways(Beginnings(trouble=words(error)))
 
-    def action_move(self, count: int) -> None:
-        """Select another way."""
-        self.way_list.move(count)
-
-    @property
-    def page_rows(self) -> int:
-        """All ways."""
-        return 10
+    def open_row(self) -> None:
+        """Begin with the selected way."""
+        self.action_choose()
 
     def action_back(self) -> None:
         """There is nothing to go back to yet."""
@@ -203,11 +171,11 @@ class WelcomeScreen(Moves, FleetAwareScreen):
 
     def to_copy(self) -> Copied | None:
         """Return the command that does the same."""
-        return Copied(what="the command", text=self.way_list.picked.command)
+        return Copied(what="the command", text=self.picked.command)
 
     def action_choose(self) -> None:
         """Go the selected way."""
-        way, steps = self.way_list.picked, self._app.first_steps
+        way, steps = self.picked, self._app.first_steps
         if self._busy:
             self.hint("one moment: what you chose is under way")
         elif not way.go:

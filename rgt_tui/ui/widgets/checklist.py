@@ -18,6 +18,7 @@ from rgt_tui.ui.notation import clean, compact_time, glyphs
 from rgt_tui.ui.widgets.fixed_lines import Parts
 from rgt_tui.ui.widgets.lines import LineWidget
 from rgt_tui.ui.widgets.panes import out_of_sight
+from rgt_tui.ui.widgets.selectable_list import SelectableList
 from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, dim, fit, labelled, line, wrapped
 
 WORDS = {
@@ -307,25 +308,21 @@ WITH_RAIL = 100
 """From this width on the phases have a column of their own: below, it would cut what the checks say."""
 
 
-class Checklist(LineWidget):
+class Checklist(SelectableList[str]):
     """Phases and checks, one of them selected."""
 
-    class Picked(Message):
-        """A line was clicked; `phase` is set where it is a phase."""
+    class Folded(Message):
+        """A phase was clicked."""
 
-        def __init__(self, key: str, phase: int | None) -> None:
+        def __init__(self, phase: int) -> None:
             super().__init__()
-            self.key = key
             self.phase = phase
 
     def __init__(self) -> None:
         super().__init__(id="checks")
         self._phases: Sequence[Phase] = ()
         self._opened: frozenset[int] = frozenset()
-        self._cursor: str | None = None
         self._now = 0.0
-        self._first = 0
-        self._empty: Sequence[str] = ()
 
     @property
     def rows(self) -> list[Row]:
@@ -335,37 +332,28 @@ class Checklist(LineWidget):
     @property
     def cursor_row(self) -> Row | None:
         """The selected line."""
-        return next((row for row in self.rows if row.key == self._cursor), None)
+        return next((row for row in self.rows if row.key == self._picked), None)
 
-    def show(
+    def show_phases(
         self,
         phases: Sequence[Phase],
         opened: frozenset[int],
-        cursor: str | None,
         now: float,
         empty: Sequence[str] = (),
     ) -> None:
         """Set what is listed, or the lines `empty` where there is nothing to list."""
-        self._phases, self._opened, self._cursor, self._now, self._empty = phases, opened, cursor, now, empty
+        self._phases, self._opened, self._now = phases, opened, now
+        self._empty = [
+            line("  ", Span(text, Tone.DIM if place else Tone.TEXT)) for place, text in enumerate(empty)
+        ]
+        self._keys = [row.key for row in self.rows]
         self.redraw()
-
-    def _scroll(self, rows: Sequence[Row], height: int) -> int:
-        """Return the first line on screen, moved no more than the selection asks for."""
-        at = next((i for i, row in enumerate(rows) if row.key == self._cursor), 0)
-        first = min(self._first, at if at > 1 else 0)
-        first = max(first, at - height + 1)
-        self._first = min(max(0, first), max(0, len(rows) - height))
-        return self._first
-
-    def selected_line(self) -> int | None:
-        """The line of the selection among those on screen."""
-        at = next((i for i, row in enumerate(self.rows) if row.key == self._cursor), None)
-        return None if at is None else at - self._first
 
     def below(self, height: int) -> int:
         """Return how many lines do not fit below those that a list of so many lines shows."""
-        rows = self.rows
-        return max(0, len(rows) - self._scroll(rows, height) - height)
+        rows = len(self.rows)
+        self.keep_in_sight(self._index, rows, height)
+        return max(0, rows - self._top - height)
 
     @property
     def selected_from(self) -> int:
@@ -379,13 +367,14 @@ class Checklist(LineWidget):
 
     def make_lines(self, width: int, height: int) -> list[Line]:
         """Draw both columns."""
+        self._owners = ()
         if self._empty:
-            return [
-                EMPTY,
-                *(line("  ", Span(t, Tone.TEXT if i == 0 else Tone.DIM)) for i, t in enumerate(self._empty)),
-            ]
+            return [EMPTY, *self._empty]
         rows = self.rows
-        first = self._scroll(rows, height)
+        self._keys = [row.key for row in rows]
+        self.keep_in_sight(self._index if self._index > 1 else 0, len(rows), height)
+        first = self._top
+        self._owners = self._keys[first : first + height]
         rail = self.rail
         titles = (cell_len(clean(check.title)) for phase in self._phases for check in phase.checks)
         longest = min(LONGEST_TITLE, max(titles, default=0))
@@ -405,16 +394,16 @@ class Checklist(LineWidget):
         return lines
 
     def on_click(self, event: events.Click) -> None:
-        """Hand the line under the pointer to the screen."""
-        if self.rail and event.x < self.rail:
-            if event.y < len(self._phases):
-                number = self._phases[event.y].number
-                self.post_message(self.Picked(f"phase {number}", number))
-            return
-        rows = self.rows
-        if 0 <= self._first + event.y < len(rows):
-            row = rows[self._first + event.y]
-            self.post_message(self.Picked(row.key, row.phase.number if row.check is None else None))
+        """Select a check; a phase opens or closes."""
+        if event.x < self.rail:
+            phases = [phase.number for phase in self._phases[event.y : event.y + 1]]
+        else:
+            picked = [row for row in self.rows if row.key in self._owners[event.y : event.y + 1]]
+            phases = [row.phase.number for row in picked if row.check is None]
+            if not phases:
+                super().on_click(event)
+        for number in phases:
+            self.post_message(self.Folded(number))
 
 
 class CheckDetail(LineWidget):

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from textual import events
-from textual.message import Message
-
 from rgt_tui.ui.notation import clean, compact_time, glyphs, number, thousands
 from rgt_tui.ui.plot.view import RunKey, tag
 from rgt_tui.ui.widgets.curve import css, curve_tone
-from rgt_tui.ui.widgets.lines import LineWidget
+from rgt_tui.ui.widgets.selectable_list import SelectableList
 from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, fit, line, width_of
 
 STROKES = ("⠒⠒⠒", "⠒⠂⠒", "⠐⠐⠐", "⠒⠐⠐")
@@ -49,30 +46,23 @@ class Entry:
         return clean(self.name or self.key.run)
 
 
-class CurveLegend(LineWidget):
+class CurveLegend(SelectableList[RunKey]):
     """All runs that are listed, the selected one marked."""
 
     DEFAULT_CSS = css("CurveLegend")
+    WHEEL = 1
 
-    class Picked(Message):
-        """A run was clicked."""
-
-        def __init__(self, run: RunKey) -> None:
-            super().__init__()
-            self.run = run
-
-    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
+    def __init__(self, *, id: str) -> None:  # noqa: A002
         super().__init__(id=id)
         self._title = ""
         self._entries: Sequence[Entry] = ()
-        self._cursor: RunKey | None = None
-        self._owners: list[RunKey | None] = []
         self.brief = 0
         """1 = without what happened to the runs, 2 = and in what they differ: where that would hide a curve."""
 
-    def show(self, title: str, entries: Sequence[Entry], selected: RunKey | None) -> None:
+    def show_runs(self, title: str, entries: Sequence[Entry], selected: RunKey | None) -> None:
         """Set what is listed."""
-        self._title, self._entries, self._cursor = title, entries, selected
+        self._title, self._entries, self._picked = title, entries, selected
+        self._keys = [entry.key for entry in entries]
         self.redraw()
 
     def needed(self, *, brief: int = 0) -> int:
@@ -89,12 +79,6 @@ class CurveLegend(LineWidget):
             lines += [note_line(note) for entry in self._entries if entry.shown for note in entry.notes]
         return max([width_of(each) for each in lines] + [len(self._title) + 1], default=0) + 1
 
-    def selected_line(self) -> int | None:
-        """The first line of the selected run."""
-        if self._cursor is None or self._cursor not in self._owners:
-            return None
-        return self._owners.index(self._cursor)
-
     def make_lines(self, width: int, height: int) -> list[Line]:
         """Draw the entries around the selected one."""
         lines: list[Line] = []
@@ -107,18 +91,12 @@ class CurveLegend(LineWidget):
                 lines.append(note_line(note))
                 owners.append(entry.key)
         room = max(1, height - 1)
-        at = owners.index(self._cursor) if self._cursor in owners else 0
+        at = owners.index(self._picked) if self._picked in owners else 0
         first = min(max(0, at - room // 2), max(0, len(lines) - room))
         below = len(lines) - first - room
         self._owners = [None, *owners[first : first + room]]
         title = self._title if below <= 0 else f"{self._title}  {below} more below"
         return [line(" ", dim(title)), *lines[first : first + room]]
-
-    def on_click(self, event: events.Click) -> None:
-        """Hand the run under the pointer to the screen."""
-        run = self._owners[event.y] if 0 <= event.y < len(self._owners) else None
-        if run is not None:
-            self.post_message(self.Picked(run))
 
 
 def note_line(note: tuple[str, Tone]) -> Line:

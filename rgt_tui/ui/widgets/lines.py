@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import ClassVar
+from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 from rich.segment import Segment
@@ -156,6 +156,16 @@ class LineWidget(Enduring, Widget):
 
     def scroll_lines(self, count: int) -> None:
         """Scroll by `count` lines; implemented where not all fits."""
+
+    def move(self, count: int) -> bool | None:
+        """Move by `count` lines with the keys: scroll, or select another one where one is selected."""
+        self.scroll_lines(count)
+        return None
+
+    @property
+    def page_rows(self) -> int:
+        """How far a page goes: within the frame one line stays in sight."""
+        return max(1, self.size.height - 3)
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
         """Scroll with the wheel."""
@@ -344,10 +354,36 @@ class LineWidget(Enduring, Widget):
         return 1
 
 
+class FittedLines(LineWidget):
+    """As many lines as `make` returns for the width there is."""
+
+    DEFAULT_CSS = "FittedLines { height: auto; }"
+
+    def __init__(self, make: Callable[[int], list[Line]], *, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self._make_fitted = make
+        self._count = 0
+
+    def make_lines(self, width: int, height: int) -> Sequence[Line]:
+        """Draw them."""
+        return self._make_fitted(width)
+
+    def get_content_height(self, container: object, viewport: object, width: int) -> int:
+        """Return as many lines as there are."""
+        self._count = len(self._make_fitted(width))
+        return self._count
+
+    def update(self) -> None:
+        """Draw again, with another height if need be."""
+        if self.is_mounted and self.size.width and len(self._make_fitted(self.size.width)) != self._count:
+            self.refresh(layout=True)
+        self.redraw()
+
+
 class RowChosen(Message):
     """A row of a list was selected, or opened (Enter, a second click)."""
 
-    def __init__(self, key: str, *, opened: bool) -> None:
+    def __init__(self, key: Any, *, opened: bool) -> None:
         super().__init__()
         self.key = key
         self.opened = opened

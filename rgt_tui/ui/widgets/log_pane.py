@@ -365,6 +365,11 @@ class LogPane(LineWidget):
         self.redraw()
         return moved
 
+    @property
+    def page_rows(self) -> int:
+        """One line stays in sight."""
+        return self.height_of_text - 1
+
     def scroll_lines(self, count: int) -> None:
         """Scroll by lines."""
         if self._rows is not None:

@@ -164,11 +164,6 @@ class Pane(LineWidget):
             self._framed = asked, parts, tuple(lines)
         return self._framed[2]
 
-    @property
-    def page_rows(self) -> int:
-        """How far a page goes: one line stays in sight."""
-        return max(1, self.size.height - 3)
-
     def scroll_lines(self, count: int) -> None:
         """Scroll what does not fit."""
         self._top = max(0, self._top + count)

@@ -20,20 +20,21 @@ from rgt_tui.ui.widgets.fleet_rows.fleet_cells import (
     row_line,
 )
 from rgt_tui.ui.widgets.fleet_rows.fleet_order import Order
-from rgt_tui.ui.widgets.lines import LineWidget, RowChosen, SortAsked
-from rgt_tui.ui.widgets.spans import Line, Span, Tone, clip, line
+from rgt_tui.ui.widgets.lines import SortAsked
+from rgt_tui.ui.widgets.selectable_list import SelectableList
+from rgt_tui.ui.widgets.spans import Line, Span, Tone, line
 
 
-class FleetTable(LineWidget):
+class FleetTable(SelectableList[str]):
     """Rows with a selection that stays on its box when the order changes."""
 
     DEFAULT_CSS = "FleetTable { height: 5; }"
     WHEEL = 2
+    DOUBLE_CLICK = True
 
     def __init__(self) -> None:
         super().__init__(id="table")
-        self._rows: Sequence[Row] = ()
-        self._empty: Sequence[Line] = ()
+        self._boxes: Sequence[Row] = ()
         self._order = Order()
         self._lines: list[int | Line] = []
         """What stands below the titles: rows by their place, and headings of groups."""
@@ -43,12 +44,9 @@ class FleetTable(LineWidget):
         self._longest = 0
         self._clock = 0
         """Cells of the longest clock."""
-        self._top = 0
-        """The first of these in sight."""
-        self._picked: str | None = None
         self._held = False
 
-    def show(
+    def show_boxes(
         self,
         rows: Sequence[Row],
         *,
@@ -66,7 +64,7 @@ class FleetTable(LineWidget):
             heads: Headings, by the place of the row below them.
             empty: What stands where there are no rows.
         """
-        self._rows, self._order, self._empty = rows, order, empty
+        self._boxes, self._order, self._empty = rows, order, [line(" ", *row) for row in empty]
         self._lines = []
         here = set(map(id, rows))
         self._drawn_rows = {key: drawn for key, drawn in self._drawn_rows.items() if key in here}
@@ -76,16 +74,16 @@ class FleetTable(LineWidget):
             self._lines.append(place)
         self._longest = max((cell_len(clean(row.name)) for row in rows), default=0)
         self._clock = max(map(clock_cells, rows), default=0)
-        if not self._held or all(row.name != self._picked for row in rows):
-            self._picked = rows[0].name if rows else None
+        self._keys = [row.name for row in rows]
+        if not self._held or self._picked not in self._keys:
+            self._picked = self._keys[0] if rows else None
             self._top = 0
         self._keep_in_sight(follow=False)
         self.redraw()
 
-    @property
-    def wanted_height(self) -> int:
-        """Lines that show everything."""
-        return 1 + len(self._lines) if self._rows else len(self._empty)
+    def wanted_height(self, width: int) -> int:
+        """Return the height that shows everything."""
+        return 1 + len(self._lines) if self._keys else len(self._empty)
 
     @property
     def columns(self) -> Sequence[tuple[Column, int]]:
@@ -93,23 +91,14 @@ class FleetTable(LineWidget):
         return layout(self.size.width, self._longest, self._clock, self._order.key)
 
     @property
-    def picked(self) -> str | None:
-        """Name of the selected box."""
-        return self._picked
-
-    @property
-    def names(self) -> list[str]:
-        """Names in the order in which they stand."""
-        return [row.name for row in self._rows]
-
-    @property
-    def _index(self) -> int:
-        return next((i for i, row in enumerate(self._rows) if row.name == self._picked), 0)
+    def names(self) -> Sequence[str]:
+        """Names in the order of the rows."""
+        return self._keys
 
     @property
     def _place(self) -> int:
         """Line of the selected row among all lines."""
-        return self._lines.index(self._index) if self._rows else 0
+        return self._lines.index(self._index) if self._keys else 0
 
     def trouble_out_of_sight(self, rows: Sequence[Row]) -> int:
         """Return how many of the rows that are about to be shown are in trouble, and above or below what fits."""
@@ -128,11 +117,6 @@ class FleetTable(LineWidget):
         """How many rows are visible."""
         return max(1, self.size.height - 1)
 
-    def move(self, count: int) -> None:
-        """Select another row."""
-        if self._rows:
-            self.pick(min(max(self._index + count, 0), len(self._rows) - 1))
-
     def hold(self) -> None:
         """Keep the selection on its box from now on, and in sight: a key is about to act on it."""
         self._held = self._picked is not None
@@ -141,9 +125,9 @@ class FleetTable(LineWidget):
 
     def pick(self, index: int) -> None:
         """Select the row at `index`."""
-        self._picked = self._rows[index].name
+        self._picked = self._keys[index]
         self.hold()
-        self.post_message(RowChosen(self._picked, opened=False))
+        super().pick(index)
 
     def _keep_in_sight(self, *, follow: bool) -> None:
         last = max(0, len(self._lines) - self.page_rows)
@@ -157,16 +141,18 @@ class FleetTable(LineWidget):
         """Draw the titles, and what is in sight of rows and headings."""
         self._keep_in_sight(follow=False)
         columns = layout(width, self._longest, self._clock, self._order.key)
-        if not self._rows:
-            return [clip(line(" ", *row), width) for row in self._empty]
+        self._owners = ()
+        if not self._keys:
+            return list(self._empty)
         shown = self._lines[self._top : self._top + height - 1]
         places = [one for one in shown if isinstance(one, int)]
         some = len(shown) < len(self._lines) and bool(places)
-        seen = InSight(places[0] + 1, places[-1] + 1, len(self._rows)) if some else None
+        seen = InSight(places[0] + 1, places[-1] + 1, len(self._keys)) if some else None
         out = [heading(columns, self._order.key, rising=self._order.rising, shown=seen)]
         if columns != self._drawn_for:
             self._drawn_for, self._drawn_rows = columns, {}
-        out += [self._drawn_row(self._rows[one]) if isinstance(one, int) else one for one in shown]
+        out += [self._drawn_row(self._boxes[one]) if isinstance(one, int) else one for one in shown]
+        self._owners = [None, *(self._keys[one] if isinstance(one, int) else None for one in shown)]
         return out
 
     def ahead(self, rows: Sequence[Row]) -> Iterator[None]:
@@ -193,29 +179,18 @@ class FleetTable(LineWidget):
                 " ", Span(f"{glyphs().trouble} ", Tone.TROUBLE), name, f"this row failed: {words(error)}"
             )
 
-    def selected_line(self) -> int | None:
-        """The selected row's line, if it is in sight."""
-        place = self._place - self._top + 1
-        return place if self._rows and 1 <= place <= self.page_rows else None
-
     def on_click(self, event: events.Click) -> None:
         """Select a row, open it on a double click, or sort by the column whose title was clicked."""
-        if event.y == 0:
-            x = 1
-            for column, width in self.columns:
-                # The gap in front belongs to it: the mark of the order may stand there.
-                if event.x < x + width:
-                    self.post_message(SortAsked(column.key))
-                    return
-                x += width + 1
+        if event.y > 0:
+            super().on_click(event)
             return
-        at = self._top + event.y - 1
-        index = self._lines[at] if at < len(self._lines) else None
-        if isinstance(index, int):
-            again = self._rows[index].name == self._picked
-            self.pick(index)
-            if again and event.chain > 1:
-                self.post_message(RowChosen(self._rows[index].name, opened=True))
+        x = 1
+        for column, width in self.columns:
+            # The gap in front belongs to it: the mark of the order may stand there.
+            if event.x < x + width:
+                self.post_message(SortAsked(column.key))
+                return
+            x += width + 1
 
     def scroll_lines(self, count: int) -> None:
         """Scroll the rows; the selection stays."""

@@ -42,32 +42,6 @@ PRESS: tuple[Command, ...] = (
 )  # fmt: skip
 
 
-class Facts(LineWidget):
-    """Lines that are as many as they need to be."""
-
-    DEFAULT_CSS = "Facts { height: auto; }"
-
-    def __init__(self, make: Callable[[int], list[Line]], *, id: str | None = None) -> None:  # noqa: A002
-        super().__init__(id=id)
-        self._make_facts = make
-        self._count = 0
-
-    def make_lines(self, width: int, height: int) -> list[Line]:
-        """Draw them."""
-        return self._make_facts(width)
-
-    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        """Return as many lines as there are."""
-        self._count = len(self._make_facts(width))
-        return self._count
-
-    def update(self) -> None:
-        """Draw again, with another height if need be."""
-        if self.is_mounted and self.size.width and len(self._make_facts(self.size.width)) != self._count:
-            self.refresh(layout=True)
-        self.redraw()
-
-
 class VerbChoice(LineWidget):
     """Park or destroy, as two words of which one is chosen."""
 

@@ -6,15 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from textual import events
 from textual.binding import BindingType
 from textual.message import Message
 
 from rgt_tui.model.evidence import EvidenceItem, Review
 from rgt_tui.ui.commands import Command, bindings, key_for
 from rgt_tui.ui.notation import clean, compact_time, glyphs, size
+from rgt_tui.ui.widgets.lines import FittedLines, RowChosen
+from rgt_tui.ui.widgets.selectable_list import SelectableList
 from rgt_tui.ui.widgets.spans import Line, Span, Tone, clip, dim, fit, line, text_of, width_of, wrapped
-from rgt_tui.ui.widgets.teardown.confirm import Facts
 from rgt_tui.ui.widgets.teardown.confirm_choice import Choice
 
 KINDS = 15
@@ -251,11 +251,14 @@ def _whole(row: Row, columns: Columns) -> list[Line]:
     ]
 
 
-class EvidenceList(Facts):
+class EvidenceList(FittedLines, SelectableList[str]):
     """Shows the rows; ↑ ↓ walk through them, and what a key asks for goes to the screen as a message."""
 
     can_focus = True
     BINDINGS: ClassVar[list[BindingType]] = list(bindings((*WALK, *EVIDENCE)))
+    DEFAULT_CSS = "EvidenceList { height: auto; }"
+    WHEEL = 0
+    """The wheel scrolls the whole review."""
 
     class Acted(Message):
         """Something is to be done with an item."""
@@ -265,68 +268,55 @@ class EvidenceList(Facts):
             self.what = what
             self.key = key
 
-    class Walked(Message):
-        """Another row is selected; it is to be brought into sight."""
-
     def __init__(self, make_rows: Callable[[], tuple[Row, ...]]) -> None:
         super().__init__(self._lines, id="evidence")
         self._make_rows = make_rows
-        self._picked = ""
         self._place = 0
         """Of the selected row, for when it goes."""
-        self._listed = Listed(())
 
     @property
     def picked(self) -> str:
         """Key of the item that the keys act on; empty = there is none."""
-        rows = self._make_rows()
-        keys = [row.item.key for row in rows]
-        if self._picked in keys:
-            self._place = keys.index(self._picked)
-        elif keys:
-            self._place = min(self._place, len(keys) - 1)
-            self._picked = keys[self._place]
+        self._keys = [row.item.key for row in self._make_rows()]
+        if self._picked in self._keys:
+            self._place = self._index
+        elif self._keys:
+            self._place = min(self._place, len(self._keys) - 1)
+            self._picked = self._keys[self._place]
         else:
-            self._picked = ""
-        return self._picked
+            self._picked = None
+        return self._picked or ""
 
     def _lines(self, width: int) -> list[Line]:
-        rows = self._make_rows()
-        self._listed = listed(rows, self.picked if self.has_focus else None, width)
-        return list(self._listed.lines)
+        made = listed(self._make_rows(), self.picked if self.has_focus else None, width)
+        self._owners = [key or None for key in made.keys]
+        return list(made.lines)
 
     @property
     def selection(self) -> tuple[int, int]:
         """First line and number of lines of the selected row."""
-        return self._listed.first, self._listed.count
+        return self.selected_line() or 0, self._owners.count(self._picked)
 
     def selected_line(self) -> int | None:
         """Return the line of the selected row."""
-        return self._listed.first if self.has_focus and self._listed.count else None
+        return super().selected_line() if self.has_focus else None
 
     def watch_has_focus(self, has_focus: bool) -> None:
         """Show the selected row whole while the keys act on it."""
         super().watch_has_focus(has_focus)
         self.update()
         if has_focus:
-            self.post_message(self.Walked())
+            self.post_message(RowChosen(self.picked, opened=False))
+
+    def pick(self, index: int) -> None:
+        """Select the row at `index`, which becomes higher."""
+        super().pick(index)
+        self.update()
 
     def action_walk(self, count: int) -> None:
         """Select another row."""
-        keys = [row.item.key for row in self._make_rows()]
         if self.picked:
-            self._place = max(0, min(len(keys) - 1, self._place + count))
-            self._picked = keys[self._place]
-        self.update()
-        self.post_message(self.Walked())
-
-    def on_click(self, event: events.Click) -> None:
-        """Select the row under the pointer."""
-        key = self._listed.keys[event.y] if 0 <= event.y < len(self._listed.keys) else ""
-        if key:
-            self._picked = key
-            self.update()
-            self.post_message(self.Walked())
+            self.move(count)
 
     def action_act(self, what: str) -> None:
         """Ask for something to be done with the selected item."""

@@ -1,0 +1,169 @@
+"""The list of every screen: rows with one selected, moved by keys, wheel and mouse, and what is known of that row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import ClassVar, Generic, NamedTuple, TypeVar
+
+from textual import events
+
+from rgt_tui.ui.commands import key_for
+from rgt_tui.ui.notation import glyphs
+from rgt_tui.ui.widgets.lines import LineWidget, RowChosen
+from rgt_tui.ui.widgets.panes import out_of_sight
+from rgt_tui.ui.widgets.spans import EMPTY, Line, dim, line
+
+LEAST_ROWS = 3
+"""Rows that stay in sight, however long the details of the selected one are."""
+Key = TypeVar("Key")
+
+
+class ListRow(NamedTuple):
+    """One row; its first cell is for the cursor."""
+
+    key: str
+    line: Line
+
+
+Details = Callable[[str, int], Sequence[Line]]
+"""From a row's key and the width to the lines about it."""
+
+
+class SelectableList(LineWidget, Generic[Key]):
+    """Rows with a selection that stays on its row when the order changes.
+
+    A subclass whose rows are more than one line each overrides `draw_row`, or `make_lines`, which sets `_owners`.
+    """
+
+    DEFAULT_CSS = "SelectableList { height: 1fr; }"
+    WHEEL = 3
+    DOUBLE_CLICK: ClassVar[bool] = False
+    """Only a double click opens a row; else each click on the selected one does."""
+
+    def __init__(self, *, id: str, more: str = "", indent: int = 3) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self._more = more or f"more; {key_for('screen.copy')} copies all of it"
+        self._indent = indent
+        self._rows: Sequence[ListRow] = ()
+        self._keys: Sequence[Key] = ()
+        self._empty: Sequence[Line] = ()
+        self._details: Details | None = None
+        self._picked: Key | None = None
+        self._top = 0
+        """The first row in sight."""
+        self._owners: Sequence[Key | None] = ()
+        """The row that each line on screen belongs to."""
+
+    def show(self, rows: Sequence[ListRow], empty: Sequence[Line], details: Details | None = None) -> None:
+        """Set the rows in their order, the lines shown where there are none, and the details of one."""
+        self._rows, self._empty, self._details = rows, empty, details
+        self.set_keys([row.key for row in rows])  # type: ignore[misc]
+
+    def set_keys(self, keys: Sequence[Key]) -> None:
+        """Set the keys of the rows; where the selected one is gone, the first is selected."""
+        self._keys = keys
+        if self._picked not in keys:
+            self._picked = keys[0] if keys else None
+        self.redraw()
+
+    @property
+    def picked(self) -> Key | None:
+        """Key of the selected row."""
+        return self._picked
+
+    def select(self, key: Key | None) -> None:
+        """Select a row by its key, once it is shown."""
+        self._picked = key
+
+    @property
+    def _index(self) -> int:
+        return self._keys.index(self._picked) if self._picked in self._keys else 0
+
+    @property
+    def page_rows(self) -> int:
+        """Rows in sight."""
+        return max(1, len({*self._owners} - {None}))
+
+    def move(self, count: int) -> None:
+        """Select another row."""
+        if self._keys:
+            self.pick(min(max(self._index + count, 0), len(self._keys) - 1))
+
+    def scroll_lines(self, count: int) -> None:
+        """Move with the wheel."""
+        if count:
+            self.move(count)
+
+    def pick(self, index: int) -> None:
+        """Select the row at `index`."""
+        self._picked = self._keys[index]
+        self.redraw()
+        self.post_message(RowChosen(self._picked, opened=False))
+
+    def wanted_height(self, width: int) -> int:
+        """Return the height that shows every row, and all details of the selected one."""
+        return len(self._keys) + 1 + len(self._below(width)) if self._keys else len(self._empty)
+
+    def _below(self, width: int) -> list[Line]:
+        if self._details is None:
+            return []
+        return [
+            line(" " * self._indent, row) for row in self._details(str(self._picked), width - self._indent)
+        ]
+
+    def draw_row(self, index: int, width: int, *, whole: bool) -> list[Line]:
+        """Draw one row; only the selected one, which is drawn `whole`, may take several lines."""
+        return [self._rows[index].line]
+
+    def unseen(self, above: int, below: int) -> Line:
+        """Return the line that counts the rows out of sight."""
+        return out_of_sight(above, below)
+
+    def make_lines(self, width: int, height: int) -> Sequence[Line]:
+        """Draw the rows in sight, and the details of the selected one."""
+        self._owners = ()
+        if not self._keys:
+            return list(self._empty)
+        here, total = self._index, len(self._keys)
+        picked = self.draw_row(here, width, whole=True)[:height]
+        below = self._below(width)
+        taken = len(picked) - 1
+        gap = bool(below) or total + taken > height > LEAST_ROWS
+        least = min(LEAST_ROWS, total) if below else 1
+        room = min(total, max(least, height - taken - gap - len(below)))
+        if room + taken + gap + len(below) > height and below:
+            below = [
+                *below[: max(0, height - room - 2)],
+                line(" " * self._indent, dim(f"{glyphs().more} {self._more}")),
+            ]
+        self.keep_in_sight(here, total, room)
+        lines: list[Line] = []
+        owners: list[Key | None] = []
+        for index in range(self._top, self._top + room):
+            drawn = picked if index == here else self.draw_row(index, width, whole=False)
+            lines += drawn
+            owners += [self._keys[index]] * len(drawn)
+        self._owners = owners
+        if gap:
+            unseen = self.unseen(self._top, total - self._top - room)
+            lines.append(line(" ", *unseen) if unseen else EMPTY)
+        return [*lines, *below]
+
+    def keep_in_sight(self, at: int, total: int, room: int) -> None:
+        """Scroll no further than needed to see line `at` of `total` where `room` fit."""
+        self._top = max(0, min(max(self._top, at - room + 1), at, total - room))
+
+    def selected_line(self) -> int | None:
+        """Return the first line of the selected row, if it is in sight."""
+        owned = self._picked is not None and self._picked in self._owners
+        return self._owners.index(self._picked) if owned else None
+
+    def on_click(self, event: events.Click) -> None:
+        """Select a row; a second click opens it."""
+        key = self._owners[event.y] if event.y < len(self._owners) else None
+        if key is None:
+            return
+        again = key == self._picked
+        self.pick(self._keys.index(key))
+        if again and (not self.DOUBLE_CLICK or event.chain > 1):
+            self.post_message(RowChosen(key, opened=True))
