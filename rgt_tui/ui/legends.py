@@ -7,7 +7,7 @@ from typing import NamedTuple
 from rgt_tui.model.box import Health
 from rgt_tui.ui.box_status import SEVERITIES, STATES, UNSEEN
 from rgt_tui.ui.notation import glyphs
-from rgt_tui.ui.widgets.fleet_rows.fleet_cells import COLUMNS
+from rgt_tui.ui.widgets.fleet_rows.fleet_columns import COLUMNS
 
 
 class LegendRow(NamedTuple):
@@ -20,30 +20,6 @@ class LegendRow(NamedTuple):
 Legend = tuple[tuple[str, tuple[LegendRow, ...]], ...]
 """Titles, each with its rows."""
 
-FLEET_COLUMNS: dict[str, str] = {
-    "name": "the box, as the fleet file calls it",
-    "state": "its state in one word; +2 = two more alerts hold",
-    "gpu": "the last minute of utilisation, and the newest mean; 1/8 = one card of eight stands out, dead or idle; "
-    "sorted by the worst card",
-    "vram": "video memory in use, of all cards together",
-    "temp": "the hottest card",
-    "power": "what all cards draw together",
-    "disk": "the fullest file system, in bytes",
-    "inode": "the fullest file system, in inodes: 100% = no new file, whatever the bytes say",
-    "cgroup": "memory of the container against its limit, not that of the host",
-    "cell": "the line of the queue, and how many there are",
-    "step": "epoch and step of the current run",
-    "eta": "time to the last step of the current run, at its own pace",
-    "age": "since the run last made progress; for old values, how old they are",
-    "loss": "the newest loss, and the whole curve",
-    "rate": "what an hour costs now",
-    "per1k": "what 1,000 steps of the current run cost",
-    "spent": "what the box has cost so far",
-    "clock": "what is left until the platform or the box itself ends something",
-    "why": "the worst alert; else what the box is doing",
-}
-"""By the key of the column."""
-
 
 def states() -> tuple[LegendRow, ...]:
     """Return the glyphs of the states of a box, worst first."""
@@ -52,7 +28,7 @@ def states() -> tuple[LegendRow, ...]:
 
 def _fleet() -> Legend:
     g = glyphs()
-    columns = tuple(LegendRow(c.title.strip(), FLEET_COLUMNS[c.key]) for c in COLUMNS)
+    columns = tuple(LegendRow(column.title.strip(), column.means) for column in COLUMNS)
     signs = (
         LegendRow("SIM", "the card is simulated, as in rgt demo"),
         LegendRow(f"{g.stale} 42s", "a value that is no longer fresh, and its age"),

@@ -26,7 +26,8 @@ from rgt_tui.ui.screens.log import LogScreen
 from rgt_tui.ui.screens.question import QuestionScreen
 from rgt_tui.ui.screens.teardown import TeardownScreen
 from rgt_tui.ui.widgets.fleet_rows import fleet_table
-from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Column, Row, row_line
+from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row
+from rgt_tui.ui.widgets.fleet_rows.fleet_columns import Column, row_line
 from rgt_tui.ui.widgets.fleet_rows.fleet_table import FleetTable
 from rgt_tui.ui.widgets.spans import Line, text_of
 from tests.ui.fakes import FakeFleet, many_boxes

@@ -12,7 +12,8 @@ from rgt_tui.ui.box_status import assess
 from rgt_tui.ui.notation import glyphs
 from rgt_tui.ui.screens.fleet import FleetScreen
 from rgt_tui.ui.widgets.fixed_lines import KeyLine, layout_keys
-from rgt_tui.ui.widgets.fleet_rows.fleet_cells import COLUMNS, Row, layout, row_line
+from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row
+from rgt_tui.ui.widgets.fleet_rows.fleet_columns import COLUMNS, layout, row_line
 from rgt_tui.ui.widgets.fleet_rows.fleet_order import Order, ordered
 from rgt_tui.ui.widgets.fleet_rows.fleet_table import FleetTable
 from rgt_tui.ui.widgets.fleet_rows.lower_half import split_heights

@@ -11,10 +11,10 @@ from rgt_tui.ui.box_status import assess
 from rgt_tui.ui.screens.fleet import FleetScreen
 from rgt_tui.ui.widgets.fixed_lines import EntryNote
 from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row
+from rgt_tui.ui.widgets.fleet_rows.fleet_columns import values
 from rgt_tui.ui.widgets.fleet_rows.fleet_filter import TEXTS, FilterError, matching, parse
 from rgt_tui.ui.widgets.fleet_rows.fleet_order import FleetView, Order, ordered, with_filter
 from rgt_tui.ui.widgets.fleet_rows.fleet_table import FleetTable
-from rgt_tui.ui.widgets.fleet_rows.fleet_values import VALUES
 from rgt_tui.ui.widgets.spans import text_of
 from tests.ui.fakes import NOW, lost_box, running_box, sample, stale_box, trouble_box, warn_box
 from tests.ui.snap import running, screen_text, settle
@@ -100,7 +100,7 @@ def test_a_wrong_term_is_told_what_would_be_right(text: str, says: str) -> None:
 
 def test_every_field_can_be_asked_for_and_what_nobody_knows_is_counted_and_not_taken_for_little() -> None:
     bare = row(BoxState(spec=msgspec.structs.replace(running_box().spec, name="bare", provider=None)))
-    for field in VALUES:
+    for field in values():
         for text in (f"{field}<1", f"!{field}<1"):
             found = matching([bare], parse(text))
             assert (found.rows, found.unknown) == ([], 1), text
@@ -221,7 +221,7 @@ def test_the_worst_card_is_what_is_filtered_and_sorted_by(cards: list[float | No
     box = running_box("eight")
     eight = row(msgspec.structs.replace(box, sample=msgspec.structs.replace(sample(), gpus=gpus)), "RunPod")
     one = row(running_box("one"), "RunPod")
-    assert VALUES["gpu"].read(eight) == worst
+    assert values()["gpu"].read(eight) == worst
     assert bool(matching([eight], parse("gpu<50")).rows) == (worst < 50)
     if worst < 50:
         assert [each.name for each in ordered([one, eight], Order("gpu"))] == ["eight", "one"]
@@ -234,5 +234,5 @@ def test_cards_that_say_nothing_are_not_at_zero() -> None:
         ),
         "RunPod",
     )
-    assert VALUES["gpu"].read(silent) is None
+    assert values()["gpu"].read(silent) is None
     assert not matching([silent], parse("gpu<50")).rows

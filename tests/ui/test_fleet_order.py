@@ -19,19 +19,8 @@ from rgt_tui.model.profile import ClockMode
 from rgt_tui.ui.box_status import assess, mark, standing
 from rgt_tui.ui.notation import ASCII, UNICODE, glyphs
 from rgt_tui.ui.screens.fleet import FleetScreen
-from rgt_tui.ui.widgets.fleet_rows.fleet_cells import (
-    BY_KEY,
-    COLUMNS,
-    Column,
-    Row,
-    clock_cells,
-    gpu_cell,
-    heading,
-    layout,
-    odd_cards,
-    row_line,
-    state_cell,
-)
+from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row, clock_cells, gpu_cell, odd_cards, state_cell
+from rgt_tui.ui.widgets.fleet_rows.fleet_columns import COLUMNS, Column, heading, layout, row_line
 from rgt_tui.ui.widgets.fleet_rows.fleet_filter import matching, parse
 from rgt_tui.ui.widgets.fleet_rows.fleet_order import (
     FILE,
@@ -79,6 +68,7 @@ def rows(count: int = 16) -> list[Row]:
     return [row(box) for box in many_boxes(count).boxes]
 
 
+BY_KEY = {column.key: column for column in COLUMNS}
 KEYS = [column.key for column in COLUMNS if can_sort(column.key)] + [FILE]
 
 

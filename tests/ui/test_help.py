@@ -29,7 +29,9 @@ from rgt_tui.ui.screens.base import FleetAwareScreen
 from rgt_tui.ui.screens.fleet import FleetScreen
 from rgt_tui.ui.screens.help import HelpPanel, HelpScreen, key_rows, row_lines
 from rgt_tui.ui.widgets.fixed_lines import layout_keys
-from rgt_tui.ui.widgets.fleet_rows.fleet_cells import COLUMNS
+from rgt_tui.ui.widgets.fleet_rows.fleet_cells import name_cell
+from rgt_tui.ui.widgets.fleet_rows.fleet_columns import COLUMNS, Column, Unit, Value, layout
+from rgt_tui.ui.widgets.fleet_rows.fleet_table import FleetTable
 from rgt_tui.ui.widgets.spans import text_of
 from tests.ui.fakes import NOW, FakeFleet
 from tests.ui.snap import running, screen_text, settle
@@ -191,6 +193,34 @@ def test_the_legend_explains_every_column_and_every_state() -> None:
     assert len(states()) == len(Health)
     words = [row.means.partition(":")[0] for row in states()]
     assert words == [health.value for health in Health], "each says its word: colour is never alone"
+
+
+async def test_a_column_added_in_one_place_is_sorted_filtered_and_explained() -> None:
+    letters = Value(lambda row: float(len(row.name)), Unit.PLAIN, "letters of its name")
+    added = Column("letters", "abc", 3, 0, name_cell, "how long its name is", letters)
+    COLUMNS.insert(-1, added)
+    layout.cache_clear()
+    try:
+        async with running(size=(200, 50), keys=("question_mark",)) as (app, pilot, _):
+            assert "how long its name is" in screen_text(app)
+            await pilot.press("escape", "slash", *"letters>9", "enter")
+            await settle(pilot)
+            names = app.screen.query_one(FleetTable).names
+            assert names and all(len(name) > 9 for name in names)
+            await pilot.press("escape", *["o"] * (COLUMNS.index(added) - 1))
+            await settle(pilot)
+            assert "by letters of its name, most first" in screen_text(app)
+            assert " abc▾" in screen_text(app) or "▾abc" in screen_text(app)
+    finally:
+        COLUMNS.remove(added)
+        layout.cache_clear()
+
+
+def test_the_page_of_the_fleet_lists_the_columns_as_the_help_does() -> None:
+    page = Path(__file__).parents[2] / "docs" / "screens" / "fleet.md"
+    for column in COLUMNS:
+        since = {0: "always", 80: "80 columns", 120: "120 columns"}.get(column.since, "where room is left")
+        assert f"| {column.title.strip()} | {column.means} | {since} |" in page.read_text()
 
 
 async def test_where_not_all_rows_fit_a_wide_screen_has_the_legend_beside_the_keys() -> None:

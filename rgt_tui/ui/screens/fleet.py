@@ -25,7 +25,8 @@ from rgt_tui.ui.last_look import day_of
 from rgt_tui.ui.notation import clean, glyphs
 from rgt_tui.ui.screens.base import HINT_SECONDS, Dashboard, FleetAwareScreen, Judged, Moves
 from rgt_tui.ui.widgets.fixed_lines import EntryLine, Parts
-from rgt_tui.ui.widgets.fleet_rows.fleet_cells import COLUMNS, Row
+from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row
+from rgt_tui.ui.widgets.fleet_rows.fleet_columns import COLUMNS
 from rgt_tui.ui.widgets.fleet_rows.fleet_filter import Filter, Filtered, FilterError, matching, parse
 from rgt_tui.ui.widgets.fleet_rows.fleet_order import (
     FILE,

@@ -2,6 +2,7 @@
 
 __all__ = [
     "fleet_cells",
+    "fleet_columns",
     "fleet_filter",
     "fleet_order",
     "fleet_table",

@@ -1,22 +1,20 @@
-"""The columns of the fleet table: one pure function per cell, which columns fit a width, and a row as a line."""
+"""What the fleet table says of one box: the readings behind its columns, and one pure function per cell."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from rich.cells import cell_len
 
 from rgt_tui.health.autostop_words import of_box
-from rgt_tui.health.facts import BUSY_PCT, DISK_ERROR_PCT, DISK_WARN_PCT, MEMORY_ERROR_PCT, MEMORY_WARN_PCT
+from rgt_tui.health.facts import BUSY_PCT
 from rgt_tui.model.autostop import AutostopReading
 from rgt_tui.model.box import BoxState, Health
 from rgt_tui.model.money import Amount
-from rgt_tui.model.protocol import Gpu
+from rgt_tui.model.protocol import Disk, Gpu
 from rgt_tui.profiles import prices
 from rgt_tui.profiles.readings import byte_pct, inode_pct, memory_pct
 from rgt_tui.profiles.readings import percent as ratio
@@ -43,7 +41,7 @@ from rgt_tui.ui.notation import (
     thousands,
 )
 from rgt_tui.ui.widgets.bars import curve_spark, spark, thin_bar
-from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, dim, fit, fit_name, line, merged
+from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, fit, fit_name, line
 
 if TYPE_CHECKING:
     from rgt_tui.health import Assessment, ClockReading
@@ -82,10 +80,6 @@ def mean(values: list[float | None]) -> float | None:
     """Return the mean of the values that are known."""
     known = [v for v in values if v is not None]
     return sum(known) / len(known) if known else None
-
-
-def _percent(value: float | None, width: int, tone: Tone) -> Line:
-    return (Span(fit(percent(value), width, right=True), Tone.DIM if value is None else tone),)
 
 
 def name_cell(row: Row, width: int) -> Line:
@@ -196,11 +190,73 @@ def thousand_steps(row: Row) -> Amount | None:
     return None if cost is None else cost.per_1000_steps
 
 
-def temp_cell(row: Row, width: int) -> Line:
-    """Temperature of the hottest card."""
-    value = heat(row)
-    text = NONE if value is None else f"{value:.0f}{glyphs().degree}"
-    return (Span(fit(text, width, right=True), Tone.DIM if value is None else Tone.TEXT),)
+def worst_util(row: Row) -> float | None:
+    """Return the utilisation of the worst card, which a mean hides: one that does not answer does nothing."""
+    gpus = row.box.sample.gpus if row.box.sample else ()
+    known = [0.0 if gpu.error is not None else gpu.util for gpu in gpus]
+    return min((util for util in known if util is not None), default=None)
+
+
+def fullest(row: Row, share: Callable[[Disk], float | None]) -> float | None:
+    """Return how full the fullest mount is that can be written to."""
+    disks = row.box.sample.disks if row.box.sample else ()
+    return worst([share(disk) for disk in disks if not disk.read_only])
+
+
+def bytes_full(row: Row) -> float | None:
+    """Return how full the fullest mount is by bytes, in percent."""
+    return fullest(row, byte_pct)
+
+
+def inodes_full(row: Row) -> float | None:
+    """Return how full the fullest mount is by inodes, in percent."""
+    return fullest(row, inode_pct)
+
+
+def memory_full(row: Row) -> float | None:
+    """Return the container's memory against its limit, in percent."""
+    return memory_pct(row.box.sample.mem) if row.box.sample else None
+
+
+Read = Callable[[Row], float | None]
+Cell = Callable[[Row, int], Line]
+
+
+def number_cell(
+    read: Read, write: Callable[[float | None], str], tone: Callable[[float], Tone] = lambda value: Tone.TEXT
+) -> Cell:
+    """Return a cell that shows one number at its right end, dim where it is not known."""
+
+    def cell(row: Row, width: int) -> Line:
+        value = read(row)
+        return (Span(fit(write(value), width, right=True), Tone.DIM if value is None else tone(value)),)
+
+    return cell
+
+
+def full_cell(read: Read, warn: float, error: float) -> Cell:
+    """Return a cell that shows a percentage with two limits."""
+    return number_cell(read, percent, lambda value: level(value, warn, error))
+
+
+def money_cell(read: Callable[[Row], Amount | None]) -> Cell:
+    """Return a cell that shows an amount."""
+
+    def cell(row: Row, width: int) -> Line:
+        value = read(row)
+        return (Span(fit(narrow(value, width), width, right=True), Tone.DIM if value is None else Tone.TEXT),)
+
+    return cell
+
+
+def hourly(row: Row) -> Amount | None:
+    """Return what an hour costs now."""
+    return prices.rate(row.box.meter)
+
+
+def spent(row: Row) -> Amount | None:
+    """Return what the box has cost."""
+    return prices.spent(row.box.meter)
 
 
 def power_cell(row: Row, width: int) -> Line:
@@ -211,39 +267,17 @@ def power_cell(row: Row, width: int) -> Line:
     return (Span(fit(text, width, right=True), Tone.DIM if value is None else Tone.TEXT),)
 
 
-def eta_cell(row: Row, width: int) -> Line:
-    """Time to the last step of the current run."""
-    value = seconds_to_end(row)
-    return (Span(fit(compact_time(value), width, right=True), Tone.DIM if value is None else Tone.TEXT),)
+def heat_text(value: float | None) -> str:
+    """Return a temperature."""
+    return NONE if value is None else f"{value:.0f}{glyphs().degree}"
 
 
-def per_thousand_cell(row: Row, width: int) -> Line:
-    """What 1,000 steps of the current run cost."""
-    value = thousand_steps(row)
-    return (Span(fit(narrow(value, width), width, right=True), Tone.DIM if value is None else Tone.TEXT),)
+eta_cell = number_cell(seconds_to_end, compact_time)
 
 
 def vram_cell(row: Row, width: int) -> Line:
     """Video memory of all GPUs together."""
     return thin_bar(vram_pct(row), width)
-
-
-def disk_cell(row: Row, width: int) -> Line:
-    """The fullest mount by bytes."""
-    value = worst([byte_pct(d) for d in row.box.sample.disks if not d.read_only]) if row.box.sample else None
-    return _percent(value, width, level(value, DISK_WARN_PCT, DISK_ERROR_PCT))
-
-
-def inode_cell(row: Row, width: int) -> Line:
-    """The fullest mount by inodes."""
-    value = worst([inode_pct(d) for d in row.box.sample.disks if not d.read_only]) if row.box.sample else None
-    return _percent(value, width, level(value, DISK_WARN_PCT, DISK_ERROR_PCT))
-
-
-def cgroup_cell(row: Row, width: int) -> Line:
-    """The container's memory against its limit."""
-    value = memory_pct(row.box.sample.mem) if row.box.sample else None
-    return _percent(value, width, level(value, MEMORY_WARN_PCT, MEMORY_ERROR_PCT))
 
 
 def cell_cell(row: Row, width: int) -> Line:
@@ -311,20 +345,6 @@ def narrow(amount: Amount | None, width: int) -> str:
     return text
 
 
-def rate_cell(row: Row, width: int) -> Line:
-    """What an hour costs now."""
-    meter = row.box.meter
-    text = narrow(prices.rate(meter), width)
-    return (Span(fit(text, width, right=True), Tone.DIM if meter.per_hour is None else Tone.TEXT),)
-
-
-def spent_cell(row: Row, width: int) -> Line:
-    """What the box has cost."""
-    meter = row.box.meter
-    text = narrow(prices.spent(meter), width)
-    return (Span(fit(text, width, right=True), Tone.DIM if meter.spent is None else Tone.TEXT),)
-
-
 CLOCK_WORDS = 8
 """Cells from which on a clock is named."""
 
@@ -383,192 +403,3 @@ def why_cell(row: Row, width: int) -> Line:
     if is_limited(row.box, verdict):
         return (dim(fit(f"limited: {clean(row.box.limited[0])}", width)),)
     return (dim(fit(clean(verdict.why), width)),)
-
-
-WISHED = 1_000_000
-"""Of a column that is not there from some width on, but where room is left, see `WISHES`."""
-
-
-@dataclass(frozen=True)
-class Column:
-    """One column."""
-
-    key: str
-    title: str
-    width: int
-    since: int
-    """Width of the table from which on the column is there."""
-    cell: Callable[[Row, int], Line]
-    right: bool = True
-
-
-COLUMNS: tuple[Column, ...] = (
-    Column("name", "  box", 14, 0, name_cell, right=False),
-    Column("state", "state", 11, 0, state_cell, right=False),
-    Column("gpu", "gpu", 8, 80, gpu_cell),
-    Column("vram", "vram", 6, 120, vram_cell, right=False),
-    Column("temp", "temp", 4, WISHED, temp_cell),
-    Column("power", "power", 5, WISHED, power_cell),
-    Column("disk", "disk", 4, 120, disk_cell),
-    Column("inode", "inode", 5, 0, inode_cell),
-    Column("cgroup", "cgroup", 6, 0, cgroup_cell),
-    Column("cell", "cell", 4, 0, cell_cell),
-    Column("step", "ep·step", 8, 120, step_cell),
-    Column("eta", "eta", 6, WISHED, eta_cell),
-    Column("age", "age", 6, 0, age_cell),
-    Column("loss", "loss", 6, 120, loss_cell),
-    Column("rate", "/h", 6, 120, rate_cell),
-    Column("per1k", "/1k", 6, WISHED, per_thousand_cell),
-    Column("spent", "spent", 6, 120, spent_cell),
-    Column("clock", "clock", 6, 120, clock_cell),
-    Column("why", "alerts", 0, 80, why_cell, right=False),
-)
-"""The last column takes what the others leave, if that is enough to say something."""
-
-BY_KEY = {column.key: column for column in COLUMNS}
-LEAST_WHY = 12
-WIDEST_NAME = 40
-NARROW_WISHES = ("rate", "eta", "loss")
-"""Columns of a table of 80 to 119 cells, most important first, each where it fits.
-
-The alerts come after them: the state says their first word, and the pane below the table the rest.
-"""
-NARROW_NAME = 18
-"""Up to so many cells a name comes before them."""
-WISHES: tuple[tuple[str, int], ...] = (
-    ("name", WIDEST_NAME),
-    ("loss", 7),
-    ("eta", 0),
-    ("step", 2),
-    ("why", 24),
-    ("state", 2),
-    ("per1k", 0),
-    ("temp", 0),
-    ("power", 0),
-    ("age", 1),
-    ("rate", 1),
-    ("spent", 1),
-    ("clock", 14),
-    ("why", 60),
-    ("gpu", 4),
-    ("state", 1),
-)
-"""What a table of 120 cells and more does with those left over, most important first: a column, or more room for it.
-
-The name takes what the longest one needs. What is wished for and does not fit is left out, and what is less important
-does not take its place unless it is smaller.
-"""
-
-
-@lru_cache(maxsize=64)
-def layout(width: int, longest: int = 0, clock: int = WISHED, by: str = "") -> tuple[tuple[Column, int], ...]:
-    """Return the columns of a table, each with its width.
-
-    Args:
-        width: Of the table, in cells.
-        longest: Cells of the longest name.
-        clock: Cells of the longest clock; the column is no wider, and the alerts have the rest.
-        by: The column that the rows are sorted by: it is there at every width, before the alerts.
-    """
-    chosen = {
-        column.key: column.width for column in COLUMNS[:-1] if width >= column.since or column.key == by
-    }
-    wanted = min(longest + 2, WIDEST_NAME)
-    if width < 80:
-        chosen["name"] = 12
-        room = width - 2 - sum(chosen.values()) - len(chosen)
-        chosen["name"] += max(-2, min(6 if wanted <= 18 else wanted - 12, room))
-    elif width < 120:
-
-        def left() -> int:
-            return width - 2 - sum(chosen.values()) - len(chosen)
-
-        chosen["name"] += max(0, min(min(wanted, NARROW_NAME) - chosen["name"], left()))
-        for key in NARROW_WISHES:
-            if key not in chosen and left() > BY_KEY[key].width:
-                chosen[key] = BY_KEY[key].width
-        chosen["name"] += max(0, min(wanted - chosen["name"], left()))
-    else:
-        chosen["gpu"] += max(0, min(4, width - 2 - sum(chosen.values()) - len(chosen)))
-    spare = width - 2 - sum(chosen.values()) - len(chosen)
-    held = 0
-    for key, cells in WISHES if width >= 120 else ():
-        if key == "why":
-            held = max(held, min(cells, spare - 1) if spare - 1 >= LEAST_WHY else 0)
-            continue
-        need = BY_KEY[key].width + 1 + cells if key not in chosen else cells
-        if key == "name":
-            need = max(0, min(wanted - chosen["name"], spare - held))
-        if key == "clock":
-            need = max(0, min(need, clock - chosen["clock"]))
-        if key == "loss":
-            need = min(need, spare)
-            need = need if need >= 4 else 0
-        if need <= spare - held:
-            chosen[key] = need - 1 if key not in chosen else chosen[key] + need
-            spare -= need
-    if width >= COLUMNS[-1].since and spare - 1 >= LEAST_WHY:
-        chosen["why"] = spare - 1
-    return tuple((column, chosen[column.key]) for column in COLUMNS if column.key in chosen)
-
-
-class InSight(NamedTuple):
-    """Which rows are in sight, where not all are."""
-
-    first: int
-    """From 1."""
-    last: int
-    total: int
-
-    def words(self, width: int) -> str:
-        """Return it as the title of the boxes, as much as fits."""
-        span = f"{self.first}-{self.last}/{self.total}"
-        ways = (f"  box {span}", f"  {span}", f"  {self.first}/{self.total}")
-        return next((one for one in ways if len(one) <= width), ways[-1])
-
-
-def heading(
-    columns: Sequence[tuple[Column, int]], sort: str, *, rising: bool = False, shown: InSight | None = None
-) -> Line:
-    """Return the line of titles; the one that the rows are sorted by stands out, with the way it goes.
-
-    Args:
-        columns: With their widths.
-        sort: Key of the column that the rows are sorted by.
-        rising: The smallest is first.
-        shown: Which rows are in sight; None = all.
-    """
-    out: list[Span] = [Span(" ")]
-    for index, (column, width) in enumerate(columns):
-        gap = "" if index == 0 else " "
-        pad = " " if column.key == "why" else ""
-        text = "gpu 1m" if column.key == "gpu" and width > 8 else column.title
-        if column.key == "name" and shown is not None:
-            text = shown.words(width - (sort == "name"))
-        if column.key == sort:
-            arrow = glyphs().rising if rising else glyphs().opened
-            if len(text) < width:
-                text += arrow
-            else:
-                gap = arrow  # in front of a title that fills its column, so that none is cut
-        if column.key == "loss":
-            text = text.rjust(6)
-        title = fit(pad + text, width, right=column.right and column.key != "loss")
-        out.append(Span(gap + title, Tone.ACCENT if column.key == sort else Tone.DIM))
-    return tuple(out)
-
-
-def row_line(row: Row, columns: Sequence[tuple[Column, int]]) -> Line:
-    """Return one box as a line; all but its mark is dim when its values are old."""
-    out: list[Span] = [Span(" ")]
-    for index, (column, width) in enumerate(columns):
-        if index:
-            out.append(Span(" "))
-        if column.key == "why":
-            out.append(Span(" "))
-            width -= 1
-        made = column.cell(row, width)
-        if row.verdict.stale and column.key not in {"name", "state", "age", "why", "clock"}:
-            made = tuple(dim(span.text) for span in made)
-        out.extend(clip(made, width))
-    return merged(out) if out else line(EMPTY)

@@ -10,7 +10,7 @@ from rgt_tui.profiles.prices import SYMBOLS
 from rgt_tui.ui.box_status import standing
 from rgt_tui.ui.notation import clean
 from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row
-from rgt_tui.ui.widgets.fleet_rows.fleet_values import VALUES, Unit, Value
+from rgt_tui.ui.widgets.fleet_rows.fleet_columns import Unit, Value, values
 
 
 class FilterError(Exception):
@@ -165,9 +165,10 @@ def _test(term: str) -> Test:
     field, op, value = parts["field"], parts["op"], parts["value"]
     if field in TEXTS:
         return _text_test(field, op, value)
-    if field in VALUES:
-        return _number_test(field, op, value, VALUES[field])
-    fields = ", ".join(sorted((*TEXTS, *VALUES)))
+    numbers = values()
+    if field in numbers:
+        return _number_test(field, op, value, numbers[field])
+    fields = ", ".join(sorted((*TEXTS, *numbers)))
     raise FilterError(f"{term}: there is no {field}; there are {fields}")
 
 

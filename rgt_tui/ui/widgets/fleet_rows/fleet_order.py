@@ -19,13 +19,11 @@ from rgt_tui.profiles.readings import how_many
 from rgt_tui.ui.box_status import counts, is_limited, mark
 from rgt_tui.ui.notation import clean, glyphs, plain
 from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row
-from rgt_tui.ui.widgets.fleet_rows.fleet_values import VALUES
+from rgt_tui.ui.widgets.fleet_rows.fleet_columns import value_of
 from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, line
 
 TROUBLE = "state"
 FILE = "file"
-OF_COLUMN = {"rate": "cost"}
-"""Columns whose value has another word in the filter."""
 
 
 class Order(NamedTuple):
@@ -38,13 +36,13 @@ class Order(NamedTuple):
     @property
     def rising(self) -> bool:
         """Whether the smallest is first."""
-        value = VALUES.get(OF_COLUMN.get(self.key, self.key))
+        value = value_of(self.key)
         return (value.rising if value is not None else self.key == "name") != self.flipped
 
     @property
     def words(self) -> str:
         """In words."""
-        value = VALUES.get(OF_COLUMN.get(self.key, self.key))
+        value = value_of(self.key)
         if value is not None:
             return f"by {value.words}, {'least' if self.rising else 'most'} first"
         if self.key == FILE:
@@ -56,7 +54,7 @@ class Order(NamedTuple):
 
 def can_sort(key: str) -> bool:
     """Tell whether rows can be sorted by a column."""
-    return key in (TROUBLE, FILE, "name") or OF_COLUMN.get(key, key) in VALUES
+    return key in (TROUBLE, FILE, "name") or value_of(key) is not None
 
 
 def _trouble(row: Row) -> tuple[object, ...]:
@@ -75,7 +73,8 @@ def ordered(rows: Sequence[Row], order: Order) -> list[Row]:
     by_name = sorted(rows, key=lambda row: row.name)
     if key == "name":
         return by_name[::-1] if flipped else by_name
-    value = VALUES[OF_COLUMN.get(key, key)]
+    value = value_of(key)
+    assert value is not None, "an order that cannot be sorted by"
     known: list[tuple[str, float, Row]] = []
     unknown: list[Row] = []
     for row in by_name:

@@ -10,15 +10,8 @@ from textual import events
 from rgt_tui.model.box import Health
 from rgt_tui.ui.enduring import endured, words
 from rgt_tui.ui.notation import clean, glyphs
-from rgt_tui.ui.widgets.fleet_rows.fleet_cells import (
-    Column,
-    InSight,
-    Row,
-    clock_cells,
-    heading,
-    layout,
-    row_line,
-)
+from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row, clock_cells
+from rgt_tui.ui.widgets.fleet_rows.fleet_columns import Column, InSight, heading, layout, row_line
 from rgt_tui.ui.widgets.fleet_rows.fleet_order import Order
 from rgt_tui.ui.widgets.lines import SortAsked
 from rgt_tui.ui.widgets.selectable_list import SelectableList

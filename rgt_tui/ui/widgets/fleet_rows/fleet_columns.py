@@ -1,0 +1,298 @@
+"""The columns of the fleet table, one row of data each, which of them fit a width, and a box as a line."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+from rgt_tui.health.facts import DISK_ERROR_PCT, DISK_WARN_PCT, MEMORY_ERROR_PCT, MEMORY_WARN_PCT
+from rgt_tui.model.money import Amount
+from rgt_tui.profiles.readings import percent as ratio
+from rgt_tui.ui.box_status import cells_of, current_cell, current_run
+from rgt_tui.ui.notation import glyphs
+from rgt_tui.ui.widgets.fleet_rows import fleet_cells as cells
+from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Cell, Read, Row
+from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, dim, fit, line, merged
+
+
+class Unit(enum.StrEnum):
+    """How a number is written in a filter."""
+
+    PERCENT = "percent"
+    TIME = "time"
+    MONEY = "money"
+    PLAIN = "number"
+
+
+class Value(NamedTuple):
+    """The number of a box that rows are filtered and sorted by."""
+
+    read: Read
+    """None = not known, which is neither little nor much."""
+    unit: Unit
+    words: str
+    """What it is."""
+    step: float = 0.0
+    """Rows that differ by less keep their order: what changes every second must not make them jump."""
+    rising: bool = False
+    """The smallest is first, unless a person reverses it."""
+    currency: Callable[[Row], str] | None = None
+    """Of an amount: amounts of two currencies are not compared."""
+
+
+def percentage(read: Read, words: str, step: float = 0.0, *, rising: bool = False) -> Value:
+    """Return the value of a column of percentages."""
+    return Value(read, Unit.PERCENT, words, step, rising)
+
+
+def money(read: Callable[[Row], Amount | None], words: str) -> Value:
+    """Return the value of a column of amounts."""
+
+    def value(row: Row) -> float | None:
+        amount = read(row)
+        return None if amount is None else amount.value
+
+    return Value(value, Unit.MONEY, words, currency=lambda row: row.box.meter.currency)
+
+
+def _cell(row: Row) -> float | None:
+    total = len(cells_of(row.box))
+    current = current_cell(row.box)
+    return ratio(current[0] if current else 0, total) if total else None
+
+
+def _step(row: Row) -> float | None:
+    run = current_run(row.box)
+    return None if run is None or run.step is None else float(run.step)
+
+
+def _loss(row: Row) -> float | None:
+    run = current_run(row.box)
+    return None if run is None else run.loss
+
+
+def _age(row: Row) -> float | None:
+    verdict = row.verdict
+    return verdict.sample_age if verdict.stale else verdict.progress_age
+
+
+def _cards(row: Row) -> float | None:
+    return float(len(row.box.sample.gpus)) if row.box.sample else None
+
+
+WISHED = 1_000_000
+"""`since` of a column that is shown only where room is left, see `Column.wishes`."""
+WIDEST_NAME = 40
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: the table, its order, the filter, the help and the page in ``docs`` are made from these."""
+
+    key: str
+    title: str
+    width: int
+    since: int
+    """Width of the table from which on the column is shown."""
+    cell: Cell
+    means: str
+    """What the help and the documentation say of it."""
+    value: Value | None = None
+    right: bool = True
+    word: str = ""
+    """Name of the value in the filter, where it is not the key."""
+    narrow: int = 0
+    """In a table of 80 to 119 cells, in which order it is added where it fits; 0 = not."""
+    wishes: tuple[tuple[int, int], ...] = ()
+    """Of the cells left over in a table of 120 and more: in which order the column gets how many."""
+    keeps_tone: bool = False
+    """It is not dimmed in a row whose values are old."""
+
+
+COLUMNS: list[Column] = [
+    Column("name", "  box", 14, 0, cells.name_cell, "the box, as the fleet file calls it", right=False,
+           wishes=((1, WIDEST_NAME),), keeps_tone=True),
+    Column("state", "state", 11, 0, cells.state_cell, "its state in one word; +2 = two more alerts hold", right=False,
+           wishes=((6, 2), (16, 1)), keeps_tone=True),
+    Column("gpu", "gpu", 8, 80, cells.gpu_cell,
+           "the last minute of utilisation, and the newest mean; 1/8 = one card of eight stands out, dead or idle; "
+           "sorted by the worst card",
+           percentage(cells.worst_util, "utilisation of the worst GPU", 10.0, rising=True), wishes=((15, 4),)),
+    Column("vram", "vram", 6, 120, cells.vram_cell, "video memory in use, of all cards together",
+           percentage(cells.vram_pct, "video memory", 5.0), right=False),
+    Column("temp", "temp", 4, WISHED, cells.number_cell(cells.heat, cells.heat_text), "the hottest card",
+           Value(cells.heat, Unit.PLAIN, "temperature", 5.0), wishes=((8, 0),)),
+    Column("power", "power", 5, WISHED, cells.power_cell, "what all cards draw together",
+           Value(cells.watts, Unit.PLAIN, "power", 20.0), wishes=((9, 0),)),
+    Column("disk", "disk", 4, 120, cells.full_cell(cells.bytes_full, DISK_WARN_PCT, DISK_ERROR_PCT),
+           "the fullest file system, in bytes", percentage(cells.bytes_full, "disk")),
+    Column("inode", "inode", 5, 0, cells.full_cell(cells.inodes_full, DISK_WARN_PCT, DISK_ERROR_PCT),
+           "the fullest file system, in inodes: 100% = no new file, whatever the bytes say",
+           percentage(cells.inodes_full, "inodes")),
+    Column("cgroup", "cgroup", 6, 0, cells.full_cell(cells.memory_full, MEMORY_WARN_PCT, MEMORY_ERROR_PCT),
+           "memory of the container against its limit, not that of the host",
+           percentage(cells.memory_full, "memory", 2.0)),
+    Column("cell", "cell", 4, 0, cells.cell_cell, "the line of the queue, and how many there are",
+           percentage(_cell, "share of its cells")),
+    Column("step", "ep·step", 8, 120, cells.step_cell, "epoch and step of the current run",
+           Value(_step, Unit.PLAIN, "step"), wishes=((4, 2),)),
+    Column("eta", "eta", 6, WISHED, cells.eta_cell, "time to the last step of the current run, at its own pace",
+           Value(cells.seconds_to_end, Unit.TIME, "time to the last step", 60.0, rising=True), narrow=2,
+           wishes=((3, 0),)),
+    Column("age", "age", 6, 0, cells.age_cell,
+           "since the run last made progress; for old values, how old they are",
+           Value(_age, Unit.TIME, "time without progress", 10.0), wishes=((10, 1),), keeps_tone=True),
+    Column("loss", "loss", 6, 120, cells.loss_cell, "the newest loss, and the whole curve",
+           Value(_loss, Unit.PLAIN, "loss"), narrow=3, wishes=((2, 7),)),
+    Column("rate", "/h", 6, 120, cells.money_cell(cells.hourly), "what an hour costs now",
+           money(cells.hourly, "cost of an hour"), word="cost", narrow=1, wishes=((11, 1),)),
+    Column("per1k", "/1k", 6, WISHED, cells.money_cell(cells.thousand_steps),
+           "what 1,000 steps of the current run cost", money(cells.thousand_steps, "cost of 1,000 steps"),
+           wishes=((7, 0),)),
+    Column("spent", "spent", 6, 120, cells.money_cell(cells.spent), "what the box has cost so far",
+           money(cells.spent, "spent"), wishes=((12, 1),)),
+    Column("clock", "clock", 6, 120, cells.clock_cell,
+           "what is left until the platform or the box itself ends something",
+           Value(lambda row: cells.next_end(row).seconds, Unit.TIME, "time to the next clock", rising=True),
+           wishes=((13, 14),), keeps_tone=True),
+    Column("why", "alerts", 0, 80, cells.why_cell, "the worst alert; else what the box is doing", right=False,
+           wishes=((5, 24), (14, 60)), keeps_tone=True),
+]  # fmt: skip
+"""The last column takes what the others leave, if that is enough to say something."""
+CARDS = Value(_cards, Unit.PLAIN, "GPUs")
+"""Of ``cards`` in a filter; no column shows it."""
+
+
+def values() -> dict[str, Value]:
+    """Return what rows can be filtered by, by the word of the filter."""
+    shown = {column.word or column.key: column.value for column in COLUMNS if column.value is not None}
+    return {**shown, "cards": CARDS}
+
+
+def value_of(key: str) -> Value | None:
+    """Return what a column is sorted by."""
+    return next((column.value for column in COLUMNS if column.key == key), None)
+
+
+LEAST_WHY = 12
+NARROW_NAME = 18
+"""In a narrow table a name gets up to so many cells before further columns do."""
+
+
+@lru_cache(maxsize=64)
+def layout(width: int, longest: int = 0, clock: int = WISHED, by: str = "") -> tuple[tuple[Column, int], ...]:
+    """Return the columns of a table, each with its width.
+
+    Args:
+        width: Of the table, in cells.
+        longest: Cells of the longest name.
+        clock: Cells of the longest clock; the column is no wider, and the alerts have the rest.
+        by: The column that the rows are sorted by: it is there at every width, before the alerts.
+    """
+    widths = {column.key: column.width for column in COLUMNS}
+    chosen = {
+        column.key: column.width for column in COLUMNS[:-1] if width >= column.since or column.key == by
+    }
+    wanted = min(longest + 2, WIDEST_NAME)
+    if width < 80:
+        chosen["name"] = 12
+        room = width - 2 - sum(chosen.values()) - len(chosen)
+        chosen["name"] += max(-2, min(6 if wanted <= 18 else wanted - 12, room))
+    elif width < 120:
+
+        def left() -> int:
+            return width - 2 - sum(chosen.values()) - len(chosen)
+
+        chosen["name"] += max(0, min(min(wanted, NARROW_NAME) - chosen["name"], left()))
+        for column in sorted(COLUMNS, key=lambda one: one.narrow):
+            if column.narrow and column.key not in chosen and left() > column.width:
+                chosen[column.key] = column.width
+        chosen["name"] += max(0, min(wanted - chosen["name"], left()))
+    else:
+        chosen["gpu"] += max(0, min(4, width - 2 - sum(chosen.values()) - len(chosen)))
+    spare = width - 2 - sum(chosen.values()) - len(chosen)
+    held = 0
+    wishes = sorted((rank, column.key, more) for column in COLUMNS for rank, more in column.wishes)
+    for _, key, more in wishes if width >= 120 else ():
+        if key == "why":
+            held = max(held, min(more, spare - 1) if spare - 1 >= LEAST_WHY else 0)
+            continue
+        need = widths[key] + 1 + more if key not in chosen else more
+        if key == "name":
+            need = max(0, min(wanted - chosen["name"], spare - held))
+        if key == "clock":
+            need = max(0, min(need, clock - chosen["clock"]))
+        if key == "loss":
+            need = min(need, spare)
+            need = need if need >= 4 else 0
+        if need <= spare - held:
+            chosen[key] = need - 1 if key not in chosen else chosen[key] + need
+            spare -= need
+    if width >= COLUMNS[-1].since and spare - 1 >= LEAST_WHY:
+        chosen["why"] = spare - 1
+    return tuple((column, chosen[column.key]) for column in COLUMNS if column.key in chosen)
+
+
+class InSight(NamedTuple):
+    """Which rows are in sight, where not all are."""
+
+    first: int
+    """From 1."""
+    last: int
+    total: int
+
+    def words(self, width: int) -> str:
+        """Return it as the title of the boxes, as much as fits."""
+        span = f"{self.first}-{self.last}/{self.total}"
+        ways = (f"  box {span}", f"  {span}", f"  {self.first}/{self.total}")
+        return next((one for one in ways if len(one) <= width), ways[-1])
+
+
+def heading(
+    columns: Sequence[tuple[Column, int]], sort: str, *, rising: bool = False, shown: InSight | None = None
+) -> Line:
+    """Return the line of titles; the one that the rows are sorted by stands out, with the way it goes.
+
+    Args:
+        columns: With their widths.
+        sort: Key of the column that the rows are sorted by.
+        rising: The smallest is first.
+        shown: Which rows are in sight; None = all.
+    """
+    out: list[Span] = [Span(" ")]
+    for index, (column, width) in enumerate(columns):
+        gap = "" if index == 0 else " "
+        pad = " " if column.key == "why" else ""
+        text = "gpu 1m" if column.key == "gpu" and width > 8 else column.title
+        if column.key == "name" and shown is not None:
+            text = shown.words(width - (sort == "name"))
+        if column.key == sort:
+            arrow = glyphs().rising if rising else glyphs().opened
+            if len(text) < width:
+                text += arrow
+            else:
+                gap = arrow  # in front of a title that fills its column, so that none is cut
+        if column.key == "loss":
+            text = text.rjust(6)
+        title = fit(pad + text, width, right=column.right and column.key != "loss")
+        out.append(Span(gap + title, Tone.ACCENT if column.key == sort else Tone.DIM))
+    return tuple(out)
+
+
+def row_line(row: Row, columns: Sequence[tuple[Column, int]]) -> Line:
+    """Return one box as a line; all but its mark is dim when its values are old."""
+    out: list[Span] = [Span(" ")]
+    for index, (column, width) in enumerate(columns):
+        if index:
+            out.append(Span(" "))
+        if column.key == "why":
+            out.append(Span(" "))
+            width -= 1
+        made = column.cell(row, width)
+        if row.verdict.stale and not column.keeps_tone:
+            made = tuple(dim(span.text) for span in made)
+        out.extend(clip(made, width))
+    return merged(out) if out else line(EMPTY)
