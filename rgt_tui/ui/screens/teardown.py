@@ -35,8 +35,7 @@ from rgt_tui.ui.widgets.lines import FittedLines, RowChosen
 from rgt_tui.ui.widgets.panes import out_of_sight
 from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, line
 from rgt_tui.ui.widgets.teardown.confirm import CHOOSE, PRESS, DialogButton, NameField, VerbChoice
-from rgt_tui.ui.widgets.teardown.confirm_choice import Choice
-from rgt_tui.ui.widgets.teardown.confirm_state import GUARD_SECONDS, Confirm, Stage, level_of
+from rgt_tui.ui.widgets.teardown.confirm_state import GUARD_SECONDS, Choice, Confirm, Stage, level_of
 from rgt_tui.ui.widgets.teardown.confirm_view import (
     NAMES,
     Setting,

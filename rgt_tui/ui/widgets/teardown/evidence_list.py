@@ -15,7 +15,7 @@ from rgt_tui.ui.notation import clean, compact_time, glyphs, size
 from rgt_tui.ui.widgets.lines import FittedLines, RowChosen
 from rgt_tui.ui.widgets.selectable_list import SelectableList
 from rgt_tui.ui.widgets.spans import Line, Span, Tone, clip, dim, fit, line, text_of, width_of, wrapped
-from rgt_tui.ui.widgets.teardown.confirm_choice import Choice
+from rgt_tui.ui.widgets.teardown.confirm_state import Choice
 
 KINDS = 15
 """Width of the cursor, the mark and the kind of a row; what follows stands below the facts."""
