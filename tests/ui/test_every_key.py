@@ -185,7 +185,7 @@ async def test_one_goes_back_with_q_and_esc(place: str, key: str, state_home: Pa
 
 
 def of_list(screen: Any) -> int:
-    return cast("int", screen.main_list._index)
+    return cast("int", screen.main_list.index)
 
 
 def of_table(screen: Any) -> int:

@@ -39,7 +39,7 @@ def lines_of(
     *items: EvidenceItem, picked: str = "", width: int = 100, choice: Choice = NOTHING
 ) -> list[Line]:
     made = review(items=items, at=NOW, steady_at=NOW)
-    return list(listed(rows_of(made, choice, NOW), picked, width).lines)
+    return [each for _, each in listed(rows_of(made, choice, NOW), picked, width)]
 
 
 def texts(lines: Iterable[Line]) -> list[str]:

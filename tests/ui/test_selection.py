@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from rich.color import ColorSystem
@@ -99,6 +100,21 @@ async def test_so_it_is_in_every_other_list(place: str, state_home: Path) -> Non
             app.theme = theme.name
             await rest(app, pilot)
             assert_seen(lists[0])
+
+
+@pytest.mark.parametrize("place", ["handbook", "welcome", "phases"])
+async def test_the_wheel_moves_the_selection(place: str, state_home: Path) -> None:
+    async with staged(place, "live", home=state_home) as (app, pilot):
+        listed = app.screen.query_one(SelectableList)
+        await pilot.press("home")
+        await rest(app, pilot)
+        assert listed.index == 0
+        listed.on_mouse_scroll_down(cast("Any", None))
+        await rest(app, pilot)
+        assert listed.index == listed.WHEEL == 3
+        assert listed.selected_line() is not None
+        listed.on_mouse_scroll_up(cast("Any", None))
+        assert listed.index == 0
 
 
 def test_no_list_is_left_out() -> None:

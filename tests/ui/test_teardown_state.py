@@ -292,7 +292,7 @@ def flat(lines: list[Line]) -> str:
 
 def evidence(state: Confirm, width: int, picked: str | None = None) -> list[Line]:
     assert state.review is not None
-    return list(listed(rows_of(state.review, state.choice, LATER), picked, width).lines)
+    return [each for _, each in listed(rows_of(state.review, state.choice, LATER), picked, width)]
 
 
 def whole(state: Confirm, width: int) -> str:

@@ -150,23 +150,18 @@ class HappeningList(SelectableList[str]):
             self.redraw()
             return
         keys = [str(row.n) for row in rows]
-        before = self._index
+        before = self.index
         if before >= len(self._keys) - 1 or self._picked not in keys:
             self._picked = keys[-1] if keys else None
         self._happenings, self._over = rows, ended(rows)
         self._keys = keys
-        self._top = max(0, self._top + self._index - before)
+        self._top = max(0, self._top + self.index - before)
         self.redraw()
 
     @property
     def event(self) -> Happening | None:
         """The selected event."""
-        return self._happenings[self._index] if self._happenings else None
-
-    @property
-    def above(self) -> int:
-        """How many rows there are before the selected one."""
-        return self._index
+        return self._happenings[self.index] if self._happenings else None
 
     def wanted_height(self, width: int) -> int:
         """Return the height that shows every event, and the selected one whole, as most of them are."""
@@ -193,7 +188,7 @@ class HappeningList(SelectableList[str]):
 
     def make_lines(self, width: int, height: int) -> Sequence[Line]:
         """Draw the events in sight; their times are as wide as the widest one around."""
-        near = self._happenings[max(0, self._index - height) : self._index + height]
+        near = self._happenings[max(0, self.index - height) : self.index + height]
         self._stamps = max((len(stamp(row.at, self._now)) for row in near), default=0)
         return super().make_lines(width, height)
 
@@ -431,7 +426,7 @@ class JournalScreen(Moves, FleetAwareScreen):
     def follow_row(self) -> None:
         """Show the box, and read on before the end is reached."""
         self._show_box()
-        if self._older and not self._reading_older and self.happening_list.above < AHEAD:
+        if self._older and not self._reading_older and self.happening_list.index < AHEAD:
             self._reading_older = True
             self.read_older(self._wanted)
 

@@ -132,7 +132,6 @@ class TimeMachineScreen(FleetScreen, inherit_bindings=False):
         table = self.query_one(FleetTable)
         if self._only is not None and self._only in table.names:
             table.pick(table.names.index(self._only))
-            table.hold()
 
     def go(self, place: Place) -> None:
         """Be at another moment; what was said of the one before is not said of this one."""

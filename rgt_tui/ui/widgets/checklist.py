@@ -352,7 +352,7 @@ class Checklist(SelectableList[str]):
     def below(self, height: int) -> int:
         """Return how many lines do not fit below those that a list of so many lines shows."""
         rows = len(self.rows)
-        self.keep_in_sight(self._index, rows, height)
+        self.keep_in_sight(self.index, rows, height)
         return max(0, rows - self._top - height)
 
     @property
@@ -372,7 +372,7 @@ class Checklist(SelectableList[str]):
             return [EMPTY, *self._empty]
         rows = self.rows
         self._keys = [row.key for row in rows]
-        self.keep_in_sight(self._index if self._index > 1 else 0, len(rows), height)
+        self.keep_in_sight(self.index if self.index > 1 else 0, len(rows), height)
         first = self._top
         self._owners = self._keys[first : first + height]
         rail = self.rail

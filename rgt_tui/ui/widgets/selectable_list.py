@@ -76,7 +76,8 @@ class SelectableList(LineWidget, Generic[Key]):
         self._picked = key
 
     @property
-    def _index(self) -> int:
+    def index(self) -> int:
+        """Place of the selected row."""
         return self._keys.index(self._picked) if self._picked in self._keys else 0
 
     @property
@@ -87,7 +88,7 @@ class SelectableList(LineWidget, Generic[Key]):
     def move(self, count: int) -> None:
         """Select another row."""
         if self._keys:
-            self.pick(min(max(self._index + count, 0), len(self._keys) - 1))
+            self.pick(min(max(self.index + count, 0), len(self._keys) - 1))
 
     def scroll_lines(self, count: int) -> None:
         """Move with the wheel."""
@@ -124,7 +125,7 @@ class SelectableList(LineWidget, Generic[Key]):
         self._owners = ()
         if not self._keys:
             return list(self._empty)
-        here, total = self._index, len(self._keys)
+        here, total = self.index, len(self._keys)
         picked = self.draw_row(here, width, whole=True)[:height]
         below = self._below(width)
         taken = len(picked) - 1

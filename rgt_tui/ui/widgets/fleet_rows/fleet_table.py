@@ -91,7 +91,7 @@ class FleetTable(SelectableList[str]):
     @property
     def _place(self) -> int:
         """Line of the selected row among all lines."""
-        return self._lines.index(self._index) if self._keys else 0
+        return self._lines.index(self.index) if self._keys else 0
 
     def trouble_out_of_sight(self, rows: Sequence[Row]) -> int:
         """Return how many of the rows that are about to be shown are in trouble, and above or below what fits."""

@@ -210,35 +210,17 @@ def heading(columns: Columns) -> Line:
     return clip(line(named, columns.right("size", "newest", "age", Tone.DIM)), columns.width)
 
 
-@dataclass(frozen=True)
-class Listed:
-    """The lines of the list, and where the selected row stands in them."""
-
-    lines: tuple[Line, ...]
-    first: int = 0
-    count: int = 0
-    keys: tuple[str, ...] = ()
-    """Of the item that each line is about; empty for the heading."""
-
-
-def listed(rows: tuple[Row, ...], picked: str | None, width: int) -> Listed:
-    """Return all lines; the row with the key `picked` is shown whole, with what its keys do."""
+def listed(rows: tuple[Row, ...], picked: str | None, width: int) -> list[tuple[str | None, Line]]:
+    """Return all lines, each with the key of its row; the row `picked` is shown whole, with what its keys do."""
     if not rows:
-        return Listed(())
+        return []
     columns = Columns.of(rows, width)
-    out: list[Line] = [heading(columns)]
-    keys = [""]
-    first = count = 0
+    out: list[tuple[str | None, Line]] = [(None, heading(columns))]
     for row in rows:
-        if row.item.key != picked:
-            out.append(row_line(row, row.text, columns))
-            keys.append(row.item.key)
-            continue
-        made = _whole(row, columns)
-        first, count = len(out), len(made)
-        out += made
-        keys += [row.item.key] * count
-    return Listed(tuple(out), first, count, tuple(keys))
+        key = row.item.key
+        drawn = _whole(row, columns) if key == picked else [row_line(row, row.text, columns)]
+        out += [(key, each) for each in drawn]
+    return out
 
 
 def _whole(row: Row, columns: Columns) -> list[Line]:
@@ -279,7 +261,7 @@ class EvidenceList(FittedLines, SelectableList[str]):
         """Key of the item that the keys act on; empty = there is none."""
         self._keys = [row.item.key for row in self._make_rows()]
         if self._picked in self._keys:
-            self._place = self._index
+            self._place = self.index
         elif self._keys:
             self._place = min(self._place, len(self._keys) - 1)
             self._picked = self._keys[self._place]
@@ -289,8 +271,8 @@ class EvidenceList(FittedLines, SelectableList[str]):
 
     def _lines(self, width: int) -> list[Line]:
         made = listed(self._make_rows(), self.picked if self.has_focus else None, width)
-        self._owners = [key or None for key in made.keys]
-        return list(made.lines)
+        self._owners = [key for key, _ in made]
+        return [each for _, each in made]
 
     @property
     def selection(self) -> tuple[int, int]:
