@@ -43,6 +43,8 @@ CATALOGUE_KEYS = frozenset(
 CATALOGUE_NAMES = frozenset(("name", "description", "displayname", "id"))
 SECRET_NAMES = frozenset(("label_counts", "env", "extra_env", "labels", "tags", "annotations"))
 """Keys of objects whose own keys a person chose."""
+FILTERS = frozenset(("eq", "neq", "in", "notin", "gt", "gte", "lt", "lte"))
+"""Keys of a search's filter: what they hold is of the kind of the key around them, as in ``type: {in: [...]}``."""
 MONEY = re.compile(r"balance|credit|assets|voucher", re.IGNORECASE)
 ID_KEY = re.compile(r"(^id|_ids?|Ids?|ID|^idx|_idx|[pP]orts?)$")
 PLATFORM_WORD = re.compile(r"[A-Za-z0-9 _./()+,:-]{1,60}")
@@ -69,7 +71,10 @@ class Redactor:
             parent: Key of the object around it.
         """
         if isinstance(value, dict):
-            return {self._name(name, key): self.data(inner, name, key) for name, inner in value.items()}
+            return {
+                self._name(name, key): self.data(inner, key if name in FILTERS else name, key)
+                for name, inner in value.items()
+            }
         if isinstance(value, list):
             return [self.data(inner, key, parent) for inner in value]
         if value is None or isinstance(value, bool):

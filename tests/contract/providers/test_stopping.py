@@ -218,10 +218,18 @@ def _no_mounts(data: object) -> object:
     return {**data, "mounts": None}
 
 
+async def until_read(world: World) -> None:
+    """Read the pod until that succeeds."""
+    while (await world.read()).error is not None:
+        pass
+
+
 async def test_a_timeout_after_the_server_acted_is_followed_up(world: World) -> None:
     """The one test that waits for a real timeout, since a timeout is what it is about."""
     impatient = Providers(clock=world.clock, env={"DEMO_KEY": world.server.key}, timeout_s=1.0)
     world.provider = impatient.open(ProviderRef("runpod", POD, world.server.base_url, "DEMO_KEY"))
+    # The connection is open then: a machine that is busy for half the timeout cannot refuse it, which is not "sent".
+    await until_read(world)
     world.server.inject(Fault(on=DELETE, act=True, hang=True))
     steps = await world.carry_out(Verb.DESTROY)
     await impatient.close()

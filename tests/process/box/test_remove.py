@@ -234,7 +234,8 @@ def test_programs_without_a_cluster_are_no_doubt(box: Agent) -> None:
     script(box, "squeue", "echo 'squeue: fatal: Could not establish a configuration source' >&2; exit 1")
     script(box, "kubectl", "exit 1")
     box.env.pop("KUBECONFIG", None)
-    assert remove(box, "--old")[0] == 0
+    status, _, seen = remove(box, "--old")
+    assert (status, seen) == (0, {f".cache/rgt/{OLD}": None})
 
 
 def test_the_batch_script_of_a_queue_that_is_not_through_names_its_agent(box: Agent, tmp_path: Path) -> None:
