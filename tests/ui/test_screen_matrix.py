@@ -49,12 +49,20 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ids=lambda one: one.replace(" ", "_"),
 )
 async def test_a_screen_looks_as_it_did(
-    screen: str, state: str, night: Path, tmp_path: Path, state_home: Path, monkeypatch: pytest.MonkeyPatch
+    screen: str,
+    state: str,
+    night: Path,
+    tmp_path: Path,
+    state_home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    thorough: bool,
 ) -> None:
+    # Each pair of screen and size, and of screen and state; with time also all three.
+    sizes = sizes_of(state) if thorough or state == "live" else SIZES[1:2]
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     found = []
     async with staged(screen, state, home=state_home, night=night, size=SIZES[0]) as (app, pilot):
-        for size in sizes_of(state):
+        for size in sizes:
             rows = await rest(app, pilot, size)
             assert (len(rows[0]), len(rows)) == size
             name = f"{screen.replace(' ', '-')}/{state}-{size[0]}x{size[1]}"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +37,7 @@ async def machine(
     path: Path, *keys: str, opened: tuple[str, ...] = ("T",), size: tuple[int, int] = (120, 34)
 ) -> AsyncIterator[tuple[RgtApp, Pilot[None], FakeFleet]]:
     if not path.exists():
-        keep_night(path).close()
+        path.write_bytes(night())
     history = History(path, clock=lambda: NOW)
     fleet = FakeFleet()
     history.adopt([box.spec for box in fleet.state.boxes])
@@ -46,6 +48,15 @@ async def machine(
             yield app, pilot, fleet
     finally:
         await history.close()
+
+
+@cache
+def night() -> bytes:
+    """Return the file of the night, which is written once for all tests."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "history.db"
+        keep_night(path).close()
+        return path.read_bytes()
 
 
 def past(app: RgtApp) -> MomentFleet:

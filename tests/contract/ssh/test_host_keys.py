@@ -201,6 +201,7 @@ async def test_a_revoked_key_is_refused_even_if_it_is_also_known(box: Box) -> No
         await enter(box.spec, Somebody(host_key="yes"))
 
 
+@pytest.mark.full_matrix
 @pytest.mark.parametrize("known", ["{name}", "127.0.0.1"])
 @pytest.mark.parametrize("revoked", ["127.0.0.1", "{name}", "127.0.0.*"])
 async def test_a_key_that_is_revoked_for_the_host_is_revoked_on_its_other_ports(

@@ -59,6 +59,7 @@ def test_every_byte_comes_as_it_is(agent: Agent, log: Path) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.full_matrix
 @pytest.mark.parametrize("count", range(5))
 @pytest.mark.parametrize("text", [b"", b"\n", b"a", b"a\n", b"a\nb", b"\n\n\n", b"a\n\nb\n" * 3])
 def test_the_last_lines_are_those_of_tail(agent: Agent, log: Path, text: bytes, count: int) -> None:

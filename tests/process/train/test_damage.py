@@ -40,6 +40,7 @@ def relaunch(trainers: Zygote, out: Path, whole: Path) -> str:
     return trainer.text()
 
 
+@pytest.mark.full_matrix
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("at", [0.0, 0.4, 0.99])
 def test_one_flipped_bit(trainers: Zygote, whole: Path, tmp_path: Path, name: str, at: float) -> None:

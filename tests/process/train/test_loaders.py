@@ -109,7 +109,7 @@ def uninterrupted(trainers: Zygote, tmp_path_factory: pytest.TempPathFactory) ->
     return place / "run"
 
 
-@pytest.mark.parametrize("workers", [0, 2, 8])
+@pytest.mark.parametrize("workers", [0, 2, pytest.param(8, marks=pytest.mark.full)])
 def test_random_transforms_mid_epoch(
     trainers: Zygote, tmp_path: Path, uninterrupted: Path, workers: int
 ) -> None:

@@ -15,11 +15,12 @@ from pathlib import Path
 import pytest
 from rgt_train.checkpoint.safetensors import weights
 
+from tests.conftest import THOROUGH
 from tests.process.train.harness import Zygote, assert_same, final_state, losses
 from tests.process.train.parallel.forked import forked
 
 FULL = os.environ.get("RGT_TORTURE") == "full"
-KILLS, LINES = (40, 12) if FULL else (3, 30)
+KILLS, LINES = (40, 12) if FULL else (3, 30) if THOROUGH else (2, 30)
 """How often a run is killed, and after how many lines of a launch at most."""
 STEPS = 36
 HEAD = """

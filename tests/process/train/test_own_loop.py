@@ -147,7 +147,7 @@ with run:
 """
 
 
-@pytest.mark.parametrize("at", [3, 18, 31])
+@pytest.mark.parametrize("at", [3, pytest.param(18, marks=pytest.mark.full), 31])
 def test_stopped_in_the_middle_of_an_accumulation(trainers: Zygote, tmp_path: Path, at: int) -> None:
     for name, where in (("plain", 0), ("stopped", at)):
         (tmp_path / name).mkdir()
