@@ -206,13 +206,21 @@ def older(folders: list[str]) -> str | None:
     return max(found)[1] if found else None
 
 
+def is_ours(path: str) -> bool:
+    """Tell whether a file and its directory are this user's, and nobody else may write to them."""
+    try:
+        for there in (os.stat(os.path.dirname(path) or "."), os.lstat(path)):
+            if there.st_uid != os.geteuid() or there.st_mode & OTHERS_WRITE:
+                return False
+    except OSError:
+        return False
+    return stat.S_ISREG(there.st_mode)
+
+
 def is_whole(path: str, digest: str) -> bool:
     """Tell whether a file, its directory too, is this user's alone to write to, and has this (beginning of a) hash."""
     try:
-        for there in (os.stat(os.path.dirname(path)), os.lstat(path)):
-            if there.st_uid != os.geteuid() or there.st_mode & OTHERS_WRITE:
-                return False
-        if not stat.S_ISREG(there.st_mode) or open_above(os.path.dirname(path)):
+        if not is_ours(path) or open_above(os.path.dirname(path)):
             return False
         with open(path, "rb") as file:
             return hashlib.sha256(file.read()).hexdigest().startswith(digest)

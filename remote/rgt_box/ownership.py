@@ -12,12 +12,12 @@ import stat
 import struct
 
 from rgt_box import procstat
+from rgt_box.landing import is_ours as is_ours
 from rgt_box.landing import take as take
 from rgt_box.landing import user_name as user_name
 
 ANSWER = 2.0
 """Seconds for a server to take our connection."""
-_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def uids(pid: int) -> tuple[int, ...]:
@@ -82,17 +82,6 @@ def own_socket(path: str) -> str | None:
     except (OSError, ValueError):
         return None
     return real if struct.unpack("3i", said)[1] == os.geteuid() else None
-
-
-def is_ours(path: str) -> bool:
-    """Tell whether a file and its directory are this user's, and nobody else may write to them."""
-    try:
-        for there in (os.stat(os.path.dirname(path) or "."), os.lstat(path)):
-            if there.st_uid != os.geteuid() or there.st_mode & _OTHERS_WRITE:
-                return False
-    except OSError:
-        return False
-    return stat.S_ISREG(there.st_mode)
 
 
 def is_another_users(folder: str) -> bool:

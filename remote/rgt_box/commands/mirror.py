@@ -152,7 +152,7 @@ to DST is running, 74 DST has no room (needed and free are named).
 
 Example: mirror /workspace/runs/a /mnt/results/a
 """
-SPEC = {"--quiet": "flag", "--cache": "str", "--no-cache": "flag", "--delete": "flag"}
+SPEC = {"--quiet": "flag", "--cache": "str", "--no-cache": "flag"}
 FAILED, USAGE, BUSY, NO_ROOM = 1, 2, 3, 74
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -164,10 +164,6 @@ class NoRoom(Exception):
 def main(argv: list[str]) -> int:
     """Run the verb; returns the exit status."""
     paths, found = file_tree.parse_words(argv, SPEC, HELP)
-    if found["delete"]:
-        return file_tree.refuse(
-            "mirror: there is no --delete: no program should remove what is on durable storage"
-        )
     if len(paths) != 2:
         return file_tree.refuse("mirror: SRC and DST are required")
     source, target = (os.path.realpath(os.path.expanduser(path)) for path in paths)

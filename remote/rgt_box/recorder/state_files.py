@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import functools
 import os
-import stat
 import time
 import zlib
 
-from rgt_box import PROTO, files, ownership, place, procstat
+from rgt_box import PROTO, files, landing, ownership, place, procstat
 
 TYPE_CHECKING = False
 
@@ -43,7 +42,7 @@ def ram(folder: str, make: bool = False) -> str | None:
                 os.mkdir(path, 0o700)
             except OSError:
                 pass
-        if _is_ours(path):
+        if landing.is_private(path):
             return path
     return None
 
@@ -65,15 +64,6 @@ def _which(folder: str) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
-
-
-def _is_ours(path: str) -> bool:
-    """Tell whether a directory is what we made: the place is open to all users of the box."""
-    try:
-        found = os.lstat(path)
-    except OSError:
-        return False
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
 
 
 def places(folder: str) -> list[str]:
