@@ -79,7 +79,7 @@ class RawExchange(msgspec.Struct, frozen=True):
     content: bytes
 
 
-RECORDED_HEADERS = ("content-type", "link", "retry-after", "ratelimit")
+RECORDED_HEADERS = ("content-type", "link", "retry-after", "ratelimit", "x-skypilot-request-id")
 
 
 class AccountHttp:

@@ -113,7 +113,7 @@ def _redacted(redactor: Redactor, raw: RawExchange) -> Recorded:
         path=redactor.path(raw.path),
         body=redactor.data(raw.body),
         status=raw.status,
-        headers=raw.headers,
+        headers=redactor.headers(raw.headers),
         answer=answer,
         note=note,
     )

@@ -7,6 +7,7 @@ original, so that an adapter reads a recording as it reads the platform.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -21,7 +22,7 @@ KEPT_KEYS = frozenset(
         "cloud", "cloudtype", "code", "error", "region", "regions", "geolocation", "datacenterid", "datacenterids",
         "image_runtype", "publiciptype", "agenttype", "stock", "stockstatus", "verification", "hosting_type",
         "charge_type", "region_sign", "region_name", "gpu_spec_uuid", "snapshot_gpu_alias_name", "features",
-        "architecture", "slug", "endpoint_state", "reason_code", "action", "verb",
+        "architecture", "slug", "accelerators", "endpoint_state", "reason_code", "action", "verb",
     )
 )  # fmt: skip
 """Keys in small letters whose text is the platform's own."""
@@ -47,11 +48,13 @@ FILTERS = frozenset(("eq", "neq", "in", "notin", "gt", "gte", "lt", "lte"))
 """Keys of a search's filter: what they hold is of the kind of the key around them, as in ``type: {in: [...]}``."""
 MONEY = re.compile(r"balance|credit|assets|voucher", re.IGNORECASE)
 ID_KEY = re.compile(r"(^id|_ids?|Ids?|ID|^idx|_idx|[pP]orts?)$")
-PLATFORM_WORD = re.compile(r"[A-Za-z0-9 _./()+,:-]{1,60}")
+PLATFORM_WORD = re.compile(r"[A-Za-z0-9 _./(){}'+,:-]{1,60}")
 ISO_DATE = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+(Z|[+-]\d\d:?\d\d)?")
 WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|\d+/(tcp|udp)")
 AROUND_ID = re.compile(r"(instance|volume|serverless|endpoint|workergroup|pod|droplet|machine)?[-:/]?")
 """What may stand around a known id in a text that keeps its form, as in ``instance-1234``."""
+ID_PREFIXES = ("pro-",)
+"""How ids of machines begin that an adapter reads by their beginning: AutoDL's."""
 ID_SEGMENT = re.compile(r"\d{4,}|[0-9a-fA-F-]{12,}|(?=.*\d)[A-Za-z0-9_-]{10,}")
 """A part of a path that is an id."""
 
@@ -81,6 +84,10 @@ class Redactor:
             return value
         if MONEY.search(key):
             return _like_money(value)
+        if isinstance(value, str) and value.startswith(("{", "[")):
+            with contextlib.suppress(msgspec.DecodeError, RecursionError):
+                # SkyPilot answers with JSON in a string.
+                return msgspec.json.encode(self.data(msgspec.json.decode(value), key, parent)).decode()
         if isinstance(value, str):
             return value if self._is_kept(value, key, parent) else self.text(value)
         if isinstance(value, int) and ID_KEY.search(key) and value > 9:
@@ -94,6 +101,10 @@ class Redactor:
         if text not in self._known:
             self._known[text] = self._around_known(text) or _shaped(text, len(self._known) + 1)
         return self._known[text]
+
+    def headers(self, headers: Mapping[str, str]) -> dict[str, str]:
+        """Return the headers of an answer without ids."""
+        return {name: self.text(value) if name.endswith("-id") else value for name, value in headers.items()}
 
     def path(self, path: str) -> str:
         """Return a request's path and query without ids."""
@@ -171,5 +182,5 @@ def _shaped(text: str, number: int) -> str:
         return str(10 ** max(len(text) - 1, 4) + number)
     if re.fullmatch(r"[0-9a-f]{16,}", text):
         return f"{number:0{len(text)}x}"
-    prefix = re.match(r"[a-z]{2,4}-(?=[A-Za-z0-9-]*\d)", text)
-    return f"{prefix[0]}{number}" if prefix else f"text-{number}"
+    prefix = next((one for one in ID_PREFIXES if text.startswith(one)), "text-")
+    return f"{prefix}{number}"

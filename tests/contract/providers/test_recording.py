@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,14 @@ from tests.contract.providers.test_every_platform import KEY_ENV, bench
 OVER_HTTP = [
     row
     for row in ROWS
-    if row.kind in ("autodl", "digitalocean", "lambda", "paperspace-core", "runpod", "vastai")
+    if row.kind
+    in ("autodl", "digitalocean", "dstack", "lambda", "paperspace-core", "runpod", "skypilot", "vastai")
 ]
-READ_BY_POST = ("/api/v0/bundles", "/api/v1/dev/")
-"""Reads that these platforms offer as a POST: a search, and AutoDL's lists."""
+READ_BY_POST = re.compile(
+    r"/api/v0/bundles/?|/api/v1/dev/.*|/api/(instances|runs|volumes)/list|/api/project/[^/]+/.*/(list|get)"
+    r"|/status|/cost_report"
+)
+"""Reads that these platforms offer as a POST: vast's search, and the lists of AutoDL, dstack and SkyPilot."""
 ACCOUNTS = Path(__file__).parents[2] / "fixtures/accounts"
 
 
@@ -40,7 +45,7 @@ async def test_a_recording_reads_as_the_account_and_names_no_machine_of_it(row: 
         found = await record_account(account, "", rgt="1", kind=row.kind, month="2026-11")
         for what in made.server.requests[seen:]:
             method, path = what.split(" ", 1)
-            assert method == "GET" or path.startswith(READ_BY_POST), what
+            assert method == "GET" or READ_BY_POST.fullmatch(path), what
         with pytest.raises(ProviderError, match="only reads are recorded"):
             await account.http.send("POST", "/anything")
         await fresh.close()
@@ -93,6 +98,18 @@ async def test_a_recorded_account_is_read_without_an_error(path: Path) -> None:
 )
 def test_text_is_replaced_unless_it_is_the_platforms_own_word(key: str, value: str, kept: bool) -> None:
     assert (Redactor().data({key: value}) == {key: value}) is kept
+
+
+def test_a_name_that_looks_like_an_id_keeps_no_part_of_itself() -> None:
+    shown: Any = Redactor().data({"name": "lab-1", "uuid": "pro-0abc12"})
+    assert "lab" not in shown["name"]
+    assert shown["uuid"].startswith("pro-")
+
+
+def test_json_in_a_text_is_read_as_json() -> None:
+    shown: Any = Redactor().data({"return_value": '[{"name": "secret", "status": "UP"}]', "text": "{secret"})
+    assert "secret" not in str(shown)
+    assert '"status":"UP"' in shown["return_value"]
 
 
 def test_a_filter_is_read_as_the_key_that_it_filters() -> None:
