@@ -84,7 +84,8 @@ def test_a_rank_that_evaluates_alone_is_no_hang(seen: Beats) -> None:
     ("rank", "word", "phase", "told", "confidence"),
     [
         (2, "spin", "forward", "is in the forward pass of step", 0.8),
-        (1, "sleep", "forward", "is in the forward pass of step", 0.8),
+        # The same phase, by a rank that waits instead of computing.
+        pytest.param(1, "sleep", "forward", "is in the forward pass of step", 0.8, marks=pytest.mark.full),
         (0, "data", "data", "is waiting for its data of step", 0.8),
         (1, "own", "loop", "is in the code of its loop of step", 0.6),
     ],
