@@ -567,6 +567,7 @@ class Teardown:
             box=permit.box,
             at=self._clock(),
             started=given.meter.started,
+            tiers=given.meter.tiers,
             seal=permit.seal,
             results=found,
             queues=given.state.queues,

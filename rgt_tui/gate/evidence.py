@@ -373,6 +373,8 @@ class Parked(msgspec.Struct, frozen=True, kw_only=True):
     """When the park was confirmed, epoch seconds by the client's clock."""
     started: float | None
     """When the machine had been started, as the provider told before the park."""
+    tiers: dict[str, str] = {}
+    """Mount point → storage tier, as the provider told before the park."""
     seal: str
     """Nonce of the seal that it was parked under."""
     results: Results
@@ -403,6 +405,9 @@ def stands(parked: Parked, meter: Meter) -> str | None:
     # The provider's own time, told twice: no two clocks are compared.
     if meter.started is not None and meter.started != parked.started:
         return "the machine was started since"
+    # The mount table of then bears out nothing that is said of a disk since then.
+    if not meter.tiers.items() <= parked.tiers.items():
+        return "the provider names other storage than before the stop"
     return None
 
 

@@ -531,6 +531,18 @@ def test_a_second_rgt_and_again_the_first_while_the_first_is_at_it() -> None:
         machine.teardown()
 
 
+def test_a_volume_that_is_claimed_only_since_the_stop_keeps_nothing() -> None:
+    machine = GateMachine()
+    try:
+        machine.begins(pulled=True)
+        machine.confirms_later(0, "lab", Verb.PARK, wait=0.0)
+        machine.happens("lab", is_not_mounted)
+        machine.pulls_while_a_result_becomes_a_link("lab")
+        machine.confirms(0, "lab", Verb.DESTROY, give_up=False, meanwhile={})
+    finally:
+        machine.teardown()
+
+
 @pytest.mark.full  # it tests the machine, and not the product
 @pytest.mark.parametrize("name", MUTANTS if FULL else QUICKLY_MISSED)
 def test_a_guard_that_is_left_out_is_missed(name: str) -> None:

@@ -87,6 +87,15 @@ def test_the_providers_word_for_the_last_start_is_compared_with_itself(started: 
     assert stands(PARKED, replace(OFF, started=started)) is None
 
 
+def test_storage_that_is_named_only_since_the_stop_has_no_witness() -> None:
+    """The mount table is from before the stop: it cannot bear out what the provider has said since."""
+    claimed = replace(OFF, tiers={"/workspace": "network-volume"})
+    assert "names other storage" in str(stands(PARKED, claimed))
+    assert "identity" in against(evidence(GONE, meter=OFF, tiers=claimed.tiers, parked=PARKED))
+    assert stands(replace(PARKED, tiers=claimed.tiers), claimed) is None
+    assert stands(replace(PARKED, tiers=claimed.tiers), OFF) is None, "less is kept than was said: no danger"
+
+
 def test_a_box_that_answers_is_asked_itself() -> None:
     found = evidence(box(cell(), cell("b", state="failed")), meter=OFF, parked=PARKED)
     assert "queue:b" in against(found)
