@@ -14,7 +14,6 @@ from types import SimpleNamespace
 
 import pytest
 from rgt_box import files, place, procstat
-from rgt_box.recorder.ring import SAMPLE, Ring
 
 
 @pytest.fixture
@@ -61,19 +60,16 @@ def test_a_first_start_takes_a_directory_by_its_host_and_makes_none(
     assert place.state_dir() == usual(tmp_path / "cache" / "rgt")
 
 
-@pytest.mark.parametrize("whose", ["base", "usual", "any"])
+@pytest.mark.parametrize("whose", ["usual", "any"])
 def test_what_is_ours_is_found_wherever_it_is(base: Path, whose: str) -> None:
     owned(base / "host-another", host="another")
-    mine = {"base": base, "usual": Path(usual(base)), "any": base / "host-x"}[whose]
+    mine = {"usual": Path(usual(base)), "any": base / "host-x"}[whose]
     with locked(owned(mine)):
         assert place.state_dir() == str(mine), "also while our recorder holds it"
 
 
-@pytest.mark.parametrize("whose", ["base", "usual"])
-def test_a_past_boot_of_this_host_is_gone_on_with_and_one_that_lives_is_left_alone(
-    base: Path, whose: str
-) -> None:
-    mine = owned(base if whose == "base" else usual(base), boot="earlier")
+def test_a_past_boot_of_this_host_is_gone_on_with_and_one_that_lives_is_left_alone(base: Path) -> None:
+    mine = owned(usual(base), boot="earlier")
     assert place.state_dir() == str(mine)
     with locked(mine):
         apart = place.state_dir()
@@ -96,31 +92,6 @@ def test_another_host_s_is_never_taken(base: Path) -> None:
     owned(base / "host-other", host="other")
     (base / "host-empty").mkdir()
     assert place.state_dir() == usual(base)
-
-
-@pytest.mark.parametrize(("boot", "ours"), [("this-boot", True), ("another", False), (None, False)])
-def test_what_an_old_agent_left_is_ours_where_all_of_it_is_of_this_boot(
-    base: Path, boot: str | None, ours: bool
-) -> None:
-    base.mkdir(parents=True)
-    if boot is not None:
-        Ring(str(base / place.RING), boot, 1 << 20).append(SAMPLE, {"t": "sample"})
-    assert place.state_dir() == (str(base) if ours else usual(base))
-    if ours:
-        owned(base, host="another")
-        assert place.state_dir() == usual(base), "not where somebody has said whose it is"
-
-
-@pytest.mark.parametrize(("ticks", "ours"), [(0, True), (1, False), (None, False)])
-def test_an_old_recorder_that_we_can_see_is_ours(base: Path, ticks: int | None, ours: bool) -> None:
-    base.mkdir(parents=True)
-    started = procstat.start_ticks(os.getpid())
-    assert started is not None
-    told = {"pid": os.getpid(), "ticks": None if ticks is None else started + ticks}
-    (base / place.LOCK).write_text(json.dumps(told))
-    with locked(base):
-        assert place.state_dir() == (str(base) if ours else usual(base))
-    assert place.state_dir() == usual(base), "it has ended"
 
 
 def test_a_directory_is_claimed_once(base: Path) -> None:
