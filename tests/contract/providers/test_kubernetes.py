@@ -22,6 +22,7 @@ from rgt_tui.providers.command_line import CommandLine
 from tests.contract.providers.conftest import permit_for
 from tests.contract.providers.fakes.local_kubernetes import LocalKubernetes
 from tests.contract.providers.rows_by_command import NAMESPACE, kubernetes
+from tests.process.box.harness import PATIENCE
 
 JOB = "ml/job/train-a"
 CAPTURED: dict[str, Any] = json.loads(
@@ -247,7 +248,10 @@ async def test_the_stand_in_of_the_contract_suite_says_what_kubectl_says(
     server.add_claim(NAMESPACE, "data", "200Gi")
     made = kubernetes()
     env = {**os.environ, "KUBECONFIG": str(server.kubeconfig(tmp_path)), "KUBECACHEDIR": str(tmp_path)}
-    real, stand_in = CommandLine(None, env, timeout_s=30), CommandLine(None, made.env, timeout_s=30)
+    real, stand_in = (
+        CommandLine(None, env, timeout_s=PATIENCE),
+        CommandLine(None, made.env, timeout_s=PATIENCE),
+    )
     place = f"--namespace={NAMESPACE}"
     for words in (
         ("get", "jobs", place, "--output=json"),
