@@ -36,6 +36,7 @@ class Wave:
     """200 boxes that train: no value of a box is what it was a second before."""
 
     chronicle = None
+    plays_back = is_past = keeps_logs = reads_logs = keeps_transfers = runs_checks = False
 
     def __init__(self) -> None:
         self._callbacks: list[Callable[[FleetState], None]] = []
@@ -58,6 +59,9 @@ class Wave:
         """Call `callback` with every new state."""
         self._callbacks.append(callback)
         return lambda: self._callbacks.remove(callback)
+
+    def give_way(self, busy: Callable[[], bool]) -> None:
+        """Nothing is received."""
 
     def focus(self, box: str | None) -> None:
         """Nothing is sampled."""

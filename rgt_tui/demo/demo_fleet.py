@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from rgt_tui.demo.embedded import Embedded, finish
 from rgt_tui.demo.stories import Director
-from rgt_tui.fleet import Chronicle, Fleet, Given, Memory, Pulled
+from rgt_tui.fleet import Chronicle, Fleet, FleetSource, Given, Memory, Pulled
 from rgt_tui.fleet.config.editing import dump_fleet
 from rgt_tui.gate import Receipt
 from rgt_tui.model.evidence import CheckResult, PersonTick, Review, StopProgress, Verb
@@ -32,8 +32,10 @@ STOP_SECONDS = 2.0
 log = logging.getLogger("rgt.demo")
 
 
-class DemoFleet:
-    """A `FleetSource` over the embedded fleet."""
+class DemoFleet(FleetSource):
+    """The embedded fleet."""
+
+    keeps_logs = reads_logs = keeps_transfers = runs_checks = True
 
     def __init__(self, *, port_base: int | None = None, follow_advice: bool = False) -> None:
         self.embedded = Embedded(port_base=port_base)

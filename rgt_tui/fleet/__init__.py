@@ -16,26 +16,17 @@ if TYPE_CHECKING:
     from rgt_tui.fleet.event_loop import new_loop
     from rgt_tui.fleet.fleet_source import (
         Account,
-        Audited,
         Beginnings,
-        Bygone,
-        CheckDesk,
         Chronicle,
         FirstSteps,
         FleetSource,
         GateClosed,
         Given,
-        GivesWay,
-        LogKeeper,
-        LogReader,
         NoControlPlane,
         NothingToDo,
         Observer,
-        Playback,
         Pulled,
-        Recorded,
         Tap,
-        TransferKeeper,
     )
     from rgt_tui.fleet.history.history_keeper import Memory
     from rgt_tui.fleet.meters import Meters
@@ -45,13 +36,10 @@ if TYPE_CHECKING:
 __all__ = [
     "Account",
     "Alerting",
-    "Audited",
     "Backoff",
     "BaseFleet",
     "Beginnings",
     "BoxSession",
-    "Bygone",
-    "CheckDesk",
     "Chronicle",
     "ConnectLimit",
     "FirstSteps",
@@ -59,10 +47,7 @@ __all__ = [
     "FleetSource",
     "GateClosed",
     "Given",
-    "GivesWay",
     "Intake",
-    "LogKeeper",
-    "LogReader",
     "Memory",
     "Meters",
     "NoControlPlane",
@@ -70,11 +55,8 @@ __all__ = [
     "NothingToDo",
     "Observer",
     "OpenActions",
-    "Playback",
     "Pulled",
-    "Recorded",
     "Tap",
-    "TransferKeeper",
     "TransferNote",
     "connected",
     "new_loop",
@@ -94,8 +76,8 @@ __getattr__ = imported_later(
         "errands": "connected push_trainer reached",
         "event_loop": "new_loop",
         "fleet_source": (
-            "Account Audited Beginnings Bygone CheckDesk Chronicle FirstSteps FleetSource GateClosed Given GivesWay "
-            "LogKeeper LogReader NoControlPlane NothingToDo Observer Playback Pulled Recorded Tap TransferKeeper"
+            "Account Beginnings Chronicle FirstSteps FleetSource GateClosed Given "
+            "NoControlPlane NothingToDo Observer Pulled Tap"
         ),
         "history.history_keeper": "Memory",
         "meters": "Meters",

@@ -27,7 +27,7 @@ from rgt_tui.fleet.config.following import Following
 from rgt_tui.fleet.connector import ConnectLimit
 from rgt_tui.fleet.console_clicks import own_act
 from rgt_tui.fleet.event_loop import collect_less, guarded
-from rgt_tui.fleet.fleet_source import Chronicle, Given, Keeper, Observer, Pulled, Remember, Tap
+from rgt_tui.fleet.fleet_source import Chronicle, FleetSource, Given, Keeper, Observer, Pulled, Remember, Tap
 from rgt_tui.fleet.logs import box_logs
 from rgt_tui.fleet.logs.box_logs import BoxSearch, LogPiece
 from rgt_tui.fleet.logs.kept_lines import FilePlace, KeptLines
@@ -67,7 +67,7 @@ CLOSE_SECONDS = 10.0
 log = logging.getLogger("rgt.fleet")
 
 
-class BaseFleet:
+class BaseFleet(FleetSource):
     """What a running fleet and a replayed one have in common: sessions whose states are published.
 
     Args:
@@ -168,6 +168,8 @@ class BaseFleet:
 
 class Fleet(BaseFleet):
     """A running fleet; see `rgt_tui.fleet.fleet_source.FleetSource` for what each method promises."""
+
+    keeps_logs = reads_logs = keeps_transfers = runs_checks = True
 
     def __init__(
         self,

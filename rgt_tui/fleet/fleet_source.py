@@ -81,8 +81,25 @@ class Chronicle(Protocol):
         ...
 
 
+class NotOffered(Exception):
+    """The fleet cannot do this; an attribute of it said so."""
+
+
 class FleetSource(Protocol):
-    """A running fleet."""
+    """A running fleet, or what is shown in place of one; a subclass says what it can do besides."""
+
+    plays_back: bool = False
+    """A recording: its time can be held and sped up."""
+    is_past: bool = False
+    """An earlier moment: its time does not move, and nothing can be changed."""
+    keeps_logs: bool = False
+    """It keeps all lines of a log that is read; others have no more than `LogView`."""
+    reads_logs: bool = False
+    """It can ask a box for what is not kept of its logs."""
+    keeps_transfers: bool = False
+    """It knows what every rgt of this person copies and has copied; others know only their own."""
+    runs_checks: bool = False
+    """A person can tick and run its checks; a recording's are as they were."""
 
     @property
     def chronicle(self) -> Chronicle | None:
@@ -223,93 +240,63 @@ class FleetSource(Protocol):
         """Disconnect from every box. What runs on the boxes continues."""
         ...
 
-
-@runtime_checkable
-class GivesWay(Protocol):
-    """A fleet source that works in the event loop of who shows it, and lets that one go first."""
-
     def give_way(self, busy: Callable[[], bool]) -> None:
         """Let what boxes send wait, for a moment at most, while `busy` says that a key is to be painted."""
-        ...
-
-
-@runtime_checkable
-class Playback(Protocol):
-    """A fleet source whose time can be held and sped up: a recording."""
+        return
 
     @property
     def held(self) -> bool:
-        """Whether it is paused."""
-        ...
+        """Whether a recording is paused."""
+        return False
 
     @property
     def speed(self) -> float:
-        """Its seconds per second."""
-        ...
-
-    def hold(self, held: bool) -> None:
-        """Pause or resume it."""
-        ...
-
-    def set_speed(self, speed: float) -> None:
-        """Let so many of its seconds pass per second from now on."""
-        ...
-
-
-@runtime_checkable
-class Bygone(Protocol):
-    """A fleet source that shows an earlier moment: its time does not move, and nothing can be changed."""
-
-    @property
-    def moment(self) -> float:
-        """Client clock of what is shown."""
-        ...
-
-    @property
-    def words(self) -> str:
-        """When that is."""
-        ...
-
-    @property
-    def why_nothing(self) -> str:
-        """Why nothing can be done here, and what to do."""
-        ...
-
-
-@runtime_checkable
-class Recorded(Playback, Protocol):
-    """A recording that knows where it is."""
+        """Seconds of a recording per second."""
+        return 1.0
 
     @property
     def position(self) -> float:
         """Seconds since its beginning."""
-        ...
+        return 0.0
 
     @property
     def length(self) -> float | None:
         """Seconds that it lasts; None while that is not known."""
-        ...
+        return None
 
+    def hold(self, held: bool) -> None:
+        """Pause or resume it."""
+        raise NotOffered
 
-@runtime_checkable
-class LogKeeper(Protocol):
-    """A fleet source that keeps all lines of a log for whom reads it; others have no more than `LogView`."""
+    def set_speed(self, speed: float) -> None:
+        """Let so many of its seconds pass per second from now on."""
+        raise NotOffered
+
+    @property
+    def moment(self) -> float:
+        """Client clock of the moment that is shown."""
+        return self.now()
+
+    @property
+    def moment_text(self) -> str:
+        """When `moment` is."""
+        return ""
+
+    @property
+    def why_nothing(self) -> str:
+        """Why nothing can be done here, and what to do."""
+        return ""
 
     def keep_log(self, box: str, path: str) -> KeptLines | None:
         """Keep all lines of a log from now on; None = this box has no such log, or none is kept.
 
         Each call is to be answered by one of `leave_log`.
         """
-        ...
+        return None
 
     def leave_log(self, box: str, path: str) -> None:
         """Keep only the newest lines once nobody reads it."""
-        ...
-
-
-@runtime_checkable
-class LogReader(LogKeeper, Protocol):
-    """A fleet source that can ask a box for what is not kept of its logs."""
+        return
 
     async def log_piece(self, box: str, path: str, inode: int, start: int, stop: int) -> LogPiece:
         """Read the whole lines between two bytes of a log.
@@ -317,7 +304,7 @@ class LogReader(LogKeeper, Protocol):
         Raises:
             Exception: they cannot be had; the message says why.
         """
-        ...
+        raise NotOffered
 
     async def log_place(self, box: str, path: str, line: int) -> FilePlace:
         """Return where a line of a log begins, counted from 1.
@@ -325,7 +312,7 @@ class LogReader(LogKeeper, Protocol):
         Raises:
             Exception: it is not known; the message says why.
         """
-        ...
+        raise NotOffered
 
     async def log_lines_before(self, box: str, path: str, place: FilePlace) -> int:
         """Return how many lines of a log come before a place.
@@ -333,7 +320,7 @@ class LogReader(LogKeeper, Protocol):
         Raises:
             Exception: it is not known; the message says why.
         """
-        ...
+        raise NotOffered
 
     async def find_in_log(
         self, box: str, path: str, wanted: str, *, fixed: bool, fold: bool, each: Callable[[BoxSearch], None]
@@ -351,12 +338,7 @@ class LogReader(LogKeeper, Protocol):
         Raises:
             Exception: it cannot be searched; the message says why.
         """
-        ...
-
-
-@runtime_checkable
-class TransferKeeper(Protocol):
-    """A fleet source that knows what every rgt of this person copies and has copied; others know only their own."""
+        raise NotOffered
 
     async def transfers(self) -> tuple[TransferNote, ...]:
         """Return all that is remembered, the newest first; asked of the disk, aside.
@@ -364,30 +346,20 @@ class TransferKeeper(Protocol):
         Raises:
             OSError: it cannot be read.
         """
-        ...
-
-
-@runtime_checkable
-class Audited(Protocol):
-    """A fleet source that writes its billing actions down itself, the demo into a file of its own."""
+        raise NotOffered
 
     @property
     def audit_file(self) -> Path | None:
         """Where; None = nowhere yet."""
-        ...
-
-
-@runtime_checkable
-class CheckDesk(Protocol):
-    """A fleet source whose checks a person can tick and run; a recording's are as they were."""
+        return None
 
     async def tick(self, box: str, check: str, tick: PersonTick) -> str | None:
         """Keep what a person says of a check; return why that failed, in words, or None."""
-        ...
+        raise NotOffered
 
     def runnable(self, box: str, check: str) -> str | None:
         """Return the command that runs a check, as one would type it; None where there is none that only looks."""
-        ...
+        return None
 
     async def run_check(self, box: str, check: str, on_line: Callable[[str], None]) -> int:
         """Run a check's command; return its exit status. Cancelled, it is ended.
@@ -400,7 +372,7 @@ class CheckDesk(Protocol):
         Raises:
             NotRunnable: it cannot be run; the message says why.
         """
-        ...
+        raise NotOffered
 
 
 Tap = Callable[[str, float, bytes], None]

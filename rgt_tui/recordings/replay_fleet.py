@@ -155,7 +155,7 @@ def _profile_of(spec: BoxSpec) -> Profile:
 
 
 class ReplayFleet(NothingToDo, BaseFleet):
-    """A `FleetSource` over a recording; every time in its states is the recording's, and so is `now`.
+    """A recording; every time in its states is the recording's, and so is `now`.
 
     Args:
         path: The file.
@@ -167,6 +167,8 @@ class ReplayFleet(NothingToDo, BaseFleet):
     Raises:
         RecordingError: it cannot be read, or is no recording.
     """
+
+    plays_back = keeps_logs = True
 
     def __init__(
         self,

@@ -23,7 +23,7 @@ from textual.theme import Theme
 from textual.widget import Widget
 from textual.widgets import Input
 
-from rgt_tui.fleet import Bygone, FirstSteps, FleetSource, GivesWay, Playback
+from rgt_tui.fleet import FirstSteps, FleetSource
 from rgt_tui.model.box import Link
 from rgt_tui.model.fleet import FleetState, Spot
 from rgt_tui.model.money import is_gone
@@ -255,8 +255,7 @@ class RgtApp(Enduring, App[None]):
                 fleet = self._make_fleet()
                 self.fleet = fleet
                 self._unsubscribe = fleet.subscribe(self._take)
-                if isinstance(fleet, GivesWay):
-                    fleet.give_way(lambda: self._keys.busy)
+                fleet.give_way(lambda: self._keys.busy)
                 self._take(fleet.state)
             for screen in self.screen_stack:
                 if isinstance(screen, FleetScreen):
@@ -476,7 +475,7 @@ class RgtApp(Enduring, App[None]):
         source = self.source
         if source is None:
             return
-        if isinstance(source, Bygone):
+        if source.is_past:
             if place == "time machine":
                 self._travel(spot)
                 return
@@ -486,7 +485,7 @@ class RgtApp(Enduring, App[None]):
         if self.readonly and place == "teardown":
             self._hint_readonly()
             return
-        if isinstance(source, Playback) and place == "teardown":
+        if source.plays_back and place == "teardown":
             cast("FleetAwareScreen", self.screen).hint(WHY_NOT["live"])
             return
         box = source.state.box(box_name) if box_name is not None else None

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rgt_tui.files import alone, publish, state_directory
-from rgt_tui.fleet import Playback
 from rgt_tui.model.fleet import Spend
 from rgt_tui.model.money import Amount
 
@@ -142,7 +141,7 @@ class LastLook:
 
     async def begin(self, fleet: FleetSource) -> None:
         """Learn of earlier visits; that rgt was started is a look. A recording is nobody's visit."""
-        if isinstance(fleet, Playback):
+        if fleet.plays_back:
             return
         known = await asyncio.to_thread(read_looks, self._path)
         self._visits = known.fleets.get(self._app.title, Visits())

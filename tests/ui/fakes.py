@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from rgt_tui.fleet import Chronicle, GateClosed, Pulled, TransferNote
+from rgt_tui.fleet import Chronicle, FleetSource, GateClosed, Pulled, TransferNote
 from rgt_tui.gate import Receipt
 from rgt_tui.model.evidence import (
     CheckResult,
@@ -88,10 +88,12 @@ def _judged(item: EvidenceItem, forfeits: frozenset[str], ignored: frozenset[str
     return msgspec.structs.replace(item, forfeited=given)
 
 
-class FakeFleet:
+class FakeFleet(FleetSource):
     """Implements `FleetSource`; tests push states and move the clock."""
 
     fleet_file: Path | None = Path("/fleets/test.toml")
+    chronicle: Chronicle | None = None
+    keeps_transfers = runs_checks = True
 
     def __init__(self, state: FleetState | None = None, *, at: float = NOW) -> None:
         self._state = demo_state(at) if state is None else state
@@ -127,7 +129,6 @@ class FakeFleet:
         self.done_asked = 0
         self.fail_done: Exception | None = None
         self.receipts: dict[str, Receipt] = {}
-        self.chronicle: Chronicle | None = None
         self.notes: tuple[TransferNote, ...] | OSError = ()
         """What other rgts copy, or why that is not known."""
 

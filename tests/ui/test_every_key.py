@@ -10,7 +10,6 @@ import pytest
 from textual.command import CommandPalette
 from textual.pilot import Pilot
 
-from rgt_tui.fleet import Bygone
 from rgt_tui.model.box import Link
 from rgt_tui.ui import RgtApp
 from rgt_tui.ui.commands import APP, MOVE, SCREENS, Command, screen_class
@@ -99,7 +98,7 @@ async def test_a_key_that_opens_a_screen_opens_it_of_the_box_that_is_selected(
                 wanted = None  # a screen of all boxes leads to the alerts of all
             assert opened.box_name == wanted, f"{key} opened {opened} of {opened.box_name}"
             if place == "time machine" and command.id.startswith("box."):
-                assert isinstance(opened.fleet, Bygone), "as it stood then"
+                assert opened.fleet.is_past, "as it stood then"
             await back_to(app, pilot, screen)
 
 

@@ -193,6 +193,7 @@ async def test_what_an_earlier_rgt_saw_comes_from_the_history(state_home: Path, 
 class Recording(FakeFleet):
     """A fleet whose time can be held, as a recording's."""
 
+    plays_back = True
     held, speed = False, 1.0
 
     def hold(self, held: bool) -> None: ...

@@ -32,6 +32,8 @@ DATA = "".join(f"{line}\n" for line in ALL).encode()
 class LogFleet(FakeFleet):
     """Has a whole log at the other end, and keeps what is read of it."""
 
+    keeps_logs = reads_logs = True
+
     def __init__(self, shown: int = 200, data: bytes = DATA) -> None:
         lines = tuple(data.decode().splitlines()[-shown:])
         box = msgspec.structs.replace(running_box(), logs=(LogView(LOG, lines, 0, NOW),))

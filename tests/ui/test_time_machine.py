@@ -14,7 +14,6 @@ import msgspec
 import pytest
 from textual.pilot import Pilot
 
-from rgt_tui.fleet import Bygone
 from rgt_tui.fleet.history.moment_fleet import MomentFleet
 from rgt_tui.model.box import BoxSpec, Link
 from rgt_tui.model.fleet import FleetState, Spot
@@ -318,6 +317,6 @@ async def test_a_box_that_has_left_the_fleet_is_there_as_it_stood(path: Path) ->
 
 def test_the_moment_is_one_that_screens_know_as_past() -> None:
     fleet = FakeFleet()
-    assert not isinstance(fleet, Bygone)
-    assert isinstance(MomentFleet(fleet, History(Path("/nowhere")), print), Bygone)
+    assert not fleet.is_past
+    assert MomentFleet(fleet, History(Path("/nowhere")), print).is_past
     assert Spot(at=1.0).at == 1.0

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from rgt_tui.fleet.fleet_source import Audited, Chronicle, FleetSource, NothingToDo
+from rgt_tui.fleet.fleet_source import Chronicle, FleetSource, NothingToDo
 from rgt_tui.fleet.history.past import merged
 from rgt_tui.fleet.history.spoken_times import night_or_day
 from rgt_tui.health import evaluate
@@ -105,8 +105,8 @@ def event_from(rows: Sequence[Happening], at: float, direction: int) -> Happenin
     return max((row for row in rows if row.at < at - 1e-3), key=lambda row: row.at, default=None)
 
 
-class MomentFleet(NothingToDo):
-    """A `FleetSource` and a `Bygone`: a fleet at a moment of its history.
+class MomentFleet(NothingToDo, FleetSource):
+    """A fleet at a moment of its history.
 
     Args:
         live: The fleet of now.
@@ -114,14 +114,16 @@ class MomentFleet(NothingToDo):
         refused: Called with why, when somebody wants to do something to the past.
     """
 
+    is_past = True
+    moment: float = 0.0
+    """Client clock of what is shown."""
+
     def __init__(self, live: FleetSource, chronicle: Chronicle, refused: Callable[[str], None]) -> None:
-        self.chronicle: Chronicle | None = chronicle
         self.line = Timeline()
         self.events: tuple[Happening, ...] = ()
         """All that are kept."""
         self.place: Place | None = None
         self.moment = live.now()
-        """Client clock of what is shown."""
         self._past = chronicle
         self._live = live
         self._refused = refused
@@ -171,7 +173,7 @@ class MomentFleet(NothingToDo):
             callback(self._state)
 
     @property
-    def words(self) -> str:
+    def moment_text(self) -> str:
         """When this is: ``02:31:07 last night, 4h39 ago``."""
         now = self._live.now()
         clock = time.strftime("%H:%M:%S", time.localtime(self.moment))
@@ -180,9 +182,14 @@ class MomentFleet(NothingToDo):
     @property
     def audit_file(self) -> Path | None:
         """Where the fleet of now writes its billing actions."""
-        return self._live.audit_file if isinstance(self._live, Audited) else None
+        return self._live.audit_file
 
     # What a front end may ask.
+
+    @property
+    def chronicle(self) -> Chronicle | None:
+        """What was kept of the fleet."""
+        return self._past
 
     @property
     def state(self) -> FleetState:
@@ -253,7 +260,7 @@ class MomentFleet(NothingToDo):
     @property
     def why_nothing(self) -> str:
         """Why nothing can be done here, and what to do."""
-        return f"this is {self.words}: the past cannot be changed; esc goes back to now"
+        return f"this is {self.moment_text}: the past cannot be changed; esc goes back to now"
 
     def refuse(self) -> None:
         """Say why nothing can be done."""

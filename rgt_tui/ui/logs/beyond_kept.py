@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from rgt_tui.fleet import LogReader
+from rgt_tui.fleet import FleetSource
 from rgt_tui.fleet.logs.box_logs import PIECE_BYTES, BoxSearch, LogPiece
 from rgt_tui.fleet.logs.kept_lines import FilePlace, KeptLines
 from rgt_tui.profiles.readings import how_many
@@ -44,7 +44,7 @@ class BeyondKept:
         box: Its name.
     """
 
-    def __init__(self, fleet: LogReader, box: str) -> None:
+    def __init__(self, fleet: FleetSource, box: str) -> None:
         self._fleet, self._box = fleet, box
         self._counts: dict[str, tuple[int, int]] = {}
         """Of each log, how many lines stand before which number."""

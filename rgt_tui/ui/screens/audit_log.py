@@ -12,7 +12,7 @@ from textual import work
 from textual.binding import BindingType
 from textual.widget import Widget
 
-from rgt_tui.fleet import Audited, FleetSource
+from rgt_tui.fleet import FleetSource
 from rgt_tui.gate import AuditEntry, AuditEvent, AuditLine, Chain, chain_words, read_checked
 from rgt_tui.model.figures import moment
 from rgt_tui.model.fleet import FleetState
@@ -147,8 +147,7 @@ class AuditScreen(Moves, FleetAwareScreen):
     async def read_log(self) -> None:
         """Read and check the log aside: it may be long, and its disk slow."""
         try:
-            path = self.fleet.audit_file if isinstance(self.fleet, Audited) else None
-            lines, self._chain = await asyncio.to_thread(read_checked, self._env, path)
+            lines, self._chain = await asyncio.to_thread(read_checked, self._env, self.fleet.audit_file)
         except (
             Exception
         ) as error:  # a log that cannot be read must not look like one in which nothing happened

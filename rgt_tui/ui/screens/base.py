@@ -12,7 +12,7 @@ from textual.reactive import reactive
 from textual.screen import Screen
 from textual.timer import Timer
 
-from rgt_tui.fleet import Bygone, FleetSource, Playback, Recorded
+from rgt_tui.fleet import FleetSource
 from rgt_tui.model.box import BoxState, Link
 from rgt_tui.model.fleet import FleetState, Spot
 from rgt_tui.ui.box_status import assess, box_parts, clock_of, failed, fleet_parts
@@ -116,7 +116,7 @@ class Dashboard(Protocol):
         ...
 
 
-def position(recording: Recorded) -> str:
+def position(recording: FleetSource) -> str:
     """Return where a recording is: ``12:04 of 1:30:00``, without its end while that is not known."""
     length = recording.length
     here = stopwatch(recording.position)
@@ -197,10 +197,10 @@ class Entries:
 
 def bygone_parts(fleet: FleetSource | None) -> Parts:
     """Return the banner of an earlier moment, before all else in the header; nothing where it is now."""
-    if not isinstance(fleet, Bygone):
+    if fleet is None or not fleet.is_past:
         return []
     g = glyphs()
-    return [(-1, line(Span(f"{g.earlier} {fleet.words} {g.later}", Tone.MATCH)))]
+    return [(-1, line(Span(f"{g.earlier} {fleet.moment_text} {g.later}", Tone.MATCH)))]
 
 
 class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
@@ -273,8 +273,8 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
     def attach(self, fleet: FleetSource | None) -> None:
         """Take the fleet that was made after the first frame."""
         self._fleet = fleet
-        # Asked for with each command at each drawing, and a protocol is compared member by member.
-        self._replays, self._is_past = isinstance(fleet, Playback), isinstance(fleet, Bygone)
+        self._replays = fleet is not None and fleet.plays_back
+        self._is_past = fleet is not None and fleet.is_past
 
     @property
     def notice(self) -> tuple[str, str] | None:
@@ -433,12 +433,12 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
         sim = ("SIM GPU",) if any(g.sim for b in boxes if b.sample for g in b.sample.gpus) else ()
         if self._is_past:
             return (*sim, "PAST read only")
-        if not self._replays or not isinstance(self._fleet, Playback):
+        if not self._replays:
             return sim
-        speed = self._fleet.speed
+        speed = self.fleet.speed
         pace = f" {glyphs().times}{speed:g}" if math.isfinite(speed) else ""
-        where = f" {position(self._fleet)}" if isinstance(self._fleet, Recorded) else ""
-        return (*sim, f"REPLAY{where}{pace}{' paused' if self._fleet.held else ''}")
+        held = " paused" if self.fleet.held else ""
+        return (*sim, f"REPLAY {position(self.fleet)}{pace}{held}")
 
     def resting_hint(self) -> str:
         """Return what the event line says while nothing has happened."""
@@ -580,26 +580,26 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
 
     def action_hold_replay(self) -> None:
         """Let the time of a recording stand still, or go on."""
-        if not isinstance(self._fleet, Playback):
+        if not self._replays:
             self.hint("this is not a replay")
             return
-        self._fleet.hold(not self._fleet.held)
-        self.hint(f"paused; {key_for('replay.hold')} resumes" if self._fleet.held else "resumed")
+        self.fleet.hold(not self.fleet.held)
+        self.hint(f"paused; {key_for('replay.hold')} resumes" if self.fleet.held else "resumed")
         self.redraw_now()
 
     def action_pace_replay(self, factor: float) -> None:
         """Let the time of a recording pass faster or slower."""
-        if not isinstance(self._fleet, Playback):
+        if not self._replays:
             self.hint("this is not a replay")
             return
-        now = self._fleet.speed if math.isfinite(self._fleet.speed) else SPEEDS[1]
-        self._fleet.set_speed(min(SPEEDS[1], max(SPEEDS[0], now * factor)))
+        now = self.fleet.speed if math.isfinite(self.fleet.speed) else SPEEDS[1]
+        self.fleet.set_speed(min(SPEEDS[1], max(SPEEDS[0], now * factor)))
         self.redraw_now()
 
     def _target_state(self) -> BoxState | None:
         """Return the box that something is to be done to; None where there is none, or no now, which was said."""
-        if isinstance(self._fleet, Bygone):
-            self.hint(self._fleet.why_nothing)
+        if self._is_past:
+            self.hint(self.fleet.why_nothing)
             return None
         found = None
         if self.has_fleet and self.target_box is not None and self.fleet_state is not None:

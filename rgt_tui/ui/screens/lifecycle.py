@@ -15,7 +15,7 @@ from textual.containers import Container
 from textual.timer import Timer
 from textual.widget import Widget
 
-from rgt_tui.fleet import Bygone, CheckDesk, FleetSource
+from rgt_tui.fleet import FleetSource
 from rgt_tui.health import PHASES
 from rgt_tui.model.evidence import CheckResult, CheckStatus, PersonTick
 from rgt_tui.model.fleet import FleetState
@@ -213,7 +213,7 @@ class LifecycleScreen(Moves, FleetAwareScreen):
 
     def _runs_by(self, row: Row | None) -> str:
         """Return the command that enter runs; empty where there is none."""
-        if row is None or row.check is None or not isinstance(self.fleet, CheckDesk):
+        if row is None or row.check is None or not self.fleet.runs_checks:
             return ""
         return self.fleet.runnable(self.box_name or "", row.check.id) or ""
 
@@ -226,7 +226,7 @@ class LifecycleScreen(Moves, FleetAwareScreen):
         here = self.runs.get(check.id)
         if here is not None and here.under_way:
             self.hint(f"it is running; {key_for('screen.escape')} ends it")
-        elif not isinstance(self.fleet, CheckDesk):
+        elif not self.fleet.runs_checks:
             self.hint(self._why_not("run"))
         elif not self._runs_by(self.checklist.cursor_row):
             typed = f": type {check.command}" if check.command else ": its readings say it all"
@@ -248,7 +248,7 @@ class LifecycleScreen(Moves, FleetAwareScreen):
 
     def _why_not(self, done: str) -> str:
         source = self.fleet
-        return source.why_nothing if isinstance(source, Bygone) else f"a recording: nothing is {done}"
+        return source.why_nothing if source.is_past else f"a recording: nothing is {done}"
 
     def _run(self, check: str, command: str) -> None:
         made = self.runs[check] = CheckRun(command=command, began=self.now)
@@ -258,7 +258,6 @@ class LifecycleScreen(Moves, FleetAwareScreen):
         self.redraw_now()
 
     async def _carry_out(self, check: str, run: CheckRun) -> None:
-        assert isinstance(self.fleet, CheckDesk)
         try:
             run.status = await self.fleet.run_check(self.box_name or "", check, partial(self._took, run))
         except asyncio.CancelledError:
@@ -293,7 +292,7 @@ class LifecycleScreen(Moves, FleetAwareScreen):
         check = self.selected
         if check is None:
             self.action_fold()
-        elif not isinstance(self.fleet, CheckDesk):
+        elif not self.fleet.runs_checks:
             self.hint(self._why_not("ticked"))
         elif check.by:
             self._say(check.id, PersonTick(ticked=False, at=self.now, by=_own_name()))
@@ -327,7 +326,6 @@ class LifecycleScreen(Moves, FleetAwareScreen):
         )
 
     async def _saying(self, check: str, tick: PersonTick) -> None:
-        assert isinstance(self.fleet, CheckDesk)
         trouble = await self.fleet.tick(self.box_name or "", check, tick)
         if trouble is not None:
             self.hint(clean(trouble), 12.0)

@@ -12,7 +12,7 @@ from textual import work
 from textual.binding import BindingType
 from textual.widget import Widget
 
-from rgt_tui.fleet import FleetSource, LogKeeper, LogReader
+from rgt_tui.fleet import FleetSource
 from rgt_tui.fleet.logs.kept_lines import FilePlace, KeptLines
 from rgt_tui.handbook import HandbookError, all_pages, shipped_pages
 from rgt_tui.model.box import BoxState, Link, LogView
@@ -142,7 +142,7 @@ class LogKeys(Moves, FleetAwareScreen):
     def _read(self, box: BoxState, view: LogView) -> KeptLines | None:
         """Return all lines of a log, as far as they are kept."""
         kept = self._kept.get(view.path)
-        if isinstance(self.fleet, LogKeeper):
+        if self.fleet.keeps_logs:
             if kept is None:
                 kept = self.fleet.keep_log(box.spec.name, view.path)
                 if kept is not None:
@@ -154,11 +154,7 @@ class LogKeys(Moves, FleetAwareScreen):
         return kept
 
     def _leave(self, path: str) -> None:
-        if (
-            self._kept.pop(path, None) is not None
-            and isinstance(self.fleet, LogKeeper)
-            and self.box_name is not None
-        ):
+        if self._kept.pop(path, None) is not None and self.fleet.keeps_logs and self.box_name is not None:
             self.fleet.leave_log(self.box_name, path)
 
     def on_unmount(self) -> None:
@@ -214,9 +210,7 @@ class LogScreen(LogKeys):
         super().__init__(fleet, box_name)
         self._typing = ""
         """What the entry line is for: ``search``, ``only`` or ``find on the box``."""
-        self._beyond = (
-            BeyondKept(fleet, box_name) if isinstance(fleet, LogReader) and box_name is not None else None
-        )
+        self._beyond = BeyondKept(fleet, box_name) if fleet.reads_logs and box_name is not None else None
         self._sheets: list[Sheet] = []
         """What is shown instead of the log: lines found on the box, then those around one of them."""
         self._counted: set[str] = set()

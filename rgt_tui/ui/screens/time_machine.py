@@ -290,4 +290,4 @@ class TimeMachineScreen(FleetScreen, inherit_bindings=False):
             else self.fleet_state.box(self.target_box)
         )
         what = "" if box is None else f"  {box.spec.name}: {self.verdict(box).why}"
-        return Copied(what="the moment", text=f"{self._past.words}{what}")
+        return Copied(what="the moment", text=f"{self._past.moment_text}{what}")

@@ -11,7 +11,7 @@ from textual import work
 from textual.binding import BindingType
 from textual.widget import Widget
 
-from rgt_tui.fleet import Playback, Pulled, TransferKeeper
+from rgt_tui.fleet import Pulled
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.figures import moment
 from rgt_tui.model.fleet import FleetState
@@ -306,9 +306,9 @@ class TransfersScreen(Moves, FleetAwareScreen):
 
     def show_state(self, state: FleetState, now: float) -> None:
         """Draw the transfers, and have what other rgts wrote down read again."""
-        if isinstance(self._fleet, TransferKeeper) and not 0.0 <= now - self._asked_at < EVERY_SECONDS:
+        if self.fleet.keeps_transfers and not 0.0 <= now - self._asked_at < EVERY_SECONDS:
             self._asked_at = now
-            self.read_notes(self._fleet)
+            self.read_notes()
         every = self._every()
         width = self.size.width
         names = name_width((clean(one.box) for one in every.values()), width)
@@ -321,16 +321,16 @@ class TransfersScreen(Moves, FleetAwareScreen):
             )
             for key, one in every.items()
         ]
-        without = WITHOUT if isinstance(self._fleet, TransferKeeper) else NOT_KEPT
+        without = WITHOUT if self.fleet.keeps_transfers else NOT_KEPT
         empty = (EMPTY, line(dim(f" {without}")))
         self.main_list.show(rows, empty, lambda key, width: entry_details(every[key], width, now))
         self.show_context(self.target_box if every else None, self.main_list.wanted_height(width))
 
     @work(group="transfers", exclusive=True, exit_on_error=False, description="read what others copy")
-    async def read_notes(self, keeper: TransferKeeper) -> None:
+    async def read_notes(self) -> None:
         """Read aside what other rgts wrote down: their disk may be slow."""
         try:
-            self._notes = await keeper.transfers()
+            self._notes = await self.fleet.transfers()
             self._trouble = ""
         except asyncio.CancelledError:
             raise
@@ -396,7 +396,7 @@ class TransfersScreen(Moves, FleetAwareScreen):
     def action_again(self) -> None:
         """Pull the same again: what is complete here is not fetched again."""
         picked = self._picked()
-        if picked is None or isinstance(self._fleet, Playback):
+        if picked is None or self.fleet.plays_back:
             self.hint("there is nothing to pull")
         elif picked.pull.under_way:
             self.hint("it is under way")
