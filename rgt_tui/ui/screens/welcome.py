@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import ClassVar, NamedTuple, Protocol, cast
 
 from rich.cells import cell_len
-from textual import work
+from textual import events, work
 from textual.binding import BindingType
 from textual.widget import Widget
 
@@ -87,12 +87,13 @@ def intro(width: int) -> list[Line]:
     return [EMPTY, *(line("  ", *row) for row in rows), EMPTY]
 
 
-def way_rows(found: Beginnings | None) -> list[ListRow]:
+def way_rows(found: Beginnings | None, width: int) -> list[ListRow]:
     """Return a row per way."""
     rows = []
+    room = max(8, width - TITLES - 4)
     for number, way in enumerate(ways(found)):
         titled, told = (Tone.STRONG, Tone.TEXT) if way.go else (Tone.DIM, Tone.DIM)
-        row = line("  ", Span(fit(way.title, TITLES), titled), Span(way.text, told))
+        row = line("  ", Span(fit(way.title, TITLES), titled), Span(fit(way.text, room), told))
         rows.append(ListRow(str(number), row))
     return rows
 
@@ -147,7 +148,11 @@ class WelcomeScreen(Moves, FleetAwareScreen):
         def details(key: str, width: int) -> list[Line]:
             return way_details(ways(found)[int(key)], found, width)
 
-        self.main_list.show(way_rows(found), (), details)
+        self.main_list.show(way_rows(found, self.size.width), (), details)
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Cut the rows for the new width."""
+        self.show_ways(self.found)
 
     @work(group="welcome", exit_on_error=False, description="look what there is to begin with")
     async def look(self) -> None:
