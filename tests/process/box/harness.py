@@ -137,7 +137,8 @@ class Agent:
         for channel in self.channels:
             channel.process.kill()
             channel.process.wait()
-        if self._records or self.state.exists():
+        # Each file of the recorder begins with its name: without one no process has to be asked to end it.
+        if self._records or any(self.state.glob("recorder*")):
             self.stop_recorder()
 
     def stop_recorder(self) -> None:
