@@ -12,9 +12,10 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar, cast, overload
 
-from rgt_tui.cli.commands import COMMANDS, OK, Subparsers, epilog
+from rgt_tui.cli.commands import COMMANDS, GROUPS, OK, Subparsers, epilog
 
 LONGEST_S = 1e7
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -363,6 +364,13 @@ class BoxArguments(ConnectedArguments):
     """Of a command about one box."""
 
     box: str = positional("BOX", "name of the box in the fleet file", complete=box_names)
+
+
+def arguments_of(name: str) -> type[Arguments]:
+    """Return the class of a command's arguments; that loads nothing that the command needs when it runs."""
+    module = import_module(f"rgt_tui.cli.{GROUPS[COMMANDS[name].group]}")
+    found: type[Arguments] = getattr(module, f"{name.title().replace('-', '')}Arguments")
+    return found
 
 
 def run_completion(arguments: argparse.Namespace) -> int:

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 if TYPE_CHECKING:
     import argparse
 
-    from rgt_tui.cli.arguments import Arguments
-
 OK = 0
 TROUBLE = 1
 FAILED = 1
@@ -497,13 +495,6 @@ def overview() -> str:
         ]
         lines += [f"{group}:", *rows, ""] if rows else []
     return "\n".join(lines)
-
-
-def arguments_of(name: str) -> type[Arguments]:
-    """Return the class of a command's arguments; that loads nothing that the command needs when it runs."""
-    module = import_module(f"rgt_tui.cli.{GROUPS[COMMANDS[name].group]}")
-    found: type[Arguments] = getattr(module, f"{name.title().replace('-', '')}Arguments")
-    return found
 
 
 def runner(name: str) -> Callable[[Any], int]:

@@ -11,14 +11,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rgt_tui import __version__
-from rgt_tui.cli.arguments import Arguments, DashboardArguments
+from rgt_tui.cli.arguments import Arguments, DashboardArguments, arguments_of
 from rgt_tui.cli.commands import (
     COMMANDS,
     FAILED,
     INTERRUPTED,
     USAGE,
     NotOpened,
-    arguments_of,
     epilog,
     overview,
     runner,

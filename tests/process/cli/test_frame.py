@@ -67,7 +67,7 @@ def test_every_help_has_an_example_and_the_exit_statuses(
 
 def test_every_command_is_in_every_table() -> None:
     for name in commands.COMMANDS:
-        assert commands.arguments_of(name).examples
+        assert arguments.arguments_of(name).examples
         assert callable(commands.runner(name))
 
 
