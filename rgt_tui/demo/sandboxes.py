@@ -143,7 +143,8 @@ def binds(remote: Path) -> list[tuple[str, str, bool]]:
     for path in sorted({str(Path(p).resolve()) for p in (sys.prefix, sys.base_prefix)}, key=len):
         if not any(path == top or path.startswith(top + "/") for top, _, _ in shown):
             shown.append((path, path, True))
-    shown.append((str(remote / "rgt_train"), f"{CODE}/rgt_train", True))
+    # The trainer, and what it shares with the agent.
+    shown += [(str(remote / package), f"{CODE}/{package}", True) for package in ("rgt_train", "rgt_wire")]
     shown.append((str(HERE / "traces"), TRACES, True))
     shown += [("/dev", "/dev", False), ("/sys", "/sys", False)]
     return shown

@@ -463,7 +463,7 @@ async def test_a_box_without_a_control_plane_shows_the_platform_s_own_way_and_se
         screen = await open_dialog(pilot, fleet)
         await until(pilot, lambda: "by hand" in said(screen))
         assert "console: Stop" in said(screen)
-        assert "bills for ever" in said(screen)
+        assert "charged until you destroy" in said(screen)
         assert "container-disk: price not known" in said(screen)
         await type_name(pilot, screen)
         assert button(screen, "ok").disabled

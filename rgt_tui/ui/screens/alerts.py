@@ -272,7 +272,8 @@ class AlertsScreen(Moves, FleetAwareScreen):
         chronicle = self.fleet.chronicle
         if chronicle is None:
             return
-        wanted = Wanted(box=self.box_name, until=getattr(self._fleet, "moment", None))
+        until = self.fleet.moment if self.fleet.is_past else None
+        wanted = Wanted(box=self.box_name, until=until)
         try:
             found = await chronicle.happened(wanted, None, PAGE)
         except Exception as error:

@@ -140,7 +140,7 @@ def test_a_fleet_file_of_the_demo_says_the_same(tmp_path: Path) -> None:
     [
         ("autodl", Verb.PARK, ("console: 关机", "/usr/bin/shutdown", "15 days")),
         ("autodl", Verb.DESTROY, ("释放",)),
-        ("vastai", Verb.PARK, ("console: Stop", "vastai stop instance", "bills for ever")),
+        ("vastai", Verb.PARK, ("console: Stop", "vastai stop instance", "charged until you destroy")),
         ("vastai", Verb.DESTROY, ("console: Destroy", "vastai destroy instance")),
     ],
 )
