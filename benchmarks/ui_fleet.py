@@ -36,6 +36,7 @@ class Wave:
     """200 boxes that train: no value of a box is what it was a second before."""
 
     chronicle = None
+    moment = None
     plays_back = is_past = keeps_logs = reads_logs = keeps_transfers = runs_checks = False
 
     def __init__(self) -> None:

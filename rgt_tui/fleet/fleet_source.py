@@ -90,8 +90,6 @@ class FleetSource(Protocol):
 
     plays_back: bool = False
     """A recording: its time can be held and sped up."""
-    is_past: bool = False
-    """An earlier moment: its time does not move, and nothing can be changed."""
     keeps_logs: bool = False
     """It keeps all lines of a log that is read; others have no more than `LogView`."""
     reads_logs: bool = False
@@ -273,9 +271,14 @@ class FleetSource(Protocol):
         raise NotOffered
 
     @property
-    def moment(self) -> float:
-        """Client clock of the moment that is shown."""
-        return self.now()
+    def moment(self) -> float | None:
+        """Client clock of the earlier moment that is shown; None = now is shown."""
+        return None
+
+    @property
+    def is_past(self) -> bool:
+        """Whether an earlier moment is shown: its time does not move, and nothing can be changed."""
+        return self.moment is not None
 
     @property
     def moment_text(self) -> str:

@@ -114,7 +114,6 @@ class MomentFleet(NothingToDo, FleetSource):
         refused: Called with why, when somebody wants to do something to the past.
     """
 
-    is_past = True
     moment: float = 0.0
     """Client clock of what is shown."""
 

@@ -272,8 +272,7 @@ class AlertsScreen(Moves, FleetAwareScreen):
         chronicle = self.fleet.chronicle
         if chronicle is None:
             return
-        until = self.fleet.moment if self.fleet.is_past else None
-        wanted = Wanted(box=self.box_name, until=until)
+        wanted = Wanted(box=self.box_name, until=self.fleet.moment)
         try:
             found = await chronicle.happened(wanted, None, PAGE)
         except Exception as error:

@@ -369,7 +369,7 @@ class JournalScreen(Moves, FleetAwareScreen):
     @property
     def until(self) -> float | None:
         """The moment that is shown, where that is not now."""
-        return self.fleet.moment if self.fleet.is_past else None
+        return self.fleet.moment
 
     def _failed(self, error: Exception) -> None:
         why = clean(str(error)) if isinstance(error, HistoryError) else words(error)
