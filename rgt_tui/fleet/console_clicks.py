@@ -54,20 +54,16 @@ async def hand_over(
     yield StopProgress(phase=StopPhase.YOURS, at=clock(), text=f"{said}{again}")
 
 
-ACTS = {Verb.PARK: "park", Verb.DESTROY: "destroy"}
-ENDED = {Verb.PARK: "parked", Verb.DESTROY: "destroyed"}
-
-
 def own_act(verb: Verb, step: StopProgress) -> tuple[str, str] | None:
     """Return the event, and its level, for a step of what the person does to a box; None = it is no news."""
     if step.phase is StopPhase.REQUESTED:
-        return f"{ACTS[verb]} sent by you: {step.text}", "info"
+        return f"{verb} sent by you: {step.text}", "info"
     if step.phase is StopPhase.YOURS:
-        return f"{ACTS[verb]} left to you: {step.text}", "info"
+        return f"{verb} left to you: {step.text}", "info"
     if step.phase is StopPhase.METER_OFF:
-        return f"{ENDED[verb]} by you: {step.text}", "info"
+        return f"{verb.done_word} by you: {step.text}", "info"
     if step.phase in (StopPhase.FAILED, StopPhase.UNCONFIRMED):
-        return f"not known to be {ENDED[verb]}: {step.text}", "error"
+        return f"not known to be {verb.done_word}: {step.text}", "error"
     return None
 
 

@@ -214,12 +214,9 @@ class ReceiptBook:
             return None
 
 
-ENDED = {Verb.PARK: "parked", Verb.DESTROY: "destroyed"}
-
-
 def receipt_title(receipt: Receipt) -> str:
     """Return what happened, in a few words: no question, since nothing is left to decide."""
-    done = ENDED[receipt.verb]
+    done = receipt.verb.done_word
     if receipt.state is ActionState.YOURS:
         return f"{receipt.box}: waits for your click"
     if receipt.state is ActionState.FAILED:

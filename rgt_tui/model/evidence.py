@@ -230,6 +230,11 @@ class Verb(enum.StrEnum):
     PARK = "park"
     DESTROY = "destroy"
 
+    @property
+    def done_word(self) -> str:
+        """What a box is after it."""
+        return "parked" if self is Verb.PARK else "destroyed"
+
 
 CLICK = "click"
 """The provider's word (`Meter.actions`) for an action that a person carries out on the platform's console."""
