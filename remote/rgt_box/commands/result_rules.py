@@ -62,6 +62,7 @@ PUSHED = Rule("pushed by rgt, unchanged", hides=True, proved=True)
 PACKAGES = Rule("node_modules", hides=True)
 UNLISTED = Rule("in package directories, in no package's list")
 SEARCH_PATHS = Rule("search paths of Python", hides=True)
+STANDARD_LIBRARY = Rule("standard library of Python", hides=True)
 ENVIRONMENTS = Rule("Python environments")
 OBJECTS = Rule("objects of git", hides=True)
 CACHES = Rule("caches")
@@ -187,6 +188,15 @@ SEARCH_PATH_FILE = re.compile(r".*/(?:site|dist)-packages/[^/]+\.pth")
 uv (`_virtualenv.pth`), `setup.py develop` and administrators write them, and no package's list names them. The place
 proves little, so the gate asks as soon as they are large.
 """
+STANDARD_LIBRARY_FILE = re.compile(
+    r".*/lib/python\d\.\d+/(?:lib2to3/(?:Pattern)?Grammar[\w.+]*\.pickle|test/(?:\w+/)?zip_cp437_header\.zip)"
+)
+"""Files of Python itself that look like results.
+
+lib2to3 caches its grammar when pip or setuptools first runs (`lib2to3/pgen2/driver.py`, Python 3.6 to 3.12), and a ZIP
+file of CPython's tests has the name of a numbered checkpoint. No package's list names the files of an interpreter that
+pyenv, uv or `make install` has put there.
+"""
 PSEUDO = frozenset(
     (
         "autofs", "binfmt_misc", "bpf", "cgroup", "cgroup2", "configfs", "debugfs", "devpts", "efivarfs",
@@ -248,6 +258,8 @@ def file_rule(path: str) -> Rule | None:
         return DOWNLOADS
     if SEARCH_PATH_FILE.fullmatch(path):
         return SEARCH_PATHS
+    if STANDARD_LIBRARY_FILE.fullmatch(path):
+        return STANDARD_LIBRARY
     return None
 
 

@@ -205,8 +205,8 @@ class Level:
     """A directory that is being walked."""
 
     __slots__ = (
-        "all_count", "bundle", "fd", "folds", "from_image", "group", "has_records", "ignored", "listed", "names",
-        "owner", "part", "parts", "path", "pushed", "root", "rule", "tree",
+        "all_count", "bundle", "fd", "folds", "from_image", "group", "has_records", "ignored", "is_read_only",
+        "listed", "names", "owner", "part", "parts", "path", "pushed", "root", "rule", "tree",
     )  # fmt: skip
 
     def __init__(self, path: bytes, above: Level | None) -> None:
@@ -222,6 +222,8 @@ class Level:
         """`Walk.folds` when the group was taken."""
         self.from_image: bool = above is None or above.from_image
         """Its files can be as old as the image: it is on no disk of its own."""
+        self.is_read_only: bool = above is not None and above.is_read_only
+        """The box cannot write to it, so its files are as old as they look."""
         self.listed: tuple[package_lists.PathSet, ...] = above.listed if above is not None else ()
         self.parts: frozenset[str] = frozenset()
         """What belongs to the Python environment that this is, or is in."""
@@ -388,8 +390,7 @@ class Walk:
             if level.rule is None and path in self.mounts.read_only and not is_top:
                 level.rule = result_rules.READ_ONLY
         if path in self.mounts.points and not is_top:
-            # What the box cannot write to is as old as it looks.
-            level.from_image = path in self.mounts.read_only
+            level.from_image = level.is_read_only = path in self.mounts.read_only
         if path in self._own:
             level.rule = result_rules.OWN
         elif owner is None:
@@ -506,7 +507,7 @@ class Walk:
             # The file's own second witness: what is unpacked keeps the time of its archive; what is written in place,
             # although under a clock that was behind, has one time.
             is_unpacked = seen.st_mtime_ns < seen.st_ctime_ns - UNPACKED_NS
-            if is_unpacked or level.rule == result_rules.READ_ONLY:
+            if is_unpacked or level.is_read_only:
                 return result_rules.OLDER
         if any(path in listed for listed in level.listed):
             return result_rules.LISTED

@@ -41,6 +41,9 @@ RESULTS = (
     "work/venv-here/lib/python3.11/site-packages/mine/out/best.pt",
     "work/venv-here/lib/python3.11/site-packages/mine/out/best.pth",
     "usr/local/lib/python3.10/dist-packages/mine/runs/metrics.jsonl",
+    # Next to files of Python itself that look like results.
+    "root/.pyenv/versions/3.11.7/lib/python3.11/lib2to3/best.pickle",
+    "usr/local/lib/python3.10/test/ckpt_00010.zip",
     # User interfaces that are installed in /opt, and their output.
     "opt/ComfyUI/output/ComfyUI_00001_.png",
     "opt/stable-diffusion-webui/outputs/txt2img-images/2026-11-01/0.png",
@@ -119,6 +122,10 @@ PACKAGES = (
     "root/repo/.mypy_cache/3.11/a.json",
     "root/.nvm/versions/node/v22/bin/node",
     "root/.pyenv/versions/3.12/lib/libpython.a",
+    "root/.pyenv/versions/3.11.7/lib/python3.11/lib2to3/Grammar3.11.7.final.0.pickle",
+    "root/.pyenv/versions/3.11.7/lib/python3.11/lib2to3/PatternGrammar3.11.7.final.0.pickle",
+    "usr/local/lib/python3.10/test/zip_cp437_header.zip",
+    "root/.local/share/uv/python/cpython-3.13/lib/python3.13/test/archivetestdata/zip_cp437_header.zip",
     "root/.cache/pip/http-v2/a/b",
     "root/.cache/uv/archive-v0/x/y.so",
     "root/.cache/huggingface/hub/models--meta--x/blobs/0123456789abcdef",

@@ -374,6 +374,22 @@ def test_what_is_older_than_the_machine_is_listed_and_only_where_it_came_with_th
     assert os.path.basename(older.newest[1]) in (b"x", b"w") and older.newest[0] > 0
 
 
+def test_old_files_of_a_read_only_mount_are_older_than_the_machine_also_below_another_rule(
+    tree: Tree,
+) -> None:
+    tree.put(".pyenv/versions/3.11/best.pt", ".pyenv/mine.pt", ".pyenv/versions/3.11/disk/own.pt")
+    mount = tree.root / ".pyenv/versions/3.11"
+    mounts = Mounts(b"")
+    mounts.points |= {os.fsencode(mount), os.fsencode(mount / "disk")}
+    mounts.read_only.add(os.fsencode(mount))
+    created = os.stat(mount / "best.pt").st_ctime + 3600
+    assert tree.look(mounts=mounts, since=created) == {
+        ".pyenv": ("", 1),
+        ".pyenv/versions/3.11/disk": ("", 1),
+    }
+    assert tree.skipped() == {"older than the machine": (1, len(".pyenv/versions/3.11/best.pt"))}
+
+
 def test_rgts_own_is_no_result_whatever_it_is_called(tree: Tree) -> None:
     tree.put("state/ring/000.pt", "job/runner.lock", "job/x")
     own = (str(tree.root / "state"), str(tree.root / "job/runner.lock"))
