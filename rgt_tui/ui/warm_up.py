@@ -15,13 +15,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from textual.cache import LRUCache
-from textual.css.model import RuleSet
-from textual.css.styles import RulesMap
 from textual.css.stylesheet import Stylesheet
-from textual.dom import DOMNode
 from textual.widget import Widget
-
-from rgt_tui.ui.widgets.lines import standing
 
 if TYPE_CHECKING:
     from textual.app import App
@@ -43,10 +38,6 @@ BEYOND_SCREENS = (
 """What keys open besides the screens of a fleet."""
 
 
-FLAGS = ("_has_hover_style", "_has_focus_within", "_has_order_style", "_has_odd_or_even")
-"""What Textual remembers of a node when it has styled it."""
-
-
 class SteadyStylesheet(Stylesheet):
     """A style sheet of Textual that parses again only what has other colours than before.
 
@@ -56,9 +47,6 @@ class SteadyStylesheet(Stylesheet):
     def __init__(self, *, variables: dict[str, str] | None = None) -> None:
         super().__init__(variables=variables)
         self._parse_cache = LRUCache(MOST_SHEETS)
-        self._applied: dict[tuple[object, ...], tuple[RulesMap, tuple[bool, ...]]] = {}
-        self._applied_of: list[RuleSet] = []
-        """Whose rules these are."""
 
     def set_variables(self, variables: dict[str, str]) -> None:
         """Set the colours."""
@@ -68,29 +56,6 @@ class SteadyStylesheet(Stylesheet):
     def reparse(self) -> None:
         """Parse what is not parsed in these colours yet."""
         self.parse()
-
-    def apply(
-        self, node: DOMNode, *, animate: bool = False, cache: dict[tuple[object, ...], RulesMap] | None = None
-    ) -> None:
-        """Style a node: as one that stood alike was styled before, a screen ago, where there was one.
-
-        Textual asks each rule anew for each node. It keeps what it finds for its neighbours alone, and says by a cache
-        of its own which nodes nothing else can tell apart: of these it is kept here, too.
-        """
-        if self._applied_of is not self.rules:
-            self._applied, self._applied_of = {}, self.rules
-        stands = standing(node)
-        known = self._applied.get(stands)
-        if known is None:
-            found: dict[tuple[object, ...], RulesMap] = {}
-            super().apply(node, animate=animate, cache=found)
-            for rules in found.values():
-                self._applied[stands] = rules, tuple(getattr(node, flag) for flag in FLAGS)
-            return
-        for flag, value in zip(FLAGS, known[1], strict=True):
-            setattr(node, flag, value)
-        self.replace_rules(node, known[0], animate=animate)
-        self._process_component_classes(node)
 
 
 def screen_modules() -> tuple[str, ...]:
