@@ -12,7 +12,7 @@ import msgspec
 
 
 class Gpu(msgspec.Struct, frozen=True):
-    """One model."""
+    """A GPU model, its memory sizes, and its names."""
 
     name: str
     memory_gb: tuple[int, ...]
