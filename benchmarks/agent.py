@@ -27,8 +27,7 @@ from benchmarks.agent_box import (
     write_trace,
 )
 from benchmarks.report import BenchmarkError, Row, main, say
-from rgt_tui.model import protocol
-from rgt_tui.model.box import BoxSpec
+from rgt_tui.model import BoxSpec, protocol
 from rgt_tui.ssh import build_agent, connect, deploy, open_channel
 from rgt_tui.ssh.channel import PackedLines
 

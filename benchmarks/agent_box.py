@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.report import BenchmarkError
-from rgt_tui.model.box import BoxSpec
+from rgt_tui.model import BoxSpec
 from rgt_tui.ssh import build_agent
 
 CONFIG = """

@@ -20,9 +20,7 @@ import msgspec
 
 from rgt_tui.fleet import Fleet
 from rgt_tui.health import HANDBOOK
-from rgt_tui.model.box import BoxSpec, Link
-from rgt_tui.model.fleet import FleetState
-from rgt_tui.model.protocol import Sample
+from rgt_tui.model import BoxSpec, FleetState, Link, Sample
 
 HEARTBEAT = 0.01
 SETTLE = 3.0

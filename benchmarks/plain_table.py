@@ -15,9 +15,7 @@ from textual.widgets import DataTable, Footer, Header
 
 from rgt_tui.fleet import Fleet
 from rgt_tui.fleet.config import load_fleet
-from rgt_tui.model.box import BoxState, Rings
-from rgt_tui.model.fleet import FleetState
-from rgt_tui.model.protocol import Sample
+from rgt_tui.model import BoxState, FleetState, Rings, Sample
 
 COLUMNS = (
     *("box", "link", "gpu 1m", "gpu", "vram", "disk", "inode", "cgroup"),

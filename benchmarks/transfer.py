@@ -37,7 +37,7 @@ from benchmarks.agent_box import real_sshd
 from benchmarks.report import BenchmarkError, Row, main, say
 from rgt_tui.fleet.pulls.pull_way import PullRequest
 from rgt_tui.fleet.pulls.pulling import pull
-from rgt_tui.model.box import BoxSpec
+from rgt_tui.model import BoxSpec
 
 NAME = "transfer"
 LEAST = 1.2

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 from benchmarks.report import Row, say
-from rgt_tui.model.run import RunState, Series
+from rgt_tui.model import RunState, Series
 from rgt_tui.ui.plot.averages import Average, Floats
 from rgt_tui.ui.plot.board import Board
 from rgt_tui.ui.plot.view import SMOOTHING, Settings, Shown, View

@@ -19,12 +19,26 @@ from benchmarks.report import BenchmarkError, Row, say
 from benchmarks.terminal import Terminal, cpu_seconds
 from benchmarks.ui_keys import key_to_paint, presses, rows, slowest
 from rgt_tui.fleet import Fleet, FleetSource
-from rgt_tui.model.box import BoxSpec, BoxState, Link, Rings
-from rgt_tui.model.fleet import FleetState
-from rgt_tui.model.money import Lifecycle, Meter, MeterKind
-from rgt_tui.model.profile import Profile
-from rgt_tui.model.protocol import Cell, Disk, Gpu, Memory, Proc, QueueState, Sample
-from rgt_tui.model.run import RunState, Series
+from rgt_tui.model import (
+    BoxSpec,
+    BoxState,
+    Cell,
+    Disk,
+    FleetState,
+    Gpu,
+    Lifecycle,
+    Link,
+    Memory,
+    Meter,
+    MeterKind,
+    Proc,
+    Profile,
+    QueueState,
+    Rings,
+    RunState,
+    Sample,
+    Series,
+)
 from rgt_tui.profiles import load_profile
 
 BOXES = 200

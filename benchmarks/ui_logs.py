@@ -22,8 +22,7 @@ from benchmarks.report import BenchmarkError, Row, say
 from benchmarks.terminal import Terminal, cpu_seconds
 from rgt_tui.fleet.logs.kept_lines import KeptLines, kept_from
 from rgt_tui.fleet.reducers import extended
-from rgt_tui.model.box import BoxSpec
-from rgt_tui.model.protocol import LogLines
+from rgt_tui.model import BoxSpec, LogLines
 from rgt_tui.recordings import recording_lines
 
 LINES_A_SECOND = 5000

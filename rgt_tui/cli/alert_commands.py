@@ -36,9 +36,7 @@ from rgt_tui.health import (
     put_mute,
     update_alerts,
 )
-from rgt_tui.model.alert import AlertEvent, SinkSettings
-from rgt_tui.model.box import BoxSpec
-from rgt_tui.model.plain import clean
+from rgt_tui.model import AlertEvent, BoxSpec, SinkSettings, clean
 from rgt_tui.profiles.readings import age
 from rgt_tui.store import FLEET, History, Told, history_path
 

@@ -17,9 +17,7 @@ from rgt_tui.cli.gathering import gather
 from rgt_tui.cli.opening import open_box
 from rgt_tui.cli.printing import complain, print_json
 from rgt_tui.cli.watch_arguments import CurvesArguments, ScalarsArguments
-from rgt_tui.model.box import BoxSpec, BoxState, Link
-from rgt_tui.model.plain import clean
-from rgt_tui.model.run import RunState
+from rgt_tui.model import BoxSpec, BoxState, Link, RunState, clean
 from rgt_tui.profiles.readings import how_many
 from rgt_tui.ssh import remote_root
 

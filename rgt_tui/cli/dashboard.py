@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from rgt_tui.fleet import FirstSteps, FleetSource
     from rgt_tui.fleet.config import FleetConfig
     from rgt_tui.fleet.config.following import Following
-    from rgt_tui.model.fleet import FleetState
-    from rgt_tui.model.profile import Profile
+    from rgt_tui.model import FleetState, Profile
     from rgt_tui.ui import Preferences
 
 ENV = "RGT_TRACE_FILE"

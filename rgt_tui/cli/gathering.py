@@ -20,11 +20,7 @@ from rgt_tui.fleet.connector import endpoint_from
 from rgt_tui.fleet.meters import is_priced
 from rgt_tui.gate import audit
 from rgt_tui.health import mutes
-from rgt_tui.model.alert import AlertSettings
-from rgt_tui.model.box import BoxSpec, BoxState, Link
-from rgt_tui.model.fleet import FleetState
-from rgt_tui.model.money import MeterKind
-from rgt_tui.model.run import RunState
+from rgt_tui.model import AlertSettings, BoxSpec, BoxState, FleetState, Link, MeterKind, RunState
 from rgt_tui.profiles.readings import how_many
 from rgt_tui.ssh import Policy
 from rgt_tui.store import History, history_path

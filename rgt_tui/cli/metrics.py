@@ -29,11 +29,18 @@ from rgt_tui.cli.printing import complain
 from rgt_tui.cli.watch_arguments import MetricsArguments
 from rgt_tui.fleet.config import FleetConfig, FleetFileError
 from rgt_tui.health import Assessment, assess
-from rgt_tui.model.box import BoxSpec, BoxState, Health, Link
-from rgt_tui.model.fleet import FleetState
-from rgt_tui.model.plain import clean
-from rgt_tui.model.protocol import Gpu, Sample
-from rgt_tui.model.renting import AccountBill, Unlisted
+from rgt_tui.model import (
+    AccountBill,
+    BoxSpec,
+    BoxState,
+    FleetState,
+    Gpu,
+    Health,
+    Link,
+    Sample,
+    Unlisted,
+    clean,
+)
 from rgt_tui.profiles.run_advice import run_cost
 
 MIB = 1 << 20

@@ -19,7 +19,7 @@ from rgt_tui.fleet.config import (
     working_directory,
 )
 from rgt_tui.fleet.config.following import Following
-from rgt_tui.model.box import BoxSpec
+from rgt_tui.model import BoxSpec
 
 NONE_FOUND = (
     "no fleet file (looked for --fleet, RGT_FLEET, rgt.toml here and upwards in the project, and "

@@ -14,10 +14,7 @@ from rgt_tui.cli.watch_arguments import JournalArguments
 from rgt_tui.fleet.history.morning_report import NextClock, Report, morning_report, report_words
 from rgt_tui.fleet.history.spoken_times import night_began, said_time
 from rgt_tui.health import clock_readings
-from rgt_tui.model.box import BoxSpec, BoxState, Link
-from rgt_tui.model.figures import moment
-from rgt_tui.model.fleet import Wanted
-from rgt_tui.model.plain import clean
+from rgt_tui.model import BoxSpec, BoxState, Link, Wanted, clean, moment
 from rgt_tui.profiles import ProfileError, load_profile
 from rgt_tui.store import MOST_EVENTS, History, HistoryError, history_path
 

@@ -54,7 +54,7 @@ def complain(problem: object) -> None:
 
     Its further lines are indented: none that it quotes, the name of a file for instance, can pass for one of rgt's own.
     """
-    from rgt_tui.model.plain import clean
+    from rgt_tui.model import clean
 
     first, *rest = (clean(line) for line in str(problem).split("\n"))
     text = "\n".join((first, *(line if line[:1] in ("", " ") else f"     {line}" for line in rest)))
@@ -177,7 +177,7 @@ def json_line(value: object) -> bytes:
     """
     import msgspec
 
-    from rgt_tui.model.plain import INVISIBLE
+    from rgt_tui.model import INVISIBLE
 
     return INVISIBLE.sub(_escaped, msgspec.json.encode(value).decode()).encode() + b"\n"
 

@@ -38,11 +38,7 @@ from rgt_tui.health import (
     load_alerts,
     update_alerts,
 )
-from rgt_tui.model.box import BoxSpec, BoxState
-from rgt_tui.model.fleet import FleetState
-from rgt_tui.model.money import Amount
-from rgt_tui.model.plain import clean
-from rgt_tui.model.renting import MACHINE, AccountBill, Unlisted
+from rgt_tui.model import MACHINE, AccountBill, Amount, BoxSpec, BoxState, FleetState, Unlisted, clean
 from rgt_tui.profiles.prices import money, thing_price, thing_words
 
 

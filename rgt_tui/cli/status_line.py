@@ -20,14 +20,19 @@ from rgt_tui.health import (
     worst_case_of,
 )
 from rgt_tui.health.autostop_words import POWER, box_words
-from rgt_tui.model.alert import Alert
-from rgt_tui.model.autostop import SelfStop
-from rgt_tui.model.box import BoxState, Health
-from rgt_tui.model.evidence import Finding
-from rgt_tui.model.money import Meter
-from rgt_tui.model.plain import clean
-from rgt_tui.model.protocol import Cell, FoundRun, Sample
-from rgt_tui.model.run import RunState
+from rgt_tui.model import (
+    Alert,
+    BoxState,
+    Cell,
+    Finding,
+    FoundRun,
+    Health,
+    Meter,
+    RunState,
+    Sample,
+    SelfStop,
+    clean,
+)
 from rgt_tui.profiles import ProfileError, load_profile
 from rgt_tui.profiles.prices import books_differ, money
 from rgt_tui.profiles.readings import (

@@ -9,8 +9,7 @@ import termios
 from collections.abc import Iterator
 
 from rgt_tui.cli.printing import interactive, waiting_paused
-from rgt_tui.model.fleet import Question, QuestionKind
-from rgt_tui.model.plain import clean
+from rgt_tui.model import Question, QuestionKind, clean
 from rgt_tui.ssh import answered_by
 
 

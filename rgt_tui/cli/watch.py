@@ -21,9 +21,7 @@ from rgt_tui.cli.watch_arguments import RecordArguments, WatchArguments
 from rgt_tui.files import note_written
 from rgt_tui.fleet.config import FleetConfig, FleetFileError
 from rgt_tui.health import assess
-from rgt_tui.model.box import BoxSpec, BoxState, Health
-from rgt_tui.model.fleet import FleetEvent, FleetState
-from rgt_tui.model.plain import clean
+from rgt_tui.model import BoxSpec, BoxState, FleetEvent, FleetState, Health, clean
 from rgt_tui.profiles.readings import how_many
 from rgt_tui.recordings import LineFile, Recorder, RecordFailed
 

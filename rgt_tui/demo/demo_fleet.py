@@ -13,9 +13,7 @@ from rgt_tui.demo.stories import Director
 from rgt_tui.fleet import Chronicle, Fleet, FleetSource, Given, Memory, Pulled
 from rgt_tui.fleet.config.editing import dump_fleet
 from rgt_tui.gate import Receipt
-from rgt_tui.model.evidence import CheckResult, PersonTick, Review, StopProgress, Verb
-from rgt_tui.model.fleet import FleetState
-from rgt_tui.model.profile import Profile
+from rgt_tui.model import CheckResult, FleetState, PersonTick, Profile, Review, StopProgress, Verb
 from rgt_tui.store import History
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from rgt_tui.demo.platforms import LocalServer
 from rgt_tui.demo.sandboxes import TRACES, Machine, Room
 from rgt_tui.demo.sshd import HOST, BoxSshd
 from rgt_tui.demo.workspace import Workspace, kill_marked
-from rgt_tui.model.box import BoxSpec, ProviderRef
+from rgt_tui.model import BoxSpec, ProviderRef
 from rgt_tui.ssh import trainer_root
 
 SERVERS_SECONDS = 2.0

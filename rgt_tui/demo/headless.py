@@ -26,8 +26,7 @@ from rgt_tui.fleet.config.editing import dump_fleet, write_atomically
 from rgt_tui.fleet.config.loading import FleetFileError, read_source
 from rgt_tui.fleet.config.trusted import default_path, renew
 from rgt_tui.health import assess
-from rgt_tui.model.box import BoxState
-from rgt_tui.model.fleet import FleetState
+from rgt_tui.model import BoxState, FleetState
 
 
 def report(state: FleetState, stories: Stories, now: float, seconds: float) -> dict[str, Any]:

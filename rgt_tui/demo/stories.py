@@ -20,8 +20,7 @@ import asyncssh
 from rgt_tui.demo.embedded import Embedded
 from rgt_tui.demo.plan import FILL_DIR, DemoBox
 from rgt_tui.demo.sandboxes import CODE
-from rgt_tui.model.box import BoxSpec, BoxState
-from rgt_tui.model.fleet import FleetState
+from rgt_tui.model import BoxSpec, BoxState, FleetState
 from rgt_tui.ssh import AgentBundle, BoxError, build_agent, connect, deploy
 
 COMMAND_SECONDS = 60

@@ -55,11 +55,21 @@ from rgt_tui.health import (
     stop_asked,
     update_alerts,
 )
-from rgt_tui.model.alert import Alert, AlertEvent, AlertSettings
-from rgt_tui.model.box import BoxSpec, BoxState, Link, Past, Rings
-from rgt_tui.model.evidence import StopPhase, StopProgress, Verb
-from rgt_tui.model.fleet import FleetEvent
-from rgt_tui.model.plain import clean
+from rgt_tui.model import (
+    Alert,
+    AlertEvent,
+    AlertSettings,
+    BoxSpec,
+    BoxState,
+    FleetEvent,
+    Link,
+    Past,
+    Rings,
+    StopPhase,
+    StopProgress,
+    Verb,
+    clean,
+)
 from rgt_tui.profiles import load_profile
 
 SAVE_S = 2.0

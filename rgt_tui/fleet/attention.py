@@ -12,9 +12,18 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from rgt_tui.model.box import BoxState, LeftOut, LogView
-from rgt_tui.model.protocol import Checkpoints, Frame, LogLines, QueueState, Scalars
-from rgt_tui.model.run import PLACES, RunState
+from rgt_tui.model import (
+    PLACES,
+    BoxState,
+    Checkpoints,
+    Frame,
+    LeftOut,
+    LogLines,
+    LogView,
+    QueueState,
+    RunState,
+    Scalars,
+)
 
 
 class Attention(enum.StrEnum):

@@ -66,11 +66,14 @@ from rgt_tui.gate import (
     worth_keeping,
 )
 from rgt_tui.gate import review as make_review
-from rgt_tui.model.box import Link
-from rgt_tui.model.evidence import (
+from rgt_tui.model import (
     Evidence,
     EvidenceItem,
+    Lifecycle,
+    Link,
+    Meter,
     Permit,
+    Profile,
     Refusal,
     Review,
     Seal,
@@ -79,8 +82,6 @@ from rgt_tui.model.evidence import (
     Verb,
     steady,
 )
-from rgt_tui.model.money import Lifecycle, Meter
-from rgt_tui.model.profile import Profile
 from rgt_tui.profiles.survival import action_for, path_survives
 from rgt_tui.providers import Provider, carry_out
 from rgt_tui.ssh import BoxError

@@ -14,9 +14,7 @@ import msgspec
 from rgt_tui.fleet.box_questions import Wanted, ask_results, ask_seal, ask_unseal
 from rgt_tui.fleet.box_session import BoxSession
 from rgt_tui.gate import Situation, Told, tiers
-from rgt_tui.model.box import Link
-from rgt_tui.model.evidence import CopyProof, ResultGroup, Results, Seal, Verb, steady
-from rgt_tui.model.money import Meter
+from rgt_tui.model import CopyProof, Link, Meter, ResultGroup, Results, Seal, Verb, steady
 from rgt_tui.profiles.readings import stale_after
 from rgt_tui.profiles.survival import path_survives
 from rgt_tui.ssh import BoxError

@@ -13,10 +13,7 @@ from typing import TypeVar
 import asyncssh
 import msgspec
 
-from rgt_tui.model.box import BoxSpec
-from rgt_tui.model.evidence import ResultGroup, Results, Seal, Skipped
-from rgt_tui.model.plain import clean
-from rgt_tui.model.protocol import DEFAULT_PATTERN
+from rgt_tui.model import DEFAULT_PATTERN, BoxSpec, ResultGroup, Results, Seal, Skipped, clean
 from rgt_tui.ssh import CommandFailed, Deployed, record, run
 
 RESULTS_SECONDS = 300.0

@@ -46,29 +46,31 @@ from rgt_tui.fleet.reducers import (
     with_log,
     with_samples,
 )
-from rgt_tui.model.autostop import SelfStop
-from rgt_tui.model.box import BoxSpec, BoxState, Link
-from rgt_tui.model.evidence import steady
-from rgt_tui.model.fleet import Ask
-from rgt_tui.model.money import Meter
-from rgt_tui.model.profile import Profile
-from rgt_tui.model.protocol import (
+from rgt_tui.model import (
     DEFAULT_PATTERN,
+    AccountBill,
+    Ask,
+    BoxSpec,
+    BoxState,
     Control,
     Cursor,
     Event,
     Frame,
     History,
     JobHooks,
+    Link,
     LogLines,
+    Meter,
     Pong,
+    Profile,
     QueueState,
     Sample,
     SampleCursor,
     Scalars,
+    SelfStop,
     WatchConfig,
+    steady,
 )
-from rgt_tui.model.renting import AccountBill
 from rgt_tui.profiles.readings import stale_after
 from rgt_tui.profiles.survival import watched_mounts
 from rgt_tui.ssh import (

@@ -7,10 +7,7 @@ from typing import Any, TypeVar
 import asyncssh
 import msgspec
 
-from rgt_tui.model.box import BoxSpec
-from rgt_tui.model.plain import Secret, clean
-from rgt_tui.model.profile import Profile
-from rgt_tui.model.protocol import ExposedToken
+from rgt_tui.model import BoxSpec, ExposedToken, Profile, Secret, clean
 from rgt_tui.ssh import CommandFailed, Deployed, record, run
 
 MOST_BYTES = 1 << 20

@@ -8,12 +8,18 @@ from typing import NamedTuple
 from rgt_tui.gate import GENERIC, recognised, recognised_words
 from rgt_tui.health import finding_key
 from rgt_tui.health.autostop_words import off_words, story_lines, told_words
-from rgt_tui.model.box import BoxState, Link
-from rgt_tui.model.evidence import Finding, Verb
-from rgt_tui.model.fleet import FleetEvent
-from rgt_tui.model.money import FLEET_FILE, Lifecycle, MeterKind
-from rgt_tui.model.plain import clean
-from rgt_tui.model.protocol import Cell
+from rgt_tui.model import (
+    FLEET_FILE,
+    BoxState,
+    Cell,
+    Finding,
+    FleetEvent,
+    Lifecycle,
+    Link,
+    MeterKind,
+    Verb,
+    clean,
+)
 from rgt_tui.profiles.box_storage import copies_of
 from rgt_tui.profiles.readings import stopped_by_person
 

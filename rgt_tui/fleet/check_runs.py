@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from rgt_tui.health import CHECKS
-from rgt_tui.model.plain import clean
+from rgt_tui.model import clean
 
 LOOKS: Mapping[str, frozenset[str]] = {
     "doctor": frozenset(),

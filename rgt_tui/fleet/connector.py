@@ -11,10 +11,7 @@ from typing import NamedTuple
 
 import asyncssh
 
-from rgt_tui.model.box import BoxSpec, Link
-from rgt_tui.model.fleet import Ask
-from rgt_tui.model.money import Meter
-from rgt_tui.model.profile import Profile
+from rgt_tui.model import Ask, BoxSpec, Link, Meter, Profile
 from rgt_tui.ssh import (
     Answers,
     AuthFailed,

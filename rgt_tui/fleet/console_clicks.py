@@ -26,10 +26,7 @@ from rgt_tui.gate import (
     words,
 )
 from rgt_tui.gate.audit import who
-from rgt_tui.model.box import Link
-from rgt_tui.model.evidence import CLICK, Permit, StopPhase, StopProgress, Verb
-from rgt_tui.model.figures import moment
-from rgt_tui.model.money import Meter
+from rgt_tui.model import CLICK, Link, Meter, Permit, StopPhase, StopProgress, Verb, moment
 from rgt_tui.providers import PermitRefused, Provider, ProviderError
 
 WAITING = frozenset({ActionState.SENT, ActionState.ANSWERED, ActionState.UNKNOWN, ActionState.YOURS})

@@ -38,11 +38,19 @@ from rgt_tui.fleet.sampling_paces import SamplingPaces
 from rgt_tui.fleet.unlisted import AccountWatch
 from rgt_tui.gate import JOURNAL, AuditLog, Journal, Receipt
 from rgt_tui.health import evaluate
-from rgt_tui.model.box import BoxSpec, BoxState
-from rgt_tui.model.evidence import CheckResult, CheckStatus, PersonTick, Review, StopProgress, Verb
-from rgt_tui.model.fleet import FleetState
-from rgt_tui.model.plain import clean
-from rgt_tui.model.profile import Profile
+from rgt_tui.model import (
+    BoxSpec,
+    BoxState,
+    CheckResult,
+    CheckStatus,
+    FleetState,
+    PersonTick,
+    Profile,
+    Review,
+    StopProgress,
+    Verb,
+    clean,
+)
 from rgt_tui.profiles import ProfileError, load_profile, seen_at
 from rgt_tui.ssh import Answers, Deployed, Policy, build_agent
 from rgt_tui.store import TicksError, say_tick, ticks_of, with_ticks

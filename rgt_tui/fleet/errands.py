@@ -10,9 +10,7 @@ import asyncssh
 import msgspec
 
 from rgt_tui.fleet.connector import endpoint_from
-from rgt_tui.model.box import BoxSpec
-from rgt_tui.model.money import Meter
-from rgt_tui.model.plain import clean
+from rgt_tui.model import BoxSpec, Meter, clean
 from rgt_tui.profiles import load_profile
 from rgt_tui.providers import ProviderError
 from rgt_tui.ssh import (

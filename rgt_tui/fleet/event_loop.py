@@ -9,7 +9,7 @@ import importlib.util
 import logging
 from collections.abc import Awaitable, Callable
 
-from rgt_tui.model.plain import clean
+from rgt_tui.model import clean
 
 MANY_BOXES = 30
 """Below it there is nothing to gain."""

@@ -11,8 +11,7 @@ import msgspec
 
 from rgt_tui.fleet.connector import Backoff
 from rgt_tui.fleet.errands import reached
-from rgt_tui.model.box import BoxSpec
-from rgt_tui.model.plain import clean
+from rgt_tui.model import BoxSpec, clean
 from rgt_tui.ssh import (
     AuthFailed,
     BoxError,

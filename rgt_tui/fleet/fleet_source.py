@@ -7,10 +7,24 @@ from typing import TYPE_CHECKING, Protocol, TypedDict, Unpack, runtime_checkable
 
 import msgspec
 
-from rgt_tui.model.box import BoxSpec, BoxState
-from rgt_tui.model.evidence import CheckResult, PersonTick, Review, StopProgress, Verb
-from rgt_tui.model.fleet import FleetEvent, FleetState, Happenings, Moment, Night, Spend, Timeline, Wanted
-from rgt_tui.model.profile import Profile
+from rgt_tui.model import (
+    BoxSpec,
+    BoxState,
+    CheckResult,
+    FleetEvent,
+    FleetState,
+    Happenings,
+    Moment,
+    Night,
+    PersonTick,
+    Profile,
+    Review,
+    Spend,
+    StopProgress,
+    Timeline,
+    Verb,
+    Wanted,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from rgt_tui.model.box import BoxState
+from rgt_tui.model import BoxState
 from rgt_tui.profiles.readings import age
 
 WOKEN_SECONDS = 10.0

@@ -15,9 +15,7 @@ from msgspec.structs import replace
 
 from rgt_tui.fleet.box_session import BoxSession
 from rgt_tui.fleet.event_loop import Faults, Say, guarded
-from rgt_tui.model.box import BoxSpec, BoxState, Link
-from rgt_tui.model.evidence import steady
-from rgt_tui.model.money import FLEET_FILE, Lifecycle, Meter, MeterKind
+from rgt_tui.model import FLEET_FILE, BoxSpec, BoxState, Lifecycle, Link, Meter, MeterKind, steady
 from rgt_tui.profiles import load_profile
 from rgt_tui.profiles.readings import stale_after
 from rgt_tui.providers import UNTOLD, Provider, ProviderError, Providers, keep_last_good

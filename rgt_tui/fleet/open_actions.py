@@ -36,8 +36,7 @@ from rgt_tui.gate import (
     target_of,
     words,
 )
-from rgt_tui.model.evidence import StopPhase, Verb, steady
-from rgt_tui.model.money import Lifecycle, Meter, MeterKind
+from rgt_tui.model import Lifecycle, Meter, MeterKind, StopPhase, Verb, steady
 from rgt_tui.providers import Provider, ProviderError, UnknownProvider, came_of, what_is_off
 
 EVERY_SECONDS = 5.0

@@ -17,9 +17,7 @@ from rgt_tui.fleet.event_loop import Faults
 from rgt_tui.fleet.fleet_source import Keeper, Observer
 from rgt_tui.fleet.reducers import replace
 from rgt_tui.health import diagnose, facts_of
-from rgt_tui.model.box import BoxState
-from rgt_tui.model.fleet import FleetEvent, FleetState, Question
-from rgt_tui.model.renting import AccountBill
+from rgt_tui.model import AccountBill, BoxState, FleetEvent, FleetState, Question
 
 
 class Pace:

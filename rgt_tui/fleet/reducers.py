@@ -11,10 +11,14 @@ from typing import Any, TypeVar
 import msgspec
 
 from rgt_tui.fleet.history.past import EARLIEST, STRETCHES, Values, figures, from_history, merged, tenths
-from rgt_tui.model.box import BoxSpec, BoxState, Counters, Link, LogView, Rings
-from rgt_tui.model.plain import clean
-from rgt_tui.model.protocol import (
+from rgt_tui.model import (
+    EPOCH,
+    PLACES,
+    TIME,
+    BoxSpec,
+    BoxState,
     Checkpoints,
+    Counters,
     Cursor,
     Event,
     Found,
@@ -22,14 +26,21 @@ from rgt_tui.model.protocol import (
     Frame,
     Hello,
     History,
+    Link,
     LogLines,
+    LogView,
     Pong,
     QueueState,
+    Resume,
+    Rings,
+    RunState,
     Sample,
     Scalars,
+    Series,
     Wait,
+    clean,
+    training_of,
 )
-from rgt_tui.model.run import EPOCH, PLACES, TIME, Resume, RunState, Series, training_of
 
 LOG_LINES = 2000
 LONGEST_LINE = 20_000

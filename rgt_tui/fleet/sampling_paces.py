@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from rgt_tui.fleet.attention import attention, interval
-from rgt_tui.model.box import BoxState
+from rgt_tui.model import BoxState
 
 STAYS_SECONDS = 3.0
 """Whoever has looked into a box for so long stays there: now the others may sample slowly."""

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from rgt_tui.files import open_regular, state_directory
-from rgt_tui.model.plain import clean
+from rgt_tui.model import clean
 from rgt_tui.transfer.copying import PullProgress, Rate, time_to_go
 
 EVERY_SECONDS = 1.0

@@ -10,9 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from rgt_tui.fleet.box_session import BoxSession
-from rgt_tui.model.box import ProviderRef
-from rgt_tui.model.money import Lifecycle, MeterKind
-from rgt_tui.model.renting import MACHINE, AccountBill, Leftover, Unlisted
+from rgt_tui.model import MACHINE, AccountBill, Leftover, Lifecycle, MeterKind, ProviderRef, Unlisted
 from rgt_tui.profiles import is_cluster
 from rgt_tui.providers import (
     OVER,

@@ -13,8 +13,7 @@ import msgspec
 from rgt_tui.gate.decision import dated
 from rgt_tui.gate.quiet import AHEAD_S
 from rgt_tui.gate.rent_permits import DAY_H, FRESH_S, RentConsent, permit_if_agreed
-from rgt_tui.model.evidence import Refusal, RentPermit
-from rgt_tui.model.renting import Bid, BidReview, Offer
+from rgt_tui.model import Bid, BidReview, Offer, Refusal, RentPermit
 from rgt_tui.profiles.prices import money
 
 

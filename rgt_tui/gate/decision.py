@@ -17,21 +17,24 @@ from rgt_tui.gate.evidence import NAME, PROTECTED, SEAL, Situation, phrase, unpr
 from rgt_tui.gate.identity import IDENTITY
 from rgt_tui.gate.quiet import AHEAD_S, FRESH_S
 from rgt_tui.health import dangers
-from rgt_tui.model.box import BoxState
-from rgt_tui.model.evidence import (
+from rgt_tui.model import (
     CLICK,
+    BillingAction,
+    BoxState,
+    Disk,
     Evidence,
     EvidenceItem,
     Forfeit,
     Level,
+    Meter,
+    MeterKind,
     Permit,
+    Profile,
     Refusal,
     Review,
+    Tier,
     Verb,
 )
-from rgt_tui.model.money import Meter, MeterKind
-from rgt_tui.model.profile import BillingAction, Profile, Tier
-from rgt_tui.model.protocol import Disk
 from rgt_tui.profiles.readings import quoted, size
 from rgt_tui.profiles.survival import action_for, survives
 from rgt_tui.profiles.survival import keeps_billing as bills_by_profile

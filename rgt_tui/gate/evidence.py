@@ -13,11 +13,22 @@ from rgt_tui.gate.identity import IDENTITY, identity
 from rgt_tui.gate.journal import Target
 from rgt_tui.gate.quiet import QUIET, is_off, quiet
 from rgt_tui.gate.roster import RESULTS, Told, roster
-from rgt_tui.model.box import BY_HAND, BoxState, Link
-from rgt_tui.model.evidence import Evidence, EvidenceItem, Forfeit, Results, Seal, Verb
-from rgt_tui.model.money import Meter
-from rgt_tui.model.profile import BillingAction, Profile
-from rgt_tui.model.protocol import Checkpoints, QueueState
+from rgt_tui.model import (
+    BY_HAND,
+    BillingAction,
+    BoxState,
+    Checkpoints,
+    Evidence,
+    EvidenceItem,
+    Forfeit,
+    Link,
+    Meter,
+    Profile,
+    QueueState,
+    Results,
+    Seal,
+    Verb,
+)
 from rgt_tui.profiles.box_storage import holds, sampled_mounts, storage_of
 from rgt_tui.profiles.readings import how_many, listed, quoted
 from rgt_tui.profiles.survival import action_for, in_both, lacking

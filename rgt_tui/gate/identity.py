@@ -5,9 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable, Mapping
 
-from rgt_tui.model.box import BY_HAND, BoxState, Link
-from rgt_tui.model.evidence import EvidenceItem
-from rgt_tui.model.money import Meter
+from rgt_tui.model import BY_HAND, BoxState, EvidenceItem, Link, Meter
 from rgt_tui.profiles import load_profile
 from rgt_tui.profiles.readings import quoted
 

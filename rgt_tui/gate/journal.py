@@ -24,10 +24,7 @@ import msgspec
 from rgt_tui import files
 from rgt_tui.files import sync_folder
 from rgt_tui.gate.audit import LONGEST, ROOM, AuditLine, AuditLog, Chain, default_path, verify, who
-from rgt_tui.model.box import ProviderRef
-from rgt_tui.model.evidence import Verb, steady
-from rgt_tui.model.figures import moment
-from rgt_tui.model.renting import Offer, Wish
+from rgt_tui.model import Offer, ProviderRef, Verb, Wish, moment, steady
 
 JOURNAL = "journal"
 """Name of its directory, beside the audit log."""

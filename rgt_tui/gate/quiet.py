@@ -15,13 +15,20 @@ from rgt_tui.health.facts import (
     trainers,
     unseen,
 )
-from rgt_tui.model.box import BoxState, Link
-from rgt_tui.model.evidence import EvidenceItem
-from rgt_tui.model.figures import memory, pct
-from rgt_tui.model.money import Lifecycle, Meter
-from rgt_tui.model.plain import short_command
-from rgt_tui.model.protocol import Gpu, Proc, Sample
-from rgt_tui.model.run import RunState
+from rgt_tui.model import (
+    BoxState,
+    EvidenceItem,
+    Gpu,
+    Lifecycle,
+    Link,
+    Meter,
+    Proc,
+    RunState,
+    Sample,
+    memory,
+    pct,
+    short_command,
+)
 from rgt_tui.profiles.readings import ago, how_many, listed, quoted
 
 FINISHED = frozenset({"done", "failed", "interrupted"})

@@ -18,10 +18,7 @@ from rgt_tui.gate.decision import facts_digest
 from rgt_tui.gate.evidence import Consent, Situation, tiers, told
 from rgt_tui.gate.journal import ActionState
 from rgt_tui.gate.roster import kept_by
-from rgt_tui.model.evidence import Evidence, ResultGroup, Review, Verb
-from rgt_tui.model.figures import moment
-from rgt_tui.model.plain import clean
-from rgt_tui.model.profile import Profile
+from rgt_tui.model import Evidence, Profile, ResultGroup, Review, Verb, clean, moment
 from rgt_tui.profiles.prices import money
 from rgt_tui.profiles.readings import how_many, size
 

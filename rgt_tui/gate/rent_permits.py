@@ -12,8 +12,7 @@ import msgspec
 
 from rgt_tui.gate.decision import PERMIT_S, dated, outdated
 from rgt_tui.gate.quiet import AHEAD_S
-from rgt_tui.model.evidence import Refusal, RentPermit
-from rgt_tui.model.renting import Offer, RentReview, Wish
+from rgt_tui.model import Offer, Refusal, RentPermit, RentReview, Wish
 from rgt_tui.profiles.prices import money
 
 FRESH_S = 30.0

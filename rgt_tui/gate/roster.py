@@ -8,10 +8,17 @@ from fnmatch import fnmatchcase
 
 import msgspec
 
-from rgt_tui.model.box import BoxState
-from rgt_tui.model.evidence import IGNORED_RULE, CopyProof, EvidenceItem, ResultGroup, Results, Verb
-from rgt_tui.model.profile import Profile
-from rgt_tui.model.protocol import Cell
+from rgt_tui.model import (
+    IGNORED_RULE,
+    BoxState,
+    Cell,
+    CopyProof,
+    EvidenceItem,
+    Profile,
+    ResultGroup,
+    Results,
+    Verb,
+)
 from rgt_tui.profiles.box_storage import copy_survives
 from rgt_tui.profiles.readings import how_many, listed, quoted, size
 from rgt_tui.profiles.survival import path_survives, tiers_of

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from rgt_tui.model.figures import noun
+from rgt_tui.model import noun
 
 SURE, LIKELY, MAYBE = 0.95, 0.8, 0.5
 MOST_NAMED = 6

@@ -11,7 +11,7 @@ import msgspec
 from rgt_tui.handbook.file_triage import FileFinding
 from rgt_tui.handbook.judgement import SYMPTOM
 from rgt_tui.handbook.pages import Page
-from rgt_tui.model.evidence import Severity
+from rgt_tui.model import Severity
 
 STILL, SLOW, AGAIN, GROWN, BROKEN = "O2", "U31", "C12", "P12", "P8"
 """Pages of a loss that never changes, a training on the processor, a count that begins anew, a loss that explodes, and

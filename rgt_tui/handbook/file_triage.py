@@ -18,7 +18,7 @@ from rgt_tui.files import open_named
 from rgt_tui.handbook.judgement import Judge, last_words, went_on
 from rgt_tui.handbook.line_search import ANSI, LineHit, Searcher
 from rgt_tui.handbook.pages import Page
-from rgt_tui.model.evidence import Fix
+from rgt_tui.model import Fix
 
 PIECE = 1 << 20
 END = 1 << 18

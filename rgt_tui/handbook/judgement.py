@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from rgt_tui.handbook.line_search import LineHit, compiled, writer_of
 from rgt_tui.handbook.pages import Page
-from rgt_tui.model.evidence import Severity
+from rgt_tui.model import Severity
 
 SPECIFIC, GENERAL, SYMPTOM = 0.95, 0.7, 0.5
 """How sure a finding is: its line says it, its line says something general, it only follows from something else."""

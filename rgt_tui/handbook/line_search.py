@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from rgt_tui.handbook.pages import Page
-from rgt_tui.model.plain import clean
+from rgt_tui.model import clean
 
 AROUND = 25
 """Lines before and behind a literal that a pattern may need."""

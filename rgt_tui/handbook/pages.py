@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from rgt_tui.files import NotOurs, config_directory, read_own
-from rgt_tui.model.evidence import Fix, Severity
+from rgt_tui.model import Fix, Severity
 
 MOST_BYTES = 4 << 20
 LONGEST_PATTERN = 2000

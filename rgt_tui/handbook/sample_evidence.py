@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from rgt_tui.handbook.file_triage import FileFinding, Unreadable, damage, opened, unreadable
 from rgt_tui.handbook.judgement import KERNEL, KILLED, SPECIFIC, SYMPTOM, killed_by
 from rgt_tui.handbook.pages import Page
-from rgt_tui.model.plain import clean
+from rgt_tui.model import clean
 
 LONGEST = 16 << 20
 """Bytes of a line that are read in one go."""

@@ -13,7 +13,7 @@ import msgspec
 from rgt_tui.health.condition import Condition, Rung
 from rgt_tui.health.conditions import ALERTS, BY_ID
 from rgt_tui.health.delivery import window
-from rgt_tui.model.alert import AlertSettings, KindSettings, SinkSettings
+from rgt_tui.model import AlertSettings, KindSettings, SinkSettings
 
 T = TypeVar("T")
 Where = tuple[str | int, ...]

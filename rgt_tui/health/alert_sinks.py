@@ -18,8 +18,7 @@ from urllib.parse import urlsplit, urlunsplit
 import msgspec
 from rgt_wire import USER_AGENT
 
-from rgt_tui.model.alert import AlertEvent, SinkSettings
-from rgt_tui.model.plain import Secret, clean
+from rgt_tui.model import AlertEvent, Secret, SinkSettings, clean
 
 MAX_SECRET_BYTES = 64 << 10
 

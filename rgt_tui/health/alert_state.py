@@ -15,11 +15,7 @@ from rgt_tui.health.facts import Facts, alike, facts_of, provider_word
 from rgt_tui.health.remembered import TREND_EVERY_S, Memory, News, lived, measured, news_of
 from rgt_tui.health.rows.conditions_queue import finding_key
 from rgt_tui.health.signs import Signs
-from rgt_tui.model.alert import Alert
-from rgt_tui.model.box import BoxState
-from rgt_tui.model.evidence import Finding
-from rgt_tui.model.plain import clean
-from rgt_tui.model.protocol import Event
+from rgt_tui.model import Alert, BoxState, Event, Finding, clean
 
 GONE = Reading("", -math.inf)
 """The resource is there no more."""

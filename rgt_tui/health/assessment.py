@@ -11,13 +11,19 @@ from rgt_tui.health.conditions import BY_ID, CHECKS, ended_text
 from rgt_tui.health.facts import ANSWERS_S, BUSY_PCT, Facts, facts_of, trainers
 from rgt_tui.health.rows.conditions_link import contested_words
 from rgt_tui.health.rows.conditions_queue import unjudged
-from rgt_tui.model.alert import Alert, AlertEvent
-from rgt_tui.model.box import BoxState, Health, Link
-from rgt_tui.model.evidence import CheckResult, CheckStatus
-from rgt_tui.model.figures import pct
-from rgt_tui.model.fleet import FleetEvent
-from rgt_tui.model.money import Lifecycle
-from rgt_tui.model.profile import Profile
+from rgt_tui.model import (
+    Alert,
+    AlertEvent,
+    BoxState,
+    CheckResult,
+    CheckStatus,
+    FleetEvent,
+    Health,
+    Lifecycle,
+    Link,
+    Profile,
+    pct,
+)
 from rgt_tui.profiles.readings import age, how_many
 from rgt_tui.profiles.run_advice import advised
 

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from rgt_tui.model.autostop import AutostopReading, EndsBy, Mode, SelfStop, StopEvent
-from rgt_tui.model.box import BoxState, Link
-from rgt_tui.model.figures import moment, time_of_day
-from rgt_tui.model.plain import clean
+from rgt_tui.model import (
+    AutostopReading,
+    BoxState,
+    EndsBy,
+    Link,
+    Mode,
+    SelfStop,
+    StopEvent,
+    clean,
+    moment,
+    time_of_day,
+)
 from rgt_tui.profiles.prices import money
 from rgt_tui.profiles.readings import age
 

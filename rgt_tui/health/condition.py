@@ -9,8 +9,7 @@ import msgspec
 
 from rgt_tui.health.facts import Facts
 from rgt_tui.health.signs import Sign
-from rgt_tui.model.box import BoxState
-from rgt_tui.model.evidence import CheckStatus, Finding, Fix, Severity
+from rgt_tui.model import BoxState, CheckStatus, Finding, Fix, Severity
 
 
 class Reading(NamedTuple):

@@ -19,8 +19,7 @@ from rgt_tui.health.rows import conditions_queue as queue
 from rgt_tui.health.rows import conditions_runs as runs
 from rgt_tui.health.rows import conditions_space as space
 from rgt_tui.health.rows.conditions_checked import CHECKED_ONLY
-from rgt_tui.model.evidence import Finding
-from rgt_tui.model.plain import clean
+from rgt_tui.model import Finding, clean
 
 _ROWS: tuple[Condition, ...] = (
     Condition(

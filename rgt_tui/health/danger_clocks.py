@@ -27,11 +27,18 @@ from rgt_tui.health.facts import (
     contested,
     provider_word,
 )
-from rgt_tui.model.box import BoxState
-from rgt_tui.model.evidence import Verb
-from rgt_tui.model.money import Lifecycle, Meter, MeterKind
-from rgt_tui.model.profile import ClockMode, ClockStart, DangerClock, Profile
-from rgt_tui.model.protocol import Wait
+from rgt_tui.model import (
+    BoxState,
+    ClockMode,
+    ClockStart,
+    DangerClock,
+    Lifecycle,
+    Meter,
+    MeterKind,
+    Profile,
+    Verb,
+    Wait,
+)
 from rgt_tui.profiles.prices import money
 from rgt_tui.profiles.readings import age, held_runs, wait_left, wait_text
 

@@ -16,8 +16,7 @@ from rgt_tui.health.fulldisk import command
 from rgt_tui.health.handbook import HANDBOOK, STORAGE_IDS, judge
 from rgt_tui.health.lognotes import Case, Hit, cases, scan, window
 from rgt_tui.health.signs import Sign, Signs
-from rgt_tui.model.box import BoxState
-from rgt_tui.model.evidence import Finding, Fix, Severity
+from rgt_tui.model import BoxState, Finding, Fix, Severity
 from rgt_tui.profiles.readings import memory_pct
 
 MOST_JUDGED = 256

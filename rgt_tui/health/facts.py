@@ -10,12 +10,22 @@ from operator import attrgetter, is_
 import msgspec
 
 from rgt_tui.health.remembered import Memory, News, news_of
-from rgt_tui.model.box import BoxState, Link
-from rgt_tui.model.evidence import Verb
-from rgt_tui.model.money import Lifecycle
-from rgt_tui.model.profile import Profile
-from rgt_tui.model.protocol import Cell, Checkpoint, Disk, Gpu, Proc, QueueState, Sample
-from rgt_tui.model.run import RunState, training_of
+from rgt_tui.model import (
+    BoxState,
+    Cell,
+    Checkpoint,
+    Disk,
+    Gpu,
+    Lifecycle,
+    Link,
+    Proc,
+    Profile,
+    QueueState,
+    RunState,
+    Sample,
+    Verb,
+    training_of,
+)
 from rgt_tui.profiles import load_profile
 from rgt_tui.profiles.box_storage import Storage, storage_of
 from rgt_tui.profiles.readings import byte_pct, inode_pct, no_agent, stale_after

@@ -14,10 +14,7 @@ from rgt_tui.health.condition import Entry
 from rgt_tui.health.facts import DISK_MARGIN_PCT, short_of
 from rgt_tui.health.handbook import HANDBOOK, STORAGE_IDS
 from rgt_tui.health.lognotes import Case, Hit
-from rgt_tui.model.box import BoxState
-from rgt_tui.model.evidence import Finding, Fix, Severity
-from rgt_tui.model.plain import exact
-from rgt_tui.model.protocol import Checkpoint, Disk, InodeHog
+from rgt_tui.model import BoxState, Checkpoint, Disk, Finding, Fix, InodeHog, Severity, exact
 from rgt_tui.profiles.readings import (
     byte_pct,
     disk_of,

@@ -17,7 +17,7 @@ from rgt_tui.health.rows import conditions_queue as queue
 from rgt_tui.health.rows import conditions_runs as runs
 from rgt_tui.health.rows import conditions_space as space
 from rgt_tui.health.signs import Sign
-from rgt_tui.model.box import BoxState
+from rgt_tui.model import BoxState
 
 
 class Live(NamedTuple):

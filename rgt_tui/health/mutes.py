@@ -9,11 +9,7 @@ from pathlib import Path
 import msgspec
 
 from rgt_tui.files import alone, publish, state_directory
-from rgt_tui.model.alert import Alert
-from rgt_tui.model.box import BoxSpec, Life
-from rgt_tui.model.figures import time_of_day
-from rgt_tui.model.fleet import FleetEvent
-from rgt_tui.model.plain import clean
+from rgt_tui.model import Alert, BoxSpec, FleetEvent, Life, clean, time_of_day
 
 DAY_S = 86400.0
 EVERYTHING = "*"

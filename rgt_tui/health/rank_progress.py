@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from rgt_tui.model.protocol import Heartbeat, Proc
+from rgt_tui.model import Heartbeat, Proc
 
 SOON_S = 20.0
 """For so long nothing may move before it is looked at who is behind."""

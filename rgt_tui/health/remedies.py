@@ -11,9 +11,7 @@ import msgspec
 from rgt_tui.health.alert_state import instant
 from rgt_tui.health.conditions import BY_ID, covered
 from rgt_tui.health.facts import Facts, facts_of
-from rgt_tui.model.alert import Alert
-from rgt_tui.model.box import BoxState
-from rgt_tui.model.evidence import Finding, Fix
+from rgt_tui.model import Alert, BoxState, Finding, Fix
 
 KEPT_S = 1800.0
 """So long what is over is still shown, ticked."""

@@ -7,9 +7,7 @@ from array import array
 
 import msgspec
 
-from rgt_tui.model.box import BoxState, Life, Link
-from rgt_tui.model.money import Lifecycle
-from rgt_tui.model.protocol import Event
+from rgt_tui.model import BoxState, Event, Life, Lifecycle, Link
 
 replace = msgspec.structs.replace
 

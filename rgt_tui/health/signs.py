@@ -9,8 +9,7 @@ import math
 from collections.abc import Callable
 
 from rgt_tui.health.facts import NO_QUEUE_STALL_S, STANDS, Facts
-from rgt_tui.model.box import Link
-from rgt_tui.model.protocol import Proc
+from rgt_tui.model import Link, Proc
 from rgt_tui.profiles.readings import STALL_MIN_S
 
 Sign = Callable[[Facts], object]

@@ -22,11 +22,7 @@ from rgt_tui.health import rank_progress
 from rgt_tui.health.condition import Proof
 from rgt_tui.health.facts import Facts
 from rgt_tui.health.rank_progress import Standing
-from rgt_tui.model.evidence import Finding, Fix
-from rgt_tui.model.figures import noun
-from rgt_tui.model.plain import exact
-from rgt_tui.model.protocol import Proc
-from rgt_tui.model.run import training_of
+from rgt_tui.model import Finding, Fix, Proc, exact, noun, training_of
 
 WAITED_S = 20.0
 """For so long the others wait at least before one that is dead, stopped or asleep is named."""

@@ -8,9 +8,7 @@ import msgspec
 
 from rgt_tui.health.danger_clocks import ClockReading
 from rgt_tui.health.facts import METER_LOST_S, contested, provider_word
-from rgt_tui.model.box import BoxState
-from rgt_tui.model.money import Amount, Lifecycle, MeterKind
-from rgt_tui.model.profile import ClockMode
+from rgt_tui.model import Amount, BoxState, ClockMode, Lifecycle, MeterKind
 from rgt_tui.profiles.prices import money, projected, rate, total
 from rgt_tui.profiles.readings import age
 

@@ -13,10 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from rgt_tui.model.box import BoxState
-from rgt_tui.model.evidence import Mounted, Verb
-from rgt_tui.model.profile import Profile, Tier
-from rgt_tui.model.protocol import Cell
+from rgt_tui.model import BoxState, Cell, Mounted, Profile, Tier, Verb
 from rgt_tui.profiles.loader import ProfileError, load_profile
 from rgt_tui.profiles.readings import quoted
 from rgt_tui.profiles.survival import (

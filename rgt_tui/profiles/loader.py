@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from rgt_tui.files import NotOurs, config_directory, read_own
-from rgt_tui.model.profile import Profile
+from rgt_tui.model import Profile
 from rgt_tui.profiles.profile_faults import faults, nearest, none_of
 
 __all__ = ["ProfileError", "all_profiles", "is_cluster", "load_profile", "own_profile", "read_profile"]

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from rgt_tui.model.figures import memory
+from rgt_tui.model import memory
 from rgt_tui.profiles.readings import pct
 from rgt_tui.profiles.run_advice import (
     LEAST_POINTS,

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from rgt_tui.model.profile import (
+from rgt_tui.model import (
     BillingAction,
     Claim,
     ClockMode,

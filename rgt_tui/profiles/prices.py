@@ -11,10 +11,7 @@ from datetime import datetime
 
 import msgspec
 
-from rgt_tui.model.money import Amount, Meter, MeterKind
-from rgt_tui.model.plain import clean
-from rgt_tui.model.profile import Price, Profile, Tier
-from rgt_tui.model.renting import MACHINE, Unlisted
+from rgt_tui.model import MACHINE, Amount, Meter, MeterKind, Price, Profile, Tier, Unlisted, clean
 from rgt_tui.profiles.readings import size
 
 HOURS = {"GB-month": 730.0, "GiB-month": 730.0, "GB-day": 24.0, "GB-hour": 1.0}

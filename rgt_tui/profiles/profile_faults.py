@@ -10,7 +10,7 @@ from datetime import date
 
 import msgspec
 
-from rgt_tui.model.profile import (
+from rgt_tui.model import (
     BillingAction,
     Claim,
     ClockMode,

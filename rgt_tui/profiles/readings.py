@@ -8,14 +8,22 @@ import math
 import os
 from collections.abc import Sequence
 
-from rgt_tui.model.box import BoxState
-from rgt_tui.model.figures import how_many as how_many
-from rgt_tui.model.figures import pct as pct
-from rgt_tui.model.figures import size as size
-from rgt_tui.model.figures import time_of_day
-from rgt_tui.model.plain import clean
-from rgt_tui.model.protocol import Cell, Checkpoint, Disk, FoundRun, Gpu, Memory, Wait
-from rgt_tui.model.run import RunState
+from rgt_tui.model import (
+    BoxState,
+    Cell,
+    Checkpoint,
+    Disk,
+    FoundRun,
+    Gpu,
+    Memory,
+    RunState,
+    Wait,
+    clean,
+    time_of_day,
+)
+from rgt_tui.model import how_many as how_many
+from rgt_tui.model import pct as pct
+from rgt_tui.model import size as size
 
 STALE_INTERVALS = 3
 """A sample older than this many intervals is stale."""

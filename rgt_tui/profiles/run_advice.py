@@ -15,12 +15,18 @@ from typing import NamedTuple
 
 import msgspec
 
-from rgt_tui.model.box import BoxState, LogView
-from rgt_tui.model.figures import memory
-from rgt_tui.model.money import Amount, MeterKind
-from rgt_tui.model.plain import exact
-from rgt_tui.model.protocol import Cell, Checkpoint, FoundRun
-from rgt_tui.model.run import RunState
+from rgt_tui.model import (
+    Amount,
+    BoxState,
+    Cell,
+    Checkpoint,
+    FoundRun,
+    LogView,
+    MeterKind,
+    RunState,
+    exact,
+    memory,
+)
 from rgt_tui.profiles.prices import money, projected, rate
 from rgt_tui.profiles.readings import age, disk_of, how_many, pct, size
 from rgt_tui.profiles.survival import IN_MEMORY

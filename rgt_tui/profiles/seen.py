@@ -14,8 +14,7 @@ from pathlib import Path
 import msgspec
 
 from rgt_tui.files import alone, publish, state_directory
-from rgt_tui.model.evidence import Verb
-from rgt_tui.model.profile import Profile
+from rgt_tui.model import Profile, Verb
 from rgt_tui.profiles.survival import action_for, in_both
 
 VERSION = 1

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 
-from rgt_tui.model.evidence import Mounted, Verb
-from rgt_tui.model.money import Amount
-from rgt_tui.model.profile import BillingAction, ClockStart, DangerClock, Profile, Tier
-from rgt_tui.model.protocol import Disk
+from rgt_tui.model import Amount, BillingAction, ClockStart, DangerClock, Disk, Mounted, Profile, Tier, Verb
 from rgt_tui.profiles.prices import money, price_words, projected
 from rgt_tui.profiles.readings import age
 

@@ -11,7 +11,7 @@ import enum
 from collections.abc import Mapping
 from datetime import datetime, tzinfo
 
-from rgt_tui.model.evidence import Verb
+from rgt_tui.model import Verb
 from rgt_tui.providers.control_plane import PermitRefused, ProviderError, printable
 from rgt_tui.providers.registry import module_of
 

@@ -14,9 +14,7 @@ from typing import ClassVar
 
 import msgspec
 
-from rgt_tui.model.box import ProviderRef
-from rgt_tui.model.evidence import Verb
-from rgt_tui.model.money import Lifecycle, MeterKind
+from rgt_tui.model import Lifecycle, MeterKind, ProviderRef, Verb
 from rgt_tui.profiles import load_profile
 from rgt_tui.profiles.prices import price_words
 from rgt_tui.providers.answers import Proof, number, port, signed, table, text, when, whole

@@ -11,11 +11,18 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from rgt_tui.model.box import BY_HAND, ProviderRef
-from rgt_tui.model.evidence import CLICK, Permit, Verb, steady
-from rgt_tui.model.money import Lifecycle, Meter
-from rgt_tui.model.profile import Profile
-from rgt_tui.model.renting import Leftover
+from rgt_tui.model import (
+    BY_HAND,
+    CLICK,
+    Leftover,
+    Lifecycle,
+    Meter,
+    Permit,
+    Profile,
+    ProviderRef,
+    Verb,
+    steady,
+)
 from rgt_tui.profiles import load_profile
 from rgt_tui.profiles.survival import action_for, in_both, keeps_billing, lacking
 from rgt_tui.providers.answers import Answers

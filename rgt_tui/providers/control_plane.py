@@ -12,10 +12,7 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
-from rgt_tui.model.box import ProviderRef
-from rgt_tui.model.evidence import Permit, RentPermit, Verb
-from rgt_tui.model.money import Meter
-from rgt_tui.model.renting import Bid, Leftover, Offer, Wish
+from rgt_tui.model import Bid, Leftover, Meter, Offer, Permit, ProviderRef, RentPermit, Verb, Wish
 
 
 class ProviderError(Exception):

@@ -17,10 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
-from rgt_tui.model.box import ProviderRef
-from rgt_tui.model.evidence import Verb
-from rgt_tui.model.money import Lifecycle, MeterKind
-from rgt_tui.model.renting import Leftover
+from rgt_tui.model import Leftover, Lifecycle, MeterKind, ProviderRef, Verb
 from rgt_tui.profiles.prices import HOURS
 from rgt_tui.providers.answers import Parts, Proof, array, number, said, table, text, when, whole
 from rgt_tui.providers.control_plane import Context, ProviderError, printable

@@ -16,10 +16,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import ClassVar
 
-from rgt_tui.model.box import ProviderRef
-from rgt_tui.model.evidence import Verb
-from rgt_tui.model.money import Lifecycle, MeterKind
-from rgt_tui.model.renting import Leftover
+from rgt_tui.model import Leftover, Lifecycle, MeterKind, ProviderRef, Verb
 from rgt_tui.providers.answers import Proof, array, number, said, table, text, when, whole
 from rgt_tui.providers.control_plane import BadAnswer, Context, NotFound, Pause, ProviderError, printable
 from rgt_tui.providers.http import AccountHttp, Wrong, open_http

@@ -12,9 +12,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from rgt_tui.model.box import ProviderRef
-from rgt_tui.model.evidence import CLICK, Permit, Verb, steady
-from rgt_tui.model.profile import Profile
+from rgt_tui.model import CLICK, Permit, Profile, ProviderRef, Verb, steady
 from rgt_tui.profiles import load_profile
 from rgt_tui.providers.answers import Answers, table, text
 from rgt_tui.providers.console import ConsoleAccount, ConsoleBox

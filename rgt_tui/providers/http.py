@@ -16,8 +16,7 @@ import httpx
 import msgspec
 from rgt_wire import USER_AGENT
 
-from rgt_tui.model.box import ProviderRef
-from rgt_tui.model.plain import Secret
+from rgt_tui.model import ProviderRef, Secret
 from rgt_tui.providers.control_plane import (
     AuthError,
     BadAnswer,

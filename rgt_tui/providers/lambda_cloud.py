@@ -11,10 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import ClassVar
 
-from rgt_tui.model.box import ProviderRef
-from rgt_tui.model.evidence import Verb
-from rgt_tui.model.money import Lifecycle, MeterKind
-from rgt_tui.model.renting import Leftover
+from rgt_tui.model import Leftover, Lifecycle, MeterKind, ProviderRef, Verb
 from rgt_tui.profiles import load_profile
 from rgt_tui.profiles.prices import storage_per_hour
 from rgt_tui.providers.answers import Parts, Proof, array, number, table, text, whole

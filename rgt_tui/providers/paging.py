@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 
 import msgspec
 
-from rgt_tui.model.renting import Leftover
+from rgt_tui.model import Leftover
 from rgt_tui.providers.control_plane import AuthError, ProviderError
 from rgt_tui.providers.http import Answer
 

@@ -16,11 +16,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from rgt_tui.model.box import ProviderRef
-from rgt_tui.model.evidence import Verb
-from rgt_tui.model.figures import how_many
-from rgt_tui.model.money import Lifecycle, MeterKind
-from rgt_tui.model.renting import Leftover
+from rgt_tui.model import Leftover, Lifecycle, MeterKind, ProviderRef, Verb, how_many
 from rgt_tui.providers.answers import Parts, Proof, array, number, table, text, when, whole
 from rgt_tui.providers.control_plane import BadAnswer, Context, ProviderError, printable
 from rgt_tui.providers.http import AccountHttp, Wrong, open_http

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from rgt_tui.model.renting import Wish
+from rgt_tui.model import Wish
 from rgt_tui.providers.control_plane import Account, ProviderError
 from rgt_tui.providers.http import AccountHttp, RawExchange
 from rgt_tui.providers.redaction import Redactor

@@ -14,8 +14,7 @@ from types import ModuleType
 
 import msgspec
 
-from rgt_tui.model.box import ProviderRef
-from rgt_tui.model.money import Lifecycle, Meter
+from rgt_tui.model import Lifecycle, Meter, ProviderRef
 from rgt_tui.providers.control_plane import (
     Account,
     Context,

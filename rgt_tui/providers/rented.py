@@ -17,10 +17,7 @@ from typing import ClassVar
 
 import msgspec
 
-from rgt_tui.model.box import ProviderRef
-from rgt_tui.model.evidence import Permit, Verb, steady
-from rgt_tui.model.money import Lifecycle, Meter, MeterKind
-from rgt_tui.model.renting import Leftover
+from rgt_tui.model import Leftover, Lifecycle, Meter, MeterKind, Permit, ProviderRef, Verb, steady
 from rgt_tui.profiles.prices import HOURS, SYMBOLS, figure
 from rgt_tui.providers.answers import Parts, known_sum
 from rgt_tui.providers.control_plane import (

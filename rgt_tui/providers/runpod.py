@@ -13,10 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from rgt_tui.model.box import ProviderRef
-from rgt_tui.model.evidence import Permit, Verb, steady
-from rgt_tui.model.money import Amount, Lifecycle, Meter, MeterKind
-from rgt_tui.model.renting import Leftover
+from rgt_tui.model import Amount, Leftover, Lifecycle, Meter, MeterKind, Permit, ProviderRef, Verb, steady
 from rgt_tui.profiles import load_profile
 from rgt_tui.profiles.prices import HOURS
 from rgt_tui.profiles.survival import until_clock

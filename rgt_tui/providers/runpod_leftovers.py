@@ -11,8 +11,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote
 
-from rgt_tui.model.money import Lifecycle
-from rgt_tui.model.renting import Leftover
+from rgt_tui.model import Leftover, Lifecycle
 from rgt_tui.providers.answers import number, table
 from rgt_tui.providers.control_plane import BadAnswer, printable
 from rgt_tui.providers.http import AccountHttp

@@ -21,10 +21,7 @@ from typing import ClassVar
 
 import msgspec
 
-from rgt_tui.model.box import ProviderRef
-from rgt_tui.model.evidence import Verb
-from rgt_tui.model.money import Lifecycle, MeterKind
-from rgt_tui.model.plain import clean
+from rgt_tui.model import Lifecycle, MeterKind, ProviderRef, Verb, clean
 from rgt_tui.providers.answers import Proof, array, moment_of, number, port, table, text, whole
 from rgt_tui.providers.control_plane import (
     BadAnswer,

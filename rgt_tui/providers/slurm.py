@@ -13,10 +13,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from rgt_tui.model.box import ProviderRef
-from rgt_tui.model.evidence import Permit, Verb, steady
-from rgt_tui.model.money import Lifecycle, Meter, MeterKind
-from rgt_tui.model.renting import Leftover
+from rgt_tui.model import Leftover, Lifecycle, Meter, MeterKind, Permit, ProviderRef, Verb, steady
 from rgt_tui.providers.answers import Answers, Proof, moment_of
 from rgt_tui.providers.command_line import CommandLine
 from rgt_tui.providers.control_plane import (

@@ -10,10 +10,18 @@ from types import MappingProxyType
 
 import msgspec
 
-from rgt_tui.model.autostop import StopWay
-from rgt_tui.model.box import ProviderRef
-from rgt_tui.model.evidence import Permit, StopPhase, StopProgress, Verb, steady
-from rgt_tui.model.money import Lifecycle, Meter, MeterKind
+from rgt_tui.model import (
+    Lifecycle,
+    Meter,
+    MeterKind,
+    Permit,
+    ProviderRef,
+    StopPhase,
+    StopProgress,
+    StopWay,
+    Verb,
+    steady,
+)
 from rgt_tui.providers.answers import Proof, proof
 from rgt_tui.providers.control_plane import PermitRefused, Provider, ProviderError
 

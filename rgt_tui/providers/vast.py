@@ -14,10 +14,7 @@ from pathlib import Path
 from typing import ClassVar
 from urllib.parse import quote, urlencode
 
-from rgt_tui.model.box import ProviderRef
-from rgt_tui.model.evidence import Verb
-from rgt_tui.model.money import Lifecycle, MeterKind
-from rgt_tui.model.renting import Leftover
+from rgt_tui.model import Leftover, Lifecycle, MeterKind, ProviderRef, Verb
 from rgt_tui.providers.answers import (
     Parts,
     Proof,

@@ -15,9 +15,7 @@ import msgspec
 
 from rgt_tui import __version__
 from rgt_tui.fleet.keepalive import shifted
-from rgt_tui.model.box import BoxSpec, BoxState, Link
-from rgt_tui.model.money import Meter
-from rgt_tui.model.plain import clean
+from rgt_tui.model import BoxSpec, BoxState, Link, Meter, clean
 
 FORMAT = 1
 LONGEST = 4 << 20

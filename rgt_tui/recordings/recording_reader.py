@@ -11,7 +11,7 @@ from typing import IO, Any, cast
 import msgspec
 
 from rgt_tui.files import open_regular
-from rgt_tui.model.protocol import Frame, Sample
+from rgt_tui.model import Frame, Sample
 from rgt_tui.recordings import recording_lines
 from rgt_tui.recordings.recording_lines import LONGEST, DamagedLine, Entry, Header, RecordingError
 from rgt_tui.ssh.channel import read_frame

@@ -14,8 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rgt_tui.fleet import keepalive
-from rgt_tui.model.box import BoxSpec, BoxState
-from rgt_tui.model.fleet import FleetEvent, FleetState
+from rgt_tui.model import BoxSpec, BoxState, FleetEvent, FleetState
 from rgt_tui.recordings import recording_lines
 
 FLUSH_SECONDS = 0.5

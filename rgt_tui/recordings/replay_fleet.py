@@ -14,10 +14,7 @@ from rgt_tui.fleet.box_session import Intake
 from rgt_tui.fleet.keepalive import JUMP_SECONDS, Jump, shifted
 from rgt_tui.fleet.logs.kept_lines import KeptLines
 from rgt_tui.fleet.reducers import replace
-from rgt_tui.model.alert import AlertSettings
-from rgt_tui.model.box import BoxSpec, BoxState
-from rgt_tui.model.profile import Profile
-from rgt_tui.model.protocol import Hello
+from rgt_tui.model import AlertSettings, BoxSpec, BoxState, Hello, Profile
 from rgt_tui.profiles import ProfileError, load_profile
 from rgt_tui.recordings import recording_lines
 from rgt_tui.recordings.recording_lines import Entry, RecordingError

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import asyncssh
 
-from rgt_tui.model.plain import clean
+from rgt_tui.model import clean
 from rgt_tui.ssh.remote_command import CommandSession, lost, not_opened, open_session
 
 WINDOW = 4 << 20

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import asyncssh
 import msgspec
 
-from rgt_tui.model.protocol import (
+from rgt_tui.model import (
     Control,
     Frame,
     Hello,

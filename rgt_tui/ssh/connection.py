@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 import asyncssh
 import msgspec
 
-from rgt_tui.model.box import BoxSpec
+from rgt_tui.model import BoxSpec
 from rgt_tui.ssh.hop import KEEPALIVE_SECONDS, Opener, Step, keepalive
 from rgt_tui.ssh.host_keys import Moved, Policy
 from rgt_tui.ssh.person import Person, default_ask

@@ -13,7 +13,7 @@ import shlex
 import asyncssh
 import msgspec
 
-from rgt_tui.model.plain import clean, exact
+from rgt_tui.model import clean, exact
 from rgt_tui.ssh.bundle import PACKAGE, AgentBundle, remote_root
 from rgt_tui.ssh.remote_command import run
 from rgt_tui.ssh.ssh_errors import DeployFailed, NoCommands, NoPython

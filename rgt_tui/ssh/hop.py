@@ -26,7 +26,7 @@ from asyncssh.public_key import (
     get_public_key_algs,
 )
 
-from rgt_tui.model.plain import clean
+from rgt_tui.model import clean
 from rgt_tui.profiles.readings import how_many
 from rgt_tui.ssh.host_keys import Moved, Offered, Policy, judge
 from rgt_tui.ssh.known_hosts import Entry, Known, bare_keys, lookup, revocation_list

@@ -10,7 +10,7 @@ import shlex
 
 import msgspec
 
-from rgt_tui.model.fleet import QuestionKind
+from rgt_tui.model import QuestionKind
 from rgt_tui.ssh import known_hosts
 from rgt_tui.ssh.known_hosts import Entry, Known, elsewhere
 from rgt_tui.ssh.person import Person

@@ -17,7 +17,7 @@ from pathlib import Path
 import asyncssh
 import msgspec
 
-from rgt_tui.model.fleet import QuestionKind
+from rgt_tui.model import QuestionKind
 from rgt_tui.ssh.person import Patience, Person
 from rgt_tui.ssh.ssh_route import Host
 

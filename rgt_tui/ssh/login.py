@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import asyncssh
 
-from rgt_tui.model.fleet import QuestionKind
+from rgt_tui.model import QuestionKind
 from rgt_tui.ssh.keyring import Keyring
 from rgt_tui.ssh.person import Deadline, Patience, Person
 from rgt_tui.ssh.ssh_route import Host

@@ -12,8 +12,7 @@ from typing import Any, TypeVar
 
 import asyncssh
 
-from rgt_tui.model.fleet import Ask, Question, QuestionKind
-from rgt_tui.model.plain import clean
+from rgt_tui.model import Ask, Question, QuestionKind, clean
 
 
 class Deadline:

@@ -10,7 +10,7 @@ import socket
 import subprocess
 from collections.abc import Mapping
 
-from rgt_tui.model.plain import clean
+from rgt_tui.model import clean
 from rgt_tui.ssh.ssh_errors import Unreachable
 
 KEPT_BYTES = 2048

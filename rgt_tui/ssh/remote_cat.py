@@ -15,7 +15,7 @@ from typing import TypeVar
 import asyncssh
 import msgspec
 
-from rgt_tui.model.plain import clean
+from rgt_tui.model import clean
 from rgt_tui.ssh.deployment import Deployed
 from rgt_tui.ssh.remote_command import lost, not_opened, open_session, record, run
 from rgt_tui.ssh.ssh_errors import BoxError, Unreachable

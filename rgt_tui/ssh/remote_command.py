@@ -11,8 +11,7 @@ import asyncssh
 import msgspec
 from asyncssh.constants import OPEN_CONNECT_FAILED, OPEN_RESOURCE_SHORTAGE
 
-from rgt_tui.model.plain import clean
-from rgt_tui.model.protocol import MAX_FRAME_BYTES
+from rgt_tui.model import MAX_FRAME_BYTES, clean
 from rgt_tui.ssh.ssh_errors import BoxError, CommandFailed, NoCommands, Unreachable
 
 _BEGINS = b'{"'

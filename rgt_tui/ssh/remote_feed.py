@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import asyncssh
 
-from rgt_tui.model.plain import clean
+from rgt_tui.model import clean
 from rgt_tui.ssh.remote_command import CommandSession, Done, lost, not_opened, open_session
 from rgt_tui.ssh.ssh_errors import CommandFailed
 

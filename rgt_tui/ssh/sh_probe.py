@@ -16,8 +16,7 @@ from importlib.resources import files
 import asyncssh
 import msgspec
 
-from rgt_tui.model.plain import clean
-from rgt_tui.model.protocol import (
+from rgt_tui.model import (
     DEFAULT_PATTERN,
     PROTOCOL_VERSION,
     Control,
@@ -26,6 +25,7 @@ from rgt_tui.model.protocol import (
     Pong,
     SampleCursor,
     WatchConfig,
+    clean,
 )
 from rgt_tui.ssh.remote_command import LineSplitter, lost, not_opened, open_session
 from rgt_tui.ssh.sh_sample import GPU_COLUMNS, Greeting, greeting, programs, sample

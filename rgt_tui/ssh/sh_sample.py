@@ -12,8 +12,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from rgt_tui.model.plain import clean
-from rgt_tui.model.protocol import DEFAULT_PATTERN, Cpu, Disk, Gpu, Memory, Proc, Sample, Session
+from rgt_tui.model import DEFAULT_PATTERN, Cpu, Disk, Gpu, Memory, Proc, Sample, Session, clean
 
 COARSE = (
     "python|pypy|torchrun|accelerate|deepspeed|axolotl|autotrain|composer|horovodrun|litgpt|llamafactory|nnUNet|"

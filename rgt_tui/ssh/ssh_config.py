@@ -24,7 +24,7 @@ from pathlib import Path
 import msgspec
 
 from rgt_tui.files import open_named
-from rgt_tui.model.plain import clean
+from rgt_tui.model import clean
 from rgt_tui.ssh.ssh_errors import ConfigError
 
 SYSTEM = Path("/etc/ssh")

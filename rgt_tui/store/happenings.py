@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Mapping
 
-from rgt_tui.model.fleet import FleetEvent, Happening, Happenings, Wanted
+from rgt_tui.model import FleetEvent, Happening, Happenings, Wanted
 
 MOST_EVENTS = 20_000
 PAGE = 200

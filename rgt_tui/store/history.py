@@ -12,9 +12,18 @@ from pathlib import Path
 from typing import TypeVar
 
 from rgt_tui.files import state_directory
-from rgt_tui.model.box import BoxSpec, BoxState
-from rgt_tui.model.figures import time_of_day
-from rgt_tui.model.fleet import FleetEvent, Happenings, Moment, Night, Spend, Timeline, Wanted
+from rgt_tui.model import (
+    BoxSpec,
+    BoxState,
+    FleetEvent,
+    Happenings,
+    Moment,
+    Night,
+    Spend,
+    Timeline,
+    Wanted,
+    time_of_day,
+)
 from rgt_tui.store.database import Damaged, HistoryError, Refused, Trouble
 from rgt_tui.store.happenings import OWN
 from rgt_tui.store.history_file import MAX_BYTES, Batch, HistoryFile, joined

@@ -12,8 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
-from rgt_tui.model.box import BoxSpec, BoxState, Past, keep_named
-from rgt_tui.model.fleet import FleetEvent, FleetState, Spend
+from rgt_tui.model import BoxSpec, BoxState, FleetEvent, FleetState, Past, Spend, keep_named
 from rgt_tui.store import database, happenings, minute_means, moments, saved_curves, saved_states, spending
 from rgt_tui.store.database import Damaged, HistoryError, Writers, judged, pragma, transaction
 from rgt_tui.store.look_back import LookBack

@@ -7,9 +7,20 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 
-from rgt_tui.model.box import BoxSpec, BoxState, Link, Past
-from rgt_tui.model.fleet import Happenings, Moment, Night, Tally, Timeline, Wanted
-from rgt_tui.model.run import RunState, Series
+from rgt_tui.model import (
+    BoxSpec,
+    BoxState,
+    Happenings,
+    Link,
+    Moment,
+    Night,
+    Past,
+    RunState,
+    Series,
+    Tally,
+    Timeline,
+    Wanted,
+)
 from rgt_tui.store import happenings, minute_means, moments, saved_curves, saved_states, spending
 
 EVENTS = 200

@@ -15,11 +15,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from rgt_tui.model.alert import Alert
-from rgt_tui.model.box import BoxState, LogView, Past, Rings, Seen
-from rgt_tui.model.fleet import FleetState, Rest, Spend, Tally, Timeline
-from rgt_tui.model.renting import AccountBill
-from rgt_tui.model.run import RunState
+from rgt_tui.model import (
+    AccountBill,
+    Alert,
+    BoxState,
+    FleetState,
+    LogView,
+    Past,
+    Rest,
+    Rings,
+    RunState,
+    Seen,
+    Spend,
+    Tally,
+    Timeline,
+)
 
 TABLES = (
     """CREATE TABLE ticks (n INTEGER PRIMARY KEY, fleet TEXT NOT NULL, at REAL NOT NULL,

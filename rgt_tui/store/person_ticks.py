@@ -14,9 +14,7 @@ from pathlib import Path
 import msgspec
 
 from rgt_tui.files import alone, publish, state_directory
-from rgt_tui.model.box import BoxSpec
-from rgt_tui.model.evidence import CheckResult, CheckStatus, PersonTick
-from rgt_tui.model.plain import clean
+from rgt_tui.model import BoxSpec, CheckResult, CheckStatus, PersonTick, clean
 from rgt_tui.store.saved_states import place_of
 
 VERSION = 1

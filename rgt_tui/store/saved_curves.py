@@ -17,8 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from rgt_tui.model.protocol import Cursor
-from rgt_tui.model.run import Resume, RunState, Series
+from rgt_tui.model import Cursor, Resume, RunState, Series
 from rgt_tui.store.database import Damaged
 
 RECALLED = 64

@@ -6,10 +6,7 @@ import sqlite3
 
 import msgspec
 
-from rgt_tui.model.box import BoxSpec, BoxState, Link
-from rgt_tui.model.figures import time_of_day
-from rgt_tui.model.money import Meter
-from rgt_tui.model.protocol import Checkpoints, QueueState, Sample
+from rgt_tui.model import BoxSpec, BoxState, Checkpoints, Link, Meter, QueueState, Sample, time_of_day
 
 
 class Saved(msgspec.Struct, frozen=True):

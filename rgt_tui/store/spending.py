@@ -15,10 +15,7 @@ from datetime import datetime
 import msgspec
 
 from rgt_tui.health.facts import trainers, unseen
-from rgt_tui.model.box import BoxState, Link
-from rgt_tui.model.evidence import steady
-from rgt_tui.model.fleet import Spend
-from rgt_tui.model.money import Amount, MeterKind
+from rgt_tui.model import Amount, BoxState, Link, MeterKind, Spend, steady
 from rgt_tui.profiles.readings import stale_after
 
 VALID_SECONDS = 600.0

@@ -20,7 +20,7 @@ from urllib.parse import quote
 import msgspec
 
 from rgt_tui.files import fault, open_regular, state_directory
-from rgt_tui.model.evidence import CopyProof, ResultGroup, steady
+from rgt_tui.model import CopyProof, ResultGroup, steady
 from rgt_tui.profiles.readings import how_many
 
 BLOCK = 4 << 20

@@ -16,8 +16,7 @@ from typing import Any
 import msgspec
 
 import rgt_tui
-from rgt_tui.model.figures import moment
-from rgt_tui.model.plain import clean
+from rgt_tui.model import clean, moment
 from rgt_tui.profiles.readings import how_many
 from rgt_tui.transfer import (
     checkpoint_groups,

@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from rgt_tui.files import fault, open_regular, publish
-from rgt_tui.model.evidence import CopyProof, ResultGroup
+from rgt_tui.model import CopyProof, ResultGroup
 from rgt_tui.transfer import checkpoint_groups, directory_listing, ledger
 from rgt_tui.transfer.ledger import FileRow, Ledger, Stamp, ledger_path, said
 

@@ -24,10 +24,7 @@ from textual.widget import Widget
 from textual.widgets import Input
 
 from rgt_tui.fleet import FirstSteps, FleetSource
-from rgt_tui.model.box import Link
-from rgt_tui.model.fleet import FleetState, Spot
-from rgt_tui.model.money import is_gone
-from rgt_tui.model.profile import Profile
+from rgt_tui.model import FleetState, Link, Profile, Spot, is_gone
 from rgt_tui.ui.box_pulls import BoxPulls
 from rgt_tui.ui.clipboard import write_screenshot
 from rgt_tui.ui.commands import APP, bindings, choose_keys, key_for, screen_class

@@ -7,12 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from rgt_tui import health
-from rgt_tui.model.box import BoxState, Health, LogView
-from rgt_tui.model.evidence import Severity
-from rgt_tui.model.fleet import FleetState, Spend
-from rgt_tui.model.money import Amount
-from rgt_tui.model.protocol import Cell
-from rgt_tui.model.run import RunState
+from rgt_tui.model import Amount, BoxState, Cell, FleetState, Health, LogView, RunState, Severity, Spend
 from rgt_tui.profiles import prices
 from rgt_tui.profiles.prices import written
 from rgt_tui.profiles.readings import how_many
@@ -23,7 +18,7 @@ from rgt_tui.ui.widgets.spans import Span, Tone, dim, line
 
 if TYPE_CHECKING:
     from rgt_tui.health import Assessment, ClockReading
-    from rgt_tui.model.profile import Profile
+    from rgt_tui.model import Profile
 
 
 def assess(box: BoxState, now: float) -> Assessment:

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rgt_tui.health import assess
-from rgt_tui.model.box import BoxState, Health
-from rgt_tui.model.protocol import Cell
+from rgt_tui.model import BoxState, Cell, Health
 from rgt_tui.profiles.readings import how_many, no_agent
 from rgt_tui.ui.box_status import old_mark, standing
 from rgt_tui.ui.commands import key_for

@@ -18,8 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from rgt_tui.files import here_or, note_written, state_directory, write_new
-from rgt_tui.model.evidence import CheckResult
-from rgt_tui.model.run import EPOCH, TIME
+from rgt_tui.model import EPOCH, TIME, CheckResult
 from rgt_tui.ui.notation import clean, compact_time
 from rgt_tui.ui.plot.view import Shown
 from rgt_tui.ui.widgets.checklist import WORDS, Phase

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rgt_tui.files import alone, publish, state_directory
-from rgt_tui.model.fleet import Spend
-from rgt_tui.model.money import Amount
+from rgt_tui.model import Amount, Spend
 
 if TYPE_CHECKING:
     from textual.app import App

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from rgt_tui.model.box import Health
+from rgt_tui.model import Health
 from rgt_tui.ui.box_status import SEVERITIES, STATES, UNSEEN
 from rgt_tui.ui.notation import glyphs
 from rgt_tui.ui.widgets.fleet_rows.fleet_columns import COLUMNS

@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import NamedTuple
 
-from rgt_tui.model import figures
-from rgt_tui.model.money import Amount
-from rgt_tui.model.plain import clean as clean
+from rgt_tui.model import Amount, figures
+from rgt_tui.model import clean as clean
 from rgt_tui.profiles import prices
 
 NONE = "–"

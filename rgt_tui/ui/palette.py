@@ -10,7 +10,7 @@ from typing import Any
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 
-from rgt_tui.model.fleet import FleetState, Spot
+from rgt_tui.model import FleetState, Spot
 from rgt_tui.ui.box_status import mark, old_mark
 from rgt_tui.ui.commands import APP, OF_ALL_BOXES, SCREENS, Command
 from rgt_tui.ui.notation import clean, compact_time, glyphs, plain

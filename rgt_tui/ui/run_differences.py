@@ -6,8 +6,7 @@ import re
 import shlex
 from collections.abc import Mapping
 
-from rgt_tui.model.box import BoxState
-from rgt_tui.model.run import RunState, training_of
+from rgt_tui.model import BoxState, RunState, training_of
 from rgt_tui.ui.notation import NONE, clean, glyphs
 
 FIRST = ("lr", "batch", "seed")

@@ -14,8 +14,7 @@ import msgspec
 
 from rgt_tui.fleet import Alerting, Intake
 from rgt_tui.health import diagnose
-from rgt_tui.model.box import BoxSpec, BoxState
-from rgt_tui.model.protocol import MAX_FRAME_BYTES, Frame, Hello
+from rgt_tui.model import MAX_FRAME_BYTES, BoxSpec, BoxState, Frame, Hello
 from rgt_tui.profiles import load_profile
 from rgt_tui.ssh import read_frame
 

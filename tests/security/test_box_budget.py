@@ -20,10 +20,9 @@ from rgt_tui.fleet.reducers import LONGEST as LONGEST_EVENT
 from rgt_tui.fleet.reducers import LONGEST_LINE, MOST_FOUND, rewound
 from rgt_tui.gate import Situation, gather
 from rgt_tui.health import assess
-from rgt_tui.model.box import BoxSpec, BoxState, LeftOut
-from rgt_tui.model.evidence import Verb
-from rgt_tui.model.money import Meter
-from rgt_tui.model.protocol import (
+from rgt_tui.model import (
+    BoxSpec,
+    BoxState,
     Cell,
     Checkpoint,
     Checkpoints,
@@ -31,12 +30,17 @@ from rgt_tui.model.protocol import (
     Found,
     FoundRun,
     Frame,
+    LeftOut,
     LogLines,
+    Meter,
     QueueState,
+    Resume,
+    RunState,
     ScalarPoint,
     Scalars,
+    Series,
+    Verb,
 )
-from rgt_tui.model.run import Resume, RunState, Series
 from rgt_tui.profiles import load_profile
 from rgt_tui.ui.widgets.vitals import limited_lines
 

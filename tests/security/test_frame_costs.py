@@ -14,9 +14,7 @@ import pytest
 from rgt_tui.fleet import Intake
 from rgt_tui.fleet.history.past import LONGEST_SECONDS, MOST_NAMES, Stretch, from_history, merged
 from rgt_tui.fleet.reducers import MOST_FOUND, MOST_RUNS, MOST_SERIES
-from rgt_tui.model.box import BoxSpec, BoxState, Past
-from rgt_tui.model.protocol import MAX_FRAME_BYTES, History, HistoryRow
-from rgt_tui.model.run import RunState, Series
+from rgt_tui.model import MAX_FRAME_BYTES, BoxSpec, BoxState, History, HistoryRow, Past, RunState, Series
 from rgt_tui.profiles import load_profile
 from rgt_tui.recordings.recording_reader import RecordedFrames
 from rgt_tui.ssh import LineSplitter, read_frame

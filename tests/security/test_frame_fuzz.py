@@ -16,11 +16,7 @@ from rgt_tui.fleet import Alerting
 from rgt_tui.fleet.changes import between
 from rgt_tui.gate import Consent, Situation, gather
 from rgt_tui.health import assess, diagnose, evaluate
-from rgt_tui.model.box import BoxSpec, BoxState
-from rgt_tui.model.evidence import Verb
-from rgt_tui.model.fleet import FleetState
-from rgt_tui.model.money import Meter
-from rgt_tui.model.protocol import MAX_FRAME_BYTES
+from rgt_tui.model import MAX_FRAME_BYTES, BoxSpec, BoxState, FleetState, Meter, Verb
 from rgt_tui.profiles import load_profile
 from rgt_tui.ssh import LineSplitter, read_frame
 from rgt_tui.store import Means

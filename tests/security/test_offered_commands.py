@@ -15,10 +15,7 @@ from rgt_box import jsonline
 from rgt_box.sampling import disks
 
 from rgt_tui.health import diagnose
-from rgt_tui.model.box import BoxSpec, BoxState, Link
-from rgt_tui.model.evidence import Fix
-from rgt_tui.model.plain import clean
-from rgt_tui.model.protocol import Disk, Sample
+from rgt_tui.model import BoxSpec, BoxState, Disk, Fix, Link, Sample, clean
 from rgt_tui.ui.widgets.spans import text_of
 from rgt_tui.ui.widgets.why import finding_details, finding_lines
 

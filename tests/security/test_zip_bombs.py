@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rgt_tui.model.protocol import MAX_FRAME_BYTES, Frame, Pong
+from rgt_tui.model import MAX_FRAME_BYTES, Frame, Pong
 from rgt_tui.ssh import Channel
 from rgt_tui.ssh.channel import WAITING_BYTES, _Session
 from tests.unit.ssh.test_compressed import HELLO

@@ -14,7 +14,7 @@ from benchmarks import plain_table
 from benchmarks.product import HEADER, READING, read_trace
 from benchmarks.report import BenchmarkError, Row, main, table
 from benchmarks.terminal import COLUMNS, LINES, Terminal, cpu_seconds, text_of
-from rgt_tui.model.box import BoxSpec, BoxState
+from rgt_tui.model import BoxSpec, BoxState
 from tests.system.tree import ROOT
 
 ROWS = (Row("first_frame", 1234.5, "ms", 1.25, "the floor"), Row("bytes", 0.0421, "B/s"))

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from rgt_box.sampling.gpu_nvml import Nvml
 
-from rgt_tui.model.protocol import Gpu
+from rgt_tui.model import Gpu
 from rgt_tui.ui.widgets.gpu_cards import gpu_lines
 from rgt_tui.ui.widgets.spans import text_of
 from tests.process.box.test_gpu import FakeNvml

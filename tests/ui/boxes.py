@@ -8,19 +8,43 @@ from functools import cache
 
 import msgspec
 
-from rgt_tui.model.box import BoxSpec, BoxState, Link, LogView, ProviderRef, Rings
-from rgt_tui.model.evidence import (
+from rgt_tui.model import (
+    BoxSpec,
+    BoxState,
+    Cell,
     CheckResult,
     CheckStatus,
+    Claim,
+    ClockMode,
+    ClockStart,
+    Cpu,
+    DangerClock,
+    Disk,
     Finding,
     Fix,
+    FleetEvent,
+    FleetState,
+    Gpu,
+    Lifecycle,
+    Link,
+    LogView,
+    Memory,
+    Meter,
+    MeterKind,
+    Overrides,
+    Proc,
+    Profile,
+    ProviderRef,
+    QueueState,
+    Resume,
+    Rings,
+    RunState,
+    Sample,
+    Series,
+    Session,
     Severity,
+    Tier,
 )
-from rgt_tui.model.fleet import FleetEvent, FleetState
-from rgt_tui.model.money import Lifecycle, Meter, MeterKind
-from rgt_tui.model.profile import Claim, ClockMode, ClockStart, DangerClock, Overrides, Profile, Tier
-from rgt_tui.model.protocol import Cell, Cpu, Disk, Gpu, Memory, Proc, QueueState, Sample, Session
-from rgt_tui.model.run import Resume, RunState, Series
 
 NOW = 1_795_255_331.0
 """The frozen clock starts here."""

@@ -10,19 +10,19 @@ import msgspec
 
 from rgt_tui.fleet import Chronicle, FleetSource, GateClosed, Pulled, TransferNote
 from rgt_tui.gate import Receipt
-from rgt_tui.model.evidence import (
+from rgt_tui.model import (
     CheckResult,
     EvidenceItem,
+    FleetState,
     Forfeit,
     Level,
     PersonTick,
+    Profile,
     Review,
     StopPhase,
     StopProgress,
     Verb,
 )
-from rgt_tui.model.fleet import FleetState
-from rgt_tui.model.profile import Profile
 from rgt_tui.profiles.prices import Toll
 from rgt_tui.store import with_ticks
 from rgt_tui.transfer.copying import PullProgress

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from rgt_tui.model.fleet import FleetEvent, FleetState
+from rgt_tui.model import FleetEvent, FleetState
 from rgt_tui.store import FLEET, Cost, HistoryFile, Told
 from rgt_tui.store.spending import day_of
 from tests.ui.boxes import NOW, demo_state

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from textual.pilot import Pilot
 
 import rgt_tui.ui.plot.frame  # noqa: F401  (or the small plot would come up some time later: numpy is imported aside)
-from rgt_tui.model.fleet import FleetState
+from rgt_tui.model import FleetState
 from rgt_tui.ui import RgtApp
 from rgt_tui.ui.app import MetPlatforms
 from tests.ui.fakes import FakeFleet

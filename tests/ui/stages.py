@@ -17,11 +17,20 @@ from textual.widgets import Input
 from rgt_tui.fleet import Account, Beginnings, FleetSource, Pulled
 from rgt_tui.gate import AuditEntry, AuditEvent, AuditLog
 from rgt_tui.health import evaluate
-from rgt_tui.model.box import BoxState, Link
-from rgt_tui.model.evidence import CheckResult, EvidenceItem, PersonTick, Verb
-from rgt_tui.model.fleet import FleetState, Question, QuestionKind
-from rgt_tui.model.profile import Profile
-from rgt_tui.model.protocol import GpuProc, Workers
+from rgt_tui.model import (
+    BoxState,
+    CheckResult,
+    EvidenceItem,
+    FleetState,
+    GpuProc,
+    Link,
+    PersonTick,
+    Profile,
+    Question,
+    QuestionKind,
+    Verb,
+    Workers,
+)
 from rgt_tui.profiles import load_profile
 from rgt_tui.store import History
 from rgt_tui.transfer.copying import PullProgress

@@ -10,9 +10,7 @@ import pytest
 from rgt_tui.fleet import Chronicle
 from rgt_tui.fleet.history.spoken_times import coming_time
 from rgt_tui.health import assess
-from rgt_tui.model.alert import Alert
-from rgt_tui.model.box import BoxState, Link
-from rgt_tui.model.fleet import FleetEvent, FleetState, Happening, Happenings, Spot, Wanted
+from rgt_tui.model import Alert, BoxState, FleetEvent, FleetState, Happening, Happenings, Link, Spot, Wanted
 from rgt_tui.ui import RgtApp
 from rgt_tui.ui.notation import compact_time
 from rgt_tui.ui.screens.alerts import AlertRow, AlertsScreen, detail_lines, ended_rows, finding_of, row_line

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from textual.command import CommandPalette
 
-from rgt_tui.model.fleet import FleetState
+from rgt_tui.model import FleetState
 from rgt_tui.ui import RgtApp
 from rgt_tui.ui.palette import Finder
 from rgt_tui.ui.screens.box import BoxScreen

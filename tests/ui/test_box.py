@@ -11,11 +11,19 @@ from textual.geometry import Region
 from textual.screen import Screen
 
 from rgt_tui.health import assess
-from rgt_tui.model.box import BoxSpec, BoxState, Health, Link, LogView
-from rgt_tui.model.fleet import FleetState
-from rgt_tui.model.plain import short_command
-from rgt_tui.model.protocol import Checkpoint, Checkpoints, Memory
-from rgt_tui.model.run import RunState
+from rgt_tui.model import (
+    BoxSpec,
+    BoxState,
+    Checkpoint,
+    Checkpoints,
+    FleetState,
+    Health,
+    Link,
+    LogView,
+    Memory,
+    RunState,
+    short_command,
+)
 from rgt_tui.profiles import load_profile
 from rgt_tui.ui.box_status import choose_log, mark
 from rgt_tui.ui.screens.box import LEAST_LOG, BoxScreen, Wants, place

@@ -9,9 +9,7 @@ import pytest
 from rgt_box.recorder.ring_history import figures as of_the_box
 
 from rgt_tui.fleet.history.past import figures
-from rgt_tui.model.box import BoxState, Past
-from rgt_tui.model.fleet import FleetState
-from rgt_tui.model.protocol import Sample
+from rgt_tui.model import BoxState, FleetState, Past, Sample
 from rgt_tui.profiles.readings import CARD_FIGURES, MOST_CARDS, is_of_card
 from rgt_tui.store.minute_means import readings
 from rgt_tui.ui.screens.box import BoxScreen

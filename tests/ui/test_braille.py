@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rgt_tui.model.run import Series
+from rgt_tui.model import Series
 from rgt_tui.ui.plot.averages import Floats
 from rgt_tui.ui.plot.canvas import Canvas
 from rgt_tui.ui.plot.dots import Scale, edges_of, lit, look, rows_of

@@ -20,7 +20,7 @@ from textual.geometry import Region
 from textual.screen import Screen
 from textual.strip import Strip
 
-from rgt_tui.model.box import Link
+from rgt_tui.model import Link
 from rgt_tui.ui.compositing import ON, Look, TightCompositor, TightUpdate, drawn, turned
 from rgt_tui.ui.widgets.lines import LineWidget
 from tests.ui.fakes import NOW, FakeFleet, demo_state

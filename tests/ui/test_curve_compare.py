@@ -7,10 +7,7 @@ import math
 import msgspec
 import pytest
 
-from rgt_tui.model.box import BoxState
-from rgt_tui.model.fleet import FleetState, Spot
-from rgt_tui.model.protocol import FoundRun
-from rgt_tui.model.run import EPOCH, TIME, RunState, Series
+from rgt_tui.model import EPOCH, TIME, BoxState, FleetState, FoundRun, RunState, Series, Spot
 from rgt_tui.ui import RgtApp
 from rgt_tui.ui.plot.view import Axis, RunKey, best_is_highest
 from rgt_tui.ui.run_differences import differences, options_of, settings_of

@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rgt_tui.model.fleet import FleetState
-from rgt_tui.model.run import Resume, RunState, Series
+from rgt_tui.model import FleetState, Resume, RunState, Series
 from rgt_tui.ui import RgtApp, exports
 from rgt_tui.ui.exports import NotExported, points, proposed, wanted, write
 from rgt_tui.ui.plot.board import Board

@@ -11,10 +11,7 @@ import pytest
 from textual import events
 from textual.pilot import Pilot
 
-from rgt_tui.model.box import BoxState, Link
-from rgt_tui.model.fleet import FleetState
-from rgt_tui.model.money import Lifecycle, Meter, MeterKind
-from rgt_tui.model.run import Resume, Series
+from rgt_tui.model import BoxState, FleetState, Lifecycle, Link, Meter, MeterKind, Resume, Series
 from rgt_tui.ui import RgtApp, notation
 from rgt_tui.ui.curve_words import density, entries, notes, nothing_to_draw
 from rgt_tui.ui.plot.board import Board

@@ -15,7 +15,7 @@ import pytest
 from textual.pilot import Pilot
 from textual.widget import Widget
 
-from rgt_tui.model.fleet import FleetState
+from rgt_tui.model import FleetState
 from rgt_tui.ui import RgtApp
 from rgt_tui.ui.enduring import report, report_path, short, words
 from rgt_tui.ui.screens.alerts import AlertsScreen

@@ -13,8 +13,7 @@ import pytest
 from textual.pilot import Pilot
 
 from rgt_tui.fleet.history.morning_report import Word
-from rgt_tui.model.alert import Alert
-from rgt_tui.model.fleet import FleetEvent, Happening, Spot
+from rgt_tui.model import Alert, FleetEvent, Happening, Spot
 from rgt_tui.store import History, HistoryError, Told
 from rgt_tui.ui import RgtApp
 from rgt_tui.ui.screens.event_journal import HappeningList, JournalScreen, alert_of, ended, packed, row_lines

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from rgt_tui.fleet.changes import between
-from rgt_tui.model.fleet import FleetEvent
+from rgt_tui.model import FleetEvent
 from rgt_tui.ui.widgets.fixed_lines import HOLDS_S, standing
 from tests.ui.boxes import cell, queue, running_box, trouble_box
 from tests.ui.fakes import NOW, FakeFleet

@@ -10,7 +10,7 @@ import pytest
 from textual.command import CommandPalette
 from textual.pilot import Pilot
 
-from rgt_tui.model.box import Link
+from rgt_tui.model import Link
 from rgt_tui.ui import RgtApp
 from rgt_tui.ui.commands import APP, MOVE, SCREENS, Command, screen_class
 from rgt_tui.ui.screens.base import FleetAwareScreen

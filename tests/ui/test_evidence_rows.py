@@ -10,7 +10,7 @@ from textual import events
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from rgt_tui.model.evidence import EvidenceItem, Level, Verb
+from rgt_tui.model import EvidenceItem, Level, Verb
 from rgt_tui.ui.screens.teardown import TeardownScreen
 from rgt_tui.ui.widgets.spans import Line, Tone, text_of, width_of
 from rgt_tui.ui.widgets.teardown.confirm_state import NOTHING, Choice, Confirm, Stage

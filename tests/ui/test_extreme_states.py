@@ -6,11 +6,7 @@ import msgspec
 import pytest
 
 from rgt_tui.health import evaluate
-from rgt_tui.model.box import BoxState
-from rgt_tui.model.evidence import CheckResult
-from rgt_tui.model.fleet import FleetState
-from rgt_tui.model.protocol import Hello
-from rgt_tui.model.run import RunState, Series
+from rgt_tui.model import BoxState, CheckResult, FleetState, Hello, RunState, Series
 from rgt_tui.profiles import load_profile
 from rgt_tui.ui.widgets.spans import text_of
 from rgt_tui.ui.widgets.vitals import link_lines

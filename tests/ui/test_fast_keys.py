@@ -17,8 +17,7 @@ from textual.widgets import Input
 
 from rgt_tui import health
 from rgt_tui.health import Assessment
-from rgt_tui.model.box import BoxState
-from rgt_tui.model.fleet import Question, QuestionKind
+from rgt_tui.model import BoxState, Question, QuestionKind
 from rgt_tui.ui import RgtApp, key_turns
 from rgt_tui.ui.screens.box import BoxScreen
 from rgt_tui.ui.screens.fleet import FleetScreen

@@ -4,10 +4,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from rgt_tui.model.box import Link
-from rgt_tui.model.evidence import Fix
-from rgt_tui.model.fleet import FleetEvent, FleetState
-from rgt_tui.model.money import Lifecycle
+from rgt_tui.model import Fix, FleetEvent, FleetState, Lifecycle, Link
 from rgt_tui.ui.box_status import assess
 from rgt_tui.ui.notation import glyphs
 from rgt_tui.ui.screens.fleet import FleetScreen

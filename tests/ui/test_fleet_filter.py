@@ -5,8 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from rgt_tui.model.box import BoxState
-from rgt_tui.model.fleet import FleetState
+from rgt_tui.model import BoxState, FleetState
 from rgt_tui.ui.box_status import assess
 from rgt_tui.ui.screens.fleet import FleetScreen
 from rgt_tui.ui.widgets.fixed_lines import EntryNote

@@ -10,12 +10,7 @@ import msgspec
 import pytest
 
 from rgt_tui.health import ClockReading
-from rgt_tui.model.alert import Alert
-from rgt_tui.model.autostop import AutostopReading
-from rgt_tui.model.box import BoxState, Health, Link
-from rgt_tui.model.fleet import FleetState
-from rgt_tui.model.money import Lifecycle
-from rgt_tui.model.profile import ClockMode
+from rgt_tui.model import Alert, AutostopReading, BoxState, ClockMode, FleetState, Health, Lifecycle, Link
 from rgt_tui.ui.box_status import assess, mark, standing
 from rgt_tui.ui.notation import ASCII, UNICODE, glyphs
 from rgt_tui.ui.screens.fleet import FleetScreen

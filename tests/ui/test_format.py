@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rgt_tui.model.money import Amount
+from rgt_tui.model import Amount
 from rgt_tui.ui import notation as f
 from rgt_tui.ui.notation import ASCII, UNICODE, choose
 

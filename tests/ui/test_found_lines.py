@@ -3,9 +3,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from rgt_tui.model.money import Meter
-from rgt_tui.model.protocol import FoundRun
-from rgt_tui.model.run import Resume, RunState, Series
+from rgt_tui.model import FoundRun, Meter, Resume, RunState, Series
 from rgt_tui.ui.widgets.queue_lines import queue_lines
 from rgt_tui.ui.widgets.spans import Tone, text_of
 from tests.ui.fakes import NOW, running_box

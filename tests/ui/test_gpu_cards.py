@@ -5,8 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from rgt_tui.model.box import BoxState
-from rgt_tui.model.protocol import Gpu, GpuHolder, MigSlice
+from rgt_tui.model import BoxState, Gpu, GpuHolder, MigSlice
 from rgt_tui.profiles import load_profile
 from rgt_tui.ui.box_status import assess
 from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row, power_cell, vram_cell

@@ -8,9 +8,7 @@ import msgspec
 import pytest
 
 from rgt_tui.handbook import shipped_pages
-from rgt_tui.model.box import Link
-from rgt_tui.model.evidence import Finding, Severity
-from rgt_tui.model.fleet import FleetState
+from rgt_tui.model import Finding, FleetState, Link, Severity
 from rgt_tui.ui.legends import legend_of
 from rgt_tui.ui.screens.fleet import FleetScreen
 from rgt_tui.ui.screens.handbook_pages import HandbookScreen, list_rows, page_sections

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from textual.app import App
 
-from rgt_tui.model.box import Health
-from rgt_tui.model.fleet import FleetState
+from rgt_tui.model import FleetState, Health
 from rgt_tui.recordings import FULL, ReplayFleet
 from rgt_tui.ui import RgtApp
 from rgt_tui.ui.commands import (

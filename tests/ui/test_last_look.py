@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 import pytest
 
-from rgt_tui.model.fleet import FleetEvent, FleetState, Happening, Happenings, Spend, Wanted
+from rgt_tui.model import FleetEvent, FleetState, Happening, Happenings, Spend, Wanted
 from rgt_tui.ui.last_look import (
     AWAY_S,
     Look,

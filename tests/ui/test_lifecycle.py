@@ -11,7 +11,7 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from rgt_tui.model.evidence import CheckResult, CheckStatus
+from rgt_tui.model import CheckResult, CheckStatus
 from rgt_tui.ui import RgtApp
 from rgt_tui.ui.exports import export_name, phases_markdown
 from rgt_tui.ui.screens.alerts import AlertsScreen

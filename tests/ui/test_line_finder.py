@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rgt_tui.fleet.logs.kept_lines import KeptLines, LineBlock, block_of
 from rgt_tui.handbook import shipped_pages
-from rgt_tui.model.plain import clean
+from rgt_tui.model import clean
 from rgt_tui.ui.logs.error_lines import is_error
 from rgt_tui.ui.logs.line_finder import (
     ErrorFinder,

@@ -11,9 +11,7 @@ import pytest
 
 from rgt_tui.fleet.logs.box_logs import BoxHit, BoxSearch, LogPiece
 from rgt_tui.fleet.logs.kept_lines import FilePlace, KeptLines, kept_from
-from rgt_tui.model.box import LogView
-from rgt_tui.model.fleet import FleetState, Spot
-from rgt_tui.model.protocol import Hello
+from rgt_tui.model import FleetState, Hello, LogView, Spot
 from rgt_tui.ui.logs import beyond_kept
 from rgt_tui.ui.logs.line_times import written
 from rgt_tui.ui.notation import clock

@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rgt_tui.fleet.logs.kept_lines import FilePlace, KeptLines
-from rgt_tui.model.box import LogView
-from rgt_tui.model.fleet import Spot
+from rgt_tui.model import LogView, Spot
 from rgt_tui.ui.logs.line_finder import TextFinder
 from rgt_tui.ui.logs.line_index import Marks
 from rgt_tui.ui.logs.line_times import WrittenZone, written

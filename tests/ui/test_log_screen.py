@@ -11,9 +11,7 @@ import msgspec
 import pytest
 
 from rgt_tui.fleet.logs.kept_lines import LineBlock
-from rgt_tui.model.box import BoxState, LogView
-from rgt_tui.model.fleet import FleetState, Spot
-from rgt_tui.model.protocol import Hello
+from rgt_tui.model import BoxState, FleetState, Hello, LogView, Spot
 from rgt_tui.ui import RgtApp
 from rgt_tui.ui.clipboard import copied_path
 from rgt_tui.ui.logs.line_finder import Re2Finder

@@ -11,9 +11,7 @@ import msgspec
 import pytest
 from rich.color import ColorSystem
 
-from rgt_tui.model.evidence import Fix
-from rgt_tui.model.fleet import FleetEvent, FleetState
-from rgt_tui.model.run import Resume, RunState, Series
+from rgt_tui.model import Fix, FleetEvent, FleetState, Resume, RunState, Series
 from rgt_tui.ui.box_status import assess
 from rgt_tui.ui.plot.board import Board
 from rgt_tui.ui.plot.view import Shown

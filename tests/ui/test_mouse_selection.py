@@ -13,7 +13,7 @@ from textual import events
 from textual.app import App
 from textual.pilot import Pilot
 
-from rgt_tui.model.fleet import FleetState
+from rgt_tui.model import FleetState
 from rgt_tui.ui import THEMES, RgtApp
 from rgt_tui.ui.screens.box import BoxScreen
 from rgt_tui.ui.screens.fleet import FleetScreen

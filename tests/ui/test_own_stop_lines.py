@@ -5,10 +5,19 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from rgt_tui.model.autostop import Armed, AutostopReading, EndsBy, Mode, SelfStop
-from rgt_tui.model.box import BoxState, Link
-from rgt_tui.model.fleet import FleetState
-from rgt_tui.model.money import Lifecycle, Meter, MeterKind
+from rgt_tui.model import (
+    Armed,
+    AutostopReading,
+    BoxState,
+    EndsBy,
+    FleetState,
+    Lifecycle,
+    Link,
+    Meter,
+    MeterKind,
+    Mode,
+    SelfStop,
+)
 from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row, clock_cell
 from rgt_tui.ui.widgets.spans import Tone, text_of
 from rgt_tui.ui.widgets.vitals import own_stop_lines

@@ -6,7 +6,7 @@ import pytest
 from textual.command import CommandPalette
 from textual.content import Content
 
-from rgt_tui.model.fleet import FleetState
+from rgt_tui.model import FleetState
 from rgt_tui.ui.palette import Entry, Finder, found, score
 from rgt_tui.ui.screens.base import FleetAwareScreen
 from rgt_tui.ui.screens.fleet import FleetScreen

@@ -6,8 +6,7 @@ import msgspec
 import pytest
 from textual.pilot import Pilot
 
-from rgt_tui.model.fleet import FleetState
-from rgt_tui.model.profile import Profile
+from rgt_tui.model import FleetState, Profile
 from rgt_tui.profiles import FIRST_CONTACT, all_profiles, load_profile, platform_page
 from rgt_tui.ui import RgtApp
 from rgt_tui.ui.screens.fleet import FleetScreen

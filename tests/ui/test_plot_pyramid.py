@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rgt_tui.model.run import EPOCH, TIME, Resume, RunState, Series
+from rgt_tui.model import EPOCH, TIME, Resume, RunState, Series
 from rgt_tui.ui.plot.averages import Average, Floats, moving_average
 from rgt_tui.ui.plot.board import Board
 from rgt_tui.ui.plot.pyramid import FINE, Pyramid

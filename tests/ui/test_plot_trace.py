@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rgt_tui.model.run import Series
+from rgt_tui.model import Series
 from rgt_tui.ui.plot.trace import MOST_LOST, Trace
 
 VALUES = st.floats(allow_nan=True, allow_infinity=True)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rgt_tui.model.run import RunState, Series
+from rgt_tui.model import RunState, Series
 from rgt_tui.ui.plot.frame import Curve, compose
 from rgt_tui.ui.plot.ticks import labels, linear_ticks, log_ticks, nice_step
 from rgt_tui.ui.plot.trace import Trace

@@ -5,8 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from rgt_tui.model.box import BoxState
-from rgt_tui.model.protocol import Cpu, Gpu, GpuProc, Proc, Workers
+from rgt_tui.model import BoxState, Cpu, Gpu, GpuProc, Proc, Workers
 from rgt_tui.ui.widgets.process_lines import cpu_lines, process_lines, tree
 from rgt_tui.ui.widgets.spans import Tone, text_of, width_of
 from tests.ui.fakes import GIB, NOW, running_box, sample

@@ -10,7 +10,7 @@ import pytest
 from textual.pilot import Pilot
 
 from rgt_tui.fleet import Pulled
-from rgt_tui.model.money import Amount
+from rgt_tui.model import Amount
 from rgt_tui.profiles.prices import Toll
 from rgt_tui.transfer.copying import PullProgress
 from rgt_tui.ui.box_pulls import Pull

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from textual.widgets import Input
 
-from rgt_tui.model.fleet import Question, QuestionKind
+from rgt_tui.model import Question, QuestionKind
 from rgt_tui.ui import RgtApp
 from rgt_tui.ui.screens.question import QuestionScreen, question_lines
 from rgt_tui.ui.widgets.spans import text_of

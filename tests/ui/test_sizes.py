@@ -8,10 +8,20 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.model.box import LogView, Rings
-from rgt_tui.model.fleet import FleetState
-from rgt_tui.model.protocol import Cpu, Disk, Gpu, InodeHog, Memory, Proc, Sample, Session
-from rgt_tui.model.run import RunState
+from rgt_tui.model import (
+    Cpu,
+    Disk,
+    FleetState,
+    Gpu,
+    InodeHog,
+    LogView,
+    Memory,
+    Proc,
+    Rings,
+    RunState,
+    Sample,
+    Session,
+)
 from rgt_tui.ui import notation
 from rgt_tui.ui.screens.lifecycle import LifecycleScreen
 from rgt_tui.ui.screens.log import LogScreen

@@ -16,9 +16,18 @@ from textual.widgets import Input
 
 from rgt_tui.fleet import GateClosed, NoControlPlane
 from rgt_tui.gate import ActionState, Kept, Receipt
-from rgt_tui.model.evidence import EvidenceItem, Review, StopPhase, StopProgress, Verb
-from rgt_tui.model.money import Lifecycle, Meter, MeterKind
-from rgt_tui.model.profile import BillingAction, Profile
+from rgt_tui.model import (
+    BillingAction,
+    EvidenceItem,
+    Lifecycle,
+    Meter,
+    MeterKind,
+    Profile,
+    Review,
+    StopPhase,
+    StopProgress,
+    Verb,
+)
 from rgt_tui.profiles import load_profile
 from rgt_tui.ui import RgtApp
 from rgt_tui.ui.screens import teardown

@@ -8,8 +8,7 @@ import pytest
 from rich.color import Color, ColorSystem
 from textual.theme import Theme
 
-from rgt_tui.model.box import Health
-from rgt_tui.model.evidence import CheckStatus
+from rgt_tui.model import CheckStatus, Health
 from rgt_tui.ui import THEMES, Preferences, RgtApp
 from rgt_tui.ui.box_status import mark
 from rgt_tui.ui.legends import states

@@ -15,8 +15,7 @@ import pytest
 from textual.pilot import Pilot
 
 from rgt_tui.fleet.history.moment_fleet import MomentFleet
-from rgt_tui.model.box import BoxSpec, Link
-from rgt_tui.model.fleet import FleetState, Spot
+from rgt_tui.model import BoxSpec, FleetState, Link, Spot
 from rgt_tui.store import FLEET, History, HistoryError, Told
 from rgt_tui.ui import RgtApp
 from rgt_tui.ui.screens.box import BoxScreen

@@ -11,8 +11,7 @@ import pytest
 from textual.pilot import Pilot
 
 from rgt_tui.fleet import Pulled, TransferNote
-from rgt_tui.model.box import Link
-from rgt_tui.model.protocol import Sample, Transfer
+from rgt_tui.model import Link, Sample, Transfer
 from rgt_tui.transfer.copying import PullProgress
 from rgt_tui.ui import RgtApp
 from rgt_tui.ui.box_pulls import Pull

@@ -8,10 +8,7 @@ import msgspec
 import pytest
 
 from rgt_tui.health import evaluate
-from rgt_tui.model.box import BoxState, Link
-from rgt_tui.model.evidence import CheckStatus
-from rgt_tui.model.fleet import FleetState
-from rgt_tui.model.protocol import Memory
+from rgt_tui.model import BoxState, CheckStatus, FleetState, Link, Memory
 from rgt_tui.ui.box_status import assess
 from rgt_tui.ui.widgets.bars import thin_bar
 from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row, vram_cell

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from rgt_tui.model.fleet import FleetState
-from rgt_tui.model.renting import AccountBill, Unlisted
+from rgt_tui.model import AccountBill, FleetState, Unlisted
 from rgt_tui.ui.widgets.platform_lines import unseen_parts, unseen_section
 from rgt_tui.ui.widgets.spans import text_of
 from tests.ui.fakes import NOW, running_box

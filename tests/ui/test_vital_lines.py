@@ -3,9 +3,18 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from rgt_tui.model.fleet import Spend
-from rgt_tui.model.protocol import Cell, Checkpoint, Checkpoints, Gpu, GpuHolder, Hello, QueueState, Wait
-from rgt_tui.model.run import RunState
+from rgt_tui.model import (
+    Cell,
+    Checkpoint,
+    Checkpoints,
+    Gpu,
+    GpuHolder,
+    Hello,
+    QueueState,
+    RunState,
+    Spend,
+    Wait,
+)
 from rgt_tui.ui.box_status import spend_parts
 from rgt_tui.ui.widgets.gpu_cards import fault_lines
 from rgt_tui.ui.widgets.queue_lines import queue_lines

@@ -5,10 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from rgt_tui.health import AlertState, Memory, clock_readings, step_alerts
-from rgt_tui.model.box import BoxState, Life, Link
-from rgt_tui.model.evidence import Review, Verb
-from rgt_tui.model.fleet import FleetState, Spend
-from rgt_tui.model.money import Lifecycle, Meter, MeterKind
+from rgt_tui.model import BoxState, FleetState, Life, Lifecycle, Link, Meter, MeterKind, Review, Spend, Verb
 from rgt_tui.profiles import load_profile
 from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row, clock_cell
 from rgt_tui.ui.widgets.spans import text_of

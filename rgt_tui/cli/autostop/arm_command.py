@@ -26,9 +26,7 @@ from rgt_tui.fleet.autostop.self_parking import known_objections
 from rgt_tui.fleet.errands import reached
 from rgt_tui.gate import AuditFailed, AuditLog
 from rgt_tui.gate.audit import default_path
-from rgt_tui.model.autostop import EndsBy, Mode
-from rgt_tui.model.box import BoxSpec
-from rgt_tui.model.plain import clean
+from rgt_tui.model import BoxSpec, EndsBy, Mode, clean
 from rgt_tui.profiles import load_profile
 from rgt_tui.ssh import BoxError, Unreachable
 

@@ -11,9 +11,16 @@ import msgspec
 from rgt_tui.cli.printing import columns
 from rgt_tui.fleet.autostop.arming import Rehearsal
 from rgt_tui.health.autostop_words import clock_words, story_lines
-from rgt_tui.model.autostop import AutostopReading, AutostopStatus, EndsBy, IdleHolder, Mode, StopEvent
-from rgt_tui.model.figures import time_of_day
-from rgt_tui.model.plain import clean
+from rgt_tui.model import (
+    AutostopReading,
+    AutostopStatus,
+    EndsBy,
+    IdleHolder,
+    Mode,
+    StopEvent,
+    clean,
+    time_of_day,
+)
 from rgt_tui.profiles.prices import money
 from rgt_tui.profiles.readings import age, size
 

@@ -13,8 +13,7 @@ from rgt_tui.cli.opening import open_box
 from rgt_tui.cli.printing import complain, print_json, waiting
 from rgt_tui.fleet.autostop.autostop_verbs import sink
 from rgt_tui.fleet.errands import reached
-from rgt_tui.model.box import BoxSpec
-from rgt_tui.model.plain import Secret, clean
+from rgt_tui.model import BoxSpec, Secret, clean
 from rgt_tui.ssh import record
 
 LONGEST = 4096

@@ -18,8 +18,7 @@ from rgt_tui.cli.opening import open_box
 from rgt_tui.cli.printing import complain, print_json
 from rgt_tui.fleet.box_settings import MirrorState, ask_mirrors, tell_platform
 from rgt_tui.fleet.errands import reached
-from rgt_tui.model.box import BoxSpec
-from rgt_tui.model.profile import Profile
+from rgt_tui.model import BoxSpec, Profile
 from rgt_tui.profiles import load_profile
 from rgt_tui.profiles.readings import how_many
 

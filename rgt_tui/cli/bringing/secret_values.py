@@ -15,8 +15,7 @@ from rgt_tui.cli.printing import complain, expanded_here, print_json
 from rgt_tui.fleet.box_settings import KeptSecret, SecretAnswer, ask_secret, durable_dirs
 from rgt_tui.fleet.errands import reached
 from rgt_tui.fleet.work.launching import job_directory
-from rgt_tui.model.box import BoxSpec
-from rgt_tui.model.plain import Secret
+from rgt_tui.model import BoxSpec, Secret
 from rgt_tui.profiles import load_profile
 
 MOST = 64 << 10

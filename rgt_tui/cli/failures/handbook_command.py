@@ -14,7 +14,7 @@ from rgt_tui.cli.printing import complain, json_line
 from rgt_tui.files import publish
 from rgt_tui.handbook import ACTION_WORDS, HandbookError, Page, all_pages, find_pages, own_directory
 from rgt_tui.health import told_by
-from rgt_tui.model.profile import Gotcha, Profile
+from rgt_tui.model import Gotcha, Profile
 from rgt_tui.profiles import ProfileError, all_profiles
 
 DRAFT = """\

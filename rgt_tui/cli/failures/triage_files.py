@@ -30,7 +30,7 @@ from rgt_tui.handbook import (
     weighed,
 )
 from rgt_tui.handbook.collectives import RankDump, Verdict
-from rgt_tui.model.plain import clean
+from rgt_tui.model import clean
 from rgt_tui.profiles.log_advice import Ends, log_advice
 from rgt_tui.profiles.run_advice import Advice
 from rgt_tui.transfer import pickle_values

@@ -15,9 +15,7 @@ from rgt_tui.cli.printing import complain
 from rgt_tui.cli.set_up.adding import import_hosts, show_or_write, target
 from rgt_tui.cli.set_up.set_up_arguments import ImportArguments
 from rgt_tui.fleet.config import FleetFileError, Place, load_fleet, loading, open_place
-from rgt_tui.model.box import BoxSpec, ProviderRef
-from rgt_tui.model.plain import clean
-from rgt_tui.model.renting import MACHINE, AccountBill, Unlisted
+from rgt_tui.model import MACHINE, AccountBill, BoxSpec, ProviderRef, Unlisted, clean
 from rgt_tui.profiles import all_profiles
 from rgt_tui.profiles.prices import thing_price, thing_words
 from rgt_tui.providers import KINDS

@@ -34,10 +34,19 @@ from rgt_tui.fleet.renting.acceptance import (
     measure,
 )
 from rgt_tui.fleet.renting.rental import Creation
-from rgt_tui.model.box import BoxSpec, Link, ProviderRef
-from rgt_tui.model.fleet import FleetState, Question
-from rgt_tui.model.plain import clean
-from rgt_tui.model.renting import MACHINE, AccountBill, Offer, Unlisted, Wish
+from rgt_tui.model import (
+    MACHINE,
+    AccountBill,
+    BoxSpec,
+    FleetState,
+    Link,
+    Offer,
+    ProviderRef,
+    Question,
+    Unlisted,
+    Wish,
+    clean,
+)
 from rgt_tui.profiles import ProfileError, load_profile
 from rgt_tui.profiles.platform_page import FIRST_CONTACT, platform_page
 from rgt_tui.providers import Instance, Market

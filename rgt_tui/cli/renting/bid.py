@@ -24,10 +24,7 @@ from rgt_tui.gate import (
     bid_review,
 )
 from rgt_tui.gate.audit import default_path
-from rgt_tui.model.box import ProviderRef
-from rgt_tui.model.evidence import RentPermit, steady
-from rgt_tui.model.plain import clean
-from rgt_tui.model.renting import BidReview
+from rgt_tui.model import BidReview, ProviderRef, RentPermit, clean, steady
 from rgt_tui.providers import Bidder, ProviderError, Providers, UnknownProvider, bidder_of
 
 READS = 5

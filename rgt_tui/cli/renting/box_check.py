@@ -23,8 +23,7 @@ from rgt_tui.fleet.renting.acceptance import (
     measure,
     remembered,
 )
-from rgt_tui.model.box import BoxSpec
-from rgt_tui.model.plain import clean
+from rgt_tui.model import BoxSpec, clean
 
 STYLES = {Verdict.OK: "dim", Verdict.DOUBTFUL: "bold yellow", Verdict.REFUSE: "bold red"}
 

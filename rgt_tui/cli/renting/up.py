@@ -39,9 +39,7 @@ from rgt_tui.fleet.renting.candidates import market_of, renting_accounts
 from rgt_tui.fleet.renting.rental import Creation, ref_of
 from rgt_tui.gate import JOURNAL, ActionState, AuditLog, Held, Journal, JournalFailed, OpenAction, boot, words
 from rgt_tui.gate.audit import default_path
-from rgt_tui.model.box import ProviderRef
-from rgt_tui.model.evidence import steady
-from rgt_tui.model.renting import RentReview, Wish
+from rgt_tui.model import ProviderRef, RentReview, Wish, steady
 from rgt_tui.providers import ProviderError, Providers
 
 NEXT = "next"

@@ -15,8 +15,7 @@ from rgt_tui.cli.opening import open_fleet
 from rgt_tui.cli.printing import complain, print_json, waiting
 from rgt_tui.cli.set_up.set_up_arguments import DoctorArguments
 from rgt_tui.fleet.config import FleetFileError
-from rgt_tui.model.box import ProviderRef
-from rgt_tui.model.plain import clean
+from rgt_tui.model import ProviderRef, clean
 from rgt_tui.providers import KINDS, ProviderError, Providers, UnknownProvider
 from rgt_tui.providers.recording import Recording, record_account
 

@@ -22,8 +22,7 @@ from rgt_tui.fleet.config import FleetFileError, Place, find_place, load_fleet, 
 from rgt_tui.fleet.config.editing import add_boxes, box_table, write_atomically
 from rgt_tui.fleet.config.loading import FILE_NAME, VARIABLE, Source
 from rgt_tui.fleet.config.trusted import default_path, renew
-from rgt_tui.model.box import pasted_tunnel
-from rgt_tui.model.profile import Profile
+from rgt_tui.model import Profile, pasted_tunnel
 from rgt_tui.profiles import all_profiles, load_profile
 from rgt_tui.ssh import ConfigError, Wanted, resolve, scan, surroundings
 

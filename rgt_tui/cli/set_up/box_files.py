@@ -20,8 +20,7 @@ from rgt_tui.fleet.config import FleetFileError
 from rgt_tui.fleet.config.editing import remove_box
 from rgt_tui.fleet.errands import Removal, push_trainer, remove_agent
 from rgt_tui.fleet.transfer_diary import noted
-from rgt_tui.model.box import BoxSpec
-from rgt_tui.model.plain import clean
+from rgt_tui.model import BoxSpec, clean
 from rgt_tui.profiles import load_profile
 from rgt_tui.profiles.readings import size
 from rgt_tui.ssh import (

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from rgt_tui.cli.set_up.doctor_here import Status
-from rgt_tui.model.plain import clean
+from rgt_tui.model import clean
 
 LONG_UNWATCHED_S = 3600.0
 """A recorder without a client for less than this may be that of another computer which reconnects."""

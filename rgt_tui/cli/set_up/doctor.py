@@ -18,7 +18,7 @@ from rgt_tui.cli.set_up.doctor_here import Finding
 from rgt_tui.cli.set_up.set_up_arguments import DoctorArguments
 from rgt_tui.cli.terminal_questions import asked_here
 from rgt_tui.fleet.config import FleetFileError
-from rgt_tui.model.box import BoxSpec
+from rgt_tui.model import BoxSpec
 from rgt_tui.ssh import Policy
 
 STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red", "skip": "dim"}

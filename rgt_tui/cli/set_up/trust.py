@@ -15,7 +15,7 @@ from rgt_tui.cli.printing import complain, interactive, print_json, says_yes
 from rgt_tui.cli.set_up.set_up_arguments import TrustArguments
 from rgt_tui.fleet.config import FleetFileError, trusted, whole
 from rgt_tui.fleet.config.trusted import Entry, Seen, differs, look, read_book, revoke
-from rgt_tui.model.plain import clean
+from rgt_tui.model import clean
 
 
 def run_trust(arguments: TrustArguments) -> int:

@@ -33,8 +33,7 @@ from rgt_tui.gate import (
     words,
 )
 from rgt_tui.gate.audit import default_path
-from rgt_tui.model.figures import moment
-from rgt_tui.model.plain import clean
+from rgt_tui.model import clean, moment
 
 
 def run_audit(arguments: AuditArguments) -> int:

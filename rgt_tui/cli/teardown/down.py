@@ -18,9 +18,7 @@ from rgt_tui.cli.teardown.auditing import print_receipt
 from rgt_tui.cli.teardown.money_arguments import DownArguments
 from rgt_tui.fleet import Fleet, GateClosed, Given
 from rgt_tui.gate import RESULTS
-from rgt_tui.model.box import BoxSpec, Link
-from rgt_tui.model.evidence import EvidenceItem, Review, StopPhase, StopProgress, Verb, steady
-from rgt_tui.model.plain import clean
+from rgt_tui.model import BoxSpec, EvidenceItem, Link, Review, StopPhase, StopProgress, Verb, clean, steady
 from rgt_tui.profiles import action_for
 from rgt_tui.profiles.prices import money
 from rgt_tui.profiles.readings import age, size

@@ -14,8 +14,7 @@ from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.printing import complain, print_json
 from rgt_tui.cli.teardown.money_arguments import ProfilesArguments
 from rgt_tui.health import BY_ID
-from rgt_tui.model.plain import clean
-from rgt_tui.model.profile import DangerClock, Profile
+from rgt_tui.model import DangerClock, Profile, clean
 from rgt_tui.profiles import (
     PageRow,
     ProfileError,

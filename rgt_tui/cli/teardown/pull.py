@@ -20,9 +20,7 @@ from rgt_tui.cli.teardown.money_arguments import PullArguments
 from rgt_tui.fleet.pulls.pull_way import UNCLAIMED_BYTES, PullFailed, PullRequest
 from rgt_tui.fleet.pulls.pulling import PullReport, pull
 from rgt_tui.fleet.transfer_diary import noted
-from rgt_tui.model.box import BoxSpec
-from rgt_tui.model.figures import pct
-from rgt_tui.model.plain import clean
+from rgt_tui.model import BoxSpec, clean, pct
 from rgt_tui.profiles.readings import age, how_many, size
 from rgt_tui.transfer.copying import Listing, Plan, PullProgress, Refused
 

@@ -24,8 +24,7 @@ from rgt_tui.cli.work.work_arguments import (
 )
 from rgt_tui.fleet.errands import reached
 from rgt_tui.fleet.work.agent_answers import Answer, Row, ask, number, rows_of, text, texts
-from rgt_tui.model.box import BoxSpec
-from rgt_tui.model.figures import memory
+from rgt_tui.model import BoxSpec, memory
 from rgt_tui.model.gpu_names import gpus_not_as_asked
 from rgt_tui.profiles.readings import size
 

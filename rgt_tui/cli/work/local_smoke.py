@@ -22,7 +22,7 @@ from rgt_tui.cli.work.work_arguments import RunArguments
 from rgt_tui.files import alone, open_regular, publish, state_directory
 from rgt_tui.fleet.work.launching import finding_lines, said, stem
 from rgt_tui.health import log_finding
-from rgt_tui.model.plain import Secret, clean
+from rgt_tui.model import Secret, clean
 from rgt_tui.transfer.sending import SourceError, SourceTree
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": ""}

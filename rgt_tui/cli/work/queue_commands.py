@@ -50,10 +50,7 @@ from rgt_tui.fleet.work.queue_split import (
     share_words,
     split,
 )
-from rgt_tui.model.box import BoxSpec
-from rgt_tui.model.money import Lifecycle
-from rgt_tui.model.plain import clean
-from rgt_tui.model.protocol import QueueState
+from rgt_tui.model import BoxSpec, Lifecycle, QueueState, clean
 from rgt_tui.profiles.readings import ago, how_many, size, wait_text
 from rgt_tui.ssh import BoxError, CommandFailed, ConfigError, Unreachable
 from rgt_tui.store import History, HistoryError, history_path

@@ -38,8 +38,7 @@ from rgt_tui.fleet.work.launching import (
     phase_of,
     said,
 )
-from rgt_tui.model.box import BoxSpec
-from rgt_tui.model.plain import Secret, clean
+from rgt_tui.model import BoxSpec, Secret, clean
 from rgt_tui.profiles import load_profile
 from rgt_tui.profiles.readings import age
 from rgt_tui.ssh import AuthFailed, ConfigError, HostKeyRefused, Unreachable

@@ -21,8 +21,7 @@ from rgt_tui.fleet.errands import reached
 from rgt_tui.fleet.pushes import PushChoice, read_source
 from rgt_tui.fleet.work.agent_answers import Row, ask, text, texts
 from rgt_tui.fleet.work.launching import CannotRun, Code, sweep_for
-from rgt_tui.model.box import BoxSpec
-from rgt_tui.model.plain import clean
+from rgt_tui.model import BoxSpec, clean
 from rgt_tui.profiles import load_profile
 from rgt_tui.ssh import BoxError
 from rgt_tui.transfer.sending import SourceError, SourceTree

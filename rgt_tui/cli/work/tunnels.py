@@ -11,7 +11,7 @@ from rgt_tui.cli.opening import open_box
 from rgt_tui.cli.printing import complain, print_json, waiting
 from rgt_tui.cli.work.work_arguments import TunnelArguments
 from rgt_tui.fleet.work.tunneling import CannotListen, Tunnels
-from rgt_tui.model.box import LOOPBACK, BoxSpec, Tunnel, parse_tunnel
+from rgt_tui.model import LOOPBACK, BoxSpec, Tunnel, parse_tunnel
 
 
 def run_tunnel(arguments: TunnelArguments) -> int:

@@ -15,8 +15,7 @@ import msgspec
 
 from rgt_tui import files
 from rgt_tui.gate import Target
-from rgt_tui.model.autostop import Armed, SelfStop
-from rgt_tui.model.box import BoxSpec
+from rgt_tui.model import Armed, BoxSpec, SelfStop
 
 ARMED = "armed"
 """Name of its directory, beside the audit log."""

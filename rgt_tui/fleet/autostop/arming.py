@@ -19,20 +19,21 @@ from rgt_tui.fleet.engine import Fleet
 from rgt_tui.fleet.fleet_source import GateClosed
 from rgt_tui.gate import AuditEvent, AuditLog
 from rgt_tui.gate.audit import who
-from rgt_tui.model.autostop import (
+from rgt_tui.model import (
     ArmAnswer,
     Armed,
     ArmRequest,
     AutostopStatus,
+    BoxSpec,
     EndsBy,
     HolderId,
     Mode,
+    Profile,
+    Review,
     StopWay,
+    Verb,
+    short_command,
 )
-from rgt_tui.model.box import BoxSpec
-from rgt_tui.model.evidence import Review, Verb
-from rgt_tui.model.plain import short_command
-from rgt_tui.model.profile import Profile
 from rgt_tui.profiles.readings import age
 from rgt_tui.providers import own_stop
 

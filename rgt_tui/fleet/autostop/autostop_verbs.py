@@ -17,10 +17,18 @@ import msgspec
 from rgt_tui.fleet.autostop.armed_book import ArmedBook
 from rgt_tui.fleet.fleet_source import GateClosed
 from rgt_tui.gate import AuditEntry, AuditEvent, AuditLog
-from rgt_tui.model.autostop import ArmAnswer, ArmRequest, AutostopStatus, IdleHolder, OwnKey, StopEvent
-from rgt_tui.model.box import BoxSpec
-from rgt_tui.model.evidence import Verb
-from rgt_tui.model.plain import Secret, clean
+from rgt_tui.model import (
+    ArmAnswer,
+    ArmRequest,
+    AutostopStatus,
+    BoxSpec,
+    IdleHolder,
+    OwnKey,
+    Secret,
+    StopEvent,
+    Verb,
+    clean,
+)
 from rgt_tui.profiles.readings import age
 from rgt_tui.ssh import CommandFailed, Deployed, Done, record, run
 

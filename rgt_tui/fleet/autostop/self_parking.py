@@ -8,10 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rgt_tui.gate.identity import IDENTITY
-from rgt_tui.model.autostop import EndsBy, Mode
-from rgt_tui.model.box import BoxSpec
-from rgt_tui.model.evidence import Review, Verb
-from rgt_tui.model.profile import Profile
+from rgt_tui.model import BoxSpec, EndsBy, Mode, Profile, Review, Verb
 from rgt_tui.profiles.survival import action_for, lacking, survives
 from rgt_tui.providers import own_stop
 

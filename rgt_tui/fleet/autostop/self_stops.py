@@ -14,9 +14,7 @@ from rgt_tui.fleet.autostop.armed_book import ArmedBook, Stamp
 from rgt_tui.fleet.autostop.autostop_verbs import Way, ask_story
 from rgt_tui.fleet.box_session import BoxSession
 from rgt_tui.health.facts import provider_word
-from rgt_tui.model.autostop import Armed, SelfStop, StopEvent
-from rgt_tui.model.box import BoxState, Link
-from rgt_tui.model.money import Lifecycle
+from rgt_tui.model import Armed, BoxState, Lifecycle, Link, SelfStop, StopEvent
 from rgt_tui.ssh import BoxError
 
 EVERY_SECONDS = 1.0

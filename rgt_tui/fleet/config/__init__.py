@@ -21,7 +21,7 @@ from rgt_tui.fleet.config.loading import (
     read_source,
     working_directory,
 )
-from rgt_tui.model.box import BoxSpec
+from rgt_tui.model import BoxSpec
 
 __all__ = [
     "FleetConfig",

@@ -23,7 +23,7 @@ from rgt_tui.fleet.config.loading import (
     parse_fleet,
     read_source,
 )
-from rgt_tui.model.box import BoxSpec
+from rgt_tui.model import BoxSpec
 
 
 def dump_fleet(specs: Sequence[BoxSpec]) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from rgt_tui.fleet.config import open_place
 from rgt_tui.fleet.config.loading import FleetConfig, FleetFileError, Place
 from rgt_tui.fleet.config.trusted import default_path
-from rgt_tui.model.box import BoxSpec
+from rgt_tui.model import BoxSpec
 
 EVERY_SECONDS = 2.0
 Stamp = tuple[int, int, int] | None

@@ -15,9 +15,7 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 import msgspec
 
 from rgt_tui import files
-from rgt_tui.model.alert import AlertSettings
-from rgt_tui.model.box import Agreed, BoxSpec, ProviderRef, parse_tunnel
-from rgt_tui.model.evidence import IGNORED_RULE
+from rgt_tui.model import IGNORED_RULE, Agreed, AlertSettings, BoxSpec, ProviderRef, parse_tunnel
 from rgt_tui.profiles import ProfileError, load_profile
 from rgt_tui.providers import IN_BOX, OVER
 from rgt_tui.ssh import check_host, check_user, percent

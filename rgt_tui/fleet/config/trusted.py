@@ -18,8 +18,7 @@ import msgspec
 
 from rgt_tui.files import alone, fault, open_regular, publish, state_directory
 from rgt_tui.fleet.config.loading import FleetConfig, FleetFileError, Source, parse_fleet
-from rgt_tui.model.alert import AlertSettings, SinkSettings
-from rgt_tui.model.box import BoxSpec
+from rgt_tui.model import AlertSettings, BoxSpec, SinkSettings
 from rgt_tui.ssh import NO_FILE, expand
 
 replace = msgspec.structs.replace

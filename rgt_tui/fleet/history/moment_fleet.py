@@ -15,11 +15,20 @@ from rgt_tui.fleet.fleet_source import Chronicle, FleetSource, NothingToDo
 from rgt_tui.fleet.history.past import merged
 from rgt_tui.fleet.history.spoken_times import night_or_day
 from rgt_tui.health import evaluate
-from rgt_tui.model.box import BoxState, Link, Past
-from rgt_tui.model.evidence import CheckResult
-from rgt_tui.model.figures import pct
-from rgt_tui.model.fleet import FleetEvent, FleetState, Happening, Moment, Timeline, Wanted
-from rgt_tui.model.profile import Profile
+from rgt_tui.model import (
+    BoxState,
+    CheckResult,
+    FleetEvent,
+    FleetState,
+    Happening,
+    Link,
+    Moment,
+    Past,
+    Profile,
+    Timeline,
+    Wanted,
+    pct,
+)
 from rgt_tui.profiles import ProfileError, load_profile, seen_at
 from rgt_tui.profiles.readings import age, is_of_card
 from rgt_tui.store import MOST_EVENTS, NEAR_SECONDS

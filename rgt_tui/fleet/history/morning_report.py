@@ -12,9 +12,7 @@ import msgspec
 
 from rgt_tui.fleet.history.spoken_times import day_and_clock
 from rgt_tui.health import ClockReading
-from rgt_tui.model.box import BoxState
-from rgt_tui.model.fleet import Happening, Night, Tally
-from rgt_tui.model.money import Amount
+from rgt_tui.model import Amount, BoxState, Happening, Night, Tally
 from rgt_tui.profiles import prices
 from rgt_tui.profiles.readings import age, how_many
 

@@ -16,8 +16,7 @@ from operator import add
 
 import msgspec
 
-from rgt_tui.model.box import Past
-from rgt_tui.model.protocol import History, HistoryRequest, Sample
+from rgt_tui.model import History, HistoryRequest, Past, Sample
 from rgt_tui.profiles.readings import card_figures, is_of_card, memory_pct
 
 WIDTHS = (60.0, 120.0, 240.0, 480.0)

@@ -16,7 +16,7 @@ from rgt_wire.log_text import line_text
 
 from rgt_tui.fleet.logs.kept_lines import FilePlace
 from rgt_tui.fleet.work.agent_answers import Row, ask, number
-from rgt_tui.model.plain import clean
+from rgt_tui.model import clean
 from rgt_tui.ssh import (
     CatFailed,
     CommandFailed,

@@ -9,9 +9,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from rgt_tui.fleet.reducers import OpenLogView, written_at
-from rgt_tui.model.box import LogView
-from rgt_tui.model.plain import clean
-from rgt_tui.model.protocol import LogLines
+from rgt_tui.model import LogLines, LogView, clean
 
 MOST_LINES = 1_000_000
 MOST_BYTES = 128 << 20

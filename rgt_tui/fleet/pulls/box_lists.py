@@ -15,8 +15,7 @@ import msgspec
 
 from rgt_tui.fleet.box_questions import RESULTS_SECONDS, Wanted, results_of, results_words
 from rgt_tui.fleet.pulls.pull_way import SILENCE_S, Way, silent
-from rgt_tui.model.box import BoxSpec
-from rgt_tui.model.evidence import Results
+from rgt_tui.model import BoxSpec, Results
 from rgt_tui.ssh import BoxError, BulkChannel, CommandFailed, HostKeyRefused, NotCarried, record
 from rgt_tui.transfer.copying import LONGEST_LINE, Listing, ListingError, ListingReader, StreamError
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from rgt_tui.model.plain import clean
+from rgt_tui.model import clean
 from rgt_tui.ssh import HostKeyRefused, NotCarried, Unreachable, record, refuses_host
 from rgt_tui.transfer.copying import LONGEST_LINE, StreamError
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from rgt_tui.fleet.pulls.box_lists import ResultFiles
-from rgt_tui.model.evidence import ResultGroup, Results
+from rgt_tui.model import ResultGroup, Results
 from rgt_tui.transfer import FileRow, FolderRow, Ledger, fingerprint, home
 from rgt_tui.transfer.copying import Listing, Refused, RemoteFile
 

@@ -15,7 +15,7 @@ import msgspec
 from rgt_tui.fleet.box_questions import Wanted
 from rgt_tui.fleet.errands import connected, reached
 from rgt_tui.fleet.pulls.box_pipe import BoxPipe
-from rgt_tui.model.box import BoxSpec
+from rgt_tui.model import BoxSpec
 from rgt_tui.ssh import (
     BoxError,
     BulkChannel,

@@ -19,9 +19,7 @@ from rgt_tui.fleet.pulls.box_lists import MOST_RESULTS, ResultFiles, list_result
 from rgt_tui.fleet.pulls.copy_check import Pull, check_copies, gone, unclaimed_groups
 from rgt_tui.fleet.pulls.pull_streams import OnProgress, fetch
 from rgt_tui.fleet.pulls.pull_way import PullFailed, PullRequest, Way
-from rgt_tui.model.box import BoxSpec
-from rgt_tui.model.evidence import ResultGroup, Results, Skipped
-from rgt_tui.model.money import Meter
+from rgt_tui.model import BoxSpec, Meter, ResultGroup, Results, Skipped
 from rgt_tui.profiles import load_profile
 from rgt_tui.profiles.prices import Toll, toll
 from rgt_tui.profiles.readings import how_many

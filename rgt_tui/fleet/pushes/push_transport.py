@@ -17,7 +17,7 @@ from pathlib import Path
 
 import asyncssh
 
-from rgt_tui.model.plain import clean
+from rgt_tui.model import clean
 from rgt_tui.ssh import CommandFailed, Deployed, NotCarried, Unreachable, bulk_client, feed
 from rgt_tui.transfer.sending import SourceFile
 

@@ -15,9 +15,7 @@ import asyncssh
 import msgspec
 
 from rgt_tui.fleet.pushes.push_transport import RSYNC_FROM, NotTaken, RsyncFailed, send
-from rgt_tui.model.box import BoxSpec
-from rgt_tui.model.plain import clean, exact
-from rgt_tui.model.profile import Profile
+from rgt_tui.model import BoxSpec, Profile, clean, exact
 from rgt_tui.profiles.readings import size
 from rgt_tui.ssh import CommandFailed, Deployed, record, run
 from rgt_tui.transfer.sending import (

@@ -8,12 +8,8 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from rgt_tui.model.box import Agreed
-from rgt_tui.model.evidence import steady
-from rgt_tui.model.figures import how_many
+from rgt_tui.model import Agreed, Lifecycle, Offer, Wish, how_many, steady
 from rgt_tui.model.gpu_names import same_gpu
-from rgt_tui.model.money import Lifecycle
-from rgt_tui.model.renting import Offer, Wish
 from rgt_tui.profiles.prices import money
 from rgt_tui.providers import Instance, Market, ProviderError
 

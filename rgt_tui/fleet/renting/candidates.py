@@ -9,8 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from rgt_tui.model.box import ProviderRef
-from rgt_tui.model.renting import Offer, Wish
+from rgt_tui.model import Offer, ProviderRef, Wish
 from rgt_tui.providers import KINDS, AuthError, Market, ProviderError, Providers
 
 TOKEN_NAME = 18

@@ -31,9 +31,7 @@ from rgt_tui.gate import (
     rent_review,
     words,
 )
-from rgt_tui.model.box import ProviderRef
-from rgt_tui.model.evidence import Refusal, RentPermit, steady
-from rgt_tui.model.renting import Offer, RentReview, Wish
+from rgt_tui.model import Offer, ProviderRef, Refusal, RentPermit, RentReview, Wish, steady
 from rgt_tui.providers import (
     Instance,
     Market,

@@ -9,7 +9,7 @@ from typing import Any
 import asyncssh
 import msgspec
 
-from rgt_tui.model.plain import clean
+from rgt_tui.model import clean
 from rgt_tui.ssh import CommandFailed, Deployed, LineSplitter, open_bulk, record
 
 Row = dict[str, Any]

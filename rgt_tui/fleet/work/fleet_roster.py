@@ -13,7 +13,7 @@ import msgspec
 
 from rgt_tui import files
 from rgt_tui.fleet.work.agent_answers import Row, text
-from rgt_tui.model.protocol import QueueState
+from rgt_tui.model import QueueState
 
 OK, UNKNOWN = "ok", "unknown"
 LOST = ("damaged", "missing", "zero-byte")

@@ -15,11 +15,7 @@ from rgt_tui.fleet.box_settings import durable_dirs
 from rgt_tui.fleet.work.agent_answers import Row, number, rows_of, text, texts
 from rgt_tui.fleet.work.fleet_roster import same_job
 from rgt_tui.health import log_finding
-from rgt_tui.model.box import BoxSpec
-from rgt_tui.model.evidence import Finding
-from rgt_tui.model.figures import how_many
-from rgt_tui.model.plain import clean
-from rgt_tui.model.profile import Profile
+from rgt_tui.model import BoxSpec, Finding, Profile, clean, how_many
 
 JOBS = "~/jobs"
 """Where the agent makes jobs."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from rgt_tui.model.protocol import Cell, QueueState
+from rgt_tui.model import Cell, QueueState
 from rgt_tui.profiles.readings import age, how_many
 
 DEFAULT_EPOCHS = 20

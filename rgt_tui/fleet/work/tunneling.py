@@ -11,8 +11,7 @@ import asyncssh
 
 from rgt_tui.fleet.connector import Backoff
 from rgt_tui.fleet.errands import connected
-from rgt_tui.model.box import LOOPBACK, BoxSpec, Tunnel
-from rgt_tui.model.plain import clean
+from rgt_tui.model import LOOPBACK, BoxSpec, Tunnel, clean
 from rgt_tui.ssh import AuthFailed, BoxError, ConfigError, HostKeyRefused, lost
 
 BLOCK = 64 << 10

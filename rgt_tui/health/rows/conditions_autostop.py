@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from rgt_tui.health.autostop_words import clock_words, may_have_parked, of_box, off_words, told_words
 from rgt_tui.health.condition import NOTHING, SO, Reading
 from rgt_tui.health.facts import Facts
-from rgt_tui.model.autostop import AutostopReading, Mode
-from rgt_tui.model.money import Lifecycle
+from rgt_tui.model import AutostopReading, Lifecycle, Mode
 from rgt_tui.profiles.readings import age, listed
 
 KEPT_H = 2

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from rgt_tui.health.condition import Proof, Reading
 from rgt_tui.health.facts import Facts
 from rgt_tui.health.rows.conditions_runs import attempt_of, runs_of
-from rgt_tui.model.run import EPOCH, TIME, Resume, RunState, training_of
+from rgt_tui.model import EPOCH, TIME, Resume, RunState, training_of
 
 WINDOW = 30
 """Points whose median counts as the loss of that time."""

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from rgt_tui.health.condition import Proof
 from rgt_tui.health.facts import Facts
 from rgt_tui.health.rows.conditions_runs import TO_SIGMA, runs_of
-from rgt_tui.model.run import RunState
+from rgt_tui.model import RunState
 
 LIKELY = 0.7
 """A figure may be odd on purpose: another reward, another scale."""

@@ -8,12 +8,8 @@ from collections.abc import Iterator, Sequence
 from rgt_tui.health.condition import NOTHING, Proof, Reading, Verdict, failed, passed, waiting, warn
 from rgt_tui.health.facts import MOVING_S, NO_QUEUE_MOVING_S, NO_QUEUE_STALL_S, Facts
 from rgt_tui.health.remembered import HARDWARE, xid_level
-from rgt_tui.model.box import BoxState
-from rgt_tui.model.evidence import Finding
-from rgt_tui.model.figures import memory
+from rgt_tui.model import BoxState, Finding, Gpu, clean, memory
 from rgt_tui.model.gpu_names import gpus_not_as_asked
-from rgt_tui.model.plain import clean
-from rgt_tui.model.protocol import Gpu
 from rgt_tui.profiles.readings import age, how_many, pct, stall_after, step_time
 
 SLOWED = frozenset(("hw_slowdown", "hw_thermal", "hw_power_brake", "sw_thermal"))

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from rgt_tui.health.autostop_words import may_have_parked
 from rgt_tui.health.condition import NOTHING, SO, Reading, Verdict, failed, passed, person, waiting, warn
 from rgt_tui.health.facts import LOST_S, SKEW_NOTED_S, SKEW_WARN_S, Facts
-from rgt_tui.model.box import Link
-from rgt_tui.model.money import Lifecycle
+from rgt_tui.model import Lifecycle, Link
 from rgt_tui.profiles.readings import age, how_many, quoted
 
 

@@ -15,9 +15,7 @@ from rgt_tui.health.facts import (
     METER_OLD_S,
     Facts,
 )
-from rgt_tui.model.evidence import Verb
-from rgt_tui.model.money import FLEET_FILE, Lifecycle, MeterKind
-from rgt_tui.model.renting import MACHINE, AccountBill, Unlisted
+from rgt_tui.model import FLEET_FILE, MACHINE, AccountBill, Lifecycle, MeterKind, Unlisted, Verb
 from rgt_tui.profiles import ProfileError, is_cluster
 from rgt_tui.profiles.prices import caveats, money, thing_price, thing_words
 from rgt_tui.profiles.readings import age

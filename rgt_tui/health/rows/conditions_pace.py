@@ -10,8 +10,7 @@ from rgt_tui.health.condition import NOTHING, Reading
 from rgt_tui.health.facts import NO_QUEUE_MOVING_S, NO_QUEUE_STALL_S, STANDS, Facts, trainers
 from rgt_tui.health.rows.conditions_gpu import pausing
 from rgt_tui.health.rows.conditions_runs import runs_of
-from rgt_tui.model.protocol import Gpu, Sample
-from rgt_tui.model.run import RunState, Series, training_of
+from rgt_tui.model import Gpu, RunState, Sample, Series, training_of
 from rgt_tui.profiles.readings import age, how_many, pct, stall_after
 
 LEAST_POINTS = 30

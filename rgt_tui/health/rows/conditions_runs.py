@@ -8,12 +8,7 @@ from statistics import median
 
 from rgt_tui.health.condition import Proof, Reading, Verdict, absent, failed, passed, person, waiting, warn
 from rgt_tui.health.facts import CHECKPOINT_OLD_S, HOPELESS_STALL, LAYER_OLD_S, Facts
-from rgt_tui.model.alert import Alert
-from rgt_tui.model.box import BoxState
-from rgt_tui.model.evidence import Finding
-from rgt_tui.model.plain import clean
-from rgt_tui.model.protocol import FoundRun
-from rgt_tui.model.run import RunState
+from rgt_tui.model import Alert, BoxState, Finding, FoundRun, RunState, clean
 from rgt_tui.profiles.readings import age, how_ended, saved_point, size, stall_after, wait_text
 
 LOOK_BACK = 49

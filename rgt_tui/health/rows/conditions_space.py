@@ -29,10 +29,7 @@ from rgt_tui.health.facts import (
     MEMORY_WARN_PCT,
     Facts,
 )
-from rgt_tui.model.box import BoxState
-from rgt_tui.model.evidence import Finding, Verb
-from rgt_tui.model.figures import memory
-from rgt_tui.model.protocol import Disk
+from rgt_tui.model import BoxState, Disk, Finding, Verb, memory
 from rgt_tui.profiles.readings import (
     age,
     byte_pct,

@@ -13,8 +13,8 @@ import hashlib
 from collections.abc import Awaitable, Callable, Mapping
 from urllib.parse import quote
 
+from rgt_tui.model import Offer, Wish
 from rgt_tui.model.gpu_names import same_gpu
-from rgt_tui.model.renting import Offer, Wish
 from rgt_tui.providers.answers import array, number, table, text, whole
 from rgt_tui.providers.control_plane import BadAnswer, Instance, NotFound, ProviderError
 from rgt_tui.providers.markets.rented_market import RentedMarket

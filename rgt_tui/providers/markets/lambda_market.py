@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from rgt_tui.model import Offer, Wish
 from rgt_tui.model.gpu_names import same_gpu
-from rgt_tui.model.renting import Offer, Wish
 from rgt_tui.providers.answers import array, number, table, text, whole
 from rgt_tui.providers.control_plane import BadAnswer, ProviderError
 from rgt_tui.providers.markets.rented_market import RentedMarket

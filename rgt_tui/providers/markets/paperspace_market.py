@@ -15,8 +15,8 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from rgt_tui.model import Offer, Wish
 from rgt_tui.model.gpu_names import same_gpu
-from rgt_tui.model.renting import Offer, Wish
 from rgt_tui.providers.answers import array, said, table, text, whole
 from rgt_tui.providers.control_plane import BadAnswer, ProviderError, printable
 from rgt_tui.providers.markets.rented_market import RentedMarket

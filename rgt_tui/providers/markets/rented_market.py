@@ -7,9 +7,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from rgt_tui.model.evidence import RentPermit, steady
-from rgt_tui.model.money import Lifecycle, Meter
-from rgt_tui.model.renting import Offer, Wish
+from rgt_tui.model import Lifecycle, Meter, Offer, RentPermit, Wish, steady
 from rgt_tui.providers.control_plane import BadAnswer, Instance, ProviderError, printable, use_rent_permit
 from rgt_tui.providers.rented import Call, RentedAccount
 

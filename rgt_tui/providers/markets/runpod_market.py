@@ -13,11 +13,8 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from rgt_tui.model.box import ProviderRef
-from rgt_tui.model.evidence import RentPermit, steady
+from rgt_tui.model import Lifecycle, Meter, Offer, ProviderRef, RentPermit, Wish, steady
 from rgt_tui.model.gpu_names import read_gpu_name, same_gpu
-from rgt_tui.model.money import Lifecycle, Meter
-from rgt_tui.model.renting import Offer, Wish
 from rgt_tui.providers.answers import number, table
 from rgt_tui.providers.control_plane import (
     BadAnswer,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rgt_tui.model.renting import Wish
+from rgt_tui.model import Wish
 from rgt_tui.providers.answers import array, number, table, text
 from rgt_tui.providers.control_plane import BadAnswer, ProviderError, printable
 from rgt_tui.providers.http import AccountHttp

@@ -6,8 +6,7 @@ again.
 
 from __future__ import annotations
 
-from rgt_tui.model.evidence import RentPermit, steady
-from rgt_tui.model.renting import Bid, Offer
+from rgt_tui.model import Bid, Offer, RentPermit, steady
 from rgt_tui.providers.answers import known_sum
 from rgt_tui.providers.control_plane import ProviderError, printable, use_rent_permit
 from rgt_tui.providers.rented import Call, RentedAccount

@@ -9,9 +9,9 @@ from __future__ import annotations
 import shlex
 from collections.abc import Awaitable, Callable, Mapping
 
+from rgt_tui.model import Offer, Wish
 from rgt_tui.model.gpu_names import MEMORY_TOLERANCE, read_gpu_name, same_gpu
 from rgt_tui.model.gpu_table import GPUS
-from rgt_tui.model.renting import Offer, Wish
 from rgt_tui.providers.answers import number, table, text, whole
 from rgt_tui.providers.control_plane import BadAnswer, Instance
 from rgt_tui.providers.markets.rented_market import RentedMarket

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rgt_tui.model.renting import Offer, Wish
+from rgt_tui.model import Offer, Wish
 from rgt_tui.providers.control_plane import ProviderError, printable
 
 

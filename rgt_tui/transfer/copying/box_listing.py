@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 
 import msgspec
 
-from rgt_tui.model.plain import clean
+from rgt_tui.model import clean
 from rgt_tui.profiles.readings import how_many
 from rgt_tui.transfer.ledger import Stamp
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from rgt_tui.model.plain import clean
+from rgt_tui.model import clean
 from rgt_tui.transfer.ledger import Stamp
 
 LONGEST_LINE = 64 << 10

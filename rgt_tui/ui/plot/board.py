@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from rgt_tui.model.run import TIME, RunState
+from rgt_tui.model import TIME, RunState
 from rgt_tui.ui.plot.canvas import DASHES
 from rgt_tui.ui.plot.frame import Curve, Frame, compose, extent
 from rgt_tui.ui.plot.trace import Gap, Knots, Trace

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from rgt_tui.model.run import Series
+from rgt_tui.model import Series
 from rgt_tui.ui.plot.averages import LARGEST, MEMORY, Average, Floats, grown, moving_average
 from rgt_tui.ui.plot.pyramid import Places, Pyramid
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from rgt_tui.model.run import EPOCH, TIME, RunState
+from rgt_tui.model import EPOCH, TIME, RunState
 
 MIN_SPAN = 8.0
 """The closest zoom, in steps, seconds or tokens."""

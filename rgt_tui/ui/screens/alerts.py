@@ -13,10 +13,7 @@ from textual.widget import Widget
 from rgt_tui.fleet import FleetSource
 from rgt_tui.fleet.history.spoken_times import coming_time, day_and_clock
 from rgt_tui.health import advice
-from rgt_tui.model.alert import Alert
-from rgt_tui.model.box import BoxState, Health
-from rgt_tui.model.evidence import Finding
-from rgt_tui.model.fleet import FleetEvent, FleetState, Happening, Spot, Wanted
+from rgt_tui.model import Alert, BoxState, Finding, FleetEvent, FleetState, Happening, Health, Spot, Wanted
 from rgt_tui.profiles.readings import how_many
 from rgt_tui.ui.box_status import level_tone
 from rgt_tui.ui.clipboard import Copied

@@ -14,8 +14,7 @@ from textual.widget import Widget
 
 from rgt_tui.fleet import FleetSource
 from rgt_tui.gate import AuditEntry, AuditEvent, AuditLine, Chain, chain_words, read_checked
-from rgt_tui.model.figures import moment
-from rgt_tui.model.fleet import FleetState
+from rgt_tui.model import FleetState, moment
 from rgt_tui.ui.clipboard import Copied
 from rgt_tui.ui.commands import AUDIT, MOVE, Command, bindings, key_for
 from rgt_tui.ui.notation import clean, glyphs

@@ -13,8 +13,7 @@ from textual.screen import Screen
 from textual.timer import Timer
 
 from rgt_tui.fleet import FleetSource
-from rgt_tui.model.box import BoxState, Link
-from rgt_tui.model.fleet import FleetState, Spot
+from rgt_tui.model import BoxState, FleetState, Link, Spot
 from rgt_tui.ui.box_status import assess, box_parts, clock_of, failed, fleet_parts
 from rgt_tui.ui.clipboard import Copied, take_along
 from rgt_tui.ui.commands import APP, OF_ALL_BOXES, SCREEN, Command, bindings, key_for

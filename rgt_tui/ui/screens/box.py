@@ -13,8 +13,7 @@ from textual.widget import Widget
 
 from rgt_tui.fleet import FleetSource
 from rgt_tui.health import Remedy, standing_remedies
-from rgt_tui.model.box import BoxState, Health
-from rgt_tui.model.fleet import FleetState
+from rgt_tui.model import BoxState, FleetState, Health
 from rgt_tui.profiles.readings import how_many
 from rgt_tui.ui.box_status import cells_of, current_cell
 from rgt_tui.ui.clipboard import Copied

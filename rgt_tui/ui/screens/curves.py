@@ -15,9 +15,7 @@ from textual.binding import BindingType
 from textual.widget import Widget
 
 from rgt_tui.fleet import FleetSource
-from rgt_tui.model.box import BoxState
-from rgt_tui.model.fleet import FleetState, Spot
-from rgt_tui.model.run import TIME
+from rgt_tui.model import TIME, BoxState, FleetState, Spot
 from rgt_tui.ui.clipboard import Copied
 from rgt_tui.ui.commands import ALERTS_TOO, BOX_TARGET, Command, bindings, key_for
 from rgt_tui.ui.curve_words import copied_table, curve_parts, entries, heard_part, nothing_to_draw

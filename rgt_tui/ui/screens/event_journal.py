@@ -16,11 +16,7 @@ from rgt_tui.fleet.history.moment_fleet import SOON, place_of_event
 from rgt_tui.fleet.history.morning_report import NextClock, Report, Word, morning_report, report_words
 from rgt_tui.fleet.history.spoken_times import night_began
 from rgt_tui.health import clock_readings
-from rgt_tui.model.alert import Alert
-from rgt_tui.model.box import BoxState
-from rgt_tui.model.evidence import Finding
-from rgt_tui.model.figures import moment
-from rgt_tui.model.fleet import FleetState, Happening, Happenings, Spot, Wanted
+from rgt_tui.model import Alert, BoxState, Finding, FleetState, Happening, Happenings, Spot, Wanted, moment
 from rgt_tui.profiles.readings import how_many
 from rgt_tui.store import HistoryError
 from rgt_tui.ui.box_status import level_tone

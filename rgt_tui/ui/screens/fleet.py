@@ -15,8 +15,7 @@ from textual.widget import Widget
 
 from rgt_tui import health
 from rgt_tui.fleet import FleetSource
-from rgt_tui.model.box import BoxState
-from rgt_tui.model.fleet import FleetEvent, FleetState, Wanted
+from rgt_tui.model import BoxState, FleetEvent, FleetState, Wanted
 from rgt_tui.ui.box_status import choose_log, failed
 from rgt_tui.ui.clipboard import Copied
 from rgt_tui.ui.commands import BOX_CARE, BOX_TARGET, FLEET, MOVE, REPLAY, Command, bindings, key_for

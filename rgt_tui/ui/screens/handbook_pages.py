@@ -13,8 +13,7 @@ from textual.widget import Widget
 from rgt_tui.fleet import FleetSource
 from rgt_tui.handbook import ACTION_WORDS, HandbookError, Page, all_pages, find_pages, shipped_pages
 from rgt_tui.health import told_by
-from rgt_tui.model.evidence import Finding, Fix, Severity
-from rgt_tui.model.fleet import FleetState
+from rgt_tui.model import Finding, Fix, FleetState, Severity
 from rgt_tui.profiles.readings import how_many
 from rgt_tui.ui.box_status import SEVERITIES, old_mark
 from rgt_tui.ui.clipboard import Copied

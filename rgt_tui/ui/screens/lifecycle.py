@@ -17,8 +17,7 @@ from textual.widget import Widget
 
 from rgt_tui.fleet import FleetSource
 from rgt_tui.health import PHASES
-from rgt_tui.model.evidence import CheckResult, CheckStatus, PersonTick
-from rgt_tui.model.fleet import FleetState
+from rgt_tui.model import CheckResult, CheckStatus, FleetState, PersonTick
 from rgt_tui.ui.clipboard import Copied
 from rgt_tui.ui.commands import BOX_CARE, BOX_TARGET, MOVE, Command, bindings, key_for
 from rgt_tui.ui.enduring import short

@@ -15,8 +15,7 @@ from textual.widget import Widget
 from rgt_tui.fleet import FleetSource
 from rgt_tui.fleet.logs.kept_lines import FilePlace, KeptLines
 from rgt_tui.handbook import HandbookError, all_pages, shipped_pages
-from rgt_tui.model.box import BoxState, Link, LogView
-from rgt_tui.model.fleet import FleetState, Spot
+from rgt_tui.model import BoxState, FleetState, Link, LogView, Spot
 from rgt_tui.profiles.readings import how_many, no_agent
 from rgt_tui.ui.box_status import cells_of, choose_log, current_cell
 from rgt_tui.ui.clipboard import Copied

@@ -10,8 +10,7 @@ from textual.widget import Widget
 
 from rgt_tui.fleet import FleetSource
 from rgt_tui.health import BY_ID
-from rgt_tui.model.fleet import FleetState
-from rgt_tui.model.profile import Profile
+from rgt_tui.model import FleetState, Profile
 from rgt_tui.profiles.platform_page import FIRST_CONTACT, KNOWN, PageRow, PageSection, Weight, platform_page
 from rgt_tui.ui.clipboard import Copied
 from rgt_tui.ui.commands import ALERTS_TOO, BOX_TARGET, FIRST, MOVE, PLATFORM, Command, bindings, key_for

@@ -12,7 +12,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input
 
 from rgt_tui.fleet import FleetSource
-from rgt_tui.model.fleet import FleetState, Question, QuestionKind
+from rgt_tui.model import FleetState, Question, QuestionKind
 from rgt_tui.ui.commands import Command, bindings, key_for
 from rgt_tui.ui.enduring import Enduring
 from rgt_tui.ui.mouse import MouseSelection

@@ -12,9 +12,7 @@ from textual.screen import ModalScreen
 
 from rgt_tui.fleet import FleetSource
 from rgt_tui.gate import Receipt, receipt_rows, receipt_title
-from rgt_tui.model.box import BoxState
-from rgt_tui.model.fleet import FleetState
-from rgt_tui.model.money import MeterKind
+from rgt_tui.model import BoxState, FleetState, MeterKind
 from rgt_tui.ui.clipboard import Copied, take_along
 from rgt_tui.ui.commands import APP, Command, bindings, key_for
 from rgt_tui.ui.enduring import Enduring

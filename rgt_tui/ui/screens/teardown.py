@@ -18,10 +18,7 @@ from textual.worker import Worker
 
 from rgt_tui.fleet import FleetSource, GateClosed, NoControlPlane
 from rgt_tui.gate import GENERIC
-from rgt_tui.model.evidence import Level, Verb
-from rgt_tui.model.fleet import FleetState
-from rgt_tui.model.money import Meter
-from rgt_tui.model.profile import BillingAction
+from rgt_tui.model import BillingAction, FleetState, Level, Meter, Verb
 from rgt_tui.profiles import action_for
 from rgt_tui.profiles.survival import keeps_billing, lacking
 from rgt_tui.ui.box_pulls import BoxPulls

@@ -19,7 +19,7 @@ from rgt_tui.fleet.history.moment_fleet import (
     place_of_event,
 )
 from rgt_tui.fleet.history.spoken_times import day_and_clock, said_time
-from rgt_tui.model.fleet import FleetState, Happening
+from rgt_tui.model import FleetState, Happening
 from rgt_tui.store import HistoryError
 from rgt_tui.ui.clipboard import Copied
 from rgt_tui.ui.commands import LOOKING, MACHINE, MOVE, SCREEN, Command, bindings, key_for

@@ -12,9 +12,7 @@ from textual.binding import BindingType
 from textual.widget import Widget
 
 from rgt_tui.fleet import Pulled
-from rgt_tui.model.box import BoxState
-from rgt_tui.model.figures import moment
-from rgt_tui.model.fleet import FleetState
+from rgt_tui.model import BoxState, FleetState, moment
 from rgt_tui.profiles.readings import how_many
 from rgt_tui.ui.box_pulls import KEPT, BoxPulls, Pull
 from rgt_tui.ui.clipboard import Copied

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from functools import lru_cache
 
-from rgt_tui.model.run import Series
+from rgt_tui.model import Series
 from rgt_tui.ui.notation import glyphs
 from rgt_tui.ui.widgets.spans import Line, Span, Tone
 

@@ -8,7 +8,7 @@ from textual import events
 from textual.containers import Horizontal
 from textual.widget import Widget
 
-from rgt_tui.model.box import BoxState
+from rgt_tui.model import BoxState
 from rgt_tui.ui.box_status import choose_log
 from rgt_tui.ui.widgets.fleet_rows.lower_half import LEAST_TAIL, newest_lines, past_of
 from rgt_tui.ui.widgets.panes import Pane, Section, set_height, set_width

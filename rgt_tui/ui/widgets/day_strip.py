@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 
-from rgt_tui.model.fleet import Happening
+from rgt_tui.model import Happening
 from rgt_tui.ui.box_status import level_tone
 from rgt_tui.ui.notation import glyphs
 from rgt_tui.ui.widgets.lines import LineWidget

@@ -15,7 +15,7 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Input
 
-from rgt_tui.model.fleet import FleetEvent
+from rgt_tui.model import FleetEvent
 from rgt_tui.ui.commands import Command
 from rgt_tui.ui.enduring import Enduring
 from rgt_tui.ui.notation import clean, clock, glyphs, plain

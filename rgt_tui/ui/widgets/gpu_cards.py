@@ -6,9 +6,7 @@ from collections.abc import Sequence
 
 from rgt_tui import health
 from rgt_tui.health.facts import BUSY_PCT
-from rgt_tui.model.box import BoxState
-from rgt_tui.model.plain import short_command
-from rgt_tui.model.protocol import Gpu, MigSlice
+from rgt_tui.model import BoxState, Gpu, MigSlice, short_command
 from rgt_tui.profiles.readings import how_many
 from rgt_tui.profiles.readings import percent as ratio
 from rgt_tui.ui.notation import NONE, clean, gib, gib_of, glyphs, percent, thousands

@@ -6,11 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from rgt_tui import health
-from rgt_tui.model.box import BoxState
-from rgt_tui.model.fleet import FleetState
-from rgt_tui.model.money import Amount
-from rgt_tui.model.profile import Profile
-from rgt_tui.model.renting import MACHINE, AccountBill
+from rgt_tui.model import MACHINE, AccountBill, Amount, BoxState, FleetState, Profile
 from rgt_tui.profiles.prices import caveats, thing_price, thing_words, written
 from rgt_tui.profiles.readings import how_many
 from rgt_tui.ui.box_status import level_tone

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from rgt_tui.model.box import BoxState
-from rgt_tui.model.protocol import Cell
-from rgt_tui.model.run import RunState
+from rgt_tui.model import BoxState, Cell, RunState
 from rgt_tui.profiles.box_storage import copies_of
 from rgt_tui.profiles.readings import how_ended, how_many, no_agent
 from rgt_tui.profiles.readings import percent as ratio

@@ -7,10 +7,7 @@ from collections.abc import Mapping
 from rgt_tui.fleet.attention import words
 from rgt_tui.health.autostop_words import box_words, of_box
 from rgt_tui.health.facts import DISK_ERROR_PCT, DISK_WARN_PCT, MEMORY_ERROR_PCT, MEMORY_WARN_PCT
-from rgt_tui.model.box import BoxState, Health
-from rgt_tui.model.evidence import Verb
-from rgt_tui.model.profile import Profile
-from rgt_tui.model.protocol import Disk
+from rgt_tui.model import BoxState, Disk, Health, Profile, Verb
 from rgt_tui.profiles.box_storage import Storage, storage_of
 from rgt_tui.profiles.readings import (
     byte_pct,

@@ -8,10 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rgt_tui import health
 from rgt_tui.health.autostop_words import box_words
-from rgt_tui.model.box import BoxState, Health
-from rgt_tui.model.evidence import Finding, Severity
-from rgt_tui.model.protocol import Cell
-from rgt_tui.model.run import RunState
+from rgt_tui.model import BoxState, Cell, Finding, Health, RunState, Severity
 from rgt_tui.profiles.box_storage import copies_of
 from rgt_tui.profiles.readings import percent as ratio
 from rgt_tui.ui.box_status import SEVERITIES, cells_of, current_run, level_tone, mark

@@ -14,9 +14,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 from rgt_tui.fleet import Fleet
-from rgt_tui.model.box import BoxSpec, BoxState
-from rgt_tui.model.protocol import FoundRun
-from rgt_tui.model.run import RunState
+from rgt_tui.model import BoxSpec, BoxState, FoundRun, RunState
 
 PATIENCE = 90.0
 """Seconds after which something that was awaited counts as never coming."""

@@ -19,9 +19,7 @@ import pytest
 
 from rgt_tui.fleet import Alerting
 from rgt_tui.health import SinkError
-from rgt_tui.model.alert import AlertEvent, AlertSettings, SinkSettings
-from rgt_tui.model.box import BoxState, Link
-from rgt_tui.model.fleet import FleetEvent
+from rgt_tui.model import AlertEvent, AlertSettings, BoxState, FleetEvent, Link, SinkSettings
 from tests.unit.triage.builders import DATA, NOW, ROOT, box, run, sample
 
 replace = msgspec.structs.replace

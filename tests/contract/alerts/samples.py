@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rgt_tui.health import alert_message
-from rgt_tui.model.alert import Alert, AlertEvent
+from rgt_tui.model import Alert, AlertEvent
 
 NOW = 1_790_000_000.0
 ALERT = Alert("inodes:/data", "error", "/data 97% of its inodes used · α", word="inodes", since=NOW)

@@ -14,10 +14,19 @@ from rgt_tui.fleet import Alerting, Fleet
 from rgt_tui.fleet.alerting import EVERY_S
 from rgt_tui.fleet.config.loading import parse_fleet
 from rgt_tui.health import delivery, load_alerts, parse_alerts
-from rgt_tui.model.box import BoxSpec, Link
-from rgt_tui.model.evidence import Finding, Severity, StopPhase, StopProgress, Verb
-from rgt_tui.model.fleet import FleetState
-from rgt_tui.model.money import Lifecycle, Meter, MeterKind
+from rgt_tui.model import (
+    BoxSpec,
+    Finding,
+    FleetState,
+    Lifecycle,
+    Link,
+    Meter,
+    MeterKind,
+    Severity,
+    StopPhase,
+    StopProgress,
+    Verb,
+)
 from tests.contract.alerts.conftest import FULL, KEY, SPEC, Receiver, World, opened
 from tests.free_ports import free_port
 from tests.unit.triage.builders import DATA, NOW, ROOT, cell, queue, sample

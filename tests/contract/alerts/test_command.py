@@ -12,7 +12,7 @@ import pytest
 
 from rgt_tui.health import SinkError
 from rgt_tui.health.alert_sinks import Command
-from rgt_tui.model.alert import AlertEvent, SinkSettings
+from rgt_tui.model import AlertEvent, SinkSettings
 from tests.contract.alerts.samples import EVENT
 from tests.process.box.harness import PATIENCE
 

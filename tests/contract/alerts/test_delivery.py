@@ -11,7 +11,7 @@ import pytest
 
 from rgt_tui.health import Delivery, SinkError, Told, alert_message
 from rgt_tui.health import delivery as module
-from rgt_tui.model.alert import Alert, AlertEvent, SinkSettings
+from rgt_tui.model import Alert, AlertEvent, SinkSettings
 
 NOW = 1_790_000_000.0
 OURS = ("a@h ",)

@@ -11,9 +11,7 @@ import pytest
 
 from rgt_tui.fleet import alerting
 from rgt_tui.health import mutes
-from rgt_tui.model.box import Link, ProviderRef
-from rgt_tui.model.evidence import Finding, Severity
-from rgt_tui.model.money import Lifecycle, Meter, MeterKind
+from rgt_tui.model import Finding, Lifecycle, Link, Meter, MeterKind, ProviderRef, Severity
 from tests.contract.alerts.conftest import FULL, KEY, SPEC, World, opened
 from tests.unit.triage.builders import NOW, cell, queue, sample
 

@@ -15,8 +15,7 @@ import pytest
 
 from rgt_tui.health import Sink, SinkError, build_sink
 from rgt_tui.health.alert_sinks import Apprise, address, split
-from rgt_tui.model.alert import AlertEvent, SinkSettings
-from rgt_tui.model.plain import Secret
+from rgt_tui.model import AlertEvent, Secret, SinkSettings
 from tests.contract.alerts.conftest import Receiver
 from tests.contract.alerts.samples import EVENT
 from tests.free_ports import free_port

@@ -9,9 +9,7 @@ from typing import Any
 import msgspec
 
 from rgt_tui.health import Bound, clock_readings, load_alerts, notices
-from rgt_tui.model.box import Link
-from rgt_tui.model.evidence import StopPhase, StopProgress, Verb
-from rgt_tui.model.money import Meter
+from rgt_tui.model import Link, Meter, StopPhase, StopProgress, Verb
 from rgt_tui.profiles import load_profile
 from tests.contract.alerts.conftest import SPEC, World, opened
 from tests.unit.triage.builders import NOW, sample

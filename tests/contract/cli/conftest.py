@@ -18,7 +18,7 @@ import msgspec
 import pytest
 
 from rgt_tui.fleet.config import dump_fleet
-from rgt_tui.model.box import BoxSpec
+from rgt_tui.model import BoxSpec
 from tests import warm_rgt
 from tests.contract.ssh.conftest import RealSshd, running_sshd
 

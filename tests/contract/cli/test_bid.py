@@ -13,7 +13,7 @@ import pytest
 from rgt_tui.cli.commands import FAILED, OK, UNCONFIRMED, UNREACHABLE, USAGE
 from rgt_tui.demo import Fault
 from rgt_tui.demo.platforms import LocalInstance, LocalVast
-from rgt_tui.model.box import Agreed, BoxSpec, ProviderRef
+from rgt_tui.model import Agreed, BoxSpec, ProviderRef
 from tests.contract.cli.conftest import Rgt
 from tests.pseudo_terminal import PseudoTerminal
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.model.box import Agreed, BoxSpec
+from rgt_tui.model import Agreed, BoxSpec
 from tests.contract.cli.conftest import Rgt
 from tests.contract.ssh.conftest import RealSshd
 from tests.process.box.test_measure import FAKE

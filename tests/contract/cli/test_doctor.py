@@ -22,7 +22,7 @@ from rgt_tui.cli.set_up.box_recorders import ListedRecorder, judge_recorders
 from rgt_tui.cli.set_up.doctor_box import WHERE, BoxDoctor
 from rgt_tui.cli.set_up.doctor_here import BOX_CHECKS
 from rgt_tui.gate import recognised
-from rgt_tui.model.box import BoxSpec
+from rgt_tui.model import BoxSpec
 from rgt_tui.ssh import Policy, build_agent, connect, deploy, run
 from tests.contract.cli.conftest import Rgt
 from tests.contract.ssh.conftest import RealSshd

@@ -18,8 +18,7 @@ import pytest
 from rgt_tui.cli.commands import FAILED, OK, UNCONFIRMED, UNREACHABLE, USAGE
 from rgt_tui.cli.teardown.down import status_of
 from rgt_tui.demo import LocalRunPod
-from rgt_tui.model.box import BoxSpec, ProviderRef
-from rgt_tui.model.evidence import StopPhase, StopProgress
+from rgt_tui.model import BoxSpec, ProviderRef, StopPhase, StopProgress
 from tests.contract.cli.conftest import Rgt, fresh_sshd
 from tests.contract.ssh.conftest import RealSshd
 from tests.pseudo_terminal import PseudoTerminal

@@ -14,7 +14,7 @@ from rgt_tui.cli.set_up.doctor_box import BoxDoctor
 from rgt_tui.demo import LocalPod, LocalRunPod
 from rgt_tui.fleet import connected, reached
 from rgt_tui.health import assess
-from rgt_tui.model.box import BoxSpec, Health, Link, ProviderRef
+from rgt_tui.model import BoxSpec, Health, Link, ProviderRef
 from rgt_tui.ssh import Policy, Unreachable, where
 from tests.contract.ssh.conftest import RealSshd
 from tests.free_ports import free_port

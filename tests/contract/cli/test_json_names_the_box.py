@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from rgt_tui.cli import entry
-from rgt_tui.model.box import BoxSpec
+from rgt_tui.model import BoxSpec
 from tests.contract.cli.conftest import Rgt
 from tests.contract.ssh.conftest import RealSshd
 

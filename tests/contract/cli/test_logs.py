@@ -22,7 +22,7 @@ import msgspec
 import pytest
 
 from rgt_tui.fleet import connected
-from rgt_tui.model.box import BoxSpec
+from rgt_tui.model import BoxSpec
 from rgt_tui.ssh import run
 from tests.contract.cli.conftest import PATIENCE, Rgt, fresh_sshd
 from tests.contract.ssh.conftest import RealSshd

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
-from rgt_tui.model.box import BoxSpec
+from rgt_tui.model import BoxSpec
 from tests.contract.cli.conftest import PATIENCE, Rgt
 from tests.contract.ssh.conftest import RealSshd
 from tests.free_ports import free_port

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from rgt_tui.cli.bringing.mirror_settings import mirror_facts
-from rgt_tui.model.box import BoxSpec
+from rgt_tui.model import BoxSpec
 from rgt_tui.profiles import all_profiles
 from tests.contract.cli.conftest import Rgt
 from tests.contract.ssh.conftest import RealSshd

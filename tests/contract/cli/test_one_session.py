@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from rgt_tui.fleet import connected
-from rgt_tui.model.box import BoxSpec
+from rgt_tui.model import BoxSpec
 from rgt_tui.ssh import NoCommands, run
 from rgt_tui.ssh.remote_cat import open_pipe
 from tests.contract.cli.conftest import Rgt, fresh_sshd

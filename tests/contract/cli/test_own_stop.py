@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from rgt_tui.cli.commands import FAILED, OK, UNREACHABLE, USAGE
-from rgt_tui.model.box import BoxSpec, ProviderRef
+from rgt_tui.model import BoxSpec, ProviderRef
 from tests.contract.cli.conftest import Rgt, fresh_sshd
 
 replace = msgspec.structs.replace

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.model.box import BoxSpec, BoxState
-from rgt_tui.model.fleet import FleetEvent, FleetState
+from rgt_tui.model import BoxSpec, BoxState, FleetEvent, FleetState
 from rgt_tui.store import FLEET, Cost, HistoryFile, Told
 from rgt_tui.store.spending import day_of
 from tests.contract.cli.conftest import Rgt

@@ -24,8 +24,7 @@ from rgt_tui.fleet.pulls import pulling
 from rgt_tui.fleet.pulls.pull_way import PullFailed, PullRequest, Way
 from rgt_tui.fleet.pulls.pulling import PullReport
 from rgt_tui.fleet.transfer_diary import read_notes
-from rgt_tui.model.box import BoxSpec
-from rgt_tui.model.evidence import Results
+from rgt_tui.model import BoxSpec, Results
 from rgt_tui.transfer import Ledger, LedgerError, ledger_path
 from rgt_tui.transfer.copying import RANGE_BYTES, Fetcher, pull_plan, remove_left_parts
 from rgt_tui.transfer.copying.pull_plan import WHOLE_BYTES, part_path

@@ -19,7 +19,7 @@ from rgt_tui.fleet import connected
 from rgt_tui.fleet.pulls import pulling
 from rgt_tui.fleet.pulls.pull_way import PullFailed, PullRequest
 from rgt_tui.fleet.pulls.pulling import PullReport
-from rgt_tui.model.box import BoxSpec
+from rgt_tui.model import BoxSpec
 from rgt_tui.ssh import BulkClient, HostKeyRefused, NotCarried, bulk_client, openssh_client
 from rgt_tui.transfer.copying import RANGE_BYTES, Fetcher
 from tests.contract.cli.conftest import Rgt

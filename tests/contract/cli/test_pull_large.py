@@ -18,7 +18,7 @@ import pytest
 from rgt_tui.fleet.pulls import piped_stream, pulling
 from rgt_tui.fleet.pulls.pull_way import PullRequest
 from rgt_tui.fleet.pulls.pulling import PullReport
-from rgt_tui.model.box import BoxSpec
+from rgt_tui.model import BoxSpec
 from rgt_tui.ssh import BulkClient, HostKeyRefused
 from rgt_tui.transfer.copying import RANGE_BYTES, Copy, Fetcher, fetching
 from rgt_tui.transfer.copying.pull_plan import part_path

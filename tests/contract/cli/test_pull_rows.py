@@ -16,8 +16,7 @@ from rgt_tui.fleet.box_questions import Wanted, ask_results
 from rgt_tui.fleet.pulls import pulling
 from rgt_tui.fleet.pulls.pull_way import PullRequest
 from rgt_tui.fleet.pulls.pulling import PullReport
-from rgt_tui.model.box import BoxSpec
-from rgt_tui.model.evidence import Results
+from rgt_tui.model import BoxSpec, Results
 from rgt_tui.transfer.ledger import proofs
 from tests.contract.cli.conftest import fresh_sshd
 

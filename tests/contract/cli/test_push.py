@@ -6,7 +6,7 @@ import subprocess
 
 import msgspec
 
-from rgt_tui.model.box import BoxSpec
+from rgt_tui.model import BoxSpec
 from tests.contract.cli.conftest import Rgt
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.model.box import BoxSpec
+from rgt_tui.model import BoxSpec
 from tests.contract.cli.conftest import PATIENCE, Rgt
 from tests.free_ports import free_port
 

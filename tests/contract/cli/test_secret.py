@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from rgt_tui.fleet.box_settings import durable_dirs
-from rgt_tui.model.box import BoxSpec
+from rgt_tui.model import BoxSpec
 from rgt_tui.profiles import load_profile
 from tests.contract.cli.conftest import PATIENCE, Rgt
 from tests.contract.ssh.conftest import RealSshd

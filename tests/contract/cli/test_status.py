@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from rgt_tui.model.box import BoxSpec
+from rgt_tui.model import BoxSpec
 from tests.contract.cli.conftest import Rgt
 from tests.contract.ssh.conftest import RealSshd
 from tests.free_ports import free_port

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from rgt_tui.demo import Fault, LocalRunPod
 from rgt_tui.fleet.config import load_fleet
-from rgt_tui.model.box import Agreed, BoxSpec, ProviderRef
+from rgt_tui.model import Agreed, BoxSpec, ProviderRef
 from tests.contract.cli.conftest import Rgt
 from tests.free_ports import free_port
 

@@ -18,7 +18,7 @@ from rgt_tui.demo import Change, Fault, LocalRunPod
 from rgt_tui.demo.platforms import LocalGpu
 from rgt_tui.fleet.config import load_fleet
 from rgt_tui.gate import Journal
-from rgt_tui.model.box import Agreed, BoxSpec, ProviderRef
+from rgt_tui.model import Agreed, BoxSpec, ProviderRef
 from tests.contract.cli.conftest import PATIENCE, Rgt
 from tests.contract.ssh.conftest import RealSshd
 from tests.pseudo_terminal import PseudoTerminal

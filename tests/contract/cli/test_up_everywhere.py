@@ -24,7 +24,7 @@ from rgt_tui.fleet.config import dump_fleet, load_fleet
 from rgt_tui.fleet.renting import Rental, arrival, wait_for_ssh
 from rgt_tui.fleet.renting.acceptance import Device, Measured, NamedGpu, Torch
 from rgt_tui.gate import Journal
-from rgt_tui.model.box import BoxSpec, Link, ProviderRef
+from rgt_tui.model import BoxSpec, Link, ProviderRef
 from tests.contract.providers.fakes.local_paperspace import LocalPaperspace
 from tests.contract.providers.platform_outcomes import Row, edited
 from tests.contract.providers.platform_rows import PUBLIC_KEY, ROWS

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rgt_tui.model.box import BoxSpec
+from rgt_tui.model import BoxSpec
 from rgt_tui.transfer import FolderRow, Ledger, ledger_path
 from tests.contract.cli.conftest import Rgt
 from tests.unit.transfer.hostile_files import FILES

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import msgspec
 
-from rgt_tui.model.box import BoxSpec
+from rgt_tui.model import BoxSpec
 from tests.contract.cli.conftest import PATIENCE, Rgt
 from tests.free_ports import free_port
 

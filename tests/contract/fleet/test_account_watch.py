@@ -11,9 +11,7 @@ from rgt_tui.demo import Fault, LocalRunPod
 from rgt_tui.fleet import BoxSession, ConnectLimit, Meters
 from rgt_tui.fleet.unlisted import AccountWatch, ask_accounts, bills
 from rgt_tui.health import assess
-from rgt_tui.model.box import BoxSpec, ProviderRef
-from rgt_tui.model.money import Lifecycle, Meter
-from rgt_tui.model.renting import AccountBill
+from rgt_tui.model import AccountBill, BoxSpec, Lifecycle, Meter, ProviderRef
 from rgt_tui.profiles import load_profile
 from rgt_tui.providers import Instance, Listed
 from rgt_tui.ssh import AgentBundle

@@ -14,9 +14,7 @@ from rgt_tui.demo import Fault, LocalRunPod
 from rgt_tui.demo.platforms import LocalGpu
 from rgt_tui.fleet.renting import Arrival, agreement, differences, wait_for_ssh
 from rgt_tui.fleet.renting.arrival import answers
-from rgt_tui.model.box import Agreed, ProviderRef
-from rgt_tui.model.money import Lifecycle, Meter
-from rgt_tui.model.renting import Offer, Wish
+from rgt_tui.model import Agreed, Lifecycle, Meter, Offer, ProviderRef, Wish
 from rgt_tui.providers import Instance, Market, Providers
 
 KEY, NOW, TOKEN = "RGT_TEST_KEY", 1.8e9, "rgt-lab-0011223344556677"

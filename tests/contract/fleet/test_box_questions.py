@@ -17,9 +17,7 @@ from rgt_tui.fleet import Fleet
 from rgt_tui.fleet.box_questions import Wanted, ask_results, ask_seal, ask_unseal
 from rgt_tui.fleet.pulls.box_lists import list_results
 from rgt_tui.fleet.pulls.pull_way import PullRequest, Way
-from rgt_tui.model.box import BoxSpec, Link
-from rgt_tui.model.evidence import Seal
-from rgt_tui.model.protocol import Sample
+from rgt_tui.model import BoxSpec, Link, Sample, Seal
 from rgt_tui.ssh import BoxError, CommandFailed, Deployed, Unreachable, build_agent, connect, deploy, has_sftp
 from tests.contract.cli.conftest import fresh_sshd
 from tests.contract.ssh.conftest import RealSshd

@@ -9,9 +9,7 @@ import pytest
 
 from rgt_tui.fleet import BoxSession, box_evidence
 from rgt_tui.gate import Situation, Told, gather
-from rgt_tui.model.box import BoxSpec, Link, ProviderRef
-from rgt_tui.model.evidence import CopyProof, Verb, steady
-from rgt_tui.model.money import Meter
+from rgt_tui.model import BoxSpec, CopyProof, Link, Meter, ProviderRef, Verb, steady
 from rgt_tui.profiles import load_profile
 from tests.contract.fleet.test_sessions import Run, running
 from tests.contract.ssh.conftest import RealSshd

@@ -11,8 +11,7 @@ import pytest
 from rgt_tui.fleet import Memory
 from rgt_tui.fleet.history.history_keeper import MOST_EXTRA
 from rgt_tui.fleet.history.past import unwatched
-from rgt_tui.model.box import BoxSpec, BoxState, Link, Past
-from rgt_tui.model.fleet import FleetEvent, FleetState, Wanted
+from rgt_tui.model import BoxSpec, BoxState, FleetEvent, FleetState, Link, Past, Wanted
 from rgt_tui.store import OWN, History
 
 START = 1_790_000_000.0 - 1_790_000_000.0 % 60

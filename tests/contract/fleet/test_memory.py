@@ -15,8 +15,7 @@ import pytest
 
 from rgt_tui.fleet import Fleet, Memory
 from rgt_tui.fleet.history import history_keeper
-from rgt_tui.model.box import BoxSpec, BoxState, Link
-from rgt_tui.model.fleet import FleetState
+from rgt_tui.model import BoxSpec, BoxState, FleetState, Link
 from rgt_tui.store import History
 from tests.contract.fleet.test_record import Job, has, until
 from tests.contract.ssh.conftest import RealSshd

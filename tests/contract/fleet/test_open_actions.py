@@ -16,8 +16,7 @@ from rgt_tui.fleet import BoxSession, ConnectLimit, Meters, OpenActions
 from rgt_tui.fleet.open_actions import SETTLE_SECONDS
 from rgt_tui.gate import ActionState, AuditLog, Journal, Target, target_of
 from rgt_tui.health import assess
-from rgt_tui.model.box import BoxSpec, ProviderRef
-from rgt_tui.model.evidence import Verb
+from rgt_tui.model import BoxSpec, ProviderRef, Verb
 from rgt_tui.profiles import load_profile
 from rgt_tui.ssh import AgentBundle
 

@@ -16,8 +16,7 @@ import msgspec
 import pytest
 
 from rgt_tui.fleet import Fleet
-from rgt_tui.model.box import BoxState, Life, Link, Seen
-from rgt_tui.model.fleet import FleetState
+from rgt_tui.model import BoxState, FleetState, Life, Link, Seen
 from rgt_tui.recordings import FULL, LineFile, Recorder, ReplayFleet, recording_lines
 from tests.contract.ssh.conftest import RealSshd
 

@@ -27,8 +27,7 @@ from rgt_tui.fleet.renting import (
 from rgt_tui.fleet.renting.candidates import market_of, renting_accounts
 from rgt_tui.fleet.unlisted import ask_accounts
 from rgt_tui.gate import AuditLog, Journal
-from rgt_tui.model.box import ProviderRef
-from rgt_tui.model.renting import Wish
+from rgt_tui.model import ProviderRef, Wish
 from rgt_tui.providers import OVER, Providers
 from tests.contract.providers.conftest import Clock
 from tests.contract.providers.platform_outcomes import Row, edited

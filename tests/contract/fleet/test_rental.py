@@ -19,8 +19,7 @@ from rgt_tui.fleet.renting.candidates import market_of
 from rgt_tui.fleet.renting.rental import account_target, ref_of
 from rgt_tui.gate import ActionState, AuditLog, Journal, Renting
 from rgt_tui.health import assess
-from rgt_tui.model.box import BoxSpec, ProviderRef
-from rgt_tui.model.renting import Wish
+from rgt_tui.model import BoxSpec, ProviderRef, Wish
 from rgt_tui.profiles import load_profile
 from rgt_tui.providers import Instance, Providers
 from rgt_tui.providers.markets.runpod_market import RunPodMarket

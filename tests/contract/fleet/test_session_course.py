@@ -17,8 +17,7 @@ import pytest
 
 from rgt_tui.fleet import BoxSession, ConnectLimit, box_session, keepalive
 from rgt_tui.fleet.connector import WAITS, Failure
-from rgt_tui.model.box import BoxSpec, BoxState, Link
-from rgt_tui.model.protocol import Frame, Sample, SampleCursor, WatchConfig
+from rgt_tui.model import BoxSpec, BoxState, Frame, Link, Sample, SampleCursor, WatchConfig
 from rgt_tui.profiles import load_profile
 from rgt_tui.ssh import Watching, build_agent, watch
 from tests.contract.ssh.conftest import RealSshd

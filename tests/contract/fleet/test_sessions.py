@@ -17,10 +17,7 @@ import pytest
 
 from rgt_tui.fleet import Fleet, box_session, engine, keepalive, meters, reducers
 from rgt_tui.fleet.connector import AT_ONCE
-from rgt_tui.model.box import BoxSpec, BoxState, Link
-from rgt_tui.model.fleet import FleetState
-from rgt_tui.model.money import MeterKind
-from rgt_tui.model.protocol import Scalars
+from rgt_tui.model import BoxSpec, BoxState, FleetState, Link, MeterKind, Scalars
 from rgt_tui.ssh import connect, watch
 from tests.contract.ssh.conftest import RealSshd
 from tests.contract.ssh.servers import spec_of, sshd

@@ -10,8 +10,7 @@ import pytest
 
 from rgt_tui.demo import LocalRunPod
 from rgt_tui.fleet import Fleet
-from rgt_tui.model.box import BoxSpec, Link, ProviderRef
-from rgt_tui.model.fleet import FleetState
+from rgt_tui.model import BoxSpec, FleetState, Link, ProviderRef
 from rgt_tui.profiles import ProfileError
 from tests.contract.fleet.test_sessions import gone, running
 from tests.contract.ssh.conftest import RealSshd

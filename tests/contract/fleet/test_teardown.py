@@ -20,21 +20,33 @@ from rgt_tui.fleet.billing_actions import Teardown
 from rgt_tui.fleet.box_evidence import Asking
 from rgt_tui.fleet.box_questions import Wanted
 from rgt_tui.gate import AuditLog, Journal, Target
-from rgt_tui.model.box import BoxSpec, BoxState, Link, ProviderRef, Seen
-from rgt_tui.model.evidence import (
+from rgt_tui.model import (
+    BoxSpec,
+    BoxState,
+    Cell,
     CopyProof,
+    Disk,
+    FoundRun,
+    Gpu,
+    Hello,
+    Lifecycle,
+    Link,
     Mounted,
+    Proc,
+    ProviderRef,
+    QueueState,
     ResultGroup,
     Results,
     Review,
+    Sample,
     Seal,
+    Seen,
     Skipped,
     StopPhase,
+    Transfer,
     Verb,
     steady,
 )
-from rgt_tui.model.money import Lifecycle
-from rgt_tui.model.protocol import Cell, Disk, FoundRun, Gpu, Hello, Proc, QueueState, Sample, Transfer
 from rgt_tui.profiles import load_profile
 from rgt_tui.ssh import AgentBundle, CommandFailed, Unreachable
 

@@ -12,9 +12,7 @@ from rgt_wire import USER_AGENT
 
 from rgt_tui.demo import Change, LocalRunPod
 from rgt_tui.demo.platforms import Fault, LocalServer, LocalVast, Request, Response
-from rgt_tui.model.box import ProviderRef
-from rgt_tui.model.evidence import Permit, StopProgress, Verb, steady
-from rgt_tui.model.money import Meter
+from rgt_tui.model import Meter, Permit, ProviderRef, StopProgress, Verb, steady
 from rgt_tui.profiles import load_api_tables
 from rgt_tui.providers import Provider, Providers, carry_out
 from tests.contract.providers.api_check import answer_faults, request_faults

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rgt_tui.model.renting import Wish
+from rgt_tui.model import Wish
 
 VERBS = (
     *("list", "read", "leftovers", "balance", "spend", "offers", "find"),

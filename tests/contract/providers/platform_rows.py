@@ -14,7 +14,7 @@ from typing import Any
 
 from rgt_tui.demo import LocalRunPod
 from rgt_tui.demo.platforms import Ask, LocalAutodl, LocalGpu, LocalVast
-from rgt_tui.model.renting import Wish
+from rgt_tui.model import Wish
 from tests.contract.providers.conftest import START
 from tests.contract.providers.fakes.local_digitalocean import LocalDigitalOcean, LocalSize
 from tests.contract.providers.fakes.local_dstack import LocalDstack, LocalInstance

@@ -6,7 +6,7 @@ from collections import deque
 from typing import Any
 
 from rgt_tui.demo.platforms import LocalServer, Request, Response
-from rgt_tui.model.box import ProviderRef
+from rgt_tui.model import ProviderRef
 from rgt_tui.providers import Instance, Providers
 from rgt_tui.providers.recording import Recorded, Recording
 

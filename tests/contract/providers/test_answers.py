@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from rgt_tui.demo import Fault, LocalRunPod
-from rgt_tui.model.box import ProviderRef
-from rgt_tui.model.evidence import StopPhase, StopProgress, Verb
+from rgt_tui.model import ProviderRef, StopPhase, StopProgress, Verb
 from rgt_tui.providers import KINDS, AuthError, NotFound, Proof, ProviderError, Unreachable
 from rgt_tui.providers.answers import answers_of, proof
 from tests.contract.providers.conftest import POD, World

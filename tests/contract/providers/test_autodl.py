@@ -10,9 +10,7 @@ import pytest
 
 from rgt_tui.demo import Fault
 from rgt_tui.demo.platforms import LocalAutodl
-from rgt_tui.model.box import ProviderRef
-from rgt_tui.model.evidence import StopPhase, StopProgress, Verb
-from rgt_tui.model.money import Lifecycle, MeterKind
+from rgt_tui.model import Lifecycle, MeterKind, ProviderRef, StopPhase, StopProgress, Verb
 from rgt_tui.providers import AuthError, BadAnswer, Context, ProviderError, carry_out
 from rgt_tui.providers.autodl import open_account
 from tests.contract.providers.conftest import START, Clock, permit_for

@@ -7,9 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from rgt_tui.demo import LocalRunPod
-from rgt_tui.model.box import ProviderRef
-from rgt_tui.model.money import Meter
-from rgt_tui.model.plain import Secret
+from rgt_tui.model import Meter, ProviderRef, Secret
 from rgt_tui.providers.http import AccountHttp
 from rgt_tui.providers.runpod import RunPod, RunPodAccount
 from tests.contract.providers.conftest import POD, START, Clock, World

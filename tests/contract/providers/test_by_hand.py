@@ -14,10 +14,19 @@ from rgt_tui.fleet import BoxSession, ConnectLimit, Meters
 from rgt_tui.fleet.open_actions import SETTLE_SECONDS, came
 from rgt_tui.fleet.renting import search
 from rgt_tui.gate import Journal, Target
-from rgt_tui.model.box import BoxSpec, Link, ProviderRef
-from rgt_tui.model.evidence import Permit, StopPhase, StopProgress, Verb
-from rgt_tui.model.money import Lifecycle, Meter, MeterKind
-from rgt_tui.model.renting import Wish
+from rgt_tui.model import (
+    BoxSpec,
+    Lifecycle,
+    Link,
+    Meter,
+    MeterKind,
+    Permit,
+    ProviderRef,
+    StopPhase,
+    StopProgress,
+    Verb,
+    Wish,
+)
 from rgt_tui.profiles import load_profile
 from rgt_tui.providers import IN_BOX, UNTOLD, PermitRefused, Proof, ProviderError, Providers, carry_out
 from rgt_tui.providers.answers import proof

@@ -13,10 +13,19 @@ import msgspec
 import pytest
 
 from rgt_tui.demo import Fault
-from rgt_tui.model.box import ProviderRef
-from rgt_tui.model.evidence import RentPermit, StopPhase, StopProgress, Verb, steady
-from rgt_tui.model.money import Lifecycle, Meter, MeterKind
-from rgt_tui.model.renting import Offer, Wish
+from rgt_tui.model import (
+    Lifecycle,
+    Meter,
+    MeterKind,
+    Offer,
+    ProviderRef,
+    RentPermit,
+    StopPhase,
+    StopProgress,
+    Verb,
+    Wish,
+    steady,
+)
 from rgt_tui.providers import (
     Market,
     PermitRefused,

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.model.box import ProviderRef
-from rgt_tui.model.money import Lifecycle, MeterKind
+from rgt_tui.model import Lifecycle, MeterKind, ProviderRef
 from rgt_tui.providers import Provider, Providers
 from tests.contract.providers.conftest import Clock
 from tests.contract.providers.fakes.local_dstack import LocalDstack, LocalInstance

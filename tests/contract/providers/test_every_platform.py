@@ -18,9 +18,7 @@ import pytest
 
 from rgt_tui.demo import Fault
 from rgt_tui.demo.platforms import LocalServer
-from rgt_tui.model.box import ProviderRef
-from rgt_tui.model.evidence import RentPermit, StopPhase, Verb, steady
-from rgt_tui.model.money import Lifecycle, Meter, MeterKind
+from rgt_tui.model import Lifecycle, Meter, MeterKind, ProviderRef, RentPermit, StopPhase, Verb, steady
 from rgt_tui.providers import (
     KINDS,
     AuthError,

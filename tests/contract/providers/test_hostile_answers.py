@@ -15,9 +15,7 @@ import pytest
 
 from rgt_tui.demo import Fault
 from rgt_tui.demo.platforms import LocalServer
-from rgt_tui.model.box import ProviderRef
-from rgt_tui.model.evidence import StopPhase, Verb
-from rgt_tui.model.money import Lifecycle, MeterKind
+from rgt_tui.model import Lifecycle, MeterKind, ProviderRef, StopPhase, Verb
 from rgt_tui.providers import KINDS, Provider, ProviderError, Providers
 from tests.contract.providers.conftest import POD, World
 from tests.contract.providers.platform_outcomes import VERBS, Row

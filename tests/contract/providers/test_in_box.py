@@ -14,9 +14,17 @@ import pytest
 from rgt_tui.fleet import BoxSession, ConnectLimit, Meters
 from rgt_tui.fleet.config import FleetFileError, read_fleet
 from rgt_tui.gate.identity import identity
-from rgt_tui.model.box import BoxState, Link, ProviderRef
-from rgt_tui.model.evidence import StopPhase, StopProgress, Verb
-from rgt_tui.model.money import Lifecycle, Meter, MeterKind
+from rgt_tui.model import (
+    BoxState,
+    Lifecycle,
+    Link,
+    Meter,
+    MeterKind,
+    ProviderRef,
+    StopPhase,
+    StopProgress,
+    Verb,
+)
 from rgt_tui.profiles import load_profile
 from rgt_tui.providers import carry_out, console
 from rgt_tui.providers.console import InBox

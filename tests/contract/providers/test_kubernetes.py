@@ -14,9 +14,7 @@ from typing import Any
 import pytest
 
 from rgt_tui.demo import Fault
-from rgt_tui.model.box import ProviderRef
-from rgt_tui.model.evidence import Permit, StopPhase, StopProgress, Verb
-from rgt_tui.model.money import Lifecycle, MeterKind
+from rgt_tui.model import Lifecycle, MeterKind, Permit, ProviderRef, StopPhase, StopProgress, Verb
 from rgt_tui.providers import AuthError, PermitRefused, Provider, ProviderError, Providers, carry_out
 from rgt_tui.providers.command_line import CommandLine
 from tests.contract.providers.conftest import permit_for

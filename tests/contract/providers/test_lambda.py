@@ -12,10 +12,7 @@ import msgspec
 import pytest
 
 from rgt_tui.demo import Fault
-from rgt_tui.model.box import ProviderRef
-from rgt_tui.model.evidence import RentPermit, Verb, steady
-from rgt_tui.model.money import Lifecycle, MeterKind
-from rgt_tui.model.renting import Offer, Wish
+from rgt_tui.model import Lifecycle, MeterKind, Offer, ProviderRef, RentPermit, Verb, Wish, steady
 from rgt_tui.profiles import action_for, load_profile
 from rgt_tui.providers import Context, Proof, ProviderError, came_of, creation_proof
 from rgt_tui.providers.lambda_cloud import LambdaAccount, open_account

@@ -14,10 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.model.box import ProviderRef
-from rgt_tui.model.evidence import Permit, StopPhase, Verb, steady
-from rgt_tui.model.money import Lifecycle, Meter, MeterKind
-from rgt_tui.model.renting import Leftover
+from rgt_tui.model import Leftover, Lifecycle, Meter, MeterKind, Permit, ProviderRef, StopPhase, Verb, steady
 from rgt_tui.providers import (
     IN_BOX,
     KINDS,

@@ -11,9 +11,7 @@ import pytest
 
 from rgt_tui.demo import Fault
 from rgt_tui.demo.platforms import LocalGpu
-from rgt_tui.model.evidence import RentPermit, steady
-from rgt_tui.model.money import Lifecycle
-from rgt_tui.model.renting import Offer, Wish
+from rgt_tui.model import Lifecycle, Offer, RentPermit, Wish, steady
 from rgt_tui.providers import (
     BadAnswer,
     Market,

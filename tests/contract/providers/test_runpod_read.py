@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 
 from rgt_tui.demo import Fault, LocalRunPod
-from rgt_tui.model.box import ProviderRef
-from rgt_tui.model.evidence import Verb
-from rgt_tui.model.money import Lifecycle, Meter, MeterKind
+from rgt_tui.model import Lifecycle, Meter, MeterKind, ProviderRef, Verb
 from rgt_tui.providers import (
     AuthError,
     BadAnswer,

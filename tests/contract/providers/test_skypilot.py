@@ -12,9 +12,7 @@ import pytest
 
 from rgt_tui.demo import Fault
 from rgt_tui.demo.platforms import Request, Response
-from rgt_tui.model.box import ProviderRef
-from rgt_tui.model.evidence import StopPhase, StopProgress, Verb
-from rgt_tui.model.money import Lifecycle, MeterKind
+from rgt_tui.model import Lifecycle, MeterKind, ProviderRef, StopPhase, StopProgress, Verb
 from rgt_tui.providers import Provider, Providers, carry_out
 from tests.contract.providers.conftest import Clock, permit_for
 from tests.contract.providers.fakes.local_skypilot import LocalCluster, LocalSkyPilot

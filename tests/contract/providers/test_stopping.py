@@ -8,9 +8,7 @@ import msgspec
 import pytest
 
 from rgt_tui.demo import Fault
-from rgt_tui.model.box import ProviderRef
-from rgt_tui.model.evidence import StopPhase, StopProgress, Verb, steady
-from rgt_tui.model.money import Lifecycle, Meter, MeterKind
+from rgt_tui.model import Lifecycle, Meter, MeterKind, ProviderRef, StopPhase, StopProgress, Verb, steady
 from rgt_tui.providers import PermitRefused, Providers, Unreachable
 from tests.contract.providers.conftest import POD, World
 

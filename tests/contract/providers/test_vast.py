@@ -13,10 +13,7 @@ import pytest
 
 from rgt_tui.demo import Fault
 from rgt_tui.demo.platforms import Ask, LocalVast
-from rgt_tui.model.box import ProviderRef
-from rgt_tui.model.evidence import RentPermit, Verb, steady
-from rgt_tui.model.money import Lifecycle, MeterKind
-from rgt_tui.model.renting import Offer, Wish
+from rgt_tui.model import Lifecycle, MeterKind, Offer, ProviderRef, RentPermit, Verb, Wish, steady
 from rgt_tui.providers import AuthError, Context, PermitRefused, ProviderError, leftover_gaps
 from rgt_tui.providers.rented import Pace
 from rgt_tui.providers.vast import VENDOR, VastAccount, open_account

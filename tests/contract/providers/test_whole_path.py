@@ -5,8 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from rgt_tui.gate import Consent, Situation, changes, evaluate, gather, review, tiers
-from rgt_tui.model.box import Seen
-from rgt_tui.model.evidence import Evidence, Permit, Refusal, Review, StopPhase, Verb, steady
+from rgt_tui.model import Evidence, Permit, Refusal, Review, Seen, StopPhase, Verb, steady
 from rgt_tui.providers import carry_out
 from tests.contract.providers.conftest import POD, World
 from tests.unit.gate.builders import HELLO, PROFILE, box, cell, told

@@ -17,8 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.model.box import ProviderRef
-from rgt_tui.model.evidence import Permit, StopProgress, Verb, steady
+from rgt_tui.model import Permit, ProviderRef, StopProgress, Verb, steady
 from rgt_tui.providers import Provider, Providers, carry_out
 from tests.contract.services.real_servers import DSTACK_TOKEN, ROOT, USER_ID, Dstack, SkyPilot, seed, version
 from tests.contract.services.recordings import Recorder, Replay, read_recording, shapes, write_recording

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 import rgt_tui.providers.dstack
-from rgt_tui.model.evidence import StopPhase, Verb
-from rgt_tui.model.money import Lifecycle, MeterKind
+from rgt_tui.model import Lifecycle, MeterKind, StopPhase, Verb
 from rgt_tui.providers import Providers
 from tests.contract.services.conftest import LIVE, Recorded, Service, check_recording
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rgt_tui.model.evidence import StopPhase, Verb
-from rgt_tui.model.money import Lifecycle, MeterKind
+from rgt_tui.model import Lifecycle, MeterKind, StopPhase, Verb
 from tests.contract.services.conftest import LIVE, Recorded, Service, check_recording
 
 PAID = MeterKind.COMPUTE_AND_STORAGE

@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.model.box import ProviderRef
-from rgt_tui.model.evidence import Permit, StopPhase, Verb
-from rgt_tui.model.money import Lifecycle, MeterKind
+from rgt_tui.model import Lifecycle, MeterKind, Permit, ProviderRef, StopPhase, Verb
 from rgt_tui.providers import PermitRefused, Provider, ProviderError, Providers, carry_out
 from rgt_tui.providers.command_line import CommandLine
 from rgt_tui.providers.slurm import EPOCH, FIELDS, parse_line

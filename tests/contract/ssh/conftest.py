@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.model.box import BoxSpec
+from rgt_tui.model import BoxSpec
 from tests.free_ports import free_port
 
 CONFIG = """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rgt_tui.model.fleet import Question, QuestionKind
+from rgt_tui.model import Question, QuestionKind
 from rgt_tui.ssh import Answers, Person
 
 Reply = str | None | Callable[[Question], str | None]

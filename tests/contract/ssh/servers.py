@@ -15,7 +15,7 @@ from pathlib import Path
 
 import asyncssh
 
-from rgt_tui.model.box import BoxSpec
+from rgt_tui.model import BoxSpec
 from tests.contract.ssh.conftest import keygen, wait_for_banner
 from tests.free_ports import free_port
 

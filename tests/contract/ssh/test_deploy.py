@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.model.plain import clean
+from rgt_tui.model import clean
 from rgt_tui.ssh import DeployFailed, NoPython, build_agent, connect, deploy
 from tests.contract.ssh.conftest import RealSshd
 

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from rgt_tui.model.protocol import Frame, Pong, WatchConfig
+from rgt_tui.model import Frame, Pong, WatchConfig
 from rgt_tui.ssh import Channel, connect, open_channel
 from rgt_tui.ssh.channel import WAITING_BYTES
 from tests.contract.ssh.conftest import RealSshd

@@ -13,8 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.model.box import BoxSpec
-from rgt_tui.model.fleet import Question, QuestionKind
+from rgt_tui.model import BoxSpec, Question, QuestionKind
 from rgt_tui.ssh import Answers, Elsewhere, HostKeyRefused, Policy, connect
 from rgt_tui.ssh.known_hosts import hash_name
 from tests.contract.ssh.conftest import keygen

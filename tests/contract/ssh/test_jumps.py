@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.model.box import BoxSpec, Link
+from rgt_tui.model import BoxSpec, Link
 from rgt_tui.ssh import (
     AuthFailed,
     ConfigError,

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.model.protocol import Hello, WatchConfig
+from rgt_tui.model import Hello, WatchConfig
 from rgt_tui.ssh import AgentBundle, Deployed, DeployFailed, NoPython, build_agent, connect, deploy
 from tests.contract.ssh.servers import spec_of, sshd
 from tests.contract.ssh.test_limited import watching, without_python

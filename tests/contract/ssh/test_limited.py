@@ -15,8 +15,7 @@ from typing import Any
 
 import pytest
 
-from rgt_tui.model.box import BoxSpec
-from rgt_tui.model.protocol import Control, Frame, Hello, Sample, SampleCursor, WatchConfig
+from rgt_tui.model import BoxSpec, Control, Frame, Hello, Sample, SampleCursor, WatchConfig
 from rgt_tui.ssh import (
     NoCommands,
     Probe,

@@ -13,8 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.model.box import BoxSpec
-from rgt_tui.model.fleet import QuestionKind
+from rgt_tui.model import BoxSpec, QuestionKind
 from rgt_tui.ssh import Answers, AuthFailed, connect, keyring
 from tests.contract.ssh.conftest import keygen
 from tests.contract.ssh.people import Somebody

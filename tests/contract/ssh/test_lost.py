@@ -17,8 +17,7 @@ import pytest
 
 from rgt_tui.fleet import Backoff
 from rgt_tui.fleet.exact_log import ExactLog, Request
-from rgt_tui.model.box import BoxSpec
-from rgt_tui.model.protocol import WatchConfig
+from rgt_tui.model import BoxSpec, WatchConfig
 from rgt_tui.ssh import Deployed, NoCommands, Unreachable, build_agent, cat, connect, run, watch
 from rgt_tui.ssh.sh_probe import open_shell
 from tests.contract.ssh.servers import make_keys, spec_of, trust

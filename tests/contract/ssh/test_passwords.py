@@ -10,8 +10,7 @@ from pathlib import Path
 import asyncssh
 import pytest
 
-from rgt_tui.model.box import BoxSpec
-from rgt_tui.model.fleet import Question, QuestionKind
+from rgt_tui.model import BoxSpec, Question, QuestionKind
 from rgt_tui.ssh import Answers, AuthFailed, Deadline, Unreachable, connect, hop
 from rgt_tui.ssh.login import Login
 from tests.contract.ssh.people import Reply, Somebody

@@ -9,8 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.model.box import BoxSpec, Link
-from rgt_tui.model.fleet import QuestionKind
+from rgt_tui.model import BoxSpec, Link, QuestionKind
 from rgt_tui.ssh import NO_SFTP, build_agent, connect, deploy
 from tests.contract.ssh.conftest import RealSshd
 from tests.contract.ssh.servers import spec_of, sshd, terminal_only

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from rgt_tui.cli.set_up.doctor_box import BoxDoctor
-from rgt_tui.model.box import BoxSpec
-from rgt_tui.model.protocol import Frame, Hello, Sample, WatchConfig
+from rgt_tui.model import BoxSpec, Frame, Hello, Sample, WatchConfig
 from rgt_tui.ssh import (
     FileBegins,
     Policy,

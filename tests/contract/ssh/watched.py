@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rgt_tui.fleet import Fleet
-from rgt_tui.model.box import BoxSpec, BoxState
-from rgt_tui.model.fleet import FleetState
+from rgt_tui.model import BoxSpec, BoxState, FleetState
 
 
 class Watched:

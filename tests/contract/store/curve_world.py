@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 
 from rgt_tui.fleet.reducers import fold, rewound
-from rgt_tui.model.protocol import ScalarPoint, Scalars
-from rgt_tui.model.run import RunState
+from rgt_tui.model import RunState, ScalarPoint, Scalars
 
 
 class Stream:

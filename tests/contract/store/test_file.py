@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from rgt_tui.model.box import ProviderRef
-from rgt_tui.model.fleet import FleetEvent
-from rgt_tui.model.run import RunState
+from rgt_tui.model import FleetEvent, ProviderRef, RunState
 from rgt_tui.store import Cost, HistoryFile, Mean, Told, database, minute_means
 from rgt_tui.store.database import (
     VERSION,

@@ -16,11 +16,23 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rgt_tui.model.alert import Alert
-from rgt_tui.model.box import BoxState, Link, LogView, Past, Rings
-from rgt_tui.model.fleet import FleetEvent, FleetState, Moment, Spend, Wanted
-from rgt_tui.model.protocol import Sample
-from rgt_tui.model.run import Resume, RunState, Series
+from rgt_tui.model import (
+    Alert,
+    BoxState,
+    FleetEvent,
+    FleetState,
+    Link,
+    LogView,
+    Moment,
+    Past,
+    Resume,
+    Rings,
+    RunState,
+    Sample,
+    Series,
+    Spend,
+    Wanted,
+)
 from rgt_tui.store import FLEET, HistoryFile, Told, moments
 from rgt_tui.store.database import connect
 from tests.contract.store.worlds import spec, state

@@ -9,8 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.model.protocol import Cursor
-from rgt_tui.model.run import RunState
+from rgt_tui.model import Cursor, RunState
 from rgt_tui.store import saved_curves as curves
 from rgt_tui.store.database import connect, transaction
 from rgt_tui.store.saved_curves import Kept

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.model.fleet import Spend
+from rgt_tui.model import Spend
 from rgt_tui.store import Cost, ProviderSum
 from rgt_tui.store.database import connect, transaction
 from rgt_tui.store.spending import DAY, add, day_of, midnight, spent, take_sum

@@ -15,7 +15,7 @@ import pytest
 
 from rgt_tui.fleet import Memory
 from rgt_tui.fleet.history import history_keeper
-from rgt_tui.model.fleet import FleetState
+from rgt_tui.model import FleetState
 from rgt_tui.store import History, HistoryFile
 from tests.contract.store.worlds import batch, spec, state
 

@@ -5,11 +5,22 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from rgt_tui.model.box import BoxSpec, BoxState, Link, ProviderRef
-from rgt_tui.model.fleet import FleetEvent
-from rgt_tui.model.money import Meter, MeterKind
-from rgt_tui.model.protocol import Cursor, Disk, Gpu, Memory, Sample
-from rgt_tui.model.run import RunState, Series
+from rgt_tui.model import (
+    BoxSpec,
+    BoxState,
+    Cursor,
+    Disk,
+    FleetEvent,
+    Gpu,
+    Link,
+    Memory,
+    Meter,
+    MeterKind,
+    ProviderRef,
+    RunState,
+    Sample,
+    Series,
+)
 from rgt_tui.store import Batch, Cost, Mean, Told
 from rgt_tui.store.spending import day_of
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.model.box import BoxSpec
+from rgt_tui.model import BoxSpec
 from tests.contract.cli.conftest import Rgt, fresh_sshd
 from tests.contract.cli.conftest import lab as lab
 from tests.contract.cli.conftest import real_sshd as real_sshd

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.model.box import Agreed, BoxSpec
+from rgt_tui.model import Agreed, BoxSpec
 from tests.contract.cli.conftest import Rgt, fresh_sshd
 from tests.contract.ssh.conftest import RealSshd
 from tests.process.box.harness import until

@@ -20,7 +20,7 @@ import msgspec
 import pytest
 from rgt_box import procstat
 
-from rgt_tui.model.box import BoxSpec
+from rgt_tui.model import BoxSpec
 from tests.contract.cli.conftest import PATIENCE, Rgt
 from tests.contract.ssh.conftest import RealSshd
 from tests.process.box.harness import until

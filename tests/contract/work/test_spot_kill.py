@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from rgt_tui.demo import LocalRunPod
-from rgt_tui.model.box import ProviderRef
+from rgt_tui.model import ProviderRef
 from tests.contract.cli.conftest import Rgt, fresh_sshd
 from tests.process.box.harness import master_log, until
 

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.model.box import BoxSpec
+from rgt_tui.model import BoxSpec
 from tests.contract.cli.conftest import Rgt
 from tests.process.box.harness import until
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.model.box import BoxSpec
+from rgt_tui.model import BoxSpec
 from tests.contract.cli.conftest import Rgt, fresh_sshd
 from tests.process.box.harness import master_log, until
 

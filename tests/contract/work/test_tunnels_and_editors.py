@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from rgt_tui.model.box import BoxSpec
+from rgt_tui.model import BoxSpec
 from tests.contract.cli.conftest import Rgt, fresh_sshd
 from tests.free_ports import free_port
 from tests.process.box.harness import until

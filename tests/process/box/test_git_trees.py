@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from rgt_box.commands import result_walk
 
-from rgt_tui.model.evidence import ResultGroup, Results
+from rgt_tui.model import ResultGroup, Results
 from tests.process.box.harness import Agent, until
 from tests.process.box.test_results import groups, put, results
 

@@ -14,7 +14,7 @@ from rgt_box.autostop.own_stop import NoKey, OwnStop, own_key
 from rgt_box.credentials import secret_store
 
 from rgt_tui.demo.platforms import Fault, LocalRunPod, LocalVast
-from rgt_tui.model.evidence import Verb
+from rgt_tui.model import Verb
 from rgt_tui.providers.answers import ANYWHERE, answers_of
 from tests.contract.providers.conftest import exchanges_fit_the_table  # noqa: F401 (used by every test here)
 from tests.process.box.parking_box import INSTANCE, KEY, POD, serving

@@ -17,8 +17,7 @@ from rgt_box.queue.queue_file import Job
 from rgt_box.queue.queue_state import Journal
 
 from rgt_tui.cli.work.queue_commands import queue_lines
-from rgt_tui.model import protocol
-from rgt_tui.model.figures import time_of_day
+from rgt_tui.model import protocol, time_of_day
 from tests.process.box.harness import Agent, decode, make_job, private_mount, until
 
 

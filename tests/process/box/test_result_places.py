@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.model.evidence import Results
+from rgt_tui.model import Results
 from tests.process.box.harness import Agent
 
 RESULTS = (

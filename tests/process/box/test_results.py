@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.model.evidence import ResultGroup, Results
+from rgt_tui.model import ResultGroup, Results
 from rgt_tui.ssh import remote_root
 from tests.process.box.harness import Agent, make_job, private_mount, until
 from tests.security.conftest import open_folder as open_folder

@@ -18,7 +18,7 @@ import msgspec
 import pytest
 from rgt_box.commands.seal import gpu_users
 
-from rgt_tui.model.evidence import Seal
+from rgt_tui.model import Seal
 from rgt_tui.ssh import remote_root
 from tests.process.box.harness import Agent, Channel, make_job, until
 from tests.process.box.nvml_driver import build_driver, make_devices

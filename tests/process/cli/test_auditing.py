@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rgt_tui.gate import ActionState, AuditEntry, AuditEvent, AuditLog, Journal, Target
-from rgt_tui.model.evidence import Verb
+from rgt_tui.model import Verb
 from tests import warm_rgt
 
 Run = Callable[..., subprocess.CompletedProcess[str]]

@@ -12,7 +12,7 @@ from rgt_tui.cli.failures.handbook_command import page_lines
 from rgt_tui.cli.failures.triage_files import as_text
 from rgt_tui.fleet.work.launching import finding_lines as launch_lines
 from rgt_tui.handbook import FileFinding, shipped_pages
-from rgt_tui.model.evidence import Finding, Fix, Severity
+from rgt_tui.model import Finding, Fix, Severity
 from rgt_tui.ui.screens.handbook_pages import page_sections
 from rgt_tui.ui.widgets.spans import text_of
 from rgt_tui.ui.widgets.why import finding_details, finding_lines

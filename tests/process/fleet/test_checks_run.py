@@ -14,8 +14,7 @@ import pytest
 
 from rgt_tui.fleet import Fleet, NotRunnable, check_runs
 from rgt_tui.fleet.check_runs import run_words
-from rgt_tui.model.box import BoxSpec
-from rgt_tui.model.evidence import CheckResult, CheckStatus, PersonTick
+from rgt_tui.model import BoxSpec, CheckResult, CheckStatus, PersonTick
 
 PYTHON = sys.executable
 

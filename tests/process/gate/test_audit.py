@@ -29,7 +29,7 @@ from rgt_tui.gate import (
     verify,
 )
 from rgt_tui.gate.audit import FIRST, ROOM, default_path, who
-from rgt_tui.model.evidence import Verb
+from rgt_tui.model import Verb
 
 
 def entry(event: AuditEvent = AuditEvent.REQUESTED, text: str = "DELETE /v2/pods/k3v9") -> AuditEntry:

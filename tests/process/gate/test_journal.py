@@ -19,7 +19,7 @@ import pytest
 
 from rgt_tui.gate import SETTLED, ActionState, Held, Journal, JournalFailed, OpenAction, Target, boot, words
 from rgt_tui.gate.journal import FOLLOWS
-from rgt_tui.model.evidence import Verb
+from rgt_tui.model import Verb
 
 POD = Target(kind="runpod", account="default@vendor", instance="k3v9")
 CALL = "DELETE /v2/pods/k3v9"

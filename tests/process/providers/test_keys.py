@@ -11,9 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.model.box import ProviderRef
-from rgt_tui.model.evidence import Permit, Verb
-from rgt_tui.model.plain import Secret
+from rgt_tui.model import Permit, ProviderRef, Secret, Verb
 from rgt_tui.providers import AuthError, PermitRefused, Providers, UnknownProvider, use_permit
 from rgt_tui.providers.control_plane import printable
 from rgt_tui.providers.http import KeyStore, check_base_url, find_key

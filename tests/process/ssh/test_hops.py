@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.model.box import BoxSpec
+from rgt_tui.model import BoxSpec
 from rgt_tui.ssh import ConfigError, Elsewhere, hops
 
 BOX = BoxSpec(name="lab", host="h", ssh_config="none")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rgt_box.sampling import gpu_smi
 
-from rgt_tui.model.protocol import WatchConfig
+from rgt_tui.model import WatchConfig
 from rgt_tui.ssh.sh_probe import cksum, script, wanted_mounts
 from rgt_tui.ssh.sh_sample import GPU_COLUMNS, greeting, sample
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.model.evidence import CopyProof, ResultGroup
+from rgt_tui.model import CopyProof, ResultGroup
 from rgt_tui.transfer import FileRow, FolderRow, Ledger, Stamp, copies, ledger_path, proofs, verify
 from rgt_tui.transfer.verified_record import read
 from tests.unit.transfer.hostile_files import FILES

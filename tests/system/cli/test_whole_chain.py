@@ -23,7 +23,7 @@ from rgt_tui.cli.commands import FAILED, OK
 from rgt_tui.demo.platforms import LocalServer, Request, Response
 from rgt_tui.fleet.config import load_fleet
 from rgt_tui.gate import Journal
-from rgt_tui.model.box import BoxSpec, ProviderRef
+from rgt_tui.model import BoxSpec, ProviderRef
 from rgt_tui.profiles import load_profile
 from tests.contract.cli.conftest import ALONE, Rgt
 from tests.contract.providers.platform_outcomes import Row

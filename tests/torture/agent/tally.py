@@ -9,8 +9,7 @@ import random
 import signal
 
 from rgt_tui.fleet import BoxSession
-from rgt_tui.model import protocol
-from rgt_tui.model.box import Link
+from rgt_tui.model import Link, protocol
 
 CELL = "a"
 """Name of the one cell of the boxes that are cut."""

@@ -36,20 +36,29 @@ from rgt_tui.fleet.box_questions import Wanted
 from rgt_tui.fleet.open_actions import SETTLE_SECONDS
 from rgt_tui.gate import ActionState, AuditEntry, AuditLog, Journal, OpenAction, Record, journal, target_of
 from rgt_tui.health.facts import TYPED_S
-from rgt_tui.model.box import BoxSpec, BoxState, Link, ProviderRef, Seen
-from rgt_tui.model.evidence import (
+from rgt_tui.model import (
+    BoxSpec,
+    BoxState,
+    Cell,
     CopyProof,
+    Disk,
+    Hello,
+    Link,
+    Meter,
     Permit,
+    Proc,
+    ProviderRef,
+    QueueState,
     ResultGroup,
     Results,
     Review,
+    Sample,
     Seal,
+    Seen,
     StopPhase,
     StopProgress,
     Verb,
 )
-from rgt_tui.model.money import Meter
-from rgt_tui.model.protocol import Cell, Disk, Hello, Proc, QueueState, Sample
 from rgt_tui.profiles import load_profile
 from rgt_tui.providers import PermitRefused, Provider, ProviderError, carry_out, console, runpod
 from rgt_tui.ssh import AgentBundle, Unreachable

@@ -24,7 +24,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from rgt_tui.model.evidence import Verb
+from rgt_tui.model import Verb
 from tests.torture.gate.box_disk import ODD
 from tests.torture.gate.gate_world import (
     ACTING,

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rgt_tui.model.box import BoxSpec
+from rgt_tui.model import BoxSpec
 from tests.contract.ssh.conftest import keygen, wait_for_banner
 from tests.free_ports import free_port
 from tests.process.box.harness import make_job

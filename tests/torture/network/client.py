@@ -9,8 +9,7 @@ from pathlib import Path
 import msgspec
 
 from rgt_tui.fleet import Fleet
-from rgt_tui.model.box import BoxSpec
-from rgt_tui.model.fleet import FleetState
+from rgt_tui.model import BoxSpec, FleetState
 
 
 async def main(path: Path) -> None:

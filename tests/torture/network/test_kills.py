@@ -19,7 +19,7 @@ import pytest
 
 from rgt_tui.fleet import Alerting, engine, keepalive
 from rgt_tui.health import parse_alerts
-from rgt_tui.model.box import BoxState, Link
+from rgt_tui.model import BoxState, Link
 from rgt_tui.profiles import readings
 from tests.process.box.harness import until
 from tests.torture.network.boxes import Boxes, Place, finish, writing

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from rgt_tui.fleet import engine
-from rgt_tui.model.box import Link
+from rgt_tui.model import Link
 from rgt_tui.ssh import hop
 from tests.torture.network.boxes import Boxes, Place, finish, writing
 from tests.torture.network.watching import Ledger, account, counted

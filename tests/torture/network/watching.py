@@ -6,9 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from rgt_tui.fleet import BoxSession, engine
-from rgt_tui.model import protocol
-from rgt_tui.model.box import BoxState, Link
-from rgt_tui.model.fleet import FleetState
+from rgt_tui.model import BoxState, FleetState, Link, protocol
 from tests.torture.agent.tally import Tally
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.model.box import BoxSpec
+from rgt_tui.model import BoxSpec
 from rgt_tui.recordings import FULL, LineFile, Recorder, ReplayFleet
 from rgt_tui.recordings.recording_writer import MOST_AT_ONCE
 

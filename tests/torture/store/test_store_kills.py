@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.model.box import BoxState
+from rgt_tui.model import BoxState
 from rgt_tui.store import HistoryError, HistoryFile
 from rgt_tui.store.database import Damaged, Trouble, backup_of, check, connect
 from rgt_tui.store.saved_curves import THINNED

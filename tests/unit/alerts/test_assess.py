@@ -12,11 +12,21 @@ from hypothesis import strategies as st
 from rgt_tui.cli.status_line import Verdict, verdict
 from rgt_tui.health import Assessment, assess, facts_of
 from rgt_tui.health.rows.conditions_queue import prove_preempted
-from rgt_tui.model.box import BoxSpec, Health, Link
-from rgt_tui.model.evidence import Finding, Severity
-from rgt_tui.model.figures import time_of_day
-from rgt_tui.model.money import Lifecycle, Meter, MeterKind
-from rgt_tui.model.protocol import Disk, Event, Memory, Wait
+from rgt_tui.model import (
+    BoxSpec,
+    Disk,
+    Event,
+    Finding,
+    Health,
+    Lifecycle,
+    Link,
+    Memory,
+    Meter,
+    MeterKind,
+    Severity,
+    Wait,
+    time_of_day,
+)
 from tests.unit.triage.builders import DATA, NOW, ROOT, box, cell, queue, run, sample
 
 DONE = queue(

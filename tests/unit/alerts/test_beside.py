@@ -9,8 +9,7 @@ import msgspec
 import pytest
 
 from rgt_tui.health import AlertState, facts_of, step_alerts
-from rgt_tui.model.protocol import FoundRun
-from rgt_tui.model.run import RunState
+from rgt_tui.model import FoundRun, RunState
 from tests.unit.triage.builders import NOW, box, queue, run, sample
 
 replace = msgspec.structs.replace

@@ -26,12 +26,23 @@ from rgt_tui.health import (
     worst_case_of,
 )
 from rgt_tui.health.danger_clocks import stopped
-from rgt_tui.model.alert import Alert
-from rgt_tui.model.box import BoxState, Counters, Life, Link
-from rgt_tui.model.evidence import Finding, Severity
-from rgt_tui.model.money import Lifecycle, Meter, MeterKind
-from rgt_tui.model.protocol import Cpu, Disk, FoundRun, Gpu
-from rgt_tui.model.protocol import Memory as BoxMemory
+from rgt_tui.model import (
+    Alert,
+    BoxState,
+    Counters,
+    Cpu,
+    Disk,
+    Finding,
+    FoundRun,
+    Gpu,
+    Life,
+    Lifecycle,
+    Link,
+    Meter,
+    MeterKind,
+    Severity,
+)
+from rgt_tui.model import Memory as BoxMemory
 from rgt_tui.profiles import load_profile
 from rgt_tui.store import Metering
 from tests.unit.triage.builders import DATA, NOW, ROOT, box, cell, log, queue, run, sample

@@ -22,10 +22,20 @@ from rgt_tui.health import (
     step_alerts,
 )
 from rgt_tui.health.remembered import lived
-from rgt_tui.model.box import BoxState, Life, Link
-from rgt_tui.model.money import Lifecycle, Meter, MeterKind
-from rgt_tui.model.profile import Claim, ClockMode, ClockStart, DangerClock
-from rgt_tui.model.protocol import Session, SlurmJob
+from rgt_tui.model import (
+    BoxState,
+    Claim,
+    ClockMode,
+    ClockStart,
+    DangerClock,
+    Life,
+    Lifecycle,
+    Link,
+    Meter,
+    MeterKind,
+    Session,
+    SlurmJob,
+)
 from rgt_tui.profiles import all_profiles, load_profile
 from tests.unit.triage.builders import NOW, box, sample
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rgt_tui.health import ALERTS, CHECKS, HANDBOOK, SINKS, Condition
-from rgt_tui.model.alert import SinkSettings
+from rgt_tui.model import SinkSettings
 from rgt_tui.profiles.readings import age
 
 DOCS = Path(__file__).parents[3] / "docs"

@@ -6,7 +6,7 @@ import pytest
 
 from rgt_tui.health import ALERTS, EVERYTHING, Mute, mark_muted, mute_is_over, put_mute, silences
 from rgt_tui.health.mutes import DAY_S, UNSEEN_S
-from rgt_tui.model.alert import Alert
+from rgt_tui.model import Alert
 
 NOW = 1_790_000_000.0
 INODES = Alert("inodes:/data", "warn", "t")

@@ -9,7 +9,7 @@ import pytest
 
 from rgt_tui.health import Told, alert_message
 from rgt_tui.health.delivery import MAX_DIGEST_BYTES, Plan, digest, minutes_left, plan, window
-from rgt_tui.model.alert import Alert, AlertEvent, SinkSettings
+from rgt_tui.model import Alert, AlertEvent, SinkSettings
 
 NOW = 1_790_000_000.0
 SINK = SinkSettings("bell", name="bell")

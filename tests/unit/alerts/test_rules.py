@@ -27,16 +27,41 @@ from rgt_tui.health.autostop_words import off_words
 from rgt_tui.health.remembered import news_of, xid_level
 from rgt_tui.health.rows.conditions_gpu import SLOWED
 from rgt_tui.health.rows.conditions_runs import spike
-from rgt_tui.model.alert import Alert
-from rgt_tui.model.autostop import Armed, AutostopReading, EndsBy, Mode, SelfStop
-from rgt_tui.model.box import Agreed, BoxState, Counters, Life, Link, Rings
-from rgt_tui.model.evidence import Finding, Severity
-from rgt_tui.model.figures import time_of_day
-from rgt_tui.model.money import Lifecycle, Meter, MeterKind
-from rgt_tui.model.protocol import Cpu, Event, FoundRun, Gpu, Hello, Proc, Wait
-from rgt_tui.model.protocol import Memory as BoxMemory
-from rgt_tui.model.renting import MACHINE, AccountBill, Unlisted
-from rgt_tui.model.run import TIME, Resume, RunState, Series
+from rgt_tui.model import (
+    MACHINE,
+    TIME,
+    AccountBill,
+    Agreed,
+    Alert,
+    Armed,
+    AutostopReading,
+    BoxState,
+    Counters,
+    Cpu,
+    EndsBy,
+    Event,
+    Finding,
+    FoundRun,
+    Gpu,
+    Hello,
+    Life,
+    Lifecycle,
+    Link,
+    Meter,
+    MeterKind,
+    Mode,
+    Proc,
+    Resume,
+    Rings,
+    RunState,
+    SelfStop,
+    Series,
+    Severity,
+    Unlisted,
+    Wait,
+    time_of_day,
+)
+from rgt_tui.model import Memory as BoxMemory
 from tests.unit.triage.builders import DATA, LOG, NOW, box, cell, checkpoints, log, queue, run, sample
 
 replace = msgspec.structs.replace

@@ -14,8 +14,7 @@ import pytest
 from rgt_tui import files
 from rgt_tui.health import Mute, Notes, Stored, Told, alerts_path, load_alerts, put_mute, update_alerts
 from rgt_tui.health.mutes import KEEP_S
-from rgt_tui.model.alert import Alert
-from rgt_tui.model.box import Life
+from rgt_tui.model import Alert, Life
 
 NOW = 1_790_000_000.0
 replace = msgspec.structs.replace

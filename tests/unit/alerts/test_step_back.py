@@ -20,8 +20,7 @@ from rgt_box.streams.curve_followers import FoundScalars, ScalarFollower
 from rgt_tui.fleet.reducers import fold, rewound
 from rgt_tui.health import Facts, facts_of
 from rgt_tui.health.rows.conditions_curves import read_back, say_back
-from rgt_tui.model.protocol import FoundRun, Scalars
-from rgt_tui.model.run import RunState
+from rgt_tui.model import FoundRun, RunState, Scalars
 from tests.unit.metrics.makers import FIXTURES
 from tests.unit.triage.builders import NOW, box, cell, checkpoints, queue
 

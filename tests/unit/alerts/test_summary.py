@@ -6,8 +6,7 @@ import msgspec
 import pytest
 
 from rgt_tui.health import advice, assess, calls
-from rgt_tui.model.alert import Alert
-from rgt_tui.model.box import BoxState, Health
+from rgt_tui.model import Alert, BoxState, Health
 from tests.unit.triage.builders import NOW, box, cell, queue, run
 
 FAILED = Alert("failed:a", "error", "a failed", word="failed", since=NOW - 60)

@@ -9,8 +9,7 @@ import msgspec
 import pytest
 
 from rgt_tui.health import WorstCase, clock_readings, worst_case_of, worst_of
-from rgt_tui.model.box import BoxState, Life, Link
-from rgt_tui.model.money import Amount, Lifecycle, Meter, MeterKind
+from rgt_tui.model import Amount, BoxState, Life, Lifecycle, Link, Meter, MeterKind
 from rgt_tui.profiles import load_profile
 from tests.unit.triage.builders import NOW, box, sample
 

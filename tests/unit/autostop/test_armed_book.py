@@ -13,9 +13,19 @@ import pytest
 from rgt_tui.fleet import BoxSession
 from rgt_tui.fleet.autostop import ArmedBook, SelfStops
 from rgt_tui.fleet.autostop.self_stops import is_back, seen, told
-from rgt_tui.model.autostop import Armed, EndsBy, Mode, SelfStop, StopEvent
-from rgt_tui.model.box import BoxSpec, BoxState, Life, Link, ProviderRef
-from rgt_tui.model.protocol import Event
+from rgt_tui.model import (
+    Armed,
+    BoxSpec,
+    BoxState,
+    EndsBy,
+    Event,
+    Life,
+    Link,
+    Mode,
+    ProviderRef,
+    SelfStop,
+    StopEvent,
+)
 from rgt_tui.ssh import Unreachable
 from tests.unit.gate.builders import HELLO, METER, NOW, OFF, box, spec
 

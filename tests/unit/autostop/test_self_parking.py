@@ -9,9 +9,17 @@ from rgt_tui.cli.autostop.autostop_lines import show
 from rgt_tui.fleet.autostop import against_platform
 from rgt_tui.fleet.autostop.arming import Rehearsal, Wish
 from rgt_tui.fleet.autostop.self_parking import CANNOT, known_objections, wrong_machine
-from rgt_tui.model.autostop import ArmAnswer, ArmRequest, AutostopStatus, EndsBy, Mode, OwnKey
-from rgt_tui.model.box import BoxSpec, ProviderRef
-from rgt_tui.model.evidence import Verb
+from rgt_tui.model import (
+    ArmAnswer,
+    ArmRequest,
+    AutostopStatus,
+    BoxSpec,
+    EndsBy,
+    Mode,
+    OwnKey,
+    ProviderRef,
+    Verb,
+)
 from rgt_tui.profiles import load_profile
 from rgt_tui.providers import OWN_STOPS, own_stop
 from tests.unit.gate.builders import HELLO, box

@@ -14,8 +14,7 @@ from rgt_box.streams.follows import Follows
 from rgt_box.streams.log_follower import LogFollower, tail_offset
 
 from rgt_tui.fleet.reducers import extended
-from rgt_tui.model import protocol
-from rgt_tui.model.box import LogView
+from rgt_tui.model import LogView, protocol
 
 
 def drain(follower: LogFollower) -> tuple[list[str], list[dict[str, Any]]]:

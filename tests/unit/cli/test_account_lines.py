@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from rgt_tui.cli.status import account_line, account_text
-from rgt_tui.model.renting import MACHINE, AccountBill, Unlisted
+from rgt_tui.model import MACHINE, AccountBill, Unlisted
 
 replace = msgspec.structs.replace
 POD = Unlisted(kind="runpod", what=MACHINE, id="pod9", name="old\x1b[31m", per_hour=1.0, status="RUNNING")

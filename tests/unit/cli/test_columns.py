@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from rgt_tui.cli.printing import columns, waiting
-from rgt_tui.model.plain import clean
+from rgt_tui.model import clean
 
 
 class Terminal(io.StringIO):

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from rgt_tui.cli.curves import _print_json, chosen_run, chosen_series, for_output, plot
-from rgt_tui.model.run import RunState, Series
+from rgt_tui.model import RunState, Series
 from tests.unit.cli.test_status_line import box
 
 

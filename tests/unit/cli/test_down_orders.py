@@ -15,9 +15,7 @@ from rgt_tui.cli.commands import FAILED, OK, UNREACHABLE, USAGE
 from rgt_tui.cli.entry import main
 from rgt_tui.cli.teardown import down
 from rgt_tui.fleet.config import dump_fleet
-from rgt_tui.model.box import BoxSpec, Link
-from rgt_tui.model.evidence import EvidenceItem, Review, StopPhase, StopProgress, Verb, steady
-from rgt_tui.model.money import Meter
+from rgt_tui.model import BoxSpec, EvidenceItem, Link, Meter, Review, StopPhase, StopProgress, Verb, steady
 
 LISTED = EvidenceItem("results", True, "no result on the box is at stake", 0.0)
 STRAY = EvidenceItem("results:/data/x", False, "nobody's", 0.0, path="/data/x", ignorable=True)

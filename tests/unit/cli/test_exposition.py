@@ -10,10 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from rgt_tui.cli.metrics import FAMILIES, exposition, series
-from rgt_tui.model.box import BoxState, Link
-from rgt_tui.model.fleet import FleetState
-from rgt_tui.model.protocol import Gpu
-from rgt_tui.model.run import RunState
+from rgt_tui.model import BoxState, FleetState, Gpu, Link, RunState
 from tests.unit.cli.test_status_line import NOW, box
 
 

@@ -8,8 +8,7 @@ import pytest
 
 from rgt_tui.cli.printing import complain, json_line
 from rgt_tui.cli.set_up.box_files import job_settings, tell
-from rgt_tui.model.box import BoxSpec
-from rgt_tui.model.plain import clean
+from rgt_tui.model import BoxSpec, clean
 from rgt_tui.ssh import Pushed
 
 HOSTILE = "a\x1b]52;c;aGk=\x07b\x9b2Jc\u202etxt.exe\x7f\u2066\ufeff\U000e0041 你好 é"

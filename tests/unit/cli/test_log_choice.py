@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rgt_tui.cli.logs import is_path, known, of_run, unknown
-from rgt_tui.model.box import BoxSpec, BoxState, LogView
-from rgt_tui.model.protocol import FoundRun
-from rgt_tui.model.run import RunState
+from rgt_tui.model import BoxSpec, BoxState, FoundRun, LogView, RunState
 from rgt_tui.ssh import CatFailed
 
 

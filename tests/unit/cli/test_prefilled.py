@@ -13,7 +13,7 @@ from rgt_tui.cli.set_up.adding import prefilled
 from rgt_tui.cli.set_up.box_files import job_settings
 from rgt_tui.fleet import Intake
 from rgt_tui.fleet.config import load_fleet
-from rgt_tui.model.box import BoxSpec, BoxState
+from rgt_tui.model import BoxSpec, BoxState
 from rgt_tui.profiles import all_profiles, load_profile
 from rgt_tui.ssh import Pushed
 

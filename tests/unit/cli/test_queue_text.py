@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rgt_tui.cli.work.queue_commands import queue_lines
-from rgt_tui.model.protocol import Cell, QueueState
+from rgt_tui.model import Cell, QueueState
 
 NOW = 1_000_000.0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rgt_tui.cli.renting.rent_words import review_lines
-from rgt_tui.model.renting import Offer, RentReview
+from rgt_tui.model import Offer, RentReview
 from rgt_tui.profiles import load_profile
 
 

@@ -8,10 +8,7 @@ import msgspec
 import pytest
 
 from rgt_tui.cli.gathering import FIRST_LOOK_SECONDS, LONGEST_SECONDS, QUIET_SECONDS, Settling
-from rgt_tui.model.box import BoxState, Link, ProviderRef
-from rgt_tui.model.fleet import FleetState
-from rgt_tui.model.money import Meter, MeterKind
-from rgt_tui.model.run import RunState
+from rgt_tui.model import BoxState, FleetState, Link, Meter, MeterKind, ProviderRef, RunState
 from tests.unit.cli.test_status_line import NOW, box
 
 replace = msgspec.structs.replace

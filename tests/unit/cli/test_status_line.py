@@ -13,11 +13,26 @@ from rgt_tui.cli.status import exit_code as status_code
 from rgt_tui.cli.status import patrol_code
 from rgt_tui.cli.status_line import StatusLine, Verdict, encode, status_line, text_line, verdict
 from rgt_tui.health import Assessment, assess
-from rgt_tui.model.alert import Alert
-from rgt_tui.model.box import BoxSpec, BoxState, Health, Link
-from rgt_tui.model.money import Lifecycle, Meter, MeterKind
-from rgt_tui.model.protocol import Cell, Disk, Gpu, Hello, Memory, Proc, QueueState, Sample
-from rgt_tui.model.run import RunState, Series
+from rgt_tui.model import (
+    Alert,
+    BoxSpec,
+    BoxState,
+    Cell,
+    Disk,
+    Gpu,
+    Health,
+    Hello,
+    Lifecycle,
+    Link,
+    Memory,
+    Meter,
+    MeterKind,
+    Proc,
+    QueueState,
+    RunState,
+    Sample,
+    Series,
+)
 
 NOW = 1_000_000.0
 TRAINING = Proc(pid=7, started=NOW - 9, cmd="python train.py")

@@ -11,8 +11,7 @@ import pytest
 
 from rgt_tui.cli import entry, status
 from rgt_tui.cli.commands import UNREACHABLE
-from rgt_tui.model.box import BoxSpec, BoxState, Link
-from rgt_tui.model.fleet import FleetState
+from rgt_tui.model import BoxSpec, BoxState, FleetState, Link
 
 NOW = 1_700_000_000.0
 

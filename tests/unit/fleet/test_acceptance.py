@@ -26,7 +26,7 @@ from rgt_tui.fleet.renting.acceptance import (
     load_checks,
     remembered,
 )
-from rgt_tui.model.box import BoxSpec
+from rgt_tui.model import BoxSpec
 from rgt_tui.profiles import load_profile
 
 replace = msgspec.structs.replace

@@ -8,7 +8,7 @@ import pytest
 
 from rgt_tui.fleet import Backoff
 from rgt_tui.fleet.connector import WAITS, Failure, link_of
-from rgt_tui.model.box import Link
+from rgt_tui.model import Link
 
 
 @pytest.mark.parametrize("failure", Failure)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rgt_tui.fleet.meters import LEAST_SECONDS, LONGEST_SECONDS, BookCheck, checked
-from rgt_tui.model.money import Meter, MeterKind
+from rgt_tui.model import Meter, MeterKind
 
 NOW = 1_790_000_000.0
 replace = msgspec.structs.replace

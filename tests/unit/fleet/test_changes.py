@@ -7,12 +7,26 @@ import pytest
 
 from rgt_tui.fleet.changes import between
 from rgt_tui.health import assess
-from rgt_tui.model.alert import Alert
-from rgt_tui.model.box import BoxSpec, BoxState, Counters, Life, Link
-from rgt_tui.model.evidence import Finding, Severity
-from rgt_tui.model.money import Lifecycle, Meter, MeterKind
-from rgt_tui.model.protocol import Cell, Disk, Hello, QueueState, Sample
-from rgt_tui.model.run import Resume, RunState
+from rgt_tui.model import (
+    Alert,
+    BoxSpec,
+    BoxState,
+    Cell,
+    Counters,
+    Disk,
+    Finding,
+    Hello,
+    Life,
+    Lifecycle,
+    Link,
+    Meter,
+    MeterKind,
+    QueueState,
+    Resume,
+    RunState,
+    Sample,
+    Severity,
+)
 
 BASE = BoxState(spec=BoxSpec(name="a", host="h"), since=100.0)
 FINDING = Finding(

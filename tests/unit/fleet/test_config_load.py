@@ -10,7 +10,7 @@ import pytest
 
 from rgt_tui.fleet.config import FleetConfig, FleetFileError
 from rgt_tui.fleet.config.loading import BOX_KEYS, DEFAULT_KEYS, no_variable, parse_fleet
-from rgt_tui.model.box import BoxSpec
+from rgt_tui.model import BoxSpec
 from tests.system.tree import ROOT
 
 FILE = Path("fleet/rgt.toml")

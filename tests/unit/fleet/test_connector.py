@@ -6,7 +6,7 @@ import pytest
 
 from rgt_tui.fleet import ConnectLimit
 from rgt_tui.fleet.connector import Connector
-from rgt_tui.model.box import BoxSpec
+from rgt_tui.model import BoxSpec
 from rgt_tui.profiles import load_profile
 from rgt_tui.ssh import Policy, Unreachable
 from tests.free_ports import free_port

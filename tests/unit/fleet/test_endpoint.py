@@ -8,7 +8,7 @@ import pytest
 
 from rgt_tui.fleet import box_session
 from rgt_tui.fleet.connector import endpoint_from
-from rgt_tui.model.money import Meter
+from rgt_tui.model import Meter
 
 TOLD = [
     ("203.0.113.7", 40022, ("203.0.113.7", 40022)),

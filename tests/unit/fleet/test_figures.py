@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import rgt_tui
-from rgt_tui.model.figures import how_many, memory, noun, pct, size
+from rgt_tui.model import how_many, memory, noun, pct, size
 from rgt_tui.ui.notation import percent
 
 HOME = Path(rgt_tui.__file__).parent

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rgt_tui.fleet.config import FleetFileError, dump_fleet, load_fleet
-from rgt_tui.model.box import BoxSpec, ProviderRef
+from rgt_tui.model import BoxSpec, ProviderRef
 
 
 def write(tmp_path: Path, text: str) -> Path:

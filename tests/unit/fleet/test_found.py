@@ -5,9 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from rgt_tui.fleet.reducers import apply
-from rgt_tui.model.box import BoxSpec, BoxState
-from rgt_tui.model.protocol import Found, FoundRun, ScalarPoint, Scalars
-from rgt_tui.model.run import RunState
+from rgt_tui.model import BoxSpec, BoxState, Found, FoundRun, RunState, ScalarPoint, Scalars
 
 
 def told(*runs: FoundRun) -> Found:

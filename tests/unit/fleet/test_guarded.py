@@ -14,9 +14,7 @@ from rgt_tui.fleet import Alerting, Memory, Meters, engine, keepalive
 from rgt_tui.fleet import event_loop as module
 from rgt_tui.fleet import meters as meters_module
 from rgt_tui.fleet.event_loop import MOST_TOLD, Faults, guarded
-from rgt_tui.model.box import BoxSpec, BoxState, Link
-from rgt_tui.model.fleet import FleetState
-from rgt_tui.model.money import Meter
+from rgt_tui.model import BoxSpec, BoxState, FleetState, Link, Meter
 from rgt_tui.store import Batch, History, Metering
 from rgt_tui.store import spending as metering_module
 from tests.unit.fleet.test_publisher import World

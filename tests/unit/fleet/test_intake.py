@@ -9,8 +9,9 @@ import msgspec
 import pytest
 
 from rgt_tui.fleet import Intake
-from rgt_tui.model.box import BoxSpec, BoxState, LogView
-from rgt_tui.model.protocol import (
+from rgt_tui.model import (
+    BoxSpec,
+    BoxState,
     Cell,
     Cursor,
     Disk,
@@ -23,6 +24,7 @@ from rgt_tui.model.protocol import (
     History,
     HistoryRow,
     LogLines,
+    LogView,
     QueueState,
     Sample,
     SampleCursor,

@@ -11,9 +11,7 @@ from rgt_tui.fleet import Fleet
 from rgt_tui.fleet.logs import kept_lines
 from rgt_tui.fleet.logs.kept_lines import BLOCK_BYTES, FilePlace, KeptLines, kept_from
 from rgt_tui.fleet.reducers import OpenLogView
-from rgt_tui.model.box import LogView
-from rgt_tui.model.plain import clean
-from rgt_tui.model.protocol import LogLines
+from rgt_tui.model import LogLines, LogView, clean
 from rgt_tui.recordings import ReplayFleet
 
 TEXTS = st.lists(st.text(max_size=30), max_size=12)

@@ -16,9 +16,20 @@ from rgt_tui.fleet.history.moment_fleet import (
     place_of_event,
     recorder_words,
 )
-from rgt_tui.model.box import BoxSpec, BoxState, Link, Past
-from rgt_tui.model.evidence import Verb
-from rgt_tui.model.fleet import FleetState, Happening, Happenings, Moment, Night, Timeline, Wanted
+from rgt_tui.model import (
+    BoxSpec,
+    BoxState,
+    FleetState,
+    Happening,
+    Happenings,
+    Link,
+    Moment,
+    Night,
+    Past,
+    Timeline,
+    Verb,
+    Wanted,
+)
 from tests.ui.fakes import NOW, FakeFleet, many_boxes
 
 

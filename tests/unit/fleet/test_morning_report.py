@@ -7,11 +7,20 @@ import pytest
 
 from rgt_tui.fleet.history.morning_report import NextClock, Report, morning_report, report_words
 from rgt_tui.health import ClockReading
-from rgt_tui.model.autostop import Armed, EndsBy, Mode, SelfStop
-from rgt_tui.model.box import BoxSpec, BoxState
-from rgt_tui.model.fleet import Happening, Night, Rest, Tally
-from rgt_tui.model.money import Amount
-from rgt_tui.model.profile import ClockMode
+from rgt_tui.model import (
+    Amount,
+    Armed,
+    BoxSpec,
+    BoxState,
+    ClockMode,
+    EndsBy,
+    Happening,
+    Mode,
+    Night,
+    Rest,
+    SelfStop,
+    Tally,
+)
 
 NIGHT = 1_790_000_000.0
 MORNING = NIGHT + 8 * 3600

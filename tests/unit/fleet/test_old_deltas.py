@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.model.protocol import Hello, Sample
+from rgt_tui.model import Hello, Sample
 from rgt_tui.recordings import RecordingReader, recording_lines
 from rgt_tui.recordings.recording_lines import Entry
 from rgt_tui.recordings.recording_reader import DELTA, RecordedFrames

@@ -5,9 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from rgt_tui.fleet.publisher import Pace
-from rgt_tui.model.box import BoxSpec, BoxState, Link
-from rgt_tui.model.money import Meter
-from rgt_tui.model.protocol import QueueState
+from rgt_tui.model import BoxSpec, BoxState, Link, Meter, QueueState
 
 BOX = BoxState(spec=BoxSpec(name="a", host="h"))
 OTHER = BoxState(spec=BoxSpec(name="b", host="h"))

@@ -30,8 +30,7 @@ from rgt_tui.fleet.history.past import (
     wanted,
     without_cards,
 )
-from rgt_tui.model.box import Past
-from rgt_tui.model.protocol import Disk, Gpu, History, HistoryRow, Memory, Sample
+from rgt_tui.model import Disk, Gpu, History, HistoryRow, Memory, Past, Sample
 from rgt_tui.profiles.readings import is_of_card
 
 START = 1_700_000_040.0

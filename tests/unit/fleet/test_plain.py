@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rgt_tui.model.plain import clean
+from rgt_tui.model import clean
 
 
 def test_escape_sequences_and_controls_go_and_words_stay() -> None:

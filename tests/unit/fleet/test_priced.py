@@ -9,9 +9,17 @@ from hypothesis import strategies as st
 
 from rgt_tui.fleet.meters import LONGEST_SECONDS, is_priced, metered
 from rgt_tui.health import worst_case_of
-from rgt_tui.model.box import BoxSpec, BoxState, Link, ProviderRef
-from rgt_tui.model.money import FLEET_FILE, Lifecycle, Meter, MeterKind
-from rgt_tui.model.protocol import Sample
+from rgt_tui.model import (
+    FLEET_FILE,
+    BoxSpec,
+    BoxState,
+    Lifecycle,
+    Link,
+    Meter,
+    MeterKind,
+    ProviderRef,
+    Sample,
+)
 
 SPEC = BoxSpec(name="a", host="h", per_hour=3.6, currency="EUR")
 replace = msgspec.structs.replace

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rgt_tui.fleet.reducers import fold
-from rgt_tui.model.protocol import ScalarPoint, Scalars
-from rgt_tui.model.run import RunState
+from rgt_tui.model import RunState, ScalarPoint, Scalars
 
 NOW = 1_790_000_000.0
 

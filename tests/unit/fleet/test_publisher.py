@@ -14,9 +14,7 @@ from rgt_tui.fleet import publisher as module
 from rgt_tui.fleet.event_loop import collect_less
 from rgt_tui.fleet.history.past import Values, figures
 from rgt_tui.fleet.publisher import Publisher, Questions
-from rgt_tui.model.box import BoxSpec, BoxState, Link
-from rgt_tui.model.fleet import FleetEvent, FleetState
-from rgt_tui.model.protocol import Sample
+from rgt_tui.model import BoxSpec, BoxState, FleetEvent, FleetState, Link, Sample
 from rgt_tui.profiles import load_profile
 from rgt_tui.ssh import AgentBundle, Channel
 

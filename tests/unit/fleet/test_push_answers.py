@@ -11,8 +11,7 @@ import msgspec
 import pytest
 
 from rgt_tui.fleet.pushes import PushChoice, PushRefused, pushing, versions_of
-from rgt_tui.model.box import BoxSpec
-from rgt_tui.model.plain import clean
+from rgt_tui.model import BoxSpec, clean
 from rgt_tui.profiles import load_profile
 from rgt_tui.ssh import CommandFailed, Deployed, Done
 from rgt_tui.transfer.sending import IgnoreRules, read_tree

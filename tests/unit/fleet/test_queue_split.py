@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rgt_tui.fleet.work.fleet_roster import Part, forget_handed, handed_cells, note_handed, roster
 from rgt_tui.fleet.work.queue_split import NoQueue, QueueLine, Seen, parse_lines, seen_in, split
-from rgt_tui.model.protocol import Cell, QueueState
+from rgt_tui.model import Cell, QueueState
 
 
 def line(name: str, task: str = "t", epochs: int = 1) -> QueueLine:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.model.box import BoxSpec
+from rgt_tui.model import BoxSpec
 from rgt_tui.recordings import LineFile, Recorder, RecordFailed, RecordingReader
 from rgt_tui.recordings import recording_writer as module
 

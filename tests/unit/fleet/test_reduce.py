@@ -13,14 +13,19 @@ from rgt_tui.fleet import reducers
 from rgt_tui.fleet import reducers as module
 from rgt_tui.fleet.attention import words
 from rgt_tui.fleet.reducers import LOG_LINES, RING, apply, count
-from rgt_tui.model.box import BoxSpec, BoxState, Counters, Link
-from rgt_tui.model.protocol import (
+from rgt_tui.model import (
+    EPOCH,
+    TIME,
+    BoxSpec,
+    BoxState,
     Cell,
     Checkpoints,
+    Counters,
     Event,
     Frame,
     Gpu,
     Hello,
+    Link,
     LogLines,
     Memory,
     QueueState,
@@ -29,7 +34,6 @@ from rgt_tui.model.protocol import (
     Scalars,
     Wait,
 )
-from rgt_tui.model.run import EPOCH, TIME
 
 replace = msgspec.structs.replace
 START = BoxState(spec=BoxSpec(name="a", host="h"))

@@ -11,11 +11,18 @@ import msgspec
 import pytest
 
 from rgt_tui.fleet import GateClosed, publisher
-from rgt_tui.model.box import BoxSpec, BoxState, Link, ProviderRef
-from rgt_tui.model.evidence import Verb
-from rgt_tui.model.fleet import FleetEvent, FleetState
-from rgt_tui.model.money import Lifecycle, Meter
-from rgt_tui.model.protocol import Hello
+from rgt_tui.model import (
+    BoxSpec,
+    BoxState,
+    FleetEvent,
+    FleetState,
+    Hello,
+    Lifecycle,
+    Link,
+    Meter,
+    ProviderRef,
+    Verb,
+)
 from rgt_tui.recordings import (
     FULL,
     LineFile,

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from rgt_tui.fleet.reducers import fold, rewound
-from rgt_tui.model.protocol import Cursor, ScalarPoint, Scalars
-from rgt_tui.model.run import Resume, RunState, Series
+from rgt_tui.model import Cursor, Resume, RunState, ScalarPoint, Scalars, Series
 
 RUN = RunState(
     name="r",

@@ -13,7 +13,7 @@ import pytest
 from rgt_tui.fleet import sampling_paces
 from rgt_tui.fleet.attention import size
 from rgt_tui.fleet.sampling_paces import AT_A_TIME, SamplingPaces
-from rgt_tui.model.box import BoxSpec, BoxState
+from rgt_tui.model import BoxSpec, BoxState
 
 NEVER = 86_400.0
 PATIENCE = 120.0

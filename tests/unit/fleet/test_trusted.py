@@ -16,7 +16,7 @@ from rgt_tui.fleet.config import FleetConfig, FleetFileError, Place, open_place,
 from rgt_tui.fleet.config.editing import add_boxes
 from rgt_tui.fleet.config.loading import MAX_BYTES, Source, parse_fleet, read_source
 from rgt_tui.fleet.config.trusted import Book, Entry, Seen
-from rgt_tui.model.box import BoxSpec
+from rgt_tui.model import BoxSpec
 
 FULL = """
 [boxes.lab]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rgt_tui.model.box import Tunnel, parse_tunnel, pasted_tunnel
+from rgt_tui.model import Tunnel, parse_tunnel, pasted_tunnel
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from rgt_tui.fleet.unlisted import bills
-from rgt_tui.model.box import ProviderRef
-from rgt_tui.model.money import Lifecycle, Meter, MeterKind
+from rgt_tui.model import Lifecycle, Meter, MeterKind, ProviderRef
 from rgt_tui.providers import Instance, Listed
 
 ON = Meter(kind=MeterKind.COMPUTE_AND_STORAGE, lifecycle=Lifecycle.RUNNING, per_hour=0.69)

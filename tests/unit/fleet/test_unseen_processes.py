@@ -10,10 +10,7 @@ from rgt_tui.cli.status_line import Verdict, status_line, text_line
 from rgt_tui.gate.quiet import quiet
 from rgt_tui.health import assess, facts_of
 from rgt_tui.health.rows.conditions_queue import check_quiet as all_quiet
-from rgt_tui.model.box import BoxState, Seen
-from rgt_tui.model.evidence import CheckStatus
-from rgt_tui.model.fleet import FleetState
-from rgt_tui.model.protocol import Proc
+from rgt_tui.model import BoxState, CheckStatus, FleetState, Proc, Seen
 from rgt_tui.profiles import load_profile
 from rgt_tui.ssh.sh_sample import BY_NAME
 from rgt_tui.store.spending import alive

@@ -5,11 +5,33 @@ from __future__ import annotations
 import msgspec
 
 from rgt_tui.gate import Consent, Situation, Told, gather
-from rgt_tui.model.box import BoxSpec, BoxState, Link, ProviderRef, Seen
-from rgt_tui.model.evidence import CopyProof, Evidence, EvidenceItem, Mounted, ResultGroup, Results, Verb
-from rgt_tui.model.money import Lifecycle, Meter, MeterKind
-from rgt_tui.model.profile import BillingAction, Overrides, Price, Profile, Tier
-from rgt_tui.model.protocol import Cell, Disk, Hello, QueueState, Sample
+from rgt_tui.model import (
+    BillingAction,
+    BoxSpec,
+    BoxState,
+    Cell,
+    CopyProof,
+    Disk,
+    Evidence,
+    EvidenceItem,
+    Hello,
+    Lifecycle,
+    Link,
+    Meter,
+    MeterKind,
+    Mounted,
+    Overrides,
+    Price,
+    Profile,
+    ProviderRef,
+    QueueState,
+    ResultGroup,
+    Results,
+    Sample,
+    Seen,
+    Tier,
+    Verb,
+)
 
 NOW = 1_790_000_000.0
 """The client's clock."""

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 import rgt_tui
 from rgt_tui.gate import evaluate, facts_digest, phrase, sealed
 from rgt_tui.gate.decision import MAX_AGE_S, PERMIT_S, REQUIRED
-from rgt_tui.model.evidence import Evidence, EvidenceItem, Permit, Refusal, Seal, Verb
-from rgt_tui.model.protocol import Transfer
+from rgt_tui.model import Evidence, EvidenceItem, Permit, Refusal, Seal, Transfer, Verb
 from tests.unit.gate.builders import NOW, TICKS, box, cell, evidence, sample
 
 replace = msgspec.structs.replace

@@ -6,10 +6,7 @@ import msgspec
 import pytest
 
 from rgt_tui.gate import Told, tiers
-from rgt_tui.model.box import LeftOut, Link
-from rgt_tui.model.evidence import Results, Verb
-from rgt_tui.model.money import Meter
-from rgt_tui.model.protocol import Checkpoint, Checkpoints, Disk, QueueState
+from rgt_tui.model import Checkpoint, Checkpoints, Disk, LeftOut, Link, Meter, QueueState, Results, Verb
 from tests.unit.gate.builders import (
     METER,
     NOW,

@@ -7,8 +7,7 @@ import pytest
 
 from rgt_tui.gate import SAID, evaluate, recognised, recognised_words
 from rgt_tui.gate.identity import MOUNTS, same_endpoint
-from rgt_tui.model.box import Link, ProviderRef
-from rgt_tui.model.evidence import Permit, Verb
+from rgt_tui.model import Link, Permit, ProviderRef, Verb
 from rgt_tui.profiles import all_profiles
 from tests.unit.gate.builders import HELLO, METER, TICKS, against, box, evidence, items, spec, text
 

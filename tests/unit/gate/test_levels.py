@@ -7,8 +7,7 @@ import pytest
 
 from rgt_tui.gate import facts_digest, outdated, phrase, unprotect_phrase
 from rgt_tui.gate.decision import DIGEST_S, dated, level_of
-from rgt_tui.model.box import ProviderRef
-from rgt_tui.model.evidence import Evidence, Forfeit, Level, Verb
+from rgt_tui.model import Evidence, Forfeit, Level, ProviderRef, Verb
 from tests.unit.gate.builders import METER, NOW, PROFILE, TICKS, box, cell, evidence, group, spec, told
 
 replace = msgspec.structs.replace

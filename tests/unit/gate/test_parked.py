@@ -8,9 +8,7 @@ import msgspec
 import pytest
 
 from rgt_tui.gate import Parked, ParkedEvidence, Target, evaluate, stands, worth_keeping
-from rgt_tui.model.box import Link
-from rgt_tui.model.evidence import Permit, Results, Verb
-from rgt_tui.model.money import Lifecycle
+from rgt_tui.model import Lifecycle, Link, Permit, Results, Verb
 from tests.unit.gate.builders import (
     METER,
     NOW,

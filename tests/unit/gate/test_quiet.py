@@ -7,10 +7,22 @@ import pytest
 from rgt_box.sampling.gpu import FOREIGN, SILENT
 
 from rgt_tui.gate import evaluate, facts_digest
-from rgt_tui.model.box import BoxState, LeftOut, Link, Seen
-from rgt_tui.model.evidence import Permit, Verb
-from rgt_tui.model.protocol import FoundRun, Gpu, GpuHolder, GpuProc, Proc, QueueState, Transfer
-from rgt_tui.model.run import RunState
+from rgt_tui.model import (
+    BoxState,
+    FoundRun,
+    Gpu,
+    GpuHolder,
+    GpuProc,
+    LeftOut,
+    Link,
+    Permit,
+    Proc,
+    QueueState,
+    RunState,
+    Seen,
+    Transfer,
+    Verb,
+)
 from tests.unit.gate.builders import (
     GB,
     HELLO,

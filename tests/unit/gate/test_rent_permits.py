@@ -9,8 +9,7 @@ import msgspec
 import pytest
 
 from rgt_tui.gate import RentCase, rent_permit, rent_review
-from rgt_tui.model.evidence import Refusal, RentPermit
-from rgt_tui.model.renting import Offer, Wish
+from rgt_tui.model import Offer, Refusal, RentPermit, Wish
 
 TICKS, TOKEN = 5000.0, "rgt-lab-0011"
 OFFER = Offer(

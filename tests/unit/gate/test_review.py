@@ -5,10 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from rgt_tui.gate import changes, review, tiers
-from rgt_tui.model.box import BoxState
-from rgt_tui.model.evidence import Level, Review, Verb
-from rgt_tui.model.money import Meter, MeterKind
-from rgt_tui.model.protocol import Disk
+from rgt_tui.model import BoxState, Disk, Level, Meter, MeterKind, Review, Verb
 from rgt_tui.profiles import load_profile
 from tests.unit.gate.builders import (
     METER,

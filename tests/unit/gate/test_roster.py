@@ -7,8 +7,7 @@ import pytest
 
 from rgt_tui.gate import Told, evaluate, facts_digest
 from rgt_tui.gate.roster import LEFT_OUT_LIMIT_BYTES, SHOWN, matches
-from rgt_tui.model.evidence import CopyProof, Mounted, Permit, Skipped, Verb
-from rgt_tui.model.protocol import QueueState
+from rgt_tui.model import CopyProof, Mounted, Permit, QueueState, Skipped, Verb
 from tests.unit.gate.builders import (
     GB,
     NOW,

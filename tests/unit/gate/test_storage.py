@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rgt_tui.model.evidence import Verb
-from rgt_tui.model.profile import BillingAction, Overrides, Profile, Tier
+from rgt_tui.model import BillingAction, Overrides, Profile, Tier, Verb
 from rgt_tui.profiles import action_for, path_survives, survives, tiers_of
 from tests.unit.gate.builders import PROFILE
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rgt_tui.health import ALERTS, CHECKS, HANDBOOK, all_conditions, covered, told_by
-from rgt_tui.model.evidence import Finding, Severity
+from rgt_tui.model import Finding, Severity
 
 
 def test_every_row_has_a_view_and_an_id_of_its_own() -> None:

@@ -10,8 +10,7 @@ import pytest
 
 from rgt_tui.health import diagnose
 from rgt_tui.health.rows.conditions_domains import RULES
-from rgt_tui.model.evidence import Finding
-from rgt_tui.model.run import Resume, Series
+from rgt_tui.model import Finding, Resume, Series
 from tests.unit.triage.builders import NOW, box, run
 
 NOISE = random.Random(7)

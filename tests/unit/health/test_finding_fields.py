@@ -8,10 +8,7 @@ import pytest
 from rgt_tui.fleet.reducers import extended
 from rgt_tui.handbook import ACTION_WORDS, Action, shipped_pages
 from rgt_tui.health import diagnose
-from rgt_tui.model.box import BoxState, LogView
-from rgt_tui.model.evidence import Finding
-from rgt_tui.model.protocol import Event, Gpu, LogLines, Memory
-from rgt_tui.model.run import Resume, Series
+from rgt_tui.model import BoxState, Event, Finding, Gpu, LogLines, LogView, Memory, Resume, Series
 from rgt_tui.ui.widgets.spans import text_of, width_of
 from rgt_tui.ui.widgets.why import action_lines, finding_lines
 from tests.unit.triage.builders import DATA, FULL, LOG, NOW, box, cell, checkpoints, log, queue, run, sample

@@ -9,9 +9,7 @@ from msgspec.structs import replace
 
 from rgt_tui.gate.quiet import quiet
 from rgt_tui.health import assess, evaluate
-from rgt_tui.model.box import BoxState, Seen
-from rgt_tui.model.evidence import CheckStatus
-from rgt_tui.model.protocol import Cell, Proc
+from rgt_tui.model import BoxState, Cell, CheckStatus, Proc, Seen
 from rgt_tui.profiles import load_profile
 from tests.unit.triage.builders import NOW, box, cell, queue, sample
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from rgt_tui.health import diagnose, rank_progress
-from rgt_tui.model.protocol import Heartbeat, LostRank, Proc, RankReading
+from rgt_tui.model import Heartbeat, LostRank, Proc, RankReading
 from tests.unit.health.test_stuck_ranks import MOVES, SLEEPS, SPINS, found, rank
 from tests.unit.triage.builders import NOW, box, sample
 

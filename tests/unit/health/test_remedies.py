@@ -5,9 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from rgt_tui.health import Remedy, standing_remedies
-from rgt_tui.model.alert import Alert
-from rgt_tui.model.box import BoxState, Link
-from rgt_tui.model.evidence import Finding
+from rgt_tui.model import Alert, BoxState, Finding, Link
 from tests.ui.boxes import NOW, cell, disk, inode_finding, queue, run, sample, trouble_box
 
 replace = msgspec.structs.replace

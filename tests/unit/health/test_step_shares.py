@@ -7,7 +7,7 @@ import math
 import pytest
 
 from rgt_tui.health.rows.conditions_pace import DATA, TALK, share_of
-from rgt_tui.model.run import RunState, Series
+from rgt_tui.model import RunState, Series
 
 
 def logged(**curves: list[float]) -> RunState:

@@ -11,8 +11,7 @@ from rgt_box import procstat
 from rgt_box.sampling import rank_waits
 
 from rgt_tui.health import covered, diagnose
-from rgt_tui.model.evidence import Finding, Severity
-from rgt_tui.model.protocol import Heartbeat, LostRank, Proc, RankReading
+from rgt_tui.model import Finding, Heartbeat, LostRank, Proc, RankReading, Severity
 from tests.unit.triage.builders import LOG, NOW, box, cell, log, queue, run, sample
 
 

@@ -12,11 +12,27 @@ import pytest
 
 from rgt_tui.health import CHECKS, evaluate
 from rgt_tui.health.assessment import ADVISED_AT
-from rgt_tui.model.box import Agreed, BoxState, Counters, Link, LogView
-from rgt_tui.model.evidence import CheckResult, CheckStatus, Finding, Severity
-from rgt_tui.model.money import FLEET_FILE, Lifecycle, Meter, MeterKind
-from rgt_tui.model.protocol import ExposedToken, Gpu, Hello, Memory, Session
-from rgt_tui.model.run import Resume
+from rgt_tui.model import (
+    FLEET_FILE,
+    Agreed,
+    BoxState,
+    CheckResult,
+    CheckStatus,
+    Counters,
+    ExposedToken,
+    Finding,
+    Gpu,
+    Hello,
+    Lifecycle,
+    Link,
+    LogView,
+    Memory,
+    Meter,
+    MeterKind,
+    Resume,
+    Session,
+    Severity,
+)
 from rgt_tui.profiles import load_profile, run_advice
 from tests.unit.triage.builders import (
     DATA,

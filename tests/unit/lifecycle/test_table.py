@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rgt_tui.health import CHECKS, PHASES, evaluate
-from rgt_tui.model.box import BoxSpec, BoxState
-from rgt_tui.model.evidence import CheckStatus
+from rgt_tui.model import BoxSpec, BoxState, CheckStatus
 from rgt_tui.profiles import all_profiles, load_profile
 from tests.unit.triage.builders import NOW, box
 

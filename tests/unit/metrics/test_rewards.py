@@ -16,8 +16,7 @@ from rgt_box.metrics.metric_names import MOST_FIGURES, choose, figure
 from rgt_box.streams.curve_followers import FoundScalars
 
 from rgt_tui.fleet.reducers import fold
-from rgt_tui.model.protocol import Scalars
-from rgt_tui.model.run import RunState
+from rgt_tui.model import RunState, Scalars
 from tests.unit.metrics.makers import FIXTURES
 
 TRL = FIXTURES / "trl"

@@ -8,9 +8,7 @@ import pytest
 from rgt_tui.fleet.changes import between
 from rgt_tui.gate import Told, gather, review
 from rgt_tui.health import evaluate
-from rgt_tui.model.box import BoxState
-from rgt_tui.model.evidence import CheckStatus, Mounted, ResultGroup, Results, Verb
-from rgt_tui.model.protocol import Disk
+from rgt_tui.model import BoxState, CheckStatus, Disk, Mounted, ResultGroup, Results, Verb
 from rgt_tui.profiles import load_profile, path_survives
 from rgt_tui.profiles.box_storage import copies_of, storage_of
 from rgt_tui.ui.widgets.queue_lines import queue_lines

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rgt_tui.health import BY_ID
-from rgt_tui.model.profile import ClockMode, ClockStart, DangerClock
+from rgt_tui.model import ClockMode, ClockStart, DangerClock
 from rgt_tui.profiles import ProfileError, all_profiles, load_profile
 
 DAY = 86400.0

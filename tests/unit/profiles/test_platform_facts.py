@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.model.evidence import Verb
-from rgt_tui.model.profile import ClockMode, ClockStart, Profile
+from rgt_tui.model import ClockMode, ClockStart, Profile, Verb
 from rgt_tui.profiles import action_for, all_profiles, load_profile, path_survives, survives
 from rgt_tui.profiles.readings import age
 from rgt_tui.profiles.survival import by_hand, keeps_billing, lacking

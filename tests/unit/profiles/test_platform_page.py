@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from rgt_tui.model.profile import Claim, ClockMode, ClockStart, DangerClock, Price, Profile, Source
+from rgt_tui.model import Claim, ClockMode, ClockStart, DangerClock, Price, Profile, Source
 from rgt_tui.profiles import all_profiles, platform_page
 
 replace = msgspec.structs.replace

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rgt_tui.model.money import Amount, Meter, MeterKind
-from rgt_tui.model.profile import Price, Tier
+from rgt_tui.model import Amount, Meter, MeterKind, Price, Tier
 from rgt_tui.profiles import all_profiles, load_profile
 from rgt_tui.profiles.prices import (
     HOURS,

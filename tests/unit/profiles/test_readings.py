@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rgt_tui.model.protocol import Disk, Memory
+from rgt_tui.model import Disk, Memory
 from rgt_tui.profiles.readings import (
     age,
     byte_pct,

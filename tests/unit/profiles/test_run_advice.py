@@ -10,9 +10,19 @@ import pytest
 from rgt_box.discovery import script_look
 
 from rgt_tui.handbook import shipped_pages
-from rgt_tui.model.box import BoxState, Rings
-from rgt_tui.model.protocol import Checkpoint, Checkpoints, Cpu, Disk, FoundRun, Gpu, Proc, RankReading
-from rgt_tui.model.run import Resume
+from rgt_tui.model import (
+    BoxState,
+    Checkpoint,
+    Checkpoints,
+    Cpu,
+    Disk,
+    FoundRun,
+    Gpu,
+    Proc,
+    RankReading,
+    Resume,
+    Rings,
+)
 from rgt_tui.profiles import run_advice
 from rgt_tui.profiles.run_advice import FAULTS, advised, daly, faults_of, within
 from tests.unit.triage.builders import NOW, ROOT, box, cell, log, queue, run, sample

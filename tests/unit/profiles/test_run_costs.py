@@ -7,10 +7,20 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.model.box import BoxSpec, BoxState, Link
-from rgt_tui.model.money import Amount, Meter, MeterKind
-from rgt_tui.model.protocol import Cell, FoundRun, QueueState
-from rgt_tui.model.run import Resume, RunState, Series
+from rgt_tui.model import (
+    Amount,
+    BoxSpec,
+    BoxState,
+    Cell,
+    FoundRun,
+    Link,
+    Meter,
+    MeterKind,
+    QueueState,
+    Resume,
+    RunState,
+    Series,
+)
 from rgt_tui.profiles.run_advice import run_cost, seconds_per_step
 
 NOW = 1_790_000_000.0

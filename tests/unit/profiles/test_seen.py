@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.model.profile import BillingAction, Interruption, Network, Overrides, Profile, Tier, Traffic
+from rgt_tui.model import BillingAction, Interruption, Network, Overrides, Profile, Tier, Traffic
 from rgt_tui.profiles import before_renting, load_profile, mark_seen, seen_at
 from rgt_tui.profiles.seen import shown_path
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.model.profile import (
+from rgt_tui.model import (
     BillingAction,
     Claim,
     ClockMode,

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rgt_tui.model.evidence import Verb
-from rgt_tui.model.protocol import Disk
+from rgt_tui.model import Disk, Verb
 from rgt_tui.profiles import all_profiles, load_profile, path_survives, survival, tiers_of
 from rgt_tui.profiles.survival import unmounted, watched_mounts
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from rgt_tui.model.money import Amount, Meter
+from rgt_tui.model import Amount, Meter
 from rgt_tui.profiles import load_profile
 from rgt_tui.profiles.prices import Toll, toll
 

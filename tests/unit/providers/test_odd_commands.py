@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.model.box import ProviderRef
+from rgt_tui.model import ProviderRef
 from rgt_tui.providers import BadAnswer, Context
 from rgt_tui.providers.command_line import Said
 from rgt_tui.providers.kubernetes import KubernetesAccount, open_account

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rgt_tui.model.box import ProviderRef
-from rgt_tui.model.money import Lifecycle, MeterKind
+from rgt_tui.model import Lifecycle, MeterKind, ProviderRef
 from rgt_tui.providers import BadAnswer, Context
 from rgt_tui.providers.autodl import open_account as open_autodl
 from rgt_tui.providers.digitalocean import open_account as open_digitalocean

@@ -7,9 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from rgt_tui.model.box import ProviderRef
-from rgt_tui.model.evidence import Permit, StopPhase, StopProgress, Verb
-from rgt_tui.model.money import Lifecycle, Meter, MeterKind
+from rgt_tui.model import Lifecycle, Meter, MeterKind, Permit, ProviderRef, StopPhase, StopProgress, Verb
 from rgt_tui.providers import Conflict, Instance, NotFound, carry_out
 from rgt_tui.providers.stopping import CONFLICT_POLLS, POLL_S, TIMEOUT_S
 

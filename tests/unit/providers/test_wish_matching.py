@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from rgt_tui.model import Offer, Wish
 from rgt_tui.model.gpu_names import same_gpu
 from rgt_tui.model.gpu_table import GPUS
-from rgt_tui.model.renting import Offer, Wish
 from rgt_tui.providers import ProviderError
 from rgt_tui.providers.markets.wish_matching import check_wish, in_order
 

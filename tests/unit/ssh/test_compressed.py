@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rgt_box.streams.pipes import Outbox, packed
 
-from rgt_tui.model.protocol import Frame, Hello, Pong, Sample
+from rgt_tui.model import Frame, Hello, Pong, Sample
 from rgt_tui.ssh import read_frame
 from rgt_tui.ssh.channel import PackedLines, _Session
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.model.box import BoxSpec, BoxState, ProviderRef
-from rgt_tui.model.protocol import Disk, Gpu, Memory, Sample
+from rgt_tui.model import BoxSpec, BoxState, Disk, Gpu, Memory, ProviderRef, Sample
 from rgt_tui.store import Means, history_path
 from rgt_tui.store.minute_means import LONGEST_MOUNT
 from rgt_tui.store.saved_states import place_of

@@ -5,9 +5,18 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from rgt_tui.model.box import BoxSpec, BoxState, Link, ProviderRef
-from rgt_tui.model.money import Meter, MeterKind
-from rgt_tui.model.protocol import Cell, Proc, QueueState, Sample
+from rgt_tui.model import (
+    BoxSpec,
+    BoxState,
+    Cell,
+    Link,
+    Meter,
+    MeterKind,
+    Proc,
+    ProviderRef,
+    QueueState,
+    Sample,
+)
 from rgt_tui.store import Cost, Metering
 from rgt_tui.store.spending import AWAKE_SECONDS, VALID_SECONDS, alive, day_of
 

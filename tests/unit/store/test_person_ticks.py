@@ -7,8 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.model.box import BoxSpec, ProviderRef
-from rgt_tui.model.evidence import CheckResult, CheckStatus, PersonTick
+from rgt_tui.model import BoxSpec, CheckResult, CheckStatus, PersonTick, ProviderRef
 from rgt_tui.store import TicksError, say_tick, ticks_of, ticks_path, with_ticks
 
 RENTED = BoxSpec(name="lab", host="1.2.3.4", provider=ProviderRef(kind="vast", instance="77"))

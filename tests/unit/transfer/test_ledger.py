@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from rgt_box.commands.result_walk import Group
 
-from rgt_tui.model.evidence import CopyProof, ResultGroup
+from rgt_tui.model import CopyProof, ResultGroup
 from rgt_tui.transfer import FileRow, FolderRow, GoneRow, Ledger, LedgerError, Stamp, fingerprint, ledger_path
 from rgt_tui.transfer.ledger import proofs, sha256_of
 

@@ -7,24 +7,32 @@ from typing import Any
 
 import msgspec
 
-from rgt_tui.model.box import BoxSpec, BoxState, Counters, Link, LogView, ProviderRef
-from rgt_tui.model.money import Lifecycle, Meter, MeterKind
-from rgt_tui.model.protocol import (
+from rgt_tui.model import (
+    BoxSpec,
+    BoxState,
     Cell,
     Checkpoint,
     Checkpoints,
+    Counters,
     Cpu,
     Disk,
     Gpu,
     Hello,
     InodeHog,
+    Lifecycle,
+    Link,
+    LogView,
     Memory,
+    Meter,
+    MeterKind,
     Proc,
+    ProviderRef,
     QueueState,
+    RunState,
     Sample,
+    Series,
     Session,
 )
-from rgt_tui.model.run import RunState, Series
 
 NOW = 1_790_000_000.0
 LOG = "/root/job/logs/lstm-b.log"

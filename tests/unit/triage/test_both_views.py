@@ -15,11 +15,7 @@ from rgt_tui.health import AlertState, diagnose, listed, step_alerts
 from rgt_tui.health.alert_state import instant
 from rgt_tui.health.handbook import STORAGE_IDS
 from rgt_tui.health.lognotes import _MARKS, WINDOW
-from rgt_tui.model.box import BoxState, LogView
-from rgt_tui.model.evidence import Finding
-from rgt_tui.model.plain import clean
-from rgt_tui.model.protocol import FoundRun, LogLines, QueueState
-from rgt_tui.model.run import RunState
+from rgt_tui.model import BoxState, Finding, FoundRun, LogLines, LogView, QueueState, RunState, clean
 from rgt_tui.ui.screens.log import findings_of
 from tests.unit.handbook.test_line_search import CASES, ENDED
 from tests.unit.triage.builders import DATA, LOG, NOW, box, cell, queue, run, sample

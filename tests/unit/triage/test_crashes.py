@@ -11,10 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rgt_tui.health import diagnose
-from rgt_tui.model.box import BoxState
-from rgt_tui.model.evidence import Severity
-from rgt_tui.model.protocol import Event, FoundRun, Gpu, Memory
-from rgt_tui.model.run import EPOCH, Resume, Series
+from rgt_tui.model import EPOCH, BoxState, Event, FoundRun, Gpu, Memory, Resume, Series, Severity
 from tests.unit.triage.builders import LOG, NOW, box, cell, log, queue, run, sample
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."

@@ -8,10 +8,7 @@ import msgspec
 import pytest
 
 from rgt_tui.health import diagnose
-from rgt_tui.model.box import BoxState
-from rgt_tui.model.evidence import Finding, Severity
-from rgt_tui.model.protocol import Disk, FoundRun, InodeHog, Wait
-from rgt_tui.model.run import Resume
+from rgt_tui.model import BoxState, Disk, Finding, FoundRun, InodeHog, Resume, Severity, Wait
 from tests.unit.triage.builders import (
     DATA,
     FULL,

@@ -7,7 +7,7 @@ import pytest
 from rgt_tui.handbook import shipped_pages
 from rgt_tui.health import HANDBOOK, diagnose
 from rgt_tui.health.handbook import run_pages
-from rgt_tui.model.evidence import Severity
+from rgt_tui.model import Severity
 from tests.unit.handbook.test_line_search import CASES
 from tests.unit.triage.builders import NOW, box, cell, log, queue, run
 

@@ -11,10 +11,7 @@ from rich.cells import cell_len
 
 from rgt_tui.health.autostop_words import of_box
 from rgt_tui.health.facts import BUSY_PCT
-from rgt_tui.model.autostop import AutostopReading
-from rgt_tui.model.box import BoxState, Health
-from rgt_tui.model.money import Amount
-from rgt_tui.model.protocol import Disk, Gpu
+from rgt_tui.model import Amount, AutostopReading, BoxState, Disk, Gpu, Health
 from rgt_tui.profiles import prices
 from rgt_tui.profiles.readings import byte_pct, inode_pct, memory_pct
 from rgt_tui.profiles.readings import percent as ratio

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from rich.cells import cell_len
 from textual import events
 
-from rgt_tui.model.box import Health
+from rgt_tui.model import Health
 from rgt_tui.ui.enduring import endured, words
 from rgt_tui.ui.notation import clean, glyphs
 from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row, clock_cells

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from textual import work
 from textual.message import Message
 
-from rgt_tui.model.box import BoxState
-from rgt_tui.model.run import Resume, RunState
+from rgt_tui.model import BoxState, Resume, RunState
 from rgt_tui.profiles.readings import no_agent
 from rgt_tui.ui.box_status import current_run
 from rgt_tui.ui.commands import key_for

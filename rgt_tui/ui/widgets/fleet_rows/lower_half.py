@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from rgt_tui.model.box import BoxState
-from rgt_tui.model.fleet import FleetState
+from rgt_tui.model import BoxState, FleetState
 from rgt_tui.ui.box_status import choose_log, level_tone, old_mark
 from rgt_tui.ui.commands import key_for
 from rgt_tui.ui.notation import clean, clock, compact_time

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Sequence
 
-from rgt_tui.model.fleet import FleetEvent, FleetState
+from rgt_tui.model import FleetEvent, FleetState
 from rgt_tui.profiles.prices import written
 from rgt_tui.ui.box_status import level_tone
 from rgt_tui.ui.commands import key_for

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from rgt_tui.model.evidence import Finding, Fix
-from rgt_tui.model.fleet import FleetState
+from rgt_tui.model import Finding, Fix, FleetState
 from rgt_tui.ui.clipboard import Copied
 from rgt_tui.ui.notation import clean, glyphs, plain
 from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row

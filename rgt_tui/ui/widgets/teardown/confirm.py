@@ -12,7 +12,7 @@ from textual.geometry import Size
 from textual.message import Message
 from textual.widgets import Input
 
-from rgt_tui.model.evidence import Level, Verb
+from rgt_tui.model import Level, Verb
 from rgt_tui.ui.commands import Command, bindings, keys_for
 from rgt_tui.ui.enduring import Enduring
 from rgt_tui.ui.notation import clean

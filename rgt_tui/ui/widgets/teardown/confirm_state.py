@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from rgt_tui.model.evidence import EvidenceItem, Forfeit, Level, Review, StopPhase, StopProgress, Verb
+from rgt_tui.model import EvidenceItem, Forfeit, Level, Review, StopPhase, StopProgress, Verb
 
 _NUMBERS = re.compile(r"\d[\d,.:]*")
 _SIZES = re.compile(r"\b\d[\d.,]* (?:B|kB|KiB|[MGT]i?B)\b")

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 
 from rich.cells import cell_len
 
-from rgt_tui.model.evidence import EvidenceItem, Level, Review, StopPhase, Verb
-from rgt_tui.model.money import Meter
-from rgt_tui.model.profile import BillingAction
+from rgt_tui.model import BillingAction, EvidenceItem, Level, Meter, Review, StopPhase, Verb
 from rgt_tui.profiles import prices
 from rgt_tui.profiles.readings import how_many
 from rgt_tui.profiles.survival import by_hand, in_both

@@ -9,7 +9,7 @@ from typing import ClassVar
 from textual.binding import BindingType
 from textual.message import Message
 
-from rgt_tui.model.evidence import EvidenceItem, Review
+from rgt_tui.model import EvidenceItem, Review
 from rgt_tui.ui.commands import Command, bindings, key_for
 from rgt_tui.ui.notation import clean, compact_time, glyphs, size
 from rgt_tui.ui.widgets.lines import FittedLines, RowChosen

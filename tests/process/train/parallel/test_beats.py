@@ -10,8 +10,7 @@ import pytest
 from rgt_box.sampling import rank_phases
 
 from rgt_tui.health.rank_progress import beat_of
-from rgt_tui.model.evidence import Finding
-from rgt_tui.model.protocol import Heartbeat
+from rgt_tui.model import Finding, Heartbeat
 from tests.process.train.parallel import beat_worker
 from tests.process.train.parallel.launching import torchrun
 from tests.process.train.parallel.watched import Watched

@@ -20,8 +20,7 @@ import torch
 from rgt_box.sampling import flight_dumps
 
 from rgt_tui.health import diagnose
-from rgt_tui.model.evidence import Finding
-from rgt_tui.model.protocol import Frame, Sample
+from rgt_tui.model import Finding, Frame, Sample
 from tests.process.train.parallel import record_worker
 from tests.process.train.parallel.launching import ROOT, torchrun
 from tests.process.train.parallel.watched import Watched

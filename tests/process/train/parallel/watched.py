@@ -15,8 +15,7 @@ from rgt_box.sampling.processes import ProcSampler
 from rgt_box.sampling.rank_waits import RankWatch
 
 from rgt_tui.health import diagnose
-from rgt_tui.model.evidence import Finding
-from rgt_tui.model.protocol import Proc
+from rgt_tui.model import Finding, Proc
 from tests.unit.triage.builders import NOW, box, run, sample
 
 PATIENCE = 150.0
