@@ -11,14 +11,15 @@ from pathlib import Path
 
 from rgt_tui.fleet import Alerting, BaseFleet, NothingToDo, Observer
 from rgt_tui.fleet.box_session import Intake
-from rgt_tui.fleet.keepalive import JUMP_SECONDS, Jump, shifted
+from rgt_tui.fleet.keepalive import Jump
 from rgt_tui.fleet.logs.kept_lines import KeptLines
 from rgt_tui.fleet.reducers import replace
-from rgt_tui.model import AlertSettings, BoxSpec, BoxState, Hello, Profile
+from rgt_tui.model import AlertSettings, BoxSpec, BoxState, Profile
 from rgt_tui.profiles import ProfileError, load_profile
 from rgt_tui.recordings import recording_lines
 from rgt_tui.recordings.recording_lines import Entry, RecordingError
-from rgt_tui.recordings.recording_reader import RecordedFrames, RecordingReader, Skipped, length
+from rgt_tui.recordings.recording_reader import RecordingReader, Skipped, length
+from rgt_tui.ssh.channel import read_frame
 
 FULL = math.inf
 """The speed that waits for nothing."""
@@ -115,7 +116,6 @@ class ReplayedBox:
 
     def __init__(self, spec: BoxSpec, profile: Profile, started: float) -> None:
         self.state = BoxState(spec=spec, since=started)
-        self._reader = RecordedFrames()
         self.intake = Intake(spec, profile)
 
     def take(self, entry: Entry) -> None:
@@ -126,13 +126,11 @@ class ReplayedBox:
         if line is None:
             return
         try:
-            frame = self._reader.read(line)
+            frame = read_frame(line)
         except (ValueError, RecursionError):  # it was none when it came, either
             counters = self.state.counters
             self.state = replace(self.state, counters=replace(counters, bad_frames=counters.bad_frames + 1))
             return
-        if isinstance(frame, Hello):
-            self._reader = RecordedFrames()  # a channel of its own begins
         try:
             self.state = self.intake.take(self.state, frame, entry.at)
         except Exception:  # as a session does: it is left out and counted
@@ -348,7 +346,7 @@ class ReplayFleet(NothingToDo, BaseFleet):
                 if isinstance(item, Skipped):
                     self._leave_out(item)
                     continue
-                moved = self._moved(item, group)
+                moved = self._moved(item)
                 later = bool(moved) or item.at > group + PUBLISH_SECONDS
                 if dirty and (later or (item.set is not None and item.set.link is not None)):
                     self._publish(last)  # a link that comes and goes was seen to come
@@ -366,14 +364,9 @@ class ReplayFleet(NothingToDo, BaseFleet):
         self._playback.jump(max(last, self.now()))
         self._finish()
 
-    def _moved(self, item: Entry, group: float) -> float:
-        """Return by how much the clock was set right before an entry; 0 where it goes on as before.
-
-        Every box has a line that says so, all of one time. In older recordings a time that goes back is the sign.
-        """
-        if item.set is not None and item.set.moved:
-            return item.set.moved if item.at != self._set_at else 0.0
-        return item.at - group if item.at < group - JUMP_SECONDS else 0.0
+    def _moved(self, item: Entry) -> float:
+        """Return by how many seconds the clock was set before an entry. Every box has such a line, at one time."""
+        return item.set.moved if item.set is not None and item.at != self._set_at else 0.0
 
     def _set_clock(self, item: Entry, moved: float) -> float:
         """Go on by the clock as it was set; return its time."""
@@ -381,10 +374,6 @@ class ReplayFleet(NothingToDo, BaseFleet):
         self._set_at = item.at
         self._playback.jump(item.at)
         self._publisher.say(Jump(moved=moved).words, "warn", item.at)
-        if item.set is None or not item.set.moved:
-            for name, box in self._boxes.items():  # no line of theirs says so
-                box.state = shifted(box.state, moved)
-                self._publisher.touched(name)
         return item.at
 
     async def _reach(self, at: float, before: float) -> None:

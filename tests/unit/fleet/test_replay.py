@@ -250,17 +250,6 @@ async def test_a_clock_that_was_set_is_followed_at_once(tmp_path: Path, moved: f
     assert seen.events.count(f"this computer's clock went {way} 1h00") == 1
 
 
-async def test_a_clock_that_went_back_is_noticed_where_no_line_says_so(tmp_path: Path) -> None:
-    there = START + 5
-    more = [sample(there + number - HOUR, 5 + number, there + number) for number in range(1, 101)]
-    seen, fleet = await seen_by(two(tmp_path / "r", hello(), *samples(5), *more))
-    assert len(seen.states) > 100
-    assert fleet.state.at == START + 105 - HOUR
-    assert [box.since for box in fleet.state.boxes] == [START - HOUR + 1] * 2
-    assert fleet.state.boxes[0].sample_at == pytest.approx(fleet.state.at, abs=1.1)
-    assert "this computer's clock went back 59m59" in seen.events
-
-
 async def test_nobody_waits_for_hours_of_which_nothing_was_recorded(tmp_path: Path) -> None:
     path = two(tmp_path / "r", hello(), *samples(5), sample(START + 5 + HOUR, 6))
     seen, fleet = await seen_by(path, speed=50.0)
