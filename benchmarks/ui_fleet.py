@@ -51,7 +51,7 @@ class Wave:
 
     chronicle = None
     moment = None
-    plays_back = is_past = keeps_logs = reads_logs = keeps_transfers = runs_checks = False
+    plays_back = is_past = keeps_logs = keeps_transfers = runs_checks = False
 
     def __init__(self) -> None:
         self._callbacks: list[Callable[[FleetState], None]] = []

@@ -19,8 +19,8 @@ from rgt_tui.store import History
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rgt_tui.fleet.logs.box_logs import BoxSearch, LogPiece
-    from rgt_tui.fleet.logs.kept_lines import FilePlace, KeptLines
+    from rgt_tui.fleet.logs.box_logs import BoxLog
+    from rgt_tui.fleet.logs.kept_lines import KeptLines
     from rgt_tui.fleet.transfer_diary import TransferNote
     from rgt_tui.profiles.prices import Toll
     from rgt_tui.transfer.copying import PullProgress
@@ -33,7 +33,7 @@ log = logging.getLogger("rgt.demo")
 class DemoFleet(FleetSource):
     """The embedded fleet."""
 
-    keeps_logs = reads_logs = keeps_transfers = runs_checks = True
+    keeps_logs = keeps_transfers = runs_checks = True
 
     def __init__(self, *, port_base: int | None = None, follow_advice: bool = False) -> None:
         self.embedded = Embedded(port_base=port_base)
@@ -99,23 +99,9 @@ class DemoFleet(FleetSource):
         if self._fleet is not None:
             self._fleet.leave_log(box, path)
 
-    async def log_piece(self, box: str, path: str, inode: int, start: int, stop: int) -> LogPiece:
-        """Read the whole lines between two bytes of a log."""
-        return await self._running.log_piece(box, path, inode, start, stop)
-
-    async def log_place(self, box: str, path: str, line: int) -> FilePlace:
-        """Return where a line of a log begins."""
-        return await self._running.log_place(box, path, line)
-
-    async def log_lines_before(self, box: str, path: str, place: FilePlace) -> int:
-        """Return how many lines of a log stand before a place."""
-        return await self._running.log_lines_before(box, path, place)
-
-    async def find_in_log(
-        self, box: str, path: str, wanted: str, *, fixed: bool, fold: bool, each: Callable[[BoxSearch], None]
-    ) -> BoxSearch:
-        """Search a whole log where it lies."""
-        return await self._running.find_in_log(box, path, wanted, fixed=fixed, fold=fold, each=each)
+    def box_log(self, box: str, path: str) -> BoxLog:
+        """Return a log on its box."""
+        return self._running.box_log(box, path)
 
     def pause(self, box: str, paused: bool) -> None:
         """Disconnect from a box, or connect again."""

@@ -28,9 +28,8 @@ from rgt_tui.fleet.connector import ConnectLimit
 from rgt_tui.fleet.console_clicks import own_act
 from rgt_tui.fleet.event_loop import collect_less, guarded
 from rgt_tui.fleet.fleet_source import Chronicle, FleetSource, Given, Keeper, Observer, Pulled, Remember, Tap
-from rgt_tui.fleet.logs import box_logs
-from rgt_tui.fleet.logs.box_logs import BoxSearch, LogPiece
-from rgt_tui.fleet.logs.kept_lines import FilePlace, KeptLines
+from rgt_tui.fleet.logs.box_logs import BoxLog
+from rgt_tui.fleet.logs.kept_lines import KeptLines
 from rgt_tui.fleet.meters import Meters
 from rgt_tui.fleet.open_actions import OpenActions
 from rgt_tui.fleet.publisher import Publisher, Questions
@@ -177,7 +176,7 @@ class BaseFleet(FleetSource):
 class Fleet(BaseFleet):
     """A running fleet; see `rgt_tui.fleet.fleet_source.FleetSource` for what each method promises."""
 
-    keeps_logs = reads_logs = keeps_transfers = runs_checks = True
+    keeps_logs = keeps_transfers = runs_checks = True
 
     def __init__(
         self,
@@ -350,23 +349,9 @@ class Fleet(BaseFleet):
         if box in self._sessions:
             self._sessions[box].intake.leave_log(path)
 
-    async def log_piece(self, box: str, path: str, inode: int, start: int, stop: int) -> LogPiece:
-        """Read the whole lines between two bytes of a log."""
-        return await box_logs.log_piece(*self.agent(box), path, inode, start, stop)
-
-    async def log_place(self, box: str, path: str, line: int) -> FilePlace:
-        """Return where a line of a log begins, counted from 1."""
-        return await box_logs.place_of_line(*self.agent(box), path, line)
-
-    async def log_lines_before(self, box: str, path: str, place: FilePlace) -> int:
-        """Return how many lines of a log come before a place."""
-        return await box_logs.lines_before(*self.agent(box), path, place)
-
-    async def find_in_log(
-        self, box: str, path: str, wanted: str, *, fixed: bool, fold: bool, each: Callable[[BoxSearch], None]
-    ) -> BoxSearch:
-        """Search a whole log on its box."""
-        return await box_logs.find_on_box(*self.agent(box), path, wanted, fixed=fixed, fold=fold, each=each)
+    def box_log(self, box: str, path: str) -> BoxLog:
+        """Return a log on its box."""
+        return BoxLog(lambda: self.agent(box), path)
 
     def pause(self, box: str, paused: bool) -> None:
         """Disconnect from a box and leave it alone, or connect again."""

@@ -29,8 +29,8 @@ from rgt_tui.model import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rgt_tui.fleet.logs.box_logs import BoxSearch, LogPiece
-    from rgt_tui.fleet.logs.kept_lines import FilePlace, KeptLines
+    from rgt_tui.fleet.logs.box_logs import BoxLog
+    from rgt_tui.fleet.logs.kept_lines import KeptLines
     from rgt_tui.fleet.transfer_diary import TransferNote
     from rgt_tui.gate import Receipt
     from rgt_tui.profiles.prices import Toll
@@ -106,8 +106,6 @@ class FleetSource(Protocol):
     """A recording: its time can be held and sped up."""
     keeps_logs: bool = False
     """It keeps all lines of a log that is read; others have no more than `LogView`."""
-    reads_logs: bool = False
-    """It can ask a box for what is not kept of its logs."""
     keeps_transfers: bool = False
     """It knows what every rgt of this person copies and has copied; others know only their own."""
     runs_checks: bool = False
@@ -315,47 +313,9 @@ class FleetSource(Protocol):
         """Keep only the newest lines once nobody reads it."""
         return
 
-    async def log_piece(self, box: str, path: str, inode: int, start: int, stop: int) -> LogPiece:
-        """Read the whole lines between two bytes of a log.
-
-        Raises:
-            Exception: they cannot be had; the message says why.
-        """
-        raise NotOffered
-
-    async def log_place(self, box: str, path: str, line: int) -> FilePlace:
-        """Return where a line of a log begins, counted from 1.
-
-        Raises:
-            Exception: it is not known; the message says why.
-        """
-        raise NotOffered
-
-    async def log_lines_before(self, box: str, path: str, place: FilePlace) -> int:
-        """Return how many lines of a log come before a place.
-
-        Raises:
-            Exception: it is not known; the message says why.
-        """
-        raise NotOffered
-
-    async def find_in_log(
-        self, box: str, path: str, wanted: str, *, fixed: bool, fold: bool, each: Callable[[BoxSearch], None]
-    ) -> BoxSearch:
-        """Search a whole log on its box, its end first; pass each match to `each` as it is found.
-
-        Args:
-            box: Its name.
-            path: Of the log.
-            wanted: A text, or a regular expression.
-            fixed: It is a text.
-            fold: Upper and lower case are the same.
-            each: Told what has come.
-
-        Raises:
-            Exception: it cannot be searched; the message says why.
-        """
-        raise NotOffered
+    def box_log(self, box: str, path: str) -> BoxLog | None:
+        """Return a log on its box, to read and to search what is not kept here; None = there is no box to ask."""
+        return None
 
     async def transfers(self) -> tuple[TransferNote, ...]:
         """Return all that is remembered, the newest first; asked of the disk, aside.

@@ -9,10 +9,10 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from rgt_tui.fleet.logs.box_logs import BoxHit, BoxSearch, LogPiece
+from rgt_tui.fleet.logs import box_logs
+from rgt_tui.fleet.logs.box_logs import BoxHit, BoxLog, BoxSearch, LogPiece
 from rgt_tui.fleet.logs.kept_lines import FilePlace, KeptLines, kept_from
 from rgt_tui.model import FleetState, Hello, LogView, Spot
-from rgt_tui.ui.logs import beyond_kept
 from rgt_tui.ui.logs.line_times import written
 from rgt_tui.ui.notation import clock
 from rgt_tui.ui.screens.log import LogScreen, zone_of
@@ -30,7 +30,7 @@ DATA = "".join(f"{line}\n" for line in ALL).encode()
 class LogFleet(FakeFleet):
     """Has a whole log at the other end, and keeps what is read of it."""
 
-    keeps_logs = reads_logs = True
+    keeps_logs = True
 
     def __init__(self, shown: int = 200, data: bytes = DATA) -> None:
         lines = tuple(data.decode().splitlines()[-shown:])
@@ -51,35 +51,47 @@ class LogFleet(FakeFleet):
     def leave_log(self, box: str, path: str) -> None:
         self.left.append(path)
 
-    async def log_piece(self, box: str, path: str, inode: int, start: int, stop: int) -> LogPiece:
-        if self.error is not None:
-            raise self.error
+    def box_log(self, box: str, path: str) -> BoxLog:
+        return FakeBoxLog(self, path)
+
+
+class FakeBoxLog(BoxLog):
+    """Answers what the agent of a box would."""
+
+    def __init__(self, fleet: LogFleet, path: str) -> None:
+        super().__init__(lambda: pytest.fail("no box is there"), path)
+        self.fleet = fleet
+
+    async def read_piece(self, inode: int, start: int, stop: int) -> LogPiece:
+        if self.fleet.error is not None:
+            raise self.fleet.error
         assert inode == 7
-        self.asked.append((start, stop))
-        data = self.data[:stop]
+        self.fleet.asked.append((start, stop))
+        data = self.fleet.data[:stop]
         first = start if start == 0 or data[start - 1 : start] == b"\n" else data.find(b"\n", start) + 1
         end = data.rfind(b"\n") + 1
         lines = tuple(data[first:end].decode().splitlines()) if first < end else ()
-        return LogPiece(lines=lines, place=FilePlace(7, first), end=max(first, end), size=len(self.data))
+        size = len(self.fleet.data)
+        return LogPiece(lines=lines, place=FilePlace(7, first), end=max(first, end), size=size)
 
-    async def log_place(self, box: str, path: str, line: int) -> FilePlace:
+    async def find_line(self, line: int) -> FilePlace:
         return FilePlace(7, sum(len(row) + 1 for row in ALL[: line - 1]))
 
-    async def log_lines_before(self, box: str, path: str, place: FilePlace) -> int:
-        return self.data[: place.offset].count(b"\n")
+    async def count_before(self, place: FilePlace) -> int:
+        return self.fleet.data[: place.offset].count(b"\n")
 
-    async def find_in_log(
-        self, box: str, path: str, wanted: str, *, fixed: bool, fold: bool, each: Callable[[BoxSearch], None]
+    async def search(
+        self, wanted: str, *, fixed: bool, fold: bool, each: Callable[[BoxSearch], None]
     ) -> BoxSearch:
-        if self.error is not None:
-            raise self.error
+        if self.fleet.error is not None:
+            raise self.fleet.error
         pattern = re.compile(re.escape(wanted) if fixed else wanted, re.IGNORECASE if fold else 0)
         found = [number for number, line in enumerate(ALL) if pattern.search(line)]
         for number in reversed(found):
             at = sum(len(row) + 1 for row in ALL[:number])
             each(BoxSearch(hits=(BoxHit(text=ALL[number], place=FilePlace(7, at)),)))
         each(BoxSearch(matches=len(found), read=1000))
-        return BoxSearch(matches=len(found), read=len(self.data), ended=True)
+        return BoxSearch(matches=len(found), read=len(self.fleet.data), ended=True)
 
 
 async def test_older_lines_come_on_pgup_at_the_top_until_the_first_of_all() -> None:
@@ -123,8 +135,8 @@ async def test_a_box_that_does_not_answer_is_said_and_nothing_is_lost() -> None:
 
 async def test_a_line_that_is_longer_than_a_piece() -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(beyond_kept, "PIECE_BYTES", 100)
-        patch.setattr(beyond_kept, "LARGEST_PIECE", 2000)
+        patch.setattr(box_logs, "PIECE_BYTES", 100)
+        patch.setattr(box_logs, "LARGEST_PIECE", 2000)
         fleet = LogFleet(1, b"first\n" + b"x" * 1000 + b"\nlast\n")
         async with running(lambda: fleet, keys=("l", "pageup", "pageup")) as (app, pilot, _):
             await pilot.press("g")

@@ -1,6 +1,6 @@
 """Asks a box for parts of a log that are not kept here: older lines, a line by its number, a search.
 
-A box may answer anything: what it sends is bounded, and what makes no sense is an error in words.
+A box may answer anything: what it sends is bounded, and an answer that makes no sense raises a `BoxError`.
 """
 
 from __future__ import annotations
@@ -8,13 +8,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import asyncssh
 import msgspec
 from rgt_wire.log_text import line_text
 
-from rgt_tui.fleet.logs.kept_lines import FilePlace
+from rgt_tui.fleet.logs.kept_lines import FilePlace, KeptLines
 from rgt_tui.fleet.work.agent_answers import Row, ask, number
 from rgt_tui.model import clean
 from rgt_tui.ssh import (
@@ -24,11 +24,16 @@ from rgt_tui.ssh import (
     FileBegins,
     Unreachable,
     cat,
+    record,
     run,
 )
 
 PIECE_BYTES = 512 << 10
-"""Of older lines, at a time."""
+"""Bytes of older lines that are read at a time."""
+LARGEST_PIECE = 8 << 20
+"""A longer line is skipped."""
+AROUND_BYTES = 128 << 10
+"""Bytes before and after a place that are read to show it."""
 SECONDS = 30.0
 COUNT_SECONDS = 20.0
 SEARCH_SECONDS = 900.0
@@ -37,6 +42,10 @@ HIT_CHARACTERS = 300
 MOST_SENT_KIB = 768
 """Of the lines that were found: further ones are only counted."""
 _NOTHING = hashlib.sha256(b"").hexdigest()
+
+
+class NothingOlder(Exception):
+    """No older lines can be added to those that are kept; the message says why."""
 
 
 class LogPiece(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,61 +81,236 @@ class BoxSearch(msgspec.Struct, frozen=True, kw_only=True):
     """Why not everything was searched; empty = it was, as far as it has come."""
 
 
+class Surroundings(NamedTuple):
+    """The lines around a place of a log."""
+
+    kept: KeptLines
+    number: int
+    """Of the line that begins at the place."""
+    size: int
+    """Bytes of the file now."""
+
+
+Agent = tuple[asyncssh.SSHClientConnection, Deployed]
+
+
+class BoxLog:
+    """One log on its box.
+
+    Args:
+        agent: Returns the connection to the box and the agent there; raises `BoxError` while the box is not connected.
+        path: Of the log.
+    """
+
+    def __init__(self, agent: Callable[[], Agent], path: str) -> None:
+        self.path = path
+        self._agent = agent
+
+    async def load_older(self, kept: KeptLines) -> int:
+        """Add the lines before those that are kept.
+
+        Returns:
+            The number before which lines have changed.
+
+        Raises:
+            NothingOlder: there are none, or there is no room for them.
+            BoxError: the box does not send them.
+        """
+        if kept.place is None:
+            raise NothingOlder("it is not known where on the box these lines are")
+        number, place = known = kept.place
+        if place.offset == 0:
+            raise NothingOlder("this is the beginning of the log")
+        length = PIECE_BYTES
+        while True:
+            start = max(0, place.offset - length)
+            piece = await self.read_piece(place.inode, start, place.offset)
+            if piece.lines or start == 0 or length >= LARGEST_PIECE:
+                break
+            length *= 4
+        if kept.place != known:  # the log was cut meanwhile
+            return kept.first
+        if not piece.lines:
+            raise NothingOlder("the line before these is too long to be shown")
+        if not kept.replace_before(number, piece.lines, piece.place):
+            raise NothingOlder("no more lines are kept here; a search on the box reads all of them")
+        return number
+
+    async def load_newer(self, kept: KeptLines) -> int:
+        """Add the lines after those that are kept; return how many.
+
+        Raises:
+            BoxError: the box does not send them.
+        """
+        if kept.inode is None:
+            return 0
+        piece = await self.read_piece(kept.inode, kept.reached, kept.reached + PIECE_BYTES)
+        kept.know(piece.place)
+        kept.append(piece.lines)
+        kept.reached = max(kept.reached, piece.end)
+        return len(piece.lines)
+
+    async def read_around(self, place: FilePlace) -> Surroundings:
+        """Return the lines around a place of the log.
+
+        Raises:
+            BoxError: the box does not send them.
+        """
+        before = await self.read_piece(place.inode, max(0, place.offset - AROUND_BYTES), place.offset)
+        after = await self.read_piece(place.inode, place.offset, place.offset + AROUND_BYTES)
+        kept = KeptLines(self.path)
+        kept.know(before.place if before.lines else place)
+        kept.append(before.lines)
+        number = kept.end
+        kept.append(after.lines)
+        kept.inode, kept.reached = place.inode, max(after.end, place.offset)
+        return Surroundings(kept, number, after.size)
+
+    async def read_piece(self, inode: int, start: int, stop: int) -> LogPiece:
+        """Read the complete lines between two bytes of the log, also of a rotated one.
+
+        Args:
+            inode: Of the file that has the bytes.
+            start: Where to begin; a line that began before it is left out.
+            stop: Where to end; a line that ends after it is left out.
+
+        Raises:
+            BoxError: that file, or the box, cannot be read any more.
+        """
+        begin = max(0, start - 1)  # the byte before shows whether a line begins here
+        words = ("--path", _literal(self.path), "--cursor", _cursor(inode, begin), "--until", str(stop))
+        data = bytearray()
+        size = stop
+        try:
+            async with asyncio.timeout(SECONDS):
+                async for item in cat(*self._agent(), *words, silence=SECONDS):
+                    if isinstance(item, FileBegins):
+                        if item.inode != inode or item.start != begin:
+                            raise CatFailed(
+                                "that part of the log is no longer on the box: it was cut or replaced"
+                            )
+                        size = item.size
+                        continue
+                    data += item
+                    if len(data) > stop - begin:
+                        raise CatFailed("the box sent more of the log than was asked for")
+        except TimeoutError:
+            raise CommandFailed(f"the box did not send that part of the log within {SECONDS:g} s") from None
+        except EOFError as error:
+            raise Unreachable(clean(str(error))) from error
+        first = 0
+        if start > 0:
+            first = data.find(b"\n") + 1 or len(data)
+        end = max(first, data.rfind(b"\n") + 1)
+        lines = lines_of(bytes(data[first:end]))
+        return LogPiece(lines=lines, place=FilePlace(inode, begin + first), end=begin + end, size=size)
+
+    async def find_line(self, line: int) -> FilePlace:
+        """Return where a line of the log begins, counted from 1.
+
+        Raises:
+            BoxError: it is not known.
+        """
+        for row in await self._read_rows("--line", str(line), "--until", "0"):
+            if row.t == "file" and row.start >= 0:
+                return FilePlace(row.inode, row.start)
+        raise CommandFailed("rgt-box cat: it did not say where the line begins")
+
+    async def count_older(self, kept: KeptLines) -> None:
+        """Count the lines before those that are kept.
+
+        Raises:
+            BoxError: the box does not count them.
+        """
+        if kept.place is not None:
+            number, place = kept.place
+            kept.counted = await self.count_before(place), number
+
+    async def count_before(self, place: FilePlace) -> int:
+        """Return how many lines of the log come before a place.
+
+        Raises:
+            BoxError: it is not known, for instance because counting takes too long.
+        """
+        cursor = _cursor(place.inode, place.offset)
+        rows = await self._read_rows("--cursor", cursor, "--count", "--until", str(place.offset))
+        if rows[0].inode != place.inode or rows[-1].lines < 0:
+            raise CommandFailed("rgt-box cat: that part of the log is no longer on the box")
+        return rows[-1].lines
+
+    async def _read_rows(self, *words: str) -> list[_Row]:
+        connection, deployed = self._agent()
+        done = await run(
+            connection,
+            deployed.command("cat", "--path", _literal(self.path), *words),
+            seconds=COUNT_SECONDS,
+            most_bytes=64 << 10,
+            name="rgt-box cat",
+        )
+        rows = []
+        for raw in done.out.splitlines():
+            try:
+                rows.append(msgspec.json.decode(record(raw), type=_Row))
+            except (msgspec.DecodeError, RecursionError):
+                continue
+        if not rows or rows[-1].t == "error":
+            raise CommandFailed(f"rgt-box cat: {done.words or 'no answer'}")
+        return rows
+
+    async def search(
+        self, wanted: str, *, fixed: bool, fold: bool, each: Callable[[BoxSearch], None]
+    ) -> BoxSearch:
+        """Search the complete log on the box, its end first; at most about 1 MB is sent.
+
+        Args:
+            wanted: A text, or a regular expression of Python.
+            fixed: It is a text.
+            fold: Upper and lower case are the same.
+            each: Called with each match and with the progress.
+
+        Returns:
+            How it ended.
+
+        Raises:
+            BoxError: the box cannot be asked, or refuses the expression.
+        """
+        words = ["grep", "--count", "--nice", "--progress", "0.5", "--max", str(MOST_HITS)]
+        words += ["--cut", str(HIT_CHARACTERS), "--most-kib", str(MOST_SENT_KIB), "--limit-mib", str(1 << 30)]
+        words += ["--timeout", f"{SEARCH_SECONDS:g}", *["--fixed"] * fixed, *["--ignore-case"] * fold]
+        words += ["--", wanted, self.path]
+        sent = 0
+        last = BoxSearch()
+
+        def apply_row(row: Row) -> None:
+            nonlocal sent, last
+            if row.get("end") is True:
+                why = row.get("stopped") or next(
+                    (str(one.get("error")) for one in row.get("problems") or () if isinstance(one, dict)), ""
+                )
+                last = BoxSearch(
+                    matches=number(row, "matches"),
+                    read=number(row, "read"),
+                    ended=True,
+                    incomplete=clean(str(why))[:200],
+                )
+                return
+            if row.get("progress") is True:
+                each(BoxSearch(matches=number(row, "matches"), read=number(row, "read")))
+                return
+            hit = _hit(row)
+            if hit is not None and sent < MOST_HITS:
+                sent += 1
+                each(BoxSearch(hits=(hit,)))
+
+        answer = await ask(*self._agent(), words, seconds=SEARCH_SECONDS + SECONDS, each=apply_row)
+        if not last.ended:
+            raise CommandFailed(f"rgt-box grep: {answer.words or f'exit {answer.status}'}")
+        return last
+
+
 def lines_of(data: bytes) -> tuple[str, ...]:
     """Return the lines of a log as the agent shows them: a progress bar in its last state, long ones cut."""
     return tuple(clean(line_text(raw)) for raw in data.split(b"\n")[:-1])
-
-
-async def log_piece(
-    connection: asyncssh.SSHClientConnection,
-    deployed: Deployed,
-    path: str,
-    inode: int,
-    start: int,
-    stop: int,
-) -> LogPiece:
-    """Read the whole lines between two bytes of a log; of a rotated one, too.
-
-    Args:
-        connection: To the box.
-        deployed: The agent there.
-        path: Of the log.
-        inode: Of the file that the bytes are of.
-        start: Where to begin; a line that began before it is left out.
-        stop: Where to end; a line begins there, or one that ends behind it is left out.
-
-    Raises:
-        BoxError: that file, or the box, cannot be read any more.
-    """
-    begin = max(0, start - 1)  # the byte before tells whether a line begins here
-    words = ("--path", _literal(path), "--cursor", f"{inode}:{begin}:0:{_NOTHING}", "--until", str(stop))
-    data = bytearray()
-    size = stop
-    try:
-        async with asyncio.timeout(SECONDS):
-            async for item in cat(connection, deployed, *words, silence=SECONDS):
-                if isinstance(item, FileBegins):
-                    if item.inode != inode or item.start != begin:
-                        raise CatFailed(
-                            "that part of the log is no longer on the box: it was cut or replaced"
-                        )
-                    size = item.size
-                    continue
-                data += item
-                if len(data) > stop - begin:
-                    raise CatFailed("the box sent more of the log than was asked for")
-    except TimeoutError:
-        raise CommandFailed(f"the box did not send that part of the log within {SECONDS:g} s") from None
-    except EOFError as error:
-        raise Unreachable(clean(str(error))) from error
-    first = 0 if begin == 0 and start == 0 else data.find(b"\n") + 1
-    if first == 0 and start > 0:
-        first = len(data)
-    end = data.rfind(b"\n") + 1
-    if end <= first:
-        return LogPiece(lines=(), place=FilePlace(inode, begin + first), end=begin + first, size=size)
-    lines = lines_of(bytes(data[first:end]))
-    return LogPiece(lines=lines, place=FilePlace(inode, begin + first), end=begin + end, size=size)
 
 
 def _literal(path: str) -> str:
@@ -134,141 +318,16 @@ def _literal(path: str) -> str:
     return "".join(f"[{character}]" if character in "*?[" else character for character in path)
 
 
-class _Begins(msgspec.Struct, frozen=True):
+def _cursor(inode: int, offset: int) -> str:
+    """Return a cursor that no earlier bytes prove."""
+    return f"{inode}:{offset}:0:{_NOTHING}"
+
+
+class _Row(msgspec.Struct, frozen=True):
     t: str
     inode: int = 0
     start: int = 0
     lines: int = -1
-
-
-async def _asked_of_cat(
-    connection: asyncssh.SSHClientConnection, deployed: Deployed, words: tuple[str, ...]
-) -> list[_Begins]:
-    done = await run(
-        connection,
-        deployed.command("cat", *words),
-        seconds=COUNT_SECONDS,
-        most_bytes=64 << 10,
-        name="rgt-box cat",
-    )
-    rows = []
-    for raw in done.out.splitlines():
-        at = raw.find(b'{"')
-        try:
-            rows.append(msgspec.json.decode(raw[at:] if at >= 0 else b"", type=_Begins))
-        except (msgspec.DecodeError, RecursionError):
-            continue
-    if not rows or rows[-1].t == "error":
-        raise CommandFailed(f"rgt-box cat: {done.words or 'no answer'}")
-    return rows
-
-
-async def place_of_line(
-    connection: asyncssh.SSHClientConnection, deployed: Deployed, path: str, line: int
-) -> FilePlace:
-    """Return where a line of a log begins, counted from 1.
-
-    Raises:
-        BoxError: it is not known.
-    """
-    words = ("--path", _literal(path), "--line", str(line), "--until", "0")
-    begins = next((row for row in await _asked_of_cat(connection, deployed, words) if row.t == "file"), None)
-    if begins is None or begins.start < 0:
-        raise CommandFailed("rgt-box cat: it did not say where the line begins")
-    return FilePlace(begins.inode, begins.start)
-
-
-async def lines_before(
-    connection: asyncssh.SSHClientConnection, deployed: Deployed, path: str, place: FilePlace
-) -> int:
-    """Return how many lines of a log come before a place.
-
-    Raises:
-        BoxError: it is not known, such as where counting takes too long.
-    """
-    cursor = f"{place.inode}:{place.offset}:0:{_NOTHING}"
-    words = ("--path", _literal(path), "--cursor", cursor, "--count", "--until", str(place.offset))
-    rows = await _asked_of_cat(connection, deployed, words)
-    if rows[0].inode != place.inode or rows[-1].lines < 0:
-        raise CommandFailed("rgt-box cat: that part of the log is no longer on the box")
-    return rows[-1].lines
-
-
-async def find_on_box(
-    connection: asyncssh.SSHClientConnection,
-    deployed: Deployed,
-    path: str,
-    wanted: str,
-    *,
-    fixed: bool,
-    fold: bool,
-    each: Callable[[BoxSearch], None],
-) -> BoxSearch:
-    """Search a whole log on the box, its end first; not more than about 1 MB is sent.
-
-    Args:
-        connection: To the box.
-        deployed: The agent there.
-        path: Of the log.
-        wanted: A text, or a regular expression of Python.
-        fixed: It is a text.
-        fold: Upper and lower case are the same.
-        each: Told what comes, as it comes.
-
-    Returns:
-        How it ended.
-
-    Raises:
-        BoxError: the box cannot be asked, or refuses the expression.
-    """
-    words = [
-        "grep",
-        "--count",
-        "--nice",
-        "--progress",
-        "0.5",
-        "--max",
-        str(MOST_HITS),
-        "--cut",
-        str(HIT_CHARACTERS),
-    ]
-    words += [
-        "--most-kib",
-        str(MOST_SENT_KIB),
-        "--limit-mib",
-        str(1 << 30),
-        "--timeout",
-        f"{SEARCH_SECONDS:g}",
-    ]
-    words += ["--fixed"] * fixed + ["--ignore-case"] * fold + ["--", wanted, path]
-    told = 0
-    last = BoxSearch()
-
-    def take(row: Row) -> None:
-        nonlocal told, last
-        if row.get("end") is True:
-            why = row.get("stopped") or next(
-                (str(one.get("error")) for one in row.get("problems") or () if isinstance(one, dict)), ""
-            )
-            last = BoxSearch(
-                matches=number(row, "matches"),
-                read=number(row, "read"),
-                ended=True,
-                incomplete=clean(str(why))[:200],
-            )
-            return
-        if row.get("progress") is True:
-            each(BoxSearch(matches=number(row, "matches"), read=number(row, "read")))
-            return
-        hit = _hit(row)
-        if hit is not None and told < MOST_HITS:
-            told += 1
-            each(BoxSearch(hits=(hit,)))
-
-    answer = await ask(connection, deployed, words, seconds=SEARCH_SECONDS + SECONDS, each=take)
-    if not last.ended:
-        raise CommandFailed(f"rgt-box grep: {answer.words or f'exit {answer.status}'}")
-    return last
 
 
 def _hit(row: dict[str, Any]) -> BoxHit | None:

@@ -64,6 +64,8 @@ class KeptLines:
         """Of the file that is read now."""
         self.reached = 0
         """Byte up to which that file is known."""
+        self.counted: tuple[int, int] | None = None
+        """How many lines of the file come before which number; None = they were not counted."""
         self.notes: set[int] = set()
         """Numbers of lines that are rgt's own words."""
         self.at: float | None = None
@@ -105,6 +107,11 @@ class KeptLines:
     def place(self) -> tuple[int, FilePlace] | None:
         """The oldest line of which it is known where on the box it begins, and where that is."""
         return self._places[0] if self._places else None
+
+    @property
+    def lines_before(self) -> int | None:
+        """How many lines of the file come before those that are kept; None = they were not counted."""
+        return None if self.counted is None else self.counted[0] + self.first - self.counted[1]
 
     def know(self, place: FilePlace) -> None:
         """Note where the next line begins."""

@@ -1,7 +1,7 @@
 """Reading a log: searching its lines, choosing which are shown, and dating them."""
 
 __all__ = [
-    "beyond_kept",
+    "box_search",
     "error_lines",
     "line_finder",
     "line_index",

@@ -13,6 +13,7 @@ from textual.binding import BindingType
 from textual.widget import Widget
 
 from rgt_tui.fleet import FleetSource
+from rgt_tui.fleet.logs.box_logs import BoxLog, NothingOlder
 from rgt_tui.fleet.logs.kept_lines import FilePlace, KeptLines
 from rgt_tui.handbook import HandbookError, all_pages, shipped_pages
 from rgt_tui.model import BoxState, FleetState, Link, LogView, Spot
@@ -20,10 +21,10 @@ from rgt_tui.profiles.readings import how_many, no_agent
 from rgt_tui.ui.box_status import cells_of, choose_log, current_cell
 from rgt_tui.ui.clipboard import Copied
 from rgt_tui.ui.commands import LOG, LOG_LINES, LOG_TARGET, MOVE, Command, bindings, key_for
-from rgt_tui.ui.logs.beyond_kept import BeyondKept, Sheet
+from rgt_tui.ui.logs.box_search import Sheet, search_box
 from rgt_tui.ui.logs.line_finder import finder_for
 from rgt_tui.ui.logs.log_rows import step_of
-from rgt_tui.ui.notation import clean
+from rgt_tui.ui.notation import clean, size, thousands
 from rgt_tui.ui.screens.base import HINT_SECONDS, Dashboard, FleetAwareScreen, Moves
 from rgt_tui.ui.widgets.fixed_lines import EntryLine, KeyLine
 from rgt_tui.ui.widgets.lines import EntryChanged, EntryClosed, LineWidget
@@ -34,6 +35,8 @@ MOST_EAST = 86400.0
 """Seconds; a box that says more does not tell its zone."""
 MOST_BACK = 16
 """Pieces of older lines that are loaded to get to a moment."""
+MOST_COUNTED_BYTES = 1 << 30
+"""Before the kept lines, in which lines are counted. Of more only the size is shown: counting would read it all."""
 OF_A_SEARCH = frozenset({"log.next-match", "log.previous-match"})
 
 
@@ -209,7 +212,6 @@ class LogScreen(LogKeys):
         super().__init__(fleet, box_name)
         self._typing = ""
         """What the entry line is for: ``search``, ``only`` or ``find on the box``."""
-        self._beyond = BeyondKept(fleet, box_name) if fleet.reads_logs and box_name is not None else None
         self._sheets: list[Sheet] = []
         """What is shown instead of the log: lines found on the box, then those around one of them."""
         self._counted: set[str] = set()
@@ -257,24 +259,35 @@ class LogScreen(LogKeys):
         if self._sheets:
             sheet = self._sheets[-1]
             pane.heading = sheet.heading
-            pane.older = "" if sheet.hits or self._beyond is None else self._beyond.older(sheet.kept)
+            pane.older = "" if sheet.hits else self.older(box, sheet.kept)
             pane.show(
                 [sheet.kept], now=now, age=None, empty="nothing found so far", findings=findings_of(box)
             )
             return
         pane.heading = ""
         super().show_lines(box, logs, now, age, empty)
-        first = logs[0] if logs else None
-        if first is None or self._beyond is None or first.path in self._counted:
+        place = logs[0].place if logs else None
+        if place is None or logs[0].path in self._counted or not 0 < place[1].offset <= MOST_COUNTED_BYTES:
             return
-        if self._beyond.wants_count(first):
-            self.count_older(first)
+        log = self.box_log(logs[0].path)
+        if log is not None:
+            self.count_older(log, logs[0])
+
+    def box_log(self, path: str | None) -> BoxLog | None:
+        """Return a log on its box; None where there is no box to ask."""
+        if path is None or self.box_name is None:
+            return None
+        return self.fleet.box_log(self.box_name, path)
 
     def older(self, box: BoxState, kept: KeptLines) -> str:
         """Say what stands before the lines that are kept."""
-        if self._beyond is not None and kept.place is not None:
-            return self._beyond.older(kept)
-        return super().older(box, kept)
+        if kept.place is None or self.box_log(kept.path) is None:
+            return super().older(box, kept)
+        offset, before = kept.place[1].offset, kept.lines_before
+        if offset == 0 or before == 0:
+            return ""
+        amount = size(offset) if before is None else thousands(before)
+        return f"{amount} older on the box: {key_for('move.page-up')}"
 
     def _go_to_spot(self) -> None:
         """Go to the line that the screen was opened for, once it is there."""
@@ -286,14 +299,15 @@ class LogScreen(LogKeys):
             return
         self.spot = None
         number = self.log_pane.line_at(kept, spot)
+        log = self.box_log(kept.path)
         if number is not None:
             self.log_pane.go(kept, number)
-        elif spot.line_no is not None and self._beyond is not None:
-            self.open_line(kept.path, spot.line_no)
-        elif spot.text and self._beyond is not None:
-            self.find_on_box(kept.path, re.escape(clean(spot.text).strip()))
-        elif spot.at is not None and self._beyond is not None and kept.place is not None:
-            self.load_until(kept, spot)
+        elif spot.line_no is not None and log is not None:
+            self.open_line(log, spot.line_no)
+        elif spot.text and log is not None:
+            self.find_on_box(log, re.escape(clean(spot.text).strip()))
+        elif spot.at is not None and log is not None and kept.place is not None:
+            self.load_until(log, kept, spot)
         elif spot.text or spot.line_no is not None or spot.at is not None:
             why = self._why_unsure(kept)
             self.hint(f"that line is not among those kept here{why}", 15.0 if why else HINT_SECONDS)
@@ -346,9 +360,9 @@ class LogScreen(LogKeys):
             self._typed("")
             return
         trouble = self._typed(message.text)
-        path = self.log_pane.path
-        if self._typing == "find on the box" and path is not None:
-            self.find_on_box(path, message.text)
+        log = self.box_log(self.log_pane.path)
+        if self._typing == "find on the box" and log is not None:
+            self.find_on_box(log, message.text)
         elif self._typing == "search":
             self.log_pane.next_match(-1, self.hint)
         if trouble:
@@ -378,37 +392,41 @@ class LogScreen(LogKeys):
             return
         if sheet is not None and sheet.hits:
             return
-        if count < 0:
-            self.load_older(kept)
-        elif count > 0 and sheet is not None:
-            self.load_newer(kept)
+        log = self.box_log(kept.path)
+        if log is None:
+            if count < 0:
+                self.hint("this is the first line kept here")
+        elif count < 0:
+            self.load_older(log, kept)
+        elif sheet is not None:
+            self.load_newer(log, kept)
 
     @work(group="box log", exclusive=True, exit_on_error=False, description="load older lines of a log")
-    async def load_older(self, kept: KeptLines) -> None:
+    async def load_older(self, log: BoxLog, kept: KeptLines) -> None:
         """Load the lines before those that are kept, and go up a page."""
-        if self._beyond is None:
-            self.hint("this is the first line kept here")
-            return
         self.hint("loading older lines from the box …", 30.0)
         try:
-            number, said = await self._beyond.load_older(kept)
+            number = await log.load_older(kept)
+        except NothingOlder as reason:
+            self.hint(str(reason))
+            return
         except Exception as error:  # whatever a box answers, the screen stays
             self.hint(f"no older lines: {clean(str(error))}", 15.0)
             return
         self.log_pane.forget_before(kept, number)
-        if not said:
-            self.log_pane.move(-max(1, self.log_pane.page_rows))
-        self.hint(said or f"{how_many(len(kept), 'line')} are kept here now")
+        self.log_pane.move(-max(1, self.log_pane.page_rows))
+        self.hint(f"{how_many(len(kept), 'line')} are kept here now")
         self.redraw_now()
 
     @work(group="box log", exclusive=True, exit_on_error=False, description="load the lines of a moment")
-    async def load_until(self, kept: KeptLines, spot: Spot) -> None:
+    async def load_until(self, log: BoxLog, kept: KeptLines, spot: Spot) -> None:
         """Load older lines until those of a moment are there, as far as that is not too much."""
-        assert self._beyond is not None
         for _ in range(MOST_BACK):
             self.hint("loading older lines from the box …", 30.0)
             try:
-                number, said = await self._beyond.load_older(kept)
+                number = await log.load_older(kept)
+            except NothingOlder:
+                break
             except Exception as error:
                 self.hint(f"no older lines: {clean(str(error))}", 15.0)
                 return
@@ -419,19 +437,16 @@ class LogScreen(LogKeys):
                 self.redraw_now()
                 self.log_pane.go(kept, place)
                 return
-            if said:
-                break
         why = self._why_unsure(kept) or ": when these were written is unknown, or it is further back"
         self.hint(f"that line was not found{why}", 15.0)
         self.redraw_now()
 
     @work(group="box log", exclusive=True, exit_on_error=False, description="load newer lines of a log")
-    async def load_newer(self, kept: KeptLines) -> None:
-        """Load the lines behind those of a piece."""
-        assert self._beyond is not None
+    async def load_newer(self, log: BoxLog, kept: KeptLines) -> None:
+        """Load the lines after those of a piece."""
         last = kept.end - 1
         try:
-            count = await self._beyond.load_newer(kept)
+            count = await log.load_newer(kept)
         except Exception as error:
             self.hint(f"no newer lines: {clean(str(error))}", 15.0)
             return
@@ -445,43 +460,41 @@ class LogScreen(LogKeys):
         )
 
     @work(group="count", exclusive=True, exit_on_error=False, description="count older lines of a log")
-    async def count_older(self, kept: KeptLines) -> None:
+    async def count_older(self, log: BoxLog, kept: KeptLines) -> None:
         """Have the older lines counted."""
-        assert self._beyond is not None
         self._counted.add(kept.path)
         try:
-            await self._beyond.count(kept)
-        except Exception:  # their size is said instead
+            await log.count_older(kept)
+        except Exception:  # their size is shown instead
             return
         self.redraw_now()
 
     @work(group="box log", exclusive=True, exit_on_error=False, description="open a place of a log")
-    async def open_around(self, path: str, place: FilePlace) -> None:
+    async def open_around(self, log: BoxLog, place: FilePlace) -> None:
         """Show the lines around a place of a log."""
-        assert self._beyond is not None
         try:
-            sheet, number = await self._beyond.around(path, place)
+            kept, number, total = await log.read_around(place)
         except Exception as error:
             self.hint(f"no lines from there: {clean(str(error))}", 15.0)
             return
-        self._sheets.append(sheet)
+        name = clean(log.path).rpartition("/")[2]
+        self._sheets.append(Sheet(kept, f"{name} at {size(place.offset)} of {size(total)}"))
         self.redraw_now()
-        self.log_pane.go(sheet.kept, number)
+        self.log_pane.go(kept, number)
 
     @work(group="box log", exclusive=True, exit_on_error=False, description="open a line of a log")
-    async def open_line(self, path: str, line_no: int) -> None:
+    async def open_line(self, log: BoxLog, line_no: int) -> None:
         """Show the lines around one by its number."""
-        assert self._beyond is not None
         try:
-            place = await self._beyond.line(path, line_no)
+            place = await log.find_line(line_no)
         except Exception as error:
             self.hint(f"line {line_no:,} is not known: {clean(str(error))}", 15.0)
             return
-        self.open_around(path, place)
+        self.open_around(log, place)
 
     def action_find(self) -> None:
         """Ask what to find in the whole log on the box."""
-        if self._beyond is None:
+        if self.box_log(self.log_pane.path) is None:
             self.hint(
                 f"only a box that is connected can be searched; {key_for('log.search')} searches the lines kept here"
             )
@@ -489,9 +502,8 @@ class LogScreen(LogKeys):
             self._type("find on the box", self.log_pane.searched)
 
     @work(group="box log", exclusive=True, exit_on_error=False, description="search a log on the box")
-    async def find_on_box(self, path: str, wanted: str) -> None:
-        """Search the whole log on the box; what is found is listed as it comes."""
-        assert self._beyond is not None
+    async def find_on_box(self, log: BoxLog, wanted: str) -> None:
+        """Search the complete log on the box; matches are listed as they arrive."""
         mine: list[Sheet] = []
         at_first: list[Sheet] = []
 
@@ -507,7 +519,7 @@ class LogScreen(LogKeys):
                 self.log_pane.go(sheet.kept, 0)  # the newest
 
         try:
-            await self._beyond.find(path, wanted, show)
+            await search_box(log, wanted, show)
         except Exception as error:
             self._sheets = [sheet for sheet in self._sheets if sheet not in mine]
             self.hint(f"not searched: {clean(str(error))}", 15.0)
@@ -581,8 +593,9 @@ class LogScreen(LogKeys):
         """Open the handbook at what the selected line shows."""
         place = self.log_pane.place
         sheet = self._sheets[-1] if self._sheets else None
-        if sheet is not None and sheet.hits and place is not None and place[0] is sheet.kept:
-            self.open_around(sheet.path, sheet.hits[place[1]])
+        log = self.box_log(self.log_pane.path)
+        if log is not None and sheet and sheet.hits and place is not None and place[0] is sheet.kept:
+            self.open_around(log, sheet.hits[place[1]])
             return
         page = self.log_pane.page_of(*place) if place is not None else None
         if page is None:

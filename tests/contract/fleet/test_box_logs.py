@@ -12,14 +12,7 @@ from typing import Any
 import asyncssh
 import pytest
 
-from rgt_tui.fleet.logs.box_logs import (
-    BoxSearch,
-    find_on_box,
-    lines_before,
-    lines_of,
-    log_piece,
-    place_of_line,
-)
+from rgt_tui.fleet.logs.box_logs import BoxLog, BoxSearch, lines_of
 from rgt_tui.fleet.logs.kept_lines import FilePlace
 from rgt_tui.ssh import BoxError, Deployed, build_agent, connect, deploy
 from tests.contract.fleet.conftest import end_recorder
@@ -51,47 +44,47 @@ def log(tmp_path: Path) -> Path:
 
 async def test_pieces_of_a_log_are_its_whole_lines_wherever_they_are_cut(box: RealSshd, log: Path) -> None:
     inode, size = log.stat().st_ino, log.stat().st_size
-    async with way(box) as (connection, deployed):
+    async with way(box) as agent:
+        held = BoxLog(lambda: agent, str(log))
         found: list[str] = []
         stop = size
         while stop > 0:
-            piece = await log_piece(connection, deployed, str(log), inode, max(0, stop - 200_000), stop)
+            piece = await held.read_piece(inode, max(0, stop - 200_000), stop)
             assert log.read_bytes()[piece.place.offset :].startswith(piece.lines[0].encode())
             assert (piece.end, piece.size) == (stop, size)
             found[:0] = piece.lines
             stop = piece.place.offset
         assert found == ROWS
-        empty = await log_piece(connection, deployed, str(log), inode, 1, 9)
+        empty = await held.read_piece(inode, 1, 9)
         assert (empty.lines, empty.end) == ((), 9)
-        place = await place_of_line(connection, deployed, str(log), 20_001)
-        assert await lines_before(connection, deployed, str(log), place) == 20_000
-        at_line = await log_piece(connection, deployed, str(log), inode, place.offset, place.offset + 100)
+        place = await held.find_line(20_001)
+        assert await held.count_before(place) == 20_000
+        at_line = await held.read_piece(inode, place.offset, place.offset + 100)
         assert at_line.lines[0] == ROWS[20_000]
         log.rename(log.with_name(f"{log.name}.1"))
         log.write_text("another\n")
-        rotated = await log_piece(connection, deployed, str(log), inode, 0, 100)
+        rotated = await held.read_piece(inode, 0, 100)
         assert rotated.lines[0] == ROWS[0], "a rotated log is read under its new name"
         log.with_name(f"{log.name}.1").unlink()
         with pytest.raises(BoxError, match="no longer on the box"):
-            await log_piece(connection, deployed, str(log), inode, 0, 100)
+            await held.read_piece(inode, 0, 100)
         with pytest.raises(BoxError):
-            await lines_before(connection, deployed, str(log), FilePlace(inode, 4))
+            await held.count_before(FilePlace(inode, 4))
 
 
 async def test_a_search_sends_what_it_found_and_little_else(box: RealSshd, tmp_path: Path) -> None:
     path = tmp_path / "big.log"
     path.write_text("".join(f"{row} {'x' * 1000}\n" for row in ROWS))
     told: list[BoxSearch] = []
-    async with way(box) as (connection, deployed):
+    async with way(box) as agent:
+        held = BoxLog(lambda: agent, str(path))
         for wanted, fixed, fold, count in (
             ("nan!", True, True, 30),
             (r"NaN!\s", False, False, 30),
             ("zzz", True, False, 0),
         ):
             told.clear()
-            end = await find_on_box(
-                connection, deployed, str(path), wanted, fixed=fixed, fold=fold, each=told.append
-            )
+            end = await held.search(wanted, fixed=fixed, fold=fold, each=told.append)
             hits = [hit for one in told for hit in one.hits]
             assert (end.ended, end.matches, len(hits), end.incomplete) == (True, count, count, "")
             assert end.read == path.stat().st_size
@@ -101,17 +94,13 @@ async def test_a_search_sends_what_it_found_and_little_else(box: RealSshd, tmp_p
             )
             assert all(hit.place.inode == path.stat().st_ino for hit in hits)
         told.clear()
-        end = await find_on_box(
-            connection, deployed, str(path), "step", fixed=True, fold=True, each=told.append
-        )
+        end = await held.search("step", fixed=True, fold=True, each=told.append)
         hits = [hit for one in told for hit in one.hits]
         assert (end.matches, len(hits)) == (30_000, 1000)
         assert sum(len(hit.text) for hit in hits) < 1_000_000
         with pytest.raises(BoxError, match="is not a regular expression"):
-            await find_on_box(connection, deployed, str(path), "(", fixed=False, fold=True, each=told.append)
-        gone = await find_on_box(
-            connection, deployed, "/no/such", "x", fixed=True, fold=True, each=told.append
-        )
+            await held.search("(", fixed=False, fold=True, each=told.append)
+        gone = await BoxLog(lambda: agent, "/no/such").search("x", fixed=True, fold=True, each=told.append)
         assert gone.incomplete == "does not exist"
 
 
@@ -145,12 +134,13 @@ async def test_what_a_box_may_not_answer_is_an_error_in_words(
     deployed = Deployed(python="sh", path=str(agent))
     told: list[BoxSearch] = []
     async with await connect(box.spec) as connection:
+        held = BoxLog(lambda: (connection, deployed), "/x")
         with pytest.raises(BoxError):
-            await log_piece(connection, deployed, "/x", 7, 0, 100)
+            await held.read_piece(7, 0, 100)
         with pytest.raises(BoxError):
-            await lines_before(connection, deployed, "/x", FilePlace(7, 100))
+            await held.count_before(FilePlace(7, 100))
         with pytest.raises(BoxError):
-            await find_on_box(connection, deployed, "/x", "a", fixed=True, fold=True, each=told.append)
+            await held.search("a", fixed=True, fold=True, each=told.append)
     assert not any(one.hits for one in told)
 
 
@@ -163,15 +153,8 @@ async def test_more_hits_than_were_asked_for_are_not_kept(box: RealSshd, tmp_pat
     agent.write_text(f"cat '{tmp_path}/said'\n")
     told: list[BoxSearch] = []
     async with await connect(box.spec) as connection:
-        end = await find_on_box(
-            connection,
-            Deployed(python="sh", path=str(agent)),
-            "/x",
-            "y",
-            fixed=True,
-            fold=True,
-            each=told.append,
-        )
+        held = BoxLog(lambda: (connection, Deployed(python="sh", path=str(agent))), "/x")
+        end = await held.search("y", fixed=True, fold=True, each=told.append)
     hits = [one for told_ in told for one in told_.hits]
     assert len(hits) == 1000
     assert max(len(one.text) for one in hits) <= 320
