@@ -161,7 +161,7 @@ LONGEST_LINE = 1 << 20
 LONGEST_ROW = 4096
 """Bytes of a line without an end that are looked at to show its beginning."""
 PAUSE_SECONDS = 1.0
-"""After this a line without an end is shown as it stands."""
+"""After this an incomplete line is drawn."""
 
 
 class ExactOutput:
@@ -178,24 +178,51 @@ class ExactOutput:
         """Write it all; in a thread, because a reader that pauses must not stop the connection.
 
         Raises:
-            BrokenPipeError: nobody reads any more.
+            BrokenPipeError: the reader has closed the pipe.
         """
-        await asyncio.to_thread(self._write, data)
+        await asyncio.to_thread(self._write_all, data)
 
-    def _write(self, data: bytes) -> None:
+    def _write_all(self, data: bytes) -> None:
         view = memoryview(data)
         while view:
             view = view[os.write(self._fd, view) :]
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Write what is buffered: nothing."""
 
 
-class TerminalOutput(ExactOutput):
-    """Writes lines without anything that a terminal would obey. A rewritten line is shown as it was at last.
+class LineOutput(ExactOutput):
+    """Writes complete lines, without escape sequences. A rewritten line is written in its last state."""
 
-    A line that has no end yet, such as a progress bar, is shown as it stands about once a second, cut to one row, and
-    is written over by what follows.
+    def __init__(self, fd: int) -> None:
+        super().__init__(fd)
+        self._rest = b""
+        """The last line, which is not complete yet."""
+
+    async def write(self, data: bytes) -> None:
+        """Write the lines that are complete now."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > LONGEST_LINE:
+            lines.append(self._rest)
+            self._rest = b""
+        if lines:
+            await super().write(self._format(lines))
+
+    async def close(self) -> None:
+        """Write what is left of a last line."""
+        if self._rest:
+            lines, self._rest = [self._rest], b""
+            await super().write(self._format(lines))
+
+    def _format(self, lines: list[bytes]) -> bytes:
+        return b"".join(harmless(line) + b"\n" for line in lines)
+
+
+class TerminalOutput(LineOutput):
+    """Writes lines to a terminal, and the incomplete last one as well.
+
+    An incomplete line, such as a progress bar, is drawn about once a second, cut to one row, and overwritten by what
+    follows.
 
     Args:
         fd: Where to.
@@ -205,22 +232,17 @@ class TerminalOutput(ExactOutput):
     def __init__(self, fd: int, columns: Callable[[], int] | None = None) -> None:
         super().__init__(fd)
         self._columns = columns or (lambda: os.get_terminal_size(fd).columns)
-        self._rest = b""
         self._drawn = 0
-        """Columns of the unfinished line that the terminal shows."""
+        """Columns of the incomplete line that the terminal shows."""
         self._turn = asyncio.Lock()
         self._drawing: asyncio.Task[None] | None = None
 
     async def write(self, data: bytes) -> None:
         """Write the lines that are complete now."""
         async with self._turn:
-            *lines, self._rest = (self._rest + data).split(b"\n")
-            if len(self._rest) > LONGEST_LINE:
-                lines, self._rest = [*lines, self._rest], b""
-            if lines:
-                await super().write(self._wiped() + b"".join(harmless(line) + b"\n" for line in lines))
+            await super().write(data)
         if self._drawing is not None and self._drawing.done():
-            self._drawing.result()  # the terminal has gone
+            self._drawing.result()  # raises where the terminal has gone
             self._drawing = None
         if self._rest and self._drawing is None:
             self._drawing = asyncio.create_task(self._draw_soon())
@@ -230,9 +252,10 @@ class TerminalOutput(ExactOutput):
         async with self._turn:
             if self._drawing is not None:
                 self._drawing.cancel()
-            if self._rest:
-                await super().write(self._wiped() + harmless(self._rest) + b"\n")
-                self._rest = b""
+            await super().close()
+
+    def _format(self, lines: list[bytes]) -> bytes:
+        return self._erase_drawn() + super()._format(lines)
 
     async def _draw_soon(self) -> None:
         await asyncio.sleep(PAUSE_SECONDS)
@@ -240,17 +263,17 @@ class TerminalOutput(ExactOutput):
             newest = self._rest.rstrip(b"\r").rpartition(b"\r")[2]
             text = one_row(harmless(newest[:LONGEST_ROW]).decode(), self._columns() - 1)
             if text:
-                out = self._wiped() + text.encode()
+                out = self._erase_drawn() + text.encode()
                 self._drawn = width(text)
-                await super().write(out)
+                await ExactOutput.write(self, out)
 
-    def _wiped(self) -> bytes:
-        """Return what blanks the unfinished line, with nothing but spaces: not every terminal knows sequences."""
+    def _erase_drawn(self) -> bytes:
+        """Return what blanks the incomplete line, with nothing but spaces: not every terminal knows sequences."""
         drawn, self._drawn = self._drawn, 0
         return b"\r" + b" " * drawn + b"\r" if drawn else b""
 
 
-class JsonOutput(ExactOutput):
+class JsonOutput(LineOutput):
     """Writes an object per line: its position, and its text.
 
     Args:
@@ -263,40 +286,25 @@ class JsonOutput(ExactOutput):
         super().__init__(fd)
         self._box = box
         self._log = log
-        self._rest = b""
         self._begin = self._end = 0
         self._path = ""
 
     async def write(self, data: bytes) -> None:
         """Write the lines that are complete now."""
-        out = b""
         if (self._path, self._end) != (self._log.path, self._log.offset):
-            out = self._taken()  # another file: the last line of the one before is complete
+            await self.close()  # another file: the last line of the previous one is complete
             self._path, self._begin, self._end = self._log.path, self._log.offset, self._log.offset
         self._end += len(data)
-        *lines, self._rest = (self._rest + data).split(b"\n")
+        await super().write(data)
+
+    def _format(self, lines: list[bytes]) -> bytes:
+        out = []
         for line in lines:
-            out += self._object(line)
+            text = line.decode("utf-8", "replace")
+            out.append(json_line({"box": self._box, "path": self._path, "offset": self._begin, "text": text}))
             self._begin += len(line) + 1
-        if len(self._rest) > LONGEST_LINE:
-            out += self._taken()
-        if out:
-            await super().write(out)
-
-    async def close(self) -> None:
-        """Write what is left of a last line."""
-        if self._rest:
-            await super().write(self._taken())
-
-    def _taken(self) -> bytes:
-        line, self._rest = self._rest, b""
-        out = self._object(line) if line else b""
-        self._begin += len(line)
-        return out
-
-    def _object(self, line: bytes) -> bytes:
-        text = line.decode("utf-8", "replace")
-        return json_line({"box": self._box, "path": self._path, "offset": self._begin, "text": text})
+        self._begin = self._end - len(self._rest)
+        return b"".join(out)
 
 
 def harmless(line: bytes) -> bytes:
@@ -318,28 +326,6 @@ def one_row(text: str, columns: int) -> str:
     return text
 
 
-class PlainOutput(ExactOutput):
-    """Writes lines without escape sequences, and nothing of a line before it is complete."""
-
-    def __init__(self, fd: int) -> None:
-        super().__init__(fd)
-        self._rest = b""
-
-    async def write(self, data: bytes) -> None:
-        """Write the lines that are complete now."""
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        if len(self._rest) > LONGEST_LINE:
-            lines, self._rest = [*lines, self._rest], b""
-        if lines:
-            await super().write(b"".join(harmless(line) + b"\n" for line in lines))
-
-    async def close(self) -> None:
-        """Write what is left of a last line."""
-        if self._rest:
-            await super().write(harmless(self._rest) + b"\n")
-            self._rest = b""
-
-
 def make_output(log: ExactLog, box: str, *, raw: bool, as_json: bool, plain: bool = False) -> ExactOutput:
     """Return the output: exact, except with `plain`, or on a terminal without `raw`."""
     sys.stdout.flush()
@@ -348,7 +334,7 @@ def make_output(log: ExactLog, box: str, *, raw: bool, as_json: bool, plain: boo
         return JsonOutput(fd, log, box)
     if sys.stdout.isatty() and not raw:
         return TerminalOutput(fd)
-    return PlainOutput(fd) if plain else ExactOutput(fd)
+    return LineOutput(fd) if plain else ExactOutput(fd)
 
 
 def run_logs(arguments: LogsArguments) -> int:

@@ -43,7 +43,8 @@ def _cleaned(text: str) -> str:
 
 
 def _printable(text: str) -> str:
-    return INVISIBLE.sub("", _SEQUENCE.sub("", text)).expandtabs(TAB_WIDTH)
+    plain = INVISIBLE.sub("", _SEQUENCE.sub("", text)).expandtabs(TAB_WIDTH)
+    return text if plain == text else plain  # one object, where it is kept in several places
 
 
 def short_command(cmd: str) -> str:

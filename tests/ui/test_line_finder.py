@@ -15,13 +15,13 @@ from rgt_tui.ui.logs.error_lines import is_error
 from rgt_tui.ui.logs.line_finder import (
     ErrorFinder,
     Finder,
+    Marks,
     PageFinder,
     Re2Finder,
     TextFinder,
     finder_for,
     shape,
 )
-from rgt_tui.ui.logs.line_index import Marks
 from tests.ui.test_log_errors import ERRORS, NONE, lines
 
 PIECES = st.sampled_from(

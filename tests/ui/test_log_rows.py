@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from rgt_tui.fleet.logs.kept_lines import FilePlace, KeptLines
 from rgt_tui.model import LogView, Spot
-from rgt_tui.ui.logs.line_finder import TextFinder
-from rgt_tui.ui.logs.line_index import Marks
+from rgt_tui.ui.logs.line_finder import Marks, TextFinder
 from rgt_tui.ui.logs.line_times import WrittenZone, written
 from rgt_tui.ui.logs.log_rows import LinePlace, LogCursor, LogRows, ShownLog, line_at
 

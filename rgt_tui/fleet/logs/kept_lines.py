@@ -1,4 +1,7 @@
-"""All lines of the log being read, in a tenth of the memory that as many strings would take, up to a limit."""
+"""The lines of a log that is being read, up to a limit: the newest as strings, older ones packed as bytes.
+
+The newest lines are the very strings of the box's `LogView`, so that no line is kept twice.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,15 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from rgt_tui.fleet.reducers import OpenLogView, written_at
+from rgt_tui.fleet.reducers import LOG_LINES, OpenLogView, written_at
 from rgt_tui.model import LogLines, LogView, clean
 
 MOST_LINES = 1_000_000
 MOST_BYTES = 128 << 20
 """Of the text of one log, whichever comes first; the oldest go, and the box has them."""
 BLOCK_BYTES = 64 << 10
+TAIL_LINES = LOG_LINES
+"""Newest lines that stay strings: those that a `LogView` may have. Once there are a quarter more, those are packed."""
 
 
 class FilePlace(NamedTuple):
@@ -47,6 +52,27 @@ def block_of(first: int, lines: Sequence[bytes]) -> LineBlock:
     return LineBlock(first, b"\n".join([*lines, b""]), starts)
 
 
+def blocks_of(first: int, lines: Sequence[str]) -> list[LineBlock]:
+    """Pack lines into blocks of about `BLOCK_BYTES`."""
+    made: list[LineBlock] = []
+    rows: list[bytes] = []
+    size = 0
+    for line in lines:
+        rows.append(line.encode())
+        size += len(rows[-1]) + 1
+        if size >= BLOCK_BYTES:
+            made.append(block_of(first, rows))
+            first, rows, size = first + len(rows), [], 0
+    if rows:
+        made.append(block_of(first, rows))
+    return made
+
+
+def _size_of(line: str) -> int:
+    """Return the bytes of a line with its end."""
+    return 1 + (len(line) if line.isascii() else len(line.encode()))
+
+
 class KeptLines:
     """The lines of one log, made printable.
 
@@ -76,7 +102,7 @@ class KeptLines:
         self._blocks: list[LineBlock] = []
         self._firsts: list[int] = []
         self._bytes = 0
-        self._tail: list[bytes] = []
+        self._tail: list[str] = []
         self._tail_first = 0
         self._tail_bytes = 0
         self._places: list[tuple[int, FilePlace]] = []
@@ -129,12 +155,11 @@ class KeptLines:
         if not lines:
             return
         self._note_time(self.end, at)
-        for line in lines:
-            raw = clean(line).encode()
-            self._tail.append(raw)
-            self._tail_bytes += len(raw) + 1
-            if self._tail_bytes >= BLOCK_BYTES:
-                self._close()
+        new = [clean(line) for line in lines]
+        self._tail += new
+        self._tail_bytes += sum(map(_size_of, new))
+        if len(self._tail) >= TAIL_LINES * 5 // 4:
+            self._pack(len(self._tail) - TAIL_LINES)
         self._trim()
 
     def note(self, text: str, at: float | None = None) -> None:
@@ -149,34 +174,49 @@ class KeptLines:
             numbers.append(number)
             times.append(value)
 
-    def _close(self) -> None:
-        if self._tail:
-            block = block_of(self._tail_first, self._tail)
-            self._blocks.append(block)
-            self._firsts.append(block.first)
-            self._bytes += len(block.text)
-            self._tail_first += len(self._tail)
-            self._tail, self._tail_bytes = [], 0
+    def _pack(self, count: int) -> None:
+        """Pack the oldest strings."""
+        made = blocks_of(self._tail_first, self._tail[:count])
+        packed = sum(len(block.text) for block in made)
+        self._blocks += made
+        self._firsts += [block.first for block in made]
+        self._bytes += packed
+        del self._tail[:count]
+        self._tail_first += count
+        self._tail_bytes -= packed
 
     def _trim(self) -> None:
         gone = 0
-        while gone < len(self._blocks) and (
-            self._bytes + self._tail_bytes > self._most_bytes
-            or self.end - self._firsts[gone] > self._most_lines
-        ):
+        while gone < len(self._blocks) and self._exceeds(self._firsts[gone]):
             self._bytes -= len(self._blocks[gone].text)
             gone += 1
-        if gone:
-            del self._blocks[:gone], self._firsts[:gone]
+        del self._blocks[:gone], self._firsts[:gone]
+        lines = 0
+        while not self._blocks and lines < len(self._tail) and self._exceeds(self._tail_first + lines):
+            self._tail_bytes -= _size_of(self._tail[lines])
+            lines += 1
+        del self._tail[:lines]
+        self._tail_first += lines
+        if gone or lines:
             self._forget_before(self.first)
+
+    def _exceeds(self, first: int) -> bool:
+        """Say whether the lines from a number on are too many."""
+        return self.bytes > self._most_bytes or self.end - first > self._most_lines
 
     def _forget_before(self, number: int) -> None:
         self.notes = {one for one in self.notes if one >= number}
+        numbers, times = self._came
+        gone = max(0, bisect_right(numbers, number) - 1)
+        del numbers[:gone], times[:gone]
+        if numbers:
+            numbers[0] = max(numbers[0], number)
         self._places = [known for known in self._places if known[0] >= number]
 
     def begin_anew(self) -> None:
         """Forget all lines, which will come again. Numbering continues."""
-        self._close()
+        self._tail_first = self.end
+        self._tail, self._tail_bytes = [], 0
         self._blocks, self._firsts, self._bytes = [], [], 0
         self.partial = self.inode = None
         self._forget_before(self.end)
@@ -192,41 +232,23 @@ class KeptLines:
         Returns:
             False when there is no room for them; nothing has changed then.
         """
-        raw = [clean(line).encode() for line in lines]
+        made = blocks_of(number - len(lines), [clean(line) for line in lines])
         self._split(number)
         keep = bisect_right(self._firsts, number - 1)
-        stays = self.bytes - sum(len(block.text) for block in self._blocks[:keep])
-        fits = self.end - number + len(raw) <= self._most_lines
-        if not fits or stays + sum(map(len, raw)) + len(raw) > self._most_bytes:
+        added = sum(len(block.text) for block in made) - sum(len(block.text) for block in self._blocks[:keep])
+        if self.end - number + len(lines) > self._most_lines or self.bytes + added > self._most_bytes:
             return False
-        made: list[LineBlock] = []
-        start = size = 0
-        for index, row in enumerate(raw):
-            size += len(row) + 1
-            if size >= BLOCK_BYTES or index == len(raw) - 1:
-                made.append(block_of(number - len(raw) + start, raw[start : index + 1]))
-                start, size = index + 1, 0
         self._blocks[:keep] = made
         self._firsts[:keep] = [block.first for block in made]
-        self._bytes = stays - self._tail_bytes + sum(len(block.text) for block in made)
+        self._bytes += added
         self._forget_before(number)
-        self._places.insert(0, (number - len(raw), place))
+        self._places.insert(0, (number - len(lines), place))
         return True
 
     def _split(self, number: int) -> None:
         """Let a block begin at a line."""
         if number >= self._tail_first:
-            if self._tail_first < number < self.end:
-                rest, self._tail = (
-                    self._tail[number - self._tail_first :],
-                    self._tail[: number - self._tail_first],
-                )
-                self._tail_bytes = sum(len(row) + 1 for row in self._tail)
-                self._close()
-                self._tail = rest
-                self._tail_bytes = sum(len(row) + 1 for row in rest)
-            elif number == self.end:
-                self._close()
+            self._pack(number - self._tail_first)
             return
         index = bisect_right(self._firsts, number) - 1
         if index < 0 or self._firsts[index] == number:
@@ -243,7 +265,7 @@ class KeptLines:
         if number >= self._tail_first:
             if number == self.end:
                 return self.partial or ""
-            return self._tail[number - self._tail_first].decode()
+            return self._tail[number - self._tail_first]
         index = bisect_right(self._firsts, number) - 1
         if index < 0:
             raise IndexError(number)
@@ -262,8 +284,9 @@ class KeptLines:
             if block.first + len(block.starts) > start:
                 yield block
             index += 1
-        if self._tail and stop > self._tail_first and start < self.end:
-            yield block_of(self._tail_first, self._tail)
+        start = max(start, self._tail_first)
+        if start < min(stop, self.end):
+            yield block_of(start, [line.encode() for line in self._tail[start - self._tail_first :]])
 
     def came(self, number: int) -> float | None:
         """Return when a line came (client clock); None = before the log was followed."""
@@ -344,12 +367,7 @@ def kept_from(view: LogView, inode: int | None, reached: int) -> KeptLines:
         reached: Byte behind the last of them.
     """
     kept = KeptLines(view.path)
-    whole, partial = whole_lines(view)
-    kept.append(whole)
-    kept.partial = None if partial is None else clean(partial)
-    kept.at = view.at
-    if view.written is not None:
-        kept._written = (kept.end, view.written)
+    kept.take_view(view)
     if inode is not None:
         kept.inode, kept.reached = inode, reached
         kept.know(FilePlace(inode, reached))

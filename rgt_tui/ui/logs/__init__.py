@@ -4,7 +4,6 @@ __all__ = [
     "box_search",
     "error_lines",
     "line_finder",
-    "line_index",
     "line_times",
     "log_rows",
 ]

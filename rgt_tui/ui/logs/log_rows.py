@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 from rgt_tui.fleet.logs.kept_lines import KeptLines
 from rgt_tui.model import Spot, clean
-from rgt_tui.ui.logs.line_finder import Finder, error_finder
-from rgt_tui.ui.logs.line_index import Marks
+from rgt_tui.ui.logs.line_finder import Finder, Marks, error_finder
 from rgt_tui.ui.logs.line_times import WrittenZone, written, written_before
 
 MERGED_LINES = 10_000

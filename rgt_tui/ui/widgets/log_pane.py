@@ -17,11 +17,11 @@ from rgt_tui.ui.commands import key_for
 from rgt_tui.ui.logs.error_lines import is_error
 from rgt_tui.ui.logs.line_finder import (
     Chosen,
+    Marks,
     PageFinder,
     finder_for,
     shape,
 )
-from rgt_tui.ui.logs.line_index import Marks
 from rgt_tui.ui.logs.line_times import written
 from rgt_tui.ui.logs.log_rows import LogCursor, LogRows, ShownLog, line_at
 from rgt_tui.ui.notation import clean, clock, compact_time, glyphs, thousands
@@ -140,12 +140,7 @@ class LogPane(LineWidget):
         self.redraw()
 
     def _made(self, kept: KeptLines) -> ShownLog:
-        old = (
-            next((log for log in self._rows.logs if log.kept is kept), None)
-            if self._rows is not None
-            else None
-        )
-        log = old or ShownLog(kept, clean(kept.path).rpartition("/")[2])
+        log = self._log_of(kept) or ShownLog(kept, clean(kept.path).rpartition("/")[2])
         if self._search is not None and log.matches is None:
             log.look_for(self._search.finder)
         self._set_filter(log)
@@ -164,26 +159,26 @@ class LogPane(LineWidget):
     def _made_again(self, log: ShownLog) -> None:
         log.pages = Marks(log.kept, PageFinder(self._pages), PAGES_AT_MOST)
 
+    def _log_of(self, kept: KeptLines) -> ShownLog | None:
+        """Return a log if it is shown."""
+        logs = self._rows.logs if self._rows is not None else ()
+        return next((log for log in logs if log.kept is kept), None)
+
     def line_at(self, kept: KeptLines, spot: Spot) -> int | None:
-        """Return the line of a log that is shown which a spot names; None = it is not kept."""
-        log = (
-            next((one for one in self._rows.logs if one.kept is kept), None)
-            if self._rows is not None
-            else None
-        )
+        """Return the line of a shown log that a spot names; None = it is not kept."""
+        log = self._log_of(kept)
         return None if log is None else line_at(kept, spot, log.when)
 
     def day_unknown(self, kept: KeptLines) -> str:
-        """Return the time of day of the newest line of a log whose day cannot be told; empty = there is none."""
-        return (
-            next((log.day_unknown for log in self._rows.logs if log.kept is kept), "") if self._rows else ""
-        )
+        """Return the time of day of the newest line of a log whose day is not certain; empty = there is none."""
+        log = self._log_of(kept)
+        return "" if log is None else log.day_unknown
 
     def forget_before(self, kept: KeptLines, number: int) -> None:
-        """Other lines stand before a line of a log than before."""
-        for log in self._rows.logs if self._rows is not None else ():
-            if log.kept is kept:
-                log.forget_before(number)
+        """Search the lines before one again: they have changed."""
+        log = self._log_of(kept)
+        if log is not None:
+            log.forget_before(number)
         self._take_in()
 
     def _take_in(self) -> None:
@@ -295,11 +290,8 @@ class LogPane(LineWidget):
         return self._rows.count(self._matches()) if self._rows is not None else 0
 
     def _matches(self) -> list[Marks]:
-        return (
-            [log.matches for log in self._rows.logs if log.matches is not None]
-            if self._rows is not None
-            else []
-        )
+        logs = self._rows.logs if self._rows is not None else ()
+        return [log.matches for log in logs if log.matches is not None]
 
     def _filters(self) -> list[Marks]:
         logs = self._rows.logs if self._rows is not None else ()
@@ -414,8 +406,7 @@ class LogPane(LineWidget):
         bare = text.strip()
         if bare and bare in self._findings:
             return self._findings[bare]
-        rows = self._rows
-        log = next((one for one in rows.logs if one.kept is kept), None) if rows is not None else None
+        log = self._log_of(kept)
         if log is None or log.pages is None or number in kept.notes:
             return None
         return log.pages.names.get(number) or self._shapes.get(shape(text))
@@ -597,7 +588,7 @@ class LogPane(LineWidget):
         """Return what stands before and behind a line, its tone and its text."""
         place = rows[row]
         log = rows.logs[place.log]
-        text = clean(log.kept.line(place.number))
+        text = log.kept.line(place.number)
         if place.number in log.kept.notes:
             return EMPTY, EMPTY, Tone.DIM, text
         number = place.number

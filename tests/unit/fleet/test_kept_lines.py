@@ -34,8 +34,9 @@ def test_what_goes_in_comes_out_by_its_number(steps: list[tuple[str, list[str], 
     kept = KeptLines("a.log")
     model: dict[int, str] = {}
     end = 0
-    old, kept_lines.BLOCK_BYTES = kept_lines.BLOCK_BYTES, 64
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kept_lines, "BLOCK_BYTES", 64)
+        patch.setattr(kept_lines, "TAIL_LINES", 8)
         for what, lines, back in steps:
             if what == "append":
                 kept.append(lines)
@@ -53,8 +54,6 @@ def test_what_goes_in_comes_out_by_its_number(steps: list[tuple[str, list[str], 
             middle = (kept.first + kept.end) // 2
             some = dict(in_blocks(kept, middle, kept.end))
             assert all(some[at] == model[at] for at in range(middle, kept.end))
-    finally:
-        kept_lines.BLOCK_BYTES = old
 
 
 def test_the_oldest_lines_go_when_there_are_too_many() -> None:
@@ -159,3 +158,13 @@ def test_where_lines_of_the_next_file_stand_is_known_once_those_of_the_last_one_
         new = LogLines(path="a.log", inode=8, start=0, end=90, lines=("new line",) * 10, reset=True)
         kept.take_frame(new, 2.0)
         assert kept.place == (10, FilePlace(8, 0))
+
+
+def test_when_lines_came_is_forgotten_with_them() -> None:
+    kept = KeptLines("a.log", most_lines=1000)
+    for second in range(2000):
+        kept.append(["x" * 100] * 10, float(second))
+    assert kept.known_behind is not None
+    assert kept.known_behind[0] == kept.first
+    assert kept.came(kept.first) == kept.first // 10
+    assert (kept.came(kept.end - 1), kept.came(kept.first - 1)) == (1999.0, None)
