@@ -71,34 +71,23 @@ class BulkClient:
         Raises:
             NotCarried: the program cannot be started.
         """
-        process = self._start(command, subprocess.PIPE)
-        if process.stdout is not None and hasattr(fcntl, "F_SETPIPE_SZ"):
-            with contextlib.suppress(OSError):  # this user has as many bytes in pipes as the kernel allows
-                fcntl.fcntl(process.stdout.fileno(), fcntl.F_SETPIPE_SZ, PIPE_BYTES)
-        return process
-
-    def start_into(self, command: str, fd: int) -> subprocess.Popen[bytes]:
-        """Start a command whose standard output is written to a file, by `ssh` itself.
-
-        Raises:
-            NotCarried: the program cannot be started.
-        """
-        return self._start(command, fd)
-
-    def _start(self, command: str, stdout: int) -> subprocess.Popen[bytes]:
         env = {name: value for name, value in os.environ.items() if name not in ("DISPLAY", "SSH_ASKPASS")}
         try:
             # In a session of its own: without a terminal that it could ask on, and out of reach of its Ctrl-C.
-            return subprocess.Popen(
+            process = subprocess.Popen(
                 [*self._words, command],
                 stdin=subprocess.PIPE,
-                stdout=stdout,
+                stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 env={**env, "SSH_ASKPASS_REQUIRE": "never"},
                 start_new_session=True,
             )
         except OSError as error:
             raise NotCarried(f"ssh cannot be started ({error.strerror or error})") from error
+        if process.stdout is not None and hasattr(fcntl, "F_SETPIPE_SZ"):
+            with contextlib.suppress(OSError):  # this user has as many bytes in pipes as the kernel allows
+                fcntl.fcntl(process.stdout.fileno(), fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+        return process
 
     def remote_shell(self) -> str:
         """Return the value for ``rsync -e``; whatever host rsync then names, it leads to this box.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import select
 import sys
 import threading
 import time
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Any, Iterator
 
 HELP = """
-usage: send [--apart]
+usage: send
 
 Read requests on standard input, one JSON object a line, and answer them in order until it ends:
   {"id": N, "path": P, "start": A, "end": B}                 send bytes A to B of a file; without "end": to its end
@@ -44,9 +43,6 @@ Answers:
   {"id": N, "verb": "manifest" or "results", "words": [WORD...]}   run that verb here: what it prints, and then
   {"id": N, "status": STATUS}
 
-  --apart   answer one request, with "run", on standard error, so that standard output is nothing but the bytes; it
-            stops early if standard input ends, or more arrives on it
-
 Exit status: 0 the input has ended, or the reader has gone, 2 wrong command line.
 
 Example: echo '{"id": 1, "path": "/workspace/a.pt"}' | python3 rgt-box.pyz send
@@ -68,16 +64,14 @@ VERBS = {"manifest": "rgt_box.commands.manifest", "results": "rgt_box.commands.r
 
 def main(argv: list[str]) -> int:
     """Run the verb; returns its exit status."""
-    paths, found = file_tree.parse_words(argv, {"--apart": "flag"}, HELP)
+    paths, _ = file_tree.parse_words(argv, {}, HELP)
     if paths:
         return file_tree.refuse("send: requests are read from standard input")
     widen(1)
-    server = Server(1, 2) if found["apart"] else Server(1)
+    server = Server(1)
     try:
         for line in requests(server):
             server.answer(line)
-            if found["apart"]:
-                break
         server.flush()
     except (BrokenPipeError, ConnectionResetError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter would complain once more at its end
@@ -138,15 +132,11 @@ class Server:
     """Answers requests.
 
     Args:
-        out: Descriptor that bytes of files are written to.
-        answers: And the answers; None = the same.
+        out: Descriptor that answers and bytes of files are written to.
     """
 
-    def __init__(self, out: int, answers: int | None = None) -> None:
+    def __init__(self, out: int) -> None:
         self._out = out
-        self._answers = out if answers is None else answers
-        self._asked = select.poll()
-        self._asked.register(0, select.POLLIN)
         self._buffer = bytearray(BLOCK)
         self._gathered, self._filled = bytearray(BLOCK), 0
         self._opener = files.Opener()
@@ -210,7 +200,7 @@ class Server:
         end = min(max(start, _whole(request.get("end"), found.st_size)), found.st_size)
         if request.get("hash") is True:
             self._hash(fd, number, found, start, end)
-        elif request.get("run") is True or self._answers != self._out:
+        elif request.get("run") is True:
             self._run(fd, number, found, start, end)
         else:
             self._send(fd, number, found, start, end)
@@ -236,7 +226,7 @@ class Server:
                 digest.update(part)
             at += len(part)
             last = _last(fd, number, digest) if at >= end else b""
-            self._write(self._out, [head, part, last])
+            self._write([head, part, last])
             head = b""
         return None
 
@@ -271,7 +261,7 @@ class Server:
         """
         if self._filled:
             data, self._filled = memoryview(self._gathered)[: self._filled], 0
-            self._put(self._out, [data])
+            self._put([data])
 
     def _run(self, fd: int, number: int, found: os.stat_result, start: int, end: int) -> None:
         """Send a piece while another thread hashes it: the kernel copies the bytes, and neither waits for the other."""
@@ -297,8 +287,6 @@ class Server:
     def _bytes(self, fd: int, at: int, end: int) -> None:
         view = memoryview(self._buffer)
         while at < end:
-            if self._answers != self._out and self._asked.poll(0):
-                raise BrokenPipeError  # who asked has gone: nobody else would end who writes for him
             if not self._copied:
                 try:
                     count = os.sendfile(self._out, fd, at, min(BLOCK, end - at))
@@ -314,7 +302,7 @@ class Server:
             if not part:  # it was cut: the count was promised, and the stamp tells
                 part = memoryview(bytes(min(BLOCK, end - at)))
             at += len(part)
-            self._write(self._out, [part])
+            self._write([part])
 
     def _hash(self, fd: int, number: int, found: os.stat_result, start: int, end: int) -> None:
         whole = start == 0 and end == found.st_size
@@ -343,17 +331,16 @@ class Server:
         return self._cache
 
     def _say(self, row: dict[str, Any]) -> None:
-        self._write(self._answers, [jsonline.line(row)])
+        self._write([jsonline.line(row)])
 
-    def _write(self, fd: int, parts: list[Any]) -> None:
+    def _write(self, parts: list[Any]) -> None:
         self.flush()
-        self._put(fd, parts)
+        self._put(parts)
 
-    @staticmethod
-    def _put(fd: int, parts: list[Any]) -> None:
+    def _put(self, parts: list[Any]) -> None:
         parts = [part for part in parts if part]
         while parts:
-            count = os.writev(fd, parts)
+            count = os.writev(self._out, parts)
             while parts and count >= len(parts[0]):
                 count -= len(parts.pop(0))
             if count:

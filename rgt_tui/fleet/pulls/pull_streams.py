@@ -120,7 +120,7 @@ async def _stream(
         before = fetcher.came_bytes
         try:
             if await way.client() is not None:
-                await _piped_stream(way, request, fetcher, throttle, bell)
+                await _piped_stream(way, fetcher, throttle, bell)
             else:
                 await _one_stream(way, fetcher, throttle, bell, number)
         except NotCarried as error:
@@ -162,17 +162,14 @@ async def _is_needed(fetcher: Fetcher, number: int) -> bool:
     return False
 
 
-async def _piped_stream(
-    way: Way, request: PullRequest, fetcher: Fetcher, throttle: Throttle, bell: asyncio.Event
-) -> None:
+async def _piped_stream(way: Way, fetcher: Fetcher, throttle: Throttle, bell: asyncio.Event) -> None:
     """Carry one stream through the system's `ssh`, in a thread.
 
     Raises:
         NotCarried: it does not get there: asyncssh has to.
     """
     pipe = await way.piped()
-    start = None if request.limit is not None else await way.into_file()
-    piped = PipedStream(pipe, fetcher, throttle.wait, HELD_HIGH, HELD_LOW, start)
+    piped = PipedStream(pipe, fetcher, throttle.wait, HELD_HIGH, HELD_LOW)
     working = asyncio.ensure_future(asyncio.to_thread(piped.run))
     ringing = asyncio.ensure_future(_pass_on(bell, piped.bell))
     whole = False

@@ -162,17 +162,6 @@ class Way:
         _, deployed = await self._connection(0)
         return BoxPipe(await asyncio.to_thread(client.start, deployed.command(SEND)), SILENCE_S)
 
-    async def into_file(self) -> Callable[[int], subprocess.Popen[bytes]] | None:
-        """Return what starts a `send` whose bytes `ssh` writes to a descriptor; None where `ssh` cannot be used.
-
-        Raises:
-            BoxError: there is no connection.
-        """
-        client = await self.client()
-        _, deployed = await self._connection(0)
-        command = deployed.command(SEND, "--apart")
-        return None if client is None else lambda fd: client.start_into(command, fd)
-
     def get_ready(self) -> None:
         """Connect now, and log `ssh` in while the agent is looked for: what it is to run it is told after that."""
         self._ready = asyncio.ensure_future(self._get_ready())

@@ -12,7 +12,7 @@ from rgt_tui.transfer.copying.box_listing import (
     beneath,
     folds_case,
 )
-from rgt_tui.transfer.copying.fetching import Copy, Fetcher, empty_but_listed, whole_request
+from rgt_tui.transfer.copying.fetching import Fetcher, empty_but_listed
 from rgt_tui.transfer.copying.local_copy import LandingFailed
 from rgt_tui.transfer.copying.piece_stream import LONGEST_LINE, StreamError
 from rgt_tui.transfer.copying.pull_plan import (
@@ -31,7 +31,6 @@ __all__ = [
     "LONGEST_LINE",
     "PARTS",
     "RANGE_BYTES",
-    "Copy",
     "Fetcher",
     "LandingFailed",
     "Listing",
@@ -51,5 +50,4 @@ __all__ = [
     "plan",
     "remove_left_parts",
     "time_to_go",
-    "whole_request",
 ]

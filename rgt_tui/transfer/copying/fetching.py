@@ -24,7 +24,6 @@ from rgt_tui.transfer.copying.group_sync import Gatherer, group_sync
 from rgt_tui.transfer.copying.local_copy import OF_ONE, PartFile, dated, failed, settle, write_part
 from rgt_tui.transfer.copying.piece_stream import Failed, Head, StreamError, Tail
 from rgt_tui.transfer.copying.pull_plan import (
-    LARGE_BYTES,
     WHOLE_BYTES,
     Course,
     Plan,
@@ -141,13 +140,6 @@ class Copy:
         self.counted = 0
 
 
-def whole_request(copy: Copy) -> bytes:
-    """Return the request for all of a large file at once."""
-    task = Task(copy, Kind.RANGE, 0, copy.stamp.size)
-    task.number = 1
-    return task.line()
-
-
 class Workers:
     """Threads that do what they are given; one alone does it in its order.
 
@@ -207,10 +199,7 @@ class Fetcher:
         self.failure: Exception | None = None
         self._plan, self._ledger, self.destination, self._instance = plan, ledger, destination, instance
         self._news = news
-        self._large: deque[Step] = deque()
-        self._steps: deque[Step] = deque()
-        for step in plan.steps:
-            (self._large if self._is_large(step) else self._steps).append(step)
+        self._steps: deque[Step] = deque(plan.steps)
         self._ready: dict[Copy, deque[Task]] = {}
         self._lock = threading.RLock()
         self._writing = threading.Lock()
@@ -286,66 +275,15 @@ class Fetcher:
             for copy in self._ready:
                 if copy.stream is None or copy.stream is stream:
                     return copy
-            steps = self._steps or self._large
-            if not steps:
+            if not self._steps:
                 return next(iter(self._ready), None)
-            step = steps.popleft()
+            step = self._steps.popleft()
             copy = Copy(step)
             if step.course is Course.COMPARE:
                 self._ask(copy, [Task(copy, Kind.HASH, 0, copy.stamp.size)], tell=False)
             else:
                 self._begin(copy, tell=copy.stamp.size > WHOLE_BYTES)
         return None
-
-    def _is_large(self, step: Step) -> bool:
-        return (
-            step.course is Course.FETCH
-            and step.file.there.size >= LARGE_BYTES
-            and not os.path.lexists(part_path(self.destination, step.file.path))
-        )
-
-    def take_large(self) -> Copy | None:
-        """Return a file that `ssh` may write as a whole, to what its part has lent; None = there is none (any more).
-
-        What has come of it is told with `grew`, and its end with `written`.
-        """
-        with self._lock:
-            if self.failure is not None or not self._large:
-                return None
-            copy = Copy(self._large.popleft())
-        path, size = part_path(self.destination, copy.step.file.path), copy.stamp.size
-        try:
-            copy.part = self._parts[copy] = PartFile(path, size)
-        except OSError as error:
-            self.fail(failed(copy.step.file.path, size, self.destination, error))
-            return None
-        if copy.part.present or copy.part.lent is None:
-            self._begin(copy)
-            return None
-        self._path = copy.step.file.path
-        return copy
-
-    def grew(self, copy: Copy, count: int) -> None:
-        """Count bytes that were written and hashed."""
-        with self._lock:
-            self._came += count
-        self._count(copy, count)
-
-    def written(self, copy: Copy, sha256: str | None) -> None:
-        """Take the end of a file that was written as a whole.
-
-        Args:
-            copy: It.
-            sha256: What the box says that it has sent; None = it went wrong, and what has come is compared piece by
-                piece, and the rest asked for.
-        """
-        if sha256 is None:
-            self._count(copy, -copy.counted)
-            self._begin(copy)
-            return
-        copy.sha256 = sha256
-        copy.open = 1
-        self._answered(copy)
 
     def _ask_hash(self, copy: Copy) -> None:
         """Ask for the hash of the whole: no stream sends all of it in its order."""

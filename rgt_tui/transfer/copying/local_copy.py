@@ -6,6 +6,7 @@ which it is the beginning, or it is moved beside; else the new one lands beside.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import hashlib
@@ -30,9 +31,6 @@ OF_ONE = (
 """What concerns one file, and not all that come after it."""
 READ_BYTES = 1 << 20
 """Read back at once: memory that is used again costs no page faults."""
-FOLLOWED_BYTES = 256 << 10
-"""Of what another process has just written: it stays in the processor's cache."""
-FLUSHED_BYTES = 8 << 20
 
 
 class LandingFailed(Exception):
@@ -87,20 +85,20 @@ class PartFile:
         size: How many bytes it shall have; what is beyond that is cut off.
 
     Raises:
-        OSError: it cannot be opened.
+        OSError: it cannot be opened, or another pull writes to it.
     """
 
     def __init__(self, path: str, size: int) -> None:
         self.path = path
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         self._fd = os.open(path, flags, 0o666)
-        if self._lock() is False:
-            # An `ssh` writes to it yet that has outlived its pull: it may do so, to what is nobody's any more.
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
             os.close(self._fd)
-            Path(path).unlink()
-            self._fd = os.open(path, flags | os.O_EXCL, 0o666)
-        self.lent = self._fd if self._lock() else None
-        """For another process to write to from its beginning on; None where nobody could tell that it still does."""
+            raise OSError(errno.EBUSY, "another rgt writes to it right now", path) from None
+        except OSError:
+            pass  # no locks on this file system
         self.present = os.fstat(self._fd).st_size
         if self.present > size:
             os.ftruncate(self._fd, size)
@@ -112,36 +110,6 @@ class PartFile:
         self._mark = 0, self._hash
         """The hash at the beginning of the range that is hashed from memory."""
         self._buffer = bytearray(READ_BYTES)
-
-    def _lock(self) -> bool | None:
-        """Hold it, for this process and each that the descriptor is given to; None where that cannot be done here."""
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        except OSError:
-            return None
-        return True
-
-    def follow(self) -> int:
-        """Hash what another process has written behind what was hashed; return how many bytes that was."""
-        before, view = self._hashed, memoryview(self._buffer)[:FOLLOWED_BYTES]
-        end = min(os.fstat(self._fd).st_size, self._size)
-        while self._hashed < end and (
-            count := os.preadv(self._fd, [view[: end - self._hashed]], self._hashed)
-        ):
-            self._hash.update(view[:count])
-            self._hashed += count
-        if hasattr(os, "posix_fadvise"):  # as in `hash_on`
-            start = before // FLUSHED_BYTES * FLUSHED_BYTES
-            if self._hashed - start >= FLUSHED_BYTES:
-                os.posix_fadvise(self._fd, start, FLUSHED_BYTES, os.POSIX_FADV_DONTNEED)
-        return self._hashed - before
-
-    @property
-    def is_full(self) -> bool:
-        """It has as many bytes as it shall have, all of them hashed."""
-        return self._hashed == os.fstat(self._fd).st_size == self._size
 
     def write(self, offset: int, chunks: Sequence[bytes | memoryview]) -> int:
         """Write bytes; return the offset behind them."""
@@ -217,9 +185,9 @@ class PartFile:
         os.fsync(self._fd)
 
     def close(self) -> None:
-        """Close it; the file stays. Whoever it was lent to must have ended."""
-        if self.lent is not None:
-            # A process that is just being started elsewhere has every descriptor till its exec: it holds nothing.
+        """Close it; the file stays."""
+        with contextlib.suppress(OSError):
+            # A process that is just being started elsewhere has every descriptor till its exec: it locks nothing.
             fcntl.flock(self._fd, fcntl.LOCK_UN)
         os.close(self._fd)
 

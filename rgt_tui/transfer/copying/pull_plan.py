@@ -32,8 +32,6 @@ RANGE_BYTES = 8 << 20
 """Of a larger one: so much is lost when the connection breaks."""
 LEFT_S = 3600.0
 """A small copy that was not finished and is older belongs to no pull that is at work."""
-LARGE_BYTES = 256 << 20
-"""From here on a file is worth a login of its own."""
 
 
 class Course(enum.StrEnum):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import os
 import random
@@ -582,6 +583,23 @@ def test_two_pulls_of_one_box_do_not_meet(rgt: Rgt, lab: BoxSpec, source: Source
     finally:
         first.kill()
         first.communicate()
+
+
+def test_a_large_file_that_another_pull_writes_is_left_to_it_and_pulled_later(
+    lab: BoxSpec, source: Source, tmp_path: Path, env: dict[str, str]
+) -> None:
+    path = source.folder / "a.pt"
+    part = Path(part_path(tmp_path / "out", str(path)))
+    part.parent.mkdir(parents=True)
+    with part.open("wb") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        other.write(b"theirs")
+        other.flush()
+        with pytest.raises(PullFailed, match="another rgt writes to it right now"):
+            pulled(lab, path, to=tmp_path / "out")
+        assert part.read_bytes() == b"theirs"
+    assert pulled(lab, path, to=tmp_path / "out").complete
+    assert source.held(source.copy(tmp_path / "out"))["a.pt"] == path.read_bytes()
 
 
 def test_a_box_that_is_not_there_is_told(rgt: Rgt, lab: BoxSpec) -> None:

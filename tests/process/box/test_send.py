@@ -262,43 +262,6 @@ def test_no_other_verb_runs_so_and_a_wrong_command_line_is_its_status(
     assert "error" in sending.row()
 
 
-def test_apart_standard_output_is_the_bytes_alone(agent: Agent, tmp_path: Path) -> None:
-    path = rested(tmp_path / "a.pt", b"0123456789")
-    request = json.dumps({"id": 1, "path": str(path), "start": 0, "end": 10, "run": True}).encode() + b"\n"
-    process = subprocess.Popen(
-        agent.command("send", "--apart"), env=agent.env,
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
-    with process:
-        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
-        process.stdin.write(request)
-        process.stdin.flush()
-        assert process.stdout.read() == b"0123456789", "it ends by itself"
-        head, tail = [json.loads(line) for line in process.stderr.read().splitlines()]
-    assert head == {"id": 1, "n": 10, "stamp": tail["stamp"]}
-    assert tail["sha256"] == hashlib.sha256(b"0123456789").hexdigest()
-
-
-def test_apart_nothing_more_is_sent_once_who_asked_has_gone(agent: Agent, tmp_path: Path) -> None:
-    path = tmp_path / "a.pt"
-    with path.open("wb") as file:
-        file.truncate(1 << 30)
-    os.utime(path, ns=(OLD, OLD))
-    request = (
-        json.dumps({"id": 1, "path": str(path), "start": 0, "end": 1 << 30, "run": True}).encode() + b"\n"
-    )
-    done = subprocess.run(
-        agent.command("send", "--apart"),
-        env=agent.env,
-        input=request,
-        capture_output=True,
-        check=False,
-        timeout=60,
-    )
-    assert (done.returncode, len(done.stdout) < 1 << 30) == (0, True)
-    assert b"sha256" not in done.stderr
-
-
 def test_many_small_files_are_whole_and_answered_before_more_is_waited_for(
     sending: Sending, tmp_path: Path
 ) -> None:

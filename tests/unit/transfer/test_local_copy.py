@@ -134,17 +134,20 @@ def test_ranges_land_in_any_order_and_are_hashed_in_theirs(tmp_path: Path) -> No
     shorter.close()
 
 
-def test_what_another_process_only_inherits_it_does_not_write(tmp_path: Path) -> None:
-    """Each that is started while the part is open has its descriptor for a moment."""
+def test_a_part_has_one_writer_and_the_next_one_goes_on_with_it(tmp_path: Path) -> None:
+    """Two boxes may be pulled to one directory, with files of the same path."""
     path = str(tmp_path / "part")
     part = PartFile(path, 1000)
     part.write(0, [b"good"])
-    assert part.lent is not None
-    inherited = os.dup(part.lent)
+    with pytest.raises(OSError, match="another rgt writes to it"):
+        PartFile(path, 1000)
+    inherited = os.dup(part._fd)  # by a process that is being started: it has every descriptor until its exec
     part.close()
     again = PartFile(path, 1000)
     os.close(inherited)
-    assert (again.present, again.lent is not None) == (4, True)
+    assert again.present == 4
+    with pytest.raises(OSError, match="another rgt writes to it"):
+        PartFile(path, 1000)
     again.close()
 
 
