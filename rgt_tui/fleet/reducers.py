@@ -70,7 +70,7 @@ def extended(old: LogView | None, frame: LogLines, now: float, most: int = LOG_L
     before = kept.lines if kept is not None else ()
     if isinstance(kept, OpenLogView):
         before = before[:-1]
-    dropped = (kept.dropped if kept is not None else 0) + frame.skipped
+    dropped = min(MOST_COUNTED, (kept.dropped if kept is not None else 0) + frame.skipped)
     lines = before + tuple(clean(line[:LONGEST_LINE]) for line in frame.lines)
     if frame.partial is not None:
         lines += (clean(frame.partial[:LONGEST_LINE]),)
@@ -285,6 +285,8 @@ def _progress(run: RunState, frame: Scalars, now: float, skew: float) -> dict[st
 
 RING = 120
 EVENTS = 100
+MOST_COUNTED = 1 << 62
+"""Sums of counts that a box sends stop here: the history stores 64 bits."""
 MOST_RUNS = 4000
 LONGEST = 4096
 """Characters of an event; the agent cuts it there, too."""
@@ -357,7 +359,11 @@ def with_samples(
         state,
         sample=newest,
         sample_at=fresh[-1][0],
-        counters=replace(counters, samples=counters.samples + len(fresh), skipped=counters.skipped + skipped),
+        counters=replace(
+            counters,
+            samples=counters.samples + len(fresh),
+            skipped=min(MOST_COUNTED, counters.skipped + skipped),
+        ),
         rings=_rings(state.rings, fresh, most),
         remembered_at=None,
     )
@@ -371,7 +377,7 @@ def count(counters: Counters, boot: str, seq: int, skipped: int) -> Counters:
     if seq <= counters.seq:
         return replace(counters, duplicates=counters.duplicates + 1)
     missing = max(0, seq - counters.seq - 1 - skipped)
-    return replace(counters, seq=seq, gaps=counters.gaps + missing)
+    return replace(counters, seq=seq, gaps=min(MOST_COUNTED, counters.gaps + missing))
 
 
 def _rings(rings: Rings, fresh: list[tuple[float, Values]], most: int) -> Rings:
