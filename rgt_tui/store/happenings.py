@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from collections.abc import Iterator, Mapping
 
@@ -44,7 +45,7 @@ def page(
     """Return the last `count` events that are wanted, of those before number `before` (None = of all)."""
     found: list[Happening] = []
     older = False
-    for row in _each(con, names, before):
+    for row in _each(con, names, wanted, before):
         if fits(row, wanted):
             if len(found) == count:
                 older = True
@@ -69,13 +70,20 @@ def fits(row: Happening, wanted: Wanted) -> bool:
     return not term or term in row.text.casefold() or term in row.box.casefold()
 
 
-def _each(con: sqlite3.Connection, names: Mapping[int, str], before: int | None) -> Iterator[Happening]:
-    """Yield events, the newest first."""
+def _each(
+    con: sqlite3.Connection, names: Mapping[int, str], wanted: Wanted, before: int | None
+) -> Iterator[Happening]:
+    """Yield events of the wanted time, the newest first."""
     marks = ", ".join("?" * len(names))
     for n, at, box, text, level, about in con.execute(
-        f"""SELECT n, at, box, text, level, about FROM happened WHERE n < ? AND box IN ({marks})
-            ORDER BY n DESC""",
-        (2**63 - 1 if before is None else before, *names),
+        f"""SELECT n, at, box, text, level, about FROM happened
+            WHERE n < ? AND at BETWEEN ? AND ? AND box IN ({marks}) ORDER BY n DESC""",
+        (
+            2**63 - 1 if before is None else before,
+            -math.inf if wanted.since is None else wanted.since,
+            math.inf if wanted.until is None else wanted.until,
+            *names,
+        ),
     ):
         yield Happening(n, at, names[box], text, level, about)
 
