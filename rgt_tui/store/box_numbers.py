@@ -1,4 +1,4 @@
-"""Boxes in the file: how they are identified, their name in each fleet, and their last values."""
+"""The number of each box in the history file: how a box is identified, and its name in each fleet."""
 
 from __future__ import annotations
 
@@ -6,23 +6,7 @@ import sqlite3
 
 import msgspec
 
-from rgt_tui.model import BoxSpec, BoxState, Checkpoints, Link, Meter, QueueState, Sample, time_of_day
-
-
-class Saved(msgspec.Struct, frozen=True):
-    """The body of a row of ``states``: what a row of the fleet screen shows."""
-
-    sample: Sample | None = None
-    sample_at: float | None = None
-    clock_skew: float | None = None
-    queues: tuple[QueueState, ...] = ()
-    checkpoints: tuple[Checkpoints, ...] = ()
-    meter: Meter = Meter()
-    limited: tuple[str, ...] = ()
-
-
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Saved).decode
+from rgt_tui.model import BoxSpec
 
 
 def place_of(spec: BoxSpec) -> str:
@@ -97,44 +81,3 @@ def ever_of(con: sqlite3.Connection, fleet: str) -> dict[int, str]:
         int(row[0]): str(row[1])
         for row in con.execute("SELECT box, name FROM fleets WHERE fleet = ?", (fleet,))
     }
-
-
-def save(con: sqlite3.Connection, box: int, state: BoxState, now: float) -> None:
-    """Write the last values of a box."""
-    at = max(filter(None, (state.sample_at, state.meter.at)), default=now)
-    saved = Saved(
-        state.sample,
-        state.sample_at,
-        state.clock_skew,
-        state.queues,
-        state.checkpoints,
-        state.meter,
-        state.limited,
-    )
-    con.execute("INSERT OR REPLACE INTO states VALUES (?, ?, ?)", (box, float(at), _encode(saved)))
-
-
-def recall(con: sqlite3.Connection, box: int, spec: BoxSpec, now: float) -> BoxState | None:
-    """Return the last values of a box as those of an earlier rgt; None when there are none, or none we understand."""
-    row = con.execute("SELECT at, body FROM states WHERE box = ?", (box,)).fetchone()
-    if row is None:
-        return None
-    at, body = row
-    try:
-        saved = _decode(body)
-    except msgspec.MsgspecError:
-        return None  # another version's idea of a sample; the box will tell it anew
-    return BoxState(
-        spec=spec,
-        link=Link.CONNECTING,
-        reason=f"not connected yet; values of {time_of_day(at, now)} by an earlier rgt",
-        since=now,
-        sample=saved.sample,
-        sample_at=saved.sample_at,
-        clock_skew=saved.clock_skew,
-        queues=saved.queues,
-        checkpoints=saved.checkpoints,
-        meter=saved.meter,
-        limited=saved.limited,
-        remembered_at=at,
-    )

@@ -18,7 +18,7 @@ from rgt_tui.files import take
 from rgt_tui.store import happenings, moments, spending
 
 APPLICATION_ID = 0x72677468
-VERSION = 5
+VERSION = 6
 BUSY_SECONDS = 10.0
 WAL_BYTES = 4 << 20
 NETWORK = ("nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "ceph", "lustre", "afs")
@@ -30,7 +30,6 @@ TABLES = (
     "CREATE TABLE boxes (id INTEGER PRIMARY KEY, place TEXT NOT NULL UNIQUE, name TEXT NOT NULL)",
     """CREATE TABLE fleets (fleet TEXT NOT NULL, name TEXT NOT NULL, box INTEGER NOT NULL,
        PRIMARY KEY (fleet, name, box)) WITHOUT ROWID""",
-    "CREATE TABLE states (box INTEGER PRIMARY KEY, at REAL NOT NULL, body BLOB NOT NULL)",
     """CREATE TABLE samples (box INTEGER NOT NULL, width INTEGER NOT NULL, chunk INTEGER NOT NULL,
        body BLOB NOT NULL, PRIMARY KEY (box, width, chunk)) WITHOUT ROWID""",
     """CREATE TABLE runs (box INTEGER NOT NULL, run TEXT NOT NULL, at REAL NOT NULL, body BLOB NOT NULL,

@@ -13,7 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from rgt_tui.model import BoxSpec, BoxState, FleetEvent, FleetState, Past, Spend, keep_named
-from rgt_tui.store import database, happenings, minute_means, moments, saved_curves, saved_states, spending
+from rgt_tui.store import box_numbers, database, happenings, minute_means, moments, saved_curves, spending
 from rgt_tui.store.database import Damaged, HistoryError, Writers, judged, pragma, transaction
 from rgt_tui.store.look_back import LookBack
 from rgt_tui.store.minute_means import Mean
@@ -35,7 +35,7 @@ MOST_ROWS = 5000
 _OLDEST = (
     "DELETE FROM happened WHERE n <= (SELECT n FROM happened ORDER BY n LIMIT 1 OFFSET {slice})",
     "DELETE FROM ticks WHERE n IN (SELECT n FROM ticks ORDER BY n LIMIT {slice} / 10)",
-    "DELETE FROM moments WHERE n < (SELECT min(n) FROM ticks)",
+    moments.DELETE_THINNED,
     "DELETE FROM bases WHERE base < (SELECT min(base) FROM moments m WHERE m.box = bases.box)",
     """DELETE FROM samples WHERE (box, width, chunk) IN
        (SELECT box, width, chunk FROM samples ORDER BY chunk * width LIMIT {slice} / 64)""",
@@ -50,8 +50,6 @@ T = TypeVar("T")
 class Told(msgspec.Struct, frozen=True):
     """What is to be written of one box; immutable, so that another thread may read it."""
 
-    state: BoxState | None = None
-    """Newest state, if its last values are to be saved."""
     runs: BoxState | None = None
     """Newest state, if its runs are to be saved."""
     means: tuple[Mean, ...] = ()
@@ -79,7 +77,6 @@ def joined(batches: Iterable[Batch]) -> Batch:
                 new
                 if old is None
                 else Told(
-                    state=new.state or old.state,
                     runs=new.runs or old.runs,
                     means=(*old.means, *new.means)[-MOST_ROWS:],
                     costs=spending.joined((*old.costs, *new.costs)),
@@ -146,7 +143,7 @@ class HistoryFile:
         with self._used() as con:
             now = self._clock()
             for name, spec in self._specs.items():
-                box = saved_states.known(con, spec)
+                box = box_numbers.known(con, spec)
                 state = None if box is None else self._recalled(con, box, spec, now)
                 if state is not None:
                     found[name] = state
@@ -156,7 +153,7 @@ class HistoryFile:
         mine = self._writes(spec)
         runs = saved_curves.recall(con, box)
         past = minute_means.past(con, box, now)
-        state = saved_states.recall(con, box, spec, now)
+        state = moments.recall(con, box, spec, now)
         if state is None and not runs and not past.at:
             return None
         if mine:
@@ -167,7 +164,7 @@ class HistoryFile:
         return keep_named(whole)
 
     def _writes(self, spec: BoxSpec) -> bool:
-        return self._writers.take(saved_states.place_of(spec))
+        return self._writers.take(box_numbers.place_of(spec))
 
     def commit(self, batch: Batch) -> tuple[LeftOut, ...]:
         """Write a batch, all or nothing: of the boxes that were adopted and that no other process writes.
@@ -188,7 +185,7 @@ class HistoryFile:
                     writing = [(name, spec) for name, spec in self._specs.items() if self._writes(spec)]
                     for name, spec in writing:
                         if name not in numbers:
-                            numbers[name] = saved_states.number(con, self._fleet, spec)
+                            numbers[name] = box_numbers.number(con, self._fleet, spec)
                         told = batch.get(name)
                         if told is not None:
                             parts = self._parts(con, numbers[name], told, runs, now)
@@ -197,7 +194,7 @@ class HistoryFile:
                     whole = batch.get(FLEET, Told())
                     for event in whole.events:  # of all boxes, in the order in which they came
                         if not event.box and written:
-                            written[""] = saved_states.number_of_fleet(con, self._fleet)
+                            written[""] = box_numbers.number_of_fleet(con, self._fleet)
                         if event.box in written:
                             write = partial(happenings.write, con, written[event.box], event)
                             left_out += self._written(con, event.box, [("events", write)])
@@ -247,8 +244,6 @@ class HistoryFile:
         now: float,
     ) -> Iterator[tuple[str, Callable[[], None]]]:
         """Yield what is to be written of a box, each part for itself."""
-        if told.state is not None:
-            yield "last values", partial(saved_states.save, con, box, told.state, now)
         if told.means:
             yield "readings", partial(_each, minute_means.write, con, box, told.means)
         if told.costs:
@@ -283,10 +278,8 @@ class HistoryFile:
             HistoryError: it cannot be read.
         """
         with self._used() as con:
-            numbers = {n for name in self._specs for n in saved_states.of_name(con, self._fleet, name)}
-            numbers |= {
-                n for n in (saved_states.known(con, s) for s in self._specs.values()) if n is not None
-            }
+            numbers = {n for name in self._specs for n in box_numbers.of_name(con, self._fleet, name)}
+            numbers |= {n for n in (box_numbers.known(con, s) for s in self._specs.values()) if n is not None}
             return spending.spent(con, sorted(numbers), self._clock())
 
     def events(self, count: int) -> tuple[FleetEvent, ...]:
@@ -296,7 +289,7 @@ class HistoryFile:
             HistoryError: it cannot be read.
         """
         with self._used() as con:
-            numbers = {saved_states.known(con, spec): name for name, spec in self._specs.items()}
+            numbers = {box_numbers.known(con, spec): name for name, spec in self._specs.items()}
             names = {n: name for n, name in numbers.items() if n is not None}
             return happenings.newest(con, names, count)
 
@@ -307,9 +300,9 @@ class HistoryFile:
             HistoryError: it cannot be read.
         """
         with self._used() as con:
-            names = saved_states.ever_of(con, self._fleet)
+            names = box_numbers.ever_of(con, self._fleet)
             for name, spec in self._specs.items():
-                box = saved_states.known(con, spec)
+                box = box_numbers.known(con, spec)
                 if box is not None:
                     names[box] = name
             return question(LookBack(con, self._fleet, names, self._specs))

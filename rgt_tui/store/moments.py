@@ -18,8 +18,10 @@ import msgspec
 from rgt_tui.model import (
     AccountBill,
     Alert,
+    BoxSpec,
     BoxState,
     FleetState,
+    Link,
     LogView,
     Past,
     Rest,
@@ -29,10 +31,11 @@ from rgt_tui.model import (
     Spend,
     Tally,
     Timeline,
+    time_of_day,
 )
 
 TABLES = (
-    """CREATE TABLE ticks (n INTEGER PRIMARY KEY, fleet TEXT NOT NULL, at REAL NOT NULL,
+    """CREATE TABLE ticks (n INTEGER PRIMARY KEY AUTOINCREMENT, fleet TEXT NOT NULL, at REAL NOT NULL,
        body BLOB NOT NULL)""",
     "CREATE INDEX ticks_of ON ticks (fleet, n, at)",
     """CREATE TABLE bases (box INTEGER NOT NULL, base INTEGER NOT NULL, copy INTEGER NOT NULL,
@@ -42,7 +45,11 @@ TABLES = (
     """CREATE TABLE recorded (box INTEGER NOT NULL, first REAL NOT NULL, last REAL NOT NULL,
        body BLOB NOT NULL, PRIMARY KEY (box, first, last))""",
 )
-"""With row ids: without them a row of more than a quarter of a page takes a page of its own."""
+"""With row ids: without them a row of more than a quarter of a page takes a page of its own. A tick's number is never
+given twice, so that a snapshot that outlives its tick is older than any new one."""
+DELETE_THINNED = """DELETE FROM moments WHERE n NOT IN (SELECT n FROM ticks)
+    AND n < (SELECT max(n) FROM moments AS newer WHERE newer.box = moments.box)"""
+"""The newest snapshot of a box stays: the next start shows it."""
 ON_A_BASE = 60
 WINDOW = 32768
 """Bytes of a dictionary that deflate can use."""
@@ -334,35 +341,62 @@ def state_at(con: sqlite3.Connection, box: int, n: int) -> Kept | None:
         return None
 
 
+def recall(con: sqlite3.Connection, box: int, spec: BoxSpec, now: float) -> BoxState | None:
+    """Return the last readable values of a box as those of an earlier rgt; None when there are none.
+
+    Args:
+        con: The file.
+        box: Its number.
+        spec: Its description now.
+        now: Client clock.
+    """
+    for (n,) in con.execute("SELECT n FROM moments WHERE box = ? ORDER BY n DESC", (box,)):
+        kept = state_at(con, box, n)
+        if kept is not None:
+            break
+    else:
+        return None
+    last = kept.saved.state
+    read_at = filter(None, (last.sample_at, last.meter.at))
+    at = max(read_at, default=last.remembered_at or kept.at)
+    return BoxState(
+        spec=spec,
+        link=Link.CONNECTING,
+        reason=f"not connected yet; values of {time_of_day(at, now)} by an earlier rgt",
+        since=now,
+        sample=last.sample,
+        sample_at=last.sample_at,
+        clock_skew=last.clock_skew,
+        queues=last.queues,
+        checkpoints=last.checkpoints,
+        meter=last.meter,
+        limited=last.limited,
+        remembered_at=at,
+    )
+
+
 def _whole_body(
-    con: sqlite3.Connection, box: int, base: int, body: bytes, bases: dict[int, list[bytes]]
+    con: sqlite3.Connection, box: int, base: int, body: bytes, bases: dict[tuple[int, int], bytes]
 ) -> bytes | None:
-    if base not in bases:
-        rows = con.execute(
-            "SELECT body FROM bases WHERE box = ? AND base = ? ORDER BY copy", (box, base)
-        ).fetchall()
-        bases[base] = list(dict.fromkeys(_inflated(rows)))
-    for whole in bases[base]:
+    """Return a snapshot, with the second copy of its base where the first is damaged; None if it is itself."""
+    for copy in (0, 1):
         try:
-            return unpacked(body, whole)
+            if (base, copy) not in bases:
+                (stored,) = con.execute(
+                    "SELECT body FROM bases WHERE box = ? AND base = ? AND copy = ?", (box, base, copy)
+                ).fetchone()
+                bases[base, copy] = zlib.decompress(stored)
+            return unpacked(body, bases[base, copy])
         except (zlib.error, TypeError):
             continue
     return None
-
-
-def _inflated(rows: Iterable[tuple[bytes]]) -> Iterator[bytes]:
-    for (body,) in rows:
-        try:
-            yield zlib.decompress(body)
-        except (zlib.error, TypeError):
-            continue
 
 
 def logs_at(con: sqlite3.Connection, box: int, n: int) -> tuple[LogView, ...]:
     """Return the logs of a box at a moment; lines that were not kept are replaced by their number."""
     gathered: dict[str, _Gathered] = {}
     order: list[str] = []
-    bases: dict[int, list[bytes]] = {}
+    bases: dict[tuple[int, int], bytes] = {}
     rows = con.execute("SELECT base, body FROM moments WHERE box = ? AND n <= ? ORDER BY n DESC", (box, n))
     for first, (base, body) in enumerate(rows):
         whole = _whole_body(con, box, base, body, bases)
@@ -536,7 +570,7 @@ def thin(con: sqlite3.Connection, most: int = MOST_KEPT) -> bool:
 
 
 def _drop_orphans(con: sqlite3.Connection) -> None:
-    con.execute("DELETE FROM moments WHERE n NOT IN (SELECT n FROM ticks)")
+    con.execute(DELETE_THINNED)
     # A base is that of the first snapshot at or after its own, or of none.
     con.execute(
         """DELETE FROM bases WHERE coalesce((SELECT m.base FROM moments m WHERE m.box = bases.box

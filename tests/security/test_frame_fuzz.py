@@ -20,7 +20,7 @@ from rgt_tui.model import MAX_FRAME_BYTES, BoxSpec, BoxState, FleetState, Meter,
 from rgt_tui.profiles import load_profile
 from rgt_tui.ssh import LineSplitter, read_frame
 from rgt_tui.store import Means
-from rgt_tui.store.saved_states import Saved
+from rgt_tui.store.moments import Saved, bare
 from tests.security.odd_frames import KINDS, NOW, SPEC, Odd, odd_lines, odd_state, taken
 
 SECONDS = 2.0
@@ -50,8 +50,7 @@ def test_nothing_that_looks_at_a_box_fails_for_what_it_says(seed: int) -> None:
         means = Means()
         means.take(state)
         means.closed(None)
-        saved = Saved(state.sample, state.sample_at, state.clock_skew, state.queues, state.checkpoints)
-        msgspec.msgpack.Decoder(Saved).decode(msgspec.msgpack.encode(saved))
+        msgspec.msgpack.Decoder(Saved).decode(msgspec.msgpack.encode(Saved(bare(state))))
 
 
 @cache

@@ -22,7 +22,7 @@ MINUTE = 60.0
 MOST_EXTRA = 10
 """Moments between the minutes that are kept because something happened: so many at once, and then one a minute."""
 STATE_SECONDS = 60.0
-"""A box's last values are saved this often at most, and so are its curves: what came since, the box tells again."""
+"""Seconds between two times that a box's curves are saved; after a crash the box sends again what is missing."""
 
 
 class Memory:
@@ -169,7 +169,7 @@ class Memory:
         due = [name for name, since in self._changed.items() if now is None or _is_due(name, since, now)]
         for name in due:
             del self._changed[name]
-        states = {name: self._newest[name] for name in (self._newest if now is None else due)}
+        runs = {name: self._newest[name] for name in (self._newest if now is None else due)}
         means: dict[str, list[Mean]] = {}
         for mean in self._means.closed(now):
             means.setdefault(mean.box, []).append(mean)
@@ -179,14 +179,13 @@ class Memory:
         kept = self._taken_moments(last=now is None)
         batch = {
             name: Told(
-                state=states[name] if name in states and states[name].remembered_at is None else None,
-                runs=states[name] if name in states and states[name].runs else None,
+                runs=runs.get(name),
                 means=tuple(means.get(name, ())),
                 costs=costs.get(name, ()),
                 sums=sums.get(name, ()),
                 recorded=tuple(recorded.get(name, ())),
             )
-            for name in {*states, *means, *costs, *sums, *recorded}
+            for name in {*runs, *means, *costs, *sums, *recorded}
         }
         return {**batch, FLEET: Told(moments=kept, events=events)} if kept or events else batch
 

@@ -15,7 +15,7 @@ import pytest
 
 from rgt_tui.fleet import Fleet, Memory
 from rgt_tui.fleet.history import history_keeper
-from rgt_tui.model import BoxSpec, BoxState, FleetState, Link
+from rgt_tui.model import BoxSpec, FleetState, Link
 from rgt_tui.store import History
 from tests.contract.fleet.test_record import Job, has, until
 from tests.contract.ssh.conftest import RealSshd
@@ -192,21 +192,6 @@ async def test_a_damaged_history_is_told_on_the_event_line_and_goes_on(
     assert [event.level for event in state.events if not event.box] == ["warn"]
     await one.fleet.stop()
     assert steps(FleetState(boxes=tuple((await History(tmp_path / "history.db").recall([spec])).values())))
-
-
-def test_a_state_of_an_earlier_rgt_is_not_saved_as_one_of_this() -> None:
-    """Or its age would begin anew with each start."""
-
-    class Kept(History):
-        batches: list[object]
-
-        def adopt(self, specs: object) -> None: ...
-
-    kept = Kept(Path("/nowhere/history.db"))
-    one = history_keeper.Memory(kept)
-    spec = BoxSpec(name="a", host="h")
-    one._newest = {"a": BoxState(spec=spec, remembered_at=5.0), "b": BoxState(spec=replace(spec, name="b"))}
-    assert {name for name, told in one._batch(None).items() if told.state is not None} == {"b"}
 
 
 async def test_what_the_fleet_file_has_stopped_naming_is_gone_at_once_and_after_a_restart(

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from rgt_tui.model import FleetEvent, ProviderRef, RunState
-from rgt_tui.store import Cost, HistoryFile, Mean, Told, database, minute_means
+from rgt_tui.model import BoxState, FleetEvent, FleetState, ProviderRef, RunState
+from rgt_tui.store import FLEET, Cost, HistoryFile, Mean, Told, database, minute_means
 from rgt_tui.store.database import (
     VERSION,
     Damaged,
@@ -104,7 +104,6 @@ def test_a_place_that_cannot_be_written_is_trouble_that_may_pass(tmp_path: Path)
 
 
 UNFIT = {
-    "last values": (Told(state=replace(state("a", at=NOW), sample_at=float("nan"))), "NOT NULL"),
     "runs": (Told(runs=replace(state("a", at=NOW), runs=(RunState(name="run0", step=2**70),))), "ints"),
     "readings": (Told(means=(Mean("a", 2**70, 5, {"util": 1.0}),)), "too large"),
     "costs": (Told(costs=(Cost("2026-01-01", "USD", billed=float("nan")),)), "NOT NULL"),
@@ -124,7 +123,7 @@ def test_what_fits_no_column_is_no_damage_and_costs_nobody_else_anything(path: P
     assert [event.box for event in file.events(9)] == (["b"] if part == "events" else ["a", "b"])
     assert bool(found["a"].runs) is (part != "runs")
     assert bool(found["a"].past.at) is (part != "readings")
-    assert (found["a"].meter.spent is not None) is (part != "last values")
+    assert found["a"].meter.spent is not None
     file.close()
 
 
@@ -237,6 +236,14 @@ def test_values_of_an_earlier_rgt_say_so(path: Path) -> None:
     assert found.remembered_at == NOW
     assert found.meter.at == NOW
     assert found.since == NOW
+    file.close()
+
+
+def test_values_that_no_reading_has_replaced_keep_their_age(path: Path) -> None:
+    file = opened(path)
+    box = BoxState(spec=spec("a"), remembered_at=NOW - 500)
+    file.commit({FLEET: Told(moments=(FleetState((box,), at=NOW),))})
+    assert file.recall()["a"].remembered_at == NOW - 500
     file.close()
 
 

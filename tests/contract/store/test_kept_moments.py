@@ -51,7 +51,7 @@ def opened(path: Path, *names: str) -> HistoryFile:
 def keep(file: HistoryFile, at: float, *boxes: BoxState, **changes: object) -> None:
     """Commit how some boxes stood, with their curves as they are then."""
     fleet = replace(FleetState(boxes=boxes, at=at), **changes)
-    told = {box.spec.name: Told(runs=box, state=box) for box in boxes}
+    told = {box.spec.name: Told(runs=box) for box in boxes}
     assert file.commit({**told, FLEET: Told(moments=(fleet,))}) == ()
 
 
@@ -246,6 +246,19 @@ def test_beyond_its_bound_the_oldest_is_thinned_and_the_newest_stays_whole(tmp_p
     keep(file, NOW + 60 * 200, replace(state("a", at=NOW), reason="after"))
     assert moment(file, -1).boxes[0].reason == "after"
     con.close()
+
+
+def test_the_last_values_of_a_box_outlive_all_its_minutes(tmp_path: Path) -> None:
+    file = HistoryFile(tmp_path / "history.db", clock=lambda: NOW, fleet="f", max_bytes=1)
+    file.adopt([spec("a"), spec("b")])
+    for at in (NOW, NOW + 60):
+        keep(file, at, *(state(name, at=at) for name in "ab"))
+    file.upkeep(force=True)
+    assert not file.look_back(lambda past: past.timeline()).ns
+    assert [box.sample_at for box in file.recall().values()] == [NOW + 60] * 2
+    keep(file, NOW + 120, state("a", at=NOW + 120))
+    assert [box.sample_at for box in file.recall().values()] == [NOW + 120, NOW + 60]
+    file.close()
 
 
 def test_days_are_counted_and_not_told_by_their_age(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from rgt_tui.model import (
     Cursor,
     Disk,
     FleetEvent,
+    FleetState,
     Gpu,
     Link,
     Memory,
@@ -21,7 +22,7 @@ from rgt_tui.model import (
     Sample,
     Series,
 )
-from rgt_tui.store import Batch, Cost, Mean, Told
+from rgt_tui.store import FLEET, Batch, Cost, Mean, Told
 from rgt_tui.store.spending import day_of
 
 
@@ -76,13 +77,14 @@ def batch(names: Sequence[str], number: int, *, at: float | None = None) -> Batc
     """Everything that a few seconds of boxes bring, all of it new with each `number`."""
     at = time.time() if at is None else at
     found = {}
+    states = []
     for name in names:
         newest = state(name, at=at + number, points=10 * (number + 1))
         found[name] = Told(
-            state=newest,
             runs=newest,
             means=(Mean(name, int(at // 60) - number, 60, {"util": 50.0, "disk:/": 12.5}),),
             costs=(Cost(day_of(at), "USD", billed=2.0 / 60, seconds=60.0),),
             events=(FleetEvent(at=at + number, box=name, text=f"event {number}"),),
         )
-    return found
+        states.append(newest)
+    return {**found, FLEET: Told(moments=(FleetState(boxes=tuple(states), at=at + number),))}
