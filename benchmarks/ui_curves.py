@@ -11,11 +11,9 @@ import numpy as np
 
 from benchmarks.report import Row, say
 from rgt_tui.model import RunState, Series
-from rgt_tui.ui.plot.averages import Average, Floats
-from rgt_tui.ui.plot.board import Board
-from rgt_tui.ui.plot.view import SMOOTHING, Settings, Shown, View
+from rgt_tui.ui.plot import SMOOTHING, Average, Board, Floats, Settings, Shown, View
+from rgt_tui.ui.widgets import clip
 from rgt_tui.ui.widgets.curve import drawn
-from rgt_tui.ui.widgets.spans import clip
 
 GOAL_MS = 50.0
 SIZE = (200, 46)

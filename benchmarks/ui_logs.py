@@ -20,8 +20,8 @@ from benchmarks.agent_box import PackedAgent
 from benchmarks.product import rgt
 from benchmarks.report import BenchmarkError, Row, say
 from benchmarks.terminal import Terminal, cpu_seconds
+from rgt_tui.fleet import extended
 from rgt_tui.fleet.logs.kept_lines import KeptLines, kept_from
-from rgt_tui.fleet.reducers import extended
 from rgt_tui.model import BoxSpec, LogLines
 from rgt_tui.recordings import recording_lines
 
@@ -137,7 +137,7 @@ async def shown_by_agent(agent: PackedAgent, path: Path, tries: int) -> list[flo
     """Return the seconds from asking the agent for a log until the screen has drawn its end, a few times."""
     from textual.app import App, ComposeResult
 
-    from rgt_tui.ui.widgets.log_pane import LogPane
+    from rgt_tui.ui.widgets import LogPane
 
     class Shown(App[None]):
         def compose(self) -> ComposeResult:

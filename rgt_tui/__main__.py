@@ -2,7 +2,7 @@
 
 import sys
 
-from rgt_tui.cli.entry import main
+from rgt_tui.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

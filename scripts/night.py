@@ -17,7 +17,7 @@ from pathlib import Path
 
 from textual.pilot import Pilot
 
-from rgt_tui.cli.demo import HINT
+from rgt_tui.cli import HINT
 from rgt_tui.demo import DemoError, DemoFleet
 from rgt_tui.demo.stories import queue_done
 from rgt_tui.ui import RgtApp

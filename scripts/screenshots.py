@@ -20,12 +20,12 @@ from pathlib import Path
 
 from textual.pilot import Pilot
 
-from rgt_tui.cli.demo import HINT
+from rgt_tui.cli import HINT
 from rgt_tui.demo import DemoError, DemoFleet
 from rgt_tui.demo.stories import TESTS, queue_done, story_box
 from rgt_tui.model import FleetState
 from rgt_tui.ui import RgtApp
-from rgt_tui.ui.screens.teardown import TeardownScreen
+from rgt_tui.ui.screens import TeardownScreen
 from scripts.svg_to_png import convert, find_fonts
 
 SIZES = ((80, 24), (120, 34), (200, 50))

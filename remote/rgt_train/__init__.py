@@ -5,7 +5,9 @@ Importing the package does not import torch; `Run` and its friends do, when they
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from rgt_wire import imported_later
 
 if TYPE_CHECKING:
     from rgt_train.data.sampler import sample_seed
@@ -28,24 +30,14 @@ __all__ = [
     "until_done",
 ]
 
-_HOMES = {
-    "NotStarted": "rgt_train.exits",
-    "Options": "rgt_train.options",
-    "Run": "rgt_train.run",
-    "StopRequest": "rgt_train.exits",
-    "UsageError": "rgt_train.exits",
-    "distributed": "rgt_train.ranks.choose",
-    "of_accelerate": "rgt_train.ranks.choose",
-    "of_deepspeed": "rgt_train.ranks.choose",
-    "sample_seed": "rgt_train.data.sampler",
-    "until_done": "rgt_train.rollback",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Import a public name on first use."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(_HOMES[name]), name)
+__getattr__ = imported_later(
+    __name__,
+    {
+        "data.sampler": "sample_seed",
+        "exits": "NotStarted StopRequest UsageError",
+        "options": "Options",
+        "ranks.choose": "distributed of_accelerate of_deepspeed",
+        "rollback": "until_done",
+        "run": "Run",
+    },
+)

@@ -1,5 +1,12 @@
 """What the agent, the trainer and the client share: pure functions, standard library only, Python 3.8."""
 
+from importlib import import_module
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
 __all__ = [
     "USER_AGENT",
     "VERSION",
@@ -8,6 +15,7 @@ __all__ = [
     "checkpoint_manifest",
     "checkpoint_names",
     "event_records",
+    "imported_later",
     "log_text",
 ]
 
@@ -15,3 +23,20 @@ VERSION = "0.1.0"
 """Version of rgt, and so of the agent that it puts on a box."""
 USER_AGENT = "rgt/" + VERSION
 """Sent with every HTTP request: Cloudflare, in front of RunPod's API, refuses programs that do not name themselves."""
+
+
+def imported_later(package: str, homes: "Mapping[str, str]") -> "Callable[[str], Any]":
+    """Return the ``__getattr__`` of a package whose public names are imported when they are first asked for.
+
+    Args:
+        package: Its full name.
+        homes: Module of the package → the names that come from it, with blanks between them.
+    """
+    found = {name: "%s.%s" % (package, module) for module, names in homes.items() for name in names.split()}
+
+    def load(name: str) -> "Any":
+        if name not in found:
+            raise AttributeError("module %r has no attribute %r" % (package, name))
+        return getattr(import_module(found[name]), name)
+
+    return load

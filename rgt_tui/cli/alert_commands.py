@@ -37,7 +37,7 @@ from rgt_tui.health import (
     update_alerts,
 )
 from rgt_tui.model import AlertEvent, BoxSpec, SinkSettings, clean
-from rgt_tui.profiles.readings import age
+from rgt_tui.profiles import age
 from rgt_tui.store import FLEET, History, Told, history_path
 
 

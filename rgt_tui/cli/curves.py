@@ -18,7 +18,7 @@ from rgt_tui.cli.opening import open_box
 from rgt_tui.cli.printing import complain, print_json
 from rgt_tui.cli.watch_arguments import CurvesArguments, ScalarsArguments
 from rgt_tui.model import BoxSpec, BoxState, Link, RunState, clean
-from rgt_tui.profiles.readings import how_many
+from rgt_tui.profiles import how_many
 from rgt_tui.ssh import remote_root
 
 USUAL = ("loss", "val_loss", "eval_loss", "valid_loss")

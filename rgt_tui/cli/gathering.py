@@ -12,16 +12,23 @@ from pathlib import Path
 
 from rgt_tui.cli.printing import waiting
 from rgt_tui.cli.watch_arguments import MetricsArguments, PatrolArguments, StatusArguments
-from rgt_tui.fleet import Alerting, Fleet, Memory, Observer, Tap
-from rgt_tui.fleet.attention import FOR_ONE_QUESTION, Budget
+from rgt_tui.fleet import (
+    FOR_ONE_QUESTION,
+    Alerting,
+    Budget,
+    Fleet,
+    Memory,
+    Observer,
+    Tap,
+    endpoint_from,
+    is_priced,
+)
 from rgt_tui.fleet.config import FleetConfig
 from rgt_tui.fleet.config.following import Following
-from rgt_tui.fleet.connector import endpoint_from
-from rgt_tui.fleet.meters import is_priced
 from rgt_tui.gate import audit
 from rgt_tui.health import mutes
 from rgt_tui.model import AlertSettings, BoxSpec, BoxState, FleetState, Link, MeterKind, RunState
-from rgt_tui.profiles.readings import how_many
+from rgt_tui.profiles import how_many
 from rgt_tui.ssh import Policy
 from rgt_tui.store import History, history_path
 

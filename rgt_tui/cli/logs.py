@@ -20,8 +20,7 @@ from rgt_tui.cli.gathering import gather
 from rgt_tui.cli.opening import open_box
 from rgt_tui.cli.printing import json_line, print_json
 from rgt_tui.cli.watch_arguments import LogsArguments
-from rgt_tui.fleet.errands import reached
-from rgt_tui.fleet.exact_log import ExactLog, Request
+from rgt_tui.fleet import ExactLog, Request, reached
 from rgt_tui.model import BoxSpec, BoxState, Link, clean, moment
 from rgt_tui.ssh import (
     CatFailed,

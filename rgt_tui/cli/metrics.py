@@ -41,7 +41,7 @@ from rgt_tui.model import (
     Unlisted,
     clean,
 )
-from rgt_tui.profiles.run_advice import run_cost
+from rgt_tui.profiles import run_cost
 
 MIB = 1 << 20
 _HEAD = re.compile(rb"^(# [A-Z]+ \w+_TOTAL)_total ", re.MULTILINE)

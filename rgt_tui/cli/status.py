@@ -39,7 +39,7 @@ from rgt_tui.health import (
     update_alerts,
 )
 from rgt_tui.model import MACHINE, AccountBill, Amount, BoxSpec, BoxState, FleetState, Unlisted, clean
-from rgt_tui.profiles.prices import money, thing_price, thing_words
+from rgt_tui.profiles import money, thing_price, thing_words
 
 
 def run_status(arguments: StatusArguments) -> int:

@@ -9,17 +9,18 @@ from typing import Any
 
 import msgspec
 
-from rgt_tui.fleet.attention import words
+from rgt_tui.fleet import words
 from rgt_tui.health import (
     Assessment,
     ClockReading,
     WorstCase,
+    box_words,
     calls,
     calls_once,
     clock_readings,
     worst_case_of,
 )
-from rgt_tui.health.autostop_words import POWER, box_words
+from rgt_tui.health.autostop_words import POWER
 from rgt_tui.model import (
     Alert,
     BoxState,
@@ -33,20 +34,25 @@ from rgt_tui.model import (
     SelfStop,
     clean,
 )
-from rgt_tui.profiles import ProfileError, load_profile
-from rgt_tui.profiles.prices import books_differ, money
-from rgt_tui.profiles.readings import (
+from rgt_tui.profiles import (
+    Advice,
+    ProfileError,
+    advised,
     age,
     byte_pct,
     held_runs,
     how_many,
     inode_pct,
+    load_profile,
     memory_pct,
+    money,
     no_agent,
     pct,
+    run_cost,
     wait_left,
 )
-from rgt_tui.profiles.run_advice import Advice, RunCost, advised, run_cost
+from rgt_tui.profiles.prices import books_differ
+from rgt_tui.profiles.run_advice import RunCost
 
 
 class Verdict(enum.StrEnum):

@@ -22,7 +22,7 @@ from rgt_tui.files import note_written
 from rgt_tui.fleet.config import FleetConfig, FleetFileError
 from rgt_tui.health import assess
 from rgt_tui.model import BoxSpec, BoxState, FleetEvent, FleetState, Health, clean
-from rgt_tui.profiles.readings import how_many
+from rgt_tui.profiles import how_many
 from rgt_tui.recordings import LineFile, Recorder, RecordFailed
 
 LOOK_SECONDS = 0.25

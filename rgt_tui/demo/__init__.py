@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rgt_tui import imported_later
+from rgt_wire import imported_later
 
 if TYPE_CHECKING:
     from rgt_tui.demo.demo_fleet import DemoFleet

@@ -19,10 +19,10 @@ from rgt_tui.store import History
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from rgt_tui.fleet import TransferNote
     from rgt_tui.fleet.logs.box_logs import BoxLog
     from rgt_tui.fleet.logs.kept_lines import KeptLines
-    from rgt_tui.fleet.transfer_diary import TransferNote
-    from rgt_tui.profiles.prices import Toll
+    from rgt_tui.profiles import Toll
     from rgt_tui.transfer.copying import PullProgress
 
 METER_SECONDS = 5.0

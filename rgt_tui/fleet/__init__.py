@@ -4,16 +4,44 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rgt_tui import imported_later
+from rgt_wire import imported_later
 
 if TYPE_CHECKING:
-    from rgt_tui.fleet.alerting import Alerting
+    from rgt_tui.fleet.alerting import EVERY_S, Alerting
+    from rgt_tui.fleet.attention import (
+        FOR_ONE_QUESTION,
+        SLOWEST_SECONDS,
+        Attention,
+        Budget,
+        interval,
+        share,
+        size,
+        weight,
+        within,
+        words,
+    )
+    from rgt_tui.fleet.billing_actions import Teardown
+    from rgt_tui.fleet.box_evidence import MADE_BEFORE_S, Asking, created_at
+    from rgt_tui.fleet.box_questions import Wanted, ask_results, ask_seal, ask_unseal
     from rgt_tui.fleet.box_session import BoxSession, Intake
-    from rgt_tui.fleet.check_runs import NotRunnable
-    from rgt_tui.fleet.connector import Backoff, ConnectLimit
+    from rgt_tui.fleet.box_settings import durable_dirs
+    from rgt_tui.fleet.changes import between
+    from rgt_tui.fleet.check_runs import NotRunnable, run_words, words_of
+    from rgt_tui.fleet.connector import (
+        AT_ONCE,
+        WAITS,
+        Backoff,
+        ConnectLimit,
+        Connector,
+        Failure,
+        endpoint_from,
+        link_of,
+    )
     from rgt_tui.fleet.engine import BaseFleet, Fleet
-    from rgt_tui.fleet.errands import connected, push_trainer, reached
-    from rgt_tui.fleet.event_loop import new_loop
+    from rgt_tui.fleet.errands import connected, elsewhere, provider_word, push_trainer, reached, says
+    from rgt_tui.fleet.event_loop import MOST_TOLD, Faults, collect_less, guarded, new_loop
+    from rgt_tui.fleet.exact_log import ExactLog, Request
+    from rgt_tui.fleet.file_access import FileAccess
     from rgt_tui.fleet.fleet_source import (
         Account,
         Beginnings,
@@ -29,25 +57,83 @@ if TYPE_CHECKING:
         Tap,
     )
     from rgt_tui.fleet.history.history_keeper import Memory
-    from rgt_tui.fleet.meters import Meters
-    from rgt_tui.fleet.open_actions import OpenActions
-    from rgt_tui.fleet.transfer_diary import TransferNote
+    from rgt_tui.fleet.keepalive import Jump, Keepalive, Times, jump, read, shifted
+    from rgt_tui.fleet.meters import (
+        LEAST_SECONDS,
+        LONGEST_SECONDS,
+        BookCheck,
+        Meters,
+        checked,
+        is_priced,
+        metered,
+    )
+    from rgt_tui.fleet.open_actions import SETTLE_SECONDS, OpenActions, came
+    from rgt_tui.fleet.publisher import Pace, Publisher, Questions
+    from rgt_tui.fleet.reducers import (
+        LOG_LINES,
+        LONGEST,
+        LONGEST_LINE,
+        MOST_FOUND,
+        MOST_RUNS,
+        MOST_SERIES,
+        RING,
+        OpenLogView,
+        apply,
+        count,
+        extended,
+        fold,
+        rewound,
+    )
+    from rgt_tui.fleet.sampling_paces import AT_A_TIME, SamplingPaces
+    from rgt_tui.fleet.transfer_diary import KEPT, Page, TransferNote, noted, read_notes
+    from rgt_tui.fleet.unlisted import AccountWatch, ask_accounts, bills
 
 __all__ = [
+    "AT_A_TIME",
+    "AT_ONCE",
+    "EVERY_S",
+    "FOR_ONE_QUESTION",
+    "KEPT",
+    "LEAST_SECONDS",
+    "LOG_LINES",
+    "LONGEST",
+    "LONGEST_LINE",
+    "LONGEST_SECONDS",
+    "MADE_BEFORE_S",
+    "MOST_FOUND",
+    "MOST_RUNS",
+    "MOST_SERIES",
+    "MOST_TOLD",
+    "RING",
+    "SETTLE_SECONDS",
+    "SLOWEST_SECONDS",
+    "WAITS",
     "Account",
+    "AccountWatch",
     "Alerting",
+    "Asking",
+    "Attention",
     "Backoff",
     "BaseFleet",
     "Beginnings",
+    "BookCheck",
     "BoxSession",
+    "Budget",
     "Chronicle",
     "ConnectLimit",
+    "Connector",
+    "ExactLog",
+    "Failure",
+    "Faults",
+    "FileAccess",
     "FirstSteps",
     "Fleet",
     "FleetSource",
     "GateClosed",
     "Given",
     "Intake",
+    "Jump",
+    "Keepalive",
     "Memory",
     "Meters",
     "NoControlPlane",
@@ -55,33 +141,97 @@ __all__ = [
     "NothingToDo",
     "Observer",
     "OpenActions",
+    "OpenLogView",
+    "Pace",
+    "Page",
+    "Publisher",
     "Pulled",
+    "Questions",
+    "Request",
+    "SamplingPaces",
     "Tap",
+    "Teardown",
+    "Times",
     "TransferNote",
+    "Wanted",
+    "apply",
+    "ask_accounts",
+    "ask_results",
+    "ask_seal",
+    "ask_unseal",
+    "between",
+    "bills",
+    "came",
+    "checked",
+    "collect_less",
     "connected",
+    "count",
+    "created_at",
+    "durable_dirs",
+    "elsewhere",
+    "endpoint_from",
+    "extended",
+    "fold",
+    "guarded",
+    "interval",
+    "is_priced",
+    "jump",
+    "link_of",
+    "metered",
     "new_loop",
+    "noted",
+    "provider_word",
     "push_trainer",
     "reached",
+    "read",
+    "read_notes",
+    "rewound",
+    "run_words",
+    "says",
+    "share",
+    "shifted",
+    "size",
+    "weight",
+    "within",
+    "words",
+    "words_of",
 ]
 
-# A command that connects to nothing does not load the SSH library.
 __getattr__ = imported_later(
     __name__,
     {
-        "alerting": "Alerting",
+        "alerting": "Alerting EVERY_S",
+        "attention": (
+            "Attention Budget FOR_ONE_QUESTION SLOWEST_SECONDS interval share size weight within words"
+        ),
+        "billing_actions": "Teardown",
+        "box_evidence": "Asking MADE_BEFORE_S created_at",
+        "box_questions": "Wanted ask_results ask_seal ask_unseal",
         "box_session": "BoxSession Intake",
-        "check_runs": "NotRunnable",
-        "connector": "Backoff ConnectLimit",
+        "box_settings": "durable_dirs",
+        "changes": "between",
+        "check_runs": "NotRunnable run_words words_of",
+        "connector": "AT_ONCE Backoff ConnectLimit Connector Failure WAITS endpoint_from link_of",
         "engine": "BaseFleet Fleet",
-        "errands": "connected push_trainer reached",
-        "event_loop": "new_loop",
+        "errands": "connected elsewhere provider_word push_trainer reached says",
+        "event_loop": "Faults MOST_TOLD collect_less guarded new_loop",
+        "exact_log": "ExactLog Request",
+        "file_access": "FileAccess",
         "fleet_source": (
-            "Account Beginnings Chronicle FirstSteps FleetSource GateClosed Given "
-            "NoControlPlane NothingToDo Observer Pulled Tap"
+            "Account Beginnings Chronicle FirstSteps FleetSource GateClosed Given NoControlPlane "
+            "NothingToDo Observer Pulled Tap"
         ),
         "history.history_keeper": "Memory",
-        "meters": "Meters",
-        "open_actions": "OpenActions",
-        "transfer_diary": "TransferNote",
+        "keepalive": "Jump Keepalive Times jump read shifted",
+        "meters": "BookCheck LEAST_SECONDS LONGEST_SECONDS Meters checked is_priced metered",
+        "open_actions": "OpenActions SETTLE_SECONDS came",
+        "publisher": "Pace Publisher Questions",
+        "reducers": (
+            "LOG_LINES LONGEST LONGEST_LINE MOST_FOUND MOST_RUNS MOST_SERIES OpenLogView RING apply "
+            "count extended fold rewound"
+        ),
+        "sampling_paces": "AT_A_TIME SamplingPaces",
+        "transfer_diary": "KEPT Page TransferNote noted read_notes",
+        "unlisted": "AccountWatch ask_accounts bills",
     },
 )

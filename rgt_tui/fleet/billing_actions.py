@@ -82,7 +82,7 @@ from rgt_tui.model import (
     Verb,
     steady,
 )
-from rgt_tui.profiles.survival import action_for, path_survives
+from rgt_tui.profiles import action_for, path_survives
 from rgt_tui.providers import Provider, carry_out
 from rgt_tui.ssh import BoxError
 

@@ -15,8 +15,7 @@ from rgt_tui.fleet.box_questions import Wanted, ask_results, ask_seal, ask_unsea
 from rgt_tui.fleet.box_session import BoxSession
 from rgt_tui.gate import Situation, Told, tiers
 from rgt_tui.model import CopyProof, Link, Meter, ResultGroup, Results, Seal, Verb, steady
-from rgt_tui.profiles.readings import stale_after
-from rgt_tui.profiles.survival import path_survives
+from rgt_tui.profiles import path_survives, stale_after
 from rgt_tui.ssh import BoxError
 from rgt_tui.transfer import LedgerError, proofs
 

@@ -71,8 +71,7 @@ from rgt_tui.model import (
     WatchConfig,
     steady,
 )
-from rgt_tui.profiles.readings import stale_after
-from rgt_tui.profiles.survival import watched_mounts
+from rgt_tui.profiles import stale_after, watched_mounts
 from rgt_tui.ssh import (
     AgentBundle,
     Answers,

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from rgt_tui.gate import GENERIC, recognised, recognised_words
-from rgt_tui.health import finding_key
-from rgt_tui.health.autostop_words import off_words, story_lines, told_words
+from rgt_tui.health import finding_key, off_words, story_lines, told_words
 from rgt_tui.model import (
     FLEET_FILE,
     BoxState,
@@ -20,8 +19,7 @@ from rgt_tui.model import (
     Verb,
     clean,
 )
-from rgt_tui.profiles.box_storage import copies_of
-from rgt_tui.profiles.readings import stopped_by_person
+from rgt_tui.profiles import copies_of, stopped_by_person
 
 
 class Said(NamedTuple):

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     import asyncssh
 
     from rgt_tui.fleet.transfer_diary import TransferNote
-    from rgt_tui.profiles.prices import Toll
+    from rgt_tui.profiles import Toll
     from rgt_tui.transfer.copying import PullProgress
 
 METER_SECONDS = 20.0

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from rgt_tui.fleet.logs.kept_lines import KeptLines
     from rgt_tui.fleet.transfer_diary import TransferNote
     from rgt_tui.gate import Receipt
-    from rgt_tui.profiles.prices import Toll
+    from rgt_tui.profiles import Toll
     from rgt_tui.transfer.copying import PullProgress
 
 

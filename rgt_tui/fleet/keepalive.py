@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from rgt_tui.model import BoxState
-from rgt_tui.profiles.readings import age
+from rgt_tui.profiles import age
 
 WOKEN_SECONDS = 10.0
 """A connection that says nothing for so long after the computer slept is dead."""

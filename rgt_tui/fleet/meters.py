@@ -16,8 +16,7 @@ from msgspec.structs import replace
 from rgt_tui.fleet.box_session import BoxSession
 from rgt_tui.fleet.event_loop import Faults, Say, guarded
 from rgt_tui.model import FLEET_FILE, BoxSpec, BoxState, Lifecycle, Link, Meter, MeterKind, steady
-from rgt_tui.profiles import load_profile
-from rgt_tui.profiles.readings import stale_after
+from rgt_tui.profiles import load_profile, stale_after
 from rgt_tui.providers import UNTOLD, Provider, ProviderError, Providers, keep_last_good
 from rgt_tui.providers.console import SILENT_S, ConsoleBox, InBox, Sight, seen
 from rgt_tui.ssh import BoxError

@@ -22,7 +22,7 @@ import msgspec
 from rgt_tui import files
 from rgt_tui.files import state_directory, sync_folder
 from rgt_tui.model import Verb
-from rgt_tui.profiles.readings import how_many
+from rgt_tui.profiles import how_many
 
 ROOM = 64 * 1024
 """Bytes that must be free before an action: the provider's answer has to fit as well."""

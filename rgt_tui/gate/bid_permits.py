@@ -14,7 +14,7 @@ from rgt_tui.gate.decision import dated
 from rgt_tui.gate.quiet import AHEAD_S
 from rgt_tui.gate.rent_permits import DAY_H, FRESH_S, RentConsent, permit_if_agreed
 from rgt_tui.model import Bid, BidReview, Offer, Refusal, RentPermit
-from rgt_tui.profiles.prices import money
+from rgt_tui.profiles import money
 
 
 class BidCase(msgspec.Struct, frozen=True, kw_only=True):

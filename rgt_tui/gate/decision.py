@@ -35,9 +35,8 @@ from rgt_tui.model import (
     Tier,
     Verb,
 )
-from rgt_tui.profiles.readings import quoted, size
-from rgt_tui.profiles.survival import action_for, survives
-from rgt_tui.profiles.survival import keeps_billing as bills_by_profile
+from rgt_tui.profiles import action_for, quoted, size, survives
+from rgt_tui.profiles import keeps_billing as bills_by_profile
 
 PERMIT_S = 60.0
 """Seconds a permit lives: time to send one call, not to walk away and come back."""

@@ -29,9 +29,8 @@ from rgt_tui.model import (
     Seal,
     Verb,
 )
-from rgt_tui.profiles.box_storage import holds, sampled_mounts, storage_of
-from rgt_tui.profiles.readings import how_many, listed, quoted
-from rgt_tui.profiles.survival import action_for, in_both, lacking
+from rgt_tui.profiles import action_for, how_many, in_both, lacking, listed, quoted, storage_of
+from rgt_tui.profiles.box_storage import holds, sampled_mounts
 
 NAME, SEAL, QUEUE, PROVIDER, PROTECTED, READONLY = (
     "name",

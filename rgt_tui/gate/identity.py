@@ -6,8 +6,7 @@ import ipaddress
 from collections.abc import Iterable, Mapping
 
 from rgt_tui.model import BY_HAND, BoxState, EvidenceItem, Link, Meter
-from rgt_tui.profiles import load_profile
-from rgt_tui.profiles.readings import quoted
+from rgt_tui.profiles import load_profile, quoted
 
 IDENTITY = "identity"
 GENERIC = "generic-ssh"

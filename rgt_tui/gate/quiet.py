@@ -6,15 +6,8 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from rgt_tui.health.facts import (
-    MOVING_S,
-    NO_QUEUE_MOVING_S,
-    TYPED_S,
-    computing,
-    holding,
-    trainers,
-    unseen,
-)
+from rgt_tui.health import TYPED_S, trainers, unseen
+from rgt_tui.health.facts import MOVING_S, NO_QUEUE_MOVING_S, computing, holding
 from rgt_tui.model import (
     BoxState,
     EvidenceItem,
@@ -29,7 +22,7 @@ from rgt_tui.model import (
     pct,
     short_command,
 )
-from rgt_tui.profiles.readings import ago, how_many, listed, quoted
+from rgt_tui.profiles import ago, how_many, listed, quoted
 
 FINISHED = frozenset({"done", "failed", "interrupted"})
 FRESH_S = 10.0

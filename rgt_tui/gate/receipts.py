@@ -19,8 +19,7 @@ from rgt_tui.gate.evidence import Consent, Situation, tiers, told
 from rgt_tui.gate.journal import ActionState
 from rgt_tui.gate.roster import kept_by
 from rgt_tui.model import Evidence, Profile, ResultGroup, Review, Verb, clean, moment
-from rgt_tui.profiles.prices import money
-from rgt_tui.profiles.readings import how_many, size
+from rgt_tui.profiles import how_many, money, size
 
 RECEIPTS = "receipts"
 """Name of its directory, next to the audit log."""

@@ -13,7 +13,7 @@ import msgspec
 from rgt_tui.gate.decision import PERMIT_S, dated, outdated
 from rgt_tui.gate.quiet import AHEAD_S
 from rgt_tui.model import Offer, Refusal, RentPermit, RentReview, Wish
-from rgt_tui.profiles.prices import money
+from rgt_tui.profiles import money
 
 FRESH_S = 30.0
 """Seconds for which an offer that was read again is good: prices and stock change by the minute."""

@@ -19,9 +19,7 @@ from rgt_tui.model import (
     Results,
     Verb,
 )
-from rgt_tui.profiles.box_storage import copy_survives
-from rgt_tui.profiles.readings import how_many, listed, quoted, size
-from rgt_tui.profiles.survival import path_survives, tiers_of
+from rgt_tui.profiles import copy_survives, how_many, listed, path_survives, quoted, size, tiers_of
 
 RESULTS = "results"
 SHOWN = 60

@@ -24,8 +24,7 @@ from rgt_tui.model import (
     Profile,
     pct,
 )
-from rgt_tui.profiles.readings import age, how_many
-from rgt_tui.profiles.run_advice import advised
+from rgt_tui.profiles import advised, age, how_many
 
 
 class Assessment(msgspec.Struct, frozen=True):

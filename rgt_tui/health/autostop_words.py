@@ -14,8 +14,7 @@ from rgt_tui.model import (
     moment,
     time_of_day,
 )
-from rgt_tui.profiles.prices import money
-from rgt_tui.profiles.readings import age
+from rgt_tui.profiles import age, money
 
 POWER = "⏻"
 SLACK_S = 60.0

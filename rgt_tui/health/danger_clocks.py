@@ -39,8 +39,7 @@ from rgt_tui.model import (
     Verb,
     Wait,
 )
-from rgt_tui.profiles.prices import money
-from rgt_tui.profiles.readings import age, held_runs, wait_left, wait_text
+from rgt_tui.profiles import age, held_runs, money, wait_left, wait_text
 
 COUNTING = (ClockMode.COUNTDOWN, ClockMode.CHARGE)
 """The modes of which there is a reading."""

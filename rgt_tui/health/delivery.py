@@ -16,7 +16,7 @@ from rgt_tui.health.alert_sinks import Sink, SinkError
 from rgt_tui.health.conditions import ended_text
 from rgt_tui.health.mutes import Told
 from rgt_tui.model import AlertEvent, SinkSettings
-from rgt_tui.profiles.readings import how_many
+from rgt_tui.profiles import how_many
 
 _TIMES = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)\s*-\s*([01]?\d|2[0-3]):([0-5]\d)")
 DAY = 24 * 60

@@ -17,7 +17,7 @@ from rgt_tui.health.handbook import HANDBOOK, STORAGE_IDS, judge
 from rgt_tui.health.lognotes import Case, Hit, cases, scan, window
 from rgt_tui.health.signs import Sign, Signs
 from rgt_tui.model import BoxState, Finding, Fix, Severity
-from rgt_tui.profiles.readings import memory_pct
+from rgt_tui.profiles import memory_pct
 
 MOST_JUDGED = 256
 """Logs with trouble whose judgement is remembered, the last judged ones."""

@@ -26,9 +26,7 @@ from rgt_tui.model import (
     Verb,
     training_of,
 )
-from rgt_tui.profiles import load_profile
-from rgt_tui.profiles.box_storage import Storage, storage_of
-from rgt_tui.profiles.readings import byte_pct, inode_pct, no_agent, stale_after
+from rgt_tui.profiles import Storage, byte_pct, inode_pct, load_profile, no_agent, stale_after, storage_of
 
 # Space and memory, in percent.
 DISK_WARN_PCT, DISK_ERROR_PCT = 80.0, 95.0

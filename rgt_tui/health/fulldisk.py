@@ -15,16 +15,7 @@ from rgt_tui.health.facts import DISK_MARGIN_PCT, short_of
 from rgt_tui.health.handbook import HANDBOOK, STORAGE_IDS
 from rgt_tui.health.lognotes import Case, Hit
 from rgt_tui.model import BoxState, Checkpoint, Disk, Finding, Fix, InodeHog, Severity, exact
-from rgt_tui.profiles.readings import (
-    byte_pct,
-    disk_of,
-    held_runs,
-    how_many,
-    inode_pct,
-    pct,
-    saved_point,
-    size,
-)
+from rgt_tui.profiles import byte_pct, disk_of, held_runs, how_many, inode_pct, pct, saved_point, size
 
 REMAKEABLE = frozenset(
     {

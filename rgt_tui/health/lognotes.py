@@ -13,7 +13,7 @@ import msgspec
 from rgt_tui.handbook import LineHit, Lookout, Page, hits_of, in_order, states_of, went_on
 from rgt_tui.health.handbook import run_pages
 from rgt_tui.model import BoxState, Cell, Checkpoint, LogView, RunState
-from rgt_tui.profiles.readings import cells_made_good
+from rgt_tui.profiles import cells_made_good
 
 WINDOW = 60
 """Lines from the end of a log that are searched."""

@@ -9,8 +9,7 @@ import msgspec
 from rgt_tui.health.danger_clocks import ClockReading
 from rgt_tui.health.facts import METER_LOST_S, contested, provider_word
 from rgt_tui.model import Amount, BoxState, ClockMode, Lifecycle, MeterKind
-from rgt_tui.profiles.prices import money, projected, rate, total
-from rgt_tui.profiles.readings import age
+from rgt_tui.profiles import age, money, projected, rate, total
 
 
 class WorstCase(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,8 +15,7 @@ from typing import ClassVar
 import msgspec
 
 from rgt_tui.model import Lifecycle, MeterKind, ProviderRef, Verb
-from rgt_tui.profiles import load_profile
-from rgt_tui.profiles.prices import price_words
+from rgt_tui.profiles import load_profile, price_words
 from rgt_tui.providers.answers import Proof, number, port, signed, table, text, when, whole
 from rgt_tui.providers.control_plane import Context, NotFound, ProviderError, printable
 from rgt_tui.providers.http import AccountHttp, Wrong, open_http

@@ -23,8 +23,7 @@ from rgt_tui.model import (
     Verb,
     steady,
 )
-from rgt_tui.profiles import load_profile
-from rgt_tui.profiles.survival import action_for, in_both, keeps_billing, lacking
+from rgt_tui.profiles import action_for, in_both, keeps_billing, lacking, load_profile
 from rgt_tui.providers.answers import Answers
 from rgt_tui.providers.control_plane import (
     Context,

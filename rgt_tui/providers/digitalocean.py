@@ -18,7 +18,7 @@ from urllib.parse import parse_qs, urlsplit
 import msgspec
 
 from rgt_tui.model import Leftover, Lifecycle, MeterKind, ProviderRef, Verb
-from rgt_tui.profiles.prices import HOURS
+from rgt_tui.profiles import HOURS
 from rgt_tui.providers.answers import Parts, Proof, array, number, said, table, text, when, whole
 from rgt_tui.providers.control_plane import Context, ProviderError, printable
 from rgt_tui.providers.http import AccountHttp, Wrong, open_http

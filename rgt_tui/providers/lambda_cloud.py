@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from rgt_tui.model import Leftover, Lifecycle, MeterKind, ProviderRef, Verb
-from rgt_tui.profiles import load_profile
-from rgt_tui.profiles.prices import storage_per_hour
+from rgt_tui.profiles import load_profile, storage_per_hour
 from rgt_tui.providers.answers import Parts, Proof, array, number, table, text, whole
 from rgt_tui.providers.control_plane import BadAnswer, Context, Pause, ProviderError, printable
 from rgt_tui.providers.http import AccountHttp, Wrong, open_http

@@ -18,7 +18,8 @@ from typing import ClassVar
 import msgspec
 
 from rgt_tui.model import Leftover, Lifecycle, Meter, MeterKind, Permit, ProviderRef, Verb, steady
-from rgt_tui.profiles.prices import HOURS, SYMBOLS, figure
+from rgt_tui.profiles import HOURS, SYMBOLS
+from rgt_tui.profiles.prices import figure
 from rgt_tui.providers.answers import Parts, known_sum
 from rgt_tui.providers.control_plane import (
     BadAnswer,

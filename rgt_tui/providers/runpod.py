@@ -14,8 +14,7 @@ from pathlib import Path
 import msgspec
 
 from rgt_tui.model import Amount, Leftover, Lifecycle, Meter, MeterKind, Permit, ProviderRef, Verb, steady
-from rgt_tui.profiles import load_profile
-from rgt_tui.profiles.prices import HOURS
+from rgt_tui.profiles import HOURS, load_profile
 from rgt_tui.profiles.survival import until_clock
 from rgt_tui.providers.answers import Parts, Proof, known_sum, number, signed, table, text
 from rgt_tui.providers.control_plane import (

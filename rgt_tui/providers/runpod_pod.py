@@ -11,8 +11,7 @@ import re
 import msgspec
 
 from rgt_tui.model import Lifecycle
-from rgt_tui.profiles import load_profile
-from rgt_tui.profiles.prices import storage_per_hour
+from rgt_tui.profiles import load_profile, storage_per_hour
 from rgt_tui.providers.answers import Parts, array, number, table, text, when
 from rgt_tui.providers.control_plane import BadAnswer, printable
 

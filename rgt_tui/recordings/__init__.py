@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rgt_tui import imported_later
+from rgt_wire import imported_later
 
 if TYPE_CHECKING:
     from rgt_tui.recordings.recording_lines import RecordingError

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import msgspec
 
 from rgt_tui import __version__
-from rgt_tui.fleet.keepalive import shifted
+from rgt_tui.fleet import shifted
 from rgt_tui.model import BoxSpec, BoxState, Link, Meter, clean
 
 FORMAT = 1

@@ -9,9 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
-from rgt_tui.fleet import Alerting, BaseFleet, NothingToDo, Observer
-from rgt_tui.fleet.box_session import Intake
-from rgt_tui.fleet.keepalive import Jump
+from rgt_tui.fleet import Alerting, BaseFleet, Intake, Jump, NothingToDo, Observer
 from rgt_tui.fleet.logs.kept_lines import KeptLines
 from rgt_tui.fleet.reducers import replace
 from rgt_tui.model import AlertSettings, BoxSpec, BoxState, Profile

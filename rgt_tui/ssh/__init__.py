@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rgt_tui import imported_later
+from rgt_wire import imported_later
+
 from rgt_tui.ssh import native_libraries
 from rgt_tui.ssh.ssh_config import NO_FILE, NO_SSH, expand, percent, scan, surroundings
 from rgt_tui.ssh.ssh_errors import (

@@ -27,7 +27,7 @@ from asyncssh.public_key import (
 )
 
 from rgt_tui.model import clean
-from rgt_tui.profiles.readings import how_many
+from rgt_tui.profiles import how_many
 from rgt_tui.ssh.host_keys import Moved, Offered, Policy, judge
 from rgt_tui.ssh.known_hosts import Entry, Known, bare_keys, lookup, revocation_list
 from rgt_tui.ssh.login import Login

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from rgt_tui.model import BoxState, Past, Sample
-from rgt_tui.profiles.readings import byte_pct, card_figures, inode_pct, memory_pct, percent
+from rgt_tui.profiles import byte_pct, card_figures, inode_pct, memory_pct, percent
 
 WIDTH = 60
 COARSE = 480

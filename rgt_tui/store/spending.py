@@ -14,9 +14,9 @@ from datetime import datetime
 
 import msgspec
 
-from rgt_tui.health.facts import trainers, unseen
+from rgt_tui.health import trainers, unseen
 from rgt_tui.model import Amount, BoxState, Link, MeterKind, Spend, steady
-from rgt_tui.profiles.readings import stale_after
+from rgt_tui.profiles import stale_after
 
 VALID_SECONDS = 600.0
 """A provider's price is believed for this long after it was read."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rgt_tui import imported_later
+from rgt_wire import imported_later
+
 from rgt_tui.transfer.ledger import (
     Copied,
     FileRow,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rgt_tui.profiles.readings import how_many
+from rgt_tui.profiles import how_many
 from rgt_tui.transfer import safe_names, torch_files
 from rgt_tui.transfer.file_stretch import OpenStretch, Refused, Stretch, Trouble
 from rgt_tui.transfer.pickle_values import Made, Pairs

@@ -21,7 +21,7 @@ import msgspec
 
 from rgt_tui.files import fault, open_regular, state_directory
 from rgt_tui.model import CopyProof, ResultGroup, steady
-from rgt_tui.profiles.readings import how_many
+from rgt_tui.profiles import how_many
 
 BLOCK = 4 << 20
 CODED = "base64:"

@@ -10,7 +10,7 @@ import ast
 import re
 from typing import Any, NamedTuple
 
-from rgt_tui.profiles.readings import how_many
+from rgt_tui.profiles import how_many
 from rgt_tui.transfer.file_stretch import Refused, Stretch
 from rgt_tui.transfer.zip_records import Record, records
 

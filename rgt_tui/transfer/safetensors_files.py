@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from rgt_tui.profiles.readings import how_many
+from rgt_tui.profiles import how_many
 from rgt_tui.transfer.file_stretch import OpenStretch, Refused, Stretch, Trouble
 from rgt_tui.transfer.logged_files import examine_json
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from io import BytesIO
 from typing import Any, NamedTuple
 
-from rgt_tui.profiles.readings import how_many
+from rgt_tui.profiles import how_many
 from rgt_tui.transfer import safe_names
 from rgt_tui.transfer.file_stretch import Refused, Stretch
 from rgt_tui.transfer.pickle_values import (

@@ -17,7 +17,7 @@ import msgspec
 
 import rgt_tui
 from rgt_tui.model import clean, moment
-from rgt_tui.profiles.readings import how_many
+from rgt_tui.profiles import how_many
 from rgt_tui.transfer import (
     checkpoint_groups,
     dcp_files,

@@ -15,7 +15,7 @@ from rgt_tui.ui.notation import clean
 if TYPE_CHECKING:
     from textual.app import App
 
-    from rgt_tui.profiles.prices import Toll
+    from rgt_tui.profiles import Toll
     from rgt_tui.transfer.copying import PullProgress
 
 TOLD_SECONDS = 30.0

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rgt_tui import health
 from rgt_tui.model import Amount, BoxState, Cell, FleetState, Health, LogView, RunState, Severity, Spend
-from rgt_tui.profiles import prices
-from rgt_tui.profiles.prices import written
-from rgt_tui.profiles.readings import how_many
+from rgt_tui.profiles import how_many, prices, written
 from rgt_tui.ui.enduring import words
 from rgt_tui.ui.notation import DAY, NONE, clean, compact_time, glyphs, known
 from rgt_tui.ui.widgets.fixed_lines import Parts

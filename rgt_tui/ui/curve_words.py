@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rgt_tui.health import assess
 from rgt_tui.model import BoxState, Cell, Health
-from rgt_tui.profiles.readings import how_many, no_agent
+from rgt_tui.profiles import how_many, no_agent
 from rgt_tui.ui.box_status import old_mark, standing
 from rgt_tui.ui.commands import key_for
 from rgt_tui.ui.notation import NONE, clean, compact_time, glyphs, number, thousands

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from rgt_tui.model import Health
 from rgt_tui.ui.box_status import SEVERITIES, STATES, UNSEEN
 from rgt_tui.ui.notation import glyphs
-from rgt_tui.ui.widgets.fleet_rows.fleet_columns import COLUMNS
+from rgt_tui.ui.widgets.fleet_rows import COLUMNS
 
 
 class LegendRow(NamedTuple):

@@ -15,7 +15,7 @@ from textual.actions import SkipAction
 from textual.screen import Screen
 from textual.strip import Strip
 
-from rgt_tui.profiles.readings import how_many
+from rgt_tui.profiles import how_many
 from rgt_tui.ui.clipboard import Copied, take_along
 from rgt_tui.ui.notation import glyphs, plain
 from rgt_tui.ui.widgets.spans import Line, text_of

@@ -13,11 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rgt_tui.cli.status_line import status_line
-from rgt_tui.fleet import Intake
+from rgt_tui.fleet import LONGEST as LONGEST_EVENT
+from rgt_tui.fleet import LONGEST_LINE, MOST_FOUND, Budget, Intake, rewound, share, weight, within, words
 from rgt_tui.fleet import box_session as intake_module
-from rgt_tui.fleet.attention import Budget, share, weight, within, words
-from rgt_tui.fleet.reducers import LONGEST as LONGEST_EVENT
-from rgt_tui.fleet.reducers import LONGEST_LINE, MOST_FOUND, rewound
 from rgt_tui.gate import Situation, gather
 from rgt_tui.health import assess
 from rgt_tui.model import (
@@ -42,7 +40,7 @@ from rgt_tui.model import (
     Verb,
 )
 from rgt_tui.profiles import load_profile
-from rgt_tui.ui.widgets.vitals import limited_lines
+from rgt_tui.ui.widgets import limited_lines
 
 replace = msgspec.structs.replace
 SPEC = BoxSpec(name="a", host="h")

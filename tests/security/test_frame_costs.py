@@ -11,16 +11,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.fleet import Intake
+from rgt_tui.fleet import MOST_FOUND, MOST_RUNS, MOST_SERIES, Intake
 from rgt_tui.fleet.history.past import LONGEST_SECONDS, MOST_NAMES, Stretch, from_history, merged
-from rgt_tui.fleet.reducers import MOST_FOUND, MOST_RUNS, MOST_SERIES
 from rgt_tui.model import MAX_FRAME_BYTES, BoxSpec, BoxState, History, HistoryRow, Past, RunState, Series
 from rgt_tui.profiles import load_profile
 from rgt_tui.ssh import LineSplitter, read_frame
 from rgt_tui.ssh.remote_cat import LONGEST_LINE, Pipe
-from rgt_tui.ui.curve_words import entries
-from rgt_tui.ui.plot.board import Board
-from rgt_tui.ui.plot.view import RunKey, Settings, Shown, View
+from rgt_tui.ui import entries
+from rgt_tui.ui.plot import Board, RunKey, Settings, Shown, View
 from tests.security.costs import LINEAR_AT_MOST, growth
 
 SPEC = BoxSpec(name="a", host="h")

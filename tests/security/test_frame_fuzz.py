@@ -12,8 +12,7 @@ import msgspec
 import pytest
 
 from rgt_tui.cli import metrics, status_line
-from rgt_tui.fleet import Alerting
-from rgt_tui.fleet.changes import between
+from rgt_tui.fleet import Alerting, between
 from rgt_tui.gate import Consent, Situation, gather
 from rgt_tui.health import assess, diagnose, evaluate
 from rgt_tui.model import MAX_FRAME_BYTES, BoxSpec, BoxState, FleetState, Meter, Verb

@@ -15,9 +15,7 @@ from typing import Any
 
 import pytest
 from rgt_box import confined_child, place
-from rgt_box.metrics import sqlite_child, sqlite_files
-from rgt_box.metrics.formats import BY_KIND, identify, open_source
-from rgt_box.metrics.merging import read_all
+from rgt_box.metrics import BY_KIND, identify, open_source, read_all, sqlite_child, sqlite_files
 
 from tests.process.box.harness import PATIENCE, Agent, pythons, until
 
@@ -317,7 +315,7 @@ def test_a_watch_goes_on_beside_hostile_databases(tmp_path: Path, agent: Agent) 
 
 def test_the_child_takes_requests_as_lines(tmp_path: Path) -> None:
     """What is sent between agent and child is what `pack` and `unpack` agree on, NaN included."""
-    from rgt_box.metrics.reader_base import Batch, Point
+    from rgt_box.metrics import Batch, Point
 
     batch = Batch("x", {"id": 3})
     batch.points = [Point("loss", "step", 1.0, float("nan"), None, "g")]

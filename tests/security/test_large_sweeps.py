@@ -13,9 +13,7 @@ from typing import Any
 
 import pytest
 from rgt_box import jsonline
-from rgt_box.metrics import merging
-from rgt_box.metrics.merging import MAX_STARTS, Store
-from rgt_box.metrics.reader_base import Batch, Point
+from rgt_box.metrics import MAX_STARTS, Batch, Point, Store, merging
 from rgt_box.queue import queue_state
 from rgt_box.streams import config as configs
 from rgt_box.streams import curve_followers

@@ -18,7 +18,7 @@ import pytest
 from rgt_box import files
 from rgt_box.__main__ import VERBS
 from rgt_box.commands import cat, hashing, remove
-from rgt_box.metrics.formats import BY_KIND, open_source
+from rgt_box.metrics import BY_KIND, open_source
 from rgt_box.push import file_holders
 from rgt_box.streams.curve_followers import ScalarFollower
 from rgt_box.streams.log_follower import LogFollower

@@ -16,8 +16,7 @@ from rgt_box.sampling import disks
 
 from rgt_tui.health import diagnose
 from rgt_tui.model import BoxSpec, BoxState, Disk, Fix, Link, Sample, clean
-from rgt_tui.ui.widgets.spans import text_of
-from rgt_tui.ui.widgets.why import finding_details, finding_lines
+from rgt_tui.ui.widgets import finding_details, finding_lines, text_of
 
 INNOCENT = b"viz"
 HOSTILE = {

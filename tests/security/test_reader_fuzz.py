@@ -19,9 +19,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from rgt_box.metrics import BY_KIND, Offer, Store, identify, merge, open_reader, open_source
 from rgt_box.metrics.console_formats import FORMATS
-from rgt_box.metrics.formats import BY_KIND, identify, open_reader, open_source
-from rgt_box.metrics.merging import Offer, Store, merge
 from rgt_box.streams.curve_followers import FoundScalars, ScalarFollower
 from rgt_box.streams.log_follower import LogFollower
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from rgt_train import UsageError
-from rgt_train.checkpoint.manifest import Damaged, Foreign
+from rgt_train.checkpoint import Damaged, Foreign
 from rgt_train.ranks import dcp_reader
 from torch.distributed.checkpoint import filesystem, metadata
 from torch.distributed.checkpoint.state_dict_saver import save as save_sharded

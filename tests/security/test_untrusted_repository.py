@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.cli.commands import COMMANDS
+from rgt_tui.cli import COMMANDS
 from tests import warm_rgt
 from tests.free_ports import free_port
 from tests.pseudo_terminal import PseudoTerminal

@@ -10,8 +10,7 @@ import pytest
 from rgt_box.sampling.gpu_nvml import Nvml
 
 from rgt_tui.model import Gpu
-from rgt_tui.ui.widgets.gpu_cards import gpu_lines
-from rgt_tui.ui.widgets.spans import text_of
+from rgt_tui.ui.widgets import gpu_lines, text_of
 from tests.process.box.test_gpu import FakeNvml
 from tests.system.tree import ROOT
 from tests.ui.boxes import running_box

@@ -14,8 +14,7 @@ from textual.css.stylesheet import Stylesheet
 from textual.pilot import Pilot
 
 from rgt_tui.ui import RgtApp, key_turns, notation
-from rgt_tui.ui.screens import teardown
-from rgt_tui.ui.screens.base import FleetAwareScreen
+from rgt_tui.ui.screens import FleetAwareScreen, teardown
 from rgt_tui.ui.widgets import lines
 from tests.ui.fakes import FakeFleet
 

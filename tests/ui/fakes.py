@@ -23,7 +23,7 @@ from rgt_tui.model import (
     StopProgress,
     Verb,
 )
-from rgt_tui.profiles.prices import Toll
+from rgt_tui.profiles import Toll
 from rgt_tui.store import with_ticks
 from rgt_tui.transfer.copying import PullProgress
 from tests.ui.boxes import (

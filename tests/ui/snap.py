@@ -10,8 +10,7 @@ from textual.pilot import Pilot
 
 import rgt_tui.ui.plot.frame  # noqa: F401  (or the small plot would come up some time later: numpy is imported aside)
 from rgt_tui.model import FleetState
-from rgt_tui.ui import RgtApp
-from rgt_tui.ui.app import MetPlatforms
+from rgt_tui.ui import MetPlatforms, RgtApp
 from tests.ui.fakes import FakeFleet
 
 
@@ -28,7 +27,7 @@ def body_text(app: RgtApp) -> str:
 
 def tones(app: RgtApp, widget: str, y: int) -> list[tuple[str, str]]:
     """Return ``(tone, text)`` of one line of a widget."""
-    from rgt_tui.ui.widgets.lines import LineWidget
+    from rgt_tui.ui.widgets import LineWidget
 
     shown = app.screen.query_one(widget, LineWidget).shown_lines[y]
     return [(span.tone.value, span.text) for span in shown]

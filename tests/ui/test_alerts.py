@@ -11,12 +11,17 @@ from rgt_tui.fleet import Chronicle
 from rgt_tui.fleet.history.spoken_times import coming_time
 from rgt_tui.health import assess
 from rgt_tui.model import Alert, BoxState, FleetEvent, FleetState, Happening, Happenings, Link, Spot, Wanted
-from rgt_tui.ui import RgtApp
-from rgt_tui.ui.notation import compact_time
-from rgt_tui.ui.screens.alerts import AlertRow, AlertsScreen, detail_lines, ended_rows, finding_of, row_line
-from rgt_tui.ui.screens.box import BoxScreen
-from rgt_tui.ui.widgets.box_context import BoxContext, context_height
-from rgt_tui.ui.widgets.spans import Tone, text_of
+from rgt_tui.ui import RgtApp, compact_time
+from rgt_tui.ui.screens import (
+    AlertRow,
+    AlertsScreen,
+    BoxScreen,
+    detail_lines,
+    ended_rows,
+    finding_of,
+    row_line,
+)
+from rgt_tui.ui.widgets import BoxContext, Tone, context_height, text_of
 from tests.ui.fakes import NOW, FakeFleet, demo_state, running_box
 from tests.ui.snap import resize, running, screen_text, settle
 

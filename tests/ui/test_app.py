@@ -9,11 +9,9 @@ import pytest
 from textual.command import CommandPalette
 
 from rgt_tui.model import FleetState
-from rgt_tui.ui import RgtApp
-from rgt_tui.ui.palette import Finder
-from rgt_tui.ui.screens.box import BoxScreen
-from rgt_tui.ui.screens.fleet import FleetScreen
-from rgt_tui.ui.widgets.fixed_lines import EventLine
+from rgt_tui.ui import Finder, RgtApp
+from rgt_tui.ui.screens import BoxScreen, FleetScreen
+from rgt_tui.ui.widgets import EventLine
 from tests.ui.fakes import NOW, FakeFleet, demo_state, running_box
 from tests.ui.snap import running, screen_text, settle, until
 

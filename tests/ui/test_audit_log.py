@@ -10,8 +10,8 @@ import pytest
 from rgt_tui.demo import DemoFleet
 from rgt_tui.gate import AuditEntry, AuditEvent, AuditLog
 from rgt_tui.model import Verb
-from rgt_tui.ui.screens.audit_log import AuditScreen
-from rgt_tui.ui.widgets.selectable_list import SelectableList
+from rgt_tui.ui.screens import AuditScreen
+from rgt_tui.ui.widgets import SelectableList
 from tests.ui.fakes import NOW, FakeFleet
 from tests.ui.snap import running, screen_text, settle
 

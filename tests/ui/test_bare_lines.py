@@ -9,9 +9,7 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
-from rgt_tui.ui.widgets.lines import Ground, LineWidget
-from rgt_tui.ui.widgets.panes import Pane
-from rgt_tui.ui.widgets.spans import width_of
+from rgt_tui.ui.widgets import Ground, LineWidget, Pane, width_of
 from tests.ui.fakes import FakeFleet, demo_state
 from tests.ui.snap import resize, running, settle
 

@@ -25,20 +25,25 @@ from rgt_tui.model import (
     short_command,
 )
 from rgt_tui.profiles import load_profile
-from rgt_tui.ui.box_status import choose_log, mark
-from rgt_tui.ui.screens.box import LEAST_LOG, BoxScreen, Wants, place
-from rgt_tui.ui.screens.fleet import FleetScreen
-from rgt_tui.ui.screens.log import LogScreen
-from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row, age_cell, eta_cell
-from rgt_tui.ui.widgets.fleet_rows.lower_half import detail_sections
-from rgt_tui.ui.widgets.gpu_cards import gpu_sections
-from rgt_tui.ui.widgets.log_pane import LogPane
-from rgt_tui.ui.widgets.panes import Pane, sections
-from rgt_tui.ui.widgets.platform_lines import dangers_section, platform_section
+from rgt_tui.ui import choose_log, mark
+from rgt_tui.ui.screens import LEAST_LOG, BoxScreen, FleetScreen, LogScreen, Wants, place
+from rgt_tui.ui.widgets import (
+    LogPane,
+    Pane,
+    Tone,
+    dangers_section,
+    disk_lines,
+    gpu_sections,
+    is_old,
+    memory_lines,
+    platform_section,
+    run_lines,
+    sections,
+    text_of,
+    vitals_sections,
+)
+from rgt_tui.ui.widgets.fleet_rows import Row, age_cell, detail_sections, eta_cell
 from rgt_tui.ui.widgets.queue_lines import queue_lines
-from rgt_tui.ui.widgets.spans import Tone, text_of
-from rgt_tui.ui.widgets.vitals import disk_lines, is_old, memory_lines, vitals_sections
-from rgt_tui.ui.widgets.why import run_lines
 from tests.ui.fakes import (
     LOG,
     NOW,

@@ -10,10 +10,10 @@ from rgt_box.recorder.ring_history import figures as of_the_box
 
 from rgt_tui.fleet.history.past import figures
 from rgt_tui.model import BoxState, FleetState, Past, Sample
-from rgt_tui.profiles.readings import CARD_FIGURES, MOST_CARDS, is_of_card
+from rgt_tui.profiles import CARD_FIGURES, MOST_CARDS, is_of_card
 from rgt_tui.store.minute_means import readings
-from rgt_tui.ui.screens.box import BoxScreen
-from rgt_tui.ui.widgets.box_past import (
+from rgt_tui.ui.screens import BoxScreen
+from rgt_tui.ui.widgets import (
     TALLEST,
     course,
     course_of,
@@ -22,8 +22,9 @@ from rgt_tui.ui.widgets.box_past import (
     names_of,
     past_room,
     past_section,
+    text_of,
+    width_of,
 )
-from rgt_tui.ui.widgets.spans import text_of, width_of
 from tests.ui.boxes import gpu, sample
 from tests.ui.fakes import NOW, running_box, trouble_box
 from tests.ui.snap import resize, running, screen_text

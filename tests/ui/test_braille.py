@@ -11,13 +11,24 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rgt_tui.model import Series
-from rgt_tui.ui.plot.averages import Floats
-from rgt_tui.ui.plot.canvas import Canvas
-from rgt_tui.ui.plot.dots import Scale, edges_of, lit, look, rows_of
-from rgt_tui.ui.plot.frame import FIRST_CURVE, GAP, Curve, Frame, compose
-from rgt_tui.ui.plot.pyramid import Pyramid
-from rgt_tui.ui.plot.trace import Path, Trace
-from rgt_tui.ui.plot.view import View
+from rgt_tui.ui.plot import (
+    FIRST_CURVE,
+    GAP,
+    Canvas,
+    Curve,
+    Floats,
+    Frame,
+    Path,
+    Pyramid,
+    Scale,
+    Trace,
+    View,
+    compose,
+    edges_of,
+    lit,
+    look,
+    rows_of,
+)
 
 VALUES = st.floats(allow_nan=True, allow_infinity=True)
 

@@ -10,8 +10,7 @@ import pytest
 from textual.app import App
 
 from rgt_tui.store import History
-from rgt_tui.ui.clipboard import MOST_OSC52_BYTES, Copied, copied_path, take_along
-from rgt_tui.ui.commands import SCREENS
+from rgt_tui.ui import MOST_OSC52_BYTES, SCREENS, Copied, copied_path, take_along
 from tests.ui.fakes import NOW, FakeFleet, demo_state
 from tests.ui.kept import keep_night
 from tests.ui.snap import running, screen_text, settle, until

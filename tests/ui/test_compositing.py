@@ -21,8 +21,9 @@ from textual.screen import Screen
 from textual.strip import Strip
 
 from rgt_tui.model import Link
-from rgt_tui.ui.compositing import ON, Look, TightCompositor, TightUpdate, drawn, turned
-from rgt_tui.ui.widgets.lines import LineWidget
+from rgt_tui.ui import ON, TightCompositor, TightUpdate, drawn, turned
+from rgt_tui.ui.compositing import Look
+from rgt_tui.ui.widgets import LineWidget
 from tests.ui.fakes import NOW, FakeFleet, demo_state
 from tests.ui.snap import running, screen_text
 

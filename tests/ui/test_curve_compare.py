@@ -8,13 +8,10 @@ import msgspec
 import pytest
 
 from rgt_tui.model import EPOCH, TIME, BoxState, FleetState, FoundRun, RunState, Series, Spot
-from rgt_tui.ui import RgtApp
-from rgt_tui.ui.plot.view import Axis, RunKey, best_is_highest
-from rgt_tui.ui.run_differences import differences, options_of, settings_of
-from rgt_tui.ui.screens.curves import CurvesScreen, listed_runs
-from rgt_tui.ui.widgets.curve_legend import CurveLegend
-from rgt_tui.ui.widgets.fixed_lines import EventLine
-from rgt_tui.ui.widgets.spans import text_of
+from rgt_tui.ui import RgtApp, differences, options_of, settings_of
+from rgt_tui.ui.plot import Axis, RunKey, best_is_highest
+from rgt_tui.ui.screens import CurvesScreen, listed_runs
+from rgt_tui.ui.widgets import CurveLegend, EventLine, text_of
 from tests.ui.fakes import NOW, FakeFleet, running_box, trouble_box, warn_box
 from tests.ui.snap import resize, settle, until
 from tests.ui.test_curves import BOX, box_with_history, header, legend, opened, plot

@@ -15,14 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rgt_tui.model import FleetState, Resume, RunState, Series
-from rgt_tui.ui import RgtApp, exports
-from rgt_tui.ui.exports import NotExported, points, proposed, wanted, write
-from rgt_tui.ui.plot.board import Board
-from rgt_tui.ui.plot.picture import svg
-from rgt_tui.ui.plot.view import Axis, Settings, Shown, tag
-from rgt_tui.ui.widgets.curve import curve_tone
-from rgt_tui.ui.widgets.metric_grid import MetricGrid, layout, newest_told, run_names
-from rgt_tui.ui.widgets.spans import text_of, width_of
+from rgt_tui.ui import NotExported, RgtApp, exports, points, proposed, wanted, write
+from rgt_tui.ui.plot import Axis, Board, Settings, Shown, svg, tag
+from rgt_tui.ui.widgets import MetricGrid, curve_tone, layout, newest_told, run_names, text_of, width_of
 from tests.ui.fakes import NOW, FakeFleet
 from tests.ui.snap import running, settle, until
 from tests.ui.test_curve_compare import said, timed_box

@@ -12,15 +12,10 @@ from textual import events
 from textual.pilot import Pilot
 
 from rgt_tui.model import BoxState, FleetState, Lifecycle, Link, Meter, MeterKind, Resume, Series
-from rgt_tui.ui import RgtApp, notation
-from rgt_tui.ui.curve_words import density, entries, notes, nothing_to_draw
-from rgt_tui.ui.plot.board import Board
-from rgt_tui.ui.plot.view import RunKey, Settings, Shown
-from rgt_tui.ui.screens.curves import CurvesScreen
-from rgt_tui.ui.widgets.curve import CurvePlot
-from rgt_tui.ui.widgets.curve_legend import CurveLegend, entry_line
-from rgt_tui.ui.widgets.fixed_lines import EventLine, HeaderLine
-from rgt_tui.ui.widgets.spans import text_of
+from rgt_tui.ui import RgtApp, density, entries, notation, notes, nothing_to_draw
+from rgt_tui.ui.plot import Board, RunKey, Settings, Shown
+from rgt_tui.ui.screens import CurvesScreen
+from rgt_tui.ui.widgets import CurveLegend, CurvePlot, EventLine, HeaderLine, entry_line, text_of
 from tests.ui.fakes import NOW, FakeFleet, curve, running_box
 from tests.ui.snap import resize, until
 

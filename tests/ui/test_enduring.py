@@ -16,16 +16,10 @@ from textual.pilot import Pilot
 from textual.widget import Widget
 
 from rgt_tui.model import FleetState
-from rgt_tui.ui import RgtApp
-from rgt_tui.ui.enduring import report, report_path, short, words
-from rgt_tui.ui.screens.alerts import AlertsScreen
-from rgt_tui.ui.screens.box import BoxScreen
-from rgt_tui.ui.screens.fleet import FleetScreen
-from rgt_tui.ui.screens.log import LogScreen
-from rgt_tui.ui.screens.teardown import TeardownScreen
-from rgt_tui.ui.widgets.fixed_lines import EventLine, HeaderLine
-from rgt_tui.ui.widgets.fleet_rows.fleet_table import FleetTable
-from rgt_tui.ui.widgets.lines import FittedLines
+from rgt_tui.ui import RgtApp, report, report_path, short, words
+from rgt_tui.ui.screens import AlertsScreen, BoxScreen, FleetScreen, LogScreen, TeardownScreen
+from rgt_tui.ui.widgets import EventLine, FittedLines, HeaderLine
+from rgt_tui.ui.widgets.fleet_rows import FleetTable
 from tests.ui.fakes import NOW, FakeFleet, run, running_box
 from tests.ui.snap import body_text, running, screen_text, settle, until
 

@@ -9,10 +9,9 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 
 from rgt_tui.ui import RgtApp
-from rgt_tui.ui.screens.handbook_pages import HandbookScreen
-from rgt_tui.ui.screens.platform import PlatformScreen
-from rgt_tui.ui.widgets.fleet_rows.fleet_table import FleetTable
-from rgt_tui.ui.widgets.panes import Pane
+from rgt_tui.ui.screens import HandbookScreen, PlatformScreen
+from rgt_tui.ui.widgets import Pane
+from rgt_tui.ui.widgets.fleet_rows import FleetTable
 from tests.ui.fakes import demo_state
 from tests.ui.snap import running, settle
 from tests.ui.stages import staged

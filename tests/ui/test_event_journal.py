@@ -16,11 +16,9 @@ from rgt_tui.fleet.history.morning_report import Word
 from rgt_tui.model import Alert, FleetEvent, Happening, Spot
 from rgt_tui.store import History, HistoryError, Told
 from rgt_tui.ui import RgtApp
-from rgt_tui.ui.screens.event_journal import HappeningList, JournalScreen, alert_of, ended, packed, row_lines
-from rgt_tui.ui.screens.log import LogScreen
-from rgt_tui.ui.widgets.lines import RowChosen
-from rgt_tui.ui.widgets.spans import Line, text_of, width_of
-from rgt_tui.ui.widgets.why import READ_FROM
+from rgt_tui.ui.screens import HappeningList, JournalScreen, LogScreen, alert_of, ended, packed
+from rgt_tui.ui.screens.event_journal import row_lines
+from rgt_tui.ui.widgets import READ_FROM, Line, RowChosen, text_of, width_of
 from tests.ui.boxes import demo_state
 from tests.ui.fakes import NOW, FakeFleet
 from tests.ui.kept import HOUR, STORY, keep_night

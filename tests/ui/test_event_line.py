@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from rgt_tui.fleet.changes import between
+from rgt_tui.fleet import between
 from rgt_tui.model import FleetEvent
-from rgt_tui.ui.widgets.fixed_lines import HOLDS_S, standing
+from rgt_tui.ui.widgets import HOLDS_S, standing
 from tests.ui.boxes import cell, queue, running_box, trouble_box
 from tests.ui.fakes import NOW, FakeFleet
 from tests.ui.snap import running, screen_text, settle

@@ -11,17 +11,18 @@ from textual.command import CommandPalette
 from textual.pilot import Pilot
 
 from rgt_tui.model import Link
-from rgt_tui.ui import RgtApp
-from rgt_tui.ui.commands import APP, MOVE, SCREENS, Command, screen_class
-from rgt_tui.ui.screens.base import FleetAwareScreen
-from rgt_tui.ui.screens.help import HelpScreen
-from rgt_tui.ui.screens.lifecycle import LifecycleScreen
-from rgt_tui.ui.screens.log import LogKeys
-from rgt_tui.ui.screens.platform import FirstContactScreen, PlatformPage, PlatformScreen
-from rgt_tui.ui.widgets.fleet_rows.fleet_table import FleetTable
-from rgt_tui.ui.widgets.lines import LineWidget
-from rgt_tui.ui.widgets.panes import Pane
-from rgt_tui.ui.widgets.spans import text_of
+from rgt_tui.ui import APP, MOVE, SCREENS, Command, RgtApp, screen_class
+from rgt_tui.ui.screens import (
+    FirstContactScreen,
+    FleetAwareScreen,
+    HelpScreen,
+    LifecycleScreen,
+    LogKeys,
+    PlatformPage,
+    PlatformScreen,
+)
+from rgt_tui.ui.widgets import LineWidget, Pane, text_of
+from rgt_tui.ui.widgets.fleet_rows import FleetTable
 from tests.ui.snap import running, settle, until
 from tests.ui.stages import BOX, rest, staged, staged_fleet
 

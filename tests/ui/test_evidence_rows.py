@@ -11,8 +11,8 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 
 from rgt_tui.model import EvidenceItem, Level, Verb
-from rgt_tui.ui.screens.teardown import TeardownScreen
-from rgt_tui.ui.widgets.spans import Line, Tone, text_of, width_of
+from rgt_tui.ui.screens import TeardownScreen
+from rgt_tui.ui.widgets import Line, Tone, text_of, width_of
 from rgt_tui.ui.widgets.teardown.confirm_state import NOTHING, Choice, Confirm, Stage
 from rgt_tui.ui.widgets.teardown.confirm_view import asked
 from rgt_tui.ui.widgets.teardown.evidence_list import EvidenceList, in_order, listed, offers, rows_of

@@ -8,8 +8,7 @@ import pytest
 from rgt_tui.health import evaluate
 from rgt_tui.model import BoxState, CheckResult, FleetState, Hello, RunState, Series
 from rgt_tui.profiles import load_profile
-from rgt_tui.ui.widgets.spans import text_of
-from rgt_tui.ui.widgets.vitals import link_lines
+from rgt_tui.ui.widgets import link_lines, text_of
 from tests.security.odd_frames import SPEC, odd_state
 from tests.ui.fakes import NOW, FakeFleet, running_box, sample
 from tests.ui.snap import resize, running, screen_text, settle

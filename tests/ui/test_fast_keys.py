@@ -19,16 +19,9 @@ from rgt_tui import health
 from rgt_tui.health import Assessment
 from rgt_tui.model import BoxState, Question, QuestionKind
 from rgt_tui.ui import RgtApp, key_turns
-from rgt_tui.ui.screens.box import BoxScreen
-from rgt_tui.ui.screens.fleet import FleetScreen
-from rgt_tui.ui.screens.log import LogScreen
-from rgt_tui.ui.screens.question import QuestionScreen
-from rgt_tui.ui.screens.teardown import TeardownScreen
-from rgt_tui.ui.widgets.fleet_rows import fleet_table
-from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row
-from rgt_tui.ui.widgets.fleet_rows.fleet_columns import Column, row_line
-from rgt_tui.ui.widgets.fleet_rows.fleet_table import FleetTable
-from rgt_tui.ui.widgets.spans import Line, text_of
+from rgt_tui.ui.screens import BoxScreen, FleetScreen, LogScreen, QuestionScreen, TeardownScreen
+from rgt_tui.ui.widgets import Line, text_of
+from rgt_tui.ui.widgets.fleet_rows import Column, FleetTable, Row, fleet_table, row_line
 from tests.ui.fakes import FakeFleet, many_boxes
 from tests.ui.snap import running, screen_text, settle
 

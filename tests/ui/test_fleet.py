@@ -5,18 +5,29 @@ import pytest
 from msgspec.structs import replace
 
 from rgt_tui.model import Fix, FleetEvent, FleetState, Lifecycle, Link
-from rgt_tui.ui.box_status import assess
-from rgt_tui.ui.notation import glyphs
-from rgt_tui.ui.screens.fleet import FleetScreen
-from rgt_tui.ui.widgets.fixed_lines import KeyLine, layout_keys
-from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row
-from rgt_tui.ui.widgets.fleet_rows.fleet_columns import COLUMNS, layout, row_line
-from rgt_tui.ui.widgets.fleet_rows.fleet_order import Order, ordered
-from rgt_tui.ui.widgets.fleet_rows.fleet_table import FleetTable
-from rgt_tui.ui.widgets.fleet_rows.lower_half import split_heights
-from rgt_tui.ui.widgets.panes import Pane
-from rgt_tui.ui.widgets.spans import Tone, text_of, width_of
-from rgt_tui.ui.widgets.why import finding_lines, why_blocks, why_lines
+from rgt_tui.ui import assess, glyphs
+from rgt_tui.ui.screens import FleetScreen
+from rgt_tui.ui.widgets import (
+    KeyLine,
+    Pane,
+    Tone,
+    finding_lines,
+    layout_keys,
+    text_of,
+    why_blocks,
+    why_lines,
+    width_of,
+)
+from rgt_tui.ui.widgets.fleet_rows import (
+    COLUMNS,
+    FleetTable,
+    Order,
+    Row,
+    layout,
+    ordered,
+    row_line,
+    split_heights,
+)
 from tests.ui.fakes import (
     NOW,
     demo_state,

@@ -6,15 +6,22 @@ import msgspec
 import pytest
 
 from rgt_tui.model import BoxState, FleetState
-from rgt_tui.ui.box_status import assess
-from rgt_tui.ui.screens.fleet import FleetScreen
-from rgt_tui.ui.widgets.fixed_lines import EntryNote
-from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row
-from rgt_tui.ui.widgets.fleet_rows.fleet_columns import values
-from rgt_tui.ui.widgets.fleet_rows.fleet_filter import TEXTS, FilterError, matching, parse
-from rgt_tui.ui.widgets.fleet_rows.fleet_order import FleetView, Order, ordered, with_filter
-from rgt_tui.ui.widgets.fleet_rows.fleet_table import FleetTable
-from rgt_tui.ui.widgets.spans import text_of
+from rgt_tui.ui import assess
+from rgt_tui.ui.screens import FleetScreen
+from rgt_tui.ui.widgets import EntryNote, text_of
+from rgt_tui.ui.widgets.fleet_rows import (
+    TEXTS,
+    FilterError,
+    FleetTable,
+    FleetView,
+    Order,
+    Row,
+    matching,
+    ordered,
+    parse,
+    values,
+    with_filter,
+)
 from tests.ui.fakes import NOW, lost_box, running_box, sample, stale_box, trouble_box, warn_box
 from tests.ui.snap import running, screen_text, settle
 from tests.ui.test_gpu_cards import card

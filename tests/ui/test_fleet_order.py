@@ -11,30 +11,38 @@ import pytest
 
 from rgt_tui.health import ClockReading
 from rgt_tui.model import Alert, AutostopReading, BoxState, ClockMode, FleetState, Health, Lifecycle, Link
-from rgt_tui.ui.box_status import assess, mark, standing
-from rgt_tui.ui.notation import ASCII, UNICODE, glyphs
-from rgt_tui.ui.screens.fleet import FleetScreen
-from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row, clock_cells, gpu_cell, odd_cards, state_cell
-from rgt_tui.ui.widgets.fleet_rows.fleet_columns import COLUMNS, Column, heading, layout, row_line
-from rgt_tui.ui.widgets.fleet_rows.fleet_filter import matching, parse
-from rgt_tui.ui.widgets.fleet_rows.fleet_order import (
+from rgt_tui.ui import ASCII, UNICODE, assess, glyphs, mark, standing
+from rgt_tui.ui.screens import FleetScreen
+from rgt_tui.ui.widgets import Tone, text_of
+from rgt_tui.ui.widgets.fleet_rows import (
+    COLUMNS,
     FILE,
     GROUPS,
     Arrangement,
+    Column,
+    FleetTable,
     FleetView,
     Order,
+    Row,
     Unreadable,
     can_sort,
+    clock_cells,
+    gpu_cell,
     grouped,
+    heading,
     keep_view,
+    layout,
+    matching,
+    odd_cards,
     ordered,
+    parse,
     read_view,
+    row_line,
+    state_cell,
     view_path,
     with_arrangement,
     with_filter,
 )
-from rgt_tui.ui.widgets.fleet_rows.fleet_table import FleetTable
-from rgt_tui.ui.widgets.spans import Tone, text_of
 from tests.ui.fakes import (
     NOW,
     FakeFleet,

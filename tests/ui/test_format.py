@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rgt_tui.model import Amount
+from rgt_tui.ui import ASCII, UNICODE, choose
 from rgt_tui.ui import notation as f
-from rgt_tui.ui.notation import ASCII, UNICODE, choose
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from rgt_tui.model import FoundRun, Meter, Resume, RunState, Series
+from rgt_tui.ui.widgets import Tone, text_of
 from rgt_tui.ui.widgets.queue_lines import queue_lines
-from rgt_tui.ui.widgets.spans import Tone, text_of
 from tests.ui.fakes import NOW, running_box
 
 RUN = FoundRun(

@@ -7,11 +7,19 @@ import pytest
 
 from rgt_tui.model import BoxState, Gpu, GpuHolder, MigSlice
 from rgt_tui.profiles import load_profile
-from rgt_tui.ui.box_status import assess
-from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row, power_cell, vram_cell
-from rgt_tui.ui.widgets.gpu_cards import gpu_sections, links_down, narrow, worst_first
-from rgt_tui.ui.widgets.spans import Line, Tone, text_of, width_of
-from rgt_tui.ui.widgets.vitals import vitals_sections
+from rgt_tui.ui import assess
+from rgt_tui.ui.widgets import (
+    Line,
+    Tone,
+    gpu_sections,
+    links_down,
+    narrow,
+    text_of,
+    vitals_sections,
+    width_of,
+    worst_first,
+)
+from rgt_tui.ui.widgets.fleet_rows import Row, power_cell, vram_cell
 from tests.ui.fakes import GIB, NOW, running_box, sample
 
 

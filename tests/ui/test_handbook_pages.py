@@ -9,13 +9,9 @@ import pytest
 
 from rgt_tui.handbook import shipped_pages
 from rgt_tui.model import Finding, FleetState, Link, Severity
-from rgt_tui.ui.legends import legend_of
-from rgt_tui.ui.screens.fleet import FleetScreen
-from rgt_tui.ui.screens.handbook_pages import HandbookScreen, list_rows, page_sections
-from rgt_tui.ui.widgets.panes import Pane
-from rgt_tui.ui.widgets.selectable_list import SelectableList
-from rgt_tui.ui.widgets.spans import Tone, text_of, wrapped
-from rgt_tui.ui.widgets.why import finding_lines
+from rgt_tui.ui import legend_of
+from rgt_tui.ui.screens import FleetScreen, HandbookScreen, list_rows, page_sections
+from rgt_tui.ui.widgets import Pane, SelectableList, Tone, finding_lines, text_of, wrapped
 from tests.ui.fakes import NOW, demo_state
 from tests.ui.snap import running, screen_text, settle
 

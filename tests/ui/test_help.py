@@ -10,28 +10,25 @@ from textual.app import App
 
 from rgt_tui.model import FleetState, Health
 from rgt_tui.recordings import FULL, ReplayFleet
-from rgt_tui.ui import RgtApp
-from rgt_tui.ui.commands import (
+from rgt_tui.ui import (
     APP,
     BOX_TARGET,
     REPLAY,
     SCREEN,
     SCREENS,
+    RgtApp,
     bindings,
+    clashes,
     commands_by_screen,
     key_name,
     keys_page,
+    legend_of,
+    states,
 )
-from rgt_tui.ui.legends import legend_of, states
-from rgt_tui.ui.preferences import clashes
-from rgt_tui.ui.screens.base import FleetAwareScreen
-from rgt_tui.ui.screens.fleet import FleetScreen
-from rgt_tui.ui.screens.help import HelpPanel, HelpScreen, key_rows, row_lines
-from rgt_tui.ui.widgets.fixed_lines import layout_keys
-from rgt_tui.ui.widgets.fleet_rows.fleet_cells import name_cell
-from rgt_tui.ui.widgets.fleet_rows.fleet_columns import COLUMNS, Column, Unit, Value, layout
-from rgt_tui.ui.widgets.fleet_rows.fleet_table import FleetTable
-from rgt_tui.ui.widgets.spans import text_of
+from rgt_tui.ui.screens import FleetAwareScreen, FleetScreen, HelpPanel, HelpScreen, key_rows
+from rgt_tui.ui.screens.help import row_lines
+from rgt_tui.ui.widgets import layout_keys, text_of
+from rgt_tui.ui.widgets.fleet_rows import COLUMNS, Column, FleetTable, Unit, Value, layout, name_cell
 from tests.ui.fakes import NOW, FakeFleet
 from tests.ui.snap import running, screen_text, settle
 

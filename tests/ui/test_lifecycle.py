@@ -12,15 +12,17 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 
 from rgt_tui.model import CheckResult, CheckStatus
-from rgt_tui.ui import RgtApp
-from rgt_tui.ui.exports import export_name, phases_markdown
-from rgt_tui.ui.screens.alerts import AlertsScreen
-from rgt_tui.ui.screens.fleet import FleetScreen
-from rgt_tui.ui.screens.lifecycle import LifecycleScreen
-from rgt_tui.ui.widgets.checklist import (
+from rgt_tui.ui import RgtApp, export_name, phases_markdown
+from rgt_tui.ui.screens import AlertsScreen, FleetScreen, LifecycleScreen
+from rgt_tui.ui.widgets import (
     CheckDetail,
     Checklist,
+    EntryLabel,
+    EntryLine,
+    HeaderLine,
+    KeyLine,
     Phase,
+    Tone,
     detail_lines,
     next_check,
     phases_of,
@@ -28,10 +30,11 @@ from rgt_tui.ui.widgets.checklist import (
     row_line,
     rows_of,
     summary_parts,
+    text_of,
     then_lines,
+    width_of,
+    wrapped,
 )
-from rgt_tui.ui.widgets.fixed_lines import EntryLabel, EntryLine, HeaderLine, KeyLine
-from rgt_tui.ui.widgets.spans import Tone, text_of, width_of, wrapped
 from tests.ui.fakes import NOW, FakeFleet, default_checks
 from tests.ui.snap import resize, until
 from tests.ui.stages import rest, staged

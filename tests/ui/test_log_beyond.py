@@ -13,9 +13,9 @@ from rgt_tui.fleet.logs import box_logs
 from rgt_tui.fleet.logs.box_logs import BoxHit, BoxLog, BoxSearch, LogPiece
 from rgt_tui.fleet.logs.kept_lines import FilePlace, KeptLines, kept_from
 from rgt_tui.model import FleetState, Hello, LogView, Spot
+from rgt_tui.ui import clock
 from rgt_tui.ui.logs.line_times import written
-from rgt_tui.ui.notation import clock
-from rgt_tui.ui.screens.log import LogScreen, zone_of
+from rgt_tui.ui.screens import LogScreen, zone_of
 from tests.ui.boxes import NOW, running_box
 from tests.ui.fakes import FakeFleet
 from tests.ui.snap import running, screen_text, settle

@@ -12,17 +12,11 @@ import pytest
 
 from rgt_tui.fleet.logs.kept_lines import LineBlock
 from rgt_tui.model import BoxState, FleetState, Hello, LogView, Spot
-from rgt_tui.ui import RgtApp
-from rgt_tui.ui.clipboard import copied_path
+from rgt_tui.ui import RgtApp, copied_path
 from rgt_tui.ui.logs.line_finder import Re2Finder
 from rgt_tui.ui.logs.log_rows import step_of
-from rgt_tui.ui.screens.base import FleetAwareScreen
-from rgt_tui.ui.screens.curves import CurvesScreen
-from rgt_tui.ui.screens.handbook_pages import HandbookScreen
-from rgt_tui.ui.screens.log import LogScreen, log_with_steps
-from rgt_tui.ui.widgets.lines import LineWidget
-from rgt_tui.ui.widgets.log_pane import LogPane
-from rgt_tui.ui.widgets.spans import Tone, text_of
+from rgt_tui.ui.screens import CurvesScreen, FleetAwareScreen, HandbookScreen, LogScreen, log_with_steps
+from rgt_tui.ui.widgets import LineWidget, LogPane, Tone, text_of
 from tests.ui.boxes import NOW, lost_box, running_box, trouble_box
 from tests.ui.snap import running, screen_text, settle, until
 

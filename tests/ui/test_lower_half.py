@@ -12,27 +12,31 @@ import pytest
 from rich.color import ColorSystem
 
 from rgt_tui.model import Fix, FleetEvent, FleetState, Resume, RunState, Series
-from rgt_tui.ui.box_status import assess
-from rgt_tui.ui.plot.board import Board
-from rgt_tui.ui.plot.view import Shown
+from rgt_tui.ui import assess
+from rgt_tui.ui.plot import Board, Shown
 from rgt_tui.ui.screens import fleet as fleet_screen
-from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row
-from rgt_tui.ui.widgets.fleet_rows.fleet_table import FleetTable
-from rgt_tui.ui.widgets.fleet_rows.loss_pane import BARE, BOARD, LossPane, seen_of, shows, telling_run
-from rgt_tui.ui.widgets.fleet_rows.lower_half import (
+from rgt_tui.ui.widgets import Block, Section, Tone, line, sections, text_of, why_blocks, why_lines
+from rgt_tui.ui.widgets.fleet_rows import (
+    BARE,
+    BOARD,
     LEAST_HALF,
     LEAST_TAIL,
     SHARED_FROM,
     TALLEST,
+    FleetTable,
+    LossPane,
+    Row,
+    WhyPane,
     lower_widths,
     newest_lines,
+    seen_of,
+    shows,
+    since_section,
     split_left,
+    steps_of,
+    telling_run,
+    window,
 )
-from rgt_tui.ui.widgets.fleet_rows.since_lines import since_section
-from rgt_tui.ui.widgets.fleet_rows.what_to_do import WhyPane, steps_of, window
-from rgt_tui.ui.widgets.panes import Section, sections
-from rgt_tui.ui.widgets.spans import Tone, line, text_of
-from rgt_tui.ui.widgets.why import Block, why_blocks, why_lines
 from tests.ui.fakes import NOW, demo_state, many_boxes, run, running_box, trouble_box
 from tests.ui.snap import running, screen_text, settle
 from tests.ui.test_box_history import kept

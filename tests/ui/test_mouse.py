@@ -6,15 +6,9 @@ import pytest
 from textual import events
 from textual._xterm_parser import XTermParser
 
-from rgt_tui.ui.commands import BOX_TARGET, LOG_LINES
-from rgt_tui.ui.mouse import BACK_KEY, extra_button, hear_back_button, hinted
-from rgt_tui.ui.screens.box import BoxScreen
-from rgt_tui.ui.screens.curves import CurvesScreen
-from rgt_tui.ui.screens.fleet import FleetScreen
-from rgt_tui.ui.screens.teardown import TeardownScreen
-from rgt_tui.ui.widgets.lines import LineWidget
-from rgt_tui.ui.widgets.panes import border
-from rgt_tui.ui.widgets.spans import line, text_of
+from rgt_tui.ui import BACK_KEY, BOX_TARGET, LOG_LINES, extra_button, hear_back_button, hinted
+from rgt_tui.ui.screens import BoxScreen, CurvesScreen, FleetScreen, TeardownScreen
+from rgt_tui.ui.widgets import LineWidget, border, line, text_of
 from tests.ui.snap import running, screen_text, settle
 
 

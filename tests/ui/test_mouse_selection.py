@@ -14,16 +14,10 @@ from textual.app import App
 from textual.pilot import Pilot
 
 from rgt_tui.model import FleetState
-from rgt_tui.ui import THEMES, RgtApp
-from rgt_tui.ui.screens.box import BoxScreen
-from rgt_tui.ui.screens.fleet import FleetScreen
-from rgt_tui.ui.screens.help import HelpScreen
-from rgt_tui.ui.themes import themes_of
-from rgt_tui.ui.widgets.fixed_lines import HeaderLine
-from rgt_tui.ui.widgets.fleet_rows.fleet_table import FleetTable
-from rgt_tui.ui.widgets.lines import LineWidget
-from rgt_tui.ui.widgets.panes import Pane, framed
-from rgt_tui.ui.widgets.spans import Line, Span, line, text_of
+from rgt_tui.ui import THEMES, RgtApp, themes_of
+from rgt_tui.ui.screens import BoxScreen, FleetScreen, HelpScreen
+from rgt_tui.ui.widgets import HeaderLine, Line, LineWidget, Pane, Span, framed, line, text_of
+from rgt_tui.ui.widgets.fleet_rows import FleetTable
 from rgt_tui.ui.widgets.teardown.confirm import DialogButton
 from tests.ui.fakes import NOW, FakeFleet, running_box
 from tests.ui.screen_pictures import rows_on
@@ -341,7 +335,7 @@ def test_of_a_frame_the_text_is_taken() -> None:
     from textual.geometry import Offset
     from textual.selection import SELECT_ALL, Selection
 
-    from rgt_tui.ui.mouse import marked_text
+    from rgt_tui.ui import marked_text
 
     drawn: list[Line] = framed(
         [line("one"), line(Span("│ "), "a box writes a frame │")],

@@ -18,10 +18,8 @@ from rgt_tui.model import (
     Mode,
     SelfStop,
 )
-from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row, clock_cell
-from rgt_tui.ui.widgets.spans import Tone, text_of
-from rgt_tui.ui.widgets.vitals import own_stop_lines
-from rgt_tui.ui.widgets.why import why_lines
+from rgt_tui.ui.widgets import Tone, own_stop_lines, text_of, why_lines
+from rgt_tui.ui.widgets.fleet_rows import Row, clock_cell
 from tests.ui.boxes import NOW, profile, running_box
 from tests.ui.snap import running, screen_text
 

@@ -7,10 +7,9 @@ from textual.command import CommandPalette
 from textual.content import Content
 
 from rgt_tui.model import FleetState
-from rgt_tui.ui.palette import Entry, Finder, found, score
-from rgt_tui.ui.screens.base import FleetAwareScreen
-from rgt_tui.ui.screens.fleet import FleetScreen
-from rgt_tui.ui.widgets.fixed_lines import HeaderLine
+from rgt_tui.ui import Entry, Finder, found, score
+from rgt_tui.ui.screens import FleetAwareScreen, FleetScreen
+from rgt_tui.ui.widgets import HeaderLine
 from tests.ui.boxes import running_box, trouble_box, warn_box
 from tests.ui.fakes import NOW, FakeFleet
 from tests.ui.snap import running, screen_text, settle

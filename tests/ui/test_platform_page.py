@@ -9,11 +9,8 @@ from textual.pilot import Pilot
 from rgt_tui.model import FleetState, Profile
 from rgt_tui.profiles import FIRST_CONTACT, all_profiles, load_profile, platform_page
 from rgt_tui.ui import RgtApp
-from rgt_tui.ui.screens.fleet import FleetScreen
-from rgt_tui.ui.screens.platform import FirstContactScreen, PlatformScreen
-from rgt_tui.ui.screens.teardown import TeardownScreen
-from rgt_tui.ui.widgets.panes import Pane
-from rgt_tui.ui.widgets.spans import text_of
+from rgt_tui.ui.screens import FirstContactScreen, FleetScreen, PlatformScreen, TeardownScreen
+from rgt_tui.ui.widgets import Pane, text_of
 from tests.ui.fakes import NOW, demo_state, lost_box, running_box
 from tests.ui.snap import running, screen_text, settle
 

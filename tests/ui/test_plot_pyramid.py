@@ -12,12 +12,24 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rgt_tui.model import EPOCH, TIME, Resume, RunState, Series
-from rgt_tui.ui.plot.averages import Average, Floats, moving_average
-from rgt_tui.ui.plot.board import Board
-from rgt_tui.ui.plot.pyramid import FINE, Pyramid
-from rgt_tui.ui.plot.ticks import clock_labels, duration_labels, time_ticks
-from rgt_tui.ui.plot.trace import Knots, Trace
-from rgt_tui.ui.plot.view import SMOOTHING, Axis, RunKey, Settings, Shown
+from rgt_tui.ui.plot import (
+    FINE,
+    SMOOTHING,
+    Average,
+    Axis,
+    Board,
+    Floats,
+    Knots,
+    Pyramid,
+    RunKey,
+    Settings,
+    Shown,
+    Trace,
+    clock_labels,
+    duration_labels,
+    moving_average,
+    time_ticks,
+)
 
 HOUR = 3600.0
 

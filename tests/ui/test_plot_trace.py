@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rgt_tui.model import Series
-from rgt_tui.ui.plot.trace import MOST_LOST, Trace
+from rgt_tui.ui.plot import MOST_LOST, Trace
 
 VALUES = st.floats(allow_nan=True, allow_infinity=True)
 POINTS = st.lists(st.tuples(st.integers(-(10**6), 10**6), VALUES), max_size=60)

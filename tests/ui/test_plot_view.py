@@ -9,10 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rgt_tui.model import RunState, Series
-from rgt_tui.ui.plot.frame import Curve, compose
-from rgt_tui.ui.plot.ticks import labels, linear_ticks, log_ticks, nice_step
-from rgt_tui.ui.plot.trace import Trace
-from rgt_tui.ui.plot.view import MIN_SPAN, SMOOTHING, RunKey, Settings, View, metrics_of, tag
+from rgt_tui.ui.plot import (
+    MIN_SPAN,
+    SMOOTHING,
+    Curve,
+    RunKey,
+    Settings,
+    Trace,
+    View,
+    compose,
+    labels,
+    linear_ticks,
+    log_ticks,
+    metrics_of,
+    nice_step,
+    tag,
+)
 
 WHOLE = (0.0, 2400.0)
 

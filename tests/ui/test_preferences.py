@@ -10,14 +10,15 @@ from rgt_tui.ui import (
     Preferences,
     PreferencesError,
     RgtApp,
+    commands_by_screen,
+    is_key,
     parse_preferences,
     preferences_path,
     read_preferences,
+    remember_theme,
+    with_theme,
 )
-from rgt_tui.ui.commands import commands_by_screen
-from rgt_tui.ui.preferences import is_key, remember_theme, with_theme
-from rgt_tui.ui.screens.base import FleetAwareScreen
-from rgt_tui.ui.screens.help import HelpPanel
+from rgt_tui.ui.screens import FleetAwareScreen, HelpPanel
 from tests.ui.fakes import FakeFleet
 from tests.ui.snap import screen_text, settle
 

@@ -11,11 +11,11 @@ from textual.pilot import Pilot
 
 from rgt_tui.fleet import Pulled
 from rgt_tui.model import Amount
-from rgt_tui.profiles.prices import Toll
+from rgt_tui.profiles import Toll
 from rgt_tui.transfer.copying import PullProgress
-from rgt_tui.ui.box_pulls import Pull
-from rgt_tui.ui.screens.teardown import TeardownScreen
-from rgt_tui.ui.widgets.spans import Tone, text_of, width_of
+from rgt_tui.ui import Pull
+from rgt_tui.ui.screens import TeardownScreen
+from rgt_tui.ui.widgets import Tone, text_of, width_of
 from rgt_tui.ui.widgets.teardown.confirm_view import pull_line
 from rgt_tui.ui.widgets.teardown.evidence_list import EvidenceList
 from tests.ui.fakes import GIB, NOW

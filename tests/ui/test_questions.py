@@ -6,8 +6,8 @@ from textual.widgets import Input
 
 from rgt_tui.model import Question, QuestionKind
 from rgt_tui.ui import RgtApp
-from rgt_tui.ui.screens.question import QuestionScreen, question_lines
-from rgt_tui.ui.widgets.spans import text_of
+from rgt_tui.ui.screens import QuestionScreen, question_lines
+from rgt_tui.ui.widgets import text_of
 from tests.ui.fakes import FakeFleet, demo_state
 from tests.ui.snap import running, screen_text, settle
 

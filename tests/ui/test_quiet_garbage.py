@@ -14,8 +14,7 @@ from textual.screen import Screen
 
 from rgt_tui.cli import dashboard
 from rgt_tui.fleet import FleetSource
-from rgt_tui.ui import RgtApp, key_turns
-from rgt_tui.ui.key_turns import (
+from rgt_tui.ui import (
     EVERY_SECONDS,
     LATEST_SECONDS,
     MIDDLE,
@@ -23,8 +22,10 @@ from rgt_tui.ui.key_turns import (
     REST_SECONDS,
     WAITS_SECONDS,
     QuietGarbage,
+    RgtApp,
+    key_turns,
 )
-from rgt_tui.ui.screens.box import BoxScreen
+from rgt_tui.ui.screens import BoxScreen
 from tests.ui.snap import running, settle, until
 
 

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from rgt_tui.ui import Preferences, RgtApp, parse_preferences
-from rgt_tui.ui.commands import choose_keys, commands_by_screen, key_for
-from rgt_tui.ui.screens.base import FleetAwareScreen
+from rgt_tui.ui import Preferences, RgtApp, choose_keys, commands_by_screen, key_for, parse_preferences
+from rgt_tui.ui.screens import FleetAwareScreen
 from tests.ui.fakes import FakeFleet
 from tests.ui.snap import screen_text, settle
 

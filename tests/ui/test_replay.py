@@ -12,8 +12,7 @@ import pytest
 from textual.pilot import Pilot
 
 from rgt_tui.recordings import FULL, ReplayFleet
-from rgt_tui.ui import RgtApp
-from rgt_tui.ui.notation import stopwatch
+from rgt_tui.ui import RgtApp, stopwatch
 from tests.ui.snap import running, screen_text, settle
 
 THREE = Path(__file__).parents[1] / "fixtures" / "recordings" / "three-boxes.jsonl.gz"

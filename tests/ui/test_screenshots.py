@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.ui.clipboard import write_screenshot
+from rgt_tui.ui import write_screenshot
 from tests.ui.snap import running, screen_text, settle
 
 

@@ -9,14 +9,10 @@ from typing import Any, cast
 import pytest
 from rich.color import ColorSystem
 
-from rgt_tui.ui import THEMES
-from rgt_tui.ui.commands import SCREENS, screen_class
-from rgt_tui.ui.notation import glyphs
-from rgt_tui.ui.screens.teardown import TeardownScreen
-from rgt_tui.ui.widgets.fleet_rows.fleet_table import FleetTable
-from rgt_tui.ui.widgets.lines import LineWidget
-from rgt_tui.ui.widgets.selectable_list import SelectableList
-from rgt_tui.ui.widgets.spans import Span, Tone, split, text_of
+from rgt_tui.ui import SCREENS, THEMES, glyphs, screen_class
+from rgt_tui.ui.screens import TeardownScreen
+from rgt_tui.ui.widgets import LineWidget, SelectableList, Span, Tone, split, text_of
+from rgt_tui.ui.widgets.fleet_rows import FleetTable
 from rgt_tui.ui.widgets.teardown.evidence_list import EvidenceList
 from tests.ui.fakes import FakeFleet, many_boxes
 from tests.ui.snap import running, screen_text, settle

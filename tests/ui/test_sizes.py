@@ -23,10 +23,8 @@ from rgt_tui.model import (
     Session,
 )
 from rgt_tui.ui import notation
-from rgt_tui.ui.screens.lifecycle import LifecycleScreen
-from rgt_tui.ui.screens.log import LogScreen
-from rgt_tui.ui.widgets import lines
-from rgt_tui.ui.widgets.checklist import CheckRun
+from rgt_tui.ui.screens import LifecycleScreen, LogScreen
+from rgt_tui.ui.widgets import CheckRun, lines
 from tests.pseudo_terminal import PseudoTerminal
 from tests.ui.fakes import NOW, cell, demo_state, many_boxes, queue, running_box
 from tests.ui.snap import body_text, resize, running, screen_text, settle

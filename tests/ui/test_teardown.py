@@ -30,12 +30,8 @@ from rgt_tui.model import (
 )
 from rgt_tui.profiles import load_profile
 from rgt_tui.ui import RgtApp
-from rgt_tui.ui.screens import teardown
-from rgt_tui.ui.screens.help import HelpScreen
-from rgt_tui.ui.screens.receipt import ReceiptScreen
-from rgt_tui.ui.screens.teardown import TOO_SOON, TeardownScreen
-from rgt_tui.ui.widgets.lines import FittedLines
-from rgt_tui.ui.widgets.spans import text_of
+from rgt_tui.ui.screens import TOO_SOON, HelpScreen, ReceiptScreen, TeardownScreen, teardown
+from rgt_tui.ui.widgets import FittedLines, text_of
 from rgt_tui.ui.widgets.teardown.confirm import DialogButton
 from rgt_tui.ui.widgets.teardown.confirm_state import Stage
 from rgt_tui.ui.widgets.teardown.evidence_list import EvidenceList

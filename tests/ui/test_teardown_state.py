@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rgt_tui.model import BillingAction, EvidenceItem, Meter, Review, StopPhase, StopProgress, Verb
-from rgt_tui.ui.widgets.spans import Line, Tone, text_of, width_of
+from rgt_tui.ui.widgets import Line, Tone, text_of, width_of
 from rgt_tui.ui.widgets.teardown.confirm_state import (
     GUARD_SECONDS,
     STALE_SECONDS,

@@ -9,12 +9,8 @@ from rich.color import Color, ColorSystem
 from textual.theme import Theme
 
 from rgt_tui.model import CheckStatus, Health
-from rgt_tui.ui import THEMES, Preferences, RgtApp
-from rgt_tui.ui.box_status import mark
-from rgt_tui.ui.legends import states
-from rgt_tui.ui.notation import ASCII, UNICODE
-from rgt_tui.ui.themes import themes_of
-from rgt_tui.ui.widgets.checklist import mark as check_mark
+from rgt_tui.ui import ASCII, THEMES, UNICODE, Preferences, RgtApp, mark, states, themes_of
+from rgt_tui.ui.widgets import mark as check_mark
 from tests.ui.fakes import FakeFleet
 from tests.ui.snap import running, settle
 

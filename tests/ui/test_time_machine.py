@@ -18,13 +18,16 @@ from rgt_tui.fleet.history.moment_fleet import MomentFleet
 from rgt_tui.model import BoxSpec, FleetState, Link, Spot
 from rgt_tui.store import FLEET, History, HistoryError, Told
 from rgt_tui.ui import RgtApp
-from rgt_tui.ui.screens.box import BoxScreen
-from rgt_tui.ui.screens.curves import CurvesScreen
-from rgt_tui.ui.screens.event_journal import HappeningList, JournalScreen
-from rgt_tui.ui.screens.fleet import FleetScreen
-from rgt_tui.ui.screens.log import LogScreen
-from rgt_tui.ui.screens.time_machine import TimeMachineScreen
-from rgt_tui.ui.widgets.fleet_rows.fleet_table import FleetTable
+from rgt_tui.ui.screens import (
+    BoxScreen,
+    CurvesScreen,
+    FleetScreen,
+    HappeningList,
+    JournalScreen,
+    LogScreen,
+    TimeMachineScreen,
+)
+from rgt_tui.ui.widgets.fleet_rows import FleetTable
 from tests.ui.fakes import NOW, FakeFleet, demo_state
 from tests.ui.kept import HOUR, STORY, as_then, keep_night
 from tests.ui.snap import running, screen_text, settle

@@ -13,10 +13,9 @@ from textual.pilot import Pilot
 from rgt_tui.fleet import Pulled, TransferNote
 from rgt_tui.model import Link, Sample, Transfer
 from rgt_tui.transfer.copying import PullProgress
-from rgt_tui.ui import RgtApp
-from rgt_tui.ui.box_pulls import Pull
-from rgt_tui.ui.screens.box import BoxScreen
-from rgt_tui.ui.screens.transfers import (
+from rgt_tui.ui import Pull, RgtApp
+from rgt_tui.ui.screens import (
+    BoxScreen,
     TransfersScreen,
     entry_details,
     from_note,
@@ -24,7 +23,7 @@ from rgt_tui.ui.screens.transfers import (
     silent_for,
     state_of,
 )
-from rgt_tui.ui.widgets.spans import Tone, text_of, width_of
+from rgt_tui.ui.widgets import Tone, text_of, width_of
 from tests.ui.boxes import cell, queue
 from tests.ui.fakes import GIB, NOW, FakeFleet
 from tests.ui.snap import running, screen_text, settle, until

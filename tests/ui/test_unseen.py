@@ -5,8 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from rgt_tui.model import AccountBill, FleetState, Unlisted
-from rgt_tui.ui.widgets.platform_lines import unseen_parts, unseen_section
-from rgt_tui.ui.widgets.spans import text_of
+from rgt_tui.ui.widgets import text_of, unseen_parts, unseen_section
 from tests.ui.fakes import NOW, running_box
 from tests.ui.snap import running, screen_text
 

@@ -15,11 +15,9 @@ from rgt_tui.model import (
     Spend,
     Wait,
 )
-from rgt_tui.ui.box_status import spend_parts
-from rgt_tui.ui.widgets.gpu_cards import fault_lines
+from rgt_tui.ui import spend_parts
+from rgt_tui.ui.widgets import checkpoint_lines, fault_lines, limited_lines, link_lines, pick, text_of
 from rgt_tui.ui.widgets.queue_lines import queue_lines
-from rgt_tui.ui.widgets.spans import pick, text_of
-from rgt_tui.ui.widgets.vitals import checkpoint_lines, limited_lines, link_lines
 from tests.ui.fakes import NOW, demo_state, running_box
 
 

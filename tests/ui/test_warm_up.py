@@ -12,10 +12,8 @@ import pytest
 from textual.css.stylesheet import Stylesheet
 from textual.dom import DOMNode
 
-from rgt_tui.ui import THEMES
-from rgt_tui.ui.warm_up import SteadyStylesheet, parsing
-from rgt_tui.ui.widgets.fixed_lines import HeaderLine, KeyLine
-from rgt_tui.ui.widgets.spans import Tone
+from rgt_tui.ui import THEMES, SteadyStylesheet, parsing
+from rgt_tui.ui.widgets import HeaderLine, KeyLine, Tone
 from tests.ui.fakes import FakeFleet, demo_state
 from tests.ui.snap import running, settle
 

@@ -11,8 +11,7 @@ from rgt_tui.fleet import Account, Beginnings, FleetSource
 from rgt_tui.fleet.config import FleetConfig, FleetFileError, load_fleet
 from rgt_tui.providers import KINDS, USUAL_KEYS
 from rgt_tui.ui import RgtApp
-from rgt_tui.ui.screens.fleet import FleetScreen
-from rgt_tui.ui.screens.welcome import WelcomeScreen, ways
+from rgt_tui.ui.screens import FleetScreen, WelcomeScreen, ways
 from tests.ui.fakes import FakeFleet
 from tests.ui.snap import screen_text, settle
 

@@ -10,24 +10,30 @@ from textual.app import App, ComposeResult
 from textual.geometry import Region
 
 from rgt_tui.ui import notation
-from rgt_tui.ui.widgets import lines
-from rgt_tui.ui.widgets.bars import bar, curve_spark, resample, spark, thin_bar
-from rgt_tui.ui.widgets.lines import LineWidget
-from rgt_tui.ui.widgets.panes import Section, framed, sections
-from rgt_tui.ui.widgets.spans import (
+from rgt_tui.ui.widgets import (
     Line,
+    LineWidget,
+    Section,
     Span,
     Tone,
+    bar,
     clip,
+    curve_spark,
     differing,
     fit,
     fit_name,
+    framed,
     line,
+    lines,
     merged,
     name_width,
     pick,
+    resample,
+    sections,
+    spark,
     spread,
     text_of,
+    thin_bar,
     width_of,
     wrapped,
 )

@@ -7,8 +7,8 @@ import msgspec
 from rgt_tui.health import AlertState, Memory, clock_readings, step_alerts
 from rgt_tui.model import BoxState, FleetState, Life, Lifecycle, Link, Meter, MeterKind, Review, Spend, Verb
 from rgt_tui.profiles import load_profile
-from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row, clock_cell
-from rgt_tui.ui.widgets.spans import text_of
+from rgt_tui.ui.widgets import text_of
+from rgt_tui.ui.widgets.fleet_rows import Row, clock_cell
 from rgt_tui.ui.widgets.teardown.confirm_state import Confirm
 from rgt_tui.ui.widgets.teardown.confirm_view import Setting, facts
 from tests.ui.boxes import NOW, profile, running_box

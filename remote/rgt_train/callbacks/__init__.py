@@ -8,10 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-_HOMES = {
-    "RgtCallback": "rgt_train.callbacks.huggingface",
-    "RgtLightningCallback": "rgt_train.callbacks.lightning",
-}
+from rgt_wire import imported_later
 
 __all__ = ["RgtCallback", "RgtLightningCallback", "resume"]
 
@@ -27,17 +24,13 @@ def resume(trainer: Any, *arguments: Any, **named: Any) -> Any:
         UsageError: The trainer has none of our callbacks.
     """
     for callback in getattr(trainer, "callback_handler", trainer).callbacks:
-        if type(callback).__name__ in _HOMES and hasattr(callback, "go_on"):
+        if type(callback).__name__ in __all__ and hasattr(callback, "go_on"):
             return callback.go_on(trainer, *arguments, **named)
     from rgt_train.exits import UsageError
 
-    raise UsageError(f"resume: {type(trainer).__name__} has none of {', '.join(_HOMES)} among its callbacks")
+    raise UsageError(
+        f"resume: {type(trainer).__name__} has none of RgtCallback, RgtLightningCallback among its callbacks"
+    )
 
 
-def __getattr__(name: str) -> Any:
-    """Import a callback on first use."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(_HOMES[name]), name)
+__getattr__ = imported_later(__name__, {"huggingface": "RgtCallback", "lightning": "RgtLightningCallback"})

@@ -18,12 +18,11 @@ from rgt_tui.cli.commands import FAILED, OK, UNREACHABLE, USAGE
 from rgt_tui.cli.gathering import settled_fleet
 from rgt_tui.cli.opening import open_box
 from rgt_tui.cli.printing import complain, interactive, print_json, types, waiting
-from rgt_tui.fleet import Fleet, GateClosed
+from rgt_tui.fleet import Fleet, GateClosed, reached
 from rgt_tui.fleet.autostop import ARMED, ArmedBook
 from rgt_tui.fleet.autostop.arming import Arming, NotNamed, Rehearsal, Wish
 from rgt_tui.fleet.autostop.autostop_verbs import Keeping, ask_status, ask_story
 from rgt_tui.fleet.autostop.self_parking import known_objections
-from rgt_tui.fleet.errands import reached
 from rgt_tui.gate import AuditFailed, AuditLog
 from rgt_tui.gate.audit import default_path
 from rgt_tui.model import BoxSpec, EndsBy, Mode, clean

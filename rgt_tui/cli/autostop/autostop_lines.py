@@ -10,7 +10,7 @@ import msgspec
 
 from rgt_tui.cli.printing import columns
 from rgt_tui.fleet.autostop.arming import Rehearsal
-from rgt_tui.health.autostop_words import clock_words, story_lines
+from rgt_tui.health import clock_words, story_lines
 from rgt_tui.model import (
     AutostopReading,
     AutostopStatus,
@@ -21,8 +21,7 @@ from rgt_tui.model import (
     clean,
     time_of_day,
 )
-from rgt_tui.profiles.prices import money
-from rgt_tui.profiles.readings import age, size
+from rgt_tui.profiles import age, money, size
 
 WIDTH = 16
 UNACCEPTED = "it is not ended unless accepted (--accept): the box calls you instead"

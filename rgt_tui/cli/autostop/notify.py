@@ -11,8 +11,8 @@ from rgt_tui.cli.autostop.autostop_arguments import NotifyArguments
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import open_box
 from rgt_tui.cli.printing import complain, print_json, waiting
+from rgt_tui.fleet import reached
 from rgt_tui.fleet.autostop.autostop_verbs import sink
-from rgt_tui.fleet.errands import reached
 from rgt_tui.model import BoxSpec, Secret, clean
 from rgt_tui.ssh import record
 

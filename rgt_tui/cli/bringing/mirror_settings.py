@@ -16,11 +16,10 @@ from rgt_tui.cli.bringing.bringing_arguments import MirrorsArguments
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import open_box
 from rgt_tui.cli.printing import complain, print_json
+from rgt_tui.fleet import reached
 from rgt_tui.fleet.box_settings import MirrorState, ask_mirrors, tell_platform
-from rgt_tui.fleet.errands import reached
 from rgt_tui.model import BoxSpec, Profile
-from rgt_tui.profiles import load_profile
-from rgt_tui.profiles.readings import how_many
+from rgt_tui.profiles import how_many, load_profile
 
 VARIABLES = {
     "hf": ("HF_ENDPOINT", "HF_HUB_DISABLE_XET", "HF_HUB_ENABLE_HF_TRANSFER"),

@@ -15,12 +15,10 @@ from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import open_boxes
 from rgt_tui.cli.printing import complain, print_json
 from rgt_tui.cli.set_up import box_files
-from rgt_tui.fleet.errands import reached
+from rgt_tui.fleet import noted, reached
 from rgt_tui.fleet.pushes import Arrived, PushChoice, Versions, code_place, prune_code, push_tree, versions_of
-from rgt_tui.fleet.transfer_diary import noted
 from rgt_tui.model import BoxSpec, Profile
-from rgt_tui.profiles import load_profile
-from rgt_tui.profiles.readings import age, how_many, size
+from rgt_tui.profiles import age, how_many, load_profile, size
 from rgt_tui.ssh import Deployed
 from rgt_tui.transfer.sending import LeftOut, SourceError, SourceTree
 

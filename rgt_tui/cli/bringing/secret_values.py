@@ -12,8 +12,8 @@ from rgt_tui.cli.bringing.bringing_arguments import SecretArguments
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import open_box
 from rgt_tui.cli.printing import complain, expanded_here, print_json
-from rgt_tui.fleet.box_settings import KeptSecret, SecretAnswer, ask_secret, durable_dirs
-from rgt_tui.fleet.errands import reached
+from rgt_tui.fleet import durable_dirs, reached
+from rgt_tui.fleet.box_settings import KeptSecret, SecretAnswer, ask_secret
 from rgt_tui.fleet.work.launching import job_directory
 from rgt_tui.model import BoxSpec, Secret
 from rgt_tui.profiles import load_profile

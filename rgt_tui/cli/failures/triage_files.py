@@ -31,8 +31,8 @@ from rgt_tui.handbook import (
 )
 from rgt_tui.handbook.collectives import RankDump, Verdict
 from rgt_tui.model import clean
-from rgt_tui.profiles.log_advice import Ends, log_advice
-from rgt_tui.profiles.run_advice import Advice
+from rgt_tui.profiles import Advice, Ends
+from rgt_tui.profiles.log_advice import log_advice
 from rgt_tui.transfer import pickle_values
 from rgt_tui.transfer.file_stretch import Refused
 

@@ -16,8 +16,7 @@ from rgt_tui.cli.set_up.adding import import_hosts, show_or_write, target
 from rgt_tui.cli.set_up.set_up_arguments import ImportArguments
 from rgt_tui.fleet.config import FleetFileError, Place, load_fleet, loading, open_place
 from rgt_tui.model import MACHINE, AccountBill, BoxSpec, ProviderRef, Unlisted, clean
-from rgt_tui.profiles import all_profiles
-from rgt_tui.profiles.prices import thing_price, thing_words
+from rgt_tui.profiles import all_profiles, thing_price, thing_words
 from rgt_tui.providers import KINDS
 
 NOWHERE = "invalid"
@@ -48,7 +47,7 @@ def import_machines(arguments: ImportArguments) -> int:
         complain(f"cannot read the fleet file: {error}")
         return FAILED
     # Only here: it brings the SSH library along, which a list of ssh_config's hosts does not need.
-    from rgt_tui.fleet.unlisted import ask_accounts
+    from rgt_tui.fleet import ask_accounts
 
     named = [spec.provider for spec in every if spec.provider is not None]
     refs = accounts_of(sources, [spec.provider for spec in trusted if spec.provider is not None])

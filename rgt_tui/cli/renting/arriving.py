@@ -19,8 +19,7 @@ from rgt_tui.cli.set_up.adding import keep_trust
 from rgt_tui.cli.teardown.down import end_fresh_box
 from rgt_tui.cli.teardown.money_arguments import UpArguments
 from rgt_tui.cli.terminal_questions import TerminalQuestions
-from rgt_tui.fleet import Fleet
-from rgt_tui.fleet.attention import FOR_ONE_QUESTION
+from rgt_tui.fleet import FOR_ONE_QUESTION, Fleet
 from rgt_tui.fleet.config import FleetFileError, Place, open_place, read_fleet
 from rgt_tui.fleet.config.editing import add_boxes, with_boxes
 from rgt_tui.fleet.config.loading import read_source
@@ -47,8 +46,7 @@ from rgt_tui.model import (
     Wish,
     clean,
 )
-from rgt_tui.profiles import ProfileError, load_profile
-from rgt_tui.profiles.platform_page import FIRST_CONTACT, platform_page
+from rgt_tui.profiles import FIRST_CONTACT, ProfileError, load_profile, platform_page
 from rgt_tui.providers import Instance, Market
 from rgt_tui.ssh import BoxError, CatFailed, CommandFailed, ConfigError, DeployFailed, NoCommands, NoPython
 

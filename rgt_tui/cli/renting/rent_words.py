@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from rgt_tui.cli.printing import columns, complain, print_json
 from rgt_tui.fleet.renting import Search
 from rgt_tui.model import Offer, RentReview, Wish, clean
-from rgt_tui.profiles import ProfileError, before_renting, load_profile
-from rgt_tui.profiles.prices import money
+from rgt_tui.profiles import ProfileError, before_renting, load_profile, money
 from rgt_tui.providers import Instance
 
 MOST = 10

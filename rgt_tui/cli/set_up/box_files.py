@@ -16,13 +16,12 @@ from rgt_tui.cli.opening import open_box, open_boxes
 from rgt_tui.cli.printing import complain, interactive, json_line, print_json, says_yes
 from rgt_tui.cli.set_up.adding import keep_trust, target
 from rgt_tui.cli.set_up.set_up_arguments import AgentArguments, RemoveArguments
+from rgt_tui.fleet import noted, push_trainer
 from rgt_tui.fleet.config import FleetFileError
 from rgt_tui.fleet.config.editing import remove_box
-from rgt_tui.fleet.errands import Removal, push_trainer, remove_agent
-from rgt_tui.fleet.transfer_diary import noted
+from rgt_tui.fleet.errands import Removal, remove_agent
 from rgt_tui.model import BoxSpec, clean
-from rgt_tui.profiles import load_profile
-from rgt_tui.profiles.readings import size
+from rgt_tui.profiles import load_profile, size
 from rgt_tui.ssh import (
     Pushed,
     build_agent,

@@ -12,12 +12,10 @@ import msgspec
 
 from rgt_tui.cli.set_up.box_recorders import ListedRecorder, judge_recorders
 from rgt_tui.cli.set_up.doctor_here import BOX_CHECKS, Finding, Status, box_id
-from rgt_tui.fleet.errands import elsewhere, provider_word, says
+from rgt_tui.fleet import elsewhere, provider_word, says
 from rgt_tui.gate import GENERIC, SAID, recognised, recognised_words
 from rgt_tui.model import BoxSpec, Disk, Profile, Sample, clean
-from rgt_tui.profiles import load_profile
-from rgt_tui.profiles.readings import byte_pct, inode_pct, pct
-from rgt_tui.profiles.survival import watched_mounts
+from rgt_tui.profiles import byte_pct, inode_pct, load_profile, pct, watched_mounts
 from rgt_tui.ssh import (
     AuthFailed,
     BoxError,

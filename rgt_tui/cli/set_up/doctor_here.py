@@ -20,7 +20,7 @@ from rgt_tui.cli.opening import NONE_FOUND, UNTRUSTED
 from rgt_tui.fleet.config import FleetConfig, FleetFileError, Place, open_place
 from rgt_tui.fleet.config.loading import usual_name
 from rgt_tui.model import clean
-from rgt_tui.profiles.readings import how_many
+from rgt_tui.profiles import how_many
 from rgt_tui.ssh import NO_FILE, NO_SSH, ConfigError, Wanted, expand, resolve, scan, surroundings
 from rgt_tui.ssh.keyring import load
 

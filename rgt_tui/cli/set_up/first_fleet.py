@@ -13,8 +13,7 @@ from rgt_tui.fleet import Account, Beginnings, FleetSource
 from rgt_tui.fleet.config import FleetConfig, FleetFileError, Place, loading, open_place
 from rgt_tui.fleet.config.editing import add_boxes
 from rgt_tui.fleet.config.loading import xdg_path
-from rgt_tui.profiles import all_profiles
-from rgt_tui.profiles.readings import how_many
+from rgt_tui.profiles import all_profiles, how_many
 from rgt_tui.providers import USUAL_KEYS
 from rgt_tui.ssh import ConfigError
 
@@ -80,7 +79,7 @@ class FirstFleet:
     async def take_account(self, kind: str) -> str:
         """Ask the platform, and write its machines."""
         from rgt_tui.cli.renting.account_import import accounts_of, tables_of
-        from rgt_tui.fleet.unlisted import ask_accounts
+        from rgt_tui.fleet import ask_accounts
 
         bills = await ask_accounts(accounts_of([kind], []), [])
         failed = [f"{bill.kind}: {bill.machines_error}" for bill in bills if bill.machines_error is not None]

@@ -19,10 +19,7 @@ from rgt_tui.cli.teardown.money_arguments import DownArguments
 from rgt_tui.fleet import Fleet, GateClosed, Given
 from rgt_tui.gate import RESULTS
 from rgt_tui.model import BoxSpec, EvidenceItem, Link, Review, StopPhase, StopProgress, Verb, clean, steady
-from rgt_tui.profiles import action_for
-from rgt_tui.profiles.prices import money
-from rgt_tui.profiles.readings import age, size
-from rgt_tui.profiles.survival import by_hand, lacking
+from rgt_tui.profiles import action_for, age, by_hand, lacking, money, size
 
 FRESH_SECONDS = 20.0
 """A new machine that does not answer is not waited for any longer before it is ended."""

@@ -17,11 +17,11 @@ from rgt_tui.cli.commands import FAILED, OK
 from rgt_tui.cli.opening import open_box
 from rgt_tui.cli.printing import complain, print_json
 from rgt_tui.cli.teardown.money_arguments import PullArguments
+from rgt_tui.fleet import noted
 from rgt_tui.fleet.pulls.pull_way import UNCLAIMED_BYTES, PullFailed, PullRequest
 from rgt_tui.fleet.pulls.pulling import PullReport, pull
-from rgt_tui.fleet.transfer_diary import noted
 from rgt_tui.model import BoxSpec, clean, pct
-from rgt_tui.profiles.readings import age, how_many, size
+from rgt_tui.profiles import age, how_many, size
 from rgt_tui.transfer.copying import Listing, Plan, PullProgress, Refused
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from rgt_tui.cli.printing import columns, complain, json_line
 from rgt_tui.cli.teardown.money_arguments import VerifyArguments
 from rgt_tui.files import state_directory
 from rgt_tui.model import clean, pct
-from rgt_tui.profiles.readings import how_many
+from rgt_tui.profiles import how_many
 from rgt_tui.transfer import Copied, FolderRow, LedgerError, NotVerifiable, Verification, copies, verify
 
 STYLES = {"complete": "green", "unproven": "yellow", "error": "bold red"}

@@ -22,11 +22,11 @@ from rgt_tui.cli.work.work_arguments import (
     ReapArguments,
     ToolArguments,
 )
-from rgt_tui.fleet.errands import reached
+from rgt_tui.fleet import reached
 from rgt_tui.fleet.work.agent_answers import Answer, Row, ask, number, rows_of, text, texts
 from rgt_tui.model import BoxSpec, memory
 from rgt_tui.model.gpu_names import gpus_not_as_asked
-from rgt_tui.profiles.readings import size
+from rgt_tui.profiles import size
 
 
 class Tool(NamedTuple):

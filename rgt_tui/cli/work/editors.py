@@ -17,7 +17,7 @@ from rgt_tui.cli.commands import FAILED, OK
 from rgt_tui.cli.opening import open_box
 from rgt_tui.cli.printing import complain, print_json, waiting
 from rgt_tui.cli.work.work_arguments import CodeArguments
-from rgt_tui.fleet.errands import connected, elsewhere, provider_word
+from rgt_tui.fleet import connected, elsewhere, provider_word
 from rgt_tui.model import BoxSpec, exact
 from rgt_tui.profiles import load_profile
 from rgt_tui.ssh import (

@@ -21,8 +21,8 @@ from rgt_tui.cli.work.box_tools import typed
 from rgt_tui.cli.work.run_job import keep_job, launch, print_outcome
 from rgt_tui.cli.work.sweeps import make_sweep
 from rgt_tui.cli.work.work_arguments import QueueArguments
+from rgt_tui.fleet import provider_word, reached, says
 from rgt_tui.fleet.config import FleetConfig
-from rgt_tui.fleet.errands import provider_word, reached, says
 from rgt_tui.fleet.renting.acceptance import checks_path, load_checks
 from rgt_tui.fleet.work.agent_answers import Answer, Row, ask, rows_of, text, texts
 from rgt_tui.fleet.work.fleet_roster import (
@@ -51,7 +51,7 @@ from rgt_tui.fleet.work.queue_split import (
     split,
 )
 from rgt_tui.model import BoxSpec, Lifecycle, QueueState, clean
-from rgt_tui.profiles.readings import ago, how_many, size, wait_text
+from rgt_tui.profiles import ago, how_many, size, wait_text
 from rgt_tui.ssh import BoxError, CommandFailed, ConfigError, Unreachable
 from rgt_tui.store import History, HistoryError, history_path
 

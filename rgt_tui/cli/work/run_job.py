@@ -23,9 +23,9 @@ from rgt_tui.cli.printing import complain, expanded_here, interactive, print_jso
 from rgt_tui.cli.set_up.adding import keep_trust
 from rgt_tui.cli.work.local_smoke import passes_here
 from rgt_tui.cli.work.work_arguments import LaunchArguments, RunArguments
+from rgt_tui.fleet import reached
 from rgt_tui.fleet.config import FleetFileError
 from rgt_tui.fleet.config.editing import add_entry
-from rgt_tui.fleet.errands import reached
 from rgt_tui.fleet.pushes import PushChoice, read_source
 from rgt_tui.fleet.work.agent_answers import Row, ask, rows_of, text
 from rgt_tui.fleet.work.launching import (
@@ -39,8 +39,7 @@ from rgt_tui.fleet.work.launching import (
     said,
 )
 from rgt_tui.model import BoxSpec, Secret, clean
-from rgt_tui.profiles import load_profile
-from rgt_tui.profiles.readings import age
+from rgt_tui.profiles import age, load_profile
 from rgt_tui.ssh import AuthFailed, ConfigError, HostKeyRefused, Unreachable
 from rgt_tui.transfer.sending import SourceError, SourceTree
 

@@ -15,7 +15,7 @@ from rgt_tui.cli.opening import open_box
 from rgt_tui.cli.printing import complain
 from rgt_tui.cli.work.work_arguments import ExecArguments, SshArguments
 from rgt_tui.files import state_directory
-from rgt_tui.fleet.errands import connected
+from rgt_tui.fleet import connected
 from rgt_tui.model import BoxSpec
 from rgt_tui.profiles import load_profile
 from rgt_tui.ssh import (

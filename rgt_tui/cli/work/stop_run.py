@@ -10,10 +10,10 @@ from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import open_box, rgt_with
 from rgt_tui.cli.printing import complain, interactive, print_json, says_yes
 from rgt_tui.cli.work.work_arguments import StopArguments
-from rgt_tui.fleet.errands import reached
+from rgt_tui.fleet import reached
 from rgt_tui.fleet.work.agent_answers import Row, ask, number, text, texts
 from rgt_tui.model import BoxSpec, clean
-from rgt_tui.profiles.readings import age, size
+from rgt_tui.profiles import age, size
 
 CONNECT_S = 60.0
 

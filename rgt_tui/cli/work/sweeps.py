@@ -17,7 +17,7 @@ from rgt_tui.cli.opening import rgt_with
 from rgt_tui.cli.printing import complain, print_json
 from rgt_tui.cli.work.run_job import environment, keep_job
 from rgt_tui.cli.work.work_arguments import QueueArguments
-from rgt_tui.fleet.errands import reached
+from rgt_tui.fleet import reached
 from rgt_tui.fleet.pushes import PushChoice, read_source
 from rgt_tui.fleet.work.agent_answers import Row, ask, text, texts
 from rgt_tui.fleet.work.launching import CannotRun, Code, sweep_for

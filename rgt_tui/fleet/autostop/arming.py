@@ -34,7 +34,7 @@ from rgt_tui.model import (
     Verb,
     short_command,
 )
-from rgt_tui.profiles.readings import age
+from rgt_tui.profiles import age
 from rgt_tui.providers import own_stop
 
 NO_INSTANCE = "-"

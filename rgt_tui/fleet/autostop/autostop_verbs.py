@@ -29,7 +29,7 @@ from rgt_tui.model import (
     Verb,
     clean,
 )
-from rgt_tui.profiles.readings import age
+from rgt_tui.profiles import age
 from rgt_tui.ssh import CommandFailed, Deployed, Done, record, run
 
 Way = tuple[asyncssh.SSHClientConnection, Deployed]

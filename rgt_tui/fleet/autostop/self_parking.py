@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from rgt_tui.gate.identity import IDENTITY
 from rgt_tui.model import BoxSpec, EndsBy, Mode, Profile, Review, Verb
-from rgt_tui.profiles.survival import action_for, lacking, survives
+from rgt_tui.profiles import action_for, lacking, survives
 from rgt_tui.providers import own_stop
 
 CANNOT = "not armed: this box cannot stop itself"

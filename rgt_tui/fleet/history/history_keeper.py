@@ -12,7 +12,7 @@ from rgt_tui.fleet.event_loop import Faults, guarded
 from rgt_tui.fleet.fleet_source import Chronicle
 from rgt_tui.fleet.history.past import unwatched
 from rgt_tui.model import BoxSpec, BoxState, FleetEvent, FleetState, Past, Spend
-from rgt_tui.profiles.readings import how_many
+from rgt_tui.profiles import how_many
 from rgt_tui.store import FLEET, OWN, Batch, History, HistoryError, Mean, Means, Metering, Told
 
 BATCH_SECONDS = 4.0

@@ -29,8 +29,7 @@ from rgt_tui.model import (
     Wanted,
     pct,
 )
-from rgt_tui.profiles import ProfileError, load_profile, seen_at
-from rgt_tui.profiles.readings import age, is_of_card
+from rgt_tui.profiles import ProfileError, age, is_of_card, load_profile, seen_at
 from rgt_tui.store import MOST_EVENTS, NEAR_SECONDS
 
 MINUTE = 60.0

@@ -13,8 +13,7 @@ import msgspec
 from rgt_tui.fleet.history.spoken_times import day_and_clock
 from rgt_tui.health import ClockReading
 from rgt_tui.model import Amount, BoxState, Happening, Night, Tally
-from rgt_tui.profiles import prices
-from rgt_tui.profiles.readings import age, how_many
+from rgt_tui.profiles import age, how_many, prices
 
 LOSSES = ("gone",)
 """Kinds of alert that say that something is lost for good."""

@@ -17,7 +17,7 @@ from operator import add
 import msgspec
 
 from rgt_tui.model import History, HistoryRequest, Past, Sample
-from rgt_tui.profiles.readings import card_figures, is_of_card, memory_pct
+from rgt_tui.profiles import card_figures, is_of_card, memory_pct
 
 WIDTHS = (60.0, 120.0, 240.0, 480.0)
 """Seconds of a stretch: the narrowest with which there are not too many."""

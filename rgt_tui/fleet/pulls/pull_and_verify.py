@@ -16,7 +16,7 @@ from rgt_tui.fleet.pulls.pull_way import PullRequest
 from rgt_tui.fleet.pulls.pulling import Agree, PullReport, pull
 from rgt_tui.fleet.transfer_diary import noted
 from rgt_tui.model import BoxSpec, Meter
-from rgt_tui.profiles.readings import how_many, quoted, size
+from rgt_tui.profiles import how_many, quoted, size
 from rgt_tui.transfer import Copied, Verification, copies, ledger_path, verify
 from rgt_tui.transfer.copying import Listing, Plan, PullProgress
 

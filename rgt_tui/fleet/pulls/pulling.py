@@ -20,9 +20,7 @@ from rgt_tui.fleet.pulls.copy_check import Pull, check_copies, gone, unclaimed_g
 from rgt_tui.fleet.pulls.pull_streams import OnProgress, fetch
 from rgt_tui.fleet.pulls.pull_way import PullFailed, PullRequest, Way
 from rgt_tui.model import BoxSpec, Meter, ResultGroup, Results, Skipped
-from rgt_tui.profiles import load_profile
-from rgt_tui.profiles.prices import Toll, toll
-from rgt_tui.profiles.readings import how_many
+from rgt_tui.profiles import Toll, how_many, load_profile, toll
 from rgt_tui.ssh import BoxError, CommandFailed
 from rgt_tui.transfer import (
     FileRow,

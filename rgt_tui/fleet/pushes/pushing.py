@@ -16,7 +16,7 @@ import msgspec
 
 from rgt_tui.fleet.pushes.push_transport import RSYNC_FROM, NotTaken, RsyncFailed, send
 from rgt_tui.model import BoxSpec, Profile, clean, exact
-from rgt_tui.profiles.readings import size
+from rgt_tui.profiles import size
 from rgt_tui.ssh import CommandFailed, Deployed, record, run
 from rgt_tui.transfer.sending import (
     ALWAYS_LEFT_OUT,

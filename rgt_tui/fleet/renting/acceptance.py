@@ -14,11 +14,10 @@ import msgspec
 from rgt_tui import files
 from rgt_tui.fleet.box_settings import platform_settings
 from rgt_tui.fleet.errands import reached
-from rgt_tui.health.facts import DISK_ERROR_PCT, DISK_WARN_PCT
+from rgt_tui.health import DISK_ERROR_PCT, DISK_WARN_PCT
 from rgt_tui.model import BoxSpec, Profile, clean
 from rgt_tui.model.gpu_names import gpus_not_as_asked
-from rgt_tui.profiles import load_profile
-from rgt_tui.profiles.readings import pct, size
+from rgt_tui.profiles import load_profile, pct, size
 from rgt_tui.ssh import CommandFailed, Deadline, Unreachable, find_torch, record, run
 
 SECONDS = 90.0

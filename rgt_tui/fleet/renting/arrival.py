@@ -10,7 +10,7 @@ import msgspec
 
 from rgt_tui.model import Agreed, Lifecycle, Offer, Wish, how_many, steady
 from rgt_tui.model.gpu_names import same_gpu
-from rgt_tui.profiles.prices import money
+from rgt_tui.profiles import money
 from rgt_tui.providers import Instance, Market, ProviderError
 
 SSH_SECONDS = 600.0

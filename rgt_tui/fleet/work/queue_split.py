@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from rgt_tui.model import Cell, QueueState
-from rgt_tui.profiles.readings import age, how_many
+from rgt_tui.profiles import age, how_many
 
 DEFAULT_EPOCHS = 20
 """What a job runs where neither its line nor its ``job.json`` says it (docs/jobs.md)."""

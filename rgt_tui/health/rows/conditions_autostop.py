@@ -8,7 +8,7 @@ from rgt_tui.health.autostop_words import clock_words, may_have_parked, of_box, 
 from rgt_tui.health.condition import NOTHING, SO, Reading
 from rgt_tui.health.facts import Facts
 from rgt_tui.model import AutostopReading, Lifecycle, Mode
-from rgt_tui.profiles.readings import age, listed
+from rgt_tui.profiles import age, listed
 
 KEPT_H = 2
 """Hours by which the advice puts a stop off."""

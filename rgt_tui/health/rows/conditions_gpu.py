@@ -10,7 +10,7 @@ from rgt_tui.health.facts import MOVING_S, NO_QUEUE_MOVING_S, NO_QUEUE_STALL_S, 
 from rgt_tui.health.remembered import HARDWARE, xid_level
 from rgt_tui.model import BoxState, Finding, Gpu, clean, memory
 from rgt_tui.model.gpu_names import gpus_not_as_asked
-from rgt_tui.profiles.readings import age, how_many, pct, stall_after, step_time
+from rgt_tui.profiles import age, how_many, pct, stall_after, step_time
 
 SLOWED = frozenset(("hw_slowdown", "hw_thermal", "hw_power_brake", "sw_thermal"))
 """Reasons that no healthy card gives under load; the same as in the agent's ``gpu-health``."""

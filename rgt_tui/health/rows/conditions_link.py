@@ -9,7 +9,7 @@ from rgt_tui.health.autostop_words import may_have_parked
 from rgt_tui.health.condition import NOTHING, SO, Reading, Verdict, failed, passed, person, waiting, warn
 from rgt_tui.health.facts import LOST_S, SKEW_NOTED_S, SKEW_WARN_S, Facts
 from rgt_tui.model import Lifecycle, Link
-from rgt_tui.profiles.readings import age, how_many, quoted
+from rgt_tui.profiles import age, how_many, quoted
 
 
 def read_unreachable(view: Facts) -> Sequence[Reading] | None:

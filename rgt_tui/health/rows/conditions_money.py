@@ -16,10 +16,17 @@ from rgt_tui.health.facts import (
     Facts,
 )
 from rgt_tui.model import FLEET_FILE, MACHINE, AccountBill, Lifecycle, MeterKind, Unlisted, Verb
-from rgt_tui.profiles import ProfileError, is_cluster
-from rgt_tui.profiles.prices import caveats, money, thing_price, thing_words
-from rgt_tui.profiles.readings import age
-from rgt_tui.profiles.survival import path_survives, survival
+from rgt_tui.profiles import (
+    ProfileError,
+    age,
+    caveats,
+    is_cluster,
+    money,
+    path_survives,
+    survival,
+    thing_price,
+    thing_words,
+)
 
 CLOCK = tuple(
     Rung(level, left / 3600.0, left / 3600.0)

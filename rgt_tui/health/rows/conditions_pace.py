@@ -11,7 +11,7 @@ from rgt_tui.health.facts import NO_QUEUE_MOVING_S, NO_QUEUE_STALL_S, STANDS, Fa
 from rgt_tui.health.rows.conditions_gpu import pausing
 from rgt_tui.health.rows.conditions_runs import runs_of
 from rgt_tui.model import Gpu, RunState, Sample, Series, training_of
-from rgt_tui.profiles.readings import age, how_many, pct, stall_after
+from rgt_tui.profiles import age, how_many, pct, stall_after
 
 LEAST_POINTS = 30
 """Samples whose mean says how busy the cards are: single ones say nothing, a step has pauses of its own."""

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from rgt_tui.health.condition import NOTHING, Proof, Reading, Verdict, absent, failed, passed, waiting, warn
 from rgt_tui.health.facts import NO_QUEUE_STALL_S, PREEMPTED, Facts, trainers
 from rgt_tui.model import Cell, Finding, Proc, QueueState, RunState, Verb, short_command
-from rgt_tui.profiles.box_storage import copy_survives
-from rgt_tui.profiles.readings import (
+from rgt_tui.profiles import (
     age,
     cells_made_good,
+    copy_survives,
     held_runs,
     how_many,
     listed,

@@ -9,7 +9,7 @@ from statistics import median
 from rgt_tui.health.condition import Proof, Reading, Verdict, absent, failed, passed, person, waiting, warn
 from rgt_tui.health.facts import CHECKPOINT_OLD_S, HOPELESS_STALL, LAYER_OLD_S, Facts
 from rgt_tui.model import Alert, BoxState, Finding, FoundRun, RunState, clean
-from rgt_tui.profiles.readings import age, how_ended, saved_point, size, stall_after, wait_text
+from rgt_tui.profiles import age, how_ended, saved_point, size, stall_after, wait_text
 
 LOOK_BACK = 49
 """Points that say what is usual."""

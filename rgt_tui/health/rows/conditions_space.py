@@ -30,18 +30,19 @@ from rgt_tui.health.facts import (
     Facts,
 )
 from rgt_tui.model import BoxState, Disk, Finding, Verb, memory
-from rgt_tui.profiles.readings import (
+from rgt_tui.profiles import (
     age,
     byte_pct,
     disk_of,
     inode_pct,
     is_absent,
     memory_pct,
+    path_survives,
     pct,
     saved_point,
     size,
+    survival,
 )
-from rgt_tui.profiles.survival import path_survives, survival
 
 DISK = (
     Rung("warn", DISK_WARN_PCT, DISK_WARN_PCT - DISK_MARGIN_PCT),

@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 import msgspec
 
 from rgt_tui.model import clean
-from rgt_tui.profiles.readings import how_many
+from rgt_tui.profiles import how_many
 from rgt_tui.transfer.ledger import Stamp
 
 MOST_FILES = 1_000_000

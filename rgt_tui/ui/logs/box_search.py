@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from rgt_tui.fleet.logs.box_logs import BoxLog, BoxSearch
 from rgt_tui.fleet.logs.kept_lines import FilePlace, KeptLines
-from rgt_tui.profiles.readings import how_many
+from rgt_tui.profiles import how_many
 from rgt_tui.ui.logs.line_finder import TextFinder, finder_for, folds
 from rgt_tui.ui.notation import clean, compact_time, size, thousands
 

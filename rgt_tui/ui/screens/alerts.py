@@ -14,7 +14,7 @@ from rgt_tui.fleet import FleetSource
 from rgt_tui.fleet.history.spoken_times import coming_time, day_and_clock
 from rgt_tui.health import advice
 from rgt_tui.model import Alert, BoxState, Finding, FleetEvent, FleetState, Happening, Health, Spot, Wanted
-from rgt_tui.profiles.readings import how_many
+from rgt_tui.profiles import how_many
 from rgt_tui.ui.box_status import level_tone
 from rgt_tui.ui.clipboard import Copied
 from rgt_tui.ui.commands import ALERTS, MOVE, Command, bindings, key_for
@@ -22,7 +22,7 @@ from rgt_tui.ui.notation import clean, clock, compact_time, glyphs, plain
 from rgt_tui.ui.screens.base import Dashboard, FleetAwareScreen, Moves
 from rgt_tui.ui.widgets.box_context import BoxContext
 from rgt_tui.ui.widgets.fixed_lines import Parts
-from rgt_tui.ui.widgets.fleet_rows.since_lines import story_section
+from rgt_tui.ui.widgets.fleet_rows import story_section
 from rgt_tui.ui.widgets.lines import EntryClosed
 from rgt_tui.ui.widgets.panes import Section
 from rgt_tui.ui.widgets.selectable_list import ListRow, SelectableList

@@ -374,7 +374,7 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
             steady: The list needs no more lines when another one of its lines is selected.
         """
         from rgt_tui.ui.widgets.box_context import BoxContext, context_height
-        from rgt_tui.ui.widgets.fleet_rows.since_lines import story_section
+        from rgt_tui.ui.widgets.fleet_rows import story_section
 
         state, now = self.fleet_state, self.now
         box = None if name is None or state is None else state.box(name)

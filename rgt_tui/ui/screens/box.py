@@ -14,16 +14,15 @@ from textual.widget import Widget
 from rgt_tui.fleet import FleetSource
 from rgt_tui.health import Remedy, standing_remedies
 from rgt_tui.model import BoxState, FleetState, Health
-from rgt_tui.profiles.readings import how_many
+from rgt_tui.profiles import how_many
 from rgt_tui.ui.box_status import cells_of, current_cell
 from rgt_tui.ui.clipboard import Copied
 from rgt_tui.ui.commands import BOX, BOX_CARE, BOX_TARGET, LOG_LINES, MOVE, REPLAY, Command, bindings, key_for
 from rgt_tui.ui.notation import clean
 from rgt_tui.ui.screens.log import LogKeys
 from rgt_tui.ui.widgets.box_past import SPANS, fitting_span, past_height, past_room, past_section
-from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row
-from rgt_tui.ui.widgets.fleet_rows.loss_pane import METRIC, LossPane, telling_run
-from rgt_tui.ui.widgets.fleet_rows.what_to_do import Step, steps_of
+from rgt_tui.ui.widgets.fleet_rows import LossPane, Row, Step, steps_of, telling_run
+from rgt_tui.ui.widgets.fleet_rows.loss_pane import METRIC
 from rgt_tui.ui.widgets.log_pane import LogPane
 from rgt_tui.ui.widgets.panes import Pane, Section
 from rgt_tui.ui.widgets.platform_lines import dangers_section, platform_section

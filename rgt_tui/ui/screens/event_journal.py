@@ -17,7 +17,7 @@ from rgt_tui.fleet.history.morning_report import NextClock, Report, Word, mornin
 from rgt_tui.fleet.history.spoken_times import night_began
 from rgt_tui.health import clock_readings
 from rgt_tui.model import Alert, BoxState, Finding, FleetState, Happening, Happenings, Spot, Wanted, moment
-from rgt_tui.profiles.readings import how_many
+from rgt_tui.profiles import how_many
 from rgt_tui.store import HistoryError
 from rgt_tui.ui.box_status import level_tone
 from rgt_tui.ui.clipboard import Copied
@@ -28,7 +28,7 @@ from rgt_tui.ui.screens.base import Dashboard, FleetAwareScreen, Moves
 from rgt_tui.ui.screens.log import log_of
 from rgt_tui.ui.widgets.box_context import BoxContext
 from rgt_tui.ui.widgets.fixed_lines import Parts
-from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row
+from rgt_tui.ui.widgets.fleet_rows import Row
 from rgt_tui.ui.widgets.lines import EntryChanged, EntryClosed, FittedLines
 from rgt_tui.ui.widgets.panes import Section, out_of_sight
 from rgt_tui.ui.widgets.selectable_list import SelectableList

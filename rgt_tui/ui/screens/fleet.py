@@ -24,41 +24,43 @@ from rgt_tui.ui.last_look import day_of
 from rgt_tui.ui.notation import clean, glyphs
 from rgt_tui.ui.screens.base import HINT_SECONDS, Dashboard, FleetAwareScreen, Judged, Moves
 from rgt_tui.ui.widgets.fixed_lines import EntryLine, Parts
-from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row
-from rgt_tui.ui.widgets.fleet_rows.fleet_columns import COLUMNS
-from rgt_tui.ui.widgets.fleet_rows.fleet_filter import Filter, Filtered, FilterError, matching, parse
-from rgt_tui.ui.widgets.fleet_rows.fleet_order import (
+from rgt_tui.ui.widgets.fleet_rows import (
+    COLUMNS,
     FILE,
     GROUPS,
     Arrangement,
+    FilterError,
+    FleetTable,
     FleetView,
+    LossPane,
     Order,
+    Row,
+    Step,
     Unreadable,
+    WhyPane,
+    at_hand_from,
     can_sort,
+    detail_sections,
     grouped,
+    idle_foot,
     keep_view,
+    lower_widths,
+    matching,
+    newest_lines,
     ordered,
+    parse,
     read_view,
+    since_section,
+    split_heights,
+    split_left,
+    steps_of,
     view_path,
     with_arrangement,
     with_filter,
 )
-from rgt_tui.ui.widgets.fleet_rows.fleet_table import FleetTable
-from rgt_tui.ui.widgets.fleet_rows.loss_pane import LossPane
-from rgt_tui.ui.widgets.fleet_rows.lower_half import (
-    PANE_SHARE,
-    PANES,
-    TAILS,
-    detail_sections,
-    lower_widths,
-    newest_lines,
-    past_of,
-    split_heights,
-    split_left,
-    tail_widths,
-)
-from rgt_tui.ui.widgets.fleet_rows.since_lines import at_hand_from, idle_foot, since_section
-from rgt_tui.ui.widgets.fleet_rows.what_to_do import LEAST_MORE, Step, WhyPane, blocks_of, steps_of
+from rgt_tui.ui.widgets.fleet_rows.fleet_filter import Filter, Filtered
+from rgt_tui.ui.widgets.fleet_rows.lower_half import PANE_SHARE, PANES, TAILS, past_of, tail_widths
+from rgt_tui.ui.widgets.fleet_rows.what_to_do import LEAST_MORE, blocks_of
 from rgt_tui.ui.widgets.lines import Beside, EntryChanged, EntryClosed, SortAsked
 from rgt_tui.ui.widgets.panes import Pane, Section, set_height, set_width
 from rgt_tui.ui.widgets.platform_lines import unseen_parts, worst_parts
@@ -68,7 +70,7 @@ from rgt_tui.ui.widgets.why import title_of
 if TYPE_CHECKING:
     from textual import events
 
-    from rgt_tui.fleet.fleet_source import Chronicle
+    from rgt_tui.fleet import Chronicle
     from rgt_tui.health import Worst, WorstCase
 
 

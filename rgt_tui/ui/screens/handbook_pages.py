@@ -14,7 +14,7 @@ from rgt_tui.fleet import FleetSource
 from rgt_tui.handbook import ACTION_WORDS, HandbookError, Page, all_pages, find_pages, shipped_pages
 from rgt_tui.health import told_by
 from rgt_tui.model import Finding, Fix, FleetState, Severity
-from rgt_tui.profiles.readings import how_many
+from rgt_tui.profiles import how_many
 from rgt_tui.ui.box_status import SEVERITIES, old_mark
 from rgt_tui.ui.clipboard import Copied
 from rgt_tui.ui.commands import ALERTS_TOO, HANDBOOK, MOVE, Command, bindings, key_for

@@ -11,7 +11,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.screen import ModalScreen
 
-from rgt_tui.profiles.readings import how_many
+from rgt_tui.profiles import how_many
 from rgt_tui.ui.clipboard import Copied, take_along
 from rgt_tui.ui.commands import MOVE, Command, bindings, key_for
 from rgt_tui.ui.enduring import Enduring

@@ -17,7 +17,7 @@ from rgt_tui.fleet.logs.box_logs import BoxLog, NothingOlder
 from rgt_tui.fleet.logs.kept_lines import FilePlace, KeptLines
 from rgt_tui.handbook import HandbookError, all_pages, shipped_pages
 from rgt_tui.model import BoxState, FleetState, Link, LogView, Spot
-from rgt_tui.profiles.readings import how_many, no_agent
+from rgt_tui.profiles import how_many, no_agent
 from rgt_tui.ui.box_status import cells_of, choose_log, current_cell
 from rgt_tui.ui.clipboard import Copied
 from rgt_tui.ui.commands import LOG, LOG_LINES, LOG_TARGET, MOVE, Command, bindings, key_for

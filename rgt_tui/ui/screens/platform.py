@@ -11,7 +11,8 @@ from textual.widget import Widget
 from rgt_tui.fleet import FleetSource
 from rgt_tui.health import BY_ID
 from rgt_tui.model import FleetState, Profile
-from rgt_tui.profiles.platform_page import FIRST_CONTACT, KNOWN, PageRow, PageSection, Weight, platform_page
+from rgt_tui.profiles import FIRST_CONTACT, PageRow, PageSection, Weight, platform_page
+from rgt_tui.profiles.platform_page import KNOWN
 from rgt_tui.ui.clipboard import Copied
 from rgt_tui.ui.commands import ALERTS_TOO, BOX_TARGET, FIRST, MOVE, PLATFORM, Command, bindings, key_for
 from rgt_tui.ui.notation import clean

@@ -19,8 +19,7 @@ from textual.worker import Worker
 from rgt_tui.fleet import FleetSource, GateClosed, NoControlPlane
 from rgt_tui.gate import GENERIC
 from rgt_tui.model import BillingAction, FleetState, Level, Meter, Verb
-from rgt_tui.profiles import action_for
-from rgt_tui.profiles.survival import keeps_billing, lacking
+from rgt_tui.profiles import action_for, keeps_billing, lacking
 from rgt_tui.ui.box_pulls import BoxPulls
 from rgt_tui.ui.clipboard import Copied, take_along
 from rgt_tui.ui.commands import APP, Command, bindings, key_for, keys_for

@@ -29,7 +29,7 @@ from rgt_tui.ui.notation import clean
 from rgt_tui.ui.screens.fleet import FleetScreen
 from rgt_tui.ui.widgets.day_strip import DayStrip
 from rgt_tui.ui.widgets.fixed_lines import EventLine
-from rgt_tui.ui.widgets.fleet_rows.fleet_table import FleetTable
+from rgt_tui.ui.widgets.fleet_rows import FleetTable
 from rgt_tui.ui.widgets.lines import EntryChanged, EntryClosed
 
 NOTHING = "no history is kept here: there is no past to go back to"

@@ -13,7 +13,7 @@ from textual.widget import Widget
 
 from rgt_tui.fleet import Pulled
 from rgt_tui.model import BoxState, FleetState, moment
-from rgt_tui.profiles.readings import how_many
+from rgt_tui.profiles import how_many
 from rgt_tui.ui.box_pulls import KEPT, BoxPulls, Pull
 from rgt_tui.ui.clipboard import Copied
 from rgt_tui.ui.commands import MOVE, TRANSFERS, Command, bindings, key_for

@@ -11,7 +11,7 @@ from textual.binding import BindingType
 from textual.widget import Widget
 
 from rgt_tui.fleet import Beginnings, FirstSteps, FleetSource
-from rgt_tui.profiles.readings import how_many
+from rgt_tui.profiles import how_many
 from rgt_tui.ui.clipboard import Copied
 from rgt_tui.ui.commands import MOVE, Command, bindings, key_for
 from rgt_tui.ui.enduring import words

@@ -1,24 +1,264 @@
 """Widgets that draw line by line, and the pure functions that make their lines."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rgt_wire import imported_later
+
+if TYPE_CHECKING:
+    from rgt_tui.ui.widgets.bars import bar, curve_spark, resample, spark, thin_bar
+    from rgt_tui.ui.widgets.box_context import BoxContext, context_height
+    from rgt_tui.ui.widgets.box_past import (
+        TALLEST,
+        course,
+        course_of,
+        fitting_span,
+        label_of,
+        names_of,
+        past_room,
+        past_section,
+    )
+    from rgt_tui.ui.widgets.checklist import (
+        CheckDetail,
+        Checklist,
+        CheckRun,
+        Phase,
+        detail_lines,
+        mark,
+        next_check,
+        phases_of,
+        rail_line,
+        row_line,
+        rows_of,
+        summary_parts,
+        then_lines,
+    )
+    from rgt_tui.ui.widgets.curve import CurvePlot, curve_tone
+    from rgt_tui.ui.widgets.curve_legend import CurveLegend, entry_line
+    from rgt_tui.ui.widgets.fixed_lines import (
+        HOLDS_S,
+        EntryLabel,
+        EntryLine,
+        EntryNote,
+        EventLine,
+        HeaderLine,
+        KeyLine,
+        layout_keys,
+        standing,
+    )
+    from rgt_tui.ui.widgets.gpu_cards import (
+        fault_lines,
+        gpu_lines,
+        gpu_sections,
+        links_down,
+        narrow,
+        worst_first,
+    )
+    from rgt_tui.ui.widgets.lines import FittedLines, Ground, LineWidget, RowChosen
+    from rgt_tui.ui.widgets.log_pane import LogPane
+    from rgt_tui.ui.widgets.metric_grid import MetricGrid, layout, newest_told, run_names
+    from rgt_tui.ui.widgets.panes import Pane, Section, border, framed, sections
+    from rgt_tui.ui.widgets.platform_lines import (
+        dangers_section,
+        platform_section,
+        unseen_parts,
+        unseen_section,
+    )
+    from rgt_tui.ui.widgets.process_lines import cpu_lines, tree
+    from rgt_tui.ui.widgets.selectable_list import SelectableList
+    from rgt_tui.ui.widgets.spans import (
+        Line,
+        Span,
+        Tone,
+        clip,
+        differing,
+        fit,
+        fit_name,
+        line,
+        merged,
+        name_width,
+        pick,
+        split,
+        spread,
+        text_of,
+        width_of,
+        wrapped,
+    )
+    from rgt_tui.ui.widgets.vitals import (
+        checkpoint_lines,
+        disk_lines,
+        is_old,
+        limited_lines,
+        link_lines,
+        memory_lines,
+        own_stop_lines,
+        vitals_sections,
+    )
+    from rgt_tui.ui.widgets.why import (
+        READ_FROM,
+        Block,
+        action_lines,
+        finding_details,
+        finding_lines,
+        run_lines,
+        why_blocks,
+        why_lines,
+    )
+
 __all__ = [
+    "HOLDS_S",
+    "READ_FROM",
+    "TALLEST",
+    "Block",
+    "BoxContext",
+    "CheckDetail",
+    "CheckRun",
+    "Checklist",
+    "CurveLegend",
+    "CurvePlot",
+    "EntryLabel",
+    "EntryLine",
+    "EntryNote",
+    "EventLine",
+    "FittedLines",
+    "Ground",
+    "HeaderLine",
+    "KeyLine",
+    "Line",
+    "LineWidget",
+    "LogPane",
+    "MetricGrid",
+    "Pane",
+    "Phase",
+    "RowChosen",
+    "Section",
+    "SelectableList",
+    "Span",
+    "Tone",
+    "action_lines",
+    "bar",
     "bars",
+    "border",
     "box_context",
     "box_past",
     "checklist",
+    "checkpoint_lines",
+    "clip",
+    "context_height",
+    "course",
+    "course_of",
+    "cpu_lines",
     "curve",
     "curve_legend",
+    "curve_spark",
+    "curve_tone",
+    "dangers_section",
     "day_strip",
+    "detail_lines",
+    "differing",
+    "disk_lines",
+    "entry_line",
+    "fault_lines",
+    "finding_details",
+    "finding_lines",
+    "fit",
+    "fit_name",
+    "fitting_span",
     "fixed_lines",
+    "framed",
     "gpu_cards",
+    "gpu_lines",
+    "gpu_sections",
+    "is_old",
+    "label_of",
+    "layout",
+    "layout_keys",
+    "limited_lines",
+    "line",
     "lines",
+    "link_lines",
+    "links_down",
     "log_pane",
+    "mark",
+    "memory_lines",
+    "merged",
     "metric_grid",
+    "name_width",
+    "names_of",
+    "narrow",
+    "newest_told",
+    "next_check",
+    "own_stop_lines",
     "panes",
+    "past_room",
+    "past_section",
+    "phases_of",
+    "pick",
     "platform_lines",
+    "platform_section",
     "queue_lines",
+    "rail_line",
+    "resample",
+    "row_line",
+    "rows_of",
+    "run_lines",
+    "run_names",
+    "sections",
     "selectable_list",
     "spans",
+    "spark",
+    "split",
+    "spread",
+    "standing",
+    "summary_parts",
+    "text_of",
+    "then_lines",
+    "thin_bar",
+    "tree",
+    "unseen_parts",
+    "unseen_section",
     "vitals",
+    "vitals_sections",
     "why",
+    "why_blocks",
+    "why_lines",
+    "width_of",
+    "worst_first",
+    "wrapped",
 ]
-"""Modules that other packages may use."""
+
+__getattr__ = imported_later(
+    __name__,
+    {
+        "bars": "bar curve_spark resample spark thin_bar",
+        "box_context": "BoxContext context_height",
+        "box_past": "TALLEST course course_of fitting_span label_of names_of past_room past_section",
+        "checklist": (
+            "CheckDetail CheckRun Checklist Phase detail_lines mark next_check phases_of rail_line "
+            "row_line rows_of summary_parts then_lines"
+        ),
+        "curve": "CurvePlot curve_tone",
+        "curve_legend": "CurveLegend entry_line",
+        "fixed_lines": (
+            "EntryLabel EntryLine EntryNote EventLine HOLDS_S HeaderLine KeyLine layout_keys standing"
+        ),
+        "gpu_cards": "fault_lines gpu_lines gpu_sections links_down narrow worst_first",
+        "lines": "FittedLines Ground LineWidget RowChosen",
+        "log_pane": "LogPane",
+        "metric_grid": "MetricGrid layout newest_told run_names",
+        "panes": "Pane Section border framed sections",
+        "platform_lines": "dangers_section platform_section unseen_parts unseen_section",
+        "process_lines": "cpu_lines tree",
+        "selectable_list": "SelectableList",
+        "spans": (
+            "Line Span Tone clip differing fit fit_name line merged name_width pick split spread "
+            "text_of width_of wrapped"
+        ),
+        "vitals": (
+            "checkpoint_lines disk_lines is_old limited_lines link_lines memory_lines own_stop_lines "
+            "vitals_sections"
+        ),
+        "why": "Block READ_FROM action_lines finding_details finding_lines run_lines why_blocks why_lines",
+    },
+)

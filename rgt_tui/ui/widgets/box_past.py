@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from rgt_tui.model import BoxState, Past
-from rgt_tui.profiles.readings import CARD_FIGURES, MOST_CARDS, is_of_card
+from rgt_tui.profiles import CARD_FIGURES, MOST_CARDS, is_of_card
 from rgt_tui.ui.notation import NONE, clean, glyphs, percent
 from rgt_tui.ui.widgets.bars import spark_rows
 from rgt_tui.ui.widgets.panes import Section

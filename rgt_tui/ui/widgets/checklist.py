@@ -11,7 +11,7 @@ from textual.message import Message
 
 from rgt_tui.health import PHASES
 from rgt_tui.model import CheckResult, CheckStatus, noun
-from rgt_tui.profiles.readings import how_many
+from rgt_tui.profiles import how_many
 from rgt_tui.ui.commands import key_for
 from rgt_tui.ui.notation import clean, compact_time, glyphs
 from rgt_tui.ui.widgets.fixed_lines import Parts

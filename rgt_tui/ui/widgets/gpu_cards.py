@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rgt_tui import health
-from rgt_tui.health.facts import BUSY_PCT
+from rgt_tui.health import BUSY_PCT
 from rgt_tui.model import BoxState, Gpu, MigSlice, short_command
-from rgt_tui.profiles.readings import how_many
-from rgt_tui.profiles.readings import percent as ratio
+from rgt_tui.profiles import how_many
+from rgt_tui.profiles import percent as ratio
 from rgt_tui.ui.notation import NONE, clean, gib, gib_of, glyphs, percent, thousands
 from rgt_tui.ui.widgets.bars import bar, spark
 from rgt_tui.ui.widgets.panes import Section

@@ -12,7 +12,7 @@ from textual import events
 from rgt_tui.fleet.logs.kept_lines import KeptLines
 from rgt_tui.handbook import Page
 from rgt_tui.model import Spot
-from rgt_tui.profiles.readings import how_many
+from rgt_tui.profiles import how_many
 from rgt_tui.ui.commands import key_for
 from rgt_tui.ui.logs.error_lines import is_error
 from rgt_tui.ui.logs.line_finder import (

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from rgt_tui import health
 from rgt_tui.model import MACHINE, AccountBill, Amount, BoxState, FleetState, Profile
-from rgt_tui.profiles.prices import caveats, thing_price, thing_words, written
-from rgt_tui.profiles.readings import how_many
+from rgt_tui.profiles import caveats, how_many, thing_price, thing_words, written
 from rgt_tui.ui.box_status import level_tone
 from rgt_tui.ui.notation import clean, compact_time, plain
 from rgt_tui.ui.widgets.fixed_lines import Parts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from rgt_tui.model import BoxState, Cpu, Proc, Sample, Workers, short_command
-from rgt_tui.profiles.readings import how_many
+from rgt_tui.profiles import how_many
 from rgt_tui.ui.notation import NONE, clean, compact_time, glyphs, memory, percent
 from rgt_tui.ui.widgets.spans import (
     EMPTY,

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from rgt_tui.model import BoxState, Cell, RunState
-from rgt_tui.profiles.box_storage import copies_of
-from rgt_tui.profiles.readings import how_ended, how_many, no_agent
-from rgt_tui.profiles.readings import percent as ratio
-from rgt_tui.profiles.run_advice import advised, from_its_start, run_cost
+from rgt_tui.profiles import advised, copies_of, how_ended, how_many, no_agent, run_cost
+from rgt_tui.profiles import percent as ratio
+from rgt_tui.profiles.run_advice import from_its_start
 from rgt_tui.ui.box_status import cells_of
 from rgt_tui.ui.notation import clean, compact_time, glyphs, number, percent, plain, thousands
 from rgt_tui.ui.widgets.fixed_lines import Parts

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rgt_tui.fleet.attention import words
-from rgt_tui.health.autostop_words import box_words, of_box
-from rgt_tui.health.facts import DISK_ERROR_PCT, DISK_WARN_PCT, MEMORY_ERROR_PCT, MEMORY_WARN_PCT
+from rgt_tui.fleet import words
+from rgt_tui.health import DISK_ERROR_PCT, DISK_WARN_PCT, MEMORY_ERROR_PCT, MEMORY_WARN_PCT, box_words, of_box
 from rgt_tui.model import BoxState, Disk, Health, Profile, Verb
-from rgt_tui.profiles.box_storage import Storage, storage_of
-from rgt_tui.profiles.readings import (
+from rgt_tui.profiles import (
+    Storage,
     byte_pct,
     how_many,
     inode_pct,
     is_absent,
     memory_pct,
+    path_survives,
     saved_point,
     stale_after,
+    storage_of,
 )
-from rgt_tui.profiles.survival import path_survives
 from rgt_tui.ui.box_status import old_mark
 from rgt_tui.ui.notation import (
     NONE,

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from rgt_tui import health
-from rgt_tui.health.autostop_words import box_words
+from rgt_tui.health import box_words
 from rgt_tui.model import BoxState, Cell, Finding, Health, RunState, Severity
-from rgt_tui.profiles.box_storage import copies_of
-from rgt_tui.profiles.readings import percent as ratio
+from rgt_tui.profiles import copies_of
+from rgt_tui.profiles import percent as ratio
 from rgt_tui.ui.box_status import SEVERITIES, cells_of, current_run, level_tone, mark
 from rgt_tui.ui.notation import NONE, clean, compact_time, glyphs, number, percent, plain, thousands
 from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row

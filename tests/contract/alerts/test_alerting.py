@@ -10,8 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.fleet import Alerting, Fleet
-from rgt_tui.fleet.alerting import EVERY_S
+from rgt_tui.fleet import EVERY_S, Alerting, Fleet
 from rgt_tui.fleet.config.loading import parse_fleet
 from rgt_tui.health import delivery, load_alerts, parse_alerts
 from rgt_tui.model import (

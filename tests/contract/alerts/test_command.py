@@ -10,8 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.health import SinkError
-from rgt_tui.health.alert_sinks import Command
+from rgt_tui.health import Command, SinkError
 from rgt_tui.model import AlertEvent, SinkSettings
 from tests.contract.alerts.samples import EVENT
 from tests.process.box.harness import PATIENCE

@@ -13,8 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.health import Sink, SinkError, build_sink
-from rgt_tui.health.alert_sinks import Apprise, address, split
+from rgt_tui.health import Apprise, Sink, SinkError, address, build_sink, split
 from rgt_tui.model import AlertEvent, Secret, SinkSettings
 from tests.contract.alerts.conftest import Receiver
 from tests.contract.alerts.samples import EVENT

@@ -10,8 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.health import SinkError
-from rgt_tui.health.alert_sinks import Bell, Desktop, sequence, write_tty
+from rgt_tui.health import Bell, Desktop, SinkError, sequence, write_tty
 from rgt_tui.model import SinkSettings
 from tests.contract.alerts.samples import EVENT
 from tests.pseudo_terminal import PseudoTerminal

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rgt_tui.cli.commands import FAILED, OK, UNCONFIRMED, UNREACHABLE, USAGE
+from rgt_tui.cli import FAILED, OK, UNCONFIRMED, UNREACHABLE, USAGE
 from rgt_tui.demo import Fault
 from rgt_tui.demo.platforms import LocalInstance, LocalVast
 from rgt_tui.model import Agreed, BoxSpec, ProviderRef

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.cli.commands import FAILED, OK, UNCONFIRMED, UNREACHABLE, USAGE
+from rgt_tui.cli import FAILED, OK, UNCONFIRMED, UNREACHABLE, USAGE
 from rgt_tui.cli.teardown.down import status_of
 from rgt_tui.demo import LocalRunPod
 from rgt_tui.model import BoxSpec, ProviderRef, StopPhase, StopProgress

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import msgspec
 import pytest
 
-from rgt_tui.cli.gathering import gather
+from rgt_tui.cli import gather
 from rgt_tui.cli.set_up.doctor_box import BoxDoctor
 from rgt_tui.demo import LocalPod, LocalRunPod
 from rgt_tui.fleet import connected, reached

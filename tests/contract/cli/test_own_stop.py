@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.cli.commands import FAILED, OK, UNREACHABLE, USAGE
+from rgt_tui.cli import FAILED, OK, UNREACHABLE, USAGE
 from rgt_tui.model import BoxSpec, ProviderRef
 from tests.contract.cli.conftest import Rgt, fresh_sshd
 

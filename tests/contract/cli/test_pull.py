@@ -19,12 +19,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.fleet import reached
-from rgt_tui.fleet.box_questions import Wanted, ask_results
+from rgt_tui.fleet import Wanted, ask_results, reached, read_notes
 from rgt_tui.fleet.pulls import pulling
 from rgt_tui.fleet.pulls.pull_way import PullFailed, PullRequest, Way
 from rgt_tui.fleet.pulls.pulling import PullReport
-from rgt_tui.fleet.transfer_diary import read_notes
 from rgt_tui.model import BoxSpec, Results
 from rgt_tui.transfer import Ledger, LedgerError, ledger_path
 from rgt_tui.transfer.copying import RANGE_BYTES, Fetcher, pull_plan, remove_left_parts

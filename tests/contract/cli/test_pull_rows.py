@@ -11,8 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.fleet import reached
-from rgt_tui.fleet.box_questions import Wanted, ask_results
+from rgt_tui.fleet import Wanted, ask_results, reached
 from rgt_tui.fleet.pulls import pulling
 from rgt_tui.fleet.pulls.pull_way import PullRequest
 from rgt_tui.fleet.pulls.pulling import PullReport

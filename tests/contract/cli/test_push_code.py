@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from rgt_tui.fleet.transfer_diary import read_notes
+from rgt_tui.fleet import read_notes
 from rgt_tui.model import BoxSpec
 from tests.contract.cli.conftest import PATIENCE, Rgt
 from tests.contract.ssh.conftest import RealSshd

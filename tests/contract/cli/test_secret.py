@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from rgt_tui.fleet.box_settings import durable_dirs
+from rgt_tui.fleet import durable_dirs
 from rgt_tui.model import BoxSpec
 from rgt_tui.profiles import load_profile
 from tests.contract.cli.conftest import PATIENCE, Rgt

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from rgt_tui.cli.commands import FAILED, INTERRUPTED, OK, UNCONFIRMED, UNREACHABLE, USAGE
+from rgt_tui.cli import FAILED, INTERRUPTED, OK, UNCONFIRMED, UNREACHABLE, USAGE
 from rgt_tui.demo import Change, Fault, LocalRunPod
 from rgt_tui.demo.platforms import LocalGpu
 from rgt_tui.fleet.config import load_fleet

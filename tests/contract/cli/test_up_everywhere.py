@@ -15,8 +15,7 @@ from typing import Any, cast
 
 import pytest
 
-from rgt_tui.cli import entry, running
-from rgt_tui.cli.commands import FAILED, OK, UNCONFIRMED, UNREACHABLE
+from rgt_tui.cli import FAILED, OK, UNCONFIRMED, UNREACHABLE, entry, running
 from rgt_tui.cli.renting import arriving, up
 from rgt_tui.demo import Change, Fault, LocalRunPod
 from rgt_tui.demo.platforms import LocalServer, Request, Response

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from rgt_tui.demo import Fault, LocalRunPod
-from rgt_tui.fleet import BoxSession, ConnectLimit, Meters
-from rgt_tui.fleet.unlisted import AccountWatch, ask_accounts, bills
+from rgt_tui.fleet import AccountWatch, BoxSession, ConnectLimit, Meters, ask_accounts, bills
 from rgt_tui.health import assess
 from rgt_tui.model import AccountBill, BoxSpec, Lifecycle, Meter, ProviderRef
 from rgt_tui.profiles import load_profile

@@ -13,8 +13,7 @@ import asyncssh
 import msgspec
 import pytest
 
-from rgt_tui.fleet import Fleet
-from rgt_tui.fleet.box_questions import Wanted, ask_results, ask_seal, ask_unseal
+from rgt_tui.fleet import Fleet, Wanted, ask_results, ask_seal, ask_unseal
 from rgt_tui.fleet.pulls.box_lists import list_results
 from rgt_tui.fleet.pulls.pull_way import PullRequest, Way
 from rgt_tui.model import BoxSpec, Link, Sample, Seal

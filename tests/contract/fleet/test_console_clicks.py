@@ -9,8 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.fleet import BoxSession, GateClosed, OpenActions
-from rgt_tui.fleet.box_evidence import Asking
+from rgt_tui.fleet import Asking, BoxSession, GateClosed, OpenActions
 from rgt_tui.gate import ActionState, AuditLog, Journal, Receipt, read_checked, receipt_rows, receipt_title
 from rgt_tui.model import BY_HAND, CopyProof, EvidenceItem, Link, ResultGroup, Seen, StopPhase, Verb
 from tests.contract.fleet.test_teardown import BOX, GB, SAFE, World, world

@@ -12,8 +12,7 @@ import msgspec
 import pytest
 
 from rgt_tui.demo import Fault, LocalRunPod
-from rgt_tui.fleet import BoxSession, ConnectLimit, Meters, OpenActions
-from rgt_tui.fleet.open_actions import SETTLE_SECONDS
+from rgt_tui.fleet import SETTLE_SECONDS, BoxSession, ConnectLimit, Meters, OpenActions
 from rgt_tui.gate import ActionState, AuditLog, Journal, Target, target_of
 from rgt_tui.health import assess
 from rgt_tui.model import BoxSpec, ProviderRef, Verb

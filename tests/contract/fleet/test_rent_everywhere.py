@@ -14,6 +14,7 @@ import pytest
 
 from rgt_tui.demo import Fault
 from rgt_tui.demo.platforms import LocalServer
+from rgt_tui.fleet import ask_accounts
 from rgt_tui.fleet.renting import (
     Candidate,
     Outcome,
@@ -25,7 +26,6 @@ from rgt_tui.fleet.renting import (
     search,
 )
 from rgt_tui.fleet.renting.candidates import market_of, renting_accounts
-from rgt_tui.fleet.unlisted import ask_accounts
 from rgt_tui.gate import AuditLog, Journal
 from rgt_tui.model import ProviderRef, Wish
 from rgt_tui.providers import OVER, Providers

@@ -15,8 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.fleet import BoxSession, ConnectLimit, box_session, keepalive
-from rgt_tui.fleet.connector import WAITS, Failure
+from rgt_tui.fleet import WAITS, BoxSession, ConnectLimit, Failure, box_session, keepalive
 from rgt_tui.model import BoxSpec, BoxState, Frame, Link, Sample, SampleCursor, WatchConfig
 from rgt_tui.profiles import load_profile
 from rgt_tui.ssh import Watching, build_agent, watch

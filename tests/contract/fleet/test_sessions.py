@@ -15,8 +15,7 @@ import asyncssh
 import msgspec
 import pytest
 
-from rgt_tui.fleet import Fleet, box_session, engine, keepalive, meters, reducers
-from rgt_tui.fleet.connector import AT_ONCE
+from rgt_tui.fleet import AT_ONCE, Fleet, box_session, engine, keepalive, meters, reducers
 from rgt_tui.model import BoxSpec, BoxState, FleetState, Link, MeterKind, Scalars
 from rgt_tui.ssh import connect, watch
 from tests.contract.ssh.conftest import RealSshd

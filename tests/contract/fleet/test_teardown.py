@@ -15,10 +15,16 @@ import pytest
 
 from rgt_tui.demo import LocalRunPod
 from rgt_tui.demo.platforms import Request, Response
-from rgt_tui.fleet import BoxSession, ConnectLimit, GateClosed, Meters, billing_actions
-from rgt_tui.fleet.billing_actions import Teardown
-from rgt_tui.fleet.box_evidence import Asking
-from rgt_tui.fleet.box_questions import Wanted
+from rgt_tui.fleet import (
+    Asking,
+    BoxSession,
+    ConnectLimit,
+    GateClosed,
+    Meters,
+    Teardown,
+    Wanted,
+    billing_actions,
+)
 from rgt_tui.gate import AuditLog, Journal, Target
 from rgt_tui.model import (
     BoxSpec,

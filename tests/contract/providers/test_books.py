@@ -7,8 +7,7 @@ import pytest
 from rgt_tui.demo import Fault
 from rgt_tui.fleet import BoxSession, ConnectLimit, Meters
 from rgt_tui.model import BoxSpec, ProviderRef
-from rgt_tui.profiles import load_profile
-from rgt_tui.profiles.prices import caveats
+from rgt_tui.profiles import caveats, load_profile
 from rgt_tui.ssh import AgentBundle
 from tests.contract.providers.conftest import POD, START, World
 

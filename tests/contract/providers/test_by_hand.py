@@ -10,8 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.fleet import BoxSession, ConnectLimit, Meters
-from rgt_tui.fleet.open_actions import SETTLE_SECONDS, came
+from rgt_tui.fleet import SETTLE_SECONDS, BoxSession, ConnectLimit, Meters, came
 from rgt_tui.fleet.renting import search
 from rgt_tui.gate import Journal, Target
 from rgt_tui.model import (

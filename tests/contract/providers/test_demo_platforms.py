@@ -13,9 +13,7 @@ from rgt_tui.demo.local_planes import DISK_GB, MAKERS, NETWORK_GB, VAST_STORAGE,
 from rgt_tui.demo.plan import BOXES
 from rgt_tui.fleet.config import dump_fleet, read_fleet
 from rgt_tui.model import Meter, MeterKind, StopPhase, Verb
-from rgt_tui.profiles import action_for, load_profile
-from rgt_tui.profiles.prices import fleet_rate
-from rgt_tui.profiles.survival import by_hand, keeps_billing
+from rgt_tui.profiles import action_for, by_hand, fleet_rate, keeps_billing, load_profile
 from rgt_tui.providers import Provider, Providers, carry_out
 from tests.contract.providers.conftest import Clock, permit_for
 

@@ -15,8 +15,7 @@ import asyncssh
 import msgspec
 import pytest
 
-from rgt_tui.fleet import Backoff
-from rgt_tui.fleet.exact_log import ExactLog, Request
+from rgt_tui.fleet import Backoff, ExactLog, Request
 from rgt_tui.model import BoxSpec, WatchConfig
 from rgt_tui.ssh import Deployed, NoCommands, Unreachable, build_agent, cat, connect, run, watch
 from rgt_tui.ssh.sh_probe import open_shell

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from rgt_tui.fleet.reducers import fold, rewound
+from rgt_tui.fleet import fold, rewound
 from rgt_tui.model import RunState, ScalarPoint, Scalars
 
 

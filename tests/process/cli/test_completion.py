@@ -73,7 +73,7 @@ def test_bash_completes(line: str, expected: list[str], tmp_path: Path, environm
 
 
 def test_every_command_is_completed(tmp_path: Path, environment: dict[str, str]) -> None:
-    from rgt_tui.cli.commands import COMMANDS
+    from rgt_tui.cli import COMMANDS
 
     assert set(COMMANDS) <= set(bash("rgt ", tmp_path, environment))
 

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from rgt_tui.cli.serving import command_of
+from rgt_tui.cli import command_of
 from tests.free_ports import free_port
 from tests.process.cli.headless_browser import headless
 

@@ -20,8 +20,7 @@ from textual import events
 from textual._xterm_parser import XTermParser
 from textual.drivers._writer_thread import MAX_QUEUED_WRITES, WriterThread
 
-from rgt_tui.ui.commands import choose_keys
-from rgt_tui.ui.terminal_quirks import know_quirks
+from rgt_tui.ui import choose_keys, know_quirks
 from tests.process.box.harness import PATIENCE
 from tests.pseudo_terminal import PseudoTerminal
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.cli.dashboard import ask_tmux
+from rgt_tui.cli import ask_tmux
 
 ASKS = """
 import os, sys

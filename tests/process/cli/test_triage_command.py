@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from rgt_tui.cli.entry import main
+from rgt_tui.cli import main
 from rgt_tui.handbook import file_triage
 
 FULL = "step 1\nOSError: [Errno 28] No space left on device: 'x'\n"

@@ -7,15 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.cli.entry import main
+from rgt_tui.cli import main
 from rgt_tui.cli.failures.handbook_command import page_lines
 from rgt_tui.cli.failures.triage_files import as_text
 from rgt_tui.fleet.work.launching import finding_lines as launch_lines
 from rgt_tui.handbook import FileFinding, shipped_pages
 from rgt_tui.model import Finding, Fix, Severity
-from rgt_tui.ui.screens.handbook_pages import page_sections
-from rgt_tui.ui.widgets.spans import text_of
-from rgt_tui.ui.widgets.why import finding_details, finding_lines
+from rgt_tui.ui.screens import page_sections
+from rgt_tui.ui.widgets import finding_details, finding_lines, text_of
 from tests.system.tree import ROOT
 
 LOG = "step 1 loss 2.0\n" * 1202 + "OSError: [Errno 28] No space left on device: '/data/runs/a/latest.pt'\n"

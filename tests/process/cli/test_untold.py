@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.cli import dashboard, status
-from rgt_tui.cli.entry import parse
+from rgt_tui.cli import dashboard, parse, status
 from tests import warm_rgt
 from tests.free_ports import free_port
 

@@ -12,8 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.fleet import Fleet, NotRunnable, check_runs
-from rgt_tui.fleet.check_runs import run_words
+from rgt_tui.fleet import Fleet, NotRunnable, check_runs, run_words
 from rgt_tui.model import BoxSpec, CheckResult, CheckStatus, PersonTick
 
 PYTHON = sys.executable

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.fleet import TransferNote, transfer_diary
-from rgt_tui.fleet.transfer_diary import KEPT, Page, noted, read_notes
+from rgt_tui.fleet import KEPT, Page, TransferNote, noted, read_notes, transfer_diary
 from rgt_tui.transfer.copying import PullProgress
 from tests.process.box.harness import until
 

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from rgt_box.metrics.scalars_command import main
+from rgt_box.metrics import main
 
 from rgt_tui.cli import curves, entry
 

@@ -15,8 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from rgt_box.metrics import sqlite_files
-from rgt_box.metrics.formats import open_reader
+from rgt_box.metrics import open_reader, sqlite_files
 
 from tests.unit.metrics.makers import Follower, listing, summary
 

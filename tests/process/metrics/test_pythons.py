@@ -8,8 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from rgt_box.metrics.formats import open_reader
-from rgt_box.metrics.merging import read_all
+from rgt_box.metrics import open_reader, read_all
 
 from tests.process.box.harness import pythons
 from tests.unit.metrics.test_samples import SAMPLES, ready

@@ -352,7 +352,7 @@ def checkpoint_of(out: Path, step: int) -> Path:
 
 def final_state(out: Path, step: int) -> tuple[Any, Any]:
     """Return the whole saved state of `step`, weights and the rest."""
-    from rgt_train.checkpoint.safetensors import MODEL_FILE, TRAINER_FILE, Loaded
+    from rgt_train.checkpoint import MODEL_FILE, TRAINER_FILE, Loaded
 
     loaded = Loaded(str(checkpoint_of(out, step)))
     document = loaded.document

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from rgt_train import Run, cli, exits
-from rgt_train.checkpoint import safetensors
-from rgt_train.checkpoint.safetensors import read
+from rgt_train.checkpoint import read, safetensors
 
 from tests.process.train import frameworks
 from tests.process.train.harness import Zygote

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 from rgt_train import UsageError
+from rgt_train.checkpoint import RunLock
 from rgt_train.checkpoint import lock as processes
-from rgt_train.checkpoint.lock import RunLock
 
 from tests.process.train.harness import Zygote, events
 

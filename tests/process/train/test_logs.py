@@ -69,7 +69,7 @@ def write_events(folder: Path) -> None:
 
 
 def test_the_agent_reads_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from rgt_box.metrics.scalars_command import main
+    from rgt_box.metrics import main
 
     write_events(tmp_path / "tensorboard")
     assert main([str(tmp_path / "tensorboard"), "--json"]) == 0

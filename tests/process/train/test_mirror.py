@@ -11,14 +11,26 @@ from typing import Any
 
 import pytest
 from rgt_train import UsageError, exits
-from rgt_train.checkpoint import manifest, mirror_places, mirror_worker
+from rgt_train.checkpoint import (
+    Damaged,
+    Errands,
+    Folder,
+    Job,
+    Policy,
+    Store,
+    bests,
+    check,
+    download_logs,
+    fetch,
+    keep_logs,
+    manifest,
+    mirror_places,
+    mirror_worker,
+    open_place,
+    perform,
+    write_all,
+)
 from rgt_train.checkpoint import mirror as client
-from rgt_train.checkpoint.diskio import write_all
-from rgt_train.checkpoint.manifest import Damaged
-from rgt_train.checkpoint.mirror_places import Folder, bests, check, fetch, open_place
-from rgt_train.checkpoint.mirror_worker import Errands, download_logs, keep_logs
-from rgt_train.checkpoint.publish import Job, perform
-from rgt_train.checkpoint.store import Policy, Store
 from rgt_train.tracking.report import Report
 from rgt_train.tracking.run_log import RunLog
 

@@ -12,9 +12,7 @@ from typing import Any
 import pytest
 import torch
 from rgt_train import Options, Run
-from rgt_train.checkpoint import saver, snapshot
-from rgt_train.checkpoint.async_saver import AsyncSaver
-from rgt_train.checkpoint.publish import Done, Mishap
+from rgt_train.checkpoint import AsyncSaver, Done, Mishap, saver, snapshot
 
 from tests.process.train.harness import steps_kept
 

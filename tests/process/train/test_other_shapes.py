@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from rgt_train.checkpoint.safetensors import weights
+from rgt_train.checkpoint import weights
 
 from tests.conftest import THOROUGH
 from tests.process.train.harness import Zygote, assert_same, final_state, losses

@@ -14,11 +14,18 @@ import pytest
 import torch
 from rgt_train import Options, Run, UsageError
 from rgt_train.boundary import Hooks
-from rgt_train.checkpoint import snapshot
-from rgt_train.checkpoint.async_saver import STEP, AsyncSaver, Outcome, Request
-from rgt_train.checkpoint.snapshot import PARANOID, Torn
-from rgt_train.checkpoint.state import RunState, counted
-from rgt_train.checkpoint.store import Store
+from rgt_train.checkpoint import (
+    PARANOID,
+    STEP,
+    AsyncSaver,
+    Outcome,
+    Request,
+    RunState,
+    Store,
+    Torn,
+    counted,
+    snapshot,
+)
 from rgt_train.progress import Progress
 
 from tests.process.train.harness import TIMEOUT, assert_same
@@ -78,7 +85,7 @@ class Bench:
 
     def check(self, outcome: Outcome) -> None:
         """Assert that what is on the disk is the state at `begin`."""
-        from rgt_train.checkpoint.safetensors import Loaded
+        from rgt_train.checkpoint import Loaded
 
         assert outcome.error is None, outcome.error
         assert outcome.checkpoint is not None
@@ -438,7 +445,7 @@ class Average:
 def test_averaged_weights_that_change_unnoticed_are_copied_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from rgt_train.checkpoint.safetensors import Loaded
+    from rgt_train.checkpoint import Loaded
 
     model, ema, gate = torch.nn.Linear(4, 1), Average(), Gate(monkeypatch)
     run = Run(

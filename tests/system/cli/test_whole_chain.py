@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from rgt_tui.cli.commands import FAILED, OK
+from rgt_tui.cli import FAILED, OK
 from rgt_tui.demo.platforms import LocalServer, Request, Response
 from rgt_tui.fleet.config import load_fleet
 from rgt_tui.gate import Journal

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.ui.screens.teardown import TOO_SOON
+from rgt_tui.ui.screens import TOO_SOON
 from tests.torture.demo.demo_process import leftovers
 from tests.torture.demo.demo_terminal import Terminal, at_the_top
 

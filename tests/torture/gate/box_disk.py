@@ -20,7 +20,7 @@ from rgt_box import files
 from rgt_box.commands import machine_age, result_walk
 from rgt_box.commands.result_walk import Mounts, Owners, Walk
 
-from rgt_tui.fleet.box_questions import Wanted
+from rgt_tui.fleet import Wanted
 from rgt_tui.model import Mounted
 
 ODD = ("/workspace/project/out", "/usr/src/app/out", "/opt/ComfyUI/output")

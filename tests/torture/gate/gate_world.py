@@ -22,20 +22,20 @@ import pytest
 
 from rgt_tui.demo import LocalPod
 from rgt_tui.fleet import (
+    SETTLE_SECONDS,
+    Asking,
     BoxSession,
     ConnectLimit,
     GateClosed,
     Meters,
     OpenActions,
+    Teardown,
+    Wanted,
     billing_actions,
     open_actions,
 )
-from rgt_tui.fleet.billing_actions import Teardown
-from rgt_tui.fleet.box_evidence import Asking
-from rgt_tui.fleet.box_questions import Wanted
-from rgt_tui.fleet.open_actions import SETTLE_SECONDS
 from rgt_tui.gate import ActionState, AuditEntry, AuditLog, Journal, OpenAction, Record, journal, target_of
-from rgt_tui.health.facts import TYPED_S
+from rgt_tui.health import TYPED_S
 from rgt_tui.model import (
     BoxSpec,
     BoxState,

@@ -10,8 +10,7 @@ import pytest
 from rgt_box import files
 from rgt_box.commands import machine_age, result_rules, result_walk
 
-from rgt_tui.fleet import GateClosed, billing_actions, box_evidence
-from rgt_tui.fleet.box_evidence import Asking
+from rgt_tui.fleet import Asking, GateClosed, billing_actions, box_evidence
 from rgt_tui.gate import decision, evidence, journal, quiet, sealed
 from rgt_tui.model import BY_HAND, Evidence, Link, Seal, StopPhase, StopProgress
 from rgt_tui.profiles import box_storage

@@ -12,9 +12,7 @@ import os
 import shutil
 from pathlib import Path
 
-from rgt_train.checkpoint.manifest import Damaged
-from rgt_train.checkpoint.publish import Job, perform
-from rgt_train.checkpoint.store import Store, verified
+from rgt_train.checkpoint import Damaged, Job, Store, perform, verified
 
 FILES = ("model.safetensors", "trainer.safetensors", "state.json")
 _ROOM = 8192

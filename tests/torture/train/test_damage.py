@@ -7,9 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from rgt_train.checkpoint.manifest import NAME, Damaged
-from rgt_train.checkpoint.safetensors import Loaded
-from rgt_train.checkpoint.store import Store, verified
+from rgt_train.checkpoint import NAME, Damaged, Loaded, Store, verified
 
 from tests.process.train.harness import Zygote, checkpoint_of
 from tests.torture.train.conftest import FULL

@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from rgt_train.checkpoint.store import Store, verified
+from rgt_train.checkpoint import Store, verified
 
 from tests.process.train.harness import Zygote, assert_same, final_state, losses
 from tests.torture.train import watched

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rgt_tui.cli.status_line import Verdict, verdict
+from rgt_tui.cli import Verdict, verdict
 from rgt_tui.health import Assessment, assess, facts_of
 from rgt_tui.health.rows.conditions_queue import prove_preempted
 from rgt_tui.model import (

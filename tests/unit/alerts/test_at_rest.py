@@ -12,17 +12,18 @@ from rgt_tui.health import (
     ALERTS,
     BY_ID,
     HANDBOOK,
+    SOURCES,
     AlertState,
     Condition,
+    Entry,
     Facts,
     Memory,
+    alike,
     facts_of,
+    news_of,
+    sources,
     step_alerts,
 )
-from rgt_tui.health.alert_state import SOURCES, sources
-from rgt_tui.health.condition import Entry
-from rgt_tui.health.facts import alike
-from rgt_tui.health.remembered import news_of
 from rgt_tui.model import BoxState, Link, Sample
 from tests.unit.alerts.test_rules import CASES
 from tests.unit.triage.builders import NOW, box

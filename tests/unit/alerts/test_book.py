@@ -23,9 +23,9 @@ from rgt_tui.health import (
     resumed,
     step_alerts,
     stop_asked,
+    stopped,
     worst_case_of,
 )
-from rgt_tui.health.danger_clocks import stopped
 from rgt_tui.model import (
     Alert,
     BoxState,

@@ -16,12 +16,12 @@ from rgt_tui.health import (
     ClockReading,
     Memory,
     clock_readings,
+    lived,
     notices,
     park_confirmed,
     pending_readings,
     step_alerts,
 )
-from rgt_tui.health.remembered import lived
 from rgt_tui.model import (
     BoxState,
     Claim,

@@ -12,7 +12,7 @@ import pytest
 
 from rgt_tui.health import ALERTS, CHECKS, HANDBOOK, SINKS, Condition
 from rgt_tui.model import SinkSettings
-from rgt_tui.profiles.readings import age
+from rgt_tui.profiles import age
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = DOCS / "alerts.md"

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rgt_tui.health import Condition, Reading, Rung
-from rgt_tui.health.alert_state import GONE, REST, Machine, advance
+from rgt_tui.health import GONE, REST, Condition, Machine, Reading, Rung, advance
 
 TWO = (Rung("warn", 80.0, 77.0), Rung("error", 95.0, 92.0))
 

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from rgt_tui.health import ALERTS, EVERYTHING, Mute, mark_muted, mute_is_over, put_mute, silences
-from rgt_tui.health.mutes import DAY_S, UNSEEN_S
+from rgt_tui.health import (
+    ALERTS,
+    DAY_S,
+    EVERYTHING,
+    UNSEEN_S,
+    Mute,
+    mark_muted,
+    mute_is_over,
+    put_mute,
+    silences,
+)
 from rgt_tui.model import Alert
 
 NOW = 1_790_000_000.0

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.health import Told, alert_message
-from rgt_tui.health.delivery import MAX_DIGEST_BYTES, Plan, digest, minutes_left, plan, window
+from rgt_tui.health import MAX_DIGEST_BYTES, Plan, Told, alert_message, digest, minutes_left, plan
+from rgt_tui.health.delivery import window
 from rgt_tui.model import Alert, AlertEvent, SinkSettings
 
 NOW = 1_790_000_000.0

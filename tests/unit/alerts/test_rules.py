@@ -21,10 +21,11 @@ from rgt_tui.health import (
     covered,
     ended_at,
     facts_of,
+    news_of,
+    off_words,
     step_alerts,
+    xid_level,
 )
-from rgt_tui.health.autostop_words import off_words
-from rgt_tui.health.remembered import news_of, xid_level
 from rgt_tui.health.rows.conditions_gpu import SLOWED
 from rgt_tui.health.rows.conditions_runs import spike
 from rgt_tui.model import (

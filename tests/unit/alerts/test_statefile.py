@@ -12,8 +12,17 @@ import msgspec
 import pytest
 
 from rgt_tui import files
-from rgt_tui.health import Mute, Notes, Stored, Told, alerts_path, load_alerts, put_mute, update_alerts
-from rgt_tui.health.mutes import KEEP_S
+from rgt_tui.health import (
+    KEEP_S,
+    Mute,
+    Notes,
+    Stored,
+    Told,
+    alerts_path,
+    load_alerts,
+    put_mute,
+    update_alerts,
+)
 from rgt_tui.model import Alert, Life
 
 NOW = 1_790_000_000.0

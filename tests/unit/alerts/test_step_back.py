@@ -13,11 +13,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from rgt_box.metrics.discover import Finder
+from rgt_box.metrics import Finder
 from rgt_box.streams import curve_followers
 from rgt_box.streams.curve_followers import FoundScalars, ScalarFollower
 
-from rgt_tui.fleet.reducers import fold, rewound
+from rgt_tui.fleet import fold, rewound
 from rgt_tui.health import Facts, facts_of
 from rgt_tui.health.rows.conditions_curves import read_back, say_back
 from rgt_tui.model import FoundRun, RunState, Scalars

@@ -6,8 +6,7 @@ import random
 
 import pytest
 
-from rgt_tui.health import Trend
-from rgt_tui.health.remembered import TREND_LEAST, TREND_POINTS
+from rgt_tui.health import TREND_LEAST, TREND_POINTS, Trend
 
 
 def trend(*values: float) -> Trend:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from rgt_tui.health.autostop_words import box_words, clock_words, off_words, told_words
+from rgt_tui.health import box_words, clock_words, off_words, told_words
 from rgt_tui.model import AutostopReading, EndsBy, Link, Mode, SelfStop, StopEvent, time_of_day
 from tests.unit.autostop.test_armed_book import KNOWN, STORY, armed
 from tests.unit.gate.builders import NOW, box, sample

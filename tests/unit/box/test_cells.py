@@ -21,7 +21,7 @@ from rgt_box.queue import (
 from rgt_box.queue.queue_file import Job
 
 from rgt_tui.model import Cell
-from rgt_tui.profiles.readings import stopped_by_person
+from rgt_tui.profiles import stopped_by_person
 from tests.process.box.harness import make_job
 
 

@@ -13,7 +13,7 @@ from rgt_box.streams import config, log_follower
 from rgt_box.streams.follows import Follows
 from rgt_box.streams.log_follower import LogFollower, tail_offset
 
-from rgt_tui.fleet.reducers import extended
+from rgt_tui.fleet import extended
 from rgt_tui.model import LogView, protocol
 
 

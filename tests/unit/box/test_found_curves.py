@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from rgt_box.metrics.merging import Curve, Part
+from rgt_box.metrics import Curve, Part
 from rgt_box.streams.curve_followers import BEHIND, SentCurve
 
 Points = list[tuple[float, float]]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rgt_box.metrics.reader_base import MAX_LINE
+from rgt_box.metrics import MAX_LINE
 from rgt_box.streams.curve_followers import ROWS, ScalarFollower
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rgt_box.metrics.trainer_events import EVENTS
+from rgt_box.metrics import EVENTS
 from rgt_box.streams.curve_followers import ScalarFollower
 
 TRAINER = Path(__file__).parents[3] / "remote" / "rgt_train"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from rgt_tui.cli.status import account_line, account_text
+from rgt_tui.cli import account_line, account_text
 from rgt_tui.model import MACHINE, AccountBill, Unlisted
 
 replace = msgspec.structs.replace

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from rgt_tui.cli.printing import columns, waiting
+from rgt_tui.cli import columns, waiting
 from rgt_tui.model import clean
 
 

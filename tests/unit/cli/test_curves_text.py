@@ -8,7 +8,8 @@ import math
 import msgspec
 import pytest
 
-from rgt_tui.cli.curves import _print_json, chosen_run, chosen_series, for_output, plot
+from rgt_tui.cli import chosen_run, chosen_series, for_output, plot
+from rgt_tui.cli.curves import _print_json
 from rgt_tui.model import RunState, Series
 from tests.unit.cli.test_status_line import box
 

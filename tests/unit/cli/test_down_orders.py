@@ -10,9 +10,7 @@ from typing import Any
 
 import pytest
 
-from rgt_tui.cli import gathering
-from rgt_tui.cli.commands import FAILED, OK, UNREACHABLE, USAGE
-from rgt_tui.cli.entry import main
+from rgt_tui.cli import FAILED, OK, UNREACHABLE, USAGE, gathering, main
 from rgt_tui.cli.teardown import down
 from rgt_tui.fleet.config import dump_fleet
 from rgt_tui.model import BoxSpec, EvidenceItem, Link, Meter, Review, StopPhase, StopProgress, Verb, steady

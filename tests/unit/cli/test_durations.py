@@ -6,7 +6,7 @@ import argparse
 
 import pytest
 
-from rgt_tui.cli.arguments import duration
+from rgt_tui.cli import duration
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from rgt_tui.cli.metrics import FAMILIES, exposition, series
+from rgt_tui.cli import FAMILIES, exposition, series
 from rgt_tui.model import BoxState, FleetState, Gpu, Link, RunState
 from tests.unit.cli.test_status_line import NOW, box
 

@@ -6,7 +6,7 @@ import argparse
 
 import pytest
 
-from rgt_tui.cli.arguments import gpu_wish
+from rgt_tui.cli import gpu_wish
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from rgt_tui.cli.printing import complain, json_line
+from rgt_tui.cli import complain, json_line
 from rgt_tui.cli.set_up.box_files import job_settings, tell
 from rgt_tui.model import BoxSpec, clean
 from rgt_tui.ssh import Pushed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rgt_tui.cli.logs import is_path, known, of_run, unknown
+from rgt_tui.cli import is_path, known, of_run, unknown
 from rgt_tui.model import BoxSpec, BoxState, FoundRun, LogView, RunState
 from rgt_tui.ssh import CatFailed
 

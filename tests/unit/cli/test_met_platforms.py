@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.cli.dashboard import Met
+from rgt_tui.cli import Met
 from rgt_tui.profiles import load_profile, seen_at
 
 

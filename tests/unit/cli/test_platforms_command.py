@@ -9,9 +9,8 @@ from typing import NamedTuple
 
 import pytest
 
-from rgt_tui.cli.entry import main
-from rgt_tui.profiles import all_profiles, load_profile, seen_at
-from rgt_tui.profiles.loader import data_dir
+from rgt_tui.cli import main
+from rgt_tui.profiles import all_profiles, data_dir, load_profile, seen_at
 
 AS_OF = ("--as-of", "2026-11-22")
 

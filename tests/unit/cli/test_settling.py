@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.cli.gathering import FIRST_LOOK_SECONDS, LONGEST_SECONDS, QUIET_SECONDS, Settling
+from rgt_tui.cli import FIRST_LOOK_SECONDS, LONGEST_SECONDS, QUIET_SECONDS, Settling
 from rgt_tui.model import BoxState, FleetState, Link, Meter, MeterKind, ProviderRef, RunState
 from tests.unit.cli.test_status_line import NOW, box
 

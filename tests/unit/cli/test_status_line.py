@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.cli.status import exit_code as status_code
-from rgt_tui.cli.status import patrol_code
-from rgt_tui.cli.status_line import StatusLine, Verdict, encode, status_line, text_line, verdict
+from rgt_tui.cli import StatusLine, Verdict, encode, patrol_code, text_line, verdict
+from rgt_tui.cli import exit_code as status_code
+from rgt_tui.cli.status_line import status_line
 from rgt_tui.health import Assessment, assess
 from rgt_tui.model import (
     Alert,

@@ -9,8 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.cli import entry, status
-from rgt_tui.cli.commands import UNREACHABLE
+from rgt_tui.cli import UNREACHABLE, entry, status
 from rgt_tui.model import BoxSpec, BoxState, FleetState, Link
 
 NOW = 1_700_000_000.0

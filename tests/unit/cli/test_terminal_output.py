@@ -10,8 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rgt_tui.cli import logs
-from rgt_tui.cli.logs import TerminalOutput, one_row, width
+from rgt_tui.cli import TerminalOutput, logs, one_row, width
 
 
 class Terminal:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rgt_tui.cli.entry import parse
+from rgt_tui.cli import parse
 
 
 @pytest.mark.parametrize(

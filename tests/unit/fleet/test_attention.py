@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rgt_tui.fleet.attention import SLOWEST_SECONDS, Attention, attention, interval, size
+from rgt_tui.fleet import SLOWEST_SECONDS, Attention, interval, size
+from rgt_tui.fleet.attention import attention
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,7 @@ import random
 
 import pytest
 
-from rgt_tui.fleet import Backoff
-from rgt_tui.fleet.connector import WAITS, Failure, link_of
+from rgt_tui.fleet import WAITS, Backoff, Failure, link_of
 from rgt_tui.model import Link
 
 

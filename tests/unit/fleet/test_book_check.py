@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rgt_tui.fleet.meters import LEAST_SECONDS, LONGEST_SECONDS, BookCheck, checked
+from rgt_tui.fleet import LEAST_SECONDS, LONGEST_SECONDS, BookCheck, checked
 from rgt_tui.model import Meter, MeterKind
 
 NOW = 1_790_000_000.0

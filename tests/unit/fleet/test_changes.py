@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from rgt_tui.fleet.changes import between
+from rgt_tui.fleet import between
 from rgt_tui.health import assess
 from rgt_tui.model import (
     Alert,

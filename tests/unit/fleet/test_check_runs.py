@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rgt_tui.fleet.check_runs import words_of
+from rgt_tui.fleet import words_of
 from rgt_tui.health import CHECKS
 
 

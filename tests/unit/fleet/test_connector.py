@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rgt_tui.fleet import ConnectLimit
-from rgt_tui.fleet.connector import Connector
+from rgt_tui.fleet import ConnectLimit, Connector
 from rgt_tui.model import BoxSpec
 from rgt_tui.profiles import load_profile
 from rgt_tui.ssh import Policy, Unreachable

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from rgt_tui.fleet import box_session
-from rgt_tui.fleet.connector import endpoint_from
+from rgt_tui.fleet import box_session, endpoint_from
 from rgt_tui.model import Meter
 
 TOLD = [

@@ -10,7 +10,7 @@ import pytest
 
 import rgt_tui
 from rgt_tui.model import how_many, memory, noun, pct, size
-from rgt_tui.ui.notation import percent
+from rgt_tui.ui import percent
 
 HOME = Path(rgt_tui.__file__).parent
 BY_HAND = re.compile(r"""\}\ ?%(?=[ "'.,;:)])|\}%"|['"]s['"]\ if |else\ ['"]s['"]\}""", re.VERBOSE)

@@ -7,8 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from rgt_tui.fleet import file_access
-from rgt_tui.fleet.file_access import FileAccess
+from rgt_tui.fleet import FileAccess, file_access
 from rgt_tui.ssh import NO_FILES, NO_SFTP, Unreachable
 
 CONNECTION = cast(Any, object())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from rgt_tui.fleet.reducers import apply
+from rgt_tui.fleet import apply
 from rgt_tui.model import BoxSpec, BoxState, Found, FoundRun, RunState, ScalarPoint, Scalars
 
 

@@ -10,10 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.fleet import Alerting, Memory, Meters, engine, keepalive
+from rgt_tui.fleet import MOST_TOLD, Alerting, Faults, Memory, Meters, engine, guarded, keepalive
 from rgt_tui.fleet import event_loop as module
 from rgt_tui.fleet import meters as meters_module
-from rgt_tui.fleet.event_loop import MOST_TOLD, Faults, guarded
 from rgt_tui.model import BoxSpec, BoxState, FleetState, Link, Meter
 from rgt_tui.store import Batch, History, Metering
 from rgt_tui.store import spending as metering_module

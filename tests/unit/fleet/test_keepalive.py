@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from rgt_tui.fleet import keepalive
-from rgt_tui.fleet.keepalive import Keepalive
+from rgt_tui.fleet import Keepalive, keepalive
 
 
 class World:

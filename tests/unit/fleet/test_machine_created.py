@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rgt_tui.fleet.box_evidence import MADE_BEFORE_S, created_at
+from rgt_tui.fleet import MADE_BEFORE_S, created_at
 from rgt_tui.model import Meter
 
 NOW = 1_790_000_000.0

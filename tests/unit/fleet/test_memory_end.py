@@ -4,8 +4,7 @@ import asyncio
 import shutil
 from pathlib import Path
 
-from rgt_tui.fleet import Memory
-from rgt_tui.fleet.reducers import apply
+from rgt_tui.fleet import Memory, apply
 from rgt_tui.model import BoxSpec, BoxState, FleetState
 from rgt_tui.ssh import read_frame
 from rgt_tui.store import History

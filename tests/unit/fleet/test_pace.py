@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from rgt_tui.fleet.publisher import Pace
+from rgt_tui.fleet import Pace
 from rgt_tui.model import BoxSpec, BoxState, Link, Meter, QueueState
 
 BOX = BoxState(spec=BoxSpec(name="a", host="h"))

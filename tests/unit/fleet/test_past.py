@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rgt_box.recorder.ring_history import Summary
 from rgt_box.recorder.ring_history import figures as box_figures
 
-from rgt_tui.fleet.attention import size
+from rgt_tui.fleet import size
 from rgt_tui.fleet.history.past import (
     LONG_GAP_SECONDS,
     LONGEST_SECONDS,
@@ -31,7 +31,7 @@ from rgt_tui.fleet.history.past import (
     without_cards,
 )
 from rgt_tui.model import Disk, Gpu, History, HistoryRow, Memory, Past, Sample
-from rgt_tui.profiles.readings import is_of_card
+from rgt_tui.profiles import is_of_card
 
 START = 1_700_000_040.0
 """A whole number of stretches of every width … of 60 s."""

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rgt_tui.fleet.meters import LONGEST_SECONDS, is_priced, metered
+from rgt_tui.fleet import LONGEST_SECONDS, is_priced, metered
 from rgt_tui.health import worst_case_of
 from rgt_tui.model import (
     FLEET_FILE,

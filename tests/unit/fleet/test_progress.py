@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rgt_tui.fleet.reducers import fold
+from rgt_tui.fleet import fold
 from rgt_tui.model import RunState, ScalarPoint, Scalars
 
 NOW = 1_790_000_000.0

@@ -9,11 +9,9 @@ from collections.abc import Callable, Iterable
 import msgspec
 import pytest
 
-from rgt_tui.fleet import Alerting, BoxSession, ConnectLimit, box_session
+from rgt_tui.fleet import Alerting, BoxSession, ConnectLimit, Publisher, Questions, box_session, collect_less
 from rgt_tui.fleet import publisher as module
-from rgt_tui.fleet.event_loop import collect_less
 from rgt_tui.fleet.history.past import Values, figures
-from rgt_tui.fleet.publisher import Publisher, Questions
 from rgt_tui.model import BoxSpec, BoxState, FleetEvent, FleetState, Link, Sample
 from rgt_tui.profiles import load_profile
 from rgt_tui.ssh import AgentBundle, Channel

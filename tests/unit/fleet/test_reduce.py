@@ -9,10 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rgt_tui.fleet import reducers
+from rgt_tui.fleet import LOG_LINES, RING, apply, count, reducers, words
 from rgt_tui.fleet import reducers as module
-from rgt_tui.fleet.attention import words
-from rgt_tui.fleet.reducers import LOG_LINES, RING, apply, count
 from rgt_tui.model import (
     EPOCH,
     TIME,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rgt_tui.fleet.reducers import fold, rewound
+from rgt_tui.fleet import fold, rewound
 from rgt_tui.model import Cursor, Resume, RunState, ScalarPoint, Scalars, Series
 
 RUN = RunState(

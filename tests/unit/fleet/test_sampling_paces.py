@@ -10,9 +10,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from rgt_tui.fleet import sampling_paces
-from rgt_tui.fleet.attention import size
-from rgt_tui.fleet.sampling_paces import AT_A_TIME, SamplingPaces
+from rgt_tui.fleet import AT_A_TIME, SamplingPaces, sampling_paces, size
 from rgt_tui.model import BoxSpec, BoxState
 
 NEVER = 86_400.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rgt_tui.fleet.unlisted import bills
+from rgt_tui.fleet import bills
 from rgt_tui.model import Lifecycle, Meter, MeterKind, ProviderRef
 from rgt_tui.providers import Instance, Listed
 

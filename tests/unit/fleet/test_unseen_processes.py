@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from rgt_tui.cli.metrics import exposition
-from rgt_tui.cli.status_line import Verdict, status_line, text_line
+from rgt_tui.cli import Verdict, exposition, text_line
+from rgt_tui.cli.status_line import status_line
 from rgt_tui.gate.quiet import quiet
 from rgt_tui.health import assess, facts_of
 from rgt_tui.health.rows.conditions_queue import check_quiet as all_quiet
@@ -14,8 +14,8 @@ from rgt_tui.model import BoxState, CheckStatus, FleetState, Proc, Seen
 from rgt_tui.profiles import load_profile
 from rgt_tui.ssh.sh_sample import BY_NAME
 from rgt_tui.store.spending import alive
+from rgt_tui.ui.widgets import text_of
 from rgt_tui.ui.widgets.process_lines import process_lines
-from rgt_tui.ui.widgets.spans import text_of
 from tests.unit.triage.builders import NOW, box, sample
 
 TRAINING = Proc(pid=7, started=NOW - 60, cmd="python train.py")

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from rgt_tui.fleet.keepalive import Jump, Times, jump, read, shifted
+from rgt_tui.fleet import Jump, Times, jump, read, shifted
 from rgt_tui.model import BoxSpec, BoxState, LogView, RunState
 
 START = Times(1000.0, 50.0, 70.0)

@@ -8,7 +8,7 @@ import pytest
 
 from rgt_tui.handbook import FileFinding, curve_findings, shipped_pages
 from rgt_tui.handbook.curve_signs import signs
-from rgt_tui.profiles.log_advice import LAST_BYTES, Ends
+from rgt_tui.profiles import LAST_BYTES, Ends
 
 PAGES = shipped_pages()
 FLAT = [f"Epoch {n:02d}/20 - loss: 2.3030 - acc: 0.1289" for n in range(1, 21)]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.cli.commands import COMMANDS
+from rgt_tui.cli import COMMANDS
 from rgt_tui.handbook import shipped_pages
 from rgt_tui.health import BY_ID, CHECKS, HANDBOOK
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from rgt_tui.fleet.reducers import extended
+from rgt_tui.fleet import extended
 from rgt_tui.handbook import ACTION_WORDS, Action, shipped_pages
 from rgt_tui.health import diagnose
 from rgt_tui.model import BoxState, Event, Finding, Gpu, LogLines, LogView, Memory, Resume, Series
-from rgt_tui.ui.widgets.spans import text_of, width_of
-from rgt_tui.ui.widgets.why import action_lines, finding_lines
+from rgt_tui.ui.widgets import action_lines, finding_lines, text_of, width_of
 from tests.unit.triage.builders import DATA, FULL, LOG, NOW, box, cell, checkpoints, log, queue, run, sample
 
 replace = msgspec.structs.replace

@@ -10,8 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.health import CHECKS, evaluate
-from rgt_tui.health.assessment import ADVISED_AT
+from rgt_tui.health import ADVISED_AT, CHECKS, evaluate
 from rgt_tui.model import (
     FLEET_FILE,
     Agreed,

@@ -7,8 +7,7 @@ import shlex
 import pytest
 
 from rgt_tui.cli import entry
-from rgt_tui.health import CHECKS
-from rgt_tui.health.condition import Check
+from rgt_tui.health import CHECKS, Check
 
 RUNNABLE = [check for check in CHECKS if check.command]
 

@@ -11,8 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rgt_box.metrics.merging import Store
-from rgt_box.metrics.reader_base import Batch, Point, Reader
+from rgt_box.metrics import Batch, Point, Reader, Store
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "scalars"
 

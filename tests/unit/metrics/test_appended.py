@@ -10,11 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rgt_box.metrics import rows
-from rgt_box.metrics.formats import BY_KIND, open_reader
-from rgt_box.metrics.reader_base import Reader
-from rgt_box.metrics.rows import clock, flatten, number, position, whole
-from rgt_box.metrics.tensorboard import EventDirectory
+from rgt_box.metrics import (
+    BY_KIND,
+    EventDirectory,
+    Reader,
+    clock,
+    flatten,
+    number,
+    open_reader,
+    position,
+    rows,
+    whole,
+)
 
 from tests.unit.metrics import makers
 from tests.unit.metrics.makers import FIXTURES, Follower, summary

@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pytest
-from rgt_box.metrics.metric_names import Naming, choose
+from rgt_box.metrics import Naming, choose
 
 
 def canonical(tag: str, tags: Iterable[str] = (), directory: str = "") -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from rgt_box.metrics.console import FIRST, OTHER, OTHER_RANK, Chooser
+from rgt_box.metrics import FIRST, OTHER, OTHER_RANK, Chooser
 
 NANOGPT = "iter {}: loss 2.5, time 1.0ms"
 TUNE = "Step {} | loss:2.1 lr:4e-05"

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rgt_box.metrics.console import Chooser
-from rgt_box.metrics.console_formats import BY_NAME, FORMATS
-from rgt_box.metrics.console_lines import Row, clean
+from rgt_box.metrics import BY_NAME, Chooser, Row, clean
+from rgt_box.metrics.console_formats import FORMATS
 
 STATEFUL = ("keras", "lightning-rich", "ultralytics")
 NAN = float("nan")

@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from rgt_box.metrics.console import ConsoleReader
+from rgt_box.metrics import ConsoleReader, Row, Store, read_all
 from rgt_box.metrics.console_formats import FORMATS
-from rgt_box.metrics.console_lines import Row
-from rgt_box.metrics.merging import Store, read_all
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "scalars" / "console"
 NAN = float("nan")

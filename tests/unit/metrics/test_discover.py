@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rgt_box.metrics import discover
-from rgt_box.metrics.discover import run_name
-from rgt_box.metrics.formats import BY_KIND, FORMATS, candidates, identify, open_source, preference
+from rgt_box.metrics import BY_KIND, candidates, discover, identify, open_source, preference, run_name
+from rgt_box.metrics.formats import FORMATS
 from rgt_wire.event_records import masked
 
 LINE = "iter 1: loss 2.5, time 1.0ms\n"

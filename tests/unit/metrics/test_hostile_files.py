@@ -7,8 +7,7 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from rgt_box.metrics.formats import BY_KIND, open_reader
-from rgt_box.metrics.reader_base import MAX_TAGS, PROBLEMS
+from rgt_box.metrics import BY_KIND, MAX_TAGS, PROBLEMS, open_reader
 
 from tests.unit.metrics.makers import Follower
 

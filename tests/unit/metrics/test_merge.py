@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from rgt_box.metrics.formats import preference
-from rgt_box.metrics.merging import Curve, News, Offer, Series, merge
+from rgt_box.metrics import Curve, News, Offer, Series, merge, preference
 
 
 def series(*points: tuple[float, float]) -> Series:

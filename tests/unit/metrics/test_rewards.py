@@ -11,11 +11,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from rgt_box.metrics.discover import Finder
-from rgt_box.metrics.metric_names import MOST_FIGURES, choose, figure
+from rgt_box.metrics import MOST_FIGURES, Finder, choose, figure
 from rgt_box.streams.curve_followers import FoundScalars
 
-from rgt_tui.fleet.reducers import fold
+from rgt_tui.fleet import fold
 from rgt_tui.model import RunState, Scalars
 from tests.unit.metrics.makers import FIXTURES
 

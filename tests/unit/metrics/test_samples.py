@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rgt_box.metrics.formats import BY_KIND, open_reader
-from rgt_box.metrics.merging import read_all
+from rgt_box.metrics import BY_KIND, open_reader, read_all
 
 from tests.unit.metrics.makers import FIXTURES, summary
 

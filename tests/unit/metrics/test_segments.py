@@ -2,8 +2,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from rgt_box.metrics.merging import MAX_SERIES, Series, Store
-from rgt_box.metrics.reader_base import Batch, Point
+from rgt_box.metrics import MAX_SERIES, Batch, Point, Series, Store
 
 
 def series(*points: tuple[float, float]) -> Series:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from rgt_box.metrics.formats import open_reader
+from rgt_box.metrics import open_reader
 
 from tests.unit.metrics import makers
 from tests.unit.metrics.makers import FIXTURES, Follower

@@ -7,8 +7,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from rgt_box.metrics import tensorboard
-from rgt_box.metrics.formats import open_reader
+from rgt_box.metrics import open_reader, tensorboard
 from rgt_wire import event_records
 
 from tests.unit.metrics import makers

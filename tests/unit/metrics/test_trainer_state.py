@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rgt_box.metrics import jsonl
-from rgt_box.metrics.formats import open_reader
-from rgt_box.metrics.reader_base import TOTAL
+from rgt_box.metrics import TOTAL, jsonl, open_reader
 
 from tests.unit.metrics.makers import FIXTURES, Follower
 

@@ -5,8 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
-from rgt_box.metrics import wandb
-from rgt_box.metrics.formats import open_reader
+from rgt_box.metrics import open_reader, wandb
 
 from tests.unit.metrics import makers
 from tests.unit.metrics.makers import FIXTURES, Follower, blob, history, number, summary

@@ -6,9 +6,8 @@ from datetime import date, timedelta
 
 import pytest
 
-from rgt_tui.cli.entry import main
-from rgt_tui.profiles import ApiField, ProfileError, load_api_tables, old_tables, parse_field
-from rgt_tui.profiles.api_tables import parse_table
+from rgt_tui.cli import main
+from rgt_tui.profiles import ApiField, ProfileError, load_api_tables, old_tables, parse_field, parse_table
 
 HEAD = 'platform = "x"\nsource = "https://x.example/docs"\nverified = "2026-08"\n'
 CALL = '[[calls]]\nmethod = "GET"\npath = "/boxes/{id}"\nanswers = { 200 = "Box" }\n'

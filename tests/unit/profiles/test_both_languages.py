@@ -8,8 +8,7 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from rgt_tui.profiles import all_profiles, load_profile
-from rgt_tui.profiles.survival import by_hand
+from rgt_tui.profiles import all_profiles, by_hand, load_profile
 
 CHINESE = re.compile(r"[\u4e00-\u9fff]+(?:[A-Za-z]+(?:[\u4e00-\u9fff]+)?)?")
 OWN_WORDS = {"native_label", "name_zh", "log_signature", "example", "fact", "title", "url"}

@@ -5,15 +5,13 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from rgt_tui.fleet.changes import between
+from rgt_tui.fleet import between
 from rgt_tui.gate import Told, gather, review
 from rgt_tui.health import evaluate
 from rgt_tui.model import BoxState, CheckStatus, Disk, Mounted, ResultGroup, Results, Verb
-from rgt_tui.profiles import load_profile, path_survives
-from rgt_tui.profiles.box_storage import copies_of, storage_of
+from rgt_tui.profiles import copies_of, load_profile, path_survives, storage_of
+from rgt_tui.ui.widgets import Tone, disk_lines, text_of
 from rgt_tui.ui.widgets.queue_lines import queue_lines
-from rgt_tui.ui.widgets.spans import Tone, text_of
-from rgt_tui.ui.widgets.vitals import disk_lines
 from tests.unit.gate.builders import NOW, TICKS, box, cell, sample, situation, spec
 
 replace = msgspec.structs.replace

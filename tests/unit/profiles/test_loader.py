@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.profiles import ProfileError
-from rgt_tui.profiles.loader import data_dir, read_profile
+from rgt_tui.profiles import ProfileError, data_dir, read_profile
 
 GOOD = """
 id = "box"

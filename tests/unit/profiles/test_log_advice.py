@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rgt_tui.profiles.log_advice import FIRST_BYTES, LAST_BYTES, Ends, log_advice
-from rgt_tui.profiles.run_advice import LEAST_POINTS, daly
+from rgt_tui.profiles import FIRST_BYTES, LAST_BYTES, LEAST_POINTS, Ends, daly
+from rgt_tui.profiles.log_advice import log_advice
 
 HF = "***** Running training *****"
 GOES_ON = "  Continuing training from checkpoint, will skip to saved global_step"

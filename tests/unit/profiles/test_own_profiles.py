@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.profiles import ProfileError, all_profiles, load_profile, own_profile
-from rgt_tui.profiles.loader import data_dir
+from rgt_tui.profiles import ProfileError, all_profiles, data_dir, load_profile, own_profile
 
 SHIPPED = (data_dir() / "generic-ssh.toml").read_text(encoding="utf-8")
 

@@ -11,9 +11,17 @@ from pathlib import Path
 import pytest
 
 from rgt_tui.model import ClockMode, ClockStart, Profile, Verb
-from rgt_tui.profiles import action_for, all_profiles, load_profile, path_survives, survives
-from rgt_tui.profiles.readings import age
-from rgt_tui.profiles.survival import by_hand, keeps_billing, lacking
+from rgt_tui.profiles import (
+    action_for,
+    age,
+    all_profiles,
+    by_hand,
+    keeps_billing,
+    lacking,
+    load_profile,
+    path_survives,
+    survives,
+)
 
 PARK, DESTROY = Verb.PARK, Verb.DESTROY
 DAY, HOUR = 86400.0, 3600.0

@@ -9,12 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rgt_tui.model import Amount, Meter, MeterKind, Price, Tier
-from rgt_tui.profiles import all_profiles, load_profile
-from rgt_tui.profiles.prices import (
+from rgt_tui.profiles import (
     HOURS,
+    all_profiles,
     caveats,
     fleet_rate,
     fleet_spent,
+    load_profile,
     money,
     price_words,
     projected,

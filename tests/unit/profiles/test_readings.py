@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rgt_tui.model import Disk, Memory
-from rgt_tui.profiles.readings import (
+from rgt_tui.profiles import (
     age,
     byte_pct,
     disk_of,

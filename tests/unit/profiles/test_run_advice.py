@@ -23,8 +23,7 @@ from rgt_tui.model import (
     Resume,
     Rings,
 )
-from rgt_tui.profiles import run_advice
-from rgt_tui.profiles.run_advice import FAULTS, advised, daly, faults_of, within
+from rgt_tui.profiles import FAULTS, advised, daly, faults_of, run_advice, within
 from tests.unit.triage.builders import NOW, ROOT, box, cell, log, queue, run, sample
 
 replace = msgspec.structs.replace

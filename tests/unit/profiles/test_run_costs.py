@@ -21,7 +21,7 @@ from rgt_tui.model import (
     RunState,
     Series,
 )
-from rgt_tui.profiles.run_advice import run_cost, seconds_per_step
+from rgt_tui.profiles import run_cost, seconds_per_step
 
 NOW = 1_790_000_000.0
 replace = msgspec.structs.replace

@@ -8,8 +8,7 @@ import msgspec
 import pytest
 
 from rgt_tui.model import BillingAction, Interruption, Network, Overrides, Profile, Tier, Traffic
-from rgt_tui.profiles import before_renting, load_profile, mark_seen, seen_at
-from rgt_tui.profiles.seen import shown_path
+from rgt_tui.profiles import before_renting, load_profile, mark_seen, seen_at, shown_path
 
 
 @pytest.fixture

@@ -8,8 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rgt_tui.model import Disk, Verb
-from rgt_tui.profiles import all_profiles, load_profile, path_survives, survival, tiers_of
-from rgt_tui.profiles.survival import unmounted, watched_mounts
+from rgt_tui.profiles import (
+    all_profiles,
+    load_profile,
+    path_survives,
+    survival,
+    tiers_of,
+    unmounted,
+    watched_mounts,
+)
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,7 @@ import math
 import pytest
 
 from rgt_tui.model import Amount, Meter
-from rgt_tui.profiles import load_profile
-from rgt_tui.profiles.prices import Toll, toll
+from rgt_tui.profiles import Toll, load_profile, toll
 
 GB = 10**9
 HOST = Meter(out_per_gb=0.002, source="vast.ai")

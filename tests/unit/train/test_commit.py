@@ -16,11 +16,20 @@ import rgt_train.checkpoint.store as store_module
 from hypothesis import given
 from hypothesis import strategies as st
 from rgt_train import UsageError
-from rgt_train.checkpoint import diskio, manifest, publish
+from rgt_train.checkpoint import (
+    Item,
+    Job,
+    Policy,
+    Store,
+    Unreadable,
+    diskio,
+    manifest,
+    perform,
+    publish,
+    read_space,
+    verified,
+)
 from rgt_train.checkpoint import store as retention
-from rgt_train.checkpoint.diskio import Unreadable
-from rgt_train.checkpoint.publish import Job, perform
-from rgt_train.checkpoint.store import Item, Policy, Store, read_space, verified
 
 
 def save(store: Store, step: int, data: bytes = b"data", kind: str = "step", **more: Any) -> publish.Done:

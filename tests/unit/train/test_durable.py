@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rgt_train.checkpoint import diskio
-from rgt_train.checkpoint.diskio import (
+from rgt_train.checkpoint import (
     ALIGN,
+    diskio,
     fsync_dir,
     make_dirs,
     padded,

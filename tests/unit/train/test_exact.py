@@ -10,10 +10,8 @@ from typing import Any
 import pytest
 import torch
 from rgt_train import UsageError
-from rgt_train.checkpoint import manifest, matching
-from rgt_train.checkpoint.async_saver import STEP, AsyncSaver, Request
-from rgt_train.checkpoint.state import Restored, RunState
-from rgt_train.checkpoint.store import Store
+from rgt_train.checkpoint import STEP, AsyncSaver, Request, RunState, Store, manifest, matching
+from rgt_train.checkpoint.state import Restored
 from rgt_train.progress import Progress
 
 from tests.process.train.harness import assert_same

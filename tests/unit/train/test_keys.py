@@ -10,10 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from rgt_train import UsageError
-from rgt_train.checkpoint import matching
-from rgt_train.checkpoint.async_saver import STEP, AsyncSaver, Request
-from rgt_train.checkpoint.state import RunState
-from rgt_train.checkpoint.store import Store
+from rgt_train.checkpoint import STEP, AsyncSaver, Request, RunState, Store, matching
 from rgt_train.progress import Progress
 
 

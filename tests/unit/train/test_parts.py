@@ -13,8 +13,7 @@ from typing import cast
 
 import pytest
 from rgt_train import Run, StopRequest
-from rgt_train.checkpoint import diskio, store
-from rgt_train.checkpoint.diskio import Appender
+from rgt_train.checkpoint import Appender, diskio, store
 from rgt_train.data.sampler import BatchPlan, EpochSampler, Position, mix, sample_seed
 from rgt_train.tracking.report import Report, last_seen
 from rgt_wire.amounts import size_text

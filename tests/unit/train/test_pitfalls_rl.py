@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from rgt_train import UsageError
-from rgt_train.checkpoint.state import RunState, own_state
+from rgt_train.checkpoint import RunState, own_state
 from rgt_train.progress import Progress
 
 from tests.process.train.harness import assert_same

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from rgt_train.checkpoint.receipt import Restored, environment, guarantee
+from rgt_train.checkpoint import environment, guarantee
+from rgt_train.checkpoint.receipt import Restored
 from rgt_train.data import rng
 
 SAME = {"torch": "2.13", "device": "cpu", "threads": 1, "ranks": 1, "deterministic": False}

@@ -11,8 +11,7 @@ from typing import Any, cast
 import pytest
 import torch
 from rgt_train import UsageError, callbacks
-from rgt_train.checkpoint import mirror_places
-from rgt_train.checkpoint.state import RunState
+from rgt_train.checkpoint import RunState, mirror_places
 from rgt_train.loop import device_of
 from rgt_train.ranks import choose, sharded_state
 

@@ -10,11 +10,18 @@ from typing import Any
 import pytest
 from rgt_train import StopRequest
 from rgt_train.cadence import Cadence, Failures
-from rgt_train.checkpoint.async_saver import BEST, STEP, Outcome, Request
-from rgt_train.checkpoint.saver import Limits, Saver
-from rgt_train.checkpoint.snapshot import Torn
-from rgt_train.checkpoint.state import RunState
-from rgt_train.checkpoint.store import Checkpoint, Store
+from rgt_train.checkpoint import (
+    BEST,
+    STEP,
+    Checkpoint,
+    Limits,
+    Outcome,
+    Request,
+    RunState,
+    Saver,
+    Store,
+    Torn,
+)
 from rgt_train.progress import Progress
 from rgt_train.ranks import launch
 from rgt_train.tracking.report import Report

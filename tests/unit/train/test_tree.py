@@ -15,8 +15,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from rgt_train.checkpoint import encoding, safetensors
-from rgt_train.checkpoint.safetensors import Arena, Collected, Layout, spec_of
+from rgt_train.checkpoint import Arena, Collected, Layout, encoding, safetensors, spec_of
 from torch.testing._internal.two_tensor import TwoTensor
 
 keys = st.one_of(st.text(), st.integers(), st.booleans(), st.none(), st.floats(allow_nan=False))

@@ -12,15 +12,23 @@ from typing import Any
 
 import pytest
 import torch
-from rgt_train.checkpoint import diskio, manifest
-from rgt_train.checkpoint.async_saver import STEP, AsyncSaver, Request
-from rgt_train.checkpoint.diskio import Unreadable
-from rgt_train.checkpoint.manifest import Damaged
-from rgt_train.checkpoint.mirror_places import Folder
-from rgt_train.checkpoint.mirror_worker import download
-from rgt_train.checkpoint.resume import load_latest, mend_best
-from rgt_train.checkpoint.state import RunState
-from rgt_train.checkpoint.store import Policy, Store, verified
+from rgt_train.checkpoint import (
+    STEP,
+    AsyncSaver,
+    Damaged,
+    Folder,
+    Policy,
+    Request,
+    RunState,
+    Store,
+    Unreadable,
+    diskio,
+    download,
+    load_latest,
+    manifest,
+    mend_best,
+    verified,
+)
 from rgt_train.progress import Progress
 from rgt_train.tracking.report import Report
 

@@ -8,15 +8,12 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from rgt_tui.fleet.changes import between
-from rgt_tui.fleet.reducers import extended
+from rgt_tui.fleet import between, extended
 from rgt_tui.handbook import shipped_pages, triage_file
-from rgt_tui.health import AlertState, diagnose, listed, step_alerts
-from rgt_tui.health.alert_state import instant
-from rgt_tui.health.handbook import STORAGE_IDS
-from rgt_tui.health.lognotes import _MARKS, WINDOW
+from rgt_tui.health import STORAGE_IDS, WINDOW, AlertState, diagnose, instant, listed, step_alerts
+from rgt_tui.health.lognotes import _MARKS
 from rgt_tui.model import BoxState, Finding, FoundRun, LogLines, LogView, QueueState, RunState, clean
-from rgt_tui.ui.screens.log import findings_of
+from rgt_tui.ui.screens import findings_of
 from tests.unit.handbook.test_line_search import CASES, ENDED
 from tests.unit.triage.builders import DATA, LOG, NOW, box, cell, queue, run, sample
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rgt_tui.handbook import shipped_pages
-from rgt_tui.health import HANDBOOK, diagnose
-from rgt_tui.health.handbook import run_pages
+from rgt_tui.health import HANDBOOK, diagnose, run_pages
 from rgt_tui.model import Severity
 from tests.unit.handbook.test_line_search import CASES
 from tests.unit.triage.builders import NOW, box, cell, log, queue, run

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rgt_tui.health import lognotes as module
-from rgt_tui.health.lognotes import _MARKS, _reports, scan, window
+from rgt_tui.health import scan
+from rgt_tui.health.lognotes import _MARKS, _reports, window
 
 LINES = st.sampled_from(
     [

@@ -9,13 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rich.cells import cell_len
 
-from rgt_tui.health.autostop_words import of_box
-from rgt_tui.health.facts import BUSY_PCT
+from rgt_tui.health import BUSY_PCT, of_box
 from rgt_tui.model import Amount, AutostopReading, BoxState, Disk, Gpu, Health
-from rgt_tui.profiles import prices
-from rgt_tui.profiles.readings import byte_pct, inode_pct, memory_pct
-from rgt_tui.profiles.readings import percent as ratio
-from rgt_tui.profiles.run_advice import run_cost, seconds_per_step
+from rgt_tui.profiles import byte_pct, inode_pct, memory_pct, prices, run_cost, seconds_per_step
+from rgt_tui.profiles import percent as ratio
 from rgt_tui.ui.box_status import (
     cells_of,
     clock_left,

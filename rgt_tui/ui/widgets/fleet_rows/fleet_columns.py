@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from rgt_tui.health.facts import DISK_ERROR_PCT, DISK_WARN_PCT, MEMORY_ERROR_PCT, MEMORY_WARN_PCT
+from rgt_tui.health import DISK_ERROR_PCT, DISK_WARN_PCT, MEMORY_ERROR_PCT, MEMORY_WARN_PCT
 from rgt_tui.model import Amount
-from rgt_tui.profiles.readings import percent as ratio
+from rgt_tui.profiles import percent as ratio
 from rgt_tui.ui.box_status import cells_of, current_cell, current_run
 from rgt_tui.ui.notation import glyphs
 from rgt_tui.ui.widgets.fleet_rows import fleet_cells as cells

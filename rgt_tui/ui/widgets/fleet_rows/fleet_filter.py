@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from rgt_tui.profiles.prices import SYMBOLS
+from rgt_tui.profiles import SYMBOLS
 from rgt_tui.ui.box_status import standing
 from rgt_tui.ui.notation import clean
 from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row

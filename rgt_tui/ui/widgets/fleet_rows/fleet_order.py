@@ -13,9 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from rgt_tui.files import alone, publish, state_directory
-from rgt_tui.profiles import prices
-from rgt_tui.profiles.prices import written
-from rgt_tui.profiles.readings import how_many
+from rgt_tui.profiles import how_many, prices, written
 from rgt_tui.ui.box_status import counts, is_limited, mark
 from rgt_tui.ui.notation import clean, glyphs, plain
 from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row

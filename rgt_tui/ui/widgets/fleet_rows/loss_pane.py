@@ -11,7 +11,7 @@ from textual import work
 from textual.message import Message
 
 from rgt_tui.model import BoxState, Resume, RunState
-from rgt_tui.profiles.readings import no_agent
+from rgt_tui.profiles import no_agent
 from rgt_tui.ui.box_status import current_run
 from rgt_tui.ui.commands import key_for
 from rgt_tui.ui.notation import clean, number

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 
 from rgt_tui.model import FleetEvent, FleetState
-from rgt_tui.profiles.prices import written
+from rgt_tui.profiles import written
 from rgt_tui.ui.box_status import level_tone
 from rgt_tui.ui.commands import key_for
 from rgt_tui.ui.last_look import Look, day_of, idle_since

@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from rich.cells import cell_len
 
 from rgt_tui.model import BillingAction, EvidenceItem, Level, Meter, Review, StopPhase, Verb
-from rgt_tui.profiles import prices
-from rgt_tui.profiles.readings import how_many
-from rgt_tui.profiles.survival import by_hand, in_both
+from rgt_tui.profiles import by_hand, how_many, in_both, prices
 from rgt_tui.ui.box_pulls import Pull
 from rgt_tui.ui.commands import key_for
 from rgt_tui.ui.notation import clean, clock, compact_time, glyphs, known, money, percent, size

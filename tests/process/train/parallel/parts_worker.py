@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 from rgt_train import Options, Run, distributed
-from rgt_train.checkpoint.publish import Draft
+from rgt_train.checkpoint import Draft
 from rgt_train.ranks import replicated
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard

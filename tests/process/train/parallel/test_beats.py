@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from rgt_box.sampling import rank_phases
 
-from rgt_tui.health.rank_progress import beat_of
+from rgt_tui.health import beat_of
 from rgt_tui.model import Finding, Heartbeat
 from tests.process.train.parallel import beat_worker
 from tests.process.train.parallel.launching import torchrun

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 import torch
 from rgt_train import UsageError
-from rgt_train.checkpoint.safetensors import read
-from rgt_train.checkpoint.state import RunState
+from rgt_train.checkpoint import RunState, read
 from rgt_train.export import export
 from rgt_train.progress import Progress
 from rgt_train.ranks import sharded_state

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from rgt_train import UsageError
-from rgt_train.checkpoint.manifest import Damaged
+from rgt_train.checkpoint import Damaged
 from rgt_train.ranks import dcp_reader, sharded_state
 from torch.distributed.checkpoint.state_dict_loader import load as load_sharded
 from torch.distributed.checkpoint.state_dict_saver import save as save_sharded

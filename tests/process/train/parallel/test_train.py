@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rgt_train.checkpoint import manifest
-from rgt_train.checkpoint.safetensors import read
+from rgt_train.checkpoint import manifest, read
 from rgt_train.export import export
 from rgt_train.tasks.char_lm import CharTransformer
 

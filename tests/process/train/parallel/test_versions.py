@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 import torch
 from rgt_train import cli
-from rgt_train.checkpoint import manifest
-from rgt_train.checkpoint.safetensors import read
+from rgt_train.checkpoint import manifest, read
 from rgt_train.export import export
 from rgt_train.ranks import dcp_reader, replicated
 from torch.distributed._shard.sharded_tensor import metadata as old_metadata

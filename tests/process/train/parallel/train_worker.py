@@ -30,7 +30,7 @@ from typing import Any
 
 import torch
 from rgt_train import Options, Run, distributed
-from rgt_train.checkpoint.state import RunState
+from rgt_train.checkpoint import RunState
 from rgt_train.data import rng
 from rgt_train.ranks import replicated
 from torch import nn

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from rgt_train import exits
-from rgt_train.checkpoint.manifest import Damaged
+from rgt_train.checkpoint import Damaged
 from rgt_train.exits import RanksError
 from rgt_train.ranks import choose, replicated
 from rgt_train.ranks.coordinator import Coordinator, NotTaken, agreed, everywhere, is_everywhere

@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from rgt_train.checkpoint.async_saver import STEP, Request
-from rgt_train.checkpoint.state import RunState
-from rgt_train.checkpoint.store import Store
+from rgt_train.checkpoint import STEP, Request, RunState, Store
 from rgt_train.progress import Progress
 from rgt_train.ranks import choose
 from rgt_train.ranks.launch import Alone
