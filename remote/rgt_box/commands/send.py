@@ -24,18 +24,16 @@ usage: send
 Read requests on standard input, one JSON object a line, and answer them in order until it ends:
   {"id": N, "path": P, "start": A, "end": B}                 send bytes A to B of a file; without "end": to its end
   {"id": N, "path": P, "start": A, "end": B, "hash": true}   only the SHA-256 of those bytes
-  {"id": N, "path": P, "start": A, "end": B, "run": true}    send them, and hash all of the file from its beginning,
-                                                             if the request before this one ended where it begins
 A name that is not UTF-8 is given as "path_b64". PATH is absolute, as "manifest --no-hash" lists it; a link that has
 taken the place of the file or of a directory in its path is refused; only regular files are opened. With "listed":
 [DEVICE, INODE], another file than that one is refused as well.
 
 Answers:
   {"id": N, "n": COUNT, "stamp": S}     COUNT bytes follow this line, then:
-  {"id": N, "stamp": S, "sha256": H}    end of answer; H is of the bytes of this answer, null where a piece of a larger
-                                        file was sent; with "run" it is of all bytes before B, null where the
-                                        requests did not follow each other. S is [size, mtime_ns, ctime_ns, inode]:
-                                        a different one than before means that the file has changed
+  {"id": N, "stamp": S, "sha256": H}    end of answer; H is of the bytes that were asked for with "hash", else of all
+                                        bytes of the file before B, null unless A is 0 or the request before this one
+                                        ended there. S is [size, mtime_ns, ctime_ns, inode]: a different one than
+                                        before means that the file has changed
   {"id": N, "busy": COUNT}              so much has been hashed so far; more follows
   {"id": N, "error": TEXT}              it cannot be read; with "stamp": another file of the same device has taken the
                                         place of the listed one, and this is its stamp
@@ -200,8 +198,8 @@ class Server:
         end = min(max(start, _whole(request.get("end"), found.st_size)), found.st_size)
         if request.get("hash") is True:
             self._hash(fd, number, found, start, end)
-        elif request.get("run") is True:
-            self._run(fd, number, found, start, end)
+        elif start == 0 and end == found.st_size <= GATHERED:
+            self._gather(fd, number, found)
         else:
             self._send(fd, number, found, start, end)
 
@@ -211,27 +209,10 @@ class Server:
             row["stamp"] = stamp(found)  # saved again by rename, as trainers do
         self._say(row)
 
-    def _send(self, fd: int, number: int, found: os.stat_result, start: int, end: int) -> None:
-        head = b'{"id":%d,"n":%d,"stamp":%s}\n' % (number, end - start, _stamp_text(found))
-        whole = start == 0 and end == found.st_size
-        digest = hashing.hasher() if whole else None
-        if digest is not None and end <= GATHERED:
-            return self._gather(fd, number, head, end, digest)
-        view, at = memoryview(self._buffer), start
-        while at < end or head:
-            part = view[: os.preadv(fd, [view[: min(BLOCK, end - at)]], at)] if at < end else view[:0]
-            if not part and at < end:  # it was cut: the count was promised, and the stamp tells
-                part = memoryview(bytes(min(BLOCK, end - at)))
-            if digest is not None:
-                digest.update(part)
-            at += len(part)
-            last = _last(fd, number, digest) if at >= end else b""
-            self._write([head, part, last])
-            head = b""
-        return None
-
-    def _gather(self, fd: int, number: int, head: bytes, size: int, digest: Any) -> None:
-        """Put a small file behind others that wait to be sent."""
+    def _gather(self, fd: int, number: int, found: os.stat_result) -> None:
+        """Append a small file to others that wait to be sent."""
+        size = found.st_size
+        head = b'{"id":%d,"n":%d,"stamp":%s}\n' % (number, size, _stamp_text(found))
         if self._filled + size + 2 * len(head) + LONGEST_ANSWER > BLOCK:
             self.flush()
         view, at = memoryview(self._gathered), self._filled + len(head)
@@ -247,8 +228,10 @@ class Server:
                 at += count
         except OSError as error:
             return self._say({"id": number, "error": describe(error)})
+        digest = hashing.hasher()
         digest.update(part)
-        last = _last(fd, number, digest)
+        told = number, _stamp_text(os.fstat(fd)), digest.hexdigest().encode()
+        last = b'{"id":%d,"stamp":%s,"sha256":"%s"}\n' % told
         view[end : end + len(last)] = last
         self._filled = end + len(last)
         return None
@@ -263,7 +246,7 @@ class Server:
             data, self._filled = memoryview(self._gathered)[: self._filled], 0
             self._put([data])
 
-    def _run(self, fd: int, number: int, found: os.stat_result, start: int, end: int) -> None:
+    def _send(self, fd: int, number: int, found: os.stat_result, start: int, end: int) -> None:
         """Send a piece while another thread hashes it: the kernel copies the bytes, and neither waits for the other."""
         seen = stamp(found)
         if start == 0:
@@ -355,11 +338,6 @@ class Server:
 
 def _stamp_text(found: os.stat_result) -> bytes:
     return b"[%d,%d,%d,%d]" % (found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
-
-
-def _last(fd: int, number: int, digest: Any) -> bytes:
-    told = b'"%s"' % digest.hexdigest().encode() if digest is not None else b"null"
-    return b'{"id":%d,"stamp":%s,"sha256":%s}\n' % (number, _stamp_text(os.fstat(fd)), told)
 
 
 def _whole(value: Any, default: int) -> int:

@@ -1,4 +1,4 @@
-"""The streams of a pull: each asks the box for the next piece over whichever of the two connections works."""
+"""The streams of a pull: each requests the next piece through the system's `ssh`, or one does through asyncssh."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LOOK_S, LONGEST_LOOK_S = 0.2, 5.0
 MOST_STREAMS = 16
 MOST_NONSENSE = 3
 """A box that so often sends what no agent does is not asked again."""
-HOPELESS = (AuthFailed, HostKeyRefused, ConfigError, NoPython)
+HOPELESS = (AuthFailed, HostKeyRefused, ConfigError, NoCommands, NoPython)
 """More tries change nothing."""
 ALONE_S = 2.0
 """For so long the first one shows what it can."""
@@ -114,22 +114,20 @@ async def _stream(
 ) -> None:
     """Keep one stream going, through lost connections, until nothing is left."""
     wait, lost_at, nonsense = FIRST_WAIT_S, 0.0, 0
-    if number and await way.client() is not None and not await _is_needed(fetcher, number):
+    if number and not await _is_needed(fetcher, number):
         return
     while not fetcher.finished:
         before = fetcher.came_bytes
         try:
             if await way.client() is not None:
                 await _piped_stream(way, fetcher, throttle, bell)
+            elif number:
+                return  # several channels of one connection bring no more than one
             else:
-                await _one_stream(way, fetcher, throttle, bell, number)
+                await _one_stream(way, fetcher, throttle, bell)
         except NotCarried as error:
             way.give_up_client(str(error))
             continue
-        except NoCommands as error:
-            if number == 0:
-                fetcher.fail(error)
-            return  # else the box grants fewer sessions than were asked for
         except HOPELESS as error:
             fetcher.fail(error)
         except StreamError as error:
@@ -194,9 +192,7 @@ async def _pass_on(bell: asyncio.Event, to: threading.Event) -> None:
         to.set()
 
 
-async def _one_stream(
-    way: Way, fetcher: Fetcher, throttle: Throttle, bell: asyncio.Event, number: int
-) -> None:
+async def _one_stream(way: Way, fetcher: Fetcher, throttle: Throttle, bell: asyncio.Event) -> None:
     loop = asyncio.get_running_loop()
     channel: BulkChannel | None = None
 
@@ -219,7 +215,7 @@ async def _one_stream(
             bell.set()
 
     try:
-        channel = await way.open("send", taken, number=number)
+        channel = await way.open("send", taken)
         ended = asyncio.ensure_future(channel.wait())
         ended.add_done_callback(lambda _: bell.set())
         quiet_since = loop.time()

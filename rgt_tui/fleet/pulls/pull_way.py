@@ -13,7 +13,7 @@ import asyncssh
 import msgspec
 
 from rgt_tui.fleet.box_questions import Wanted
-from rgt_tui.fleet.errands import connected, reached
+from rgt_tui.fleet.errands import reached
 from rgt_tui.fleet.pulls.box_pipe import BoxPipe
 from rgt_tui.model import BoxSpec
 from rgt_tui.ssh import (
@@ -39,8 +39,6 @@ ENDING_S = 2.0
 SEND = "send"
 WAITS = """sh -c 'read -r command && eval "exec $command"'"""
 """For any login shell: runs the command that comes on its standard input. The shell reads no byte beyond its line."""
-CONNECTIONS = 2
-"""TCP connections that the streams share, where the box lets us in twice."""
 
 
 class PullFailed(Exception):
@@ -81,7 +79,7 @@ class PullRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Way:
-    """The connections to a box, made when they are needed and made again when they are lost.
+    """The connection to a box, made when it is needed and made again when it is lost, and the `ssh` next to it.
 
     Args:
         spec: The box.
@@ -90,10 +88,9 @@ class Way:
 
     def __init__(self, spec: BoxSpec, request: PullRequest) -> None:
         self._spec, self._request = spec, request
-        self._stack: dict[int, contextlib.AsyncExitStack] = {}
-        self._open: dict[int, tuple[asyncssh.SSHClientConnection, Deployed]] = {}
-        self._turns = [asyncio.Lock() for _ in range(CONNECTIONS)]
-        self._single = False
+        self._stack = contextlib.AsyncExitStack()
+        self._open: tuple[asyncssh.SSHClientConnection, Deployed] | None = None
+        self._connecting = asyncio.Lock()
         self._client: BulkClient | None = None
         self._looked = asyncio.Lock()
         self._leaving: list[subprocess.Popen[bytes]] = []
@@ -105,24 +102,31 @@ class Way:
         self.carrier = ""
         """Why bytes do not go through the system's `ssh`, in words; empty = they do, or nobody has asked yet."""
 
-    async def open(
-        self, verb: str, on_data: Callable[[bytes], None], *words: str, number: int = 0
-    ) -> BulkChannel:
-        """Start a verb of the agent on one of the connections.
+    async def open(self, verb: str, on_data: Callable[[bytes], None], *words: str) -> BulkChannel:
+        """Start a verb of the agent on the connection.
 
         Raises:
             BoxError: it cannot be had.
         """
-        connection, deployed = await self._connection(number)
+        connection, deployed = await self.reach()
         return await open_bulk(connection, deployed.command(verb, *words), on_data)
 
     async def reach(self) -> tuple[asyncssh.SSHClientConnection, Deployed]:
-        """Return the first connection, and where the agent is.
+        """Return the connection, and where the agent is.
 
         Raises:
             BoxError: it cannot be had.
         """
-        return await self._connection(0)
+        async with self._connecting:
+            if self._open is None or self._open[0].is_closed():
+                await self._hang_up()
+                there = reached(
+                    self._spec,
+                    accept_new_host_keys=self._request.accept_new_host_keys,
+                    standing=self._stands,
+                )
+                self._open = await self._stack.enter_async_context(there)
+            return self._open
 
     async def client(self) -> BulkClient | None:
         """Return the system's `ssh`, held to what the first connection has proven; None = it cannot be used.
@@ -132,7 +136,7 @@ class Way:
         """
         async with self._looked:
             if self._client is None and not self.carrier:
-                connection = self._first or (await self._connection(0))[0]
+                connection = self._first or (await self.reach())[0]
                 try:
                     self._client = await asyncio.to_thread(bulk_client, connection)
                 except NotCarried as error:
@@ -159,7 +163,7 @@ class Way:
         client = await self.client()
         if client is None:
             raise NotCarried(self.carrier)
-        _, deployed = await self._connection(0)
+        _, deployed = await self.reach()
         return BoxPipe(await asyncio.to_thread(client.start, deployed.command(SEND)), SILENCE_S)
 
     def get_ready(self) -> None:
@@ -167,7 +171,7 @@ class Way:
         self._ready = asyncio.ensure_future(self._get_ready())
 
     async def _get_ready(self) -> BoxPipe:
-        connecting = asyncio.ensure_future(self._connection(0))
+        connecting = asyncio.ensure_future(self.reach())
         standing = asyncio.ensure_future(self._standing.wait())
         pipe = None
         try:
@@ -213,32 +217,6 @@ class Way:
         """Do without the system's `ssh` from now on."""
         self.carrier = self.carrier or why
 
-    async def _connection(self, number: int) -> tuple[asyncssh.SSHClientConnection, Deployed]:
-        number = 0 if self._single else number % CONNECTIONS
-        async with self._turns[number]:
-            found = self._open.get(number)
-            if found is not None and not found[0].is_closed():
-                return found
-            await self._drop(number)
-            stack = contextlib.AsyncExitStack()
-            accept = self._request.accept_new_host_keys
-            first = self._open.get(0)
-            try:
-                if first is None or number == 0:
-                    there = reached(self._spec, accept_new_host_keys=accept, standing=self._stands)
-                    found = await stack.enter_async_context(there)
-                else:
-                    way = connected(self._spec, accept_new_host_keys=accept)
-                    found = (await stack.enter_async_context(way), first[1])
-            except BoxError:
-                if number == 0:
-                    raise
-                self._single = True  # one is enough, and a box that lets nobody in twice is not asked again
-            else:
-                self._stack[number], self._open[number] = stack, found
-                return found
-        return await self._connection(0)
-
     def _stands(self, connection: asyncssh.SSHClientConnection) -> None:
         self._first = connection
         self._standing.set()
@@ -252,12 +230,10 @@ class Way:
                 process.kill()
                 process.wait()
 
-    async def _drop(self, number: int) -> None:
-        self._open.pop(number, None)
-        stack = self._stack.pop(number, None)
-        if stack is not None:
-            with contextlib.suppress(BoxError):
-                await stack.aclose()
+    async def _hang_up(self) -> None:
+        self._open = None
+        with contextlib.suppress(BoxError):
+            await self._stack.aclose()
 
     async def close(self) -> None:
         """Hang up."""
@@ -268,7 +244,6 @@ class Way:
         self.dismiss()
         if self._leaving:
             await asyncio.to_thread(self._reap)
-        for number in tuple(self._stack):
-            await self._drop(number)
+        await self._hang_up()
         if self._client is not None:
             self._client.close()

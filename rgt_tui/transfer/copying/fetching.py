@@ -96,7 +96,7 @@ class Task:
             return b'{"id":%d,"path":%b,"start":0,"end":%d,"listed":[%d,%d]}\n' % words
         name = {"path_b64": path[len(CODED) :]} if path.startswith(CODED) else {"path": path}
         end = MOST_WHOLE if self.kind is Kind.WHOLE else self.end
-        only = {"hash": True} if self.kind in HASHES else {"run": True} if self.kind is Kind.RANGE else {}
+        only = {"hash": True} if self.kind in HASHES else {}
         return (
             msgspec.json.encode(
                 {"id": self.number, **name, "start": self.start, "end": end, **only, "listed": listed}

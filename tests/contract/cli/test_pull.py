@@ -412,23 +412,34 @@ def came_in(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return total
 
 
+@pytest.mark.parametrize("carrier", ["", "there is no ssh program on this machine"])
 def test_a_connection_that_is_cut_is_made_again_and_no_file_is_lost(
-    lab: BoxSpec, source: Source, tmp_path: Path, env: dict[str, str], at: At, monkeypatch: pytest.MonkeyPatch
+    lab: BoxSpec,
+    source: Source,
+    tmp_path: Path,
+    env: dict[str, str],
+    at: At,
+    monkeypatch: pytest.MonkeyPatch,
+    carrier: str,
 ) -> None:
+    if carrier:
+        monkeypatch.setenv("PATH", str(tmp_path))
     ways: list[Way] = []
+    connections: list[Any] = []
 
     def keep(self: Way, spec: BoxSpec, request: PullRequest, begin: Any = Way.__init__) -> None:
         begin(self, spec, request)
         ways.append(self)
 
     def cut(_: Fetcher) -> None:
-        for connection, _deployed in ways[0]._open.values():
-            connection.abort()
+        assert ways[0]._open is not None
+        connections.append(ways[0]._open[0])
+        connections[0].abort()
 
     monkeypatch.setattr(Way, "__init__", keep)
     at(RANGE_BYTES + 5, cut)
     report = pulled(lab, source.folder, to=tmp_path / "out")
-    assert report.complete
+    assert (report.complete, report.carrier, len(connections)) == (True, carrier, 1)
     assert source.held(source.copy(tmp_path / "out")) == source.held()
 
 

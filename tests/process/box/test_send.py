@@ -138,7 +138,7 @@ def test_another_file_than_the_listed_one_is_refused(agent: Agent, sending: Send
     (listed,) = [[row["device"], row["stamp"][3]] for row in rows if row.get("path") == "latest.pt"]
     assert sending.whole(path=str(path), listed=listed)[0] == b"one"
     rested(tmp_path / "new", b"two").rename(path)
-    for request in ({}, {"hash": True}, {"run": True}):
+    for request in ({}, {"hash": True}):
         sending.ask(path=str(path), listed=listed, **request)
         row = sending.row()
         assert "another file" in row["error"]
@@ -209,21 +209,21 @@ def test_pieces_that_follow_each_other_end_with_the_hash_of_all(sending: Sending
     data = os.urandom(3_000_001)
     path = rested(tmp_path / "a.pt", data)
     for start, stop in ((0, 2_000_000), (2_000_000, 2_500_000), (2_500_000, 3_000_001)):
-        sent, end = sending.whole(path=str(path), start=start, end=stop, run=True)
+        sent, end = sending.whole(path=str(path), start=start, end=stop)
         assert (sent, end["sha256"]) == (data[start:stop], hashlib.sha256(data[:stop]).hexdigest())
     # Only what was sent from the beginning on, without a gap and of one file, is said to be hashed.
-    sent, end = sending.whole(path=str(path), start=2_000_000, end=2_000_005, run=True)
+    sent, end = sending.whole(path=str(path), start=2_000_000, end=2_000_005)
     assert (sent, end["sha256"]) == (data[2_000_000:2_000_005], None)
-    sending.whole(path=str(path), start=0, end=5, run=True)
+    sending.whole(path=str(path), start=0, end=5)
     other = rested(tmp_path / "b.pt", data)
-    assert sending.whole(path=str(other), start=5, end=9, run=True)[1]["sha256"] is None
+    assert sending.whole(path=str(other), start=5, end=9)[1]["sha256"] is None
 
 
 def test_a_file_that_changes_between_two_pieces_has_no_hash(sending: Sending, tmp_path: Path) -> None:
     path = rested(tmp_path / "a.pt", b"x" * 100)
-    sending.whole(path=str(path), start=0, end=50, run=True)
+    sending.whole(path=str(path), start=0, end=50)
     rested(path, b"y" * 100)
-    assert sending.whole(path=str(path), start=50, end=100, run=True)[1]["sha256"] is None
+    assert sending.whole(path=str(path), start=50, end=100)[1]["sha256"] is None
 
 
 def test_the_list_and_the_closing_look_come_from_the_same_process(sending: Sending, tmp_path: Path) -> None:
