@@ -51,6 +51,7 @@ class Wave:
 
     chronicle = None
     moment = None
+    why_nothing = ""
     plays_back = is_past = keeps_logs = keeps_transfers = runs_checks = False
 
     def __init__(self) -> None:

@@ -51,9 +51,9 @@ if TYPE_CHECKING:
         GateClosed,
         Given,
         NoControlPlane,
-        NothingToDo,
         Observer,
         Pulled,
+        ReadOnlyFleet,
         Tap,
     )
     from rgt_tui.fleet.history.history_keeper import Memory
@@ -138,7 +138,6 @@ __all__ = [
     "Meters",
     "NoControlPlane",
     "NotRunnable",
-    "NothingToDo",
     "Observer",
     "OpenActions",
     "OpenLogView",
@@ -147,6 +146,7 @@ __all__ = [
     "Publisher",
     "Pulled",
     "Questions",
+    "ReadOnlyFleet",
     "Request",
     "SamplingPaces",
     "Tap",
@@ -219,7 +219,7 @@ __getattr__ = imported_later(
         "file_access": "FileAccess",
         "fleet_source": (
             "Account Beginnings Chronicle FirstSteps FleetSource GateClosed Given NoControlPlane "
-            "NothingToDo Observer Pulled Tap"
+            "Observer Pulled ReadOnlyFleet Tap"
         ),
         "history.history_keeper": "Memory",
         "keepalive": "Jump Keepalive Times jump read shifted",

@@ -299,7 +299,7 @@ class FleetSource(Protocol):
 
     @property
     def why_nothing(self) -> str:
-        """Why nothing can be done here, and what to do."""
+        """Why nothing can be changed here, and what to do instead; empty = it can."""
         return ""
 
     def keep_log(self, box: str, path: str) -> KeptLines | None:
@@ -394,12 +394,40 @@ class Keeper(Observer, Protocol):
         ...
 
 
-class NothingToDo:
-    """For a fleet that is over or somebody else's: refuses every billing action and pull, with one reason."""
+class ReadOnlyFleet(FleetSource):
+    """Recorded boxes: a recording, or an earlier moment. It refuses every change, for the reason `why_nothing`."""
 
-    def why_refused(self) -> str:
-        """Return the reason."""
-        raise NotImplementedError
+    def refuse(self) -> None:
+        """Notify the person of the reason; a screen that checks `why_nothing` first needs no notice."""
+
+    def focus(self, box: str | None) -> None:
+        """Nothing: no box is sampled."""
+
+    def look(self, looking: bool) -> None:
+        """Nothing: no box is sampled."""
+
+    def follow(self, box: str, path: str) -> None:
+        """Nothing: only recorded lines are shown."""
+
+    def pause(self, box: str, paused: bool) -> None:
+        """Refuse."""
+        self.refuse()
+
+    def retry(self, box: str) -> None:
+        """Refuse."""
+        self.refuse()
+
+    def set_interval(self, box: str, seconds: float | None) -> None:
+        """Refuse."""
+        self.refuse()
+
+    def mute(self, box: str, alert: str, seconds: float | None) -> None:
+        """Refuse."""
+        self.refuse()
+
+    def answer(self, question: int, text: str | None) -> None:
+        """Refuse."""
+        self.refuse()
 
     async def review(self, box: str, verb: Verb, **given: Unpack[Given]) -> Review:
         """Refuse.
@@ -407,7 +435,7 @@ class NothingToDo:
         Raises:
             GateClosed: always.
         """
-        raise GateClosed((self.why_refused(),))
+        raise GateClosed((self.why_nothing,))
 
     async def execute(
         self,
@@ -423,7 +451,7 @@ class NothingToDo:
         Raises:
             GateClosed: always.
         """
-        raise GateClosed((self.why_refused(),))
+        raise GateClosed((self.why_nothing,))
         yield  # pragma: no cover - makes it the iterator that it is said to be
 
     async def done(self, box: str) -> StopProgress:
@@ -432,7 +460,7 @@ class NothingToDo:
         Raises:
             GateClosed: always.
         """
-        raise GateClosed((self.why_refused(),))
+        raise GateClosed((self.why_nothing,))
 
     async def receipt(self, box: str) -> Receipt | None:
         """Return None: a recording shows what was, and has no papers."""
@@ -451,7 +479,7 @@ class NothingToDo:
         Raises:
             GateClosed: always.
         """
-        raise GateClosed((self.why_refused(),))
+        raise GateClosed((self.why_nothing,))
 
 
 class Account(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
-from rgt_tui.fleet import Alerting, BaseFleet, Intake, Jump, NothingToDo, Observer
+from rgt_tui.fleet import Alerting, BaseFleet, Intake, Jump, Observer, ReadOnlyFleet
 from rgt_tui.fleet.logs.kept_lines import KeptLines
 from rgt_tui.fleet.reducers import replace
 from rgt_tui.model import AlertSettings, BoxSpec, BoxState, Profile
@@ -106,7 +106,6 @@ PUBLISH_SECONDS = 0.1
 """Of the recording's time: what happened within it is one state, as it was for who watched."""
 QUIET_SECONDS = 600.0
 """Of the recording's time: where nothing came for so long, as while the computer slept, nobody is kept waiting."""
-NO_ACTION = "this is a replay: nothing can be done to its boxes"
 
 
 class ReplayedBox:
@@ -147,7 +146,7 @@ def _profile_of(spec: BoxSpec) -> Profile:
         return load_profile("generic-ssh")
 
 
-class ReplayFleet(NothingToDo, BaseFleet):
+class ReplayFleet(ReadOnlyFleet, BaseFleet):
     """A recording; every time in its states is the recording's, and so is `now`.
 
     Args:
@@ -195,14 +194,10 @@ class ReplayFleet(NothingToDo, BaseFleet):
 
     # What a front end may ask.
 
-    def focus(self, box: str | None) -> None:
-        """Nothing: what was recorded was."""
-
-    def look(self, looking: bool) -> None:
-        """Nothing is sampled here."""
-
-    def follow(self, box: str, path: str) -> None:
-        """Nothing."""
+    @property
+    def why_nothing(self) -> str:
+        """Why nothing can be changed here."""
+        return "this is a replay: nothing can be done to its boxes"
 
     def keep_log(self, box: str, path: str) -> KeptLines | None:
         """Keep all lines of a log from now on."""
@@ -211,22 +206,6 @@ class ReplayFleet(NothingToDo, BaseFleet):
     def leave_log(self, box: str, path: str) -> None:
         """Keep only its newest lines once nobody reads it."""
         self._boxes[box].intake.leave_log(path)
-
-    def pause(self, box: str, paused: bool) -> None:
-        """Nothing; the whole replay is held by `hold`."""
-
-    def retry(self, box: str) -> None:
-        """Nothing."""
-
-    def set_interval(self, box: str, seconds: float | None) -> None:
-        """Nothing."""
-
-    def mute(self, box: str, alert: str, seconds: float | None) -> None:
-        """Nothing."""
-
-    def why_refused(self) -> str:
-        """Return why no billing action and no pull is possible."""
-        return NO_ACTION
 
     # How it is played.
 

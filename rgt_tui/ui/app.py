@@ -35,7 +35,7 @@ from rgt_tui.ui.legends import legend_of
 from rgt_tui.ui.mouse import hear_back_button
 from rgt_tui.ui.notation import clean
 from rgt_tui.ui.preferences import UNCHANGED, Preferences, remember_theme
-from rgt_tui.ui.screens.base import WHY_NOT, FleetAwareScreen, StateSink
+from rgt_tui.ui.screens.base import FleetAwareScreen, StateSink
 from rgt_tui.ui.screens.fleet import FleetScreen
 from rgt_tui.ui.terminal_quirks import know_quirks
 from rgt_tui.ui.themes import DEFAULT, THEMES, themes_of
@@ -472,18 +472,14 @@ class RgtApp(Enduring, App[None]):
         source = self.source
         if source is None:
             return
-        if source.is_past:
-            if place == "time machine":
-                self._travel(spot)
-                return
-            if place == "teardown":
-                cast("FleetAwareScreen", self.screen).hint(source.why_nothing)
-                return
+        if source.is_past and place == "time machine":
+            self._travel(spot)
+            return
+        if source.why_nothing and place == "teardown":
+            cast("FleetAwareScreen", self.screen).hint(source.why_nothing)
+            return
         if self.readonly and place == "teardown":
             self._hint_readonly()
-            return
-        if source.plays_back and place == "teardown":
-            cast("FleetAwareScreen", self.screen).hint(WHY_NOT["live"])
             return
         box = source.state.box(box_name) if box_name is not None else None
         if place == "teardown" and box is not None and is_gone(box.meter):

@@ -93,6 +93,7 @@ class FakeFleet(FleetSource):
 
     fleet_file: Path | None = Path("/fleets/test.toml")
     chronicle: Chronicle | None = None
+    why_nothing: str = ""
     keeps_transfers = runs_checks = True
 
     def __init__(self, state: FleetState | None = None, *, at: float = NOW) -> None:

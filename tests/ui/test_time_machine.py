@@ -234,6 +234,14 @@ async def test_nothing_can_be_done_to_the_past_and_the_keys_say_why(path: Path, 
         assert fleet.told == []
 
 
+async def test_a_command_that_needs_the_present_names_the_moment(path: Path) -> None:
+    async with machine(path, "left", "enter") as (app, _, _):
+        screen = app.screen
+        assert isinstance(screen, BoxScreen)
+        reasons = {screen.why_not(command) for command in screen.commands() if "live" in command.needs}
+        assert reasons == {past(app).why_nothing}
+
+
 async def test_t_on_another_screen_of_the_past_goes_back_to_the_machine(path: Path) -> None:
     async with machine(path, "left", "enter", "l") as (app, pilot, _):
         moment = past(app).moment

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from rgt_tui.fleet.fleet_source import Chronicle, FleetSource, NothingToDo
+from rgt_tui.fleet.fleet_source import Chronicle, FleetSource, ReadOnlyFleet
 from rgt_tui.fleet.history.past import merged
 from rgt_tui.fleet.history.spoken_times import night_or_day
 from rgt_tui.health import evaluate
@@ -113,7 +113,7 @@ def event_from(rows: Sequence[Happening], at: float, direction: int) -> Happenin
     return max((row for row in rows if row.at < at - 1e-3), key=lambda row: row.at, default=None)
 
 
-class MomentFleet(NothingToDo, FleetSource):
+class MomentFleet(ReadOnlyFleet):
     """A fleet at a moment of its history.
 
     Args:
@@ -238,32 +238,6 @@ class MomentFleet(NothingToDo, FleetSource):
         if self.place is not None:
             await self.go(self.place)
 
-    def look(self, looking: bool) -> None:
-        """Nothing: what was seen was."""
-
-    def follow(self, box: str, path: str) -> None:
-        """Nothing: what was kept was."""
-
-    def pause(self, box: str, paused: bool) -> None:
-        """Refuse."""
-        self.refuse()
-
-    def retry(self, box: str) -> None:
-        """Refuse."""
-        self.refuse()
-
-    def set_interval(self, box: str, seconds: float | None) -> None:
-        """Refuse."""
-        self.refuse()
-
-    def mute(self, box: str, alert: str, seconds: float | None) -> None:
-        """Refuse."""
-        self.refuse()
-
-    def answer(self, question: int, text: str | None) -> None:
-        """Refuse."""
-        self.refuse()
-
     @property
     def why_nothing(self) -> str:
         """Why nothing can be done here, and what to do."""
@@ -273,15 +247,11 @@ class MomentFleet(NothingToDo, FleetSource):
         """Say why nothing can be done."""
         self._refused(self.why_nothing)
 
-    def why_refused(self) -> str:
-        """Return why no billing action and no pull is possible."""
-        return self.why_nothing
-
     async def start(self) -> None:
-        """Do nothing: there is nobody to connect to."""
+        """Nothing: there is no box to connect to."""
 
     async def stop(self) -> None:
-        """Do nothing: the live fleet continues."""
+        """Nothing: the live fleet continues."""
 
 
 def _explained(box: BoxState, recorded: Past | None, at: float) -> BoxState:

@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 
 WHY_NOT = {
     "box": "no box selected",
-    "live": "this is a replay: nothing can be done to its boxes",
     "replay": "this is not a replay",
     "question": "no box is asking for anything",
 }
@@ -295,7 +294,10 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
         """Say why a command does not work here now; None where it does."""
         if command.dangerous and getattr(self.app, "readonly", False):
             return "rgt was started with --readonly"
-        return next((WHY_NOT[need] for need in command.needs if not self.has(need)), None)
+        lacking = next((need for need in command.needs if not self.has(need)), None)
+        if lacking == "live":
+            return self.fleet.why_nothing
+        return None if lacking is None else WHY_NOT[lacking]
 
     def has(self, need: str) -> bool:
         """Say whether there is what a command needs; what is not known yet counts as there."""

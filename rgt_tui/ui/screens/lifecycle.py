@@ -226,7 +226,7 @@ class LifecycleScreen(Moves, FleetAwareScreen):
         if here is not None and here.under_way:
             self.hint(f"it is running; {key_for('screen.escape')} ends it")
         elif not self.fleet.runs_checks:
-            self.hint(self._why_not("run"))
+            self.hint(self.fleet.why_nothing)
         elif not self._runs_by(self.checklist.cursor_row):
             typed = f": type {check.command}" if check.command else ": its readings say it all"
             self.hint(f"{check.id} has nothing to run from here{typed}")
@@ -244,10 +244,6 @@ class LifecycleScreen(Moves, FleetAwareScreen):
         if judged and command.id == "phases.tick":
             return "the selected check is judged by its readings"
         return super().why_not(command)
-
-    def _why_not(self, done: str) -> str:
-        source = self.fleet
-        return source.why_nothing if source.is_past else f"a recording: nothing is {done}"
 
     def _run(self, check: str, command: str) -> None:
         made = self.runs[check] = CheckRun(command=command, began=self.now)
@@ -292,7 +288,7 @@ class LifecycleScreen(Moves, FleetAwareScreen):
         if check is None:
             self.action_fold()
         elif not self.fleet.runs_checks:
-            self.hint(self._why_not("ticked"))
+            self.hint(self.fleet.why_nothing)
         elif check.by:
             self._say(check.id, PersonTick(ticked=False, at=self.now, by=_own_name()))
         elif check.status is CheckStatus.PERSON:
