@@ -34,15 +34,12 @@ MOST_ROWS = 5000
 
 _OLDEST = (
     "DELETE FROM happened WHERE n <= (SELECT n FROM happened ORDER BY n LIMIT 1 OFFSET {slice})",
-    "DELETE FROM ticks WHERE n IN (SELECT n FROM ticks ORDER BY n LIMIT {slice} / 10)",
-    moments.DELETE_THINNED,
-    "DELETE FROM bases WHERE base < (SELECT min(base) FROM moments m WHERE m.box = bases.box)",
     """DELETE FROM samples WHERE (box, width, chunk) IN
        (SELECT box, width, chunk FROM samples ORDER BY chunk * width LIMIT {slice} / 64)""",
     "DELETE FROM curves WHERE (box, run) IN (SELECT box, run FROM runs ORDER BY at LIMIT 1)",
     "DELETE FROM runs WHERE (box, run) IN (SELECT box, run FROM runs ORDER BY at LIMIT 1)",
 )
-"""What is given up in turn: a little of each, the oldest of it."""
+"""Deleted beside the oldest moments while the file is too large: a little of each table, the oldest of it."""
 
 T = TypeVar("T")
 
@@ -340,7 +337,8 @@ class HistoryFile:
         if used(con) > self._max_bytes:
             while used(con) > LOW_WATER * self._max_bytes:
                 with transaction(con):
-                    gone = sum(con.execute(each.format(slice=SLICE)).rowcount for each in _OLDEST)
+                    gone = moments.thin_oldest(con)
+                    gone += sum(con.execute(each.format(slice=SLICE)).rowcount for each in _OLDEST)
                 if not gone:
                     break
             # What is known of the runs that are gone is no longer so.

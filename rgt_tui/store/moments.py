@@ -35,7 +35,7 @@ from rgt_tui.model import (
 )
 
 TABLES = (
-    """CREATE TABLE ticks (n INTEGER PRIMARY KEY AUTOINCREMENT, fleet TEXT NOT NULL, at REAL NOT NULL,
+    """CREATE TABLE ticks (n INTEGER PRIMARY KEY, fleet TEXT NOT NULL, at REAL NOT NULL,
        body BLOB NOT NULL)""",
     "CREATE INDEX ticks_of ON ticks (fleet, n, at)",
     """CREATE TABLE bases (box INTEGER NOT NULL, base INTEGER NOT NULL, copy INTEGER NOT NULL,
@@ -45,11 +45,7 @@ TABLES = (
     """CREATE TABLE recorded (box INTEGER NOT NULL, first REAL NOT NULL, last REAL NOT NULL,
        body BLOB NOT NULL, PRIMARY KEY (box, first, last))""",
 )
-"""With row ids: without them a row of more than a quarter of a page takes a page of its own. A tick's number is never
-given twice, so that a snapshot that outlives its tick is older than any new one."""
-DELETE_THINNED = """DELETE FROM moments WHERE n NOT IN (SELECT n FROM ticks)
-    AND n < (SELECT max(n) FROM moments AS newer WHERE newer.box = moments.box)"""
-"""The newest snapshot of a box stays: the next start shows it."""
+"""With row ids: without them a row of more than a quarter of a page takes a page of its own."""
 ON_A_BASE = 60
 WINDOW = 32768
 """Bytes of a dictionary that deflate can use."""
@@ -556,26 +552,36 @@ def thin(con: sqlite3.Connection, most: int = MOST_KEPT) -> bool:
     gone = 0
     for day in days[:-MOST_DAYS]:
         gone += con.execute("DELETE FROM ticks WHERE CAST(at / 86400 AS INTEGER) = ?", (day,)).rowcount
-    while (size := bytes_kept(con)) > most and size:
-        ns = [row[0] for row in con.execute("SELECT n FROM ticks ORDER BY n")]
-        oldest = ns[: max(2, len(ns) // 4)][::2]
-        if len(ns) < 2:
-            break
-        con.executemany("DELETE FROM ticks WHERE n = ?", [(n,) for n in oldest])
-        gone += len(oldest)
-        _drop_orphans(con)
     if gone:
         _drop_orphans(con)
+    while bytes_kept(con) > most and (thinned := thin_oldest(con)):
+        gone += thinned
     return bool(gone)
 
 
-def _drop_orphans(con: sqlite3.Connection) -> None:
-    con.execute(DELETE_THINNED)
+def thin_oldest(con: sqlite3.Connection) -> int:
+    """Drop every second moment of the oldest quarter; return how many rows went.
+
+    The newest moment stays, so that no later one gets the number of a snapshot that outlived its moment.
+    """
+    ns = [row[0] for row in con.execute("SELECT n FROM ticks ORDER BY n")]
+    oldest = ns[: max(2, len(ns) // 4)][:-1:2]
+    con.executemany("DELETE FROM ticks WHERE n = ?", [(n,) for n in oldest])
+    return len(oldest) + _drop_orphans(con)
+
+
+def _drop_orphans(con: sqlite3.Connection) -> int:
+    """Delete snapshots without a moment; return how many. The newest of each box stays: the next start shows it."""
+    gone = con.execute(
+        """DELETE FROM moments WHERE n NOT IN (SELECT n FROM ticks)
+           AND n < (SELECT max(n) FROM moments AS newer WHERE newer.box = moments.box)"""
+    ).rowcount
     # A base is that of the first snapshot at or after its own, or of none.
     con.execute(
         """DELETE FROM bases WHERE coalesce((SELECT m.base FROM moments m WHERE m.box = bases.box
            AND m.n >= bases.base ORDER BY m.n LIMIT 1), -1) <> base"""
     )
+    return gone
 
 
 def series_until(xs: Sequence[int], last: int, backs: int) -> int:

@@ -248,16 +248,18 @@ def test_beyond_its_bound_the_oldest_is_thinned_and_the_newest_stays_whole(tmp_p
     con.close()
 
 
-def test_the_last_values_of_a_box_outlive_all_its_minutes(tmp_path: Path) -> None:
+def test_the_last_values_of_a_box_outlive_its_minutes(tmp_path: Path) -> None:
     file = HistoryFile(tmp_path / "history.db", clock=lambda: NOW, fleet="f", max_bytes=1)
     file.adopt([spec("a"), spec("b")])
-    for at in (NOW, NOW + 60):
-        keep(file, at, *(state(name, at=at) for name in "ab"))
+    for minute in range(9):
+        at = NOW + 60 * minute
+        keep(file, at, *(state(name, at=at) for name in "ab"[minute > 4 :]))
     file.upkeep(force=True)
-    assert not file.look_back(lambda past: past.timeline()).ns
-    assert [box.sample_at for box in file.recall().values()] == [NOW + 60] * 2
-    keep(file, NOW + 120, state("a", at=NOW + 120))
-    assert [box.sample_at for box in file.recall().values()] == [NOW + 120, NOW + 60]
+    assert file.look_back(lambda past: past.timeline()).ats.tolist() == [NOW + 480]
+    assert [box.sample_at for box in file.recall().values()] == [NOW + 240, NOW + 480]
+    con = connect(file.path)
+    assert con.execute("SELECT count(*) FROM moments").fetchone() == (2,)
+    con.close()
     file.close()
 
 
