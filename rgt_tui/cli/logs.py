@@ -16,7 +16,6 @@ import msgspec
 
 from rgt_tui.cli import running
 from rgt_tui.cli.commands import OK
-from rgt_tui.cli.gathering import gather
 from rgt_tui.cli.opening import open_box
 from rgt_tui.cli.printing import json_line, print_json
 from rgt_tui.cli.watch_arguments import LogsArguments
@@ -48,6 +47,8 @@ async def choose(spec: BoxSpec, arguments: LogsArguments, say: Callable[[str], N
     wanted = arguments.log
     if wanted is not None and is_path(wanted) and not arguments.list_only:
         return str(wanted)
+    from rgt_tui.cli.gathering import gather  # a complete fleet: to read a path needs none
+
     state = await gather([spec], arguments.timeout, accept_new_host_keys=arguments.accept_new_host_key)
     box = state.boxes[0]
     if box.link is not Link.LIVE:

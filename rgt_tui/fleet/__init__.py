@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from rgt_tui.fleet.engine import BaseFleet, Fleet
     from rgt_tui.fleet.errands import connected, elsewhere, provider_word, push_trainer, reached, says
     from rgt_tui.fleet.event_loop import MOST_TOLD, Faults, collect_less, guarded, new_loop
-    from rgt_tui.fleet.exact_log import ExactLog, Request
     from rgt_tui.fleet.file_access import FileAccess
     from rgt_tui.fleet.fleet_source import (
         Account,
@@ -58,6 +57,7 @@ if TYPE_CHECKING:
     )
     from rgt_tui.fleet.history.history_keeper import Memory
     from rgt_tui.fleet.keepalive import Jump, Keepalive, Times, jump, read, shifted
+    from rgt_tui.fleet.logs.exact_log import ExactLog, Request
     from rgt_tui.fleet.meters import (
         LEAST_SECONDS,
         LONGEST_SECONDS,
@@ -77,7 +77,6 @@ if TYPE_CHECKING:
         MOST_RUNS,
         MOST_SERIES,
         RING,
-        OpenLogView,
         apply,
         count,
         extended,
@@ -140,7 +139,6 @@ __all__ = [
     "NotRunnable",
     "Observer",
     "OpenActions",
-    "OpenLogView",
     "Pace",
     "Page",
     "Publisher",
@@ -215,7 +213,6 @@ __getattr__ = imported_later(
         "engine": "BaseFleet Fleet",
         "errands": "connected elsewhere provider_word push_trainer reached says",
         "event_loop": "Faults MOST_TOLD collect_less guarded new_loop",
-        "exact_log": "ExactLog Request",
         "file_access": "FileAccess",
         "fleet_source": (
             "Account Beginnings Chronicle FirstSteps FleetSource GateClosed Given NoControlPlane "
@@ -223,11 +220,12 @@ __getattr__ = imported_later(
         ),
         "history.history_keeper": "Memory",
         "keepalive": "Jump Keepalive Times jump read shifted",
+        "logs.exact_log": "ExactLog Request",
         "meters": "BookCheck LEAST_SECONDS LONGEST_SECONDS Meters checked is_priced metered",
         "open_actions": "OpenActions SETTLE_SECONDS came",
         "publisher": "Pace Publisher Questions",
         "reducers": (
-            "LOG_LINES LONGEST LONGEST_LINE MOST_FOUND MOST_RUNS MOST_SERIES OpenLogView RING apply "
+            "LOG_LINES LONGEST LONGEST_LINE MOST_FOUND MOST_RUNS MOST_SERIES RING apply "
             "count extended fold rewound"
         ),
         "sampling_paces": "AT_A_TIME SamplingPaces",

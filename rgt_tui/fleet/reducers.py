@@ -47,10 +47,6 @@ LONGEST_LINE = 20_000
 """Characters of a line that are kept; the agent cuts a line after fewer, and says so in it."""
 
 
-class OpenLogView(LogView, frozen=True):
-    """A log whose last line is not finished: the next frame takes its place."""
-
-
 def written_at(frame: LogLines, now: float) -> float | None:
     """Return when the newest lines were written (client clock); None where the box does not say, or says nonsense."""
     age = frame.age
@@ -67,9 +63,7 @@ def extended(old: LogView | None, frame: LogLines, now: float, most: int = LOG_L
         most: How many lines are kept; those before them count as dropped.
     """
     kept = old if not frame.reset else None
-    before = kept.lines if kept is not None else ()
-    if isinstance(kept, OpenLogView):
-        before = before[:-1]
+    before = kept.complete_lines if kept is not None else ()
     dropped = min(MOST_COUNTED, (kept.dropped if kept is not None else 0) + frame.skipped)
     lines = before + tuple(clean(line[:LONGEST_LINE]) for line in frame.lines)
     if frame.partial is not None:
@@ -77,12 +71,19 @@ def extended(old: LogView | None, frame: LogLines, now: float, most: int = LOG_L
     if len(lines) > most:
         dropped += len(lines) - most
         lines = lines[-most:]
-    kind = LogView if frame.partial is None else OpenLogView
     counted = kept.counted if kept is not None else frame.start == 0
     written = None if kept is None else kept.written
     if frame.lines:
         written = now if frame.age is None and kept is not None else written_at(frame, now)
-    return kind(path=frame.path, lines=lines, dropped=dropped, at=now, counted=counted, written=written)
+    return LogView(
+        path=frame.path,
+        lines=lines,
+        dropped=dropped,
+        at=now,
+        counted=counted,
+        written=written,
+        is_open=frame.partial is not None,
+    )
 
 
 _WORDS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}

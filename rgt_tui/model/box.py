@@ -292,6 +292,18 @@ class LogView(msgspec.Struct, frozen=True, gc=False):
     """`dropped` counts every line before these: the log was followed from its beginning."""
     written: float | None = None
     """When the newest line was written (client clock); None = nobody knows."""
+    is_open: bool = False
+    """The last line is not complete yet; the next frame replaces it."""
+
+    @property
+    def complete_lines(self) -> tuple[str, ...]:
+        """The lines without one that is not complete yet."""
+        return self.lines[:-1] if self.is_open else self.lines
+
+    @property
+    def open_line(self) -> str | None:
+        """The line that is not complete yet; None = there is none."""
+        return self.lines[-1] if self.is_open and self.lines else None
 
 
 class Counters(msgspec.Struct, frozen=True, gc=False):

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from rgt_tui.fleet.reducers import LOG_LINES, OpenLogView, written_at
+from rgt_tui.fleet.reducers import LOG_LINES, written_at
 from rgt_tui.model import LogLines, LogView, clean
 
 MOST_LINES = 1_000_000
@@ -310,7 +310,7 @@ class KeptLines:
 
         For a source of states that keeps no more than `LogView` has.
         """
-        whole, partial = whole_lines(view)
+        whole, partial = view.complete_lines, view.open_line
         total = view.dropped + len(whole)
         if total < self._seen_total or view.path != self.path:
             return False
@@ -349,13 +349,6 @@ class KeptLines:
             self._written = (self.end, written)
         self.inode, self.reached, self.at = frame.inode, frame.end, now
         self.partial = None if frame.partial is None else clean(frame.partial)
-
-
-def whole_lines(view: LogView) -> tuple[tuple[str, ...], str | None]:
-    """Return the finished lines of a log's newest ones, and the unfinished one, if it has any."""
-    if isinstance(view, OpenLogView) and view.lines:
-        return view.lines[:-1], view.lines[-1]
-    return view.lines, None
 
 
 def kept_from(view: LogView, inode: int | None, reached: int) -> KeptLines:

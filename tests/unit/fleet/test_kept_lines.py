@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rgt_tui.demo import DemoFleet
-from rgt_tui.fleet import Fleet, OpenLogView
+from rgt_tui.fleet import Fleet
 from rgt_tui.fleet.logs import kept_lines
 from rgt_tui.fleet.logs.kept_lines import BLOCK_BYTES, FilePlace, KeptLines, kept_from
 from rgt_tui.model import LogLines, LogView, clean
@@ -120,7 +120,7 @@ def test_behind_which_lines_it_is_known_when_something_was_written() -> None:
 
 
 def test_a_log_is_kept_on_from_its_newest_lines() -> None:
-    kept = kept_from(OpenLogView("a.log", ("a\x1b[31m", "b", "50%"), 9, 40.0), 7, 2000)
+    kept = kept_from(LogView("a.log", ("a\x1b[31m", "b", "50%"), 9, 40.0, is_open=True), 7, 2000)
     assert (texts(kept), kept.partial) == (["a", "b"], "50%")
     assert kept.place == (2, FilePlace(7, 2000))
     kept.take_frame(frame(2000, "c"), 50.0)
@@ -135,7 +135,7 @@ def test_views_are_taken_in_without_repeats_and_gaps_are_said() -> None:
     kept = KeptLines("a.log")
     assert kept.take_view(LogView("a.log", ("a", "b"), 5, 1.0))
     assert kept.take_view(LogView("a.log", ("a", "b"), 5, 1.0))
-    assert kept.take_view(OpenLogView("a.log", ("b", "c", "par"), 6, 2.0))
+    assert kept.take_view(LogView("a.log", ("b", "c", "par"), 6, 2.0, is_open=True))
     assert (texts(kept), kept.partial, kept.came(2)) == (["a", "b", "c"], "par", 2.0)
     assert kept.take_view(LogView("a.log", ("x", "y"), 100, 3.0))
     assert texts(kept)[3:] == ["··· 92 lines were not kept here", "x", "y"]
