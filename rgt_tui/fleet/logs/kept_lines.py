@@ -6,7 +6,7 @@ The newest lines are the very strings of the box's `LogView`, so that no line is
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import NamedTuple
@@ -54,23 +54,20 @@ def block_of(first: int, lines: Sequence[bytes]) -> LineBlock:
 
 def blocks_of(first: int, lines: Sequence[str]) -> list[LineBlock]:
     """Pack lines into blocks of about `BLOCK_BYTES`."""
+    rows = list(map(str.encode, lines))
+    ends = list(accumulate(len(row) + 1 for row in rows))
     made: list[LineBlock] = []
-    rows: list[bytes] = []
-    size = 0
-    for line in lines:
-        rows.append(line.encode())
-        size += len(rows[-1]) + 1
-        if size >= BLOCK_BYTES:
-            made.append(block_of(first, rows))
-            first, rows, size = first + len(rows), [], 0
-    if rows:
-        made.append(block_of(first, rows))
+    begin = size = 0
+    while begin < len(rows):
+        end = min(len(rows), bisect_left(ends, size + BLOCK_BYTES) + 1)
+        made.append(block_of(first + begin, rows[begin:end]))
+        begin, size = end, ends[end - 1]
     return made
 
 
-def _size_of(line: str) -> int:
-    """Return the bytes of a line with its end."""
-    return 1 + (len(line) if line.isascii() else len(line.encode()))
+def _size_of(lines: Sequence[str]) -> int:
+    """Return the bytes of lines with their ends."""
+    return len(lines) + sum(map(len, map(str.encode, lines)))
 
 
 class KeptLines:
@@ -157,7 +154,7 @@ class KeptLines:
         self._note_time(self.end, at)
         new = [clean(line) for line in lines]
         self._tail += new
-        self._tail_bytes += sum(map(_size_of, new))
+        self._tail_bytes += _size_of(new)
         if len(self._tail) >= TAIL_LINES * 5 // 4:
             self._pack(len(self._tail) - TAIL_LINES)
         self._trim()
@@ -193,7 +190,7 @@ class KeptLines:
         del self._blocks[:gone], self._firsts[:gone]
         lines = 0
         while not self._blocks and lines < len(self._tail) and self._exceeds(self._tail_first + lines):
-            self._tail_bytes -= _size_of(self._tail[lines])
+            self._tail_bytes -= _size_of(self._tail[lines : lines + 1])
             lines += 1
         del self._tail[:lines]
         self._tail_first += lines
@@ -286,7 +283,7 @@ class KeptLines:
             index += 1
         start = max(start, self._tail_first)
         if start < min(stop, self.end):
-            yield block_of(start, [line.encode() for line in self._tail[start - self._tail_first :]])
+            yield block_of(start, list(map(str.encode, self._tail[start - self._tail_first :])))
 
     def came(self, number: int) -> float | None:
         """Return when a line came (client clock); None = before the log was followed."""

@@ -107,7 +107,11 @@ class LogPane(LineWidget):
     @property
     def shown(self) -> tuple[KeptLines, ...]:
         """The logs that are shown."""
-        return tuple(log.kept for log in self._rows.logs) if self._rows is not None else ()
+        return tuple(log.kept for log in self._logs)
+
+    @property
+    def _logs(self) -> tuple[ShownLog, ...]:
+        return self._rows.logs if self._rows is not None else ()
 
     def show(
         self,
@@ -134,7 +138,7 @@ class LogPane(LineWidget):
             if logs:
                 self._rows = LogRows([self._made(kept) for kept in logs])
                 self.cursor = self._cursors.setdefault(logs[0], LogCursor())
-        for log in self._rows.logs if self._rows is not None else ():
+        for log in self._logs:
             log.zone.assumed = self.zone
         self._take_in()
         self.redraw()
@@ -151,9 +155,8 @@ class LogPane(LineWidget):
     def know_pages(self, pages: Sequence[Page]) -> None:
         """Look for these pages of the handbook in the lines."""
         self._pages = tuple(pages)
-        if self._rows is not None:
-            for log in self._rows.logs:
-                self._made_again(log)
+        for log in self._logs:
+            self._made_again(log)
         self._take_in()
 
     def _made_again(self, log: ShownLog) -> None:
@@ -161,8 +164,7 @@ class LogPane(LineWidget):
 
     def _log_of(self, kept: KeptLines) -> ShownLog | None:
         """Return a log if it is shown."""
-        logs = self._rows.logs if self._rows is not None else ()
-        return next((log for log in logs if log.kept is kept), None)
+        return next((log for log in self._logs if log.kept is kept), None)
 
     def line_at(self, kept: KeptLines, spot: Spot) -> int | None:
         """Return the line of a shown log that a spot names; None = it is not kept."""
@@ -222,7 +224,7 @@ class LogPane(LineWidget):
         self._looked()
 
     def _learn_shapes(self, marks: Marks, found: Sequence[tuple[int, str]]) -> None:
-        for log in self._rows.logs if self._rows is not None else ():
+        for log in self._logs:
             if log.pages is marks:
                 for number, name in found:
                     if log.kept.first <= number < log.kept.end:
@@ -259,7 +261,7 @@ class LogPane(LineWidget):
         if text != self._searched:
             self._searched, self._after = text, None
             self._search = finder_for(text) if text else None
-            for log in self._rows.logs if self._rows is not None else ():
+            for log in self._logs:
                 log.look_for(self._search.finder if self._search is not None else None)
             self._take_in()
         self.redraw()
@@ -270,11 +272,11 @@ class LogPane(LineWidget):
         if text != self._filtered:
             self._filtered = text
             self._filter = finder_for(text) if text and text != ERRORS_ONLY else None
+            for log in self._logs:
+                log.filter = None
+                self._set_filter(log)
             if self._rows is not None:
-                for log in self._rows.logs:
-                    log.filter = None
-                    self._set_filter(log)
-            self.cursor.select(self._rows, False) if self._rows is not None else None
+                self.cursor.select(self._rows, False)
             self._take_in()
         self.redraw()
         return self._filter.trouble if self._filter is not None else ""
@@ -290,15 +292,13 @@ class LogPane(LineWidget):
         return self._rows.count(self._matches()) if self._rows is not None else 0
 
     def _matches(self) -> list[Marks]:
-        logs = self._rows.logs if self._rows is not None else ()
-        return [log.matches for log in logs if log.matches is not None]
+        return [log.matches for log in self._logs if log.matches is not None]
 
     def _filters(self) -> list[Marks]:
-        logs = self._rows.logs if self._rows is not None else ()
-        return [log.filter for log in logs if log.filter is not None]
+        return [log.filter for log in self._logs if log.filter is not None]
 
     def _errors(self) -> list[Marks]:
-        return [log.errors for log in self._rows.logs] if self._rows is not None else []
+        return [log.errors for log in self._logs]
 
     def next_match(self, direction: int, say: Callable[[str], None]) -> None:
         """Go to the next line that matches, around the end where it has to be."""

@@ -250,7 +250,7 @@ def test_all_lines_of_a_log_are_kept_while_somebody_reads_it() -> None:
 
 def test_the_newest_lines_of_a_log_that_is_read_are_kept_once() -> None:
     intake = Intake(SPEC, PROFILE)
-    state = taken(intake, log("first"))
+    state = taken(intake, log("\x1b[31mfirst ü"))
     kept = intake.keep_log(state, "/l")
     assert kept is not None
     state = taken(intake, log("plain", "12%|██  |", "\x1b[31mred\x1b[0m\tü"), state=state)
